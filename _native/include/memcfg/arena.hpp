@@ -1,0 +1,79 @@
+// An arena: one stretch of addresses that grows in place.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "memcfg/pool.hpp"
+#include "memcfg/types.hpp"
+
+namespace memcfg {
+
+// Reserves addresses once and commits pages as it grows; the base never moves. What
+// is placed where in it is its users' business. Every method may be called from any
+// thread.
+//
+// Invariant: size <= committed <= capacity, committed is size rounded up to a page,
+// and every byte of [base + committed, base + capacity) faults when touched. The pool
+// is charged `size`, not pages.
+class Arena {
+ public:
+  // `capacity`: bytes of addresses, rounded up to a page; 0 asks for the larger of the
+  // pool's limit and the machine's memory, halved until the system grants it.
+  // Throws out_of_memory when the system refuses.
+  Arena(std::shared_ptr<Pool> pool, Bytes capacity, const std::string& owner);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  std::byte* base() const noexcept { return base_; }  // kept after free()
+  Bytes capacity() const noexcept { return capacity_; }
+  Bytes size() const;  // bytes, a multiple of kAlignment
+  const std::string& owner() const noexcept { return account_.owner(); }
+  bool freed() const;
+
+  // Post: size() >= requested; new bytes are zero. Throws out_of_memory (the limit,
+  // the addresses, or the system's refusal), nothing changed; std::invalid_argument
+  // after free().
+  void grow(Bytes requested);
+
+  // Post: size() is at most `requested` rounded up; the memory behind goes back. Throws
+  // still_held while a Pin lives, std::invalid_argument after free().
+  void shrink(Bytes requested);
+
+  // Gives memory and addresses back. Throws still_held while a Pin lives, and
+  // std::invalid_argument when called twice.
+  void free();
+
+  // Throws invariant_broken unless the invariant holds.
+  void check() const;
+
+ private:
+  friend class Pin;
+  void require_alive() const;                   // pre: the lock is held
+  void require_unheld(const char* what) const;  // pre: the lock is held
+
+  Account account_;
+  std::byte* base_ = nullptr;
+  Bytes capacity_ = 0;
+  Bytes committed_ = 0;
+  std::size_t pins_ = 0;  // programs and exported buffers that point into the arena
+  bool freed_ = false;
+  mutable std::mutex mutex_;
+};
+
+// Keeps an arena from being freed while something points into it.
+class Pin {
+ public:
+  explicit Pin(std::shared_ptr<Arena> arena);  // throws std::invalid_argument if freed
+  ~Pin();
+  Pin(const Pin&) = delete;
+  Pin& operator=(const Pin&) = delete;
+  Arena& arena() const noexcept { return *arena_; }
+
+ private:
+  std::shared_ptr<Arena> arena_;
+};
+
+}  // namespace memcfg

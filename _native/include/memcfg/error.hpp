@@ -1,0 +1,83 @@
+// What can go wrong in the core, as types that carry numbers instead of prose.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "memcfg/types.hpp"
+
+namespace memcfg {
+
+// Why memory was refused. The numbers are of one moment: in_use + free == limit.
+struct Shortage {
+  enum Cause {
+    limit_reached,  // the limit is too low for the request
+    limit_lowered,  // more is in use than the limit asked for
+    no_memory,      // the system refuses memory
+    no_addresses,   // the system refuses addresses, or an arena has used up its own
+  };
+  Cause cause = limit_reached;
+  Bytes requested = 0;            // bytes asked for on top of what the holder has
+  Bytes in_use = 0;               // bytes charged to the pool
+  Bytes limit = kNoLimit;         // bytes; kNoLimit when the pool has none
+  Bytes largest_free = kNoLimit;  // largest request that the limit would have granted
+  std::string device;             // the pool's name
+  std::vector<std::pair<std::string, Bytes>> owners;  // largest first, a few
+};
+
+// A request does not fit. Nothing was taken, nothing has changed.
+class out_of_memory : public std::bad_alloc {
+ public:
+  explicit out_of_memory(Shortage shortage)
+      : shortage_(std::make_shared<const Shortage>(std::move(shortage))) {}
+  const char* what() const noexcept override;  // one sentence without the numbers
+  const Shortage& shortage() const noexcept { return *shortage_; }
+
+ private:
+  std::shared_ptr<const Shortage>
+      shortage_;  // shared: exceptions copy without throwing
+};
+
+// A kernel could not be made, or failed while it ran.
+class kernel_failure : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Memory cannot be given back: a program or an exported buffer still points into it.
+class still_held : public std::logic_error {
+  using std::logic_error::logic_error;
+};
+
+// An invariant that a `check()` states does not hold: a defect of memcfg.
+class invariant_broken : public std::logic_error {
+  using std::logic_error::logic_error;
+};
+
+// A callback kernel's function failed; its caller keeps the reason.
+class callback_raised : public std::exception {
+ public:
+  const char* what() const noexcept override { return "a callback raised"; }
+};
+
+// The exception being handled, for a boundary that speaks another language.
+struct Failure {
+  enum Kind { memory, heap, kernel, held, invariant, callback, argument, other };
+  Kind kind = other;
+  std::string text;
+  Shortage shortage;  // meaningful when kind == memory
+};
+
+// Pre: called inside a catch handler.
+Failure current_failure();
+
+// Throws invariant_broken(text) unless `holds`.
+inline void require(bool holds, const char* text) {
+  if (!holds) throw invariant_broken(text);
+}
+
+}  // namespace memcfg

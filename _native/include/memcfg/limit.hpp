@@ -1,0 +1,53 @@
+// A ceiling on bytes that many threads draw from.
+#pragma once
+
+#include <atomic>
+
+#include "memcfg/types.hpp"
+
+namespace memcfg {
+
+// Counts what is left rather than what is drawn: then a draw and a change of the
+// limit are each one compare-exchange on one number, and no interleaving of the two
+// can pass the limit. No sum is formed, so nothing overflows.
+//
+// Invariant: drawn + free() == limit(), hence drawn <= limit() at every moment.
+class Limit {
+ public:
+  explicit Limit(Bytes limit) noexcept : free_(limit), limit_(limit) {}
+
+  Bytes limit() const noexcept { return limit_.load(); }  // bytes
+  Bytes free() const noexcept { return free_.load(); }    // bytes
+
+  // False: more than is free, and nothing has changed.
+  bool draw(Bytes size) noexcept {
+    Bytes free = free_.load();
+    while (size <= free) {
+      if (free_.compare_exchange_weak(free, free - size)) return true;
+    }
+    return false;
+  }
+
+  // Pre: `size` bytes were drawn and not given back.
+  void give_back(Bytes size) noexcept { free_.fetch_add(size); }
+
+  // False: more than `limit` is drawn, and nothing has changed. Safe against
+  // draw and give_back; callers serialise it against itself.
+  bool set(Bytes limit) noexcept {
+    const Bytes old = limit_.load();
+    if (limit >= old) {
+      limit_.store(limit);
+      free_.fetch_add(limit - old);
+      return true;
+    }
+    if (!draw(old - limit)) return false;
+    limit_.store(limit);
+    return true;
+  }
+
+ private:
+  std::atomic<Bytes> free_;   // bytes that a draw may still take
+  std::atomic<Bytes> limit_;  // bytes
+};
+
+}  // namespace memcfg

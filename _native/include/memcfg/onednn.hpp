@@ -1,0 +1,46 @@
+// oneDNN 3, loaded at run time: the door through which kernels reach it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "memcfg/onednn_abi.h"
+
+namespace memcfg {
+
+// A loaded library with one CPU engine and one in-order stream.
+//
+// Copies share the library; kernels hold a copy, so the object that a kernel was
+// made from may go first. The library's code stays mapped until the process ends
+// (its OpenMP threads may still be in it). Calls through `api()` are thread safe,
+// one kernel being run by one thread at a time.
+class OneDnn {
+ public:
+  // Loads the file at `path` with its symbols kept local. Throws
+  // std::runtime_error when it cannot be loaded, is older than 3.0, lacks a
+  // function, or names an enumerator otherwise than memcfg expects.
+  explicit OneDnn(const std::string& path);
+
+  std::string version() const;  // "3.2.0"
+
+  const onednn::Api& api() const noexcept { return state_->api; }
+  onednn::Engine* engine() const noexcept { return state_->engine; }
+  onednn::Stream* stream() const noexcept { return state_->stream; }
+
+  // Throws std::runtime_error naming `what` unless status is success.
+  void check(onednn::Status status, const char* what) const;
+
+ private:
+  struct State {
+    State() = default;
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+    ~State();
+    onednn::Api api;
+    onednn::Engine* engine = nullptr;
+    onednn::Stream* stream = nullptr;
+  };
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace memcfg

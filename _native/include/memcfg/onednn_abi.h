@@ -1,0 +1,180 @@
+// The part of oneDNN 3's C ABI that memcfg uses: opaque handles, the numbers of
+// the enumerators, the signatures. Written by hand because the binary package
+// ships no headers. Only what is the same in every 3.x stands here; the numbers of
+// format tags are not (memory is described by strides), and `OneDnn` checks the
+// others by name when it loads the library.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace memcfg::onednn {
+
+// Opaque objects of the library; each is made and destroyed by its functions.
+struct Engine;
+struct Stream;
+struct MemoryDesc;
+struct Memory;
+struct PrimitiveDesc;
+struct Primitive;
+struct Attributes;
+
+using Status = int;  // 0 is success
+using Dim = std::int64_t;
+
+inline constexpr int kMaxDims = 12;
+using Dims = Dim[kMaxDims];
+
+// One operand of a primitive's execution.
+struct ExecArg {
+  int arg;
+  Memory* memory;
+};
+
+struct Version {
+  int major;
+  int minor;
+  int patch;
+  const char* hash;
+  unsigned cpu_runtime;
+  unsigned gpu_runtime;
+};
+
+inline constexpr int kCpu = 1;             // engine kind
+inline constexpr unsigned kInOrder = 1;    // stream flags
+inline constexpr int kTagAny = 1;          // format tag: the primitive chooses
+inline constexpr int kUserScratchpad = 1;  // scratchpad mode: the caller's memory
+
+namespace data_type {
+inline constexpr int f32 = 3;
+}  // namespace data_type
+
+namespace propagation {
+inline constexpr int forward_training = 64;
+}  // namespace propagation
+
+namespace algorithm {
+inline constexpr int convolution_direct = 0x1;
+}  // namespace algorithm
+
+// Which memory descriptor of a primitive descriptor is asked for.
+namespace query {
+inline constexpr int weights = 131;
+inline constexpr int diff_weights = 132;
+inline constexpr int scratchpad = 136;
+}  // namespace query
+
+// Names of operands in an execution.
+namespace arg {
+inline constexpr int source = 1;
+inline constexpr int destination = 17;
+inline constexpr int weights = 33;
+inline constexpr int scratchpad = 80;
+inline constexpr int diff_source = 129;
+inline constexpr int diff_destination = 145;
+inline constexpr int diff_weights = 161;
+}  // namespace arg
+
+// X(name, result, parameters): the function `dnnl_<name>` of the library.
+#define MEMCFG_ONEDNN_FUNCTIONS(X)                                                    \
+  X(version, const Version*, ())                                                      \
+  X(status2str, const char*, (Status))                                                \
+  X(dt2str, const char*, (int))                                                       \
+  X(fmt_tag2str, const char*, (int))                                                  \
+  X(prop_kind2str, const char*, (int))                                                \
+  X(alg_kind2str, const char*, (int))                                                 \
+  X(engine_kind2str, const char*, (int))                                              \
+  X(scratchpad_mode2str, const char*, (int))                                          \
+  X(engine_create, Status, (Engine**, int, std::size_t))                              \
+  X(engine_destroy, Status, (Engine*))                                                \
+  X(stream_create, Status, (Stream**, Engine*, unsigned))                             \
+  X(stream_destroy, Status, (Stream*))                                                \
+  X(memory_desc_create_with_strides,                                                  \
+    Status,                                                                           \
+    (MemoryDesc**, int, const Dim*, int, const Dim*))                                 \
+  X(memory_desc_create_with_tag, Status, (MemoryDesc**, int, const Dim*, int, int))   \
+  X(memory_desc_destroy, Status, (MemoryDesc*))                                       \
+  X(memory_desc_get_size, std::size_t, (const MemoryDesc*))                           \
+  X(memory_desc_equal, int, (const MemoryDesc*, const MemoryDesc*))                   \
+  X(memory_create, Status, (Memory**, const MemoryDesc*, Engine*, void*))             \
+  X(memory_set_data_handle, Status, (Memory*, void*))                                 \
+  X(memory_destroy, Status, (Memory*))                                                \
+  X(primitive_attr_create, Status, (Attributes**))                                    \
+  X(primitive_attr_set_scratchpad_mode, Status, (Attributes*, int))                   \
+  X(primitive_attr_destroy, Status, (Attributes*))                                    \
+  X(primitive_desc_query_md, const MemoryDesc*, (const PrimitiveDesc*, int, int))     \
+  X(primitive_desc_destroy, Status, (PrimitiveDesc*))                                 \
+  X(primitive_create, Status, (Primitive**, const PrimitiveDesc*))                    \
+  X(primitive_execute, Status, (const Primitive*, Stream*, int, const ExecArg*))      \
+  X(primitive_destroy, Status, (Primitive*))                                          \
+  X(reorder_primitive_desc_create,                                                    \
+    Status,                                                                           \
+    (PrimitiveDesc**,                                                                 \
+     const MemoryDesc*,                                                               \
+     Engine*,                                                                         \
+     const MemoryDesc*,                                                               \
+     Engine*,                                                                         \
+     const Attributes*))                                                              \
+  X(matmul_primitive_desc_create,                                                     \
+    Status,                                                                           \
+    (PrimitiveDesc**,                                                                 \
+     Engine*,                                                                         \
+     const MemoryDesc*,                                                               \
+     const MemoryDesc*,                                                               \
+     const MemoryDesc*,                                                               \
+     const MemoryDesc*,                                                               \
+     const Attributes*))                                                              \
+  X(convolution_forward_primitive_desc_create,                                        \
+    Status,                                                                           \
+    (PrimitiveDesc**,                                                                 \
+     Engine*,                                                                         \
+     int,                                                                             \
+     int,                                                                             \
+     const MemoryDesc*,                                                               \
+     const MemoryDesc*,                                                               \
+     const MemoryDesc*,                                                               \
+     const MemoryDesc*,                                                               \
+     const Dim*,                                                                      \
+     const Dim*,                                                                      \
+     const Dim*,                                                                      \
+     const Dim*,                                                                      \
+     const Attributes*))                                                              \
+  X(convolution_backward_data_primitive_desc_create,                                  \
+    Status,                                                                           \
+    (PrimitiveDesc**,                                                                 \
+     Engine*,                                                                         \
+     int,                                                                             \
+     const MemoryDesc*,                                                               \
+     const MemoryDesc*,                                                               \
+     const MemoryDesc*,                                                               \
+     const Dim*,                                                                      \
+     const Dim*,                                                                      \
+     const Dim*,                                                                      \
+     const Dim*,                                                                      \
+     const PrimitiveDesc*,                                                            \
+     const Attributes*))                                                              \
+  X(convolution_backward_weights_primitive_desc_create,                               \
+    Status,                                                                           \
+    (PrimitiveDesc**,                                                                 \
+     Engine*,                                                                         \
+     int,                                                                             \
+     const MemoryDesc*,                                                               \
+     const MemoryDesc*,                                                               \
+     const MemoryDesc*,                                                               \
+     const MemoryDesc*,                                                               \
+     const Dim*,                                                                      \
+     const Dim*,                                                                      \
+     const Dim*,                                                                      \
+     const Dim*,                                                                      \
+     const PrimitiveDesc*,                                                            \
+     const Attributes*))
+
+// Every function of the table, by its name without the prefix.
+struct Api {
+#define MEMCFG_ONEDNN_MEMBER(name, result, parameters) \
+  result(*name) parameters = nullptr;
+  MEMCFG_ONEDNN_FUNCTIONS(MEMCFG_ONEDNN_MEMBER)
+#undef MEMCFG_ONEDNN_MEMBER
+};
+
+}  // namespace memcfg::onednn

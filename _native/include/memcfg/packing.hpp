@@ -1,0 +1,180 @@
+// Offsets for buffers with fixed lifetimes (dynamic storage allocation).
+//
+// Pure functions over arrays of numbers: the same buffers give the same offsets on
+// every machine, so nothing here looks at a clock; effort is counted in work.
+// Invariant of every result: two buffers whose lifetimes meet do not overlap, and
+// max_load(buffers) <= height.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace memcfg::packing {
+
+using Time = std::int64_t;    // a point in time, in the caller's unit
+using Extent = std::int64_t;  // a size or an offset, in bytes
+
+struct Buffer {
+  Time lower;  // lives in [lower, upper), lower < upper
+  Time upper;
+  Extent size;  // bytes, >= 0; the sum over all buffers fits an Extent
+};
+
+using Buffers = std::vector<Buffer>;
+using Permutation = std::vector<std::int32_t>;  // buffer indices, first placed first
+
+// The bytes alive at the busiest moment: no placement is lower.
+inline Extent max_load(const Buffers& buffers) {
+  std::vector<std::pair<Time, Extent>> events;
+  events.reserve(2 * buffers.size());
+  for (const Buffer& b : buffers) {
+    events.emplace_back(b.lower, b.size);
+    events.emplace_back(b.upper, -b.size);
+  }
+  std::sort(events.begin(), events.end());  // at one time, ends before starts
+  Extent load = 0, most = 0;
+  for (const auto& event : events) most = std::max(most, load += event.second);
+  return most;
+}
+
+enum class Fit : std::int32_t {
+  kFirst = 0,  // the lowest gap that is large enough
+  kBest = 1,   // the tightest gap; the lowest of equals
+};
+
+// A placed buffer; lists of them are sorted by offset.
+struct Placed {
+  Extent offset;
+  Extent end;  // offset + size
+  Time lower;
+  Time upper;
+};
+
+// Where `b` goes between the placed buffers that live at the same time.
+inline Extent find_gap(const Buffer& b, const std::vector<Placed>& placed, Fit fit) {
+  Extent top = 0, best = -1, best_slack = std::numeric_limits<Extent>::max();
+  for (const Placed& p : placed) {
+    if (p.upper <= b.lower || b.upper <= p.lower || p.end <= top) continue;
+    const Extent slack = p.offset - top - b.size;
+    if (slack >= 0 && fit == Fit::kFirst) return top;
+    if (slack >= 0 && slack < best_slack) {
+      best = top;
+      best_slack = slack;
+    }
+    top = p.end;
+  }
+  return best >= 0 ? best : top;
+}
+
+struct Layout {
+  std::vector<Extent> offsets;  // by buffer index
+  Extent height = 0;
+};
+
+// Places the buffers one after another. Gives up, with a height above `ceiling` and
+// offsets without meaning, as soon as a buffer would end above `ceiling`.
+// `placed` is room to work in; `work` grows by the number of comparisons.
+inline void place_in_order(const Buffers& buffers,
+                           const Permutation& order,
+                           Fit fit,
+                           Extent ceiling,
+                           Layout& layout,
+                           std::vector<Placed>& placed,
+                           std::int64_t& work) {
+  placed.clear();
+  layout.offsets.assign(buffers.size(), 0);
+  layout.height = 0;
+  for (const std::int32_t index : order) {
+    const Buffer& b = buffers[static_cast<std::size_t>(index)];
+    if (b.size == 0) continue;  // no bytes: any offset will do
+    work += static_cast<std::int64_t>(placed.size()) + 1;
+    const Extent offset = find_gap(b, placed, fit);
+    layout.offsets[static_cast<std::size_t>(index)] = offset;
+    layout.height = std::max(layout.height, offset + b.size);
+    if (layout.height > ceiling) return;
+    const Placed entry{offset, offset + b.size, b.lower, b.upper};
+    const auto by_offset = [](const Placed& a, const Placed& c) {
+      return a.offset < c.offset;
+    };
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), entry, by_offset),
+                  entry);
+  }
+}
+
+enum class Order : std::int32_t {
+  kSize = 0,       // largest first
+  kArea = 1,       // size x lifetime, largest first
+  kLifetime = 2,   // longest first
+  kStart = 3,      // earliest start first, then longest
+  kEnd = 4,        // latest end first, then longest
+  kConflicts = 5,  // most bytes alive at some time of its life first
+};
+inline constexpr std::int32_t kOrders = 6;
+
+// For each buffer, the sum of the sizes of all buffers (itself too) that meet it:
+// those that start before its end, less those that end before its start.
+inline std::vector<double> conflict_bytes(const Buffers& buffers) {
+  std::vector<std::pair<Time, double>> starts, ends;
+  for (const Buffer& b : buffers) {
+    starts.emplace_back(b.lower, static_cast<double>(b.size));
+    ends.emplace_back(b.upper, static_cast<double>(b.size));
+  }
+  const auto accumulate = [](std::vector<std::pair<Time, double>>& list) {
+    std::sort(list.begin(), list.end());
+    double sum = 0;
+    for (auto& entry : list) entry.second = sum += entry.second;
+  };
+  accumulate(starts);
+  accumulate(ends);
+  // Sum over the entries whose time is < `time` (or <= with the next integer).
+  const auto before = [](const std::vector<std::pair<Time, double>>& list, Time time) {
+    const auto at =
+        std::lower_bound(list.begin(), list.end(), time, [](const auto& e, Time t) {
+          return e.first < t;
+        });
+    return at == list.begin() ? 0.0 : std::prev(at)->second;
+  };
+  std::vector<double> sums;
+  for (const Buffer& b : buffers)
+    sums.push_back(before(starts, b.upper) - before(ends, b.lower + 1));
+  return sums;
+}
+
+// The permutation of an order. Ties go to the larger, then the longer-lived, then
+// the first buffer, so the result depends on nothing else.
+inline Permutation sorted_by(Order order, const Buffers& buffers) {
+  const std::size_t n = buffers.size();
+  std::vector<double> key(n);
+  if (order == Order::kConflicts) key = conflict_bytes(buffers);
+  for (std::size_t i = 0; i < n; ++i) {
+    const Buffer& b = buffers[i];
+    const double life = static_cast<double>(b.upper) - static_cast<double>(b.lower);
+    const double size = static_cast<double>(b.size);
+    if (order == Order::kSize) key[i] = size;
+    if (order == Order::kArea) key[i] = size * life;
+    if (order == Order::kLifetime) key[i] = life;
+    if (order == Order::kStart) key[i] = -static_cast<double>(b.lower);
+    if (order == Order::kEnd) key[i] = static_cast<double>(b.upper);
+  }
+  const bool by_time = order == Order::kStart || order == Order::kEnd;
+  Permutation result(n);
+  std::iota(result.begin(), result.end(), 0);
+  std::sort(result.begin(), result.end(), [&](std::int32_t x, std::int32_t y) {
+    const auto i = static_cast<std::size_t>(x), j = static_cast<std::size_t>(y);
+    if (key[i] != key[j]) return key[i] > key[j];
+    const Time life_i = buffers[i].upper - buffers[i].lower;
+    const Time life_j = buffers[j].upper - buffers[j].lower;
+    if (by_time && life_i != life_j) return life_i > life_j;
+    if (buffers[i].size != buffers[j].size) return buffers[i].size > buffers[j].size;
+    if (life_i != life_j) return life_i > life_j;
+    return i < j;
+  });
+  return result;
+}
+
+}  // namespace memcfg::packing

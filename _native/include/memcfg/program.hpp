@@ -1,0 +1,91 @@
+// A program: kernels bound to places in an arena, run in order.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "memcfg/arena.hpp"
+#include "memcfg/kernel.hpp"
+#include "memcfg/types.hpp"
+
+namespace memcfg {
+
+// Calls back into the language above. The function returns 0, or -1 when it failed; it
+// has kept the reason then, and the program stops with callback_raised.
+class CallbackKernel final : public Kernel {
+ public:
+  using Function = int (*)(void* context);
+  CallbackKernel(Function function, void* context) noexcept
+      : function_(function), context_(context) {}
+  void run(void* const* operands, void* scratch) override;
+
+ private:
+  Function function_;
+  void* context_;  // not owned
+};
+
+// A list of instructions, each a kernel with its operands' addresses or a guard. Built
+// once, then run any number of times, by one thread at a time; running takes no
+// memory. Pins its arena and shares its kernels.
+//
+// Invariant: every operand and every scratch lies, 64-byte aligned, inside the bytes
+// that the arena had when the instruction was added (it never shrinks, and its base
+// never moves).
+class Program {
+ public:
+  static constexpr std::int64_t kEnded = -1;
+
+  explicit Program(std::shared_ptr<Arena> arena);
+
+  // Appends a kernel. Operands: inputs, then outputs, each `sizes[i]` bytes from
+  // `offsets[i]` in the arena. Throws std::invalid_argument when a place is outside
+  // the arena or unaligned, or scratch is missing; nothing was appended then.
+  void compute(std::shared_ptr<Kernel> kernel,
+               const std::vector<Offset>& offsets,
+               const std::vector<Bytes>& sizes,
+               std::optional<Offset> scratch);
+
+  // Appends a guard: a run that heeds guards stops here unless the float32 at
+  // `offset` is finite.
+  void guard(Offset offset);
+
+  // Runs with at most `threads` OpenMP threads (0: as many as OpenMP would). Returns
+  // kEnded, or the index of the instruction that is the guard that stopped it. Throws
+  // kernel_failure with the instruction's index, callback_raised, or
+  // std::runtime_error when another thread is in it or a fork cannot run it.
+  std::int64_t run(bool heed_guards, int threads);
+
+  // Runs to the end, guards unheeded: seconds of each instruction. For reports that
+  // look for the highest byte that a step touches, it first writes the last byte of
+  // each instruction's scratch: libraries pad their scratch for alignment and may leave
+  // its end alone, and a room that a kernel was given is in use.
+  std::vector<double> run_timed(int threads);
+
+  std::size_t size() const noexcept { return instructions_.size(); }
+
+ private:
+  struct Instruction {
+    Kernel* kernel;             // null: a guard on the first operand
+    std::size_t first_operand;  // index into operands_
+    void* scratch;
+  };
+  class Turn;
+
+  void* place(Offset offset, Bytes size) const;
+  void append(const Instruction& instruction, const std::vector<void*>& operands);
+  std::int64_t execute(bool heed_guards);
+  void execute_one(std::size_t index);
+  static void touch_scratch(const Instruction& instruction) noexcept;
+
+  Pin pin_;
+  std::vector<Instruction> instructions_;
+  std::vector<void*> operands_;
+  std::vector<std::shared_ptr<Kernel>> kernels_;  // keeps them alive
+  std::int64_t first_process_ = 0;                // that ran it; 0: none yet
+  std::atomic<bool> busy_{false};
+};
+
+}  // namespace memcfg

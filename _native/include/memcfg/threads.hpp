@@ -1,0 +1,42 @@
+// How many OpenMP threads a kernel may use. Header-only: what it sees depends on
+// whether the including file is compiled with OpenMP.
+#pragma once
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace memcfg {
+
+#ifdef _OPENMP
+inline constexpr bool kHasOpenMp = true;
+inline int max_threads() noexcept {
+  return omp_get_max_threads();
+}
+inline void set_max_threads(int count) noexcept {
+  omp_set_num_threads(count);
+}
+#else
+inline constexpr bool kHasOpenMp = false;
+inline int max_threads() noexcept {
+  return 1;
+}
+inline void set_max_threads(int) noexcept {}
+#endif
+
+// Sets the calling thread's count for a scope. OpenMP keeps the count per thread, so
+// a count set once by one thread would not reach the others.
+class ThreadCount {
+ public:
+  explicit ThreadCount(int count) noexcept : before_(max_threads()) {  // 0: leave it
+    if (count > 0) set_max_threads(count);
+  }
+  ~ThreadCount() { set_max_threads(before_); }
+  ThreadCount(const ThreadCount&) = delete;
+  ThreadCount& operator=(const ThreadCount&) = delete;
+
+ private:
+  int before_;
+};
+
+}  // namespace memcfg

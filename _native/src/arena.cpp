@@ -1,0 +1,138 @@
+#include "memcfg/arena.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace memcfg {
+namespace {
+
+constexpr Bytes kLargestSize = kNoLimit / 2;  // bytes; rounding up cannot overflow
+
+// Addresses of any size that the system grants, at most `capacity`, itself rounded.
+void* reserve_at_most(const System& system, Bytes& capacity) noexcept {
+  const Bytes page = system.page_size();
+  for (; capacity >= page; capacity /= 2) {
+    const Bytes size = align_up(capacity, page);
+    if (void* base = system.reserve(size)) {
+      capacity = size;
+      return base;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Arena::Arena(std::shared_ptr<Pool> pool, Bytes capacity, const std::string& owner)
+    : account_(std::move(pool), owner) {
+  const System& system = account_.pool().system();
+  const Bytes page = system.page_size();
+  void* base = nullptr;
+  if (capacity == 0) {
+    const Bytes limit = account_.pool().limit();
+    capacity_ = std::max(limit == kNoLimit ? page : limit, system.memory_size());
+    capacity_ = std::min(capacity_, kLargestSize);
+    base = reserve_at_most(system, capacity_);
+  } else if (capacity <= kLargestSize) {
+    capacity_ = align_up(capacity, page);
+    base = system.reserve(capacity_);
+  }
+  if (base == nullptr) {
+    account_.refuse(0, capacity, Shortage::no_addresses);
+  }
+  base_ = static_cast<std::byte*>(base);
+}
+
+Arena::~Arena() {
+  if (!freed_) account_.pool().system().release(base_, capacity_);
+}
+
+Bytes Arena::size() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return account_.holding().charged;
+}
+
+bool Arena::freed() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return freed_;
+}
+
+void Arena::require_alive() const {
+  if (freed_) throw std::invalid_argument("the arena has been freed");
+}
+
+void Arena::require_unheld(const char* what) const {
+  if (pins_ == 0) return;
+  throw still_held("the arena cannot be " + std::string(what) + ": " +
+                   std::to_string(pins_) +
+                   " programs or exported buffers point into it");
+}
+
+void Arena::grow(Bytes requested) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  require_alive();
+  const Holding& held = account_.holding();
+  if (requested <= held.charged) return;
+  const Bytes more = requested - held.charged;
+  const bool fits = requested <= capacity_;  // then rounding up stays inside it too
+  const Bytes charge = fits ? align_up(more) : more;
+  account_.draw(charge, more);
+  if (!fits) account_.refuse(charge, more, Shortage::no_addresses);
+  const System& system = account_.pool().system();
+  const Bytes pages = align_up(held.charged + charge, system.page_size()) - committed_;
+  if (pages > 0 && !system.commit(base_ + committed_, pages)) {
+    account_.refuse(charge, more, Shortage::no_memory);
+  }
+  committed_ += pages;
+  account_.book({requested - held.requested, charge, pages});
+}
+
+void Arena::shrink(Bytes requested) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  require_alive();
+  const Holding held = account_.holding();
+  if (requested >= held.requested) return;
+  const Bytes size = align_up(requested);
+  if (size < held.charged) require_unheld("shrunk");
+  const System& system = account_.pool().system();
+  const Bytes kept = align_up(size, system.page_size());
+  const Bytes pages = committed_ - kept;
+  if (pages > 0) system.decommit(base_ + kept, pages);
+  std::fill(base_ + size, base_ + std::min(kept, held.charged), std::byte{0});
+  committed_ = kept;
+  account_.settle({held.requested - requested, held.charged - size, pages});
+}
+
+void Arena::free() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  require_alive();
+  require_unheld("freed");
+  account_.pool().system().release(base_, capacity_);
+  freed_ = true;
+  committed_ = 0;
+  account_.settle(account_.holding());
+}
+
+void Arena::check() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Holding& held = account_.holding();
+  const Bytes page = account_.pool().system().page_size();
+  require(held.charged <= committed_ && committed_ <= capacity_,
+          "not size <= committed <= capacity");
+  require(committed_ == align_up(held.charged, page), "not whole pages committed");
+  require(held.reserved == committed_, "the pages booked are not those committed");
+  require(!freed_ || held.charged == 0, "a freed arena is charged");
+}
+
+Pin::Pin(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {
+  const std::lock_guard<std::mutex> lock(arena_->mutex_);
+  arena_->require_alive();
+  ++arena_->pins_;
+}
+
+Pin::~Pin() {
+  const std::lock_guard<std::mutex> lock(arena_->mutex_);
+  --arena_->pins_;
+}
+
+}  // namespace memcfg

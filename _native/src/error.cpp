@@ -1,0 +1,43 @@
+#include "memcfg/error.hpp"
+
+namespace memcfg {
+
+const char* out_of_memory::what() const noexcept {
+  switch (shortage_->cause) {
+    case Shortage::limit_reached:
+      return "A request does not fit the memory limit.";
+    case Shortage::limit_lowered:
+      return "The limit cannot be set below the bytes in use.";
+    case Shortage::no_memory:
+      return "The system refuses the memory.";
+    case Shortage::no_addresses:
+      return "There are no addresses for the memory.";
+  }
+  return "out of memory";
+}
+
+Failure current_failure() {
+  try {
+    throw;
+  } catch (const out_of_memory& error) {
+    return {Failure::memory, error.what(), error.shortage()};
+  } catch (const std::bad_alloc& error) {  // the core's own books, not the pool
+    return {Failure::heap, error.what(), {}};
+  } catch (const kernel_failure& error) {
+    return {Failure::kernel, error.what(), {}};
+  } catch (const still_held& error) {
+    return {Failure::held, error.what(), {}};
+  } catch (const invariant_broken& error) {
+    return {Failure::invariant, error.what(), {}};
+  } catch (const callback_raised& error) {
+    return {Failure::callback, error.what(), {}};
+  } catch (const std::invalid_argument& error) {
+    return {Failure::argument, error.what(), {}};
+  } catch (const std::exception& error) {
+    return {Failure::other, error.what(), {}};
+  } catch (...) {
+    return {Failure::other, "an exception that is no std::exception", {}};
+  }
+}
+
+}  // namespace memcfg

@@ -1,0 +1,31 @@
+// add: y = a + b, element by element.
+#include "kernels/factories.hpp"
+#include "kernels/parallel.hpp"
+
+namespace memcfg {
+namespace {
+
+MEMCFG_VECTORIZED void add_arrays(const float* a,
+                                  const float* b,
+                                  Count count,
+                                  float* y) {
+  MEMCFG_INDEPENDENT
+  for (Count i = 0; i < count; ++i) y[i] = a[i] + b[i];
+}
+
+}  // namespace
+
+KernelPtr make_add(const KernelSpec& spec) {
+  SpecReader reader(spec, 1, 0);
+  const Count count = reader.positive("count");
+  return function_kernel(0, [=](void* const* operands, void*) {
+    const float* a = input(operands, 0);
+    const float* b = input(operands, 1);
+    float* y = output(operands, 2);
+    parallel_chunks(count, kChunk, [=](Count begin, Count length) {
+      add_arrays(a + begin, b + begin, length, y + begin);
+    });
+  });
+}
+
+}  // namespace memcfg

@@ -1,0 +1,37 @@
+// correct_count: how many rows have their first maximum at the label. As in NumPy's
+// argmax, a NaN counts as the maximum.
+#include <cmath>
+
+#include "kernels/factories.hpp"
+
+namespace memcfg {
+namespace {
+
+Count first_maximum(const float* row, Count classes) {
+  Count best = 0;
+  for (Count k = 1; k < classes; ++k) {
+    const bool first_nan = std::isnan(row[k]) && !std::isnan(row[best]);
+    if (row[k] > row[best] || first_nan) best = k;
+  }
+  return best;
+}
+
+}  // namespace
+
+KernelPtr make_correct_count(const KernelSpec& spec) {
+  SpecReader reader(spec, 2, 0);
+  const Count rows = reader.positive("rows");
+  const Count classes = reader.positive("classes");
+  reader.product({rows, classes});
+  return function_kernel(0, [=](void* const* operands, void*) {
+    const float* logits = input(operands, 0);
+    const auto* labels = static_cast<const std::int32_t*>(operands[1]);
+    Count correct = 0;
+    for (Count i = 0; i < rows; ++i) {
+      correct += first_maximum(logits + i * classes, classes) == labels[i];
+    }
+    *output(operands, 2) = static_cast<float>(correct);
+  });
+}
+
+}  // namespace memcfg

@@ -1,0 +1,89 @@
+// dropout: y = x / (1 - rate) where the element is kept, else 0.
+//
+// Element i is kept iff lane i % 4 of Philox's block i / 4 is >= floor(rate * 2^32);
+// counter = (block, step), key = the op's. Which elements are kept is a function of
+// (key, step, i) alone, so the backward pass runs the same kernel on dy.
+#include <cmath>
+#include <cstring>
+
+#include "kernels/factories.hpp"
+#include "kernels/parallel.hpp"
+#include "kernels/philox.hpp"
+
+namespace memcfg {
+namespace {
+
+constexpr Count kGroup = 4 * philox::kLanes;  // elements of one call of the generator
+
+struct Mask {
+  std::uint64_t key;
+  std::uint64_t step;
+  std::uint32_t threshold;
+  float scale;
+};
+
+// The random words of elements [first, first + kGroup), in their order.
+MEMCFG_INLINE void words_of(const Mask& mask, Count first, std::uint32_t* out) {
+  philox::Words x;
+  const std::uint64_t block = static_cast<std::uint64_t>(first) / 4;
+  for (int i = 0; i < philox::kLanes; ++i) {
+    const std::uint64_t counter = block + static_cast<std::uint64_t>(i);
+    x.word[0][i] = static_cast<std::uint32_t>(counter);
+    x.word[1][i] = static_cast<std::uint32_t>(counter >> 32);
+    x.word[2][i] = static_cast<std::uint32_t>(mask.step);
+    x.word[3][i] = static_cast<std::uint32_t>(mask.step >> 32);
+  }
+  philox::generate(x, mask.key);
+  for (int i = 0; i < philox::kLanes; ++i) {
+    for (int w = 0; w < 4; ++w) out[4 * i + w] = x.word[w][i];
+  }
+}
+
+// Elements [begin, begin + length); begin is a multiple of kGroup.
+MEMCFG_VECTORIZED void drop(
+    const Mask& mask, const float* x, Count begin, Count length, float* y) {
+  const std::uint32_t threshold = mask.threshold;
+  const float scale = mask.scale;
+  for (Count i = begin; i < begin + length; i += kGroup) {
+    std::uint32_t words[kGroup];
+    words_of(mask, i, words);
+    const Count here = std::min(kGroup, begin + length - i);
+    // The bits of the product, or none: a branch would be guessed wrong half the time.
+    MEMCFG_INDEPENDENT
+    for (Count j = 0; j < here; ++j) {
+      const float product = x[i + j] * scale;
+      std::uint32_t bits;
+      std::memcpy(&bits, &product, sizeof bits);
+      bits &= 0U - static_cast<std::uint32_t>(words[j] >= threshold);
+      std::memcpy(&y[i + j], &bits, sizeof bits);
+    }
+  }
+}
+
+}  // namespace
+
+KernelPtr make_dropout(const KernelSpec& spec) {
+  SpecReader reader(spec, 2, 1);
+  const Count count = reader.positive("count");
+  const std::uint64_t key = static_cast<std::uint64_t>(reader.natural("key"));
+  const double rate = reader.real();
+  if (!(rate >= 0 && rate <= 1)) reader.fail("needs 0 <= rate <= 1");
+  return function_kernel(0, [=](void* const* operands, void*) {
+    const float* x = input(operands, 0);
+    float* y = output(operands, 2);
+    if (rate == 1) {
+      std::memset(y, 0, float_bytes(count));
+      return;
+    }
+    const std::int64_t step = *static_cast<const std::int64_t*>(operands[1]);
+    const Mask mask{key,
+                    static_cast<std::uint64_t>(step),
+                    static_cast<std::uint32_t>(std::floor(std::ldexp(rate, 32))),
+                    static_cast<float>(1 / (1 - rate))};
+    parallel_chunks(count, kChunk, [&](Count begin, Count length) {
+      drop(mask, x, begin, length, y);
+    });
+  });
+}
+
+}  // namespace memcfg

@@ -1,0 +1,54 @@
+// global_average_pool2d: the mean over an image's pixels, channel by channel; its
+// gradient gives every pixel dy / pixels.
+#include "kernels/columns.hpp"
+#include "kernels/factories.hpp"
+
+namespace memcfg {
+namespace {
+
+struct Shape {
+  Count images, pixels, channels, count;
+
+  explicit Shape(const KernelSpec& spec) {
+    SpecReader reader(spec, 3, 0);
+    images = reader.positive("images");
+    pixels = reader.positive("pixels");
+    channels = reader.positive("channels");
+    count = reader.product({images, pixels, channels});
+  }
+};
+
+}  // namespace
+
+KernelPtr make_global_average_pool2d(const KernelSpec& spec) {
+  const Shape s(spec);
+  const float pixels = static_cast<float>(s.pixels);
+  return function_kernel(0, [=](void* const* operands, void*) {
+    const float* x = input(operands, 0);
+    float* y = output(operands, 1);
+    parallel_for(s.images, s.count, [=](Count n) {
+      float* mean = y + n * s.channels;
+      sum_values(x + n * s.pixels * s.channels, s.pixels, s.channels, mean);
+      for (Count c = 0; c < s.channels; ++c) mean[c] /= pixels;
+    });
+  });
+}
+
+KernelPtr make_global_average_pool2d_gradient(const KernelSpec& spec) {
+  const Shape s(spec);
+  const float pixels = static_cast<float>(s.pixels);
+  return function_kernel(0, [=](void* const* operands, void*) {
+    const float* dy = input(operands, 0);
+    float* dx = output(operands, 1);
+    parallel_for(s.images, s.count, [=](Count n) {
+      const float* gradient = dy + n * s.channels;
+      float* image = dx + n * s.pixels * s.channels;
+      for (Count c = 0; c < s.channels; ++c) image[c] = gradient[c] / pixels;
+      for (Count p = 1; p < s.pixels; ++p) {
+        std::copy_n(image, s.channels, image + p * s.channels);
+      }
+    });
+  });
+}
+
+}  // namespace memcfg

@@ -1,0 +1,95 @@
+#include "kernels/primitive.hpp"
+
+namespace memcfg::onednn {
+
+Owned<MemoryDesc> describe(const OneDnn& library,
+                           const Shape& dims,
+                           const Shape& strides) {
+  MemoryDesc* desc = nullptr;
+  const Status status =
+      library.api().memory_desc_create_with_strides(&desc,
+                                                    static_cast<int>(dims.size()),
+                                                    dims.data(),
+                                                    data_type::f32,
+                                                    strides.data());
+  library.check(status, "describing an array");
+  return {desc, library.api().memory_desc_destroy};
+}
+
+Owned<MemoryDesc> describe_any(const OneDnn& library, const Shape& dims) {
+  MemoryDesc* desc = nullptr;
+  const Status status = library.api().memory_desc_create_with_tag(
+      &desc, static_cast<int>(dims.size()), dims.data(), data_type::f32, kTagAny);
+  library.check(status, "describing an array");
+  return {desc, library.api().memory_desc_destroy};
+}
+
+Owned<Attributes> user_scratchpad(const OneDnn& library) {
+  const Api& api = library.api();
+  Attributes* attributes = nullptr;
+  library.check(api.primitive_attr_create(&attributes), "making attributes");
+  Owned<Attributes> owned(attributes, api.primitive_attr_destroy);
+  library.check(api.primitive_attr_set_scratchpad_mode(attributes, kUserScratchpad),
+                "setting the scratchpad mode");
+  return owned;
+}
+
+Call::Call(const OneDnn& library,
+           const PrimitiveDesc* primitive,
+           std::initializer_list<Operand> operands)
+    : library_(library),
+      primitive_(nullptr, library.api().primitive_destroy),
+      scratch_bytes_(0) {
+  const Api& api = library_.api();
+  Primitive* made = nullptr;
+  library_.check(api.primitive_create(&made, primitive), "making a primitive");
+  primitive_.reset(made);
+  for (const Operand& operand : operands) add(operand);
+  const MemoryDesc* scratchpad = layout(library_, primitive, query::scratchpad);
+  scratch_bytes_ = api.memory_desc_get_size(scratchpad);
+  add({arg::scratchpad, scratchpad});
+}
+
+void Call::add(const Operand& operand) {
+  const Api& api = library_.api();
+  Memory* memory = nullptr;
+  library_.check(
+      api.memory_create(&memory, operand.layout, library_.engine(), nullptr),
+      "making an operand");
+  memories_.emplace_back(memory, api.memory_destroy);
+  arguments_.push_back({operand.arg, memory});
+}
+
+void Call::set(std::size_t index, void* address) {
+  library_.check(
+      library_.api().memory_set_data_handle(memories_[index].get(), address),
+      "setting an address");
+}
+
+void Call::run(std::initializer_list<void*> addresses, void* scratch) {
+  std::size_t index = 0;
+  for (void* address : addresses) set(index++, address);
+  set(index, scratch);
+  library_.check(library_.api().primitive_execute(primitive_.get(),
+                                                  library_.stream(),
+                                                  static_cast<int>(arguments_.size()),
+                                                  arguments_.data()),
+                 "running a primitive");
+}
+
+Call reorder(const OneDnn& library, const MemoryDesc* from, const MemoryDesc* to) {
+  const Api& api = library.api();
+  PrimitiveDesc* made = nullptr;
+  const Status status =
+      api.reorder_primitive_desc_create(&made,
+                                        from,
+                                        library.engine(),
+                                        to,
+                                        library.engine(),
+                                        user_scratchpad(library).get());
+  library.check(status, "making a reorder");
+  const Owned<PrimitiveDesc> owned(made, api.primitive_desc_destroy);
+  return Call(library, made, {{arg::source, from}, {arg::destination, to}});
+}
+
+}  // namespace memcfg::onednn

@@ -1,0 +1,101 @@
+#include "memcfg/onednn.hpp"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <stdexcept>
+#include <string>
+
+namespace memcfg {
+namespace {
+
+using onednn::Api;
+
+void* open_library(const std::string& path) {
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (handle == nullptr) {
+    const char* reason = dlerror();
+    throw std::runtime_error("cannot load oneDNN from '" + path +
+                             "': " + (reason != nullptr ? reason : "unknown error"));
+  }
+  return handle;
+}
+
+void* find(void* handle, const char* name) {
+  void* address = dlsym(handle, name);
+  if (address == nullptr) {
+    throw std::runtime_error(std::string("this oneDNN library has no function '") +
+                             name + "'; version 3.0 or newer is needed");
+  }
+  return address;
+}
+
+void check_version(const Api& api) {
+  const onednn::Version* version = api.version();
+  if (version->major != 3) {
+    throw std::runtime_error("oneDNN 3.x is needed, but this library is version " +
+                             std::to_string(version->major) + "." +
+                             std::to_string(version->minor));
+  }
+}
+
+// The library's own name of an enumerator against the one that memcfg means.
+void check_enumerators(const Api& api) {
+  struct Row {
+    const char* (*name_of)(int);
+    int value;
+    const char* name;
+  };
+  const std::array<Row, 6> rows{{
+      {api.dt2str, onednn::data_type::f32, "f32"},
+      {api.fmt_tag2str, onednn::kTagAny, "any"},
+      {api.engine_kind2str, onednn::kCpu, "cpu"},
+      {api.scratchpad_mode2str, onednn::kUserScratchpad, "user"},
+      {api.prop_kind2str, onednn::propagation::forward_training, "forward_training"},
+      {api.alg_kind2str, onednn::algorithm::convolution_direct, "convolution_direct"},
+  }};
+  for (const Row& row : rows) {
+    const std::string found = row.name_of(row.value);
+    if (found != row.name) {
+      throw std::runtime_error("this oneDNN library calls '" + found +
+                               "' what memcfg knows as '" + row.name +
+                               "'; its binary interface is not supported");
+    }
+  }
+}
+
+}  // namespace
+
+OneDnn::State::~State() {
+  if (stream != nullptr) api.stream_destroy(stream);
+  if (engine != nullptr) api.engine_destroy(engine);
+}
+
+OneDnn::OneDnn(const std::string& path) : state_(std::make_shared<State>()) {
+  void* handle = open_library(path);
+  Api& api = state_->api;
+#define MEMCFG_ONEDNN_LOAD(name, result, parameters) \
+  api.name = reinterpret_cast<result(*) parameters>(find(handle, "dnnl_" #name));
+  using namespace onednn;
+  MEMCFG_ONEDNN_FUNCTIONS(MEMCFG_ONEDNN_LOAD)
+#undef MEMCFG_ONEDNN_LOAD
+  check_version(api);
+  check_enumerators(api);
+  check(api.engine_create(&state_->engine, kCpu, 0), "making the CPU engine");
+  check(api.stream_create(&state_->stream, state_->engine, kInOrder),
+        "making the stream");
+}
+
+std::string OneDnn::version() const {
+  const onednn::Version* version = state_->api.version();
+  return std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
+         std::to_string(version->patch);
+}
+
+void OneDnn::check(onednn::Status status, const char* what) const {
+  if (status == 0) return;
+  throw std::runtime_error(std::string("oneDNN failed in ") + what + ": " +
+                           state_->api.status2str(status));
+}
+
+}  // namespace memcfg

@@ -1,0 +1,166 @@
+#include "memcfg/program.hpp"
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "memcfg/error.hpp"
+#include "memcfg/system.hpp"
+#include "memcfg/threads.hpp"
+
+namespace memcfg {
+namespace {
+
+constexpr unsigned char kTouched = 0xC7;  // any value: reports use several canaries
+
+bool is_finite(const void* address) noexcept {
+  float value;
+  std::memcpy(&value, address, sizeof value);
+  return std::isfinite(value);
+}
+
+}  // namespace
+
+// Writes the last byte of the scratch that a kernel is about to get.
+void Program::touch_scratch(const Instruction& instruction) noexcept {
+  if (instruction.scratch == nullptr) return;
+  auto* const room = static_cast<unsigned char*>(instruction.scratch);
+  room[instruction.kernel->scratch_bytes() - 1] = kTouched;
+}
+
+void CallbackKernel::run(void* const*, void*) {
+  if (function_(context_) != 0) throw callback_raised();
+}
+
+// One thread's turn with a program: others are refused, not queued.
+class Program::Turn {
+ public:
+  explicit Turn(Program& program) : program_(program) {
+    if (program_.busy_.exchange(true)) {
+      throw std::runtime_error("the program is in use by another thread");
+    }
+  }
+  ~Turn() { program_.busy_.store(false); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  // OpenMP's worker threads do not survive a fork: a parallel kernel would wait for
+  // them for ever.
+  void enter_process() {
+    const std::int64_t process = process_id();
+    if (program_.first_process_ == 0) program_.first_process_ = process;
+    if (program_.first_process_ != process && max_threads() > 1) {
+      throw std::runtime_error(
+          "the program ran before the fork, and its threads are gone: run it on one "
+          "thread, or start processes by spawning");
+    }
+  }
+
+ private:
+  Program& program_;
+};
+
+Program::Program(std::shared_ptr<Arena> arena) : pin_(std::move(arena)) {}
+
+void* Program::place(Offset offset, Bytes size) const {
+  const Bytes end = pin_.arena().size();
+  if (offset % kAlignment != 0) {
+    throw std::invalid_argument("offset " + std::to_string(offset) +
+                                " is not a multiple of " + std::to_string(kAlignment));
+  }
+  if (size > end || offset > end - size) {
+    throw std::invalid_argument(std::to_string(size) + " bytes at offset " +
+                                std::to_string(offset) + " leave the arena of " +
+                                std::to_string(end) + " bytes");
+  }
+  return pin_.arena().base() + offset;
+}
+
+// The instruction comes last: what a failure before it leaves behind is not referred
+// to.
+void Program::append(const Instruction& instruction,
+                     const std::vector<void*>& operands) {
+  operands_.insert(operands_.end(), operands.begin(), operands.end());
+  instructions_.push_back(instruction);
+}
+
+void Program::compute(std::shared_ptr<Kernel> kernel,
+                      const std::vector<Offset>& offsets,
+                      const std::vector<Bytes>& sizes,
+                      std::optional<Offset> scratch) {
+  const Turn turn(*this);
+  if (kernel == nullptr) throw std::invalid_argument("no kernel");
+  if (offsets.size() != sizes.size()) {
+    throw std::invalid_argument("not as many offsets as sizes");
+  }
+  std::vector<void*> operands;
+  for (std::size_t i = 0; i < offsets.size(); ++i) {
+    operands.push_back(place(offsets[i], sizes[i]));
+  }
+  const Bytes needed = kernel->scratch_bytes();
+  if (needed > 0 && !scratch) {
+    throw std::invalid_argument("the kernel needs " + std::to_string(needed) +
+                                " bytes of scratch");
+  }
+  void* const room = needed > 0 ? place(*scratch, needed) : nullptr;
+  kernels_.push_back(std::move(kernel));
+  append({kernels_.back().get(), operands_.size(), room}, operands);
+}
+
+void Program::guard(Offset offset) {
+  const Turn turn(*this);
+  void* const operand = place(offset, sizeof(float));
+  append({nullptr, operands_.size(), nullptr}, {operand});
+}
+
+void Program::execute_one(std::size_t index) {
+  const Instruction& instruction = instructions_[index];
+  try {
+    instruction.kernel->run(operands_.data() + instruction.first_operand,
+                            instruction.scratch);
+  } catch (const callback_raised&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw kernel_failure("instruction " + std::to_string(index) +
+                         " failed: " + error.what());
+  }
+}
+
+std::int64_t Program::execute(bool heed_guards) {
+  for (std::size_t i = 0; i < instructions_.size(); ++i) {
+    if (instructions_[i].kernel != nullptr) {
+      execute_one(i);
+    } else if (heed_guards && !is_finite(operands_[instructions_[i].first_operand])) {
+      return static_cast<std::int64_t>(i);
+    }
+  }
+  return kEnded;
+}
+
+std::int64_t Program::run(bool heed_guards, int threads) {
+  Turn turn(*this);
+  const ThreadCount count(threads);
+  turn.enter_process();
+  return execute(heed_guards);
+}
+
+std::vector<double> Program::run_timed(int threads) {
+  using Clock = std::chrono::steady_clock;
+  Turn turn(*this);
+  const ThreadCount count(threads);
+  turn.enter_process();
+  std::vector<double> seconds(instructions_.size(), 0.0);
+  for (std::size_t i = 0; i < instructions_.size(); ++i) {
+    if (instructions_[i].kernel == nullptr) continue;
+    touch_scratch(instructions_[i]);
+    const Clock::time_point start = Clock::now();
+    execute_one(i);
+    seconds[i] = std::chrono::duration<double>(Clock::now() - start).count();
+  }
+  return seconds;
+}
+
+}  // namespace memcfg

@@ -1,0 +1,337 @@
+# distutils: language = c++
+"""Packing and search over arrays of numbers, in C++ without the GIL.
+
+Owns the conversion between Python sequences and the pure functions of
+`packing.hpp`, `liveness.hpp`, `recompute.hpp` and `segments.hpp`. Refuses policy:
+what is tried, and what is good, the plan room decides.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libcpp cimport bool as cbool
+from libcpp.vector cimport vector
+
+
+cdef extern from "memcfg/packing_search.hpp" namespace "memcfg::packing" nogil:
+    cdef struct Buffer:
+        int64_t lower
+        int64_t upper
+        int64_t size
+
+    cdef enum class Order(int32_t):
+        pass
+
+    cdef enum class Fit(int32_t):
+        pass
+
+    cdef struct Placement "memcfg::packing::Layout":
+        vector[int64_t] offsets
+        int64_t height
+
+    cdef struct Packing:
+        Placement layout
+        int64_t bound
+        Order order
+        Fit fit
+        cbool climbed
+
+    Packing pack_buffers "memcfg::packing::pack"(
+        const vector[Buffer]& buffers, int64_t effort
+    ) except +
+
+
+cdef extern from "memcfg/liveness.hpp" namespace "memcfg::liveness" nogil:
+    cdef cppclass Rows:
+        void add(const vector[int32_t]& row) except +
+
+    cdef enum class Phase(uint8_t):
+        pass
+
+    cdef enum class InPlace(int32_t):
+        pass
+
+    cdef cppclass Arrays "memcfg::liveness::Step":
+        vector[int64_t] bytes
+        vector[uint8_t] persistent
+        vector[uint8_t] keep
+        vector[int32_t] producer
+        Rows inputs
+        Rows outputs
+        Rows pairs
+        vector[int64_t] scratch
+        vector[Phase] phase
+        vector[double] cost
+        vector[uint8_t] droppable
+
+    cdef struct Instance:
+        int32_t tensor
+        int32_t begin
+        int32_t end
+        int32_t source
+        int32_t taker
+        cbool state
+
+    cdef struct Rooms:
+        vector[Buffer] buffers
+        vector[int32_t] room
+        vector[int32_t] scratch_room
+        int64_t base
+
+
+cdef extern from "memcfg/segments.hpp" namespace "memcfg::recompute" nogil:
+    cdef struct Score:
+        int64_t load
+        double cost
+        int32_t replayed
+
+    cdef struct Schedule:
+        vector[int32_t] sequence
+        vector[Instance] lives
+        Rooms rooms
+        Packing packing
+
+    Schedule lay_out(
+        const Arrays& step, vector[uint8_t] dropped, InPlace rule, int64_t effort
+    ) except +
+    cdef cppclass Forward:
+        vector[int64_t] whole
+
+    Score score_choice "memcfg::recompute::score"(
+        const Arrays& step, vector[uint8_t]& dropped
+    ) except +
+    Forward make_forward(const Arrays& step) except +
+    vector[int32_t] uneven_cuts(
+        const Forward& forward, int64_t budget, cbool& found
+    ) except +
+    vector[int32_t] budget_cuts(const Forward& forward, int64_t budget) except +
+    vector[uint8_t] dropped_by(
+        const Arrays& step, const Forward& forward, const vector[int32_t]& cuts
+    ) except +
+
+
+def pack(lower, upper, size, *, effort):
+    """Place buffers with fixed lifetimes; the lowest of several orders.
+
+    Parameters
+    ----------
+    lower, upper : sequence of int
+        Each buffer lives in [lower, upper).
+    size : sequence of int
+        Bytes, at least 0; their sum below 2**62.
+    effort : int
+        Comparisons that the climb after the orders may spend; 0: no climb.
+
+    Returns
+    -------
+    tuple
+        Offsets (list of int), height, live-bytes bound, order (0 ... 5), fit (0
+        first, 1 best), whether the climb improved it.
+
+    Raises
+    ------
+    OverflowError
+        If a number does not fit 64 bits.
+    """
+    cdef vector[Buffer] buffers
+    cdef Buffer buffer
+    cdef Packing best
+    cdef int64_t limit = effort
+    for buffer.lower, buffer.upper, buffer.size in zip(lower, upper, size, strict=True):
+        buffers.push_back(buffer)
+    with nogil:
+        best = pack_buffers(buffers, limit)
+    return (
+        best.layout.offsets, best.layout.height, best.bound,
+        <int32_t>best.order, <int32_t>best.fit, best.climbed,
+    )
+
+
+@cython.final
+cdef class Layout:
+    """A sequence of ops with a place for every instance of every tensor.
+
+    Attributes
+    ----------
+    sequence : list of int
+        Ops in order of execution.
+    instances : list of tuple
+        Tensor, first step (-1: the start), last step (the number of steps: the
+        end), instance whose room it takes over (-1: none), whether it lives in the
+        room of a persistent tensor, offset (-1 in such a room).
+    scratch : list of int
+        By step, the offset of its scratch; -1: none.
+    height : int
+        Bytes, persistent tensors not included.
+    bound : int
+        The bytes in use at the busiest moment, persistent tensors not included.
+    """
+
+    cdef readonly list sequence
+    cdef readonly list instances
+    cdef readonly list scratch
+    cdef readonly int64_t height
+    cdef readonly int64_t bound
+
+
+@cython.final
+cdef class Step:
+    """A training step as arrays of numbers; immutable.
+
+    Parameters
+    ----------
+    tensors : sequence of tuple
+        Rounded bytes, persistent, kept, producer (-1: none), by tensor.
+    ops : sequence of tuple
+        Inputs, outputs, in-place pairs (flat: i, o, i, o), rounded scratch bytes,
+        phase (0 forward, 1 backward, 2 update), cost, droppable, by op, in
+        topological order.
+    """
+
+    cdef Arrays arrays
+    cdef Forward forward
+
+    def __cinit__(self, tensors, ops):
+        for nbytes, persistent, keep, producer in tensors:
+            self.arrays.bytes.push_back(nbytes)
+            self.arrays.persistent.push_back(persistent)
+            self.arrays.keep.push_back(keep)
+            self.arrays.producer.push_back(producer)
+        cdef int32_t number
+        for inputs, outputs, pairs, scratch, phase, cost, droppable in ops:
+            self.arrays.inputs.add(inputs)
+            self.arrays.outputs.add(outputs)
+            self.arrays.pairs.add(pairs)
+            self.arrays.scratch.push_back(scratch)
+            number = phase
+            self.arrays.phase.push_back(<Phase>number)
+            self.arrays.cost.push_back(cost)
+            self.arrays.droppable.push_back(droppable)
+        self.forward = make_forward(self.arrays)
+
+    def score(self, bytes dropped not None):
+        """Score a choice of dropped ops without placing it.
+
+        Parameters
+        ----------
+        dropped : bytes
+            One byte an op: 1 drops its outputs until they are needed again.
+
+        Returns
+        -------
+        tuple
+            The bytes in use at the busiest moment, the cost of what is computed
+            again, the number of ops computed again, and the choice without what
+            could not be replayed.
+        """
+        cdef vector[uint8_t] choice = self._choice(dropped)
+        cdef Score result
+        with nogil:
+            result = score_choice(self.arrays, choice)
+        return result.load, result.cost, result.replayed, bytes(choice)
+
+    def uneven_segments(self, budget):
+        """Drop by uneven segments that keep the least under a budget.
+
+        Parameters
+        ----------
+        budget : int
+            Bytes, of the additive model.
+
+        Returns
+        -------
+        bytes or None
+            A choice; None if no cuts meet the budget.
+        """
+        cdef int64_t limit = budget
+        cdef cbool found = False
+        cdef vector[uint8_t] choice
+        with nogil:
+            choice = dropped_by(
+                self.arrays, self.forward, uneven_cuts(self.forward, limit, found)
+            )
+        return bytes(choice) if found else None
+
+    def budget_segments(self, budget):
+        """Drop by segments of about one size: Algorithm 3 of Chen et al. 2016.
+
+        Parameters
+        ----------
+        budget : int
+            Bytes of outputs in a segment.
+
+        Returns
+        -------
+        bytes
+            A choice.
+        """
+        cdef int64_t limit = budget
+        cdef vector[uint8_t] choice
+        with nogil:
+            choice = dropped_by(
+                self.arrays, self.forward, budget_cuts(self.forward, limit)
+            )
+        return bytes(choice)
+
+    def layout(self, bytes dropped not None, *, rule, effort):
+        """Place every instance of a choice of dropped ops.
+
+        Parameters
+        ----------
+        dropped : bytes
+            One byte an op.
+        rule : int
+            Who may take over rooms: 0 state updates, 1 outputs of the same size
+            too, 2 smaller outputs too.
+        effort : int
+            Comparisons that the packer's climb may spend.
+
+        Returns
+        -------
+        Layout
+            The places.
+        """
+        cdef vector[uint8_t] choice = self._choice(dropped)
+        cdef int32_t number = rule
+        cdef InPlace in_place = <InPlace>number
+        cdef int64_t limit = effort
+        cdef Schedule schedule
+        with nogil:
+            schedule = lay_out(self.arrays, choice, in_place, limit)
+        return _make_layout(schedule)
+
+    cdef vector[uint8_t] _choice(self, bytes dropped) except *:
+        if <size_t>len(dropped) != self.arrays.phase.size():
+            raise ValueError(
+                f"a choice has one byte for each of {self.arrays.phase.size()} ops, "
+                f"not {len(dropped)}"
+            )
+        cdef vector[uint8_t] choice = dropped
+        cdef size_t op
+        for op in range(choice.size()):
+            choice[op] = choice[op] and self.arrays.droppable[op]
+        return choice
+
+
+cdef Layout _make_layout(const Schedule& schedule):
+    cdef Layout layout = Layout.__new__(Layout)
+    cdef const Instance* life
+    cdef size_t i
+    layout.sequence = schedule.sequence
+    layout.instances = []
+    for i in range(schedule.lives.size()):
+        life = &schedule.lives[i]
+        layout.instances.append((
+            life.tensor, life.begin, life.end, life.source, life.state,
+            _offset(schedule, schedule.rooms.room[i]),
+        ))
+    layout.scratch = [
+        _offset(schedule, schedule.rooms.scratch_room[i])
+        for i in range(schedule.sequence.size())
+    ]
+    layout.height = schedule.packing.layout.height
+    layout.bound = schedule.packing.bound
+    return layout
+
+
+cdef int64_t _offset(const Schedule& schedule, int32_t room) noexcept:
+    return schedule.packing.layout.offsets[room] if room >= 0 else -1

@@ -1,0 +1,79 @@
+"""The command line: ``memcfg plan``, ``judge``, ``place``, ``devices``, ``demo``.
+
+Owns the parser and how errors end a command: one line on the error stream; status 2
+for what the user can correct, 1 for a plan that does not exist or is refuted.
+Refuses everything else to the modules in `memcfg.commands`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, NoReturn
+
+from memcfg._version import __version__
+from memcfg.errors import InfeasiblePlanError, MemcfgError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["main"]
+
+_COMMANDS = ("plan", "judge", "place", "devices", "demo")  # in memcfg.commands
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"memcfg: error: {message}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Parameters
+    ----------
+    arguments : sequence of str or None, default None
+        What follows ``memcfg``; None: those of the process.
+
+    Returns
+    -------
+    int
+        The exit status: 0, 1 for an infeasible or refuted plan, 2 for an error that
+        the user can correct.
+
+    Raises
+    ------
+    SystemExit
+        If the arguments are wrong (2) or ask for help or the version (0).
+    """
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    args = _parser(words).parse_args(words)
+    run: Callable[[argparse.Namespace], int] = args.run
+    try:
+        return run(args)
+    except InfeasiblePlanError as error:
+        return _fail(str(error), 1)
+    except MemcfgError as error:
+        return _fail(str(error), 2)
+    except OSError as error:
+        name = f"{error.filename}: " if error.filename is not None else ""
+        return _fail(f"{name}{error.strerror or error}", 2)
+
+
+def _parser(words: list[str]) -> argparse.ArgumentParser:
+    """Make the parser; only the command that is asked for is loaded."""
+    parser = _Parser(prog="memcfg", description="Train inside a hard memory limit.")
+    parser.add_argument("--version", action="version", version=f"memcfg {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    asked = [name for name in _COMMANDS if name in words[:1]]
+    for name in asked or _COMMANDS:
+        import_module(f"memcfg.commands.{name}").add_parser(subparsers)
+    return parser
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"memcfg: error: {' '.join(message.split())}", file=sys.stderr)
+    return status

@@ -1,0 +1,281 @@
+"""``memcfg demo``: one training, under three limits and against a fourth.
+
+Owns the demonstration and its table. Refuses to explain more than it measured: every
+number that it prints comes from the run. The limits belong to four logical devices of
+one CPU, so that the models live side by side and their steps are timed in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
+
+from memcfg import config, nn, plan
+from memcfg.commands._digits import Digits, load_digits, residual_network
+from memcfg.errors import InfeasiblePlanError
+from memcfg.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["add_parser", "run"]
+
+_PART = 35  # percent of keep_all's peak that the third run may have at most
+_TURNS, _STEPS = 6, 5  # how often each model is timed, and for how many steps
+
+_Weights = list[npt.NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is trained, the same in every run."""
+
+    digits: Digits
+    weights: _Weights  # the first ones
+    epochs: int
+    batch_size: int
+    seed: int
+
+    def compiled(self, policy: plan.Policy) -> nn.Model:
+        """Build the network with the first weights."""
+        model = residual_network()
+        model.compile(
+            optimizer=nn.SGD(0.05, momentum=0.9),
+            loss=nn.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+            memory=policy,
+        )
+        model.set_weights(self.weights)
+        return model
+
+    def step(self, model: nn.Model) -> None:
+        """Train on the first batch."""
+        model.train_on_batch(
+            self.digits.x[: self.batch_size], self.digits.y[: self.batch_size]
+        )
+
+    def plan(self, policy: plan.Policy) -> plan.Plan:
+        """Plan a training step."""
+        return self.compiled(policy).plan(self.batch_size)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What one run showed."""
+
+    limit: int | None  # bytes
+    method: str
+    predicted: int  # bytes
+    measured: int  # bytes
+    accuracy: float  # held out
+    weights: _Weights  # the last ones
+    model: nn.Model
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to a parser.
+
+    Parameters
+    ----------
+    subparsers : argparse action
+        Where commands are added.
+    """
+    text = "train on handwritten digits under three limits, and be refused a fourth"
+    parser = subparsers.add_parser("demo", help=text, description=text)
+    parser.add_argument("--epochs", type=_positive, default=10, help="default: 10")
+    parser.add_argument("--batch-size", type=_positive, default=64, help="default: 64")
+    parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    parser.set_defaults(run=run)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number <= 0:
+        raise argparse.ArgumentTypeError(f"must be positive, not {number}")
+    return number
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the demonstration.
+
+    Parameters
+    ----------
+    args : argparse.Namespace
+        With `epochs`, `batch_size` and `seed`.
+
+    Returns
+    -------
+    int
+        The exit status: 0 if the weights of the three runs are bit-identical, every
+        measured peak is the predicted one and the fourth limit was refused, else 1.
+
+    Raises
+    ------
+    MissingDependencyError
+        If scikit-learn is not installed.
+    """
+    console = Console(soft_wrap=True, highlight=False)
+    nn.set_random_seed(args.seed)
+    digits = load_digits()
+    weights = residual_network().get_weights()
+    task = _Task(digits, weights, args.epochs, args.batch_size, args.seed)
+    console.print(
+        f"{len(digits.x)} handwritten digits, {len(digits.held_out_x)} more held out; "
+        f"batches of {task.batch_size}, {task.epochs} epochs."
+    )
+    limits = _limits(task)
+    config.reset()
+    config.set_logical_device_configuration(
+        config.list_physical_devices("CPU")[0],
+        [config.LogicalDeviceConfiguration(limit and f"{limit}B") for limit in limits],
+    )
+    return _show(console, task, limits)
+
+
+def _limits(task: _Task) -> tuple[int | None, ...]:
+    """Choose no limit, share's peak, one that recomputation can meet, and one below."""
+    most = task.plan(plan.keep_all()).peak_bytes
+    shared = task.plan(plan.share())
+    least = task.plan(plan.sqrt_checkpoint()).peak_bytes
+    between = min((least + shared.peak_bytes) // 2, most * _PART // 100)
+    return None, shared.peak_bytes, max(least, between), shared.lower_bound_bytes - 1
+
+
+def _show(console: Console, task: _Task, limits: Sequence[int | None]) -> int:
+    """Run on one logical device after the other."""
+    devices = config.list_logical_devices("CPU")
+    policies: list[plan.Policy] = [plan.keep_all(), plan.auto(), plan.auto()]
+    runs: list[_Run] = []
+    try:
+        for device, limit, policy in zip(devices[:3], limits, policies, strict=False):
+            console.print(f"\nLimit: {_limit_text(limit)}")
+            with config.device(device):
+                runs.append(_train(task, limit, policy))
+        console.print()
+        console.print(_table(runs, _step_seconds(task, runs)))
+        kept = _compare(console, runs)
+        return 0 if _refused(console, task, devices[3], limits[3]) and kept else 1
+    finally:
+        for item in runs:
+            item.model.close()
+
+
+def _train(task: _Task, limit: int | None, policy: plan.Policy) -> _Run:
+    digits = task.digits
+    model = task.compiled(policy)
+    model.fit(
+        digits.x,
+        digits.y,
+        batch_size=task.batch_size,
+        epochs=task.epochs,
+        seed=task.seed,
+        verbose=1,
+    )
+    weights = model.get_weights()
+    scores = model.evaluate(
+        digits.held_out_x,
+        digits.held_out_y,
+        batch_size=task.batch_size,
+        verbose=0,
+        return_dict=True,
+    )
+    assert isinstance(scores, dict)
+    chosen = model.memory_plan
+    return _Run(
+        limit=limit,
+        method=chosen.method,
+        predicted=chosen.peak_bytes,
+        measured=model.memory_report(verify=True).measured_peak_bytes,
+        accuracy=scores["accuracy"],
+        weights=weights,
+        model=model,
+    )
+
+
+def _step_seconds(task: _Task, runs: Sequence[_Run]) -> list[float]:
+    """Time further steps of all models in turns; return each one's median."""
+    seconds: list[list[float]] = [[] for _ in runs]
+    for _ in range(_TURNS):
+        for item, found in zip(runs, seconds, strict=True):
+            task.step(item.model)  # its memory comes back into the caches
+            for _ in range(_STEPS):
+                began = time.perf_counter()
+                task.step(item.model)
+                found.append(time.perf_counter() - began)
+    return [median(found) for found in seconds]
+
+
+def _limit_text(limit: int | None) -> str:
+    return "none" if limit is None else f"{limit:,} B ({format_bytes(limit)})"
+
+
+def _table(runs: Sequence[_Run], seconds: Sequence[float]) -> Table:
+    table = Table(title="The same training under three limits (bytes)")
+    for heading in ("Limit", "Method"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("Predicted peak", "Measured peak", "Step time", "Accuracy"):
+        table.add_column(heading, justify="right")
+    for item, time_taken in zip(runs, seconds, strict=True):
+        table.add_row(
+            "none" if item.limit is None else f"{item.limit:,}",
+            item.method,
+            f"{item.predicted:,}",
+            f"{item.measured:,}",
+            f"× {time_taken / seconds[0]:.2f}",
+            f"{item.accuracy:.4f}",
+        )
+    table.caption = (
+        f"Accuracy on held-out digits. Of {runs[0].method}'s peak the others take "
+        + " and ".join(f"{item.predicted / runs[0].predicted:.1%}" for item in runs[1:])
+        + "."
+    )
+    return table
+
+
+def _compare(console: Console, runs: Sequence[_Run]) -> bool:
+    first, *others = runs
+    identical = all(_same_bits(first.weights, item.weights) for item in others)
+    exact = all(item.predicted == item.measured for item in runs)
+    console.print(
+        "The weights after the three runs are "
+        + ("bit-identical." if identical else "[bold red]not identical[/].")
+    )
+    if not exact:
+        console.print("[bold red]A measured peak is not the predicted one.[/]")
+    return identical and exact
+
+
+def _same_bits(one: _Weights, other: _Weights) -> bool:
+    return len(one) == len(other) and all(
+        a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _refused(
+    console: Console, task: _Task, device: config.LogicalDevice, limit: int | None
+) -> bool:
+    """Ask for less than any method needs; tell whether that took no memory."""
+    before = config.get_memory_info(device)
+    try:
+        with config.device(device):
+            task.step(task.compiled(plan.auto()))
+    except InfeasiblePlanError as error:
+        after = config.get_memory_info(device)
+        console.print(
+            f"\nLimit: {_limit_text(limit)}, one byte below the lower bound: refused. "
+            f"In use before: {before['current']} B; after: {after['current']} B; most "
+            f"in between: {after['peak']} B.\n{error}",
+            markup=False,
+        )
+        return before == after
+    console.print("[bold red]A limit below the lower bound was not refused.[/]")
+    return False

@@ -1,0 +1,18 @@
+"""The CPU: logical devices over host memory, and their kernels.
+
+Owns everything that is particular to this kind of device. Refuses everything that
+`memcfg.devices` refuses.
+"""
+
+from __future__ import annotations
+
+from memcfg.devices.cpu._device import CpuDevice, discover_cpus
+from memcfg.devices.cpu._table import BoundlessKernel, KernelTable, OperandSpec
+
+__all__ = [
+    "BoundlessKernel",
+    "CpuDevice",
+    "KernelTable",
+    "OperandSpec",
+    "discover_cpus",
+]

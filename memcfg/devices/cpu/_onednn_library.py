@@ -1,0 +1,54 @@
+"""Where oneDNN's library lies.
+
+Owns the search: the file that ``MEMCFG_ONEDNN_LIBRARY`` names, else the one that the
+package ``onednn-cpu-gomp`` installed. Refuses to load it, and to look through the
+system's directories: a library of another build would be found by accident.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from pathlib import Path
+
+from memcfg.errors import KernelError, MissingDependencyError
+
+__all__ = ["find_onednn"]
+
+_VARIABLE = "MEMCFG_ONEDNN_LIBRARY"
+_PACKAGE = "onednn-cpu-gomp"
+_FILE = "libdnnl.so.3"
+
+
+def find_onednn() -> str:
+    """Find oneDNN's shared library.
+
+    Returns
+    -------
+    str
+        The path of the file.
+
+    Raises
+    ------
+    KernelError
+        If ``MEMCFG_ONEDNN_LIBRARY`` names something that is not a file.
+    MissingDependencyError
+        If the variable is not set and the package is not installed.
+    """
+    named = os.environ.get(_VARIABLE, "")
+    if named:
+        if not Path(named).is_file():
+            raise KernelError(f"{_VARIABLE} is {named!r}, which is not a file")
+        return named
+    try:
+        files = importlib.metadata.files(_PACKAGE) or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        path = Path(str(file.locate()))
+        if file.name == _FILE and path.is_file():
+            return str(path.resolve().parent / _FILE)
+    raise MissingDependencyError(
+        f"oneDNN was not found: install it with `pip install {_PACKAGE}`, or let "
+        f"{_VARIABLE} name a {_FILE}."
+    )

@@ -1,0 +1,94 @@
+"""The NumPy reference as a table of kernels.
+
+Owns the binding of the reference functions to an arena. Refuses the functions
+themselves: they are plain NumPy and know no arena.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memcfg._core import CallbackKernel
+from memcfg.devices.cpu._reference import REFERENCE, Array, ReferenceFunction
+from memcfg.errors import KernelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from memcfg.devices.cpu._contract import OperandSpec
+
+__all__ = ["ReferenceKernels"]
+
+
+@dataclass(frozen=True)
+class _ReferenceKernel:
+    """One reference function with its attributes and shapes."""
+
+    function: ReferenceFunction
+    attributes: Mapping[str, Any]
+    inputs: tuple[OperandSpec, ...]
+    outputs: tuple[OperandSpec, ...]
+    algorithm: str = "reference"
+    scratch_bytes: int = 0
+
+    def bind(
+        self,
+        arena_view: NDArray[np.uint8],
+        input_offsets: Sequence[int],
+        output_offsets: Sequence[int],
+    ) -> CallbackKernel:
+        """Return a callback over views of the arena."""
+        inputs = _views(arena_view, self.inputs, input_offsets)
+        outputs = _views(arena_view, self.outputs, output_offsets)
+        return CallbackKernel(
+            partial(_run, self.function, self.attributes, inputs, outputs)
+        )
+
+
+class ReferenceKernels:
+    """Every op on plain NumPy: slow, simple, and what the others are tested against."""
+
+    name = "reference"
+
+    def make(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+    ) -> _ReferenceKernel:
+        """Make the kernel of one op; KernelError for an unknown type."""
+        function = REFERENCE.get(op_type)
+        if function is None:
+            raise KernelError(f"there is no kernel of type {op_type!r}")
+        return _ReferenceKernel(
+            function, dict(attributes), tuple(inputs), tuple(outputs)
+        )
+
+
+def _views(
+    arena_view: NDArray[np.uint8],
+    specs: Sequence[OperandSpec],
+    offsets: Sequence[int],
+) -> list[Array]:
+    return [
+        arena_view[offset : offset + spec.nbytes].view(spec.dtype).reshape(spec.shape)
+        for spec, offset in zip(specs, offsets, strict=True)
+    ]
+
+
+def _run(
+    function: ReferenceFunction,
+    attributes: Mapping[str, Any],
+    inputs: list[Array],
+    outputs: list[Array],
+) -> None:
+    # As in C++, a NaN or an overflow is a value; the loss's guard tells the user.
+    with np.errstate(all="ignore"):
+        function(attributes, inputs, outputs)

@@ -1,0 +1,71 @@
+"""Which kernels a CPU uses: oneDNN and our own, or the NumPy reference.
+
+Owns the choice, made by the environment variable ``MEMCFG_KERNELS``: ``auto`` (the
+default: oneDNN where it is found, else the reference with a warning), ``onednn``
+(required) or ``reference``. Refuses to know any single op.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+from memcfg._core import OneDNN
+from memcfg.devices.cpu._contract import BoundlessKernel, KernelTable, OperandSpec
+from memcfg.devices.cpu._native import NativeKernels
+from memcfg.devices.cpu._onednn_library import find_onednn
+from memcfg.devices.cpu._reference_table import ReferenceKernels
+from memcfg.errors import KernelError, MissingDependencyError
+
+__all__ = ["BoundlessKernel", "KernelTable", "OperandSpec", "kernel_table"]
+
+_VARIABLE = "MEMCFG_KERNELS"
+_CHOICES = ("auto", "onednn", "reference")
+
+
+def kernel_table() -> KernelTable:
+    """Return the kernels that ``MEMCFG_KERNELS`` asks for.
+
+    Returns
+    -------
+    KernelTable
+        oneDNN with our own kernels, or the NumPy reference.
+
+    Raises
+    ------
+    KernelError
+        If the variable has another value than ``auto``, ``onednn`` or ``reference``,
+        or the library that it requires, or that ``MEMCFG_ONEDNN_LIBRARY`` names,
+        cannot be loaded.
+    MissingDependencyError
+        If oneDNN is required and not found.
+
+    Warns
+    -----
+    RuntimeWarning
+        If the choice is ``auto`` and oneDNN is not there: the reference is slow.
+    """
+    choice = os.environ.get(_VARIABLE, "") or "auto"
+    if choice not in _CHOICES:
+        raise KernelError(
+            f"{_VARIABLE} is {choice!r}; it takes one of {', '.join(_CHOICES)}"
+        )
+    if choice == "reference":
+        return ReferenceKernels()
+    if choice == "onednn":
+        return NativeKernels(OneDNN(find_onednn()))
+    return _onednn_or_reference()
+
+
+def _onednn_or_reference() -> KernelTable:
+    try:
+        path = find_onednn()
+    except MissingDependencyError as error:
+        warnings.warn(
+            f"{error} The slow NumPy reference kernels are used instead; "
+            f"{_VARIABLE}=reference asks for them without this warning.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return ReferenceKernels()
+    return NativeKernels(OneDNN(path))

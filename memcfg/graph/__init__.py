@@ -1,0 +1,26 @@
+"""One training step as a static graph of ops over tensors.
+
+Owns the vocabulary (`Tensor`, `Op`, `Graph`), the op definitions (shapes,
+gradients, legal in-place pairs, cost), the `Builder` that traces a model, reverse-
+mode `gradients`, and the interchange format. Refuses devices, arrays, plans and
+clocks: everything here is values in, values out.
+"""
+
+from __future__ import annotations
+
+from memcfg.graph._builder import Builder
+from memcfg.graph._gradients import gradients
+from memcfg.graph._graph import PHASES, ROLES, Algorithm, Graph, Op, Tensor
+from memcfg.graph._updates import hoist_updates
+
+__all__ = [
+    "PHASES",
+    "ROLES",
+    "Algorithm",
+    "Builder",
+    "Graph",
+    "Op",
+    "Tensor",
+    "gradients",
+    "hoist_updates",
+]

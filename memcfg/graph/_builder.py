@@ -1,0 +1,265 @@
+"""The builder: ops in, a graph out.
+
+Owns naming, roles and the nominal cost of an op. The cost is an estimate by the
+roofline of one nominal machine (Williams et al., CACM 2009), the same everywhere,
+so that plans do not depend on how busy a machine is; measured times are the
+runtime's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memcfg.errors import GraphError
+from memcfg.graph._definition import Attributes, Definition, Spec
+from memcfg.graph._graph import ROLES, Graph, Op, Tensor
+from memcfg.graph._registry import definition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Builder"]
+
+_FLOPS_PER_SECOND = 100e9  # nominal: two AVX2 cores
+_BYTES_PER_SECOND = 10e9  # nominal: one memory channel
+_SECONDS_PER_OP = 1e-6  # nominal: starting a kernel
+
+_ROLE_OF_PHASE = {"forward": "activation", "backward": "activation_gradient"}
+
+
+class Builder:
+    """Trace a step, op by op.
+
+    Parameters
+    ----------
+    name : str
+        The graph's name.
+
+    Examples
+    --------
+    >>> builder = Builder("twice")
+    >>> x = builder.tensor("x", (2, 3), role="input")
+    >>> (y,) = builder.apply("add", (x, x), name="y")
+    >>> builder.build(keep=[y]).tensors[y].nbytes
+    24
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._tensors: list[Tensor] = []
+        self._ops: list[Op] = []
+        self._names: set[str] = set()
+
+    @property
+    def ops(self) -> Sequence[Op]:
+        """The ops so far, in order."""
+        return tuple(self._ops)
+
+    def tensor(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str = "float32",
+        role: str = "activation",
+    ) -> int:
+        """Declare a tensor that no op makes: an input or state.
+
+        Parameters
+        ----------
+        name : str
+            A name that the graph does not have yet.
+        shape : sequence of int
+            Its shape; ``()`` is one number.
+        dtype : str, default "float32"
+            A NumPy dtype name.
+        role : str, default "activation"
+            One of `memcfg.graph.ROLES`.
+
+        Returns
+        -------
+        int
+            Its id.
+
+        Raises
+        ------
+        GraphError
+            If the name is taken or the role unknown.
+        """
+        if name in self._names:
+            raise GraphError(f"graph {self.name!r} already has a tensor {name!r}")
+        if role not in ROLES:
+            raise GraphError(f"tensor {name!r}: unknown role {role!r}")
+        return self._append(name, Spec(tuple(shape), dtype), role)
+
+    def apply(
+        self,
+        type: str,  # noqa: A002  (the field's name)
+        inputs: Sequence[int],
+        attributes: Attributes | None = None,
+        *,
+        name: str = "",
+        phase: str = "forward",
+    ) -> tuple[int, ...]:
+        """Append an op.
+
+        Parameters
+        ----------
+        type : str
+            The op type.
+        inputs : sequence of int
+            Tensor ids, in the order that the type documents.
+        attributes : mapping, optional
+            The type's attributes.
+        name : str, default ""
+            The op's name and that of its first output; made unique by a number.
+        phase : str, default "forward"
+            One of `memcfg.graph.PHASES`.
+
+        Returns
+        -------
+        tuple of int
+            The ids of the outputs.
+
+        Raises
+        ------
+        GraphError
+            If the type is unknown or does not accept these inputs.
+        """
+        kind = definition(type)
+        if len(inputs) != kind.arity:
+            raise GraphError(f"{type} takes {kind.arity} inputs, not {len(inputs)}")
+        operands = [self._spec(tensor) for tensor in inputs]
+        results = kind.infer(operands, attributes or {})
+        label = self._unique(name or type)
+        outputs = tuple(
+            self._append(
+                f"{label}:{spec.suffix}" if spec.suffix else label,
+                spec,
+                self._role(spec, kind, inputs, place, phase),
+            )
+            for place, spec in enumerate(results)
+        )
+        self._ops.append(
+            Op(
+                label,
+                type,
+                phase,
+                tuple(inputs),
+                outputs,
+                seconds=_seconds(kind, operands, results, attributes or {}),
+                replayable=kind.replayable,
+                in_place=tuple((inputs[i], outputs[o]) for i, o in kind.in_place),
+                attributes=dict(attributes or {}),
+            )
+        )
+        return outputs
+
+    def shape(self, tensor: int) -> tuple[int, ...]:
+        """Return the shape of a tensor.
+
+        Parameters
+        ----------
+        tensor : int
+            Its id.
+
+        Returns
+        -------
+        tuple of int
+            Its shape.
+        """
+        return self._spec(tensor).shape
+
+    def dtype(self, tensor: int) -> str:
+        """Return the dtype name of a tensor.
+
+        Parameters
+        ----------
+        tensor : int
+            Its id.
+
+        Returns
+        -------
+        str
+            A NumPy dtype name.
+        """
+        return self._spec(tensor).dtype
+
+    def build(self, keep: Sequence[int]) -> Graph:
+        """Finish the graph.
+
+        Parameters
+        ----------
+        keep : sequence of int
+            Ids that must be resident at the end; activations among them become
+            outputs.
+
+        Returns
+        -------
+        Graph
+            The checked graph.
+
+        Raises
+        ------
+        GraphError
+            If an id does not exist.
+        """
+        tensors = list(self._tensors)
+        for tensor in keep:
+            if not 0 <= tensor < len(tensors):
+                raise GraphError(f"keep names tensor {tensor}, which does not exist")
+            if tensors[tensor].role == "activation":
+                tensors[tensor] = replace(tensors[tensor], role="output")
+        return Graph(self.name, tuple(tensors), tuple(self._ops), tuple(keep))
+
+    def _append(self, name: str, spec: Spec, role: str) -> int:
+        nbytes = spec.size * np.dtype(spec.dtype).itemsize
+        self._names.add(name)
+        self._tensors.append(Tensor(name, nbytes, role, spec.shape, spec.dtype))
+        return len(self._tensors) - 1
+
+    def _spec(self, tensor: int) -> Spec:
+        if not 0 <= tensor < len(self._tensors):
+            raise GraphError(f"graph {self.name!r} has no tensor {tensor}")
+        found = self._tensors[tensor]
+        return Spec(found.shape or (), found.dtype or "float32")
+
+    def _unique(self, name: str) -> str:
+        label, number = name, 1
+        while label in self._names:
+            label, number = f"{name}_{number}", number + 1
+        return label
+
+    def _role(
+        self,
+        spec: Spec,
+        kind: Definition,
+        inputs: Sequence[int],
+        place: int,
+        phase: str,
+    ) -> str:
+        if spec.role is not None:
+            return spec.role
+        if phase == "update":
+            states = (i for i, o in kind.in_place if o == place)
+            return self._tensors[inputs[next(states)]].role
+        roles = {self._tensors[tensor].role for tensor in inputs}
+        if phase == "backward" and roles == {"gradient"}:
+            return "gradient"  # the sum of a shared parameter's gradients
+        return _ROLE_OF_PHASE[phase]
+
+
+def _seconds(
+    kind: Definition,
+    inputs: Sequence[Spec],
+    outputs: Sequence[Spec],
+    attributes: Attributes,
+) -> float:
+    flops = kind.flops(inputs, outputs, attributes)
+    traffic = sum(
+        spec.size * np.dtype(spec.dtype).itemsize for spec in (*inputs, *outputs)
+    )
+    work = max(flops / _FLOPS_PER_SECOND, traffic / _BYTES_PER_SECOND)
+    return work + _SECONDS_PER_OP

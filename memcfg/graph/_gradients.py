@@ -1,0 +1,95 @@
+"""Reverse-mode differentiation: the backward ops of a traced forward pass.
+
+Griewank & Walther, "Evaluating Derivatives", SIAM 2008, ch. 3. Contributions to
+one tensor are added as soon as the second exists, so that at most two are live.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memcfg.errors import GraphError
+from memcfg.graph._definition import Adjoint
+from memcfg.graph._registry import definition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.graph._builder import Builder
+    from memcfg.graph._graph import Op
+
+__all__ = ["gradients"]
+
+
+def gradients(builder: Builder, loss: int, wrt: Sequence[int]) -> dict[int, int]:
+    """Append the backward ops of a scalar loss.
+
+    Parameters
+    ----------
+    builder : Builder
+        Holds the forward pass.
+    loss : int
+        Id of a scalar made by a loss op.
+    wrt : sequence of int
+        Ids of the tensors whose gradients are wanted.
+
+    Returns
+    -------
+    dict of int to int
+        Tensor id to the id of its gradient; tensors on which the loss does not
+        depend are left out.
+
+    Raises
+    ------
+    GraphError
+        If the loss is not a scalar made by an op, or the way to it passes an op
+        that has no gradient.
+    """
+    forward = builder.ops
+    if builder.shape(loss) != () or not any(loss in op.outputs for op in forward):
+        raise GraphError("the loss must be one number made by an op")
+    depends = _dependents(forward, wrt)
+    found: dict[int, int] = {}
+    for op in reversed(forward):
+        reached = loss in op.outputs or any(t in found for t in op.outputs)
+        if reached and any(t in depends for t in op.inputs):
+            _differentiate(builder, op, depends, found)
+    return {tensor: found[tensor] for tensor in wrt if tensor in found}
+
+
+def _dependents(ops: Sequence[Op], wrt: Sequence[int]) -> set[int]:
+    depends = set(wrt)
+    for op in ops:
+        if depends.intersection(op.inputs):
+            depends.update(op.outputs)
+    return depends
+
+
+def _differentiate(
+    builder: Builder, op: Op, depends: set[int], found: dict[int, int]
+) -> None:
+    rule = definition(op.type).gradient
+    if rule is None:
+        raise GraphError(f"op {op.name!r} of type {op.type!r} has no gradient")
+    adjoint = Adjoint(
+        builder,
+        op.name,
+        op.inputs,
+        op.outputs,
+        op.attributes,
+        tuple(found.get(t) for t in op.outputs),
+        tuple(t in depends for t in op.inputs),
+    )
+    for tensor, gradient in zip(op.inputs, rule(adjoint), strict=True):
+        if gradient is not None and tensor in depends:
+            _accumulate(builder, tensor, gradient, found)
+
+
+def _accumulate(
+    builder: Builder, tensor: int, gradient: int, found: dict[int, int]
+) -> None:
+    if tensor in found:
+        (gradient,) = builder.apply(
+            "add", (found[tensor], gradient), name="gradient_sum", phase="backward"
+        )
+    found[tensor] = gradient

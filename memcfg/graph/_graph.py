@@ -1,0 +1,307 @@
+"""Tensors, ops and the graph that joins them.
+
+Owns the three value types and the invariants that every graph satisfies. Refuses
+to know what an op type means; that is `_definition` and the families beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from memcfg.errors import GraphError
+from memcfg.graph import _format
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["PHASES", "ROLES", "STATE_ROLES", "Algorithm", "Graph", "Op", "Tensor"]
+
+ROLES = (
+    "input",
+    "parameter",
+    "gradient",
+    "activation",
+    "activation_gradient",
+    "optimizer_state",
+    "output",
+)
+STATE_ROLES = ("parameter", "optimizer_state")  # resident from step to step
+PHASES = ("forward", "backward", "update")
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A value that a step reads or makes; its id is its place in the graph.
+
+    Parameters
+    ----------
+    name : str
+        For people; unique in graphs that memcfg traces.
+    nbytes : int
+        Its size in bytes, not rounded.
+    role : str
+        One of `ROLES`.
+    shape : tuple of int or None, default None
+        Its shape, when known.
+    dtype : str or None, default None
+        Its NumPy dtype name, when known.
+    """
+
+    name: str
+    nbytes: int
+    role: str
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """One way in which a device can run an op.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"onednn"``.
+    seconds : float
+        Its expected time in seconds.
+    scratch_bytes : int
+        The scratch that it needs while it runs, in bytes.
+    """
+
+    name: str
+    seconds: float
+    scratch_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation of a step.
+
+    Parameters
+    ----------
+    name : str
+        For people; unique in graphs that memcfg traces.
+    type : str
+        The op type, such as ``"conv2d"``.
+    phase : str
+        One of `PHASES`.
+    inputs, outputs : tuple of int
+        Tensor ids.
+    seconds : float, default 0.0
+        Expected time of the default algorithm, in seconds.
+    scratch_bytes : int, default 0
+        Scratch of the default algorithm, in bytes.
+    replayable : bool, default True
+        Whether computing it again from the same inputs gives the same bits.
+    in_place : tuple of (int, int), default ()
+        Pairs (input id, output id): the output may take the input's bytes.
+    algorithms : tuple of Algorithm, default ()
+        The choices of the device, the default first; may be empty.
+    attributes : mapping, default {}
+        What the kernel needs to know. Not part of the interchange format.
+    """
+
+    name: str
+    type: str
+    phase: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    seconds: float = 0.0
+    scratch_bytes: int = 0
+    replayable: bool = True
+    in_place: tuple[tuple[int, int], ...] = ()
+    algorithms: tuple[Algorithm, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One step: tensors, ops in topological order, and what stays at the end.
+
+    Parameters
+    ----------
+    name : str
+        For people.
+    tensors : tuple of Tensor
+        A tensor's id is its place here.
+    ops : tuple of Op
+        In topological order, which is the default order of execution.
+    keep : tuple of int
+        Ids that must be resident at the end.
+
+    Raises
+    ------
+    GraphError
+        If the graph breaks an invariant: unknown ids, roles or phases, negative
+        sizes, a tensor with two producers or read before it is made, an in-place
+        pair that is not of its op.
+    """
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    ops: tuple[Op, ...]
+    keep: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    @cached_property
+    def producer(self) -> tuple[int | None, ...]:
+        """For each tensor the index of the op that makes it, or None."""
+        made: list[int | None] = [None] * len(self.tensors)
+        for index, op in enumerate(self.ops):
+            for output in op.outputs:
+                made[output] = index
+        return tuple(made)
+
+    @cached_property
+    def consumers(self) -> tuple[tuple[int, ...], ...]:
+        """For each tensor the indices of the ops that read it, ascending."""
+        readers: list[list[int]] = [[] for _ in self.tensors]
+        for index, op in enumerate(self.ops):
+            for tensor in dict.fromkeys(op.inputs):
+                readers[tensor].append(index)
+        return tuple(tuple(indices) for indices in readers)
+
+    @cached_property
+    def persistent(self) -> tuple[int, ...]:
+        """Ids of the state: parameters and optimizer state that no op makes."""
+        return tuple(
+            i
+            for i, tensor in enumerate(self.tensors)
+            if tensor.role in STATE_ROLES and self.producer[i] is None
+        )
+
+    def find(self, name: str) -> int:
+        """Return the id of the tensor of that name.
+
+        Parameters
+        ----------
+        name : str
+            The tensor's name.
+
+        Returns
+        -------
+        int
+            Its id.
+
+        Raises
+        ------
+        KeyError
+            If no tensor, or more than one, has that name.
+        """
+        found = [i for i, tensor in enumerate(self.tensors) if tensor.name == name]
+        if len(found) != 1:
+            raise KeyError(
+                f"graph {self.name!r} has {len(found)} tensors named {name!r}"
+            )
+        return found[0]
+
+    def check(self) -> None:
+        """Assert the invariants.
+
+        Raises
+        ------
+        GraphError
+            If one does not hold.
+        """
+        for tensor in self.tensors:
+            _check_tensor(tensor)
+        available = self._sources()
+        for op in self.ops:
+            _check_op(op, available, len(self.tensors))
+            available.update(op.outputs)
+        for tensor_id in self.keep:
+            if tensor_id not in available:
+                raise GraphError(f"keep names tensor {tensor_id}, which does not exist")
+
+    def _sources(self) -> set[int]:
+        made = {output for op in self.ops for output in op.outputs}
+        return set(range(len(self.tensors))) - made
+
+    def to_json(self) -> str:
+        """Write the graph in the interchange format ``memcfg.graph/1``.
+
+        Attributes of ops do not travel: the format states a planning problem, not
+        a program.
+
+        Returns
+        -------
+        str
+            JSON text.
+        """
+        return _format.write_graph(self)
+
+    @staticmethod
+    def from_json(text: str) -> Graph:
+        """Read a graph in the interchange format.
+
+        Parameters
+        ----------
+        text : str
+            JSON text.
+
+        Returns
+        -------
+        Graph
+            The graph; its ops have no attributes and can be planned, not run.
+
+        Raises
+        ------
+        FormatError
+            If the text is not JSON, of another format or version, or has unknown,
+            missing or mistyped keys.
+        GraphError
+            If what it says is not a graph.
+        """
+        name, tensors, ops, keep = _format.read_graph(text)
+        return Graph(
+            name,
+            tuple(Tensor(**fields) for fields in tensors),
+            tuple(_op_from(fields) for fields in ops),
+            keep,
+        )
+
+
+def _op_from(fields: dict[str, Any]) -> Op:
+    algorithms = tuple(Algorithm(**choice) for choice in fields.pop("algorithms"))
+    return Op(**fields, algorithms=algorithms)
+
+
+def _check_tensor(tensor: Tensor) -> None:
+    if tensor.role not in ROLES:
+        raise GraphError(f"tensor {tensor.name!r}: unknown role {tensor.role!r}")
+    if tensor.nbytes < 0:
+        raise GraphError(f"tensor {tensor.name!r}: negative size {tensor.nbytes}")
+
+
+def _check_op(op: Op, available: set[int], count: int) -> None:
+    if op.phase not in PHASES:
+        raise GraphError(f"op {op.name!r}: unknown phase {op.phase!r}")
+    for tensor in (*op.inputs, *op.outputs):
+        if not 0 <= tensor < count:
+            raise GraphError(f"op {op.name!r}: there is no tensor {tensor}")
+    for tensor in op.inputs:
+        if tensor not in available:
+            raise GraphError(f"op {op.name!r} reads tensor {tensor} before it is made")
+    for tensor in op.outputs:
+        if tensor in available or op.outputs.count(tensor) > 1:
+            raise GraphError(f"op {op.name!r}: tensor {tensor} has two producers")
+    for source, target in op.in_place:
+        if source not in op.inputs or target not in op.outputs:
+            raise GraphError(
+                f"op {op.name!r}: in-place pair ({source}, {target}) is not an input "
+                "and an output of it"
+            )
+    _check_costs(op)
+
+
+def _check_costs(op: Op) -> None:
+    costs = [(op.seconds, op.scratch_bytes)]
+    costs += [(choice.seconds, choice.scratch_bytes) for choice in op.algorithms]
+    for seconds, scratch_bytes in costs:
+        if not (math.isfinite(seconds) and seconds >= 0) or scratch_bytes < 0:
+            raise GraphError(f"op {op.name!r}: negative or non-finite cost")

@@ -1,0 +1,75 @@
+"""Layers, losses, optimizers and models, by the names that users of Keras know.
+
+Owns what a training program is written in: layers joined into a `Model` or a
+`Sequential`, `compile`, `fit`, `evaluate`, `predict`. Images are channels-last, all
+numbers float32, labels integers. Refuses planning: a model traces its step into a
+graph, a policy of `memcfg.plan` decides where every byte goes, and
+`memcfg.runtime` carries it out. What cannot be honoured raises; nothing is ignored.
+"""
+
+from __future__ import annotations
+
+from memcfg.nn._basic import Activation, Add, Dense, Dropout, Flatten, ReLU
+from memcfg.nn._convolution import Conv2D
+from memcfg.nn._history import History
+from memcfg.nn._initializers import (
+    GlorotUniform,
+    HeNormal,
+    HeUniform,
+    Initializer,
+    Ones,
+    RandomNormal,
+    Zeros,
+)
+from memcfg.nn._input import Input
+from memcfg.nn._layer import Layer
+from memcfg.nn._losses import SparseCategoricalCrossentropy
+from memcfg.nn._model import Model
+from memcfg.nn._normalization import BatchNormalization
+from memcfg.nn._optimizers import SGD, Adam, Optimizer
+from memcfg.nn._pooling import (
+    AveragePooling2D,
+    AvgPool2D,
+    GlobalAveragePooling2D,
+    GlobalAvgPool2D,
+    MaxPool2D,
+    MaxPooling2D,
+)
+from memcfg.nn._random import set_random_seed
+from memcfg.nn._sequential import Sequential
+from memcfg.nn._symbolic import SymbolicTensor
+
+__all__ = [
+    "SGD",
+    "Activation",
+    "Adam",
+    "Add",
+    "AveragePooling2D",
+    "AvgPool2D",
+    "BatchNormalization",
+    "Conv2D",
+    "Dense",
+    "Dropout",
+    "Flatten",
+    "GlobalAveragePooling2D",
+    "GlobalAvgPool2D",
+    "GlorotUniform",
+    "HeNormal",
+    "HeUniform",
+    "History",
+    "Initializer",
+    "Input",
+    "Layer",
+    "MaxPool2D",
+    "MaxPooling2D",
+    "Model",
+    "Ones",
+    "Optimizer",
+    "RandomNormal",
+    "ReLU",
+    "Sequential",
+    "SparseCategoricalCrossentropy",
+    "SymbolicTensor",
+    "Zeros",
+    "set_random_seed",
+]

@@ -1,0 +1,271 @@
+"""Readers of the arguments that layers share.
+
+Owns the checks of numbers, windows, padding and activations. Refuses silence: an
+argument that cannot be honoured raises.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "activation_name",
+    "check_channels_last",
+    "padding_name",
+    "pair",
+    "positive_int",
+    "real",
+    "resolve_padding",
+    "unit_interval",
+]
+
+Pair = tuple[int, int]
+
+
+def positive_int(value: Any, what: str) -> int:
+    """Return a positive int, or say what is wrong.
+
+    Parameters
+    ----------
+    value : object
+        What was given.
+    what : str
+        The argument's name, for the message.
+
+    Returns
+    -------
+    int
+        The number.
+
+    Raises
+    ------
+    TypeError
+        If it is not an integer.
+    ValueError
+        If it is not positive.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{what} is an integer, not {value!r}")
+    if value <= 0:
+        raise ValueError(f"{what} must be positive, got {value}")
+    return int(value)
+
+
+def pair(value: Any, what: str) -> Pair:
+    """Return (height, width) from one integer or two.
+
+    Parameters
+    ----------
+    value : int or sequence of two int
+        What was given.
+    what : str
+        The argument's name, for the message.
+
+    Returns
+    -------
+    tuple of int
+        Two positive numbers.
+
+    Raises
+    ------
+    TypeError
+        If the numbers are not integers.
+    ValueError
+        If there are not two of them, or one is not positive.
+    """
+    if not isinstance(value, list | tuple):
+        number = positive_int(value, what)
+        return number, number
+    if len(value) != 2:
+        raise ValueError(f"{what} is one integer or two, got {value!r}")
+    return positive_int(value[0], what), positive_int(value[1], what)
+
+
+def unit_interval(value: Any, what: str) -> float:
+    """Return a number in ``[0, 1)``.
+
+    Parameters
+    ----------
+    value : float
+        What was given.
+    what : str
+        The argument's name, for the message.
+
+    Returns
+    -------
+    float
+        The number.
+
+    Raises
+    ------
+    TypeError
+        If it is not a number.
+    ValueError
+        If it is outside ``[0, 1)``.
+    """
+    number = real(value, what)
+    if not 0 <= number < 1:
+        raise ValueError(f"{what} must be in [0, 1), got {value!r}")
+    return number
+
+
+def real(value: Any, what: str) -> float:
+    """Return a finite number.
+
+    Parameters
+    ----------
+    value : float
+        What was given.
+    what : str
+        The argument's name, for the message.
+
+    Returns
+    -------
+    float
+        The number.
+
+    Raises
+    ------
+    TypeError
+        If it is not a number.
+    ValueError
+        If it is NaN or infinite.
+    """
+    if isinstance(value, bool | str) or not isinstance(
+        value, int | float | np.integer | np.floating
+    ):
+        raise TypeError(f"{what} is a number, not {value!r}")
+    if not math.isfinite(value):
+        raise ValueError(f"{what} must be finite, got {value!r}")
+    return float(value)
+
+
+def check_channels_last(data_format: str | None, layer: str) -> None:
+    """Refuse any data format but channels-last.
+
+    Parameters
+    ----------
+    data_format : str or None
+        What was given.
+    layer : str
+        The layer's class, for the message.
+
+    Raises
+    ------
+    ValueError
+        If it is neither None nor ``"channels_last"``.
+    """
+    if data_format not in (None, "channels_last"):
+        raise ValueError(
+            f"{layer} works on data_format='channels_last' only, got {data_format!r}"
+        )
+
+
+def activation_name(activation: Any, layer: str) -> str | None:
+    """Return ``"relu"``, or None for the identity.
+
+    Parameters
+    ----------
+    activation : str or None
+        What was given.
+    layer : str
+        The layer's class, for the message.
+
+    Returns
+    -------
+    str or None
+        The activation.
+
+    Raises
+    ------
+    ValueError
+        If it is not one of ``"relu"``, ``"linear"``, None.
+    """
+    if activation in (None, "linear"):
+        return None
+    if isinstance(activation, str) and activation == "relu":
+        return "relu"
+    hint = (
+        "; let the model end in logits and use "
+        "SparseCategoricalCrossentropy(from_logits=True)"
+        if activation == "softmax"
+        else ""
+    )
+    raise ValueError(
+        f"{layer} knows the activations 'relu', 'linear' and None, not "
+        f"{activation!r}{hint}"
+    )
+
+
+def padding_name(padding: Any, layer: str) -> str:
+    """Return ``"valid"`` or ``"same"``.
+
+    Parameters
+    ----------
+    padding : str
+        What was given; case does not matter, as in Keras.
+    layer : str
+        The layer's class, for the message.
+
+    Returns
+    -------
+    str
+        The padding.
+
+    Raises
+    ------
+    ValueError
+        If it is neither.
+    """
+    name = padding.lower() if isinstance(padding, str) else padding
+    if name not in ("valid", "same"):
+        raise ValueError(f"{layer}: padding is 'valid' or 'same', not {padding!r}")
+    return str(name)
+
+
+def resolve_padding(
+    padding: str,
+    sizes: Sequence[int],
+    window: Pair,
+    strides: Pair,
+    dilation: Pair = (1, 1),
+) -> tuple[Pair, Pair]:
+    """Turn ``"same"`` into numbers, as TensorFlow computes them.
+
+    The output has ``ceil(size / stride)`` places; what is missing is padded half
+    before and half after, an odd element after.
+
+    Parameters
+    ----------
+    padding : str
+        ``"valid"`` or ``"same"``.
+    sizes : sequence of int
+        Height and width of the input.
+    window, strides, dilation : tuple of int
+        Height and width of each.
+
+    Returns
+    -------
+    tuple of tuple of int
+        ``((top, bottom), (left, right))``.
+    """
+    if padding == "valid":
+        return (0, 0), (0, 0)
+    rows, columns = (
+        _same(*numbers)
+        for numbers in zip(sizes, window, strides, dilation, strict=True)
+    )
+    return rows, columns
+
+
+def _same(size: int, window: int, stride: int, dilation: int) -> Pair:
+    places = -(-size // stride)
+    reach = (window - 1) * dilation + 1
+    total = max((places - 1) * stride + reach - size, 0)
+    return total // 2, total - total // 2

@@ -1,0 +1,293 @@
+"""What a compiled model does with one batch.
+
+Owns `compile`, training and evaluation of single batches, and the checks that every
+use of data goes through.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from memcfg import config
+from memcfg.errors import NonFiniteLossError
+from memcfg.nn import _fit
+from memcfg.nn._arguments import positive_int
+from memcfg.nn._data import Dataset, check_labels, check_shape, check_x, check_y
+from memcfg.nn._foundation import Foundation
+from memcfg.nn._graphs import Program
+from memcfg.nn._setup import Setup, make_setup
+from memcfg.nn._steps import Totals, evaluate_step, train_step
+from memcfg.nn._symbolic import Shape, show_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from memcfg.nn._losses import SparseCategoricalCrossentropy
+    from memcfg.nn._network import Network
+    from memcfg.nn._optimizers import Optimizer
+    from memcfg.nn._programs import Programs
+    from memcfg.plan import Plan, Policy
+
+__all__ = ["Compilable", "check_output", "returned"]
+
+Array = npt.NDArray[Any]
+
+
+class Compilable(Foundation):
+    """The part of a model that is trained, batch by batch."""
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer; its ``learning_rate`` may be set between steps.
+
+        Raises
+        ------
+        RuntimeError
+            If the model is not compiled.
+        """
+        return self._compiled("the optimizer").optimizer
+
+    def compile(
+        self,
+        optimizer: Optimizer | str,
+        loss: SparseCategoricalCrossentropy,
+        metrics: Sequence[str] | None = None,
+        memory: Policy | str | None = None,
+    ) -> None:
+        """Say how the model is trained.
+
+        The model is placed on the device of the innermost ``with
+        memcfg.device(...)`` block, or on the first one. Compiling again keeps the
+        weights, and with the same optimizer its state.
+
+        Parameters
+        ----------
+        optimizer : Optimizer or str
+            `SGD`, `Adam`, or ``"sgd"``, ``"adam"`` with their defaults.
+        loss : SparseCategoricalCrossentropy
+            With ``from_logits=True``.
+        metrics : sequence of str, optional
+            ``["accuracy"]``.
+        memory : Policy or str, optional
+            A policy of `memcfg.plan` or its name. None: ``memcfg.plan.auto()``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument cannot be honoured; the model is as it was.
+        """
+        setup = make_setup(optimizer, loss, metrics, memory, config.logical_device)
+        setup.optimizer.check_free(self)
+        if self._network is not None:
+            check_output(self._network)
+        before, self._setup = self._setup, setup
+        setup.optimizer.claim(self)
+        if self._programs is not None and self._network is not None:
+            values = self._programs.retire()
+            if before is None or before.optimizer is not setup.optimizer:
+                known = {weight.name for weight in self._network.weights}
+                values = {name: v for name, v in values.items() if name in known}
+            self._programs = self._make_programs(self._network, values)
+
+    def plan(self, batch_size: int = 32) -> Plan:
+        """Plan the training step without taking memory.
+
+        Parameters
+        ----------
+        batch_size : int, default 32
+            Samples a step.
+
+        Returns
+        -------
+        Plan
+            What `fit` would run.
+
+        Raises
+        ------
+        InfeasiblePlanError
+            If nothing fits the device's limit; the error says what would.
+        RuntimeError
+            If the model is not compiled, or its shapes are not known yet.
+        """
+        size = positive_int(batch_size, "batch_size")
+        self._compiled("plan")
+        return self._built_programs().plan(Program("train", size))
+
+    def train_on_batch(
+        self,
+        x: Array,
+        y: Array,
+        *,
+        return_dict: bool = False,
+        on_nan: str = "raise",
+    ) -> float | list[float] | dict[str, float]:
+        """Train on one batch.
+
+        Parameters
+        ----------
+        x : numpy.ndarray
+            float32 samples.
+        y : numpy.ndarray
+            Integer labels.
+        return_dict : bool, default False
+            Whether to return the numbers by name.
+        on_nan : {"raise", "ignore"}, default "raise"
+            What a loss that is NaN or infinite does.
+
+        Returns
+        -------
+        float, list of float or dict
+            The loss before the update; with metrics ``[loss, *metrics]``; or by name.
+
+        Raises
+        ------
+        RuntimeError
+            If the model is not compiled.
+        TypeError, ValueError
+            If the data is wrong.
+        InfeasiblePlanError
+            If no plan fits the device's limit.
+        NonFiniteLossError
+            If the loss is NaN or infinite; weights and optimizer are as before.
+        """
+        setup, guard = self._compiled("train_on_batch"), _fit.check_on_nan(on_nan)
+        programs, data = self._batch("train", x, y)
+        rows = slice(0, len(data))
+        outcome = train_step(programs, setup.optimizer, data, rows, guard=guard)
+        if not outcome.finished:
+            raise NonFiniteLossError(
+                f"the loss is {outcome.loss} in step {setup.optimizer.iterations + 1}; "
+                "weights and optimizer are as before that step"
+            )
+        totals = Totals()
+        totals.add(outcome)
+        return returned(totals.logs(setup.metrics), return_dict)
+
+    def test_on_batch(
+        self, x: Array, y: Array, *, return_dict: bool = False
+    ) -> float | list[float] | dict[str, float]:
+        """Return loss and metrics of one batch.
+
+        Parameters
+        ----------
+        x : numpy.ndarray
+            float32 samples.
+        y : numpy.ndarray
+            Integer labels.
+        return_dict : bool, default False
+            Whether to return the numbers by name.
+
+        Returns
+        -------
+        float, list of float or dict
+            The loss; with metrics ``[loss, *metrics]``; or by name.
+
+        Raises
+        ------
+        RuntimeError
+            If the model is not compiled.
+        TypeError, ValueError
+            If the data is wrong.
+        InfeasiblePlanError
+            If no plan fits the device's limit.
+        """
+        setup = self._compiled("test_on_batch")
+        programs, data = self._batch("evaluate", x, y)
+        totals = Totals()
+        totals.add(evaluate_step(programs, data, slice(0, len(data))))
+        return returned(totals.logs(setup.metrics), return_dict)
+
+    def _compiled(self, what: str) -> Setup:
+        if self._setup is None:
+            raise RuntimeError(
+                f"{what} needs a compiled model: call compile(optimizer, loss) first"
+            )
+        return self._setup
+
+    def _batch(self, kind: str, x: Array, y: Array) -> tuple[Programs, Dataset]:
+        with self._built_for(x):
+            data = self._dataset(x, y)
+            programs = self._built_programs()
+            programs.require([Program(kind, len(data))])
+        return programs, data
+
+    @contextmanager
+    def _built_for(self, x: Array) -> Iterator[None]:
+        """Build from `x` if need be, and undo that if the block fails."""
+        fresh = not self.built
+        if fresh:
+            self._build(check_x(x).shape[1:])
+        try:
+            yield
+        except BaseException:
+            if fresh:
+                self._unbuild()
+            raise
+
+    def _build(self, shape: Shape) -> None:
+        """Find the shapes of the weights; only `Sequential` can lack them."""
+
+    def _unbuild(self) -> None:
+        """Undo `_build`."""
+
+    def _dataset(self, x: Array, y: Array, what: str = "") -> Dataset:
+        """Check data against the model."""
+        network = self._built_network()
+        classes = check_output(network)
+        samples = check_x(x, f"{what}x")
+        check_shape(samples, network.input_shape, f"{what}x")
+        labels = check_y(y, len(samples), f"{what}y")
+        return Dataset(samples, check_labels(labels, classes, f"{what}y"))
+
+
+def check_output(network: Network) -> int:
+    """Return the number of classes, or say that the output is none of logits.
+
+    Parameters
+    ----------
+    network : Network
+        The architecture.
+
+    Returns
+    -------
+    int
+        How many logits there are for a sample.
+
+    Raises
+    ------
+    ValueError
+        If the output has another rank.
+    """
+    if len(network.output_shape) != 1:
+        raise ValueError(
+            f"the model's output, of layer {network.outputs.name!r}, has shape "
+            f"{show_shape(network.output_shape)}, but cross-entropy reads logits "
+            "(None, classes): end with Flatten or GlobalAveragePooling2D and Dense"
+        )
+    return network.output_shape[0]
+
+
+def returned(
+    logs: dict[str, float], return_dict: bool
+) -> float | list[float] | dict[str, float]:
+    """Return numbers as Keras does.
+
+    Parameters
+    ----------
+    logs : dict of str to float
+        The loss first.
+    return_dict : bool
+        Whether to return them by name.
+
+    Returns
+    -------
+    float, list of float or dict
+        The loss; with metrics ``[loss, *metrics]``; or `logs`.
+    """
+    if return_dict:
+        return logs
+    values = list(logs.values())
+    return values[0] if len(values) == 1 else values

@@ -1,0 +1,239 @@
+"""Arrays that users hand over: checked once, gathered batch by batch.
+
+Owns what is said about wrong data, and the copy of rows into the arena. Refuses
+conversions that would copy a user's data: samples must be float32 already, and are
+never modified. Labels, four bytes each, are converted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memcfg.nn._symbolic import Shape, show_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "Dataset",
+    "Rows",
+    "batches",
+    "check_labels",
+    "check_shape",
+    "check_x",
+    "check_y",
+    "gather",
+]
+
+Rows = slice | npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Samples and, except for prediction, their labels.
+
+    Parameters
+    ----------
+    x : numpy.ndarray
+        float32, the first axis counts samples.
+    y : numpy.ndarray
+        int32 labels, one a sample; empty for prediction.
+    """
+
+    x: npt.NDArray[np.float32]
+    y: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
+def check_x(x: Any, what: str = "x") -> npt.NDArray[np.float32]:
+    """Return samples as a plain array, or say what is wrong with them.
+
+    Parameters
+    ----------
+    x : numpy.ndarray
+        float32, the first axis counts samples.
+    what : str, default "x"
+        The argument's name, for the message.
+
+    Returns
+    -------
+    numpy.ndarray
+        The same memory.
+
+    Raises
+    ------
+    TypeError
+        If it is not a NumPy array of float32.
+    ValueError
+        If it is empty, or has no axis beside that of the samples.
+    """
+    if not isinstance(x, np.ndarray) or isinstance(x, np.ma.MaskedArray):
+        raise TypeError(
+            f"{what} is a NumPy array of float32, not {type(x).__name__}"
+            + ("; fill its masked places first" if isinstance(x, np.ndarray) else "")
+        )
+    if x.dtype != np.float32:
+        raise TypeError(
+            f'{what} must be float32, got {x.dtype}: pass {what}.astype("float32")'
+        )
+    if x.ndim < 2:
+        raise ValueError(
+            f"{what} needs an axis of samples and one more at least, got {x.shape}"
+        )
+    if x.size == 0:
+        raise ValueError(f"{what} is empty: its shape is {x.shape}")
+    return np.asarray(x)
+
+
+def check_shape(x: npt.NDArray[np.float32], wanted: Shape, what: str = "x") -> None:
+    """Refuse samples of another shape than the model's input.
+
+    Parameters
+    ----------
+    x : numpy.ndarray
+        The samples.
+    wanted : tuple of int
+        The model's input shape without the batch.
+    what : str, default "x"
+        The argument's name, for the message.
+
+    Raises
+    ------
+    ValueError
+        If they differ.
+    """
+    if x.shape[1:] != wanted:
+        raise ValueError(
+            f"{what} has shape {x.shape}, but the model reads {show_shape(wanted)}"
+        )
+
+
+def check_y(y: Any, samples: int, what: str = "y") -> npt.NDArray[Any]:
+    """Return labels as a one-dimensional array, or say what is wrong with them.
+
+    Parameters
+    ----------
+    y : numpy.ndarray
+        Of any integer dtype and shape ``(n,)`` or ``(n, 1)``.
+    samples : int
+        How many there must be.
+    what : str, default "y"
+        The argument's name, for the message.
+
+    Returns
+    -------
+    numpy.ndarray
+        Of shape ``(n,)``.
+
+    Raises
+    ------
+    TypeError
+        If it is not a NumPy array of integers.
+    ValueError
+        If its shape is another, or its length is not that of the samples.
+    """
+    if not isinstance(y, np.ndarray) or isinstance(y, np.ma.MaskedArray):
+        raise TypeError(
+            f"{what} is a NumPy array of integer labels, not {type(y).__name__}"
+        )
+    if not np.issubdtype(y.dtype, np.integer):
+        raise TypeError(
+            f"{what} holds integer class labels; got {y.dtype}: pass "
+            f'{what}.astype("int64") if its values are labels'
+        )
+    if y.ndim == 0 or y.shape[1:] not in ((), (1,)):
+        raise ValueError(
+            f"{what} has shape {y.shape}; labels have shape ({samples},) or "
+            f"({samples}, 1), one integer a sample"
+        )
+    if len(y) != samples:
+        raise ValueError(
+            f"the samples and their labels differ in number: {samples} samples, "
+            f"{what} has shape {y.shape}"
+        )
+    return np.asarray(y).reshape(samples)
+
+
+def check_labels(
+    y: npt.NDArray[Any], classes: int, what: str = "y"
+) -> npt.NDArray[np.int32]:
+    """Return labels as int32 after checking each against the number of classes.
+
+    Parameters
+    ----------
+    y : numpy.ndarray
+        Integers of shape ``(n,)``.
+    classes : int
+        The number of the model's outputs.
+    what : str, default "y"
+        The argument's name, for the message.
+
+    Returns
+    -------
+    numpy.ndarray
+        int32.
+
+    Raises
+    ------
+    ValueError
+        If a label is negative or not below `classes`.
+    """
+    if int(y.min()) < 0 or int(y.max()) >= classes:
+        place = int(np.flatnonzero((y < 0) | (y >= classes))[0])
+        raise ValueError(
+            f"label {int(y[place])} at {what}[{place}] is out of range: the model has "
+            f"{classes} outputs, so labels are 0 to {classes - 1}"
+        )
+    return np.ascontiguousarray(y, np.int32)
+
+
+def batches(
+    samples: int, batch_size: int, order: npt.NDArray[np.intp] | None = None
+) -> Iterator[Rows]:
+    """Yield the rows of each batch; the last may be shorter.
+
+    Parameters
+    ----------
+    samples : int
+        How many there are.
+    batch_size : int
+        How many a batch holds.
+    order : numpy.ndarray, optional
+        A permutation of the samples. None: as they stand.
+
+    Yields
+    ------
+    slice or numpy.ndarray
+        Rows.
+    """
+    for start in range(0, samples, batch_size):
+        rows = slice(start, min(start + batch_size, samples))
+        yield rows if order is None else order[rows]
+
+
+def gather(source: npt.NDArray[Any], rows: Rows, room: npt.NDArray[Any]) -> None:
+    """Copy rows into the arena without any memory of their own.
+
+    Parameters
+    ----------
+    source : numpy.ndarray
+        Of any strides; its dtype is the room's.
+    rows : slice or numpy.ndarray
+        Which rows, all of them in range.
+    room : numpy.ndarray
+        Where they go.
+    """
+    if isinstance(rows, slice):
+        np.copyto(room, source[rows])
+    elif source.flags.c_contiguous and source.flags.aligned:
+        # mode="clip": with the default, take() gathers into a copy of `out` first.
+        np.take(source, rows, axis=0, out=room, mode="clip")
+    else:  # take() would copy the whole source first
+        for place, row in enumerate(rows):
+            room[place] = source[row]

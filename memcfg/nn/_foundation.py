@@ -1,0 +1,278 @@
+"""What a model is apart from training: layers, weights, memory.
+
+Owns the names that do not need `compile`. Refuses loops over data.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from memcfg.nn._graphs import Program, Recipe
+from memcfg.nn._names import check_name
+from memcfg.nn._programs import Programs
+from memcfg.nn._setup import Setup, get_policy
+from memcfg.nn._summary import summary_text
+from memcfg.nn._weights import check_list, check_mapping, read_file, write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.nn._layer import Layer
+    from memcfg.nn._network import Network, Weight
+    from memcfg.plan import Plan
+    from memcfg.runtime import MemoryReport
+
+__all__ = ["Foundation"]
+
+Floats = npt.NDArray[np.float32]
+
+
+class Foundation:
+    """The part of a model that holds its architecture and its values.
+
+    Parameters
+    ----------
+    name : str
+        The model's name, which also names the owner of its arena.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = check_name(name)
+        self._network: Network | None = None
+        self._programs: Programs | None = None
+        self._setup: Setup | None = None
+
+    @property
+    def built(self) -> bool:
+        """Whether the shapes of the weights are known."""
+        return self._network is not None
+
+    @property
+    def layers(self) -> list[Layer]:
+        """The layers, in the order of their weights."""
+        return list(self._built_network().layers)
+
+    @property
+    def memory_plan(self) -> Plan:
+        """The plan of the training step, or of what was loaded last before any.
+
+        Raises
+        ------
+        RuntimeError
+            If nothing is loaded yet.
+        """
+        programs, program = self._lead()
+        return programs.loaded_plan(program)
+
+    def memory_report(self, *, verify: bool = False) -> MemoryReport:
+        """Measure the memory of the program that `memory_plan` speaks of.
+
+        Parameters
+        ----------
+        verify : bool, default False
+            Whether to run one step over a canary to see the highest byte really
+            touched. Weights are as before.
+
+        Returns
+        -------
+        MemoryReport
+            Peak, bytes by role, timeline; ``str`` prints it.
+
+        Raises
+        ------
+        RuntimeError
+            If nothing is loaded yet.
+        """
+        programs, program = self._lead()
+        return programs.report(program, verify=verify)
+
+    def count_params(self) -> int:
+        """Return the number of parameters.
+
+        Returns
+        -------
+        int
+            Elements of all weights.
+
+        Raises
+        ------
+        RuntimeError
+            If the shapes are not known yet.
+        """
+        return sum(weight.size for weight in self._built_network().weights)
+
+    def get_layer(self, name: str) -> Layer:
+        """Return a layer by its name.
+
+        Parameters
+        ----------
+        name : str
+            The layer's name.
+
+        Returns
+        -------
+        Layer
+            The layer.
+
+        Raises
+        ------
+        ValueError
+            If there is none of that name.
+        """
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        known = ", ".join(layer.name for layer in self.layers)
+        raise ValueError(f"no layer {name!r} in {self.name!r}; there are {known}")
+
+    def summary(self) -> None:
+        """Print layers, output shapes, parameters and bytes of each activation."""
+        layers = self.layers
+        print(summary_text(self.name, layers, self._network), end="")
+
+    def get_weights(self) -> list[Floats]:
+        """Return copies of all weights.
+
+        Returns
+        -------
+        list of numpy.ndarray
+            Layer by layer, in Keras's order and layouts: kernel ``(KH, KW, C / groups,
+            O)`` or ``(inputs, units)``, bias; gamma, beta, moving mean and variance.
+
+        Raises
+        ------
+        RuntimeError
+            If the shapes are not known yet.
+        """
+        weights, programs = self._weights_and_programs()
+        return [programs.read(weight.name) for weight in weights]
+
+    def set_weights(self, weights: Sequence[npt.ArrayLike]) -> None:
+        """Replace all weights.
+
+        Parameters
+        ----------
+        weights : sequence of array_like
+            As `get_weights` returns them; converted to float32.
+
+        Raises
+        ------
+        RuntimeError
+            If the shapes are not known yet.
+        WeightsError
+            If number or shapes differ; nothing changed then.
+        """
+        known, programs = self._weights_and_programs()
+        for weight, value in zip(known, check_list(known, weights), strict=True):
+            programs.write(weight.name, value)
+
+    def save_weights(self, path: str | os.PathLike[str]) -> None:
+        """Write all weights to a safetensors file.
+
+        Automatic layer names are numbered within the model, so the file does not
+        depend on what else the process made. The optimizer's state is not saved.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file; replaced if it exists, and only by a complete one.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
+        RuntimeError
+            If the shapes are not known yet.
+        """
+        weights, programs = self._weights_and_programs()
+        write_file(path, {w.key: programs.read(w.name) for w in weights})
+
+    def load_weights(self, path: str | os.PathLike[str]) -> None:
+        """Read all weights from a safetensors file.
+
+        Parameters
+        ----------
+        path : str or path-like
+            A file that `save_weights` wrote for a model of this architecture.
+
+        Raises
+        ------
+        OSError
+            If it cannot be read.
+        RuntimeError
+            If the shapes are not known yet.
+        WeightsError
+            If it is truncated, or names, shapes or dtypes differ; nothing changed
+            then.
+        """
+        weights, programs = self._weights_and_programs()
+        values = check_mapping(weights, read_file(path), os.fspath(path))
+        for weight, value in zip(weights, values, strict=True):
+            programs.write(weight.name, value)
+
+    def close(self) -> None:
+        """Give the device's memory back.
+
+        Weights and optimizer state move to the host; the model stays usable, and takes
+        memory again with the next step.
+        """
+        if self._programs is not None:
+            self._programs.retire()
+
+    def __del__(self) -> None:
+        programs = getattr(self, "_programs", None)
+        if programs is not None:
+            programs.close()
+
+    def _adopt(self, network: Network) -> None:
+        """Take an architecture; the layers belong to this model from now on."""
+        owned = [layer for layer in network.layers if layer.weight_specs]
+        for layer in owned:
+            layer.check_free(self)
+        for layer in owned:
+            layer.claim(self)
+        values = None if self._programs is None else self._programs.retire()
+        self._network = network
+        self._programs = self._make_programs(network, values)
+
+    def _make_programs(
+        self, network: Network, values: dict[str, Floats] | None
+    ) -> Programs:
+        setup = self._setup
+        if setup is None:
+            recipe = Recipe(self.name, network, None, counting=False)
+            return Programs(recipe, get_policy(None), None, values)
+        recipe = Recipe(self.name, network, setup.optimizer, bool(setup.metrics))
+        return Programs(recipe, setup.policy, setup.device, values)
+
+    def _built_network(self) -> Network:
+        if self._network is None:
+            raise RuntimeError(
+                f"the shapes of {self.name!r} are not known yet: start it with "
+                "Input(shape), call build(input_shape), or fit or predict first"
+            )
+        return self._network
+
+    def _built_programs(self) -> Programs:
+        self._built_network()
+        assert self._programs is not None  # made together with the network
+        return self._programs
+
+    def _weights_and_programs(self) -> tuple[Sequence[Weight], Programs]:
+        return self._built_network().weights, self._built_programs()
+
+    def _lead(self) -> tuple[Programs, Program]:
+        programs = self._programs
+        if programs is None or programs.lead is None:
+            raise RuntimeError(
+                f"{self.name!r} has no memory plan yet: call fit, evaluate or predict "
+                "first, or plan(batch_size) to plan without taking memory"
+            )
+        return programs, programs.lead
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} name={self.name!r} built={self.built}>"

@@ -1,0 +1,328 @@
+"""A model's values and programs: on the host before the first, then in the arena.
+
+Owns which programs are loaded, for which batch sizes, and where each weight is now.
+Refuses planning decisions, which are the policy's, and memory, which is the
+executor's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memcfg import config
+from memcfg.errors import ResourceExhaustedError
+from memcfg.nn._graphs import Program, Recipe, trace
+from memcfg.runtime import Executor, MemoryReport
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from memcfg.devices import CpuDevice
+    from memcfg.graph import Graph
+    from memcfg.plan import Plan, Policy
+
+__all__ = ["Programs"]
+
+_KEPT = 12  # programs of a model that stay loaded; they share one arena
+
+Floats = npt.NDArray[np.float32]
+Views = dict[str, npt.NDArray[Any]]
+
+
+class Programs:
+    """The state of a model and the programs that work on it.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        What to trace; its optimizer joins the arena with the first training step.
+    policy : Policy
+        Plans every program.
+    device : CpuDevice or None
+        Where the arena is. None: the default device, when it is first needed.
+    values : mapping of str to numpy.ndarray, optional
+        Values of weights and optimizer state by tensor name; weights without one
+        are drawn by their initializers, state starts from zero.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        policy: Policy,
+        device: CpuDevice | None,
+        values: Mapping[str, Floats] | None = None,
+    ) -> None:
+        self._recipe = recipe
+        self._policy = policy
+        self._device = device
+        self._weights = {weight.name: weight for weight in recipe.network.weights}
+        self._host: dict[str, Floats] = dict(values or {})
+        self._resident: set[str] = set()  # names of the state in the arena
+        self._training = False  # whether the optimizer's state is in the arena
+        self._graphs: dict[Program, Graph] = {}  # loaded; last used last
+        self._views: dict[tuple[Program, str], Views] = {}
+        self._lead: Program | None = None
+        self._executor: Executor | None = None
+
+    @property
+    def executor(self) -> Executor:
+        """The executor; made at first use, without memory."""
+        if self._executor is None:
+            device = self._device or config.logical_device()
+            self._executor = Executor(device, name=self._recipe.name)
+        return self._executor
+
+    @property
+    def lead(self) -> Program | None:
+        """The program that reports speak of: the last training step that was loaded."""
+        return self._lead
+
+    def read(self, name: str) -> Floats:
+        """Return a copy of a weight or of optimizer state.
+
+        Parameters
+        ----------
+        name : str
+            A tensor name.
+
+        Returns
+        -------
+        numpy.ndarray
+            float32.
+        """
+        if name in self._resident:
+            return np.asarray(self.executor.read_state(name), np.float32)
+        if name not in self._host:
+            self._host[name] = self._weights[name].first_value()
+        return self._host[name].copy()
+
+    def write(self, name: str, value: Floats) -> None:
+        """Overwrite a weight.
+
+        Parameters
+        ----------
+        name : str
+            A tensor name.
+        value : numpy.ndarray
+            float32 of the weight's shape.
+        """
+        if name in self._resident:
+            self.executor.write_state(name, value)
+        else:
+            self._host[name] = value.copy()
+
+    def require(self, wanted: Sequence[Program]) -> None:
+        """See to it that programs are loaded, all at once.
+
+        Parameters
+        ----------
+        wanted : sequence of Program
+            The most important first.
+
+        Raises
+        ------
+        InfeasiblePlanError
+            If one of them does not fit the device; nothing changed.
+        ResourceExhaustedError
+            If the machine has not the memory that the limit allows.
+        """
+        training = self._training or any(p.kind == "train" for p in wanted)
+        if training != self._training or any(p not in self._graphs for p in wanted):
+            self._load(wanted, training)
+        for program in wanted:
+            self._graphs[program] = self._graphs.pop(program)
+        if wanted[0].kind == "train" or self._lead is None or not self._training:
+            self._lead = wanted[0]
+
+    def inputs(self, program: Program) -> Views:
+        """Return the rooms of a loaded program's inputs.
+
+        Parameters
+        ----------
+        program : Program
+            A loaded program.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            Views of the arena, by name; those inputs that the program reads.
+        """
+        if (program, "inputs") not in self._views:
+            graph = self._graphs[program]
+            self._views[program, "inputs"] = {
+                tensor.name: self.executor.feed(program.label, tensor.name)
+                for i, tensor in enumerate(graph.tensors)
+                if tensor.role == "input" and (graph.consumers[i] or i in graph.keep)
+            }
+        return self._views[program, "inputs"]
+
+    def outputs(self, program: Program) -> Views:
+        """Return the rooms of what a loaded program keeps, state left out.
+
+        Parameters
+        ----------
+        program : Program
+            A loaded program.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            Views of the arena, by name; a prediction is named ``output``.
+        """
+        if (program, "outputs") not in self._views:
+            graph = self._graphs[program]
+            kept = [graph.tensors[i] for i in graph.keep]
+            names = {t.name for t in kept if t.role in ("output", "input")}
+            fetched = {n: self.executor.fetch(program.label, n) for n in names}
+            if program.kind == "predict":
+                fetched = {"output": fetched.popitem()[1]}
+            self._views[program, "outputs"] = fetched
+        return self._views[program, "outputs"]
+
+    def run(self, program: Program, *, guard: bool = False) -> bool:
+        """Run a loaded program once.
+
+        Parameters
+        ----------
+        program : Program
+            A loaded program, its inputs filled.
+        guard : bool, default False
+            Stop at a loss that is not finite.
+
+        Returns
+        -------
+        bool
+            Whether it ran to the end.
+        """
+        return self.executor.run(program.label, guard=guard)
+
+    def plan(self, program: Program) -> Plan:
+        """Plan a program without taking memory.
+
+        Parameters
+        ----------
+        program : Program
+            Which program, for how many samples.
+
+        Returns
+        -------
+        Plan
+            What loading it would run.
+
+        Raises
+        ------
+        InfeasiblePlanError
+            If it does not fit the device.
+        """
+        training = self._training or program.kind == "train"
+        graph = trace(self._recipe_for(training), program)
+        return self.executor.plan(graph, self._policy)
+
+    def loaded_plan(self, program: Program) -> Plan:
+        """Return the plan of a loaded program.
+
+        Parameters
+        ----------
+        program : Program
+            A loaded program.
+
+        Returns
+        -------
+        Plan
+            Its plan.
+        """
+        return self.executor.plans[program.label]
+
+    def report(self, program: Program, *, verify: bool) -> MemoryReport:
+        """Return the measured memory of a loaded program.
+
+        Parameters
+        ----------
+        program : Program
+            A loaded program.
+        verify : bool
+            Whether to run it on a canary.
+
+        Returns
+        -------
+        MemoryReport
+            Peak, bytes by role, timeline.
+        """
+        return self.executor.memory_report(program.label, verify=verify)
+
+    def retire(self) -> dict[str, Floats]:
+        """Bring all values to the host and give the arena back.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            The values by tensor name.
+        """
+        values = dict(self._host)
+        values.update({name: self.read(name) for name in self._resident})
+        self.close()
+        self._host = values
+        return values
+
+    def close(self) -> None:
+        """Give the arena back; what is in it is lost."""
+        self._views = {}
+        self._graphs = {}
+        self._resident = set()
+        self._training = False
+        self._lead = None
+        if self._executor is not None:
+            self._executor.close()
+
+    def _recipe_for(self, training: bool) -> Recipe:
+        return self._recipe if training else replace(self._recipe, optimizer=None)
+
+    def _load(self, wanted: Sequence[Program], training: bool) -> None:
+        """Load `wanted` beside what is loaded; alone, if together they do not fit."""
+        others = [p for p in reversed(self._graphs) if p not in wanted]
+        if self._lead in others:
+            others.remove(self._lead)
+            others.insert(0, self._lead)
+        others = others[: max(0, _KEPT - len(wanted))]
+        try:
+            self._load_exactly([*wanted, *others], training)
+        except ResourceExhaustedError:
+            if not others:
+                raise
+            self._load_exactly(wanted, training)
+
+    def _load_exactly(self, programs: Sequence[Program], training: bool) -> None:
+        recipe = self._recipe_for(training)
+        known = self._graphs if training == self._training else {}
+        graphs = {p: known.get(p) or trace(recipe, p) for p in programs}
+        initial = self._initial(graphs[programs[0]])
+        self._views = {}  # they would point into rooms of the programs before
+        self.executor.load(
+            {p.label: graph for p, graph in graphs.items()}, self._policy, initial
+        )
+        self._graphs = {p: graphs[p] for p in reversed(programs)}
+        self._training = training
+        self._resident |= set(initial)
+        for name in initial:
+            self._host.pop(name, None)
+        if self._lead not in self._graphs:
+            self._lead = None
+
+    def _initial(self, graph: Graph) -> dict[str, Floats]:
+        """Values of the state that is not in the arena yet."""
+        values: dict[str, Floats] = {}
+        for i in graph.persistent:
+            tensor = graph.tensors[i]
+            if tensor.name in self._resident:
+                continue
+            if tensor.name in self._host:
+                values[tensor.name] = self._host[tensor.name]
+            elif tensor.role == "optimizer_state":
+                values[tensor.name] = np.zeros(tensor.shape or (), np.float32)
+            else:
+                values[tensor.name] = self._weights[tensor.name].first_value()
+        return values

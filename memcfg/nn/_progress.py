@@ -1,0 +1,133 @@
+"""What a user sees while a model works: a bar, lines, or nothing.
+
+Owns `verbose` and all formatting of progress. Refuses to know what is measured: it
+is given numbers by name.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
+from rich.progress import Progress as RichProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Progress", "check_verbose"]
+
+_REFRESH_SECONDS = 0.1  # between two updates of a bar
+
+
+def check_verbose(verbose: Any) -> int:
+    """Return 0, 1 or 2.
+
+    Parameters
+    ----------
+    verbose : {"auto", 0, 1, 2}
+        ``"auto"`` is 1 on a terminal and 2 elsewhere.
+
+    Returns
+    -------
+    int
+        0: nothing; 1: a bar; 2: a line.
+
+    Raises
+    ------
+    ValueError
+        If it is something else.
+    """
+    if isinstance(verbose, str) and verbose == "auto":
+        return 1 if sys.stdout.isatty() else 2
+    if verbose not in (0, 1, 2):
+        raise ValueError(f'verbose is "auto", 0, 1 or 2, not {verbose!r}')
+    return int(verbose)
+
+
+class Progress:
+    """The progress of one pass over data; a context manager.
+
+    Parameters
+    ----------
+    verbose : int
+        0: nothing; 1: a bar; 2: a line at the end.
+    steps : int
+        How many steps the pass has.
+    title : str
+        What stands before the numbers, such as ``"Epoch 1/5"``.
+    """
+
+    def __init__(self, verbose: int, steps: int, title: str) -> None:
+        self._verbose = verbose
+        self._steps = steps
+        self._title = title
+        self._done = 0
+        self._started = self._stepped = self._shown = time.perf_counter()
+        self._logs: Mapping[str, float] = {}
+        self._bar: RichProgress | None = None
+        self._task = TaskID(0)
+
+    def __enter__(self) -> Self:
+        if self._verbose == 1:
+            self._bar = RichProgress(
+                TextColumn("{task.description}"),
+                MofNCompleteColumn(),
+                BarColumn(bar_width=24),
+                TextColumn("{task.fields[numbers]}"),
+                console=Console(file=sys.stdout),
+                auto_refresh=False,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task(self._title, total=self._steps, numbers="")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and self._verbose == 2:
+            prefix = f"{self._title} - " if self._title else ""
+            seconds = time.perf_counter() - self._started
+            steps = f"{self._done}/{self._steps} - {seconds:.1f}s"
+            print(f"{prefix}{steps} - {self._numbers()}")
+        if self._bar is not None:
+            self._draw()
+            self._bar.stop()
+
+    def step(self, logs: Mapping[str, float]) -> None:
+        """Tell that a step is done.
+
+        Parameters
+        ----------
+        logs : mapping of str to float
+            The numbers so far.
+        """
+        self._done += 1
+        self._logs = logs
+        self._stepped = time.perf_counter()
+        if self._bar and self._stepped - self._shown >= _REFRESH_SECONDS:
+            self._shown = self._stepped
+            self._draw()
+
+    def finish(self, logs: Mapping[str, float]) -> None:
+        """Tell the final numbers.
+
+        Parameters
+        ----------
+        logs : mapping of str to float
+            Such as those of the epoch with those of validation.
+        """
+        self._logs = logs
+
+    def _draw(self) -> None:
+        if self._bar is not None:
+            self._bar.update(
+                self._task, completed=self._done, numbers=self._numbers(), refresh=True
+            )
+
+    def _numbers(self) -> str:
+        # Validation comes after the last step and does not count.
+        milliseconds = 1e3 * (self._stepped - self._started) / max(1, self._done)
+        parts = [f"{milliseconds:.1f} ms/step"]
+        parts += [f"{name}: {value:.4f}" for name, value in self._logs.items()]
+        return " - ".join(parts)

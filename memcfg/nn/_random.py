@@ -1,0 +1,108 @@
+"""Where seeds come from.
+
+Owns the process-wide source of seeds, from which layers, dropout and shuffling
+draw what the caller did not give. Refuses to draw weights itself: a seed is a
+value, and whoever holds it draws from a generator of its own, so that two layers
+never disturb each other's numbers.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+__all__ = ["check_seed", "derive_seed", "next_seed", "set_random_seed"]
+
+_SEED_MASK = 2**63 - 1
+_lock = threading.Lock()
+_source = np.random.default_rng()
+
+
+def set_random_seed(seed: int) -> None:
+    """Make everything random that follows reproducible.
+
+    Weights, dropout and shuffling without a seed of their own draw one from the
+    sequence that starts here. A layer draws its seed when it is constructed, so
+    call this before the layers are made. NumPy's and Python's own generators are
+    left alone.
+
+    Parameters
+    ----------
+    seed : int
+        Zero or more.
+
+    Raises
+    ------
+    TypeError
+        If `seed` is not an integer.
+    ValueError
+        If `seed` is negative.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.set_random_seed(7)
+    """
+    global _source
+    generator = np.random.default_rng(check_seed(seed))
+    with _lock:
+        _source = generator
+
+
+def check_seed(seed: int) -> int:
+    """Return `seed` as a plain int; refuse what is not a seed.
+
+    Parameters
+    ----------
+    seed : int
+        Zero or more.
+
+    Returns
+    -------
+    int
+        The seed.
+
+    Raises
+    ------
+    TypeError
+        If `seed` is not an integer.
+    ValueError
+        If `seed` is negative.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise TypeError(f"a seed is an integer, not {seed!r}")
+    if seed < 0:
+        raise ValueError(f"a seed is zero or more, not {seed}")
+    return int(seed)
+
+
+def next_seed() -> int:
+    """Draw the next seed of the process.
+
+    Returns
+    -------
+    int
+        In ``[0, 2**63)``.
+    """
+    with _lock:
+        return int(_source.integers(0, _SEED_MASK, endpoint=True))
+
+
+def derive_seed(seed: int, *path: int) -> int:
+    """Derive an independent seed for one of several uses of `seed`.
+
+    Parameters
+    ----------
+    seed : int
+        Zero or more.
+    *path : int
+        Which use, such as the number of the weight within its layer.
+
+    Returns
+    -------
+    int
+        In ``[0, 2**63)``; the same for the same arguments, always.
+    """
+    words = np.random.SeedSequence(seed, spawn_key=path).generate_state(1, np.uint64)
+    return int(words[0]) & _SEED_MASK

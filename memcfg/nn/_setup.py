@@ -1,0 +1,124 @@
+"""What `compile` was told."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from memcfg import plan as planning
+from memcfg.nn._losses import SparseCategoricalCrossentropy, get_loss, get_metrics
+from memcfg.nn._optimizers import Optimizer, get_optimizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from memcfg.devices import CpuDevice
+    from memcfg.plan import Policy
+
+__all__ = ["Setup", "get_policy", "make_setup"]
+
+_POLICIES: dict[str, Callable[[], Policy]] = {
+    "auto": planning.auto,
+    "keep_all": planning.keep_all,
+    "share": planning.share,
+    "sqrt_checkpoint": planning.sqrt_checkpoint,
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a model is trained.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Moves the weights.
+    loss : SparseCategoricalCrossentropy
+        Is minimised.
+    metrics : tuple of str
+        Names under which right answers are told.
+    policy : Policy
+        Plans the memory.
+    device : CpuDevice
+        Has the arena.
+    """
+
+    optimizer: Optimizer
+    loss: SparseCategoricalCrossentropy
+    metrics: tuple[str, ...]
+    policy: Policy
+    device: CpuDevice
+
+
+def get_policy(memory: Any) -> Policy:
+    """Return the policy that `compile`'s argument means.
+
+    Parameters
+    ----------
+    memory : Policy, str or None
+        A policy such as ``memcfg.plan.share()``, its name, or None for ``auto``.
+
+    Returns
+    -------
+    Policy
+        The policy.
+
+    Raises
+    ------
+    TypeError
+        If it is none of these.
+    ValueError
+        If the name is unknown.
+    """
+    if memory is None:
+        return planning.auto()
+    if isinstance(memory, str):
+        if memory not in _POLICIES:
+            raise ValueError(
+                f"unknown memory policy {memory!r}; known: {', '.join(_POLICIES)}"
+            )
+        return _POLICIES[memory]()
+    if any(memory is factory for factory in _POLICIES.values()):
+        raise TypeError(f"memory is a policy: call it, as in plan.{memory.__name__}()")
+    if not callable(memory) or inspect.isclass(memory):
+        raise TypeError(
+            f"memory is a policy such as plan.auto(), or its name, not {memory!r}"
+        )
+    found: Policy = memory
+    return found
+
+
+def make_setup(
+    optimizer: Any,
+    loss: Any,
+    metrics: Sequence[str] | None,
+    memory: Any,
+    device: Callable[[], CpuDevice],
+) -> Setup:
+    """Read `compile`'s arguments.
+
+    Parameters
+    ----------
+    optimizer, loss, metrics, memory : object
+        As `Model.compile` documents them.
+    device : callable
+        Returns the device; called when all else is known to be right.
+
+    Returns
+    -------
+    Setup
+        What they mean.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one cannot be honoured.
+    """
+    return Setup(
+        get_optimizer(optimizer),
+        get_loss(loss),
+        get_metrics(metrics),
+        get_policy(memory),
+        device(),
+    )

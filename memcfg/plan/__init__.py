@@ -1,0 +1,66 @@
+"""Plans: where every byte of a step lies, and when.
+
+Owns the methods that plan a graph (`keep_all`, `share`, `sqrt_checkpoint`, `auto`),
+placement, the simulator, the independent validator, the lower bound, and the
+interchange format of plans. Refuses devices, arrays and pools: a plan is values in,
+values out, and speaks of one graph only.
+"""
+
+from __future__ import annotations
+
+from memcfg.plan._actions import (
+    Action,
+    Alias,
+    Alloc,
+    Compute,
+    Decode,
+    Encode,
+    Free,
+    SwapIn,
+    SwapOut,
+    Wait,
+)
+from memcfg.plan._auto import auto
+from memcfg.plan._bound import lower_bound
+from memcfg.plan._csv import read_buffers, write_placement
+from memcfg.plan._facts import Group, Predicted, Summary
+from memcfg.plan._keep_all import keep_all
+from memcfg.plan._place import Buffer, Placement, place
+from memcfg.plan._plan import Plan
+from memcfg.plan._policy import Policy
+from memcfg.plan._share import share
+from memcfg.plan._simulate import Simulation, simulate
+from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
+from memcfg.plan._validate import validate, violations
+
+__all__ = [
+    "Action",
+    "Alias",
+    "Alloc",
+    "Buffer",
+    "Compute",
+    "Decode",
+    "Encode",
+    "Free",
+    "Group",
+    "Placement",
+    "Plan",
+    "Policy",
+    "Predicted",
+    "Simulation",
+    "Summary",
+    "SwapIn",
+    "SwapOut",
+    "Wait",
+    "auto",
+    "keep_all",
+    "lower_bound",
+    "place",
+    "read_buffers",
+    "share",
+    "simulate",
+    "sqrt_checkpoint",
+    "validate",
+    "violations",
+    "write_placement",
+]

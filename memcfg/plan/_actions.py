@@ -1,0 +1,173 @@
+"""The actions that a plan is made of.
+
+Owns their names and fields, which are those of the interchange format
+``memcfg.plan/1``. Refuses meaning: what an action does to memory is told twice, by
+the simulator and, independently, by the validator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "Action",
+    "Alias",
+    "Alloc",
+    "Compute",
+    "Decode",
+    "Encode",
+    "Free",
+    "SwapIn",
+    "SwapOut",
+    "Wait",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Alloc:
+    """Give a tensor room in the device arena.
+
+    Parameters
+    ----------
+    tensor : int
+        Tensor id.
+    offset : int
+        Bytes from the start of the arena.
+    """
+
+    tensor: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Announce that an output takes over an input's room when its op runs.
+
+    Parameters
+    ----------
+    output : int
+        Tensor id of the output.
+    input : int
+        Tensor id of the input that the op destroys.
+    """
+
+    output: int
+    input: int
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """End a tensor's room.
+
+    Parameters
+    ----------
+    tensor : int
+        Tensor id.
+    """
+
+    tensor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Run an op.
+
+    Parameters
+    ----------
+    op : int
+        Op index.
+    algorithm : str or None
+        One of the op's algorithms; None is the default.
+    scratch_offset : int or None
+        Where its scratch lies in the arena; None if it needs none.
+    """
+
+    op: int
+    algorithm: str | None = None
+    scratch_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SwapOut:
+    """Start a copy of a tensor to a tier.
+
+    Parameters
+    ----------
+    tensor : int
+        Tensor id.
+    tier : str
+        Such as ``"host"``.
+    """
+
+    tensor: int
+    tier: str
+
+
+@dataclass(frozen=True, slots=True)
+class SwapIn:
+    """Start a copy of a tensor back from a tier, into room allocated before.
+
+    Parameters
+    ----------
+    tensor : int
+        Tensor id.
+    tier : str
+        Such as ``"host"``.
+    """
+
+    tensor: int
+    tier: str
+
+
+@dataclass(frozen=True, slots=True)
+class Encode:
+    """Store a tensor encoded; its own room remains until it is freed.
+
+    Parameters
+    ----------
+    tensor : int
+        Tensor id.
+    codec : str
+        The name of the encoding.
+    nbytes : int
+        The encoded size that is planned for, in bytes.
+    offset : int
+        Where the encoded bytes lie in the arena.
+    """
+
+    tensor: int
+    codec: str
+    nbytes: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """Give an encoded tensor new room and its value back; the encoding ends.
+
+    Parameters
+    ----------
+    tensor : int
+        Tensor id.
+    offset : int
+        Where the tensor's new room lies in the arena.
+    """
+
+    tensor: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait for a copy to arrive.
+
+    Parameters
+    ----------
+    action : int
+        The index of the swap in the plan's actions.
+    """
+
+    action: int
+
+
+Action = Alloc | Alias | Free | Compute | SwapOut | SwapIn | Encode | Decode | Wait

@@ -1,0 +1,88 @@
+"""A bound below which no plan can go.
+
+Owns the working-set argument. Refuses search: the bound is cheap and true, not
+always reached.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from memcfg.graph import Graph, Op
+
+__all__ = ["lower_bound"]
+
+
+def lower_bound(graph: Graph) -> int:
+    """Return bytes that every plan of the interchange format needs at least.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+
+    Returns
+    -------
+    int
+        Bytes, for rooms rounded up to 64.
+
+    Notes
+    -----
+    The state is resident throughout. On top of it every plan holds, at some time,
+    all that is there from the start; all that is to be kept, at the end; and, for
+    each op, its other inputs, the outputs that cannot take over an input's room, and
+    the scratch of its most frugal algorithm. The bound is the largest of these.
+    Recomputation and copies can empty the arena of everything else, so a stronger
+    bound would have to forbid them.
+    """
+    sizes = [align_up(tensor.nbytes) for tensor in graph.tensors]
+    state_bytes = sum(sizes[t] for t in graph.persistent)
+    start = sum(sizes[t] for t, maker in enumerate(graph.producer) if maker is None)
+    inside = _inside_state(graph)
+    end = sum(sizes[t] for t in set(graph.keep) - inside)
+    working = (_working_set(op, sizes, inside) for op in graph.ops)
+    return max(start, state_bytes + max((end, *working)))
+
+
+def _inside_state(graph: Graph) -> set[int]:
+    """List the tensors that can live in the rooms of the state."""
+    inside = set(graph.persistent)
+    for op in graph.ops:
+        inside |= {output for source, output in op.in_place if source in inside}
+    return inside
+
+
+def _working_set(op: Op, sizes: list[int], inside: set[int]) -> int:
+    inputs = sum(sizes[t] for t in set(op.inputs) - inside)
+    outputs = sum(sizes[t] for t in op.outputs) - _in_place_bytes(op, sizes)
+    choices = [op.scratch_bytes, *(choice.scratch_bytes for choice in op.algorithms)]
+    return inputs + outputs + align_up(min(choices))
+
+
+def _in_place_bytes(op: Op, sizes: list[int]) -> int:
+    """Sum the most bytes of outputs that fit rooms of inputs, each room once.
+
+    Sets of outputs that can be matched with inputs form a matroid, so taking the
+    largest output first, with augmenting paths, is optimal.
+    """
+    rooms: dict[int, list[int]] = {}
+    for source, output in op.in_place:
+        if sizes[output] <= sizes[source]:
+            rooms.setdefault(output, []).append(source)
+    holder: dict[int, int] = {}  # input -> output in its room
+
+    def place(output: int, tried: set[int]) -> bool:
+        for source in rooms[output]:
+            if source in tried:
+                continue
+            tried.add(source)
+            if source not in holder or place(holder[source], tried):
+                holder[source] = output
+                return True
+        return False
+
+    ordered = sorted(rooms, key=lambda output: -sizes[output])
+    return sum(sizes[output] for output in ordered if place(output, set()))

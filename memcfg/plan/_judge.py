@@ -1,0 +1,358 @@
+"""The judge's bookkeeping: one method an action, one sentence a violation.
+
+Owns the state that a plan's actions lead through, as `_validate` describes it.
+Refuses, like it, everything of the planners.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memcfg.plan._actions import (
+    Action,
+    Alias,
+    Alloc,
+    Compute,
+    Decode,
+    Encode,
+    Free,
+    SwapIn,
+    SwapOut,
+    Wait,
+)
+
+if TYPE_CHECKING:
+    from memcfg.graph import Graph, Op
+    from memcfg.plan._plan import Plan
+
+__all__ = ["Judge"]
+
+
+@dataclass(slots=True)
+class _Room:
+    """Bytes [start, end) of the arena, in use."""
+
+    start: int
+    end: int
+    label: str
+
+
+class Judge:
+    """Follows a plan and collects the rules that it breaks in `found`."""
+
+    def __init__(self, graph: Graph, plan: Plan) -> None:
+        self.graph = graph
+        self.plan = plan
+        self.found: list[str] = []
+        self.where = "at the start"
+        self.rooms: dict[int, _Room] = {}  # by tensor
+        self.encoded: dict[int, _Room] = {}  # by tensor
+        self.written: set[int] = set()  # tensors whose value is in their room
+        self.state = set(graph.persistent)  # tensors that live in the state's rooms
+        self.sources = self._sources()
+        self.unallocated = set(self.sources)  # sources still to be allocated
+        self.aliases: dict[int, int] = {}  # output -> input, before the compute
+        self.taken: dict[int, int] = {}  # input -> output, until the free
+        self.computed: set[int] = set()
+        self.copies: dict[int, SwapOut | SwapIn] = {}  # by action index, not waited for
+        self.elsewhere: set[tuple[int, str]] = set()  # arrived copies: tensor, tier
+        self.peak = 0
+
+    def _sources(self) -> set[int]:
+        made = {output for op in self.graph.ops for output in op.outputs}
+        return set(range(len(self.graph.tensors))) - made
+
+    # -- words -----------------------------------------------------------------
+
+    def blame(self, text: str) -> None:
+        self.found.append(f"{self.where}: {text}")
+
+    def name(self, tensor: int) -> str:
+        return f"tensor {tensor} ({self.graph.tensors[tensor].name!r})"
+
+    def known(self, tensor: int) -> bool:
+        if 0 <= tensor < len(self.graph.tensors):
+            return True
+        self.blame(f"the graph has no tensor {tensor}")
+        return False
+
+    # -- rooms -----------------------------------------------------------------
+
+    def rounded(self, nbytes: int) -> int:
+        return -(-nbytes // self.plan.alignment) * self.plan.alignment
+
+    def size(self, tensor: int) -> int:
+        return self.rounded(self.graph.tensors[tensor].nbytes)
+
+    def room(self, offset: int, nbytes: int, label: str) -> _Room:
+        """Check a new room against all in use; the caller keeps it."""
+        room = _Room(offset, offset + self.rounded(nbytes), label)
+        if offset < 0 or offset % self.plan.alignment:
+            self.blame(
+                f"{label} lies at {offset}, which is no multiple of "
+                f"{self.plan.alignment} from 0"
+            )
+        if room.end > room.start:  # no bytes overlap nothing
+            self.compare(room)
+            self.peak = max(self.peak, room.end)
+        return room
+
+    def compare(self, room: _Room) -> None:
+        for other in (*self.rooms.values(), *self.encoded.values()):
+            if max(room.start, other.start) < min(room.end, other.end):
+                self.blame(
+                    f"{room.label} at [{room.start}, {room.end}) overlaps "
+                    f"{other.label} at [{other.start}, {other.end})"
+                )
+
+    def resident(self, tensor: int) -> bool:
+        return tensor in self.rooms or (tensor in self.state and tensor in self.written)
+
+    def on_its_way(self, tensor: int, *, inward: bool = False) -> bool:
+        """Whether a copy was not waited for; `inward`: only a copy back counts."""
+        return any(
+            copy.tensor == tensor and (isinstance(copy, SwapIn) or not inward)
+            for copy in self.copies.values()
+        )
+
+    # -- actions ---------------------------------------------------------------
+
+    def step(self, index: int, action: Action) -> None:
+        self.where = f"action {index}"
+        self.check_order(action)
+        match action:
+            case Alloc(tensor, offset):
+                self.alloc(tensor, offset)
+            case Alias(output, input):
+                self.alias(output, input)
+            case Free(tensor):
+                self.free(tensor)
+            case Compute():
+                self.compute(action)
+            case SwapOut() | SwapIn():
+                self.swap(index, action)
+            case Encode():
+                self.encode(action)
+            case Decode(tensor, offset):
+                self.decode(tensor, offset)
+            case Wait(target):
+                self.wait(index, target)
+
+    def check_order(self, action: Action) -> None:
+        """Check what must come before any other action."""
+        if self.unallocated and not isinstance(action, Alloc):
+            names = ", ".join(self.name(t) for t in sorted(self.unallocated))
+            self.blame(f"there from the start and not allocated at the top: {names}")
+            self.unallocated.clear()
+        if self.taken and not isinstance(action, Free):
+            names = ", ".join(self.name(t) for t in sorted(self.taken))
+            self.blame(f"overwritten in place and not freed right after: {names}")
+            self.taken.clear()
+
+    def alloc(self, tensor: int, offset: int) -> None:
+        if not self.known(tensor):
+            return
+        if tensor in self.rooms or self.resident(tensor):
+            self.blame(f"{self.name(tensor)} has room already")
+            return
+        nbytes = self.graph.tensors[tensor].nbytes
+        self.rooms[tensor] = self.room(offset, nbytes, self.name(tensor))
+        if tensor in self.unallocated:
+            self.unallocated.discard(tensor)
+            self.written.add(tensor)
+
+    def alias(self, output: int, source: int) -> None:
+        if not self.known(output) or not self.known(source):
+            return
+        if output in self.aliases or source in self.aliases.values():
+            self.blame(f"{self.name(output)} or {self.name(source)} is aliased already")
+        elif output in self.rooms:
+            self.blame(f"{self.name(output)} has room already")
+        elif self.size(output) > self.size(source):
+            self.blame(
+                f"{self.name(output)} does not fit the room of {self.name(source)}"
+            )
+        else:
+            self.aliases[output] = source
+
+    def free(self, tensor: int) -> None:
+        if not self.known(tensor):
+            return
+        if tensor in self.state:
+            self.blame(f"{self.name(tensor)} is state and is not to be freed")
+            return
+        if tensor not in self.rooms:
+            if self.encoded.pop(tensor, None) is None:
+                self.blame(f"{self.name(tensor)} is freed but has no room")
+            return
+        if self.on_its_way(tensor):
+            self.blame(f"{self.name(tensor)} is freed while it is being copied")
+        if tensor in self.aliases.values():
+            self.blame(f"{self.name(tensor)} is freed before its room is taken over")
+            self.aliases = {o: i for o, i in self.aliases.items() if i != tensor}
+        room = self.rooms.pop(tensor)
+        self.written.discard(tensor)
+        output = self.taken.pop(tensor, None)
+        if output is not None:
+            end = room.start + self.size(output)
+            self.rooms[output] = _Room(room.start, end, self.name(output))
+
+    # -- compute ---------------------------------------------------------------
+
+    def compute(self, action: Compute) -> None:
+        if not 0 <= action.op < len(self.graph.ops):
+            self.blame(f"the graph has no op {action.op}")
+            return
+        op = self.graph.ops[action.op]
+        self.where += f" (compute {op.name!r})"
+        if action.op in self.computed and not op.replayable:
+            self.blame("the op is computed again but is not replayable")
+        self.check_scratch(op, action)
+        for tensor in dict.fromkeys(op.inputs):
+            self.check_readable(tensor)
+        for output in op.outputs:
+            self.write(op, output)
+        self.computed.add(action.op)
+
+    def check_scratch(self, op: Op, action: Compute) -> None:
+        nbytes = op.scratch_bytes
+        if action.algorithm is not None:
+            choices = [a for a in op.algorithms if a.name == action.algorithm]
+            if not choices:
+                self.blame(f"the op has no algorithm {action.algorithm!r}")
+                return
+            nbytes = choices[0].scratch_bytes
+        if action.scratch_offset is not None:
+            self.room(action.scratch_offset, nbytes, "its scratch")
+        elif nbytes:
+            self.blame(f"the op needs {nbytes} B of scratch and has none")
+
+    def check_readable(self, tensor: int) -> None:
+        if not self.resident(tensor):
+            self.blame(f"reads {self.name(tensor)}, which is not resident")
+        elif self.on_its_way(tensor, inward=True):
+            self.blame(f"reads {self.name(tensor)}, whose copy was not waited for")
+        elif tensor not in self.written:
+            self.blame(f"reads {self.name(tensor)}, which holds no value")
+
+    def write(self, op: Op, output: int) -> None:
+        source = self.aliases.pop(output, None)
+        if source is not None:
+            self.take_over(op, output, source)
+        elif output in self.state:
+            self.blame(f"overwrites {self.name(output)}, which is state")
+        elif output not in self.rooms:
+            self.blame(f"writes {self.name(output)}, which has no room")
+            return
+        elif output in self.written:
+            self.blame(f"overwrites {self.name(output)}, which is resident")
+        elif self.on_its_way(output, inward=True):
+            self.blame(f"writes {self.name(output)} while it is being copied in")
+        self.written.add(output)
+
+    def take_over(self, op: Op, output: int, source: int) -> None:
+        if (source, output) not in op.in_place:
+            self.blame(
+                f"{self.name(output)} takes over {self.name(source)}, which the op "
+                "does not declare as a pair"
+            )
+        if self.on_its_way(source):
+            self.blame(f"overwrites {self.name(source)} while it is being copied")
+        if source in self.state:
+            if op.phase != "update":
+                self.blame(f"overwrites {self.name(source)}, which is state")
+            self.state.add(output)
+        elif source in self.rooms:
+            self.taken[source] = output
+        self.written.discard(source)
+
+    # -- copies and encodings --------------------------------------------------
+
+    def swap(self, index: int, action: SwapOut | SwapIn) -> None:
+        tensor = action.tensor
+        if not self.known(tensor):
+            return
+        if self.on_its_way(tensor):
+            self.blame(f"{self.name(tensor)} is being copied already")
+        if isinstance(action, SwapOut):
+            self.check_readable(tensor)
+        else:
+            if (tensor, action.tier) not in self.elsewhere:
+                self.blame(
+                    f"{self.name(tensor)} has no copy on {action.tier!r} that was "
+                    "waited for"
+                )
+            if tensor not in self.rooms:
+                self.blame(f"{self.name(tensor)} has no room to be copied into")
+            elif tensor in self.written:
+                self.blame(f"overwrites {self.name(tensor)}, which is resident")
+        self.copies[index] = action
+
+    def wait(self, index: int, target: int) -> None:
+        copy = self.plan.actions[target] if 0 <= target < index else None
+        if not isinstance(copy, SwapOut | SwapIn):
+            self.blame(f"waits for action {target}, which is no copy before it")
+            return
+        if self.copies.pop(target, None) is None:
+            return
+        if isinstance(copy, SwapOut):
+            self.elsewhere.add((copy.tensor, copy.tier))
+        elif copy.tensor in self.rooms:
+            self.written.add(copy.tensor)
+
+    def encode(self, action: Encode) -> None:
+        tensor = action.tensor
+        if not self.known(tensor):
+            return
+        self.check_readable(tensor)
+        if tensor in self.encoded:
+            self.blame(f"{self.name(tensor)} is encoded already")
+            return
+        label = f"the encoding of {self.name(tensor)}"
+        self.encoded[tensor] = self.room(action.offset, action.nbytes, label)
+
+    def decode(self, tensor: int, offset: int) -> None:
+        if not self.known(tensor):
+            return
+        if tensor not in self.encoded:
+            self.blame(f"{self.name(tensor)} is decoded but is not encoded")
+            return
+        if self.resident(tensor):
+            self.blame(f"{self.name(tensor)} has room already")
+            return
+        nbytes = self.graph.tensors[tensor].nbytes
+        self.rooms[tensor] = self.room(offset, nbytes, self.name(tensor))
+        self.written.add(tensor)
+        del self.encoded[tensor]
+
+    # -- the end ---------------------------------------------------------------
+
+    def finish(self) -> None:
+        self.where = "at the end"
+        for tensor in sorted(self.unallocated):
+            self.blame(f"{self.name(tensor)} was never allocated")
+        for tensor in sorted(self.taken):
+            self.blame(f"{self.name(tensor)} was overwritten in place and not freed")
+        for output in sorted(self.aliases):
+            self.blame(f"{self.name(output)} was to take over a room and was not made")
+        for index, op in enumerate(self.graph.ops):
+            if index not in self.computed:
+                self.blame(f"op {index} ({op.name!r}) was never computed")
+        for tensor in self.graph.keep:
+            if not self.resident(tensor) or tensor not in self.written:
+                self.blame(f"{self.name(tensor)} is to be kept and is not resident")
+        self.check_claims()
+
+    def check_claims(self) -> None:
+        self.where = "claims"
+        if self.plan.graph != self.graph.name:
+            self.blame(
+                f"the plan is for {self.plan.graph!r}, the graph is {self.graph.name!r}"
+            )
+        claimed = self.plan.predicted.peak_bytes
+        if claimed != self.peak:
+            self.blame(f"the peak is {self.peak} B, claimed are {claimed} B")
+        limit = self.plan.limit_bytes
+        if limit is not None and self.peak > limit:
+            self.blame(f"the peak of {self.peak} B is above the limit of {limit} B")

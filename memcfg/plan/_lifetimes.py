@@ -1,0 +1,230 @@
+"""From a graph to numbers, and from places to actions.
+
+Owns both ends of the search: the graph as arrays for `_core.search`, and the list
+of actions that a layout means. Every policy goes through here, so they agree on
+where the state lies, on what is aliased and on when a room ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memcfg._core import search
+from memcfg.errors import GraphError
+from memcfg.plan._actions import Action, Alias, Alloc, Compute, Free
+from memcfg.plan._bound import lower_bound
+from memcfg.plan._facts import Predicted
+from memcfg.plan._plan import Plan
+from memcfg.plan._simulate import simulate
+from memcfg.plan._summary import summarise
+from memcfg.units import ALIGNMENT, align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.graph import Graph
+
+__all__ = ["Request", "effort", "make_step", "nothing_dropped", "state_updates"]
+
+_EFFORT = 20_000_000  # comparisons of the packer's climb: below 0.1 s
+_TRIES = 1000  # orders that the climb tries in a small graph
+_LARGEST = 2**62  # bytes; sums of sizes stay below it, so 64 bits hold them
+_PHASES = {"forward": 0, "backward": 1, "update": 2}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a policy was asked, and since when it has been at it.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph to plan.
+    method : str
+        The policy's name.
+    limit_bytes : int or None
+        The limit, in bytes.
+    began : float
+        When planning began, in seconds of `time.perf_counter`.
+    """
+
+    graph: Graph
+    method: str
+    limit_bytes: int | None
+    began: float
+
+    @staticmethod
+    def of(graph: Graph, method: str, limit_bytes: int | None) -> Request:
+        """Check a policy's arguments and start its clock.
+
+        Raises
+        ------
+        TypeError
+            If the limit is neither None nor an int.
+        ValueError
+            If the limit is not positive.
+        GraphError
+            If the graph's bytes do not fit 62 bits.
+        """
+        if isinstance(limit_bytes, bool) or not isinstance(limit_bytes, int | None):
+            raise TypeError(f"a limit is a number of bytes or None: {limit_bytes!r}")
+        if limit_bytes is not None and limit_bytes <= 0:
+            raise ValueError(f"a limit must be positive, not {limit_bytes} bytes")
+        scratch = sum(align_up(op.scratch_bytes) for op in graph.ops)
+        total = 2 * (sum(align_up(t.nbytes) for t in graph.tensors) + scratch)
+        if total >= _LARGEST:
+            raise GraphError(f"graph {graph.name!r}: sizes beyond 2**62 bytes")
+        return Request(graph, method, limit_bytes, time.perf_counter())
+
+    def plan(self, actions: Sequence[Action]) -> Plan:
+        """Make the plan of these actions: simulated, summarised, not yet judged."""
+        blank = Plan(
+            graph=self.graph.name,
+            method=self.method,
+            limit_bytes=self.limit_bytes,
+            alignment=ALIGNMENT,
+            predicted=Predicted(peak_bytes=0),
+            actions=tuple(actions),
+        )
+        simulation = simulate(self.graph, blank)
+        predicted = Predicted(
+            peak_bytes=simulation.peak_bytes,
+            host_peak_bytes=simulation.host_peak_bytes,
+            moved_bytes=simulation.moved_bytes,
+            seconds=simulation.seconds,
+            recompute_seconds=simulation.recompute_seconds,
+            lower_bound_bytes=lower_bound(self.graph),
+            planning_seconds=time.perf_counter() - self.began,
+        )
+        return Plan(
+            graph=blank.graph,
+            method=blank.method,
+            limit_bytes=blank.limit_bytes,
+            alignment=blank.alignment,
+            predicted=predicted,
+            actions=blank.actions,
+            summary=summarise(self.graph, blank, simulation, _own_rooms(self.graph)),
+        )
+
+    def plan_of(self, layout: search.Layout) -> Plan:
+        """Make the plan of a layout."""
+        return self.plan(_actions(self.graph, layout))
+
+
+def _own_rooms(graph: Graph) -> int:
+    """Return the peak of `keep_all`."""
+    updated = state_updates(graph)
+    rooms = (_rounded(graph, t) for t in range(len(graph.tensors)) if t not in updated)
+    scratch = (align_up(op.scratch_bytes) for op in graph.ops)
+    return sum(rooms) + max(scratch, default=0)
+
+
+def make_step(graph: Graph) -> search.Step:
+    """Turn a graph into numbers.
+
+    Costs are seconds; in a graph that states none, each op costs 1.
+    """
+    keep = set(graph.keep)
+    persistent = set(graph.persistent)
+    timed = any(op.seconds for op in graph.ops)
+    tensors = [
+        (
+            align_up(tensor.nbytes),
+            index in persistent,
+            index in keep,
+            -1 if maker is None else maker,
+        )
+        for index, (tensor, maker) in enumerate(
+            zip(graph.tensors, graph.producer, strict=True)
+        )
+    ]
+    ops = [
+        (
+            op.inputs,
+            op.outputs,
+            [tensor for pair in op.in_place for tensor in pair],
+            align_up(op.scratch_bytes),
+            _PHASES[op.phase],
+            op.seconds if timed else 1.0,
+            op.replayable and op.phase == "forward" and keep.isdisjoint(op.outputs),
+        )
+        for op in graph.ops
+    ]
+    return search.Step(tensors, ops)
+
+
+def effort(graph: Graph) -> int:
+    """Return the comparisons that the packer's climb may spend on a graph."""
+    rooms = len(graph.ops) + len(graph.tensors)
+    return min(_EFFORT, _TRIES * rooms * rooms // 4)
+
+
+def state_updates(graph: Graph) -> dict[int, int]:
+    """Return the outputs that live on in a room of the state, and what they update.
+
+    A pair counts when its input is in the state's rooms, its op is of the update
+    phase and the input's last reader, and the input is not to be kept.
+    """
+    state = set(graph.persistent)
+    updates: dict[int, int] = {}
+    for index, op in enumerate(graph.ops):
+        if op.phase != "update":
+            continue
+        for source, output in op.in_place:
+            legal = source in state and source not in graph.keep
+            legal = legal and graph.consumers[source][-1] == index
+            fits = _rounded(graph, output) <= _rounded(graph, source)
+            if legal and fits and source not in updates.values():
+                updates.setdefault(output, source)
+                state.add(output)
+    return updates
+
+
+def _rounded(graph: Graph, tensor: int) -> int:
+    return align_up(graph.tensors[tensor].nbytes)
+
+
+def nothing_dropped(graph: Graph) -> bytes:
+    """Return the choice that recomputes nothing."""
+    return bytes(len(graph.ops))
+
+
+def _actions(graph: Graph, layout: search.Layout) -> list[Action]:
+    """Write a layout as actions: the state first, then whatever the layout says."""
+    offsets, base = _state_offsets(graph)
+    begins: dict[int, list[Action]] = defaultdict(list)
+    ends: dict[int, list[tuple[bool, int]]] = defaultdict(list)
+    taken = {instance[3] for instance in layout.instances}
+    for number, (tensor, begin, end, source, state, offset) in enumerate(
+        layout.instances
+    ):
+        if source >= 0:
+            begins[begin].append(Alias(tensor, layout.instances[source][0]))
+        else:
+            begins[begin].append(
+                Alloc(tensor, offsets[tensor] if state else base + offset)
+            )
+        if not state:
+            ends[end].append((number not in taken, tensor))  # taken rooms end first
+    actions: list[Action] = []
+    for step in range(-1, len(layout.sequence)):
+        actions += begins[step]
+        if step >= 0:
+            scratch = layout.scratch[step]
+            place = base + scratch if scratch >= 0 else None
+            actions.append(Compute(layout.sequence[step], None, place))
+        actions += [Free(tensor) for _, tensor in sorted(ends[step])]
+    return actions
+
+
+def _state_offsets(graph: Graph) -> tuple[dict[int, int], int]:
+    """Place the state from 0 in id order; all programs of a model agree on it."""
+    offsets: dict[int, int] = {}
+    base = 0
+    for tensor in graph.persistent:
+        offsets[tensor] = base
+        base += align_up(graph.tensors[tensor].nbytes)
+    return offsets, base

@@ -1,0 +1,88 @@
+"""The contract of every planning method.
+
+Owns the protocol and the refusal of a limit. A policy is a value: a frozen object
+that can be compared, printed and stored in a model's configuration.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from memcfg.errors import InfeasiblePlanError
+from memcfg.units import format_bytes
+
+if TYPE_CHECKING:
+    from memcfg.graph import Graph
+    from memcfg.plan._plan import Plan
+
+__all__ = ["Policy", "fits", "refuse"]
+
+
+class Policy(Protocol):
+    """A method that plans a graph within a limit.
+
+    Attributes
+    ----------
+    name : str
+        Its name, as ``memcfg plan --method`` takes it.
+    """
+
+    @property
+    def name(self) -> str:
+        """The method's name."""
+
+    def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
+        """Plan a graph.
+
+        Parameters
+        ----------
+        graph : Graph
+            The graph.
+        limit_bytes : int or None, default None
+            The bytes that the arena may have; None: as the method does best.
+
+        Returns
+        -------
+        Plan
+            A plan whose peak is within the limit.
+
+        Raises
+        ------
+        InfeasiblePlanError
+            If the method has no plan within the limit.
+        TypeError
+            If the limit is neither None nor an int.
+        ValueError
+            If the limit is not positive.
+        """
+
+
+def fits(plan: Plan) -> bool:
+    """Whether a plan's peak is within the limit that it was made for."""
+    return plan.limit_bytes is None or plan.peak_bytes <= plan.limit_bytes
+
+
+def refuse(plan: Plan, *, hint: str = "") -> InfeasiblePlanError:
+    """Make the refusal of a limit.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan of least peak that the method has; above its limit.
+    hint : str, default ""
+        The next thing to try.
+
+    Returns
+    -------
+    InfeasiblePlanError
+        To be raised.
+    """
+    return InfeasiblePlanError(
+        f"{plan.method} cannot plan {plan.graph!r} within "
+        f"{format_bytes(plan.limit_bytes or 0)}.",
+        smallest_limit_bytes=plan.peak_bytes,
+        lower_bound_bytes=plan.lower_bound_bytes,
+        requested_bytes=plan.peak_bytes,
+        limit_bytes=plan.limit_bytes,
+        hint=hint,
+    )

@@ -1,0 +1,77 @@
+"""The independent judge of whether a plan is right for a graph.
+
+Owns a reading of ``memcfg.graph/1`` and ``memcfg.plan/1`` of its own: it imports
+nothing of the planners, the packer or the simulator, not even their arithmetic.
+Refuses to be clever: rooms are compared pair by pair, O(n^2).
+
+What it proves, for every action of the format:
+
+* an op reads only what is resident, written and arrived; each op is computed at
+  least once, again only if it is replayable, and never from an overwritten state;
+* no two rooms in use at a time share a byte, scratch and encodings included; every
+  offset is aligned;
+* a room is taken over only for a declared pair that fits, and ``free`` follows;
+* what is there from the start is allocated before anything else; the state stays
+  resident; what is to be kept is resident at the end;
+* a copy is waited for before its tensor is freed, overwritten or, on its way in,
+  read; reading while it is on its way out is fine;
+* the highest end of any room is the claimed peak and within the limit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memcfg.errors import PlanError
+from memcfg.plan._judge import Judge
+
+if TYPE_CHECKING:
+    from memcfg.graph import Graph
+    from memcfg.plan._plan import Plan
+
+__all__ = ["validate", "violations"]
+
+
+def validate(graph: Graph, plan: Plan) -> None:
+    """Prove that a plan is right for a graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    plan : Plan
+        The plan, from whatever planner.
+
+    Raises
+    ------
+    PlanError
+        If the plan breaks a rule; the message names the first and how many more.
+    """
+    found = violations(graph, plan)
+    if found:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise PlanError(f"the plan is refuted: {found[0]}{more}")
+
+
+def violations(graph: Graph, plan: Plan) -> list[str]:
+    """List every rule that a plan breaks.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    plan : Plan
+        The plan.
+
+    Returns
+    -------
+    list of str
+        One sentence a violation, in order; empty if the plan is right.
+    """
+    if plan.alignment < 1:
+        return [f"the alignment is {plan.alignment}, not a positive number of bytes"]
+    judge = Judge(graph, plan)
+    for index, action in enumerate(plan.actions):
+        judge.step(index, action)
+    judge.finish()
+    return judge.found

@@ -1,0 +1,139 @@
+"""One plan compiled against an arena: instructions with addresses.
+
+Owns the reading of a plan as a list of instructions and where each tensor lies at
+the start and at the end of a run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from memcfg import plan as planning
+from memcfg._core.engine import Arena
+from memcfg._core.engine import Program as Loop
+from memcfg.errors import PlanError
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.devices import BoundlessKernel
+    from memcfg.graph import Graph, Op
+
+__all__ = ["Program"]
+
+_LOSS = "loss"  # the guard stands behind the op that makes the tensor of this name
+
+
+class Program:
+    """A graph and its plan, ready to run in an arena.
+
+    Parameters
+    ----------
+    graph : Graph
+        The annotated graph.
+    plan : Plan
+        Its plan, already checked by the validator.
+    kernels : sequence of BoundlessKernel
+        One for each op.
+    arena : Arena
+        At least ``plan.peak_bytes`` long.
+
+    Raises
+    ------
+    PlanError
+        If the plan has actions that this runtime cannot carry out.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        plan: planning.Plan,
+        kernels: Sequence[BoundlessKernel],
+        arena: Arena,
+    ) -> None:
+        self.graph = graph
+        self.plan = plan
+        self.instructions: list[Op] = []
+        self.touched_bytes = 0  # highest end of any room that a kernel was given
+        self._bytes = np.frombuffer(memoryview(arena), np.uint8)
+        self._loop = Loop(arena)
+        self._first: dict[int, int] = {}
+        self._rooms: dict[int, int] = {}
+        for action in plan.actions:
+            self._compile(action, kernels)
+
+    def view(self, name: str, *, at_end: bool) -> npt.NDArray[np.generic]:
+        """Return a tensor's room as an array, where it lies before or after a run.
+
+        Raises KeyError if the tensor has no room then.
+        """
+        tensor = self.graph.find(name)
+        rooms = self._rooms if at_end else self._first
+        if tensor not in rooms:
+            when = "end" if at_end else "start"
+            raise KeyError(f"tensor {name!r} is not resident at the {when} of a run")
+        found = self.graph.tensors[tensor]
+        room = self._bytes[rooms[tensor] : rooms[tensor] + found.nbytes]
+        return np.ndarray(found.shape or (), np.dtype(found.dtype), room)
+
+    def run(self, *, guard: bool) -> bool:
+        """Run once; False if the guard stopped it at a loss that is not finite."""
+        return self._loop.run(guard) == -1
+
+    def run_timed(self) -> list[float]:
+        """Run once without the guard; seconds of each instruction."""
+        seconds = self._loop.run_timed()
+        return [s for s, op in zip(seconds, self._timed, strict=True) if op is not None]
+
+    @property
+    def _timed(self) -> list[Op | None]:
+        """The op of each instruction of the loop; None for the guard."""
+        marks: list[Op | None] = []
+        for op in self.instructions:
+            marks.append(op)
+            if self._guards(op):
+                marks.append(None)
+        return marks
+
+    def _compile(
+        self, action: planning.Action, kernels: Sequence[BoundlessKernel]
+    ) -> None:
+        match action:
+            case planning.Alloc(tensor, offset):
+                self._place(tensor, offset)
+            case planning.Alias(output, source):
+                self._place(output, self._rooms[source])
+            case planning.Free(tensor):
+                del self._rooms[tensor]
+            case planning.Compute(index, _, scratch):
+                self._compute(self.graph.ops[index], kernels[index], scratch)
+            case _:
+                raise PlanError(
+                    f"this runtime cannot carry out {type(action).__name__} yet"
+                )
+
+    def _place(self, tensor: int, offset: int) -> None:
+        self._rooms[tensor] = offset
+        self._first.setdefault(tensor, offset)
+
+    def _compute(self, op: Op, kernel: BoundlessKernel, scratch: int | None) -> None:
+        operands = (*op.inputs, *op.outputs)
+        offsets = [self._rooms[tensor] for tensor in operands]
+        sizes = [self.graph.tensors[tensor].nbytes for tensor in operands]
+        count = len(op.inputs)
+        bound = kernel.bind(self._bytes, offsets[:count], offsets[count:])
+        self._loop.compute(bound, offsets, sizes, scratch)
+        self.instructions.append(op)
+        ends = [o + align_up(n) for o, n in zip(offsets, sizes, strict=True)]
+        ends.append((scratch or 0) + align_up(op.scratch_bytes))
+        self.touched_bytes = max(self.touched_bytes, *ends)
+        if self._guards(op):
+            self._loop.guard(self._rooms[op.outputs[0]])
+
+    def _guards(self, op: Op) -> bool:
+        made = self.graph.tensors[op.outputs[0]]
+        return op.phase == "forward" and made.name == _LOSS

@@ -1,0 +1,137 @@
+"""The memory report: what a step takes, and when.
+
+Owns the values and how they are printed. Refuses to measure; `_measure` does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memcfg.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["MemoryReport", "TimelineEntry"]
+
+_ROWS = 12  # of the picture
+_BAR = 40  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEntry:
+    """The arena while one op runs.
+
+    Parameters
+    ----------
+    op : str
+        The op's name; a replayed op appears again.
+    phase : str
+        ``"forward"``, ``"backward"`` or ``"update"``.
+    live_bytes : int
+        Bytes in rooms while it runs, scratch included.
+    top_bytes : int
+        The highest end of any of these rooms, in bytes from the arena's base.
+    seconds : float or None
+        Its measured time in seconds; None when the report did not run the step.
+    """
+
+    op: str
+    phase: str
+    live_bytes: int
+    top_bytes: int
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """What a program's step takes.
+
+    Parameters
+    ----------
+    program : str
+        The program's name.
+    device : str
+        The device's name.
+    limit_bytes : int or None
+        The device's limit in bytes.
+    predicted_peak_bytes : int
+        What the plan promised.
+    measured_peak_bytes : int
+        With `verified`: the end of the highest arena byte that the step changed,
+        rounded up to 64. Without: the highest end of any room that a kernel was
+        given.
+    verified : bool
+        Whether the arena was filled with a canary and looked at afterwards.
+    arena_bytes : int
+        The arena that all programs of the model share.
+    by_role : mapping of str to int
+        Bytes by role while the op runs that has most bytes in rooms.
+    timeline : tuple of TimelineEntry
+        One entry an executed op, in order.
+    """
+
+    program: str
+    device: str
+    limit_bytes: int | None
+    predicted_peak_bytes: int
+    measured_peak_bytes: int
+    verified: bool
+    arena_bytes: int
+    by_role: Mapping[str, int]
+    timeline: tuple[TimelineEntry, ...]
+
+    def __str__(self) -> str:
+        """Return the report as text for a terminal."""
+        return "\n".join([*self._head(), "", *self._roles(), "", *self._picture()])
+
+    def _head(self) -> list[str]:
+        limit = "none" if self.limit_bytes is None else _exact(self.limit_bytes)
+        how = "canary" if self.verified else "rooms given to kernels"
+        return [
+            f"Memory of {self.program!r} on {self.device}",
+            f"  limit           {limit}",
+            f"  predicted peak  {_exact(self.predicted_peak_bytes)}",
+            f"  measured peak   {_exact(self.measured_peak_bytes)} ({how})",
+            f"  arena           {_exact(self.arena_bytes)}, shared by all programs",
+        ]
+
+    def _roles(self) -> list[str]:
+        total = sum(self.by_role.values())
+        lines = ["  at the busiest moment"]
+        for role, nbytes in sorted(self.by_role.items(), key=lambda item: -item[1]):
+            bar = _bar(nbytes, total)
+            lines.append(f"  {role:<20} {format_bytes(nbytes):>12}  {bar}")
+        return lines
+
+    def _picture(self) -> list[str]:
+        top = max((entry.live_bytes for entry in self.timeline), default=0)
+        lines = [f"  live bytes over the step ({len(self.timeline)} ops)"]
+        for group in _groups(self.timeline, _ROWS):
+            highest = max(group, key=lambda entry: entry.live_bytes)
+            label = f"{highest.phase} {highest.op}"
+            bar = _bar(highest.live_bytes, top)
+            size = format_bytes(highest.live_bytes)
+            lines.append(f"  {label[:34]:<34} {size:>12}  {bar}{_time(group)}")
+        return lines
+
+
+def _exact(nbytes: int) -> str:
+    return f"{nbytes:,} B ({format_bytes(nbytes)})"
+
+
+def _bar(part: int, whole: int) -> str:
+    return "█" * round(_BAR * part / whole) if whole else ""
+
+
+def _time(group: tuple[TimelineEntry, ...]) -> str:
+    known = [entry.seconds for entry in group if entry.seconds is not None]
+    return f"  {1e3 * sum(known):.2f} ms" if known else ""
+
+
+def _groups(
+    timeline: tuple[TimelineEntry, ...], count: int
+) -> list[tuple[TimelineEntry, ...]]:
+    size = max(-(-len(timeline) // count), 1)
+    return [timeline[i : i + size] for i in range(0, len(timeline), size)]

@@ -1,0 +1,120 @@
+"""Sizes in words and back: ``"64MiB"`` is 67,108,864 bytes.
+
+Owns the grammar of sizes and their display. Imports nothing of memcfg.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["ALIGNMENT", "align_up", "format_bytes", "parse_bytes"]
+
+ALIGNMENT = 64  # bytes; every room in an arena or pool starts and ends on it
+
+_UNITS = {
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
+
+
+def align_up(nbytes: int, alignment: int = ALIGNMENT) -> int:
+    """Round a size up to a multiple of the alignment.
+
+    Parameters
+    ----------
+    nbytes : int
+        A size in bytes.
+    alignment : int, default 64
+        A positive number of bytes.
+
+    Returns
+    -------
+    int
+        The smallest multiple of `alignment` that is at least `nbytes`.
+    """
+    return -(-nbytes // alignment) * alignment
+
+
+def parse_bytes(size: int | str) -> int:
+    """Read a size: an int is bytes, a string carries its unit.
+
+    Parameters
+    ----------
+    size : int or str
+        ``4096``, ``"4096B"``, ``"4MiB"``, ``"1.5 GiB"``, ``"2MB"``.
+
+    Returns
+    -------
+    int
+        The size in bytes.
+
+    Raises
+    ------
+    TypeError
+        If `size` is neither an int nor a string.
+    ValueError
+        If the string has no number or no known unit, the size is negative, or it
+        is not a whole number of bytes.
+
+    Examples
+    --------
+    >>> parse_bytes("4MiB")
+    4194304
+    """
+    if isinstance(size, bool) or not isinstance(size, int | str):
+        raise TypeError(f"a size is an int or a string like '4MiB', not {size!r}")
+    if isinstance(size, int):
+        if size < 0:
+            raise ValueError(f"a size cannot be negative: {size}")
+        return size
+    return _parse_text(size)
+
+
+def _parse_text(size: str) -> int:
+    match = _SIZE.fullmatch(size)
+    unit = _UNITS.get(match.group(2).lower()) if match else None
+    if match is None or unit is None:
+        raise ValueError(
+            f"cannot read {size!r} as a size: write a number and one of B, KiB, MiB, "
+            "GiB, TiB, KB, MB, GB, TB"
+        )
+    whole, _, fraction = match.group(1).partition(".")
+    scale: int = 10 ** len(fraction)
+    nbytes, rest = divmod(int(whole + fraction) * unit, scale)
+    if rest:
+        raise ValueError(f"{size!r} is not a whole number of bytes")
+    return nbytes
+
+
+def format_bytes(nbytes: int) -> str:
+    """Write a size for people, in binary units.
+
+    Parameters
+    ----------
+    nbytes : int
+        A size in bytes.
+
+    Returns
+    -------
+    str
+        Such as ``"512 B"``, ``"4.00 MiB"``.
+
+    Examples
+    --------
+    >>> format_bytes(4194304)
+    '4.00 MiB'
+    """
+    size = float(nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{nbytes} B" if unit == "B" else f"{size:.2f} {unit}"
+        size /= 1024
+    return f"{size:.2f} TiB"

@@ -1,0 +1,95 @@
+"""Compile the extension modules; everything else stands in pyproject.toml.
+
+``MEMCFG_DEBUG=1`` compiles with Cython's bounds checks and without optimisation.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from glob import glob
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError, LinkError
+
+DEBUG = os.environ.get("MEMCFG_DEBUG") == "1"
+HEADERS = sorted(glob("_native/**/*.h*", recursive=True))
+# Exactly one module links the native core: two would have two sets of limits.
+NATIVE_SOURCES = {
+    "memcfg._core.engine": sorted(glob("_native/src/**/*.cpp", recursive=True)),
+}
+DIRECTIVES = {
+    "language_level": "3",
+    "embedsignature": True,
+    "embedsignature.format": "python",
+    "auto_pickle": False,
+    "autotestdict": False,
+    "boundscheck": DEBUG,
+    "wraparound": DEBUG,
+}
+
+
+class BuildExtensions(build_ext):
+    """Add OpenMP where the compiler has it."""
+
+    def build_extensions(self) -> None:
+        """Compile every extension."""
+        if self._has_openmp():
+            for extension in self.extensions:
+                extension.extra_compile_args.append("-fopenmp")
+                extension.extra_link_args.append("-fopenmp")
+        super().build_extensions()
+
+    def _has_openmp(self) -> bool:
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder, "probe.cpp")
+            source.write_text(
+                "#include <omp.h>\nint main() { return omp_get_num_threads() - 1; }\n"
+            )
+            try:
+                objects = self.compiler.compile(
+                    [str(source)], output_dir=folder, extra_postargs=["-fopenmp"]
+                )
+                self.compiler.link_executable(
+                    objects,
+                    "probe",
+                    output_dir=folder,
+                    extra_postargs=["-fopenmp"],
+                    target_lang="c++",
+                )
+            except (CompileError, LinkError):
+                return False
+        return True
+
+
+def extension(path: str) -> Extension:
+    """Describe the module that a ``.pyx`` file becomes."""
+    name = path.removesuffix(".pyx").replace(os.sep, ".")
+    return Extension(
+        name,
+        [path, *NATIVE_SOURCES.get(name, [])],
+        language="c++",
+        include_dirs=["_native/include", "_native/src"],
+        libraries=["dl"] if sys.platform == "linux" else [],
+        depends=HEADERS,
+        extra_compile_args=[
+            "-std=c++17",
+            *(["-O0", "-g"] if DEBUG else ["-O3", "-g0"]),
+            "-fvisibility=hidden",
+            "-fno-math-errno",  # a square root may then be a vector one
+        ],
+    )
+
+
+setup(
+    ext_modules=cythonize(
+        [extension(path) for path in sorted(glob("memcfg/_core/*.pyx"))],
+        build_dir="build/cython",
+        compiler_directives=DIRECTIVES,
+    ),
+    cmdclass={"build_ext": BuildExtensions},
+)

@@ -1,0 +1,175 @@
+"""Time a training step of memcfg and of PyTorch on the CPU, in one run.
+
+Both train with the same optimizer on the same batch with the same number of threads,
+taking turns; each turn starts with untimed steps. PyTorch runs eagerly, once in its
+default memory format and once channels last, and is represented by the faster of the
+two. Prints ratios (PyTorch's seconds over memcfg's: above 1, memcfg is faster) and
+asserts nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from peers import NETWORKS, random_batch
+
+import memcfg as mc
+from memcfg._core import get_num_threads, set_num_threads
+
+Step = Callable[[], object]
+
+
+def memcfg_step(model: mc.nn.Model, x, y) -> Step:
+    model.compile(
+        optimizer=mc.nn.SGD(0.01, momentum=0.9),
+        loss=mc.nn.SparseCategoricalCrossentropy(from_logits=True),
+        memory=mc.plan.auto(),
+    )
+    return lambda: model.train_on_batch(x, y)
+
+
+def torch_step(model: torch.nn.Module, x, y, memory_format) -> Step:
+    model = model.to(memory_format=memory_format)
+    images = torch.from_numpy(x).permute(0, 3, 1, 2).contiguous()
+    images = images.to(memory_format=memory_format)
+    labels = torch.from_numpy(y).long()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    loss_of = torch.nn.CrossEntropyLoss()
+
+    def step() -> float:
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_of(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def parameter_count(module: torch.nn.Module) -> int:
+    """Count weights and moving averages, but not PyTorch's scalar step counters."""
+    tensors = [*module.parameters(), *module.buffers()]
+    return sum(tensor.numel() for tensor in tensors if tensor.dim())
+
+
+def seconds_of(steps: dict[str, Step], repeats: int, seconds: float) -> dict:
+    """Return each contender's seconds a step, one number a turn."""
+    counts = {}
+    for name, step in steps.items():
+        for _ in range(10):
+            step()
+        began = time.perf_counter()
+        step()
+        counts[name] = max(5, int(seconds / (time.perf_counter() - began)))
+    found: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(repeats):
+        for name, step in steps.items():
+            for _ in range(3):  # the other library's threads go to sleep meanwhile
+                step()
+            began = time.perf_counter()
+            for _ in range(counts[name]):
+                step()
+            found[name].append((time.perf_counter() - began) / counts[name])
+    return found
+
+
+def measure(name: str, options: argparse.Namespace) -> dict:
+    shape, build, torch_build = NETWORKS[name]
+    x, y = random_batch(shape, options.batch_size)
+    torch.manual_seed(0)
+    model = build()
+    steps = {
+        "memcfg": memcfg_step(model, x, y),
+        "torch": torch_step(torch_build(), x, y, torch.contiguous_format),
+        "torch, channels last": torch_step(torch_build(), x, y, torch.channels_last),
+    }
+    turns = seconds_of(steps, options.repeats, options.seconds)
+    if model.count_params() != parameter_count(torch_build()):
+        raise SystemExit(f"{name} is not the same network in both libraries")
+    medians = {contender: statistics.median(turns[contender]) for contender in turns}
+    peer = min(list(medians)[1:], key=medians.__getitem__)
+    ratios = [b / a for a, b in zip(turns["memcfg"], turns[peer], strict=True)]
+    return {
+        "network": name,
+        "batch_size": options.batch_size,
+        "seconds": medians,
+        "seconds_by_turn": turns,
+        "peer": peer,
+        "ratio": statistics.median(ratios),
+        "ratio_range": [min(ratios), max(ratios)],
+    }
+
+
+def processor() -> str:
+    """Name the processor, which platform.processor() leaves empty on Linux."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
+    return names[0] if names else platform.processor()
+
+
+def environment(threads: int) -> dict:
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "processor": processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": threads,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "memcfg": mc.__version__,
+        "kernels": mc.config.logical_device().kernels.name,
+        "torch": torch.__version__,
+        "numpy": version("numpy"),
+        "onednn-cpu-gomp": version("onednn-cpu-gomp"),
+    }
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    cores = len(os.sched_getaffinity(0))
+    parser.add_argument("--threads", type=int, default=cores)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=7, help="turns, at least 5")
+    parser.add_argument("--seconds", type=float, default=0.5, help="length of a turn")
+    parser.add_argument("--output", type=Path, help="write the result as JSON")
+    options = parser.parse_args()
+    if options.repeats < 5:
+        parser.error("--repeats must be at least 5")
+    return options
+
+
+def main() -> None:
+    options = parse()
+    torch.set_num_threads(options.threads)
+    set_num_threads(options.threads)
+    if (torch.get_num_threads(), get_num_threads()) != (options.threads,) * 2:
+        raise SystemExit(f"not both libraries run on {options.threads} threads")
+    results = [measure(name, options) for name in NETWORKS]
+    for result in results:
+        mine, theirs = result["seconds"]["memcfg"], result["seconds"][result["peer"]]
+        low, high = result["ratio_range"]
+        print(
+            f"{result['network']}, batch {options.batch_size}: memcfg "
+            f"{mine * 1e3:.2f} ms, {result['peer']} {theirs * 1e3:.2f} ms, "
+            f"ratio {result['ratio']:.2f} ({low:.2f} to {high:.2f})"
+        )
+    if options.output is not None:
+        document = {"environment": environment(options.threads), "results": results}
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from training_graphs import chain
+
+from memcfg.cli import main
+from memcfg.plan import share, sqrt_checkpoint
+
+
+@pytest.fixture
+def files(tmp_path):
+    graph, plan = tmp_path / "g.json", tmp_path / "p.json"
+    graph.write_text(chain(20).to_json())
+    plan.write_text(sqrt_checkpoint()(chain(20)).to_json())
+    return graph, plan
+
+
+def test_a_right_plan_ends_with_0(files, capsys):
+    assert main(["judge", *map(str, files)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("right: sqrt_checkpoint plans 'chain of 20'\n")
+    assert "limit        none" in out
+
+
+def test_a_refuted_plan_ends_with_1_and_every_violation(files, capsys):
+    graph, plan = files
+    document = json.loads(plan.read_text())
+    document["predicted"]["peak_bytes"] -= 1
+    document["limit_bytes"] = 64
+    plan.write_text(json.dumps(document))
+    assert main(["judge", str(graph), str(plan)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "refuted: 2 violations"
+    assert "claimed" in lines[1]
+    assert "above the limit of 64 B" in lines[2]
+
+
+def test_a_plan_of_another_graph_is_refuted(files, capsys):
+    graph, plan = files
+    plan.write_text(share()(chain(21)).to_json())
+    assert main(["judge", str(graph), str(plan)]) == 1
+    assert "the plan is for 'chain of 21'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_files_of_the_wrong_kind_end_with_2(files, capsys, swap):
+    graph, plan = files
+    arguments = [str(plan), str(graph)] if swap else [str(graph), "nowhere.json"]
+    assert main(["judge", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("memcfg: error: ")
+    assert err.count("\n") == 1
+    assert ("memcfg.plan/1" if swap else "nowhere.json: No such file") in err

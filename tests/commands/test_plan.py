@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import pytest
+from training_graphs import chain, random_step
+
+from memcfg.cli import main
+from memcfg.graph import Graph
+from memcfg.plan import Plan, auto, share, sqrt_checkpoint, validate
+
+
+@pytest.fixture
+def graph(tmp_path) -> str:
+    path = tmp_path / "g.json"
+    path.write_text(chain(30, reads="both").to_json())
+    return str(path)
+
+
+def failure(capsys, *arguments: str) -> tuple[int, str]:
+    """Run a command that fails: its status and its one line."""
+    try:
+        status = main(arguments)
+    except SystemExit as end:
+        status = end.code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("memcfg: error: ")
+    assert err.count("\n") == 1
+    return status, err
+
+
+@pytest.mark.parametrize("method", ["keep_all", "share", "sqrt_checkpoint", "auto"])
+def test_a_graph_from_a_file_is_planned(graph, tmp_path, capsys, method):
+    output = tmp_path / "plan.json"
+    assert (
+        main(["plan", "--graph", graph, "--method", method, "--output", str(output)])
+        == 0
+    )
+    plan = Plan.from_json(output.read_text())
+    validate(chain(30, reads="both"), plan)
+    assert plan.method == ("share" if method == "auto" else method)
+    text = capsys.readouterr().out
+    assert f"{plan.peak_bytes} B" in text
+    assert text.startswith("Plan of 'chain of 30'")
+
+
+def test_without_an_output_the_plan_is_printed(graph, capsys):
+    assert main(["plan", "--graph", graph]) == 0
+    assert "share, chosen by auto" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("limit", ["1280", "1280B", "1.25KiB"])
+def test_limits_are_bytes_or_carry_a_unit(graph, tmp_path, limit):
+    output = tmp_path / "plan.json"
+    arguments = ["plan", "--graph", graph, "--limit", limit, "--output", str(output)]
+    assert main(arguments) == 0
+    plan = Plan.from_json(output.read_text())
+    assert plan.limit_bytes == 1280
+    assert plan == auto()(chain(30, reads="both"), 1280)
+
+
+def test_a_limit_that_cannot_be_met_ends_with_1(graph, tmp_path, capsys):
+    output = tmp_path / "plan.json"
+    least = sqrt_checkpoint()(chain(30, reads="both")).peak_bytes
+    status, line = failure(
+        capsys,
+        "plan",
+        "--graph",
+        graph,
+        "--limit",
+        str(least - 1),
+        "--output",
+        str(output),
+    )
+    assert status == 1
+    assert f"smallest limit that would do is {least} B" in line
+    assert not output.exists()
+
+
+def test_foreign_graphs_are_planned(tmp_path, capsys):
+    for seed in range(5):
+        path = tmp_path / f"{seed}.json"
+        path.write_text(random_step(seed).to_json())
+        assert main(["plan", "--graph", str(path)]) == 0
+        again = Graph.from_json(path.read_text())
+        assert share()(again) == share()(random_step(seed))
+    assert "Plan of 'random 4'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "not JSON"),
+        (b"{", "line 1 column 2"),
+        (b"\xff\xfe", "not UTF-8 text"),
+        (b'{"format": "memcfg.graph/2"}', "memcfg.graph/2"),
+        (b'{"format": "memcfg.plan/1"}', "memcfg.plan/1"),
+        (chain(2).to_json().replace('"keep": [', '"keep": [99, ').encode(), "99"),
+    ],
+)
+def test_files_that_are_no_graph_end_with_2(tmp_path, capsys, content, words):
+    path = tmp_path / "bad.json"
+    path.write_bytes(content)
+    status, line = failure(capsys, "plan", "--graph", str(path))
+    assert status == 2
+    assert words in line
+    assert str(path) in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["plan"], "--graph"),
+        (["plan", "--graph", "g", "--limit", "4"], "No such file"),
+        (["plan", "--graph", "g", "--limit", "0"], "positive"),
+        (["plan", "--graph", "g", "--limit", "many"], "cannot read 'many' as a size"),
+        (["plan", "--graph", "g", "--limit", "0.5B"], "whole number"),
+        (["plan", "--graph", "g", "--method", "magic"], "invalid choice: 'magic'"),
+        (["plan", "--graph", "."], "Is a directory"),
+        (["fly"], "invalid choice: 'fly'"),
+        ([], "required: COMMAND"),
+    ],
+)
+def test_wrong_arguments_are_one_line(capsys, monkeypatch, tmp_path, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    status, line = failure(capsys, *arguments)
+    assert status == 2
+    assert words in line
+
+
+def test_an_output_that_cannot_be_written_leaves_nothing(graph, tmp_path, capsys):
+    status, line = failure(
+        capsys, "plan", "--graph", graph, "--output", str(tmp_path / "no" / "p.json")
+    )
+    assert status == 2
+    assert "No such file or directory" in line
+
+
+def test_an_output_is_replaced_whole(graph, tmp_path, monkeypatch, capsys):
+    output = tmp_path / "plan.json"
+    output.write_text("before")
+    output.chmod(0o640)
+
+    def full(descriptor, *arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fdopen", full)
+        status, line = failure(
+            capsys, "plan", "--graph", graph, "--output", str(output)
+        )
+    assert (status, "No space left" in line) == (2, True)
+    assert output.read_text() == "before"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["g.json", "plan.json"]
+    assert main(["plan", "--graph", graph, "--output", str(output)]) == 0
+    assert Plan.from_json(output.read_text()).method == "share"
+    assert output.stat().st_mode & 0o777 == 0o640

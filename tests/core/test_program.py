@@ -1,0 +1,282 @@
+"""The program loop: order, guards, failures, threads; and the kernels it runs."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from memcfg._core import (
+    CallbackKernel,
+    Kernel,
+    OneDNN,
+    Pool,
+    Program,
+    get_num_threads,
+    set_num_threads,
+)
+from memcfg.errors import KernelError
+
+
+@pytest.fixture
+def arena():
+    arena = Pool().arena()
+    arena.grow(1024)
+    return arena
+
+
+@pytest.fixture
+def cells(arena):
+    return np.frombuffer(arena, np.float32)
+
+
+def relu(count: int) -> Kernel:
+    return Kernel("relu", [count], [], None)
+
+
+def test_kernels_run_in_order(arena, cells):
+    program = Program(arena)
+    cells[:4] = [-1, 2, -3, 4]
+    program.compute(relu(4), [0, 64], [16, 16], None)
+    program.compute(relu(4), [64, 128], [16, 16], None)
+    assert program.run() == -1
+    np.testing.assert_array_equal(cells[32:36], [0, 2, 0, 4])
+    assert len(program) == 2
+    assert program.arena is arena
+
+
+def test_empty_program(arena):
+    program = Program(arena)
+    assert (program.run(), program.run_timed(), len(program)) == (-1, [], 0)
+
+
+def test_kernel_runs_on_addresses():
+    x = np.array([-1, 5], np.float32)
+    y = np.zeros(2, np.float32)
+    relu(2).run([x.ctypes.data, y.ctypes.data])
+    np.testing.assert_array_equal(y, [0, 5])
+
+
+def test_kernels_that_cannot_be_made():
+    for type_, integers in (("no such op", []), ("relu", []), ("relu", [-1])):
+        with pytest.raises(KernelError):
+            Kernel(type_, integers, [], None)
+    with pytest.raises(TypeError):
+        Kernel("relu", ["x"], [], None)
+
+
+def test_library_that_cannot_be_loaded(tmp_path):
+    file = tmp_path / "libdnnl.so.3"
+    file.write_text("not a library")
+    for path in (file, tmp_path / "absent"):
+        with pytest.raises(KernelError, match="oneDNN"):
+            OneDNN(str(path))
+
+
+@pytest.mark.parametrize(
+    ("offset", "size"),
+    [(1024 - 64, 65), (1024, 4), (4, 4), (2**64 - 64, 128), (0, 2**70), (2**70, 4)],
+)
+def test_places_outside_are_refused(arena, offset, size):
+    program = Program(arena)
+    with pytest.raises(ValueError, match=r"leave the arena|multiple of 64"):
+        program.compute(relu(1), [0, offset], [4, size], None)
+    assert (len(program), program.run()) == (0, -1)
+
+
+@pytest.mark.parametrize("offset", [4, 1024, 2**70])
+def test_guards_outside_are_refused(arena, offset):
+    with pytest.raises(ValueError, match=r"leave the arena|multiple of 64"):
+        Program(arena).guard(offset)
+
+
+def test_malformed_instructions(arena):
+    program = Program(arena)
+    with pytest.raises(ValueError, match="not as many"):
+        program.compute(relu(1), [0, 64], [4], None)
+    with pytest.raises(ValueError, match="negative"):
+        program.compute(relu(1), [0, -64], [4, 4], None)
+    with pytest.raises(TypeError, match="neither"):
+        program.compute(print, [], [], None)
+    with pytest.raises(TypeError, match="is an int"):
+        program.compute(relu(1), [0, 64.0], [4, 4], None)
+    with pytest.raises(TypeError, match="not callable"):
+        CallbackKernel(3)
+    assert len(program) == 0
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_guard_stops_before_what_follows(arena, cells, bad):
+    calls = []
+    program = Program(arena)
+    program.compute(CallbackKernel(lambda: calls.append("before")), [], [], None)
+    program.guard(64)
+    program.compute(CallbackKernel(lambda: calls.append("after")), [], [], None)
+    cells[16] = bad
+    assert program.run() == 1
+    assert calls == ["before"]
+    assert program.run(guard=False) == -1
+    assert calls == ["before", "before", "after"]
+    cells[16] = np.finfo(np.float32).max
+    assert program.run() == -1
+
+
+def test_seconds_of_each_instruction(arena):
+    program = Program(arena)
+    program.guard(0)
+    program.compute(CallbackKernel(lambda: None), [], [], None)
+    seconds = program.run_timed()
+    assert seconds[0] == 0
+    assert seconds[1] > 0
+
+
+def test_callback_exception_leaves_run_as_it_is(arena):
+    class OwnError(Exception):
+        pass
+
+    raised = OwnError("from inside")
+
+    def fail():
+        raise raised
+
+    program = Program(arena)
+    program.compute(CallbackKernel(fail), [], [], None)
+    for run in (program.run, program.run_timed):  # and the program is free again
+        with pytest.raises(OwnError) as caught:
+            run()
+        assert caught.value is raised
+
+
+def test_callbacks_may_use_the_arena_and_other_programs(arena, cells):
+    inner = Program(arena)
+    inner.compute(relu(1), [0, 64], [4, 4], None)
+    outer = Program(arena)
+    outer.compute(CallbackKernel(lambda: inner.run() and None), [], [], None)
+    cells[0] = 3
+    assert outer.run() == -1
+    assert cells[16] == 3
+
+
+def test_one_thread_at_a_time(arena):
+    entered, leave = threading.Event(), threading.Event()
+
+    def wait():
+        entered.set()
+        assert leave.wait(60)
+
+    program = Program(arena)
+    program.compute(CallbackKernel(wait), [], [], None)
+    results = []
+    thread = threading.Thread(target=lambda: results.append(program.run()))
+    thread.start()
+    assert entered.wait(60)
+    for use in (program.run, program.run_timed, lambda: program.guard(0)):
+        with pytest.raises(RuntimeError, match="in use by another thread"):
+            use()
+    leave.set()
+    thread.join()
+    assert (results, program.run(), len(program)) == ([-1], -1, 1)
+
+
+def test_a_program_cannot_change_or_run_from_within(arena):
+    program = Program(arena)
+    program.compute(CallbackKernel(program.run), [], [], None)
+    with pytest.raises(RuntimeError, match="in use"):
+        program.run()
+
+
+def test_the_gil_is_released(arena):
+    """Two programs meet inside their callbacks: neither could if one held the GIL."""
+    meeting = threading.Barrier(2, timeout=60)
+    programs = []
+    for _ in range(2):
+        program = Program(arena)
+        program.compute(CallbackKernel(lambda: meeting.wait() and None), [], [], None)
+        programs.append(program)
+    threads = [threading.Thread(target=program.run) for program in programs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not meeting.broken
+
+
+def test_running_takes_no_python_memory(arena):
+    program = Program(arena)
+    program.compute(relu(16), [0, 64], [64, 64], None)
+    program.guard(0)
+    program.run()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(1000):
+            program.run()
+        assert tracemalloc.get_traced_memory()[0] - before < 1024
+    finally:
+        tracemalloc.stop()
+
+
+def test_operands_stay_while_the_arena_grows(arena, cells):
+    program = Program(arena)
+    program.compute(relu(1), [0, 64], [4, 4], None)
+    arena.grow(50_000_000)
+    program.compute(relu(1), [64, 49_999_936], [4, 4], None)
+    cells[0] = 5
+    assert program.run() == -1
+    assert np.frombuffer(arena, np.float32)[49_999_936 // 4] == 5
+
+
+def test_threads_apply_to_whoever_runs(arena):
+    """The count is the process', not of the thread that set it."""
+    counts = []
+    program = Program(arena)
+    program.compute(
+        CallbackKernel(lambda: counts.append(get_num_threads())), [], [], None
+    )
+    before = set_num_threads(1)
+    try:
+        thread = threading.Thread(target=program.run)
+        thread.start()
+        thread.join()
+        assert counts == [1]
+    finally:
+        set_num_threads(before)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_is_refused_instead_of_hanging():
+    source = """
+        import os
+        from memcfg._core import CallbackKernel, Pool, Program, set_num_threads
+        arena = Pool().arena()
+        arena.grow(64)
+        program = Program(arena)
+        program.compute(CallbackKernel(lambda: None), [], [], None)
+        fresh = Program(arena)
+        set_num_threads(2)
+        program.run()
+        if os.fork() == 0:
+            try:
+                program.run()
+            except RuntimeError as error:
+                assert "fork" in str(error)
+                set_num_threads(1)
+                os._exit(0 if program.run() == fresh.run() == -1 else 1)
+            os._exit(2)
+        print(os.waitstatus_to_exitcode(os.wait()[1]))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(source)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("0\n", "")

@@ -1,0 +1,567 @@
+"""The native kernels against the reference, and the promises of every kernel: each
+byte of an output is written, none is read before, nothing else is touched, and the
+bits depend on the inputs alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memcfg._core import OneDNN, Pool, Program, set_num_threads
+from memcfg.devices.cpu._contract import OperandSpec
+from memcfg.devices.cpu._native import _TABLE, NativeKernels
+from memcfg.devices.cpu._onednn_library import find_onednn
+from memcfg.devices.cpu._reference import REFERENCE
+from memcfg.errors import KernelError, MissingDependencyError
+
+GUARD = 64  # bytes on either side of an operand that must stay as they were
+
+
+@pytest.fixture(scope="module")
+def table():
+    try:
+        return NativeKernels(OneDNN(find_onednn()))
+    except MissingDependencyError as error:
+        pytest.skip(str(error))
+
+
+@dataclass
+class Case:
+    """One op with its inputs. `pairs`: output -> input that share their memory."""
+
+    op_type: str
+    inputs: list[np.ndarray]
+    outputs: list[tuple[tuple[int, ...], str]]
+    attributes: dict = field(default_factory=dict)
+    pairs: dict[int, int] = field(default_factory=dict)
+
+    def reference(self):
+        """The outputs by the reference, in float64."""
+        inputs = [
+            np.asarray(x, np.float64) if x.dtype == np.float32 else x.copy()
+            for x in self.inputs
+        ]
+        outputs = [
+            np.zeros(shape, np.float64 if dtype == "float32" else dtype)
+            for shape, dtype in self.outputs
+        ]
+        REFERENCE[self.op_type](self.attributes, inputs, outputs)
+        return outputs
+
+
+class Room:
+    """Bytes at a chosen distance from a 4096-byte boundary, between guards."""
+
+    def __init__(self, nbytes: int, garbage: int, distance: int):
+        self.base = np.full(nbytes + 2 * GUARD + distance + 8192, garbage, np.uint8)
+        self.start = -self.base.ctypes.data % 4096 + 4096 + distance
+        self.nbytes = nbytes
+        self.garbage = garbage
+
+    @property
+    def address(self) -> int:
+        return self.base.ctypes.data + self.start
+
+    @property
+    def bytes(self) -> np.ndarray:
+        return self.base[self.start : self.start + self.nbytes]
+
+    def check_guards(self):
+        before = self.base[: self.start]
+        after = self.base[self.start + self.nbytes :]
+        assert (before == self.garbage).all()
+        assert (after == self.garbage).all()
+
+
+def execute(table, case: Case, garbage: int, distance: int):
+    """Run with outputs and scratch full of `garbage`; return the outputs' bytes."""
+    specs = [OperandSpec(x.shape, x.dtype.name) for x in case.inputs]
+    out_specs = [OperandSpec(shape, dtype) for shape, dtype in case.outputs]
+    made = table.make(case.op_type, case.attributes, specs, out_specs)
+    rooms = [Room(x.nbytes, garbage, distance) for x in case.inputs]
+    for room, x in zip(rooms, case.inputs, strict=True):
+        room.bytes[:] = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+    outs = [
+        rooms[case.pairs[i]]
+        if i in case.pairs
+        else Room(spec.nbytes, garbage, 2 * distance)
+        for i, spec in enumerate(out_specs)
+    ]
+    scratch = Room(made.scratch_bytes, garbage, 3 * distance)
+    kernel = made.bind(np.empty(0, np.uint8), [], [])
+    kernel.run([room.address for room in [*rooms, *outs]], scratch.address)
+    for room in [*rooms, *outs, scratch]:
+        room.check_guards()
+    for i, (room, x) in enumerate(zip(rooms, case.inputs, strict=True)):
+        if i not in case.pairs.values():
+            assert room.bytes.tobytes() == x.tobytes(), f"input {i} was changed"
+    return [room.bytes.tobytes() for room in outs]
+
+
+def check(table, case: Case, exact: bool = False):
+    """Compare with the reference; run twice over different garbage elsewhere."""
+    found = execute(table, case, 0xFF, 64)  # 0xFFFFFFFF is a NaN
+    again = execute(table, case, 0x5A, 0)
+    assert found == again, "the bits depend on something else than the inputs"
+    for i, (shape, dtype) in enumerate(case.outputs):
+        output = np.frombuffer(found[i], dtype).reshape(shape)
+        expected = case.reference()[i]
+        if exact or dtype != "float32":
+            np.testing.assert_array_equal(output, expected.astype(dtype))
+        else:
+            finite = np.isfinite(expected)
+            scale = np.abs(expected).max(initial=1e-30, where=finite)
+            np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5 * scale)
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def f32(shape):
+    return (tuple(shape), "float32")
+
+
+@st.composite
+def convolutions(draw):
+    """Shapes and attributes of a convolution; channels are rarely multiples of 8."""
+    groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    channels = groups * draw(st.sampled_from([1, 2, 3, 5, 8, 13, 16, 17]))
+    units = groups * draw(st.sampled_from([1, 2, 3, 6, 8, 11, 16, 24]))
+    return _window_attributes(draw, groups, channels, units)
+
+
+@st.composite
+def depthwise(draw):
+    groups = draw(st.integers(2, 20))
+    return _window_attributes(draw, groups, groups, groups * draw(st.integers(1, 2)))
+
+
+def _window_attributes(draw, groups, channels, units):
+    kernel = tuple(draw(st.integers(1, 5)) for _ in range(2))
+    strides = tuple(draw(st.integers(1, 3)) for _ in range(2))
+    dilation = tuple(draw(st.sampled_from([1, 1, 2, 3])) for _ in range(2))
+    padding = tuple(tuple(draw(st.integers(0, 3)) for _ in range(2)) for _ in range(2))
+    size, out = [], []
+    for k, s, d, p in zip(kernel, strides, dilation, padding, strict=True):
+        reach = (k - 1) * d + 1
+        length = max(reach - sum(p), 1) + draw(st.integers(0, 8))
+        size.append(length)
+        out.append((length + sum(p) - reach) // s + 1)
+    batch = draw(st.sampled_from([1, 2, 5]))
+    attributes = {
+        "strides": strides,
+        "padding": padding,
+        "dilation": dilation,
+        "groups": groups,
+    }
+    x = (batch, *size, channels)
+    weights = (*kernel, channels // groups, units)
+    return attributes, x, weights, (batch, *out, units)
+
+
+def check_convolution(table, drawn):
+    a, x, kernel, y = drawn
+    for op_type, inputs, output in (
+        ("conv2d", (x, kernel), y),
+        ("conv2d_gradient_kernel", (x, y), kernel),
+        ("conv2d_gradient_input", (kernel, y), x),
+    ):
+        arrays = [normal(*shape, seed=i) for i, shape in enumerate(inputs)]
+        check(table, Case(op_type, arrays, [f32(output)], a))
+
+
+@given(drawn=convolutions())
+@settings(max_examples=60, deadline=None)
+def test_convolutions(table, drawn):
+    check_convolution(table, drawn)
+
+
+@given(drawn=depthwise())
+@settings(max_examples=15, deadline=None)
+def test_depthwise_convolutions(table, drawn):
+    check_convolution(table, drawn)
+
+
+@pytest.mark.parametrize(
+    "shape", [(64, 14, 14, 6, 5, 16), (8, 8, 8, 16, 3, 32), (2, 32, 32, 32, 3, 32)]
+)
+def test_convolutions_of_usual_size(table, shape):
+    n, h, w, c, k, o = shape
+    a = {
+        "strides": (1, 1),
+        "padding": ((1, 1), (1, 1)),
+        "dilation": (1, 1),
+        "groups": 1,
+    }
+    out = (n, h + 3 - k, w + 3 - k, o)
+    check_convolution(table, (a, (n, h, w, c), (k, k, c, o), out))
+
+
+@given(
+    lead=st.lists(st.integers(1, 9), min_size=1, max_size=2),
+    k=st.sampled_from([1, 3, 8, 31, 400]),
+    n=st.sampled_from([1, 5, 10, 16, 33]),
+)
+@settings(max_examples=30, deadline=None)
+def test_dense(table, lead, k, n):
+    check_dense(table, lead, k, n)
+
+
+def test_dense_that_is_computed_in_blocks(table):
+    check_dense(table, [300], 270, 520)
+
+
+def check_dense(table, lead, k, n):
+    x, kernel = normal(*lead, k), normal(k, n, seed=1)
+    dy = normal(*lead, n, seed=2)
+    check(table, Case("dense", [x, kernel], [f32(dy.shape)]))
+    check(table, Case("dense_gradient_kernel", [x, dy], [f32(kernel.shape)]))
+    check(table, Case("dense_gradient_input", [kernel, dy], [f32(x.shape)]))
+
+
+@st.composite
+def pools(draw):
+    size = tuple(draw(st.integers(1, 4)) for _ in range(2))
+    strides = tuple(draw(st.integers(1, 3)) for _ in range(2))
+    padding = tuple(tuple(draw(st.integers(0, k - 1)) for _ in range(2)) for k in size)
+    shape = tuple(k + draw(st.integers(0, 7)) for k in size)
+    out = tuple(
+        (length + sum(p) - k) // s + 1
+        for length, p, k, s in zip(shape, padding, size, strides, strict=True)
+    )
+    batch, channels = draw(st.integers(1, 3)), draw(st.integers(1, 19))
+    a = {"pool_size": size, "strides": strides, "padding": padding}
+    return a, (batch, *shape, channels), (batch, *out, channels)
+
+
+@given(drawn=pools(), seed=st.integers(0, 2**16))
+@settings(max_examples=60, deadline=None)
+def test_pools(table, drawn, seed):
+    a, x_shape, y_shape = drawn
+    # small integers: ties are common, and sums are exact
+    x = np.random.default_rng(seed).integers(-3, 3, x_shape).astype(np.float32)
+    outputs = [f32(y_shape), (y_shape, "uint8")]
+    check(table, Case("max_pool2d", [x], outputs, a), exact=True)
+    check(table, Case("max_pool2d_inference", [x], outputs[:1], a), exact=True)
+    check(table, Case("average_pool2d", [x], outputs[:1], a))
+    dy = normal(*y_shape, seed=1)
+    index = Case("max_pool2d", [x], outputs, a).reference()[1]
+    check(table, Case("max_pool2d_gradient", [index, dy], [f32(x_shape)], a))
+    check(table, Case("average_pool2d_gradient", [dy], [f32(x_shape)], a))
+
+
+def test_max_pool_takes_the_first_nan(table):
+    x = np.zeros((1, 4, 4, 5), np.float32)
+    x[0, 0, 1], x[0, 1, 0], x[0, 2, 2] = np.nan, np.nan, np.inf
+    a = {"pool_size": (2, 2), "strides": (2, 2), "padding": ((0, 0), (0, 0))}
+    shape = (1, 2, 2, 5)
+    check(table, Case("max_pool2d", [x], [f32(shape), (shape, "uint8")], a), exact=True)
+
+
+def test_max_pool_windows_of_256_places_and_no_more(table):
+    x = normal(1, 16, 17, 3)
+    a = {"pool_size": (16, 16), "strides": (1, 1), "padding": ((0, 0), (0, 0))}
+    shape = (1, 1, 2, 3)
+    check(table, Case("max_pool2d", [x], [f32(shape), (shape, "uint8")], a), exact=True)
+    a["pool_size"], shape = (16, 17), (1, 1, 1, 3)
+    case = Case("max_pool2d", [x], [f32(shape), (shape, "uint8")], a)
+    with pytest.raises(KernelError, match="256 places"):
+        execute(table, case, 0, 0)
+
+
+@given(batch=st.integers(1, 3), h=st.integers(1, 9), c=st.sampled_from([1, 6, 32, 70]))
+@settings(max_examples=20, deadline=None)
+def test_global_average_pool(table, batch, h, c):
+    x, dy = normal(batch, h, 5, c), normal(batch, c, seed=1)
+    check(table, Case("global_average_pool2d", [x], [f32(dy.shape)]))
+    check(table, Case("global_average_pool2d_gradient", [dy], [f32(x.shape)]))
+
+
+# Channels below, at and above one period of the column loops, and long columns.
+ROWS = [(1, 1), (7, 3), (64, 10), (5, 63), (9, 64), (3, 65), (2, 700), (40000, 6)]
+
+
+@pytest.mark.parametrize("shape", ROWS, ids=str)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_bias(table, shape, in_place):
+    x, b = normal(*shape), normal(shape[1], seed=1)
+    pairs = {0: 0} if in_place else {}
+    check(table, Case("bias", [x, b], [f32(shape)], {}, pairs))
+    check(table, Case("bias_gradient", [x], [f32(shape[1:])]))
+
+
+@pytest.mark.parametrize("shape", [(2, 1), *ROWS[1:]], ids=str)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_batch_normalization(table, shape, in_place):
+    a, c = {"epsilon": 1e-3}, shape[1:]
+    x = normal(*shape) + 3
+    gamma, beta = normal(*c, seed=1), normal(*c, seed=2)
+    pairs = {0: 0} if in_place else {}
+    forward = Case("batch_normalization", [x, gamma, beta], [f32(shape)] + [f32(c)] * 2)
+    forward.attributes, forward.pairs = a, pairs
+    check(table, forward)
+    _, mean, variance = (v.astype(np.float32) for v in forward.reference())
+    check(
+        table,
+        Case(
+            "batch_normalization_inference",
+            [x, gamma, beta, mean, variance],
+            [f32(shape)],
+            a,
+            pairs,
+        ),
+    )
+    check(
+        table,
+        Case(
+            "batch_normalization_gradient",
+            [x, normal(*shape, seed=3), gamma, mean, variance],
+            [f32(shape), f32(c), f32(c)],
+            a,
+            {0: 1} if in_place else {},
+        ),
+    )
+
+
+def test_batch_normalization_far_from_zero(table):
+    """The variance of values near 1000 is not lost to cancellation."""
+    x = 1000 + normal(5000, 3)
+    ones = np.ones(3, np.float32)
+    case = Case(
+        "batch_normalization", [x, ones, ones], [f32(x.shape)] + [f32((3,))] * 2
+    )
+    case.attributes = {"epsilon": 1e-3}
+    variance = np.frombuffer(execute(table, case, 0xFF, 64)[2], np.float32)
+    np.testing.assert_allclose(variance, case.reference()[2], rtol=1e-3)
+
+
+COUNTS = [1, 7, 64, 1000, 8192, 50001]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_elementwise(table, count):
+    x, z, out = normal(count), normal(count, seed=1), [f32((count,))]
+    x[0], z[-1] = np.nan, np.inf
+    for pairs in ({}, {0: 0}):
+        check(table, Case("relu", [x], out, {}, pairs), exact=True)
+    for pairs in ({}, {0: 0}, {0: 1}):
+        check(table, Case("relu_gradient", [x, z], out, {}, pairs), exact=True)
+        check(table, Case("add", [x, z], out, {}, pairs))
+
+
+@pytest.mark.parametrize("op_type", ["flatten", "reshape"])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_copies(table, op_type, dtype, in_place):
+    x = np.arange(3 * 5 * 7).reshape(3, 5, 7).astype(dtype)
+    pairs = {0: 0} if in_place else {}
+    a = {"shape": (3, 35)}
+    check(table, Case(op_type, [x], [((3, 35), dtype)], a, pairs), exact=True)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.999, 1.0])
+@pytest.mark.parametrize(("key", "step"), [(0, 0), (2**63 - 1, 2**40 + 9)])
+def test_dropout_agrees_bit_for_bit(table, count, rate, key, step):
+    x, a = normal(count), {"rate": rate, "key": key}
+    inputs = [x, np.array(step, np.int64)]
+    for pairs in ({}, {0: 0}):
+        case = Case("dropout", inputs, [f32((count,))], a, pairs)
+        expected = np.empty_like(x)
+        REFERENCE["dropout"](a, inputs, [expected])
+        found = np.frombuffer(execute(table, case, 0xFF, 64)[0], np.float32)
+        np.testing.assert_array_equal(found, expected)
+        assert execute(table, case, 0x5A, 0) == [found.tobytes()]
+
+
+@given(rows=st.integers(1, 70), classes=st.integers(1, 40), spread=st.floats(0, 60))
+@settings(max_examples=30, deadline=None)
+def test_softmax_cross_entropy(table, rows, classes, spread):
+    logits = normal(rows, classes) * np.float32(spread)
+    labels = np.random.default_rng(1).integers(0, classes, rows).astype(np.int32)
+    out = [f32(()), f32(logits.shape)]
+    inputs = [logits, labels]
+    for pairs in ({}, {1: 0}):
+        check(table, Case("softmax_cross_entropy", inputs, out, {}, pairs))
+    check(table, Case("softmax_cross_entropy_inference", inputs, out[:1]))
+    check(table, Case("correct_count", inputs, out[:1]), exact=True)
+    p = Case("softmax_cross_entropy", inputs, out).reference()[1].astype(np.float32)
+    for pairs in ({}, {0: 0}):
+        op_type = "softmax_cross_entropy_gradient"
+        check(table, Case(op_type, [p, labels], out[1:], {}, pairs))
+
+
+@pytest.mark.parametrize("label", [-1, 10, -(2**31), 2**31 - 1])
+def test_a_label_out_of_range_makes_the_loss_nan_and_reads_nothing(table, label):
+    labels = np.array([1, label, 2], np.int32)
+    case = Case("softmax_cross_entropy", [normal(3, 10), labels], [f32(())])
+    case.outputs.append(f32((3, 10)))
+    loss = np.frombuffer(execute(table, case, 0, 0)[0], np.float32)
+    assert np.isnan(loss).all()
+    check(table, Case("softmax_cross_entropy_gradient", case.inputs, [f32((3, 10))]))
+
+
+def test_ties_and_nan_in_the_count_of_correct_rows(table):
+    logits = np.zeros((4, 3), np.float32)
+    logits[1, 2] = np.nan
+    logits[2, 1:] = 5
+    labels = np.array([0, 2, 1, 1], np.int32)
+    case = Case("correct_count", [logits, labels], [f32(())])
+    assert case.reference()[0] == 3
+    check(table, case, exact=True)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_updates(table, count, in_place):
+    w, g, v = normal(count), normal(count, seed=1), normal(count, seed=2)
+    rate, out = np.array(0.01, np.float32), f32((count,))
+
+    def pairs(*places):
+        return dict(enumerate(places)) if in_place else {}
+
+    check(table, Case("sgd", [w, g, rate], [out], {}, pairs(0)))
+    for nesterov in (False, True):
+        a = {"momentum": 0.9, "nesterov": nesterov}
+        check(table, Case("sgd_momentum", [w, g, v, rate], [out] * 2, a, pairs(0, 2)))
+    check(table, Case("moving_average", [w, g], [out], {"momentum": 0.99}, pairs(0)))
+    a = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7}
+    inputs = [w, g, v, v * v, rate, np.array(7, np.int64)]
+    check(table, Case("adam", inputs, [out] * 3, a, pairs(0, 2, 3)))
+
+
+def execute_in_program(table, case: Case, threads: int):
+    """Run in an arena on so many threads; nothing but operands may be touched."""
+    specs = [OperandSpec(x.shape, x.dtype.name) for x in case.inputs]
+    out_specs = [OperandSpec(shape, dtype) for shape, dtype in case.outputs]
+    made = table.make(case.op_type, case.attributes, specs, out_specs)
+    offsets, sizes, end = [], [], 64
+    for nbytes in [*(s.nbytes for s in [*specs, *out_specs]), made.scratch_bytes]:
+        offsets.append(end)
+        sizes.append(nbytes)
+        end += -(-nbytes // 64) * 64 + 64
+    with_scratch = offsets.pop(), sizes.pop()
+    pool = Pool()
+    arena = pool.arena(end)
+    arena.grow(end)
+    view = np.frombuffer(arena, np.uint8)
+    view[:] = 0xFF
+    for offset, x in zip(offsets, case.inputs, strict=False):
+        view[offset : offset + x.nbytes] = x.reshape(-1).view(np.uint8)
+    program = Program(arena)
+    bound = made.bind(view, offsets[: len(specs)], offsets[len(specs) :])
+    program.compute(bound, offsets, sizes, with_scratch[0])
+    before = set_num_threads(threads)
+    try:
+        program.run()
+    finally:
+        set_num_threads(before)
+    outside = np.ones(end, bool)
+    for offset, nbytes in [*zip(offsets, sizes, strict=True), with_scratch]:
+        outside[offset : offset + nbytes] = False
+    assert (view[outside] == 0xFF).all()
+    starts = offsets[len(specs) :]
+    return [
+        view[offset : offset + spec.nbytes].tobytes()
+        for offset, spec in zip(starts, out_specs, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("op_type", ["bias_gradient", "batch_normalization"])
+def test_own_sums_have_the_same_bits_on_any_number_of_threads(table, op_type):
+    case = Case(op_type, [normal(50000, 6)], [f32((6,))])
+    if op_type == "batch_normalization":
+        case.inputs += [normal(6, seed=1), normal(6, seed=2)]
+        case.outputs = [f32((50000, 6)), f32((6,)), f32((6,))]
+        case.attributes = {"epsilon": 1e-3}
+    first, *others = [execute_in_program(table, case, n) for n in (1, 2, 3, 7)]
+    assert all(other == first for other in others)
+
+
+@given(drawn=convolutions())
+@settings(max_examples=15, deadline=None)
+def test_convolutions_on_more_threads_than_they_were_made_for(table, drawn):
+    a, x, kernel, y = drawn
+    for op_type, inputs, output in (
+        ("conv2d", (x, kernel), y),
+        ("conv2d_gradient_kernel", (x, y), kernel),
+        ("conv2d_gradient_input", (kernel, y), x),
+    ):
+        arrays = [normal(*shape, seed=i) for i, shape in enumerate(inputs)]
+        case = Case(op_type, arrays, [f32(output)], a)
+        expected = case.reference()[0]
+        for threads in (1, 5):
+            found = np.frombuffer(
+                execute_in_program(table, case, threads)[0], np.float32
+            )
+            np.testing.assert_allclose(
+                found.reshape(output),
+                expected,
+                rtol=1e-4,
+                atol=1e-5 * np.abs(expected).max(initial=1e-30),
+            )
+
+
+def test_one_kernel_serves_many_places(table):
+    """The same kernel, run at one address after another."""
+    x, kernel = normal(4, 6), normal(6, 3, seed=1)
+    specs = [OperandSpec(v.shape, "float32") for v in (x, kernel)]
+    made = table.make("dense", {}, specs, [OperandSpec((4, 3), "float32")])
+    bound = made.bind(np.empty(0, np.uint8), [], [])
+    scratch = Room(made.scratch_bytes, 0, 0)
+    for distance in (0, 64, 128):
+        rooms = [Room(v.nbytes, 0, distance) for v in (x, kernel)]
+        for room, v in zip(rooms, (x, kernel), strict=True):
+            room.bytes[:] = v.reshape(-1).view(np.uint8)
+        y = Room(48, 0xFF, distance)
+        bound.run([room.address for room in [*rooms, y]], scratch.address)
+        found = y.bytes.view(np.float32).reshape(4, 3)
+        np.testing.assert_allclose(found, x @ kernel, rtol=1e-5)
+
+
+def test_every_type_of_op_has_a_native_kernel():
+    assert set(_TABLE) == set(REFERENCE)
+
+
+def test_unknown_types_and_wrong_operands_are_refused(table):
+    spec = OperandSpec((2, 3), "float32")
+    with pytest.raises(KernelError, match="no kernel of type 'nothing'"):
+        table.make("nothing", {}, [spec], [spec])
+    with pytest.raises(KernelError, match="float64"):
+        table.make("relu", {}, [OperandSpec((2, 3), "float64")], [spec])
+    with pytest.raises(KernelError, match="inputs"):
+        table.make("add", {}, [spec], [spec])
+    step = OperandSpec((), "int64")
+    with pytest.raises(KernelError, match="rate"):
+        table.make("dropout", {"rate": 1.5, "key": 0}, [spec, step], [spec])
+
+
+def test_an_output_that_does_not_fit_its_windows_is_refused(table):
+    a = {
+        "strides": (1, 1),
+        "padding": ((0, 0), (0, 0)),
+        "dilation": (1, 1),
+        "groups": 1,
+        "pool_size": (2, 2),
+    }
+    x, kernel = (
+        OperandSpec((1, 4, 4, 1), "float32"),
+        OperandSpec((2, 2, 1, 1), "float32"),
+    )
+    with pytest.raises(KernelError, match="output shape"):
+        table.make("conv2d", a, [x, kernel], [x])
+    with pytest.raises(KernelError, match="output shape"):
+        table.make("average_pool2d", a, [x], [x])
+
+
+def test_operand_sizes():
+    spec = OperandSpec((2, 3), "int64")
+    assert spec.size == prod((2, 3))
+    assert spec.nbytes == 48
+    assert OperandSpec((), "float32").nbytes == 4

@@ -1,0 +1,218 @@
+"""The graph's invariants, its builder, the hoisting of updates, the format."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from networks import NETWORKS
+
+from memcfg.errors import FormatError, GraphError
+from memcfg.graph import Algorithm, Builder, Graph, Op, Tensor, hoist_updates
+from memcfg.graph._registry import OP_TYPES
+
+
+def tiny(**changes) -> Graph:
+    fields = {
+        "name": "tiny",
+        "tensors": (
+            Tensor("x", 8, "input"),
+            Tensor("w", 8, "parameter"),
+            Tensor("y", 8, "activation"),
+        ),
+        "ops": (Op("f", "f", "forward", (0, 1), (2,), in_place=((0, 2),)),),
+        "keep": (2,),
+    }
+    return Graph(**{**fields, **changes})
+
+
+def test_producers_consumers_and_state():
+    graph = tiny()
+    assert graph.producer == (None, None, 0)
+    assert graph.consumers == ((0,), (0,), ())
+    assert graph.persistent == (1,)
+    assert graph.find("y") == 2
+    with pytest.raises(KeyError):
+        graph.find("z")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"keep": (3,)}, "keep"),
+        ({"ops": (Op("f", "f", "sideways", (0,), (2,)),)}, "phase"),
+        ({"ops": (Op("f", "f", "forward", (5,), (2,)),)}, "no tensor 5"),
+        ({"ops": (Op("f", "f", "forward", (2,), (2,)),)}, "before it is made"),
+        ({"ops": (Op("f", "f", "forward", (0,), (2, 2)),)}, "two producers"),
+        ({"ops": (Op("f", "f", "forward", (0,), (2,), seconds=-1.0),)}, "cost"),
+        (
+            {"ops": (Op("f", "f", "forward", (0,), (2,), in_place=((1, 2),)),)},
+            "in-place",
+        ),
+        ({"tensors": (Tensor("x", -1, "input"),), "ops": (), "keep": ()}, "negative"),
+        ({"tensors": (Tensor("x", 1, "guest"),), "ops": (), "keep": ()}, "role"),
+    ],
+)
+def test_a_malformed_graph_is_refused(change, words):
+    with pytest.raises(GraphError, match=words):
+        tiny(**change)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_json_round_trip_keeps_everything_but_attributes(network):
+    graph = NETWORKS[network]()
+    choice = (Algorithm("direct", 0.5, 64),)
+    graph = replace(
+        graph, ops=(replace(graph.ops[0], algorithms=choice), *graph.ops[1:])
+    )
+    again = Graph.from_json(graph.to_json())
+    assert again.tensors == graph.tensors
+    assert again.keep == graph.keep
+    assert again.ops == tuple(replace(op, attributes={}) for op in graph.ops)
+    assert again.to_json() == graph.to_json()
+
+
+def test_the_minimal_document_is_read():
+    text = (
+        '{"format": "memcfg.graph/1", "name": "n", "tensors": [{"name": "x", '
+        '"bytes": 4, "role": "input"}, {"name": "y", "bytes": 4, "role": '
+        '"activation"}], "ops": [{"name": "f", "type": "f", "phase": "forward", '
+        '"inputs": [0], "outputs": [1]}], "keep": [1]}'
+    )
+    graph = Graph.from_json(text)
+    assert graph.ops[0].replayable
+    assert graph.tensors[0].shape is None
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (("format",), "memcfg.graph/2", "memcfg.graph/2"),
+        (("extra",), 1, "unknown key 'extra'"),
+        (("tensors", 0, "size"), 1, "unknown key 'size'"),
+        (("tensors", 0, "bytes"), "8", "whole number"),
+        (("tensors", 0, "bytes"), True, "whole number"),
+        (("ops", 0, "colour"), 1, "unknown key 'colour'"),
+        (("ops", 0, "replayable"), 1, "true or false"),
+        (("ops", 0, "in_place"), [[1, 2, 3]], "pair"),
+        (("ops", 0, "seconds"), "1", "number"),
+        (("ops", 0, "inputs"), 3, "list"),
+        (("name",), None, "string"),
+    ],
+)
+def test_departures_from_the_format_are_named(path, value, words):
+    document = json.loads(tiny().to_json())
+    place = document
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    with pytest.raises(FormatError, match=words):
+        Graph.from_json(json.dumps(document))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "memcfg.plan/1"}'])
+def test_what_is_no_graph_is_refused(text):
+    with pytest.raises(FormatError):
+        Graph.from_json(text)
+
+
+def test_missing_keys_are_named():
+    document = json.loads(tiny().to_json())
+    del document["ops"][0]["phase"]
+    with pytest.raises(FormatError, match="'phase' is missing"):
+        Graph.from_json(json.dumps(document))
+
+
+def test_the_builder_names_things_once():
+    b = Builder("names")
+    x = b.tensor("x", (1, 2), role="input")
+    with pytest.raises(GraphError, match="already"):
+        b.tensor("x", (1,))
+    (first,) = b.apply("relu", (x,), name="act")
+    (second,) = b.apply("relu", (first,), name="act")
+    graph = b.build([second])
+    assert [t.name for t in graph.tensors] == ["x", "act", "act_1"]
+    assert graph.tensors[second].role == "output"
+
+
+@pytest.mark.parametrize(
+    ("type_", "shapes", "attributes"),
+    [
+        ("relu", [(2,), (2,)], {}),
+        ("add", [(2, 3), (3, 2)], {}),
+        ("bias", [(2, 3), (2,)], {}),
+        ("dense", [(2, 3), (4, 5)], {}),
+        ("unheard", [(2,)], {}),
+        (
+            "conv2d",
+            [(1, 4, 4, 3), (3, 3, 2, 4)],
+            {
+                "strides": (1, 1),
+                "padding": ((0, 0), (0, 0)),
+                "dilation": (1, 1),
+                "groups": 1,
+            },
+        ),
+        (
+            "conv2d",
+            [(1, 2, 2, 2), (3, 3, 2, 4)],
+            {
+                "strides": (1, 1),
+                "padding": ((0, 0), (0, 0)),
+                "dilation": (1, 1),
+                "groups": 1,
+            },
+        ),
+        (
+            "max_pool2d",
+            [(1, 4, 4, 3)],
+            {"pool_size": (17, 17), "strides": (1, 1), "padding": ((9, 9), (9, 9))},
+        ),
+        ("reshape", [(2, 3)], {"shape": (4, 2)}),
+        ("softmax_cross_entropy", [(2, 3), (2,)], {}),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused(type_, shapes, attributes):
+    b = Builder("bad")
+    inputs = [b.tensor(f"t{i}", s, role="input") for i, s in enumerate(shapes)]
+    with pytest.raises(GraphError):
+        b.apply(type_, inputs, attributes)
+    assert b.ops == ()
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_updates_stand_as_early_as_is_legal(network):
+    graph = NETWORKS[network]()
+    last_forward = max(i for i, op in enumerate(graph.ops) if op.phase == "forward")
+    for index, op in enumerate(graph.ops):
+        if op.phase != "update":
+            continue
+        state = op.inputs[0]
+        readers = [i for i in graph.consumers[state] if i != index]
+        made = [graph.producer[t] for t in op.inputs if graph.producer[t] is not None]
+        assert index > max([last_forward, *readers, *made])
+        before = graph.ops[index - 1]
+        blocked = (
+            index - 1 in readers
+            or index - 1 in made
+            or index - 1 == last_forward
+            or before.phase == "update"
+        )
+        assert blocked, f"{op.name} could stand before {before.name}"
+    assert sorted(op.name for op in hoist_updates(graph).ops) == sorted(
+        op.name for op in graph.ops
+    )
+
+
+def test_every_op_type_is_used_by_a_network_or_is_known_not_to_be():
+    used = {op.type for make in NETWORKS.values() for op in make().ops}
+    unused = set(OP_TYPES) - used
+    assert unused == {
+        "max_pool2d_inference",
+        "batch_normalization_inference",
+        "softmax_cross_entropy_inference",
+        "correct_count",
+        "sgd",
+        "adam",
+    }

@@ -1,0 +1,77 @@
+// Tests in sixty lines: TEST(name) { CHECK(x == 3); CHECK_THROWS(type, call()); }
+#pragma once
+
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+namespace check {
+
+struct Test {
+  const char* name;
+  void (*body)();
+};
+
+inline std::vector<Test>& tests() {
+  static std::vector<Test> all;
+  return all;
+}
+
+struct Register {
+  Register(const char* name, void (*body)()) { tests().push_back({name, body}); }
+};
+
+struct Failed : std::exception {
+  explicit Failed(std::string text) : text(std::move(text)) {}
+  const char* what() const noexcept override { return text.c_str(); }
+  std::string text;
+};
+
+[[noreturn]] inline void fail(const char* file, int line, const std::string& what) {
+  throw Failed(std::string(file) + ":" + std::to_string(line) + ": " + what);
+}
+
+inline bool passes(const Test& test) {
+  try {
+    test.body();
+    return true;
+  } catch (const std::exception& error) {
+    std::printf("FAILED %s\n  %s\n", test.name, error.what());
+  }
+  return false;
+}
+
+}  // namespace check
+
+#define TEST(name)                                           \
+  static void name();                                        \
+  static const check::Register register_##name(#name, name); \
+  static void name()
+
+#define CHECK(condition)                                                  \
+  do {                                                                    \
+    if (!(condition)) check::fail(__FILE__, __LINE__, "not " #condition); \
+  } while (false)
+
+#define CHECK_THROWS(type, expression)                                              \
+  do {                                                                              \
+    bool thrown = false;                                                            \
+    try {                                                                           \
+      static_cast<void>(expression);                                                \
+    } catch (const type&) {                                                         \
+      thrown = true;                                                                \
+    }                                                                               \
+    if (!thrown) check::fail(__FILE__, __LINE__, "no " #type " from " #expression); \
+  } while (false)
+
+// One test file is one program.
+int main() {
+  int failed = 0;
+  for (const check::Test& test : check::tests()) {
+    if (!check::passes(test)) ++failed;
+  }
+  const int passed = static_cast<int>(check::tests().size()) - failed;
+  std::printf("%d passed, %d failed\n", passed, failed);
+  return failed == 0 ? 0 : 1;
+}

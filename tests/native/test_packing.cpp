@@ -1,0 +1,229 @@
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "check.hpp"
+#include "memcfg/packing_search.hpp"
+#include "memcfg/segments.hpp"
+
+using memcfg::packing::Buffer;
+using memcfg::packing::Buffers;
+using memcfg::packing::Extent;
+using memcfg::packing::Fit;
+using memcfg::packing::Layout;
+using memcfg::packing::max_load;
+using memcfg::packing::Order;
+using memcfg::packing::pack;
+using memcfg::packing::Packing;
+using memcfg::packing::Permutation;
+using memcfg::packing::Placed;
+
+namespace {
+
+// The definition, pair by pair.
+bool legal(const Buffers& buffers, const Layout& layout) {
+  Extent height = 0;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const Buffer& a = buffers[i];
+    if (layout.offsets[i] < 0) return false;
+    if (a.size > 0) height = std::max(height, layout.offsets[i] + a.size);
+    for (std::size_t j = 0; j < i; ++j) {
+      const Buffer& b = buffers[j];
+      const bool in_time = a.lower < b.upper && b.lower < a.upper;
+      const bool in_space = layout.offsets[i] < layout.offsets[j] + b.size &&
+                            layout.offsets[j] < layout.offsets[i] + a.size;
+      if (in_time && in_space && a.size > 0 && b.size > 0) return false;
+    }
+  }
+  return height == layout.height;
+}
+
+Buffers random_buffers(unsigned seed, std::size_t count) {
+  std::mt19937 random(seed);
+  Buffers buffers;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto lower = static_cast<std::int64_t>(random() % 20);
+    const auto life = static_cast<std::int64_t>(1 + random() % 10);
+    buffers.push_back({lower, lower + life, static_cast<Extent>(random() % 9)});
+  }
+  return buffers;
+}
+
+// The least height over all orders and first fit, which contains an optimum.
+Extent least_height(const Buffers& buffers) {
+  Permutation order(buffers.size());
+  std::iota(order.begin(), order.end(), 0);
+  Extent least = std::numeric_limits<Extent>::max();
+  Layout layout;
+  std::vector<Placed> placed;
+  std::int64_t work = 0;
+  do {
+    place_in_order(buffers, order, Fit::kFirst, least, layout, placed, work);
+    least = std::min(least, layout.height);
+  } while (std::next_permutation(order.begin(), order.end()));
+  return least;
+}
+
+}  // namespace
+
+TEST(nothing_has_no_height) {
+  const Packing result = pack({}, 1000);
+  CHECK(result.layout.height == 0 && result.bound == 0 &&
+        result.layout.offsets.empty());
+}
+
+TEST(sizes_of_zero_take_no_room) {
+  const Buffers buffers{{0, 5, 0}, {0, 5, 64}, {2, 3, 0}};
+  const Packing result = pack(buffers, 1000);
+  CHECK(result.layout.height == 64 && legal(buffers, result.layout));
+}
+
+TEST(load_counts_ends_before_starts) {
+  CHECK(max_load({{0, 2, 5}, {2, 4, 7}}) == 7);
+  CHECK(max_load({{0, 3, 5}, {2, 4, 7}}) == 12);
+  CHECK(max_load({{-4, -2, 5}, {-3, 9, 1}}) == 6);
+}
+
+TEST(fits_choose_their_gap) {
+  // At time 0 the gaps are [0, 4), [6, 8) and what is above 9.
+  const std::vector<Placed> placed{{4, 6, 0, 1}, {8, 9, 0, 1}};
+  CHECK(find_gap({0, 1, 2}, placed, Fit::kFirst) == 0);
+  CHECK(find_gap({0, 1, 2}, placed, Fit::kBest) == 6);
+  CHECK(find_gap({0, 1, 5}, placed, Fit::kBest) == 9);
+  CHECK(find_gap({1, 2, 5}, placed, Fit::kFirst) == 0);
+}
+
+TEST(orders_are_permutations_that_obey_their_key) {
+  const Buffers buffers{{0, 9, 1}, {3, 4, 8}, {2, 8, 3}, {5, 6, 8}};
+  using memcfg::packing::sorted_by;
+  CHECK(sorted_by(Order::kSize, buffers) == Permutation({1, 3, 2, 0}));
+  CHECK(sorted_by(Order::kArea, buffers) == Permutation({2, 0, 1, 3}));
+  CHECK(sorted_by(Order::kLifetime, buffers) == Permutation({0, 2, 1, 3}));
+  CHECK(sorted_by(Order::kStart, buffers) == Permutation({0, 2, 1, 3}));
+  CHECK(sorted_by(Order::kEnd, buffers) == Permutation({0, 2, 3, 1}));
+  const std::vector<double> bytes = memcfg::packing::conflict_bytes(buffers);
+  CHECK(bytes == std::vector<double>({20, 12, 20, 12}));
+}
+
+TEST(every_packing_is_legal_and_bounded) {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    const Buffers buffers = random_buffers(seed, 1 + seed % 60);
+    const Packing result = pack(buffers, 20000);
+    CHECK(legal(buffers, result.layout));
+    CHECK(result.bound == max_load(buffers) && result.layout.height >= result.bound);
+    const Packing again = pack(buffers, 20000);
+    CHECK(again.layout.offsets == result.layout.offsets);
+  }
+}
+
+TEST(small_packings_are_optimal) {
+  int above = 0;
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    const Buffers buffers = random_buffers(seed, 7);
+    const Extent least = least_height(buffers);
+    const Extent found = pack(buffers, 200000).layout.height;
+    CHECK(found >= least);
+    above += found > least;
+  }
+  CHECK(above == 0);
+}
+
+TEST(the_sample_of_minimalloc_fits) {
+  // The example of github.com/google/minimalloc, whose capacity is 12.
+  const Buffers buffers{{0, 3, 4}, {3, 9, 4}, {0, 9, 4}, {9, 21, 4}, {0, 21, 4}};
+  CHECK(pack(buffers, 10000).layout.height == 12);
+}
+
+namespace {
+
+using memcfg::liveness::Index;
+using memcfg::liveness::Phase;
+using memcfg::liveness::Step;
+
+// A chain of n forward ops and their reverses; sizes 1, costs 1.
+Step chain(Index n) {
+  Step step;
+  const auto tensor = [&](Index producer, bool keep) {
+    step.bytes.push_back(1);
+    step.persistent.push_back(0);
+    step.keep.push_back(keep);
+    step.producer.push_back(producer);
+    return static_cast<Index>(step.bytes.size() - 1);
+  };
+  const auto op = [&](Phase phase, std::vector<Index> inputs, Index output) {
+    step.inputs.add(inputs);
+    step.outputs.add({output});
+    step.pairs.add({});
+    step.scratch.push_back(0);
+    step.phase.push_back(phase);
+    step.cost.push_back(1.0);
+    step.droppable.push_back(phase == Phase::kForward);
+    return static_cast<Index>(step.phase.size());
+  };
+  std::vector<Index> x{tensor(-1, false)};
+  for (Index i = 0; i < n; ++i) {
+    x.push_back(tensor(i, false));
+    op(Phase::kForward, {x[static_cast<std::size_t>(i)]}, x.back());
+  }
+  Index gradient = x.back();
+  for (Index i = n; i-- > 0;) {
+    const Index below = tensor(static_cast<Index>(step.ops()), i == 0);
+    op(Phase::kBackward, {x[static_cast<std::size_t>(i)], gradient}, below);
+    gradient = below;
+  }
+  return step;
+}
+
+}  // namespace
+
+TEST(a_chain_without_recomputation_keeps_all) {
+  const Step step = chain(10);
+  memcfg::recompute::Dropped none(step.ops(), 0);
+  const auto score = memcfg::recompute::score(step, none);
+  CHECK(score.load == 12 && score.cost == 0.0 && score.replayed == 0);
+}
+
+TEST(uneven_segments_of_a_chain_shrink_with_its_root) {
+  for (const Index n : {16, 64, 256}) {
+    const Step step = chain(n);
+    const auto forward = memcfg::recompute::make_forward(step);
+    Extent least = n + 2;
+    for (Extent budget = 1; budget <= n; ++budget) {
+      bool found = false;
+      const auto cuts = memcfg::recompute::uneven_cuts(forward, budget, found);
+      if (!found) continue;
+      auto dropped = memcfg::recompute::dropped_by(step, forward, cuts);
+      const auto score = memcfg::recompute::score(step, dropped);
+      CHECK(score.replayed < n);
+      least = std::min(least, score.load);
+    }
+    // sqrt(2 n) checkpoints and segment, the input, two gradients.
+    CHECK((least - 4) * (least - 4) <= 2 * n);
+  }
+}
+
+TEST(an_op_that_reads_overwritten_state_is_kept) {
+  Step step;
+  // w, x -> f -> y; b(y) -> g; u(w, g) -> w'; c(y, w') -> z reads y after the update.
+  for (const Index producer : {-1, -1, 0, 1, 2, 3}) {
+    step.bytes.push_back(64);
+    step.producer.push_back(producer);
+    step.persistent.push_back(step.bytes.size() == 1);
+    step.keep.push_back(step.bytes.size() > 4);
+  }
+  const std::vector<std::vector<Index>> inputs{{0, 1}, {1}, {0, 3}, {2, 4}};
+  const Phase phases[] = {
+      Phase::kForward, Phase::kBackward, Phase::kUpdate, Phase::kBackward};
+  for (Index op = 0; op < 4; ++op) {
+    step.inputs.add(inputs[static_cast<std::size_t>(op)]);
+    step.outputs.add({op + 2});
+    step.pairs.add(op == 2 ? std::vector<Index>{0, 4} : std::vector<Index>{});
+    step.scratch.push_back(0);
+    step.phase.push_back(phases[op]);
+    step.cost.push_back(1.0);
+    step.droppable.push_back(op == 0);
+  }
+  memcfg::recompute::Dropped dropped{1, 0, 0, 0};
+  const auto score = memcfg::recompute::score(step, dropped);
+  CHECK(score.replayed == 0 && dropped[0] == 0);
+}

@@ -1,0 +1,260 @@
+#include <atomic>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+#include "memcfg/program.hpp"
+
+using memcfg::Arena;
+using memcfg::Bytes;
+using memcfg::CallbackKernel;
+using memcfg::Kernel;
+using memcfg::Pool;
+using memcfg::Program;
+
+namespace {
+
+std::atomic<int> allocations{0};  // calls of operator new in this program
+
+}  // namespace
+
+// Not inlined: the compiler would see malloc and delete, or new and free, as
+// mismatched.
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* const memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+
+namespace {
+
+constexpr Bytes kSize = 1024;  // bytes of the arena
+
+// y = x + 1; notes its scratch.
+class AddOne final : public Kernel {
+ public:
+  explicit AddOne(Bytes scratch = 0) : scratch_(scratch) {}
+  Bytes scratch_bytes() const noexcept override { return scratch_; }
+  void run(void* const* operands, void* scratch) override {
+    *static_cast<float*>(operands[1]) = *static_cast<float*>(operands[0]) + 1.0F;
+    seen = scratch;
+  }
+  void* seen = nullptr;
+
+ private:
+  Bytes scratch_;
+};
+
+class Fails final : public Kernel {
+ public:
+  void run(void* const*, void*) override { throw std::out_of_range("no such row"); }
+};
+
+std::shared_ptr<Arena> make_arena() {
+  auto arena = std::make_shared<Arena>(std::make_shared<Pool>("cpu"), 1 << 20, "model");
+  arena->grow(kSize);
+  return arena;
+}
+
+float& at(Arena& arena, Bytes offset) {
+  return *reinterpret_cast<float*>(arena.base() + offset);
+}
+
+}  // namespace
+
+TEST(runs_in_order) {
+  const auto arena = make_arena();
+  Program program(arena);
+  for (int i = 0; i < 3; ++i) {
+    program.compute(std::make_shared<AddOne>(), {0, 64}, {4, 4}, std::nullopt);
+    program.compute(std::make_shared<AddOne>(), {64, 0}, {4, 4}, std::nullopt);
+  }
+  CHECK(program.run(true, 0) == Program::kEnded && at(*arena, 0) == 6.0F);
+  CHECK(program.run(true, 1) == Program::kEnded && at(*arena, 0) == 12.0F);
+  CHECK(program.size() == 6);
+}
+
+TEST(running_takes_no_memory) {
+  Program program(make_arena());
+  program.compute(std::make_shared<AddOne>(), {0, 64}, {4, 4}, std::nullopt);
+  program.guard(64);
+  const int before = allocations;
+  for (int i = 0; i < 100; ++i) program.run(true, 1);
+  CHECK(allocations == before);
+  CHECK(before > 0);
+}
+
+TEST(empty_program_ends) {
+  Program program(make_arena());
+  CHECK(program.run(true, 0) == Program::kEnded && program.run_timed(0).empty());
+}
+
+TEST(operands_stay_after_growth) {
+  const auto arena = make_arena();
+  Program program(arena);
+  program.compute(std::make_shared<AddOne>(), {0, 64}, {4, 4}, std::nullopt);
+  arena->grow(1 << 20);
+  program.compute(std::make_shared<AddOne>(), {64, 1 << 19}, {4, 4}, std::nullopt);
+  CHECK(program.run(true, 0) == Program::kEnded && at(*arena, 1 << 19) == 2.0F);
+}
+
+TEST(places_are_checked) {
+  const auto arena = make_arena();
+  Program program(arena);
+  const auto add = std::make_shared<AddOne>();
+  const auto refused = [&](Bytes offset, Bytes size) {
+    CHECK_THROWS(std::invalid_argument,
+                 program.compute(add, {offset}, {size}, std::nullopt));
+  };
+  refused(kSize - 64, 65);
+  refused(kSize, 1);
+  refused(kSize + 64, 0);
+  refused(4, 4);
+  refused(memcfg::kNoLimit - 63, 64);
+  refused(0, memcfg::kNoLimit);
+  CHECK_THROWS(std::invalid_argument, program.guard(kSize));
+  CHECK_THROWS(std::invalid_argument, program.guard(4));
+  CHECK_THROWS(std::invalid_argument, program.compute(add, {0}, {}, std::nullopt));
+  CHECK_THROWS(std::invalid_argument, program.compute(nullptr, {}, {}, std::nullopt));
+  CHECK(program.size() == 0 && program.run(true, 0) == Program::kEnded);
+  program.compute(add, {0, kSize - 64}, {4, 64}, std::nullopt);
+}
+
+TEST(scratch_is_checked_and_passed) {
+  const auto arena = make_arena();
+  Program program(arena);
+  const auto add = std::make_shared<AddOne>(128);
+  CHECK_THROWS(std::invalid_argument,
+               program.compute(add, {0, 0}, {4, 4}, std::nullopt));
+  CHECK_THROWS(std::invalid_argument, program.compute(add, {0, 0}, {4, 4}, kSize - 64));
+  program.compute(add, {0, 0}, {4, 4}, kSize - 128);
+  program.run(true, 0);
+  CHECK(add->seen == arena->base() + kSize - 128);
+  const auto without = std::make_shared<AddOne>();
+  program.compute(without, {0, 0}, {4, 4}, 0);
+  program.run(true, 0);
+  CHECK(without->seen == nullptr);
+}
+
+TEST(guards_stop_on_what_is_not_finite) {
+  const auto arena = make_arena();
+  Program program(arena);
+  program.compute(std::make_shared<AddOne>(), {0, 64}, {4, 4}, std::nullopt);
+  program.guard(64);
+  program.compute(std::make_shared<AddOne>(), {64, 128}, {4, 4}, std::nullopt);
+  using Float = std::numeric_limits<float>;
+  for (const float bad : {Float::quiet_NaN(), Float::infinity(), -Float::infinity()}) {
+    at(*arena, 0) = bad;
+    at(*arena, 128) = 5.0F;
+    CHECK(program.run(true, 0) == 1 && at(*arena, 128) == 5.0F);
+    CHECK(program.run(false, 0) == Program::kEnded && at(*arena, 128) != 5.0F);
+  }
+  at(*arena, 0) = Float::max();
+  CHECK(program.run(true, 0) == Program::kEnded);
+  CHECK(program.run_timed(0).size() == 3);
+}
+
+TEST(failures_name_the_instruction) {
+  Program program(make_arena());
+  program.guard(0);
+  program.compute(std::make_shared<Fails>(), {}, {}, std::nullopt);
+  for (int round = 0; round < 2; ++round) {  // the program is free again afterwards
+    try {
+      program.run(true, 0);
+      CHECK(false);
+    } catch (const memcfg::kernel_failure& error) {
+      CHECK(std::string(error.what()) == "instruction 1 failed: no such row");
+    }
+  }
+  CHECK_THROWS(memcfg::kernel_failure, program.run_timed(0));
+}
+
+TEST(callbacks_run_and_stop) {
+  Program program(make_arena());
+  int calls = 0;
+  const auto count = [](void* context) {
+    return ++*static_cast<int*>(context) < 3 ? 0 : -1;
+  };
+  program.compute(
+      std::make_shared<CallbackKernel>(count, &calls), {}, {}, std::nullopt);
+  CHECK(program.run(true, 0) == Program::kEnded && program.run_timed(0).size() == 1);
+  CHECK_THROWS(memcfg::callback_raised, program.run(true, 0));
+  CHECK(calls == 3);
+}
+
+TEST(program_keeps_arena_and_kernels) {
+  auto arena = make_arena();
+  auto kernel = std::make_shared<AddOne>();
+  const std::weak_ptr<Kernel> weak = kernel;
+  {
+    Program program(arena);
+    program.compute(kernel, {0, 0}, {4, 4}, std::nullopt);
+    kernel.reset();
+    CHECK_THROWS(memcfg::still_held, arena->free());
+    CHECK(!weak.expired() && program.run(true, 0) == Program::kEnded);
+  }
+  CHECK(weak.expired());
+  arena->free();
+  CHECK_THROWS(std::invalid_argument, Program(arena));
+}
+
+TEST(one_thread_at_a_time) {
+  Program program(make_arena());
+  struct Gate {
+    std::atomic<bool> entered{false};
+    std::atomic<bool> open{false};
+  } gate;
+  const auto wait = [](void* context) {
+    auto* const gate = static_cast<Gate*>(context);
+    gate->entered = true;
+    while (!gate->open) std::this_thread::yield();
+    return 0;
+  };
+  program.compute(std::make_shared<CallbackKernel>(wait, &gate), {}, {}, std::nullopt);
+  std::thread runner([&] { program.run(true, 0); });
+  while (!gate.entered) std::this_thread::yield();
+  const auto attempt = [&](auto&& call) {
+    try {
+      call();
+    } catch (const std::runtime_error&) {
+      return true;
+    }
+    return false;
+  };
+  const bool refused = attempt([&] { program.run(true, 0); }) &&
+                       attempt([&] { program.run_timed(0); }) &&
+                       attempt([&] { program.guard(0); });
+  gate.open = true;
+  runner.join();
+  CHECK(refused && program.size() == 1);
+  CHECK(program.run(true, 0) == Program::kEnded);
+}
+
+TEST(threads_with_programs_of_one_arena) {
+  const auto arena = make_arena();
+  std::vector<std::thread> threads;
+  for (Bytes lane = 0; lane < 4; ++lane) {
+    threads.emplace_back([&, lane] {
+      Program program(arena);
+      program.compute(
+          std::make_shared<AddOne>(), {64 * lane, 64 * lane}, {4, 4}, std::nullopt);
+      for (int step = 0; step < 100; ++step) program.run(true, 0);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (Bytes lane = 0; lane < 4; ++lane) CHECK(at(*arena, 64 * lane) == 100.0F);
+  arena->free();
+}

@@ -1,0 +1,48 @@
+"""Small models and data that the tests of this room share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    mc.nn.set_random_seed(1234)
+
+
+@pytest.fixture
+def loss():
+    return mc.nn.SparseCategoricalCrossentropy(from_logits=True)
+
+
+@pytest.fixture
+def images():
+    """Return 40 images of 8 x 8 x 3 and labels of 5 classes."""
+    generator = np.random.default_rng(5)
+    x = generator.standard_normal((40, 8, 8, 3)).astype(np.float32)
+    return x, generator.integers(0, 5, 40)
+
+
+@pytest.fixture
+def rows():
+    """Return 30 rows of 6 numbers and labels of 4 classes."""
+    generator = np.random.default_rng(6)
+    x = generator.standard_normal((30, 6)).astype(np.float32)
+    return x, generator.integers(0, 4, 30)
+
+
+@pytest.fixture
+def dense(loss):
+    """Return a function that makes a compiled two-layer model of `rows`."""
+
+    def make(optimizer="sgd", **options):
+        model = mc.nn.Sequential(
+            [mc.nn.Input((6,)), mc.nn.Dense(7, activation="relu"), mc.nn.Dense(4)]
+        )
+        model.compile(optimizer, loss, **options)
+        return model
+
+    return make

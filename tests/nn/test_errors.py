@@ -1,0 +1,303 @@
+"""What bad input gets: a class, words, and a model that is as it was."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+from memcfg.errors import InfeasiblePlanError, NonFiniteLossError
+
+nn = mc.nn
+
+
+def in_use():
+    return mc.config.get_memory_info("CPU:0")["current"]
+
+
+@pytest.fixture
+def same(dense):
+    """Return a model, and check afterwards that no weight and no byte changed."""
+    model = dense(nn.SGD(0.1, momentum=0.9))
+    before = model.get_weights()
+    yield model
+    for first, second in zip(before, model.get_weights(), strict=True):
+        assert np.array_equal(first, second)
+    assert model.optimizer.iterations == 0
+    assert in_use() == 0
+
+
+X = np.zeros((6, 6), np.float32)
+Y = np.array([0, 1, 2, 3, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (X, Y[:5], r"differ in number: 6 samples, y has shape \(5,\)"),
+        (X[:0], Y[:0], "x is empty"),
+        (X[:, :5], Y, r"\(6, 5\), but the model reads \(None, 6\)"),
+        (X[:, :, None], Y, r"\(6, 6, 1\), but the model reads \(None, 6\)"),
+        (X[0], Y, "axis of samples"),
+        (X, np.stack([Y, Y], 1), r"y has shape \(6, 2\)"),
+        (X, np.array(3), r"y has shape \(\)"),
+        (X, np.where(Y == 3, 4, Y), r"label 4 at y\[3\] is out of range"),
+        (X, np.where(Y == 2, -1, Y), r"label -1 at y\[2\] is out of range"),
+        (X, Y.astype("uint64") + 2**63, "out of range"),
+    ],
+)
+@pytest.mark.parametrize("method", ["fit", "evaluate", "train_on_batch"])
+def test_wrong_values(same, method, x, y, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(same, method)(x, y)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (X.astype("float64"), Y, r'float64: pass x.astype\("float32"\)'),
+        (X.astype("uint8"), Y, r'uint8: pass x.astype\("float32"\)'),
+        (X.astype(">f4"), Y, "must be float32"),
+        (X.tolist(), Y, "NumPy array of float32, not list"),
+        (np.ma.masked_array(X), Y, "masked"),
+        (X, Y.tolist(), "NumPy array of integer labels, not list"),
+        (X, Y.astype("float32"), "integer class labels; got float32"),
+        (X, Y.astype(bool), "integer class labels; got bool"),
+        (X, Y.astype(str), "integer class labels"),
+    ],
+)
+@pytest.mark.parametrize("method", ["fit", "evaluate", "train_on_batch"])
+def test_wrong_types(same, method, x, y, message):
+    with pytest.raises(TypeError, match=message):
+        getattr(same, method)(x, y)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"batch_size": 0}, ValueError, "batch_size must be positive, got 0"),
+        ({"batch_size": -2}, ValueError, "batch_size must be positive"),
+        ({"batch_size": 2.0}, TypeError, "batch_size is an integer"),
+        ({"epochs": 0}, ValueError, "epochs must be positive"),
+        ({"epochs": None}, TypeError, "epochs is an integer"),
+        ({"initial_epoch": -1}, ValueError, "initial_epoch"),
+        ({"verbose": 3}, ValueError, 'verbose is "auto", 0, 1 or 2'),
+        ({"on_nan": "stop"}, ValueError, 'on_nan is "raise" or "ignore"'),
+        ({"shuffle": "batch"}, TypeError, "shuffle"),
+        ({"seed": -1}, ValueError, "seed"),
+        ({"seed": 1.5}, TypeError, "seed"),
+        ({"validation_split": 1.0}, ValueError, "validation_split must be in"),
+        ({"validation_split": -0.1}, ValueError, "validation_split must be in"),
+        ({"validation_split": 0.9}, ValueError, "leaves one part empty"),
+        ({"validation_data": X}, ValueError, r"tuple \(x, y\)"),
+        ({"validation_data": (X, Y[:2])}, ValueError, "differ in number"),
+        ({"validation_data": (X[:, :3], Y)}, ValueError, "validation x has shape"),
+        ({"validation_data": (X, Y + 9)}, ValueError, r"validation y\[0\]"),
+        ({"validation_data": (X[:0], Y[:0])}, ValueError, "validation x is empty"),
+        ({"validation_batch_size": 0}, ValueError, "validation_batch_size"),
+        ({"callbacks": []}, TypeError, "callbacks"),
+        (
+            {"validation_split": 0.5, "validation_data": (X, Y)},
+            ValueError,
+            "not both",
+        ),
+    ],
+)
+def test_wrong_options_of_fit(same, options, kind, message):
+    with pytest.raises(kind, match=message):
+        same.fit(X, Y, **({"verbose": 0} | options))
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_on_batch"])
+@pytest.mark.parametrize(
+    ("x", "kind", "message"),
+    [
+        (X[:, :5], ValueError, r"\(6, 5\), but the model reads \(None, 6\)"),
+        (X[:, None], ValueError, r"\(6, 1, 6\), but the model reads \(None, 6\)"),
+        (X[:0], ValueError, "x is empty"),
+        (X.astype("float64"), TypeError, "must be float32"),
+        (X.tolist(), TypeError, "NumPy array of float32"),
+    ],
+)
+def test_wrong_data_to_predict(same, method, x, kind, message):
+    with pytest.raises(kind, match=message):
+        getattr(same, method)(x)
+
+
+def test_an_empty_part_of_a_split(same):
+    with pytest.raises(ValueError, match="leaves one part empty"):
+        same.fit(X[:1], Y[:1], validation_split=0.5, verbose=0)
+
+
+def test_nothing_works_before_compile():
+    model = nn.Sequential([nn.Dense(4)])
+    for call in (
+        lambda: model.fit(X, Y),
+        lambda: model.evaluate(X, Y),
+        lambda: model.train_on_batch(X, Y),
+        lambda: model.test_on_batch(X, Y),
+        lambda: model.plan(4),
+        lambda: model.optimizer,
+    ):
+        with pytest.raises(RuntimeError, match=r"call compile\(optimizer, loss\)"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"optimizer": "rmsprop"}, ValueError, "unknown optimizer"),
+        ({"optimizer": 3}, TypeError, "an optimizer is"),
+        ({"optimizer": nn.SGD}, TypeError, "an optimizer is"),
+        ({"loss": "mse"}, ValueError, "unknown loss"),
+        ({"loss": "sparse_categorical_crossentropy"}, ValueError, "from_logits=True"),
+        ({"loss": None}, TypeError, "a loss is"),
+        ({"metrics": "accuracy"}, TypeError, "metrics is a list"),
+        ({"metrics": ["auc"]}, ValueError, "unknown metric 'auc'"),
+        ({"metrics": [3]}, TypeError, "a metric is a name"),
+        ({"metrics": ["accuracy", "accuracy"]}, ValueError, "twice"),
+        ({"memory": "magic"}, ValueError, "unknown memory policy"),
+        ({"memory": 3}, TypeError, "memory is a policy"),
+        ({"memory": mc.plan.share}, TypeError, r"call it, as in plan.share\(\)"),
+        ({"jit_compile": True}, TypeError, "jit_compile"),
+    ],
+)
+def test_wrong_arguments_of_compile(same, loss, options, kind, message):
+    before = same.optimizer
+    with pytest.raises(kind, match=message):
+        same.compile(**({"optimizer": "sgd", "loss": loss} | options))
+    assert same.optimizer is before
+
+
+def test_a_loss_of_probabilities_is_refused():
+    with pytest.raises(ValueError, match="without a softmax and pass from_logits"):
+        nn.SparseCategoricalCrossentropy()
+
+
+def test_a_model_must_end_in_logits(loss, images):
+    model = nn.Sequential([nn.Conv2D(5, 3, name="last")])
+    model.compile("sgd", loss)
+    with pytest.raises(ValueError, match=r"'last'.*\(None, 6, 6, 5\).*Flatten"):
+        model.fit(*images, verbose=0)
+    built = nn.Sequential([nn.Input((8, 8, 3)), nn.Conv2D(5, 3)])
+    with pytest.raises(ValueError, match="Flatten"):
+        built.compile("sgd", loss)
+
+
+def poisoned(rows, place):
+    x, y = rows
+    x = x.copy()
+    x[place] = np.nan
+    return x, y
+
+
+@pytest.mark.parametrize("make", [lambda: nn.SGD(0.1, momentum=0.9), nn.Adam])
+def test_a_loss_that_is_not_finite_stops_before_the_update(loss, rows, make):
+    """Weights, moving averages and optimizer state are those of the step before."""
+    x, y = rows
+
+    def trained():
+        nn.set_random_seed(3)
+        model = nn.Sequential([nn.BatchNormalization(), nn.Dense(4)])
+        model.compile(make(), loss)
+        model.fit(x, y, 8, verbose=0, shuffle=False)
+        return model
+
+    expected = trained()
+    expected.fit(x[:16], y[:16], 8, verbose=0, shuffle=False)
+    model = trained()
+    with pytest.raises(NonFiniteLossError, match="nan in epoch 2/2, step 3"):
+        model.fit(*poisoned(rows, 17), 8, 2, initial_epoch=1, verbose=0, shuffle=False)
+    for found in (expected, model):
+        assert found.optimizer.iterations == 6
+        found.train_on_batch(x, y)
+    for first, second in zip(expected.get_weights(), model.get_weights(), strict=True):
+        assert np.isfinite(first).all()
+        assert np.array_equal(first, second)
+
+
+def test_a_loss_that_is_not_finite_can_be_ignored(dense, rows):
+    model = dense()
+    history = model.fit(*poisoned(rows, 3), verbose=0, on_nan="ignore")
+    assert np.isnan(history.history["loss"][0])
+    assert model.optimizer.iterations == 1
+    assert np.isnan(model.get_weights()[0]).any()
+
+
+def test_train_on_batch_refuses_a_loss_that_is_not_finite(dense, rows):
+    model = dense()
+    before = model.get_weights()
+    with pytest.raises(NonFiniteLossError, match="the loss is nan in step 1"):
+        model.train_on_batch(*poisoned(rows, 3))
+    for first, second in zip(before, model.get_weights(), strict=True):
+        assert np.array_equal(first, second)
+    assert np.isnan(model.train_on_batch(*poisoned(rows, 3), on_nan="ignore"))
+
+
+def test_a_caught_error_does_not_hold_the_arena(dense, rows):
+    model = dense()
+    with pytest.raises(NonFiniteLossError) as caught:
+        model.fit(*poisoned(rows, 3), verbose=0)
+    model.close()
+    assert in_use() == 0
+    assert caught.value.__traceback__ is not None
+
+
+@pytest.mark.parametrize("wrong", ["label", "shape", "kernel"])
+def test_a_failed_first_fit_leaves_a_model_unbuilt(loss, images, wrong):
+    """The next data may have another shape, and weights are those of the seed."""
+    x, y = images
+
+    def make():
+        nn.set_random_seed(3)
+        layers = [nn.Conv2D(4, 5), nn.Flatten(), nn.Dense(5)]
+        model = nn.Sequential(layers)
+        model.compile("sgd", loss)
+        return model
+
+    expected = make()
+    expected.fit(x, y, verbose=0, seed=0)
+    model = make()
+    bad = {
+        "label": (x[:, 1:], y + 7),
+        "shape": (x[:, 1:], y[1:]),
+        "kernel": (x[:, 5:], y),
+    }
+    with pytest.raises(ValueError, match=r"label|number|does not fit"):
+        model.fit(*bad[wrong], verbose=0, seed=0)
+    assert not model.built
+    model.fit(x, y, verbose=0, seed=0)
+    for first, second in zip(expected.get_weights(), model.get_weights(), strict=True):
+        assert np.array_equal(first, second)
+
+
+def test_a_limit_that_is_too_small(cpu, loss, images):
+    configuration = mc.config.LogicalDeviceConfiguration(memory_limit="20KiB")
+    mc.config.set_logical_device_configuration(cpu, [configuration])
+    model = nn.Sequential([nn.Input((8, 8, 3)), nn.Conv2D(4, 3), nn.Flatten()])
+    model.add(nn.Dense(5))
+    model.compile("sgd", loss)
+    before = model.get_weights()
+    with pytest.raises(InfeasiblePlanError) as caught:
+        model.fit(*images, batch_size=40, verbose=0)
+    assert in_use() == 0
+    assert caught.value.smallest_limit_bytes > 20 * 1024
+    for first, second in zip(before, model.get_weights(), strict=True):
+        assert np.array_equal(first, second)
+    with pytest.raises(InfeasiblePlanError):
+        model.plan(40)
+
+
+def test_a_program_that_does_not_fit_leaves_those_that_do(cpu, loss, images):
+    x, y = images
+    model = nn.Sequential([nn.Input((8, 8, 3)), nn.Conv2D(4, 3), nn.Flatten()])
+    model.add(nn.Dense(5))
+    model.compile(nn.SGD(0.0), loss)
+    limit = model.plan(4).peak_bytes
+    mc.config.set_memory_limit(cpu, limit)
+    expected = model.train_on_batch(x[:4], y[:4])
+    assert in_use() == limit
+    with pytest.raises(InfeasiblePlanError):
+        model.train_on_batch(x, y)
+    assert in_use() == limit
+    assert model.train_on_batch(x[:4], y[:4]) == expected

@@ -1,0 +1,102 @@
+"""Distributions of first values, and what a seed decides."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+from memcfg.nn._initializers import get_initializer
+
+nn = mc.nn
+SHAPE = (3, 3, 40, 60)  # fan in 360, fan out 540
+SIZE = math.prod(SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [
+        ("glorot_uniform", math.sqrt(6 / (360 + 540))),
+        ("he_uniform", math.sqrt(6 / 360)),
+    ],
+)
+def test_uniform_limits(name, limit):
+    values = get_initializer(name).draw(SHAPE, 3)
+    assert values.dtype == np.float32
+    assert values.shape == SHAPE
+    assert abs(values).max() <= limit
+    assert abs(values).max() > 0.999 * limit
+    deviation = limit / math.sqrt(3)
+    assert values.std() == pytest.approx(deviation, rel=0.01)
+    assert abs(values.mean()) < 5 * deviation / math.sqrt(SIZE)
+
+
+def test_he_normal_has_its_variance_and_is_cut():
+    values = nn.HeNormal().draw(SHAPE, 3)
+    deviation = math.sqrt(2 / 360)
+    assert values.std() == pytest.approx(deviation, rel=0.01)
+    assert abs(values).max() <= 2 * deviation / 0.8796256610342398 * (1 + 1e-6)
+
+
+def test_random_normal():
+    values = nn.RandomNormal(mean=1.0, stddev=0.2).draw(SHAPE, 3)
+    assert values.mean() == pytest.approx(1.0, abs=0.005)
+    assert values.std() == pytest.approx(0.2, rel=0.01)
+    assert get_initializer("random_normal").draw(SHAPE, 3).std() == pytest.approx(
+        0.05, rel=0.01
+    )
+
+
+def test_constants():
+    assert (get_initializer("zeros").draw((2, 3), 1) == 0).all()
+    assert (get_initializer("ones").draw((2, 3), 1) == 1).all()
+
+
+def kernel_of(**options):
+    model = nn.Sequential([nn.Input((5,)), nn.Dense(4, **options)])
+    return model.get_weights()[0]
+
+
+def test_the_process_seed_decides():
+    nn.set_random_seed(9)
+    first = kernel_of()
+    other = kernel_of()
+    nn.set_random_seed(9)
+    assert np.array_equal(kernel_of(), first)
+    assert not np.array_equal(other, first)
+
+
+def test_a_layer_made_in_between_changes_no_other_layers_values():
+    """A layer draws one seed however many weights it has."""
+    nn.set_random_seed(9)
+    nn.Dense(3)
+    first = kernel_of()
+    nn.set_random_seed(9)
+    nn.BatchNormalization()
+    assert np.array_equal(kernel_of(), first)
+
+
+def test_an_initializers_own_seed_wins():
+    fixed = nn.GlorotUniform(seed=4)
+    first = kernel_of(kernel_initializer=fixed)
+    assert np.array_equal(kernel_of(kernel_initializer=fixed), first)
+    assert np.array_equal(first, fixed.draw((5, 4), 4))
+
+
+def test_kernels_of_one_shape_differ():
+    model = nn.Sequential([nn.Input((4,)), nn.Dense(4), nn.Dense(4)])
+    first, _, second, _ = model.get_weights()
+    assert not np.array_equal(first, second)
+
+
+def test_a_custom_initializer_is_checked():
+    class Wrong:
+        seed = None
+
+        def draw(self, shape, seed):
+            return np.zeros(shape)
+
+    with pytest.raises(ValueError, match="returned float64"):
+        kernel_of(kernel_initializer=Wrong())

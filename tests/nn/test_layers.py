@@ -1,0 +1,231 @@
+"""Arguments, shapes and weights of the layers, without data."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import memcfg as mc
+from memcfg.nn._arguments import resolve_padding
+
+nn = mc.nn
+IMAGE = (9, 7, 4)
+
+
+def output(layer, shape=IMAGE):
+    return layer(nn.Input(shape)).shape
+
+
+def weights(layer):
+    return {spec.name: spec.shape for spec in layer.weight_specs}
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: nn.Conv2D(5, 3), (None, 7, 5, 5)),
+        (lambda: nn.Conv2D(5, 3, padding="same"), (None, 9, 7, 5)),
+        (lambda: nn.Conv2D(5, 3, strides=2, padding="same"), (None, 5, 4, 5)),
+        (lambda: nn.Conv2D(5, (2, 3), (2, 1), "VALID"), (None, 4, 5, 5)),
+        (lambda: nn.Conv2D(6, 3, dilation_rate=2), (None, 5, 3, 6)),
+        (lambda: nn.Conv2D(6, 3, dilation_rate=2, padding="same"), (None, 9, 7, 6)),
+        (lambda: nn.Conv2D(6, 1, groups=2), (None, 9, 7, 6)),
+        (lambda: nn.MaxPool2D(), (None, 4, 3, 4)),
+        (lambda: nn.MaxPooling2D(3, 2, "same"), (None, 5, 4, 4)),
+        (lambda: nn.AvgPool2D((3, 2), padding="same"), (None, 3, 4, 4)),
+        (lambda: nn.AveragePooling2D(2, strides=1), (None, 8, 6, 4)),
+        (lambda: nn.GlobalAvgPool2D(), (None, 4)),
+        (lambda: nn.Flatten(), (None, 252)),
+        (lambda: nn.Dense(11), (None, 9, 7, 11)),
+        (lambda: nn.ReLU(), (None, 9, 7, 4)),
+        (lambda: nn.Activation("relu"), (None, 9, 7, 4)),
+        (lambda: nn.Activation(None), (None, 9, 7, 4)),
+        (lambda: nn.Dropout(0.5), (None, 9, 7, 4)),
+        (lambda: nn.BatchNormalization(), (None, 9, 7, 4)),
+        (lambda: nn.BatchNormalization(axis=3), (None, 9, 7, 4)),
+    ],
+)
+def test_output_shapes(make, expected):
+    assert output(make()) == expected
+
+
+def test_weights_have_keras_shapes_and_order():
+    conv = nn.Conv2D(6, (2, 3), groups=2)
+    output(conv)
+    assert weights(conv) == {"kernel": (2, 3, 2, 6), "bias": (6,)}
+    dense = nn.Dense(3, use_bias=False)
+    output(dense, (8,))
+    assert weights(dense) == {"kernel": (8, 3)}
+    norm = nn.BatchNormalization()
+    output(norm)
+    assert list(weights(norm)) == ["gamma", "beta", "moving_mean", "moving_variance"]
+    assert set(weights(norm).values()) == {(4,)}
+
+
+@given(
+    size=st.integers(1, 40),
+    window=st.integers(1, 7),
+    stride=st.integers(1, 5),
+    dilation=st.integers(1, 3),
+)
+def test_same_padding_is_tensorflows(size, window, stride, dilation):
+    """Its definition: ceil(size / stride) places, no more padding than they need."""
+    numbers = ((window,) * 2, (stride,) * 2, (dilation,) * 2)
+    rows, columns = resolve_padding("same", (size, size), *numbers)
+    assert rows == columns
+    before, after = rows
+    reach = (window - 1) * dilation + 1
+    padded = size + before + after
+    assert (padded - reach) // stride + 1 == math.ceil(size / stride)
+    assert after - before in (0, 1)
+    if before + after:  # one element less would lose the last place
+        assert (padded - 1 - reach) // stride + 1 < math.ceil(size / stride)
+
+
+def test_same_padding_of_a_known_case():
+    # TensorFlow: 4 rows, a window of 3, a stride of 2: nothing before, one after.
+    assert resolve_padding("same", (4, 5), (3, 3), (2, 2)) == ((0, 1), (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: nn.Conv2D(0, 3), "filters must be positive, got 0"),
+        (lambda: nn.Conv2D(4, (3, 3, 3)), "kernel_size is one integer or two"),
+        (lambda: nn.Conv2D(4, 3, strides=0), "strides must be positive"),
+        (lambda: nn.Conv2D(4, 3, padding="full"), "'valid' or 'same', not 'full'"),
+        (lambda: nn.Conv2D(4, 3, data_format="channels_first"), "channels_last"),
+        (lambda: nn.Conv2D(5, 3, groups=2), "not a multiple of groups"),
+        (lambda: nn.Conv2D(4, 3, activation="gelu"), "not 'gelu'"),
+        (lambda: nn.Dense(4, activation="softmax"), "from_logits=True"),
+        (lambda: nn.Dense(4, kernel_initializer="magic"), "unknown initializer"),
+        (lambda: nn.MaxPool2D(0), "pool_size must be positive"),
+        (lambda: nn.MaxPool2D(data_format="channels_first"), "channels_last"),
+        (lambda: nn.GlobalAvgPool2D(keepdims=True), "keepdims"),
+        (lambda: nn.Flatten(data_format="channels_first"), "channels_last"),
+        (lambda: nn.ReLU(max_value=6), "max_value must be None"),
+        (lambda: nn.ReLU(negative_slope=0.1), "negative_slope"),
+        (lambda: nn.Activation("tanh"), "not 'tanh'"),
+        (lambda: nn.Dropout(1.0), "rate must be in"),
+        (lambda: nn.Dropout(-0.1), "rate must be in"),
+        (lambda: nn.Dropout(0.5, seed=-1), "zero or more"),
+        (lambda: nn.BatchNormalization(center=False), "center=False"),
+        (lambda: nn.BatchNormalization(momentum=1.5), "momentum must be in"),
+        (lambda: nn.BatchNormalization(epsilon=0), "epsilon must be positive"),
+        (lambda: nn.Dense(4, name="a/b"), "no '/'"),
+        (lambda: nn.Dense(4, name=""), "not empty"),
+        (lambda: nn.Input((None, 4)), "must be known"),
+        (lambda: nn.Input(()), "must be known"),
+        (lambda: nn.Input((4, 0)), "must be positive"),
+        (lambda: nn.Input((4,), dtype="float64"), "float32"),
+        (lambda: nn.RandomNormal(stddev=-1), "stddev of zero or more"),
+    ],
+)
+def test_what_cannot_be_honoured_raises(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: nn.Conv2D(4),
+        lambda: nn.Conv2D(4, 3, kernel_regularizer="l2"),
+        lambda: nn.Conv2D(4.0, 3),
+        lambda: nn.Conv2D(4, "3"),
+        lambda: nn.Dense(4, units=5),
+        lambda: nn.Dense(True),
+        lambda: nn.Dense(4, name=3),
+        lambda: nn.Dense(4, kernel_initializer=3),
+        lambda: nn.Dense(4, kernel_initializer=nn.HeNormal),
+        lambda: nn.Dropout("0.5"),
+        lambda: nn.Dropout(0.5, seed=1.5),
+        lambda: nn.BatchNormalization(axis="last"),
+        lambda: nn.Input(4),
+        lambda: nn.Input(("4",)),
+        lambda: nn.set_random_seed("x"),
+        lambda: nn.Dense(4)(np.zeros((2, 3), np.float32)),
+        lambda: np.asarray(nn.Input((3,))),
+    ],
+)
+def test_wrong_types_are_type_errors(call):
+    with pytest.raises(TypeError):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "message"),
+    [
+        (lambda: nn.Conv2D(4, 3, name="c"), (6,), r"'c' \(Conv2D\).*\(None, 6\)"),
+        (lambda: nn.Conv2D(4, 5, name="c"), (3, 9, 2), r"'c'.*\(None, 3, 9, 2\)"),
+        (lambda: nn.Conv2D(4, 1, groups=2, name="c"), (3, 3, 3), "3 channels"),
+        (lambda: nn.MaxPool2D(4, name="p"), (3, 3, 1), r"'p'.*\(None, 3, 3, 1\)"),
+        (lambda: nn.MaxPool2D(name="p"), (3, 3), r"'p'.*\(None, 3, 3\)"),
+        (lambda: nn.GlobalAvgPool2D(name="g"), (3,), r"'g'.*\(None, 3\)"),
+        (lambda: nn.BatchNormalization(axis=1, name="b"), (3, 4), r"'b'.*axis=1"),
+    ],
+)
+def test_wrong_inputs_name_the_layer_and_the_shape(make, shape, message):
+    with pytest.raises(ValueError, match=message):
+        output(make(), shape)
+
+
+def test_add_refuses_other_shapes_and_single_tensors():
+    x = nn.Input((4,))
+    with pytest.raises(ValueError, match=r"\(None, 4\), \(None, 3\)"):
+        nn.Add()([x, nn.Dense(3)(x)])
+    with pytest.raises(ValueError, match="two tensors or more"):
+        nn.Add()([x])
+    with pytest.raises(ValueError, match="two tensors or more"):
+        nn.Add()(x)
+    with pytest.raises(ValueError, match="takes 1 input, got 2"):
+        nn.Dense(3)([x, x])
+
+
+def test_a_shared_layer_keeps_its_weights():
+    layer = nn.Dense(3, name="d")
+    layer(nn.Input((4,)))
+    specs = layer.weight_specs
+    layer(nn.Input((4,)))
+    assert layer.weight_specs is specs
+    with pytest.raises(ValueError, match="'d' already has weights"):
+        layer(nn.Input((5,)))
+
+
+def test_freezing_is_refused():
+    layer = nn.Dense(3)
+    assert layer.trainable
+    layer.trainable = True
+    with pytest.raises(ValueError, match="frozen"):
+        layer.trainable = False
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (nn.Conv2D, "conv2d"),
+        (nn.MaxPooling2D, "max_pooling2d"),
+        (nn.AvgPool2D, "average_pooling2d"),
+        (nn.GlobalAvgPool2D, "global_average_pooling2d"),
+        (nn.ReLU, "re_lu"),
+        (nn.BatchNormalization, "batch_normalization"),
+        (nn.Dense, "dense"),
+    ],
+)
+def test_automatic_names_are_keras_names(kind, name):
+    arguments = {"conv2d": (1, 1), "dense": (1,)}.get(name, ())
+    first, second = kind(*arguments).name, kind(*arguments).name
+    stem, _, number = first.rpartition("_")
+    start = 0 if first == name else int(number)
+    assert first == name or stem == name
+    assert second == f"{name}_{start + 1}"
+
+
+def test_aliases():
+    assert nn.MaxPool2D is nn.MaxPooling2D
+    assert nn.AvgPool2D is nn.AveragePooling2D
+    assert nn.GlobalAvgPool2D is nn.GlobalAveragePooling2D

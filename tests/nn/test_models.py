@@ -1,0 +1,289 @@
+"""Architectures: functional models, chains, sharing, names, tables, plans."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+
+nn = mc.nn
+
+
+def residual(name=None):
+    x = nn.Input((8, 8, 3))
+    stem = nn.Conv2D(4, 3, padding="same", activation="relu", name="stem")(x)
+    h = nn.Conv2D(4, 3, padding="same", name="inner")(stem)
+    h = nn.BatchNormalization(name="norm")(h)
+    h = nn.ReLU()(nn.Add()([stem, h]))
+    return nn.Model(x, nn.Dense(5, name="head")(nn.GlobalAvgPool2D()(h)), name=name)
+
+
+def test_a_functional_model_computes_what_it_says(rows):
+    x, _ = rows
+    inputs = nn.Input((6,))
+    first, second = nn.Dense(6, activation="relu"), nn.Dense(6)
+    hidden = first(inputs)
+    model = nn.Model(inputs, nn.Add()([inputs, second(hidden), hidden]))
+    w1, b1, w2, b2 = model.get_weights()
+    h = np.maximum(x @ w1 + b1, 0)
+    np.testing.assert_allclose(
+        model.predict(x, verbose=0), x + h @ w2 + b2 + h, rtol=1e-5, atol=1e-5
+    )
+
+
+def test_a_shared_layer_has_one_weight_and_added_gradients(loss, rows):
+    """relu(x w) w: compare with central differences of the loss itself."""
+    x, y = rows
+    inputs, shared = nn.Input((6,)), nn.Dense(6, use_bias=False, name="shared")
+    head = nn.Dense(4, name="head")
+    model = nn.Model(inputs, head(shared(nn.ReLU()(shared(inputs)))))
+    model.compile(nn.SGD(1.0), loss)
+    before = model.get_weights()
+    assert [w.shape for w in before] == [(6, 6), (6, 4), (4,)]
+
+    def value(kernel):
+        h = np.maximum(x @ kernel, 0) @ kernel
+        z = h.astype(np.float64) @ before[1] + before[2]
+        z = z - z.max(1, keepdims=True)
+        return (np.log(np.exp(z).sum(1)) - z[np.arange(len(y)), y]).mean()
+
+    assert model.train_on_batch(x, y) == pytest.approx(
+        value(before[0].astype(np.float64)), rel=1e-5
+    )
+    found = before[0] - model.get_weights()[0]
+    for place in [(0, 0), (2, 5), (4, 1)]:
+        step = np.zeros((6, 6))
+        step[place] = 1e-5
+        slope = (value(before[0] + step) - value(before[0] - step)) / 2e-5
+        assert found[place] == pytest.approx(slope, rel=1e-3, abs=1e-6)
+
+
+def test_a_shared_batch_normalization_moves_its_averages_for_each_call(loss, rows):
+    x, y = rows
+    inputs, norm = nn.Input((6,)), nn.BatchNormalization(momentum=0.9)
+    shifted = nn.Add()([inputs, inputs])
+    total = nn.Add()([norm(inputs), norm(shifted)])
+    model = nn.Model(inputs, nn.Dense(4)(total))
+    model.compile(nn.SGD(0.0), loss)
+    model.train_on_batch(x, y)
+    mean = x.mean(0)
+    expected = 0.9 * (0.1 * mean) + 0.1 * (2 * mean)
+    np.testing.assert_allclose(model.get_weights()[2], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_shared_dropout_drops_differently_in_each_place(loss):
+    """x - x would vanish if both masks were one."""
+    x = np.ones((32, 50), np.float32)
+    inputs, drop = nn.Input((50,)), nn.Dropout(0.5, seed=2)
+    minus = nn.RandomNormal(mean=-1.0, stddev=0.0)
+    head = nn.Dense(2, kernel_initializer=minus, use_bias=False)
+    plus = nn.Dense(2, kernel_initializer="ones", use_bias=False)
+    model = nn.Model(inputs, nn.Add()([plus(drop(inputs)), head(drop(inputs))]))
+    model.compile(nn.SGD(1.0), loss)
+    before = model.get_weights()
+    model.train_on_batch(x, np.zeros(32, np.int64))
+    moved = [b - a for a, b in zip(before, model.get_weights(), strict=True)]
+    assert not np.array_equal(*moved)
+
+
+def test_weights_stand_in_keras_order():
+    """By distance from the output, then as the walk from the output meets them."""
+    x = nn.Input((4,))
+    late = nn.Dense(3, name="late")
+    early = nn.Dense(3, name="early")
+    long = nn.Dense(3, name="long")(early(x))
+    short = late(x)
+    model = nn.Model(x, nn.Dense(2, name="head")(nn.Add()([short, long])))
+    names = [layer.name for layer in model.layers if layer.weight_specs]
+    assert names == ["early", "late", "long", "head"]
+
+
+def test_layers_of_a_residual_model():
+    model = residual()
+    shapes = [w.shape for w in model.get_weights()]
+    assert shapes == [
+        *((3, 3, 3, 4), (4,), (3, 3, 4, 4), (4,), (4,), (4,), (4,), (4,)),
+        *((4, 5), (5,)),
+    ]
+    assert model.count_params() == sum(int(np.prod(s)) for s in shapes)
+    assert model.get_layer("inner").filters == 4
+    with pytest.raises(ValueError, match="no layer 'outer'"):
+        model.get_layer("outer")
+
+
+def test_deep_chains_do_not_recurse():
+    x = h = nn.Input((4,))
+    for _ in range(1500):
+        h = nn.ReLU()(h)
+    assert len(nn.Model(x, h).layers) == 1501
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda x, y: nn.Model(x, nn.Input((4,))), "does not depend on the input"),
+        (lambda x, y: nn.Model(x, nn.Add()([x, y])), "depends on the input"),
+        (lambda x, y: nn.Model(nn.Dense(3)(x), nn.Dense(3)(x)), "starts from Input"),
+        (
+            lambda x, y: nn.Model(x, nn.Dense(3, name="d")(nn.Dense(3, name="d")(x))),
+            "used twice: 'd'",
+        ),
+    ],
+)
+def test_wrong_architectures(make, message):
+    with pytest.raises(ValueError, match=message):
+        make(nn.Input((4,)), nn.Input((4,)))
+
+
+def test_several_inputs_are_refused():
+    x, y = nn.Input((4,)), nn.Input((4,))
+    with pytest.raises(TypeError, match="inputs is one symbolic tensor"):
+        nn.Model([x, y], nn.Add()([x, y]))
+    with pytest.raises(TypeError, match="outputs is one symbolic tensor"):
+        nn.Model(x, [x, x])
+    with pytest.raises(TypeError, match="outputs is one symbolic tensor"):
+        nn.Model(x, np.zeros(3))
+
+
+def test_a_layer_with_weights_belongs_to_one_model():
+    x = nn.Input((4,))
+    layer = nn.Dense(3)
+    first = nn.Model(x, layer(x))
+    with pytest.raises(ValueError, match="already belongs to another model"):
+        nn.Model(x, layer(x))
+    with pytest.raises(ValueError, match="already belongs to another model"):
+        nn.Sequential([nn.Input((4,)), layer])
+    del first
+    gc.collect()
+    nn.Model(x, layer(x))
+
+
+def test_a_chain_that_is_built_late(images):
+    x, _ = images
+    layers = [nn.Conv2D(2, 3), nn.Flatten(), nn.Dense(3)]
+    model = nn.Sequential(layers)
+    assert model.layers == layers
+    assert not model.built
+    for call in (
+        model.get_weights,
+        model.count_params,
+        lambda: model.save_weights("w"),
+        lambda: model.set_weights([]),
+    ):
+        with pytest.raises(RuntimeError, match="not known yet"):
+            call()
+    model.build((None, 8, 8, 3))
+    assert len(model.get_weights()) == 4
+    with pytest.raises(RuntimeError, match="built already"):
+        model.build((None, 8, 8, 3))
+    assert model.predict(x, verbose=0).shape == (40, 3)
+
+
+def test_building_late_and_early_give_the_same_weights():
+    found = []
+    for early in (True, False):
+        nn.set_random_seed(3)
+        layers = [nn.Dense(3), nn.Dense(2)]
+        if early:
+            model = nn.Sequential([nn.Input((4,)), *layers])
+        else:
+            model = nn.Sequential(layers)
+            model.build((None, 4))
+        found.append(model.get_weights())
+    for first, second in zip(*found, strict=True):
+        assert np.array_equal(first, second)
+
+
+def test_add_checks_before_it_appends(loss):
+    model = nn.Sequential([nn.Input((4,)), nn.Dense(3, name="d")])
+    before = model.get_weights()
+    with pytest.raises(ValueError, match="'d' is taken"):
+        model.add(nn.Dense(3, name="d"))
+    wrong = nn.Conv2D(3, 3)
+    with pytest.raises(ValueError, match="images"):
+        model.add(wrong)
+    assert wrong.weight_specs is None
+    with pytest.raises(TypeError, match="takes layers"):
+        model.add(nn.Sequential([nn.Dense(3)]))
+    with pytest.raises(TypeError, match="takes layers"):
+        model.add("dense")
+    with pytest.raises(ValueError, match="first"):
+        model.add(nn.Input((4,)))
+    assert len(model.layers) == 1
+    model.add(nn.Dense(2))
+    after = model.get_weights()
+    assert len(after) == 4
+    assert np.array_equal(before[0], after[0])
+    model.compile("sgd", loss)
+    with pytest.raises(RuntimeError, match="before that"):
+        model.add(nn.Dense(2))
+
+
+def test_an_empty_chain_has_no_layers(rows):
+    with pytest.raises(ValueError, match="no layers"):
+        nn.Sequential().predict(rows[0])
+
+
+def test_summary(capsys):
+    model = residual("net")
+    model.summary()
+    text = capsys.readouterr().out
+    assert "Model: net" in text
+    for words in (
+        "stem (Conv2D)",
+        "(None, 8, 8, 4)",
+        "1.00 KiB",
+        "112",
+        "head (Dense)",
+    ):
+        assert words in text
+    assert f"Total parameters: {model.count_params()}" in text
+    assert "not trainable: 8 (32 B)" in text
+    nn.Sequential([nn.Dense(3, name="d[red]")]).summary()
+    text = capsys.readouterr().out
+    assert "d[red] (Dense)" in text
+    assert "Not built" in text
+
+
+def test_a_plan_takes_no_memory(loss):
+    model = residual()
+    with pytest.raises(RuntimeError, match="no memory plan yet"):
+        _ = model.memory_plan
+    with pytest.raises(RuntimeError, match="no memory plan yet"):
+        model.memory_report()
+    model.compile("adam", loss, memory="keep_all")
+    big, small = model.plan(16), model.plan(4)
+    assert big.method == "keep_all"
+    assert big.peak_bytes > small.peak_bytes
+    assert mc.config.get_memory_info("CPU:0")["current"] == 0
+
+
+def test_the_plan_is_what_is_loaded(loss, images):
+    x, y = images
+    model = residual()
+    model.compile("adam", loss, memory=mc.plan.share())
+    expected = model.plan(16)
+    model.fit(x, y, batch_size=16, verbose=0, validation_split=0.1)
+    assert model.memory_plan.actions == expected.actions
+    model.evaluate(x, y, verbose=0)
+    model.predict(x, verbose=0)
+    assert model.memory_plan.actions == expected.actions  # the training step's
+    report = model.memory_report()
+    assert report.measured_peak_bytes == expected.peak_bytes
+    assert "peak" in str(report).lower()
+
+
+def test_a_model_is_placed_where_it_is_compiled(cpu, loss, images):
+    configuration = mc.config.LogicalDeviceConfiguration(memory_limit=None)
+    mc.config.set_logical_device_configuration(cpu, [configuration] * 2)
+    model = residual()
+    with mc.device("/CPU:1"):
+        model.compile("sgd", loss)
+    model.train_on_batch(*images)
+    assert mc.config.get_memory_info("CPU:0")["current"] == 0
+    assert mc.config.get_memory_info("CPU:1")["current"] > 0
+    del model
+    assert mc.config.get_memory_info("CPU:1")["current"] == 0

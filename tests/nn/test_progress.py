@@ -1,0 +1,66 @@
+"""What is printed while a model works."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import memcfg as mc
+from memcfg.nn._progress import check_verbose
+
+
+def test_nothing_is_printed(dense, rows, capsys):
+    model = dense()
+    model.fit(*rows, epochs=2, verbose=0)
+    model.evaluate(*rows, verbose=0)
+    model.predict(rows[0], verbose=0)
+    model.train_on_batch(*rows)
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+
+
+@pytest.mark.parametrize("verbose", [2, "auto"])
+def test_a_line_an_epoch(dense, rows, capsys, verbose):
+    model = dense(metrics=["accuracy"])
+    history = model.fit(*rows, 8, 2, verbose, validation_split=0.2).history
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    for epoch, line in enumerate(lines):
+        numbers = " - ".join(f"{k}: {v[epoch]:.4f}" for k, v in history.items())
+        pattern = rf"Epoch {epoch + 1}/2 - 3/3 - [\d.]+s - [\d.]+ ms/step - {numbers}"
+        assert re.fullmatch(pattern, line)
+
+
+def test_a_bar_an_epoch(dense, rows, capsys):
+    model = dense(metrics=["accuracy"])
+    model.fit(*rows, 8, 2, 1)
+    out = capsys.readouterr().out
+    for words in ("Epoch 1/2", "Epoch 2/2", "4/4", "ms/step", "loss: ", "accuracy: "):
+        assert words in out
+
+
+def test_evaluate_and_predict_tell_a_line(dense, rows, capsys):
+    model = dense()
+    loss = model.evaluate(*rows, batch_size=8, verbose=2)
+    model.predict(rows[0], batch_size=8, verbose=2)
+    first, second = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(rf"4/4 - [\d.]+s - [\d.]+ ms/step - loss: {loss:.4f}", first)
+    assert re.fullmatch(r"4/4 - [\d.]+s - [\d.]+ ms/step", second)
+
+
+def test_auto_is_a_bar_on_a_terminal(monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert check_verbose("auto") == 1
+    monkeypatch.setattr("sys.stdout.isatty", lambda: False)
+    assert check_verbose("auto") == 2
+
+
+def test_an_interrupted_bar_is_closed(dense, rows):
+    x, y = rows
+    x = x.copy()
+    x[3] = float("nan")
+    model = dense()
+    for _ in range(2):  # a second bar can start
+        with pytest.raises(mc.errors.NonFiniteLossError):
+            model.fit(x, y, verbose=1)

@@ -1,0 +1,198 @@
+"""Weights as lists and as files."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import memcfg as mc
+from memcfg.errors import WeightsError
+
+nn = mc.nn
+
+
+def chain(width=4, **names):
+    return nn.Sequential(
+        [
+            nn.Input((8, 8, 3)),
+            nn.Conv2D(width, 3, padding="same", **names),
+            nn.BatchNormalization(),
+            nn.Flatten(),
+            nn.Dense(5),
+        ]
+    )
+
+
+def equal(first, second):
+    return all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.fixture(params=["before training", "after training"])
+def model(request, loss, images):
+    """Give a model whose weights are on the host, or in the arena."""
+    made = chain()
+    made.compile("adam", loss)
+    if request.param == "after training":
+        made.fit(*images, verbose=0)
+    yield made
+    made.close()
+
+
+def random_weights(model):
+    generator = np.random.default_rng(2)
+    return [generator.random(w.shape, np.float32) for w in model.get_weights()]
+
+
+def test_lists_go_in_and_out(model, images):
+    x, _ = images
+    values = random_weights(model)
+    model.set_weights(values)
+    assert equal(model.get_weights(), values)
+    predictions = model.predict(x, verbose=0)
+    other = chain()
+    other.set_weights(values)
+    assert np.array_equal(other.predict(x, verbose=0), predictions)
+
+
+def test_lists_are_copies(model):
+    values = random_weights(model)
+    model.set_weights(values)
+    values[0][...] = 9
+    got = model.get_weights()
+    got[1][...] = 9
+    assert not (model.get_weights()[0] == 9).any()
+    assert not (model.get_weights()[1] == 9).any()
+
+
+def test_other_numbers_are_converted(model):
+    values = random_weights(model)
+    model.set_weights([v.astype(np.float64) for v in values])
+    assert equal(model.get_weights(), values)
+    assert {w.dtype for w in model.get_weights()} == {np.dtype("float32")}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda v: v[:-1], "8 weights, the list has 7"),
+        (lambda v: [*v, v[0]], "the list has 9"),
+        (lambda v: [*v[:-1], v[-1][:3]], r"'dense.*bias' has shape \(5,\)"),
+        (lambda v: [*v[:-1], v[-1].astype(complex)], "not complex128"),
+        (lambda v: [*v[:-1], "weights"], "float32, not"),
+        (lambda v: [*v[:-1], [[1.0], [1.0, 2.0]]], "not an array"),
+        (lambda v: v[0], "a list of arrays"),
+    ],
+)
+def test_wrong_lists_change_nothing(model, spoil, message):
+    before = model.get_weights()
+    with pytest.raises(WeightsError, match=message):
+        model.set_weights(spoil(random_weights(model)))
+    assert equal(model.get_weights(), before)
+
+
+def test_files_go_in_and_out(model, tmp_path, images):
+    path = tmp_path / "w.safetensors"
+    model.save_weights(path)
+    other = chain()  # with other automatic names
+    assert not equal(other.get_weights(), model.get_weights())
+    other.load_weights(str(path))
+    assert equal(other.get_weights(), model.get_weights())
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_names_in_files_are_the_models_own(tmp_path):
+    path = tmp_path / "w.safetensors"
+    model = nn.Sequential(
+        [nn.Input((4,)), nn.Dense(3), nn.Dense(3, name="dense"), nn.Dense(2)]
+    )
+    model.save_weights(path)
+    assert sorted(load_file(path)) == sorted(
+        f"{layer}/{weight}"
+        for layer in ("dense_1", "dense", "dense_2")
+        for weight in ("kernel", "bias")
+    )
+
+
+def spoiled(values, key, value):
+    return {**values, key: value}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            lambda v: {k: x for k, x in v.items() if k != "dense/bias"},
+            "missing 'dense/bi",
+        ),
+        (lambda v: spoiled(v, "more/kernel", np.zeros(3, np.float32)), "'more/kernel'"),
+        (
+            lambda v: spoiled(v, "dense/bias", np.zeros(6, np.float32)),
+            r"'dense/bias' has shape \(5,\) in the model, not \(6,\)",
+        ),
+        (lambda v: spoiled(v, "dense/bias", np.zeros(5)), "float64"),
+        (lambda v: {}, "another architecture"),
+    ],
+)
+def test_files_of_other_models_change_nothing(model, tmp_path, spoil, message):
+    path = tmp_path / "w.safetensors"
+    model.save_weights(path)
+    save_file(spoil(load_file(path)), path)
+    before = random_weights(model)
+    model.set_weights(before)
+    with pytest.raises(WeightsError, match=message):
+        model.load_weights(path)
+    assert equal(model.get_weights(), before)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100, -1])
+def test_truncated_files_change_nothing(model, tmp_path, keep):
+    path = tmp_path / "w.safetensors"
+    model.save_weights(path)
+    data = path.read_bytes()
+    path.write_bytes(data[:keep])
+    before = model.get_weights()
+    with pytest.raises(WeightsError, match="damaged"):
+        model.load_weights(path)
+    assert equal(model.get_weights(), before)
+
+
+def test_a_missing_file(model, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        model.load_weights(tmp_path / "nothing")
+    with pytest.raises(FileNotFoundError):
+        model.save_weights(tmp_path / "no" / "where")
+
+
+def test_a_save_that_fails_leaves_the_old_file(model, tmp_path, monkeypatch):
+    path = tmp_path / "w.safetensors"
+    model.save_weights(path)
+    data = path.read_bytes()
+    model.set_weights(random_weights(model))
+
+    def full(_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        model.save_weights(path)
+    assert path.read_bytes() == data
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_loading_keeps_the_optimizers_state(loss, rows, tmp_path):
+    """Only weights are replaced: momentum goes on."""
+    x, y = rows
+    model = nn.Sequential([nn.Dense(4)])
+    model.compile(nn.SGD(0.1, momentum=0.9), loss)
+    model.train_on_batch(x, y)
+    before = model.get_weights()
+    model.save_weights(tmp_path / "w.safetensors")
+    model.train_on_batch(x, y)
+    first = model.get_weights()[0] - before[0]
+    model.load_weights(tmp_path / "w.safetensors")
+    model.train_on_batch(x, y)
+    second = model.get_weights()[0] - before[0]
+    assert not np.allclose(first, second)

@@ -1,0 +1,180 @@
+"""The interchange format of plans, in and out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from training_graphs import random_step
+
+from memcfg.errors import FormatError
+from memcfg.plan import (
+    Alias,
+    Alloc,
+    Compute,
+    Decode,
+    Encode,
+    Free,
+    Plan,
+    Predicted,
+    SwapIn,
+    SwapOut,
+    Wait,
+    sqrt_checkpoint,
+)
+
+EXAMPLE = """
+{"format": "memcfg.plan/1", "graph": "lenet5, batch 32", "method": "sqrt_checkpoint",
+ "limit_bytes": 4194304, "alignment": 64,
+ "predicted": {"peak_bytes": 4100032, "host_peak_bytes": 0, "moved_bytes": 0,
+               "seconds": 0.013, "recompute_seconds": 0.002,
+               "lower_bound_bytes": 2203648, "planning_seconds": 0.01,
+               "optimality_gap": null},
+ "actions": [["alloc", 2, 0], ["compute", 0, "direct", 65536], ["alias", 3, 2],
+             ["compute", 1, null, null], ["free", 2], ["swap_out", 5, "host"],
+             ["free", 5], ["alloc", 5, 4096], ["swap_in", 5, "host"],
+             ["encode", 6, "mask", 1024, 8192], ["decode", 6, 16384], ["wait", 12]]}
+"""
+
+number = st.integers(0, 2**62)
+actions = st.one_of(
+    st.builds(Alloc, number, number),
+    st.builds(Alias, number, number),
+    st.builds(Free, number),
+    st.builds(Compute, number, st.none() | st.text(), st.none() | number),
+    st.builds(SwapOut, number, st.text()),
+    st.builds(SwapIn, number, st.text()),
+    st.builds(Encode, number, st.text(), number, number),
+    st.builds(Decode, number, number),
+    st.builds(Wait, number),
+)
+seconds = st.floats(0, 1e9)
+plans = st.builds(
+    Plan,
+    graph=st.text(),
+    method=st.text(),
+    limit_bytes=st.none() | number,
+    alignment=st.integers(1, 4096),
+    predicted=st.builds(
+        Predicted,
+        number,
+        number,
+        number,
+        seconds,
+        seconds,
+        number,
+        seconds,
+        st.none() | seconds,
+    ),
+    actions=st.lists(actions).map(tuple),
+)
+
+
+def test_the_published_example_is_read():
+    plan = Plan.from_json(EXAMPLE)
+    assert plan.graph == "lenet5, batch 32"
+    assert (plan.method, plan.limit_bytes, plan.alignment) == (
+        "sqrt_checkpoint",
+        4194304,
+        64,
+    )
+    assert plan.predicted == Predicted(4100032, 0, 0, 0.013, 0.002, 2203648, 0.01, None)
+    assert plan.actions == (
+        Alloc(2, 0),
+        Compute(0, "direct", 65536),
+        Alias(3, 2),
+        Compute(1),
+        Free(2),
+        SwapOut(5, "host"),
+        Free(5),
+        Alloc(5, 4096),
+        SwapIn(5, "host"),
+        Encode(6, "mask", 1024, 8192),
+        Decode(6, 16384),
+        Wait(12),
+    )
+    assert json.loads(plan.to_json()) == json.loads(EXAMPLE)
+
+
+@settings(deadline=None)
+@given(plan=plans)
+def test_every_plan_survives_the_journey(plan):
+    again = Plan.from_json(plan.to_json())
+    assert again == plan
+    assert again.predicted.planning_seconds == plan.predicted.planning_seconds
+
+
+def test_the_summary_does_not_travel():
+    plan = sqrt_checkpoint()(random_step(3))
+    again = Plan.from_json(plan.to_json())
+    assert again == plan
+    assert plan.summary is not None
+    assert again.summary is None
+    assert str(again).splitlines()[:3] != []
+
+
+def changed(**fields) -> str:
+    return json.dumps({**json.loads(EXAMPLE), **fields})
+
+
+def without(key: str) -> str:
+    return json.dumps({k: v for k, v in json.loads(EXAMPLE).items() if k != key})
+
+
+def predicted(**fields) -> str:
+    return changed(predicted={**json.loads(EXAMPLE)["predicted"], **fields})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "line 1 column 1"),
+        ('{"format": "memcfg.plan/1",\n "graph": }', "line 2 column 11"),
+        ("[]", "no 'format' key"),
+        ("{}", "no 'format' key"),
+        (changed(format="memcfg.plan/2"), "'memcfg.plan/2'; .* reads 'memcfg.plan/1'"),
+        (changed(format="memcfg.graph/1"), "'memcfg.graph/1'"),
+        (changed(format=1), "format is 1"),
+        (changed(colour="red"), "unknown key 'colour'"),
+        (predicted(joules=1), "'predicted': unknown key 'joules'"),
+        (without("alignment"), "'alignment' is missing"),
+        (without("actions"), "'actions' is missing"),
+        (changed(graph=3), "'graph' should be a string"),
+        (changed(limit_bytes=-1), "'limit_bytes' should be a whole number"),
+        (changed(limit_bytes=1.5), "'limit_bytes' should be a whole number"),
+        (changed(limit_bytes="4MiB"), "'limit_bytes' should be a whole number"),
+        (changed(alignment=0), "'alignment' should be positive"),
+        (changed(alignment=True), "'alignment' should be a whole number"),
+        (changed(predicted=[]), "'predicted' should be an object"),
+        (predicted(seconds=-1), "'seconds' should be a number >= 0"),
+        (predicted(seconds=True), "'seconds' should be a number >= 0"),
+        (predicted(seconds=float("nan")), "NaN is not a number of JSON"),
+        (predicted(seconds=float("inf")), "Infinity is not a number of JSON"),
+        (predicted(peak_bytes=None), "'peak_bytes' should be a whole number"),
+        (changed(actions={}), "'actions' should be a list"),
+        (changed(actions=[[]]), "action 0 should be a list"),
+        (changed(actions=["free"]), "action 0 should be a list"),
+        (changed(actions=[["free", 1], ["fly", 1]]), "action 1: unknown action 'fly'"),
+        (changed(actions=[[["free"], 1]]), "action 0: unknown action"),
+        (changed(actions=[["free"]]), "'free' takes 1 operands, not 0"),
+        (changed(actions=[["alloc", 1, 2, 3]]), "'alloc' takes 2 operands, not 3"),
+        (changed(actions=[["alloc", 1, -64]]), "action 0: offset should be a whole"),
+        (changed(actions=[["alloc", 1, None]]), "action 0: offset should be a whole"),
+        (changed(actions=[["free", 1.0]]), "action 0: tensor should be a whole"),
+        (changed(actions=[["compute", 1, 2, None]]), "algorithm should be a string"),
+        ('{"format": "memcfg.plan/1", "format": 1}', "'format' stands twice"),
+        ("[" * 100_000, "nested|not JSON"),
+    ],
+)
+def test_departures_are_refused(text, words):
+    with pytest.raises(FormatError, match=words):
+        Plan.from_json(text)
+
+
+@settings(max_examples=300, deadline=None)
+@given(cut=st.integers(0, len(EXAMPLE) - 3), junk=st.sampled_from(["", "x", "}", "]"]))
+def test_a_damaged_text_is_refused_and_nothing_else(cut, junk):
+    with pytest.raises(FormatError):
+        Plan.from_json(EXAMPLE[:cut] + junk)

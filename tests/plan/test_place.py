@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memcfg.errors import InfeasiblePlanError
+from memcfg.plan import Buffer, place, read_buffers
+
+DATA = Path(__file__).parents[1] / "data"
+
+buffers = st.lists(
+    st.tuples(st.integers(-50, 50), st.integers(1, 30), st.integers(0, 500)),
+    max_size=40,
+).map(
+    lambda rows: [
+        Buffer(str(i), lower, lower + life, size)
+        for i, (lower, life, size) in enumerate(rows)
+    ]
+)
+
+
+def live(buffers) -> int:
+    """The bytes alive at the busiest start of a life."""
+    return max(
+        (sum(b.size for b in buffers if b.lower <= a.lower < b.upper) for a in buffers),
+        default=0,
+    )
+
+
+def overlapping(buffers, offsets) -> list[tuple[str, str]]:
+    pairs = [*zip(buffers, offsets, strict=True)]
+    return [
+        (a.id, b.id)
+        for i, (a, x) in enumerate(pairs)
+        for b, y in pairs[:i]
+        if a.lower < b.upper and b.lower < a.upper and x < y + b.size and y < x + a.size
+        if a.size and b.size
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(buffers=buffers, alignment=st.sampled_from([1, 64, 100]))
+def test_placements_are_legal_and_not_below_the_bound(buffers, alignment):
+    placement = place(buffers, alignment=alignment)
+    assert overlapping(buffers, placement.offsets) == []
+    assert all(offset % alignment == 0 for offset in placement.offsets)
+    rounded = [
+        Buffer(b.id, b.lower, b.upper, -(-b.size // alignment) * alignment)
+        for b in buffers
+    ]
+    assert placement.bound == live(rounded)
+    ends = [
+        o + b.size for o, b in zip(placement.offsets, rounded, strict=True) if b.size
+    ]
+    assert placement.height == max(ends, default=0) >= placement.bound
+    assert place(buffers, alignment=alignment) == placement
+
+
+def test_perfect_packings_are_found_again():
+    """A rectangle cut into pieces that fill it."""
+    for seed in range(10):
+        pieces = cut(random.Random(seed), 0, 64, 0, 1024, 5)
+        placement = place(pieces)
+        assert placement.bound == 1024
+        assert placement.height <= 1.25 * 1024
+
+
+def cut(chance, left, right, low, high, depth):
+    if depth == 0 or right - left < 2 or high - low < 2:
+        return [Buffer(f"{left}.{low}", left, right, high - low)]
+    if chance.random() < 0.5:
+        at = chance.randint(left + 1, right - 1)
+        return [
+            *cut(chance, left, at, low, high, depth - 1),
+            *cut(chance, at, right, low, high, depth - 1),
+        ]
+    at = chance.randint(low + 1, high - 1)
+    return [
+        *cut(chance, left, right, low, at, depth - 1),
+        *cut(chance, left, right, at, high, depth - 1),
+    ]
+
+
+def test_a_training_step_is_placed_within_one_percent():
+    buffers = read_buffers((DATA / "somas" / "resnet50.csv").read_text())
+    placement = place(buffers)
+    assert len(buffers) == 1042
+    assert placement.height <= 1.01 * placement.bound
+    assert overlapping(buffers, placement.offsets) == []
+
+
+def test_the_sample_of_minimalloc_fits_its_capacity():
+    lives = [(0, 3), (3, 9), (0, 9), (9, 21), (0, 21)]
+    sample = [Buffer(f"b{i}", *life, 4) for i, life in enumerate(lives)]
+    assert place(sample, capacity=12).height == 12
+
+
+def test_a_capacity_that_is_not_met_is_refused():
+    two = [Buffer("a", 0, 2, 10), Buffer("b", 1, 3, 20)]
+    assert place(two, capacity=30).height == 30
+    with pytest.raises(InfeasiblePlanError) as refusal:
+        place(two, capacity=29)
+    assert refusal.value.smallest_limit_bytes == 30
+    assert refusal.value.lower_bound_bytes == 30
+    assert "lower placement may exist" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("buffer", "fields", "words"),
+    [
+        (Buffer("a", 1, 1, 1), {}, "'a' has an empty lifetime"),
+        (Buffer("a", 2, 1, 1), {}, "'a' has an empty lifetime"),
+        (Buffer("a", 0, 1, -1), {}, "'a' has a negative size"),
+        (Buffer("a", 0, 2**62, 1), {}, r"times beyond 2\*\*62"),
+        (Buffer("a", 0, 1, 2**62), {}, r"sum to 2\*\*62"),
+        (Buffer("a", 0, 1, 1), {"alignment": 0}, "alignment must be positive"),
+        (Buffer("a", 0, 1, 1), {"capacity": -1}, "capacity cannot be negative"),
+    ],
+)
+def test_bad_input_is_refused(buffer, fields, words):
+    with pytest.raises(ValueError, match=words):
+        place([buffer], **fields)
+
+
+def test_nothing_is_placed_at_no_height():
+    placement = place([])
+    assert (placement.offsets, placement.height, placement.bound) == ((), 0, 0)
+
+
+def test_the_winning_order_is_named():
+    assert place([Buffer("a", 0, 1, 1)]).order == "size, first fit"

@@ -1,0 +1,175 @@
+"""What every policy promises, over many random training steps."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from training_graphs import chain, random_step
+
+from memcfg.errors import GraphError, InfeasiblePlanError
+from memcfg.graph import Graph, Op, Tensor
+from memcfg.plan import (
+    Alloc,
+    Compute,
+    Plan,
+    auto,
+    keep_all,
+    lower_bound,
+    share,
+    simulate,
+    sqrt_checkpoint,
+    validate,
+)
+
+POLICIES = [keep_all(), share(), sqrt_checkpoint(), auto()]
+by_name = pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p.name)
+
+
+def _rounded(nbytes: int) -> int:
+    return (nbytes + 63) // 64 * 64
+
+
+@pytest.mark.parametrize("seeds", [range(k, k + 100) for k in range(0, 1000, 100)])
+def test_a_thousand_steps_are_planned_right(seeds):
+    for seed in seeds:
+        graph = random_step(seed, 2 + seed % 14)
+        peaks = []
+        for policy in (keep_all(), share(), sqrt_checkpoint()):
+            plan = policy(graph)
+            validate(graph, plan)
+            assert plan.peak_bytes >= lower_bound(graph) == plan.lower_bound_bytes
+            assert plan.peak_bytes % 64 == 0
+            peaks.append(plan.peak_bytes)
+        assert peaks == sorted(peaks, reverse=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), ops=st.integers(1, 20), share_of=st.floats(0, 1))
+def test_auto_fits_every_limit_from_the_least_peak_on(seed, ops, share_of):
+    graph = random_step(seed, ops)
+    most = share()(graph).peak_bytes
+    least = sqrt_checkpoint()(graph).peak_bytes
+    limit = max(1, least + round((most - least) * share_of))
+    plan = auto()(graph, limit)
+    validate(graph, plan)
+    assert plan.limit_bytes == limit
+    assert plan.peak_bytes <= limit
+    if limit >= most:
+        assert plan.predicted.recompute_seconds == 0
+
+
+@by_name
+def test_the_state_lies_at_the_bottom_in_id_order(policy):
+    graph = random_step(1, 12)
+    plan = policy(graph)
+    offset = 0
+    for tensor, action in zip(
+        graph.persistent, _state_allocs(graph, plan), strict=True
+    ):
+        assert action == Alloc(tensor, offset)
+        offset += _rounded(graph.tensors[tensor].nbytes)
+
+
+def _state_allocs(graph: Graph, plan: Plan) -> list[Alloc]:
+    state = set(graph.persistent)
+    return [a for a in plan.actions if isinstance(a, Alloc) and a.tensor in state]
+
+
+@by_name
+def test_a_limit_at_the_peak_is_met_and_one_byte_below_refused(policy):
+    graph = random_step(7, 12)
+    least = policy(graph).peak_bytes
+    if policy.name == "auto":
+        least = sqrt_checkpoint()(graph).peak_bytes
+    assert policy(graph, least).peak_bytes == least
+    with pytest.raises(InfeasiblePlanError) as refusal:
+        policy(graph, least - 1)
+    assert refusal.value.smallest_limit_bytes == least
+    assert refusal.value.limit_bytes == least - 1
+    assert refusal.value.lower_bound_bytes == lower_bound(graph)
+    assert str(least) in str(refusal.value)
+
+
+@by_name
+@pytest.mark.parametrize("limit", [0, -1, -(2**40)])
+def test_a_limit_must_be_positive(policy, limit):
+    with pytest.raises(ValueError, match="positive"):
+        policy(random_step(1), limit)
+
+
+@by_name
+@pytest.mark.parametrize("limit", [True, 1.5, "4MiB"])
+def test_a_limit_is_a_whole_number(policy, limit):
+    with pytest.raises(TypeError, match="number of bytes"):
+        policy(random_step(1), limit)
+
+
+@by_name
+def test_the_same_graph_gives_the_same_plan(policy):
+    graph = random_step(11, 14)
+    assert policy(graph) == policy(graph)
+
+
+@by_name
+def test_policies_are_values(policy):
+    assert policy == type(policy)()
+    assert hash(policy) == hash(type(policy)())
+    assert repr(policy) == f"{type(policy).__name__}(name={policy.name!r})"
+
+
+@by_name
+def test_seconds_are_those_of_the_computed_ops(policy):
+    graph = random_step(5, 14)
+    least = sqrt_checkpoint()(graph).peak_bytes
+    plan = policy(graph, least if policy.name == "auto" else None)
+    ops = [a.op for a in plan.actions if isinstance(a, Compute)]
+    once = sum(op.seconds for op in graph.ops)
+    every = sum(graph.ops[op].seconds for op in ops)
+    assert plan.predicted.seconds == pytest.approx(every)
+    assert plan.predicted.recompute_seconds == pytest.approx(every - once)
+
+
+@by_name
+def test_the_simulator_agrees_with_the_claims(policy):
+    graph = random_step(9, 14)
+    plan = policy(graph)
+    simulation = simulate(graph, plan)
+    assert simulation.peak_bytes == plan.peak_bytes
+    assert sum(simulation.by_role_at_peak.values()) <= plan.peak_bytes
+    assert max(live for _, live in simulation.timeline) <= plan.peak_bytes
+
+
+@by_name
+def test_graphs_without_ops_and_without_a_backward_phase(policy):
+    x, y = Tensor("x", 100, "input"), Tensor("y", 70, "output")
+    empty = Graph("empty", (x,), (), (0,))
+    validate(empty, policy(empty))
+    assert policy(empty).peak_bytes == 128
+    op = Op("f", "f", "forward", (0,), (1,))
+    forward = Graph("forward", (x, y), (op,), (1,))
+    validate(forward, policy(forward))
+    assert policy(forward).peak_bytes == 256
+    nothing = Graph("nothing", (), (), ())
+    validate(nothing, policy(nothing))
+    assert policy(nothing).peak_bytes == 0
+    assert str(policy(nothing))
+
+
+@by_name
+def test_sizes_beyond_64_bits_are_refused(policy):
+    graph = Graph("huge", (Tensor("x", 2**63, "input"),), ())
+    with pytest.raises(GraphError, match=r"2\*\*62"):
+        policy(graph)
+
+
+@by_name
+def test_times_are_not_needed(policy):
+    graph = chain(12)
+    ops = tuple(Op(o.name, o.type, o.phase, o.inputs, o.outputs) for o in graph.ops)
+    untimed = Graph("untimed", graph.tensors, ops, graph.keep)
+    plan = policy(untimed)
+    validate(untimed, plan)
+    assert plan.predicted.seconds == 0
+    if policy.name == "auto":
+        assert plan.method == "share"

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import pytest
+from training_graphs import Sketch, chain, random_step
+
+from memcfg.graph import Graph, Op, Tensor
+from memcfg.plan import Alias, Compute, Free, keep_all, share, simulate, validate
+
+
+def convolutions(n: int) -> Graph:
+    """n convolutions and ReLUs, separate ops, with gradients and updates."""
+    sketch = Sketch()
+    size, weight = 4096, 64
+    x = sketch.tensor("x", size, "input")
+    layers = []
+    for i in range(n):
+        w = sketch.tensor(f"w{i}", weight, "parameter")
+        c = sketch.tensor(f"c{i}", size, "activation")
+        r = sketch.tensor(f"r{i}", size, "activation")
+        sketch.op(f"conv{i}", "forward", [x, w], [c])
+        sketch.op(f"relu{i}", "forward", [c], [r], in_place=((c, r),))
+        layers.append((x, w, r))
+        x = r
+    gradient = sketch.tensor("dy", size, "activation_gradient")
+    sketch.op("loss", "backward", [x], [gradient])
+    for i, (x, w, r) in reversed(list(enumerate(layers))):
+        dc = sketch.tensor(f"dc{i}", size, "activation_gradient")
+        dx = sketch.tensor(f"dx{i}", size, "activation_gradient")
+        dw = sketch.tensor(f"dw{i}", weight, "gradient")
+        new = sketch.tensor(f"w{i}'", weight, "parameter")
+        pairs = ((gradient, dc), (r, dc))
+        sketch.op(f"drelu{i}", "backward", [r, gradient], [dc], in_place=pairs)
+        sketch.op(f"dw{i}", "backward", [x, dc], [dw])
+        sketch.op(f"dx{i}", "backward", [w, dc], [dx])
+        sketch.op(f"sgd{i}", "update", [w, dw], [new], in_place=((w, new),))
+        gradient = dx
+    return sketch.graph(f"{n} convolutions")
+
+
+def test_twenty_convolutions_need_a_third_of_keep_all():
+    graph = convolutions(20)
+    plan = share()(graph)
+    validate(graph, plan)
+    assert plan.peak_bytes <= 0.35 * keep_all()(graph).peak_bytes
+
+
+def test_the_peak_is_the_live_bytes_where_packing_is_easy():
+    for graph in (chain(50), chain(50, in_place=True), convolutions(20)):
+        plan = share()(graph)
+        live = max(live for _, live in simulate(graph, plan).timeline)
+        assert plan.peak_bytes == live
+
+
+def test_every_room_ends_with_its_last_reader():
+    for seed in range(30):
+        graph = random_step(seed)
+        plan = share()(graph)
+        step = -1
+        ends = {}
+        for action in plan.actions:
+            step += isinstance(action, Compute)
+            if isinstance(action, Free):
+                ends[action.tensor] = step
+        state = set(graph.persistent) | _updated(graph, plan)
+        for tensor in set(range(len(graph.tensors))) - state - set(graph.keep):
+            readers = graph.consumers[tensor]
+            made = graph.producer[tensor]
+            last = readers[-1] if readers else -1 if made is None else made
+            assert ends[tensor] == last
+
+
+def _updated(graph, plan):
+    state = set(graph.persistent)
+    for action in plan.actions:
+        if isinstance(action, Alias) and action.input in state:
+            state.add(action.output)
+    return state
+
+
+def in_place(sizes=(64, 64), *, keep=(), again=False, phase="forward", role="input"):
+    """f: t0 -> t1 with the pair declared; `again`: something reads t0 later."""
+    tensors = [Tensor("t0", sizes[0], role), Tensor("t1", sizes[1], "activation")]
+    ops = [Op("f", "f", phase, (0,), (1,), in_place=((0, 1),))]
+    if again:
+        tensors.append(Tensor("t2", 64, "activation"))
+        ops.append(Op("g", "g", "forward", (0, 1), (2,)))
+    return Graph("pair", tuple(tensors), tuple(ops), tuple(keep))
+
+
+@pytest.mark.parametrize(
+    ("graph", "granted"),
+    [
+        (in_place(), True),
+        (in_place(keep=(1,)), True),
+        (in_place((100, 128)), True),
+        (in_place((4096, 64), keep=(1,)), True),
+        (in_place((64, 65)), False),
+        (in_place(keep=(0,)), False),
+        (in_place(again=True), False),
+        (in_place(role="parameter"), False),
+        (in_place(role="parameter", phase="update"), True),
+        (in_place(role="parameter", phase="update", keep=(0,)), False),
+        (in_place(role="parameter", phase="update", again=True), False),
+    ],
+)
+def test_in_place_is_granted_exactly_where_it_is_legal(graph, granted):
+    plan = share()(graph)
+    validate(graph, plan)
+    assert any(isinstance(action, Alias) for action in plan.actions) == granted
+
+
+def test_a_room_is_taken_over_once():
+    tensors = tuple(Tensor(f"t{i}", 64, "activation") for i in range(3))
+    op = Op("f", "f", "forward", (0,), (1, 2), in_place=((0, 1), (0, 2)))
+    graph = Graph("split", tensors, (op,), (1, 2))
+    plan = share()(graph)
+    validate(graph, plan)
+    assert plan.peak_bytes == 128
+
+
+def test_scratch_lives_while_its_op_runs():
+    tensors = tuple(Tensor(f"t{i}", 64, "activation") for i in range(4))
+    ops = (
+        Op("f", "f", "forward", (0,), (1,), scratch_bytes=64),
+        Op("g", "g", "forward", (1,), (2,)),
+        Op("h", "h", "forward", (2,), (3,), scratch_bytes=64),
+    )
+    graph = Graph("scratch", tensors, ops, (3,))
+    plan = share()(graph)
+    validate(graph, plan)
+    assert plan.peak_bytes == 192

@@ -1,0 +1,467 @@
+"""The judge: every rule, one plan that breaks it; then mutations of good plans."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from training_graphs import chain, random_step
+
+import memcfg.plan._judge
+import memcfg.plan._validate
+from memcfg.errors import PlanError
+from memcfg.graph import Algorithm, Graph, Op, Tensor
+from memcfg.plan import (
+    Alias,
+    Alloc,
+    Compute,
+    Decode,
+    Encode,
+    Free,
+    Plan,
+    Predicted,
+    SwapIn,
+    SwapOut,
+    Wait,
+    keep_all,
+    share,
+    sqrt_checkpoint,
+    validate,
+    violations,
+)
+
+X, Y, Z, W, NEW = range(5)
+
+
+def graph() -> Graph:
+    """x -> f -> y -> g -> z, h(w) -> new; y may take x's room, new takes w's."""
+    tensors = (
+        Tensor("x", 64, "input"),
+        Tensor("y", 64, "activation"),
+        Tensor("z", 64, "output"),
+        Tensor("w", 64, "parameter"),
+        Tensor("new", 64, "parameter"),
+    )
+    direct = Algorithm("direct", 1.0, 64)
+    ops = (
+        Op("f", "f", "forward", (X,), (Y,), in_place=((X, Y),)),
+        Op("g", "g", "forward", (Y, W), (Z,), scratch_bytes=64, algorithms=(direct,)),
+        Op("h", "h", "update", (W,), (NEW,), replayable=False, in_place=((W, NEW),)),
+    )
+    return Graph("g", tensors, ops, (Z,))
+
+
+TOP = (Alloc(W, 0), Alloc(X, 64))
+UPDATE = (Alias(NEW, W), Compute(2))
+
+
+def plan(*actions, peak=256, limit=None, alignment=64, name="g") -> Plan:
+    return Plan(name, "hand", limit, alignment, Predicted(peak), tuple(actions))
+
+
+def found(*actions, **fields) -> str:
+    return "\n".join(violations(graph(), plan(*actions, **fields)))
+
+
+GOOD = (
+    *TOP,
+    Alloc(Y, 128),
+    Compute(0),
+    Free(X),
+    Alloc(Z, 64),
+    Compute(1, None, 192),
+    Free(Y),
+    *UPDATE,
+)
+
+
+def swapped(index: int, *actions) -> tuple:
+    """The good plan with the action at an index replaced."""
+    return (*GOOD[:index], *actions, *GOOD[index + 1 :])
+
+
+def test_the_good_plan_is_right():
+    assert found(*GOOD) == ""
+    assert found(*GOOD, limit=256) == ""
+    validate(graph(), plan(*GOOD))
+
+
+def test_in_place_is_right_when_declared_and_freed():
+    actions = (
+        *TOP,
+        Alias(Y, X),
+        Compute(0),
+        Free(X),
+        Alloc(Z, 128),
+        Compute(1, None, 192),
+        *UPDATE,
+    )
+    assert found(*actions) == ""
+
+
+SWAP = (SwapOut(Y, "host"), Wait(4), Free(Y), Alloc(Y, 128), SwapIn(Y, "host"), Wait(8))
+
+
+def test_copies_are_right_when_they_are_waited_for():
+    assert found(*GOOD[:4], *SWAP, *GOOD[4:]) == ""
+
+
+def test_a_tensor_may_be_read_on_its_way_out():
+    actions = (*GOOD[:4], SwapOut(Y, "host"), *GOOD[4:7], Wait(4), *GOOD[7:])
+    assert found(*actions) == ""
+
+
+def test_encodings_are_right_between_encode_and_decode():
+    coded = (Encode(Y, "mask", 8, 192), Free(Y), Decode(Y, 128))
+    assert found(*GOOD[:4], *coded, *GOOD[4:]) == ""
+
+
+def test_replays_are_right_from_intact_inputs():
+    again = (Free(Y), Alloc(Y, 128), Compute(0))
+    assert found(*GOOD[:4], *again, *GOOD[4:]) == ""
+
+
+@pytest.mark.parametrize(
+    ("actions", "words"),
+    [
+        (GOOD[1:], "there from the start and not allocated"),
+        ((GOOD[0], *GOOD[2:]), "'x'"),
+        ((), "never allocated"),
+        (swapped(3), "op 0 ('f') was never computed"),
+        (swapped(2), "writes tensor 1 ('y'), which has no room"),
+        (swapped(2, Alloc(Y, 64)), "overlaps tensor 0 ('x')"),
+        (swapped(2, Alloc(Y, 127)), "no multiple of 64"),
+        (swapped(2, Alloc(Y, 128), Alloc(Y, 128)), "has room already"),
+        (swapped(2, Alloc(9, 128)), "no tensor 9"),
+        (swapped(4, Free(X), Free(X)), "is freed but has no room"),
+        (swapped(4, Free(-1)), "no tensor -1"),
+        (swapped(4, Free(W)), "is state and is not to be freed"),
+        (swapped(6, Compute(1)), "needs 64 B of scratch and has none"),
+        (swapped(6, Compute(1, "direct", None)), "needs 64 B of scratch"),
+        (swapped(6, Compute(1, "fft", 192)), "no algorithm 'fft'"),
+        (swapped(6, Compute(1, None, 128)), "its scratch at [128, 192) overlaps"),
+        (swapped(6, Compute(7)), "no op 7"),
+        (swapped(6, Free(Y), Compute(1, None, 192)), "'y'), which is not resident"),
+        ((*GOOD, Compute(2)), "computed again but is not replayable"),
+        ((*GOOD, Free(Z)), "is to be kept and is not resident"),
+        ((*GOOD[:-2], Alloc(NEW, 192), Compute(2), Free(NEW), *UPDATE), "again"),
+        ((*GOOD[:2], *UPDATE, *GOOD[2:-2]), "'w'), which holds no value"),
+    ],
+)
+def test_each_broken_rule_is_named(actions, words):
+    assert words in found(*actions)
+
+
+@pytest.mark.parametrize(
+    ("actions", "words"),
+    [
+        ((Alias(Y, X), Compute(0), Alloc(Z, 128)), "not freed right after"),
+        ((Alias(Y, X), Compute(0)), "was overwritten in place and not freed"),
+        ((Alias(Y, X), Free(X), Compute(0)), "freed before its room is taken over"),
+        ((Alias(Y, X), Alias(Z, X)), "is aliased already"),
+        ((Alias(Y, W), Compute(0)), "does not declare as a pair"),
+        ((Alias(Y, W), Compute(0)), "overwrites tensor 3 ('w'), which is state"),
+        ((Alias(Y, X),), "was to take over a room and was not made"),
+        ((Alloc(Y, 128), Alias(Y, X)), "has room already"),
+        ((Alias(9, X),), "no tensor 9"),
+        ((Alloc(Y, 128), Compute(0), Compute(0)), "overwrites tensor 1 ('y')"),
+        ((SwapOut(Y, "host"),), "reads tensor 1 ('y'), which is not resident"),
+        ((SwapOut(X, "host"), Free(X)), "freed while it is being copied"),
+        ((SwapOut(X, "host"), Alias(Y, X), Compute(0)), "while it is being copied"),
+        ((SwapOut(X, "host"), SwapOut(X, "disk")), "is being copied already"),
+        ((SwapOut(9, "host"),), "no tensor 9"),
+        ((SwapIn(X, "host"),), "has no copy on 'host'"),
+        ((SwapIn(Y, "host"),), "has no room to be copied into"),
+        ((SwapOut(X, "host"), Wait(2), SwapIn(X, "host")), "overwrites tensor 0"),
+        ((SwapOut(X, "host"), Wait(2), SwapIn(X, "disk")), "no copy on 'disk'"),
+        ((Wait(0),), "which is no copy before it"),
+        ((Wait(7),), "which is no copy before it"),
+        ((Encode(Y, "mask", 8, 128),), "reads tensor 1 ('y')"),
+        ((Encode(X, "mask", 8, 96),), "no multiple of 64"),
+        ((Encode(X, "mask", 8, 64),), "overlaps tensor 0 ('x')"),
+        ((Encode(X, "m", 8, 128), Encode(X, "m", 8, 192)), "encoded already"),
+        ((Encode(X, "m", 8, 128), Alloc(Y, 128)), "the encoding of tensor 0 ('x')"),
+        ((Encode(X, "m", 8, 128), Decode(X, 192)), "has room already"),
+        ((Encode(X, "m", 8, 128), Free(X), Decode(X, 128)), "overlaps the encoding"),
+        ((Decode(X, 128),), "is decoded but is not encoded"),
+        ((Decode(9, 128),), "no tensor 9"),
+        ((Encode(9, "m", 8, 128),), "no tensor 9"),
+    ],
+)
+def test_each_broken_rule_after_the_top_is_named(actions, words):
+    assert words in found(*TOP, *actions)
+
+
+def test_a_copy_on_its_way_in_is_not_read_or_freed():
+    middle = (*GOOD[:4], *SWAP[:-1])
+    assert "whose copy was not waited for" in found(*middle, *GOOD[4:])
+    assert "freed while it is being copied" in found(*middle, Free(Y))
+    unwaited = (*GOOD[:4], SwapOut(Y, "host"), Alloc(Z, 64), SwapIn(Y, "host"))
+    assert "no copy on 'host' that was waited for" in found(*unwaited)
+
+
+def test_smaller_outputs_fit_and_larger_do_not():
+    def pair(before: int, after: int) -> list[str]:
+        tensors = (Tensor("a", before, "input"), Tensor("b", after, "output"))
+        op = Op("f", "f", "forward", (0,), (1,), in_place=((0, 1),))
+        actions = (Alloc(0, 0), Alias(1, 0), Compute(0), Free(0))
+        peak = (max(before, after) + 63) // 64 * 64
+        return violations(Graph("g", tensors, (op,), (1,)), plan(*actions, peak=peak))
+
+    assert pair(128, 64) == []
+    assert pair(65, 128) == []
+    assert "does not fit the room" in "\n".join(pair(64, 65))
+
+
+def test_claims_are_checked():
+    assert "the peak is 256 B, claimed are 255 B" in found(*GOOD, peak=255)
+    assert "above the limit of 255 B" in found(*GOOD, limit=255)
+    assert "the plan is for 'other'" in found(*GOOD, name="other")
+    assert "alignment is 0" in found(*GOOD, alignment=0)
+    assert "no multiple of 128" in found(*GOOD, alignment=128)
+
+
+def test_other_alignments_round_other_sizes():
+    tensors = (Tensor("a", 10, "input"), Tensor("b", 10, "input"))
+    two = Graph("g", tensors, (), (0, 1))
+    tight = plan(Alloc(0, 0), Alloc(1, 10), peak=20, alignment=1)
+    assert violations(two, tight) == []
+    assert violations(two, replace(tight, alignment=16)) != []
+
+
+def test_the_error_names_the_first_and_counts_the_rest():
+    with pytest.raises(PlanError, match=r"refuted: action 2 .* \(and \d+ more\)"):
+        validate(graph(), plan(*swapped(2)))
+    with pytest.raises(PlanError, match=r"claimed are 1 B$"):
+        validate(graph(), plan(*GOOD, peak=1))
+
+
+@pytest.mark.parametrize("module", [memcfg.plan._validate, memcfg.plan._judge])
+def test_it_shares_no_code_with_planners(module):
+    imported = {
+        node.module
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(node, ast.ImportFrom)
+    }
+    vocabulary = {"memcfg.errors", "memcfg.graph", "memcfg.plan._actions"}
+    itself = {"memcfg.plan._judge", "memcfg.plan._plan"}
+    assert {m for m in imported if m and "memcfg" in m} <= vocabulary | itself
+
+
+# -- mutations ---------------------------------------------------------------------
+
+POLICIES = st.sampled_from([keep_all(), share(), sqrt_checkpoint()])
+
+
+@st.composite
+def good_plans(draw):
+    graph = random_step(draw(st.integers(0, 500)), draw(st.integers(2, 8)))
+    plan = draw(POLICIES)(graph)
+    assert violations(graph, plan) == []
+    return graph, plan
+
+
+def pick(draw, plan: Plan, *kinds):
+    places = [k for k, a in enumerate(plan.actions) if isinstance(a, kinds)]
+    assume(places)
+    return draw(st.sampled_from(places))
+
+
+def refuted(graph, plan, actions) -> bool:
+    return bool(violations(graph, replace(plan, actions=tuple(actions))))
+
+
+@settings(max_examples=150, deadline=None)
+@given(case=good_plans(), data=st.data())
+def test_dropping_an_action_is_caught(case, data):
+    """Dropping a free is legal where nothing needs its bytes again."""
+    graph, plan = case
+    k = pick(data.draw, plan, Alloc, Alias, Compute)
+    actions = [*plan.actions[:k], *plan.actions[k + 1 :]]
+    dropped = plan.actions[k]
+    if isinstance(dropped, Compute):
+        assume(is_needed(graph, plan, k))
+    assert refuted(graph, plan, actions)
+
+
+def is_needed(graph: Graph, plan: Plan, k: int) -> bool:
+    """Whether the compute at k is the only one of its op, or its outputs are read."""
+    ops = [a.op for a in plan.actions if isinstance(a, Compute)]
+    later = [a.op for a in plan.actions[k + 1 :] if isinstance(a, Compute)]
+    reads = {tensor for op in later for tensor in graph.ops[op].inputs}
+    once = ops.count(plan.actions[k].op) == 1
+    return once or bool(reads & set(graph.ops[plan.actions[k].op].outputs))
+
+
+@settings(max_examples=150, deadline=None)
+@given(case=good_plans(), data=st.data())
+def test_computing_before_an_input_is_made_is_caught(case, data):
+    graph, plan = case
+    k = pick(data.draw, plan, Compute)
+    needs = set(graph.ops[plan.actions[k].op].inputs)
+    makers = [
+        j
+        for j in range(k)
+        if isinstance(plan.actions[j], Compute)
+        and needs & set(graph.ops[plan.actions[j].op].outputs)
+    ]
+    assume(makers)
+    actions = list(plan.actions)
+    actions.insert(makers[-1], actions.pop(k))
+    assert refuted(graph, plan, actions)
+
+
+@settings(max_examples=150, deadline=None)
+@given(case=good_plans(), data=st.data(), offset=st.integers(0, 4096))
+def test_moving_a_room_is_judged_as_brute_force_judges(case, data, offset):
+    graph, plan = case
+    k = pick(data.draw, plan, Alloc)
+    actions = list(plan.actions)
+    actions[k] = replace(actions[k], offset=offset)
+    legal = offset % 64 == 0 and brute_force(graph, actions) == plan.peak_bytes
+    assert refuted(graph, plan, actions) != legal
+
+
+class Lines:
+    """The arena as a map from 64-byte lines to what uses them."""
+
+    def __init__(self) -> None:
+        self.used: set[int] = set()
+        self.peak = 0
+        self.legal = True
+
+    def take(self, offset: int, nbytes: int) -> list[int]:
+        mine = range(offset // 64, (offset + nbytes + 63) // 64)
+        self.legal = self.legal and self.used.isdisjoint(mine)
+        self.used.update(mine)
+        self.peak = max(self.peak, *(64 * (line + 1) for line in mine), 0)
+        return list(mine)
+
+
+def brute_force(graph: Graph, actions) -> int | None:
+    """The highest byte ever in use, line by line; None: one was used twice."""
+    lines = Lines()
+    homes: dict[int, list[int]] = {}
+    takers: dict[int, int] = {}
+    state = set(graph.persistent)
+    for action in actions:
+        match action:
+            case Alloc(tensor, offset):
+                homes[tensor] = lines.take(offset, graph.tensors[tensor].nbytes)
+            case Alias(output, source) if source in state:
+                state.add(output)
+            case Alias(output, source):
+                takers[source] = output
+            case Compute(op, _, int(offset)):
+                scratch = lines.take(offset, graph.ops[op].scratch_bytes)
+                lines.used.difference_update(scratch)
+            case Free(tensor):
+                mine = homes.pop(tensor)
+                if tensor in takers:
+                    output = takers.pop(tensor)
+                    size = (graph.tensors[output].nbytes + 63) // 64
+                    homes[output], mine = mine[:size], mine[size:]
+                lines.used.difference_update(mine)
+        if not lines.legal:
+            return None
+    return lines.peak
+
+
+@settings(max_examples=100, deadline=None)
+@given(case=good_plans(), data=st.data())
+def test_freeing_before_the_last_reader_is_caught(case, data):
+    graph, plan = case
+    k = pick(data.draw, plan, Free)
+    tensor = plan.actions[k].tensor
+    reads = [
+        j
+        for j in range(k)
+        if isinstance(plan.actions[j], Compute)
+        and tensor in graph.ops[plan.actions[j].op].inputs
+    ]
+    assume(reads)
+    actions = list(plan.actions)
+    actions.insert(reads[-1], actions.pop(k))
+    assert refuted(graph, plan, actions)
+
+
+@settings(max_examples=100, deadline=None)
+@given(case=good_plans(), data=st.data())
+def test_moving_scratch_onto_an_operand_is_caught(case, data):
+    graph, plan = case
+    k = pick(data.draw, plan, Compute)
+    action = plan.actions[k]
+    assume(graph.ops[action.op].scratch_bytes)
+    homes = {a.tensor: a.offset for a in plan.actions[:k] if isinstance(a, Alloc)}
+    operands = [
+        t
+        for t in graph.ops[action.op].outputs
+        if t in homes
+        and graph.tensors[t].nbytes
+        and not any(isinstance(a, Alias) and a.output == t for a in plan.actions[:k])
+    ]
+    assume(operands)
+    actions = list(plan.actions)
+    actions[k] = replace(action, scratch_offset=homes[operands[0]])
+    assert refuted(graph, plan, actions)
+
+
+@settings(max_examples=100, deadline=None)
+@given(case=good_plans(), data=st.data())
+def test_aliasing_what_is_not_declared_is_caught(case, data):
+    graph, plan = case
+    k = pick(data.draw, plan, Alias)
+    alias = plan.actions[k]
+    ops = tuple(
+        replace(op, in_place=tuple(p for p in op.in_place if p[1] != alias.output))
+        for op in graph.ops
+    )
+    changed = Graph(graph.name, graph.tensors, ops, graph.keep)
+    assert violations(changed, plan)
+
+
+@settings(max_examples=50, deadline=None)
+@given(n=st.integers(9, 40), data=st.data())
+def test_replaying_what_is_not_replayable_is_caught(n, data):
+    graph = chain(n)
+    plan = sqrt_checkpoint()(graph)
+    computed = [a.op for a in plan.actions if isinstance(a, Compute)]
+    again = sorted({op for op in computed if computed.count(op) > 1})
+    chosen = data.draw(st.sampled_from(again))
+    ops = tuple(
+        replace(op, replayable=index != chosen) for index, op in enumerate(graph.ops)
+    )
+    assert violations(Graph(graph.name, graph.tensors, ops, graph.keep), plan)
+
+
+@settings(max_examples=100, deadline=None)
+@given(case=good_plans(), data=st.data())
+def test_any_garbage_gets_a_verdict(case, data):
+    """Whatever the actions are, the judge answers and does not fall over."""
+    graph, plan = case
+    number = st.integers(-2, len(graph.tensors) + 2)
+    garbage = st.one_of(
+        st.builds(Alloc, number, number),
+        st.builds(Alias, number, number),
+        st.builds(Free, number),
+        st.builds(Compute, number, st.none() | st.text(), st.none() | number),
+        st.builds(SwapOut, number, st.just("host")),
+        st.builds(SwapIn, number, st.just("host")),
+        st.builds(Encode, number, st.just("mask"), st.integers(0, 99), number),
+        st.builds(Decode, number, number),
+        st.builds(Wait, number),
+    )
+    actions = list(plan.actions)
+    for _ in range(data.draw(st.integers(1, 5))):
+        actions.insert(data.draw(st.integers(0, len(actions))), data.draw(garbage))
+    result = violations(graph, replace(plan, actions=tuple(actions)))
+    assert all(isinstance(text, str) and text for text in result)
+
+
+def test_a_plan_for_another_graph_is_refuted():
+    plan = share()(chain(5))
+    assert violations(chain(6), replace(plan, graph="chain of 6"))

@@ -1,0 +1,131 @@
+"""Each op's gradient on the device against central differences in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from interpreter import interpret
+from networks import CONV, POOL
+
+import memcfg as mc
+from memcfg.graph import Builder, gradients
+from memcfg.graph._registry import OP_TYPES
+from memcfg.plan import share
+from memcfg.runtime import Executor
+
+IMAGE = (3, 5, 6, 2)
+# op type -> cases of (shapes of the operands that get a gradient, attributes)
+CASES = {
+    "conv2d": [
+        ([IMAGE, (3, 3, 2, 4)], CONV),
+        (
+            [IMAGE, (3, 2, 2, 4)],
+            {**CONV, "strides": (2, 1), "padding": ((1, 0), (0, 1))},
+        ),
+        ([IMAGE, (2, 2, 1, 4)], {**CONV, "groups": 2}),
+        ([IMAGE, (2, 2, 2, 3)], {**CONV, "dilation": (2, 2)}),
+    ],
+    "dense": [([(4, 3), (3, 5)], {}), ([(2, 3, 4), (4, 5)], {})],
+    "bias": [([IMAGE, (2,)], {}), ([(4, 3), (3,)], {})],
+    "relu": [([IMAGE], {})],
+    "add": [([IMAGE, IMAGE], {})],
+    "flatten": [([IMAGE], {})],
+    "max_pool2d": [
+        ([IMAGE], POOL),
+        (
+            [IMAGE],
+            {"pool_size": (3, 3), "strides": (2, 1), "padding": ((1, 1), (1, 1))},
+        ),
+    ],
+    "average_pool2d": [
+        ([IMAGE], POOL),
+        (
+            [IMAGE],
+            {"pool_size": (3, 3), "strides": (2, 1), "padding": ((1, 1), (1, 1))},
+        ),
+    ],
+    "global_average_pool2d": [([IMAGE], {})],
+    "batch_normalization": [
+        ([IMAGE, (2,), (2,)], {"epsilon": 1e-3}),
+        ([(8, 3), (3,), (3,)], {"epsilon": 1e-3}),
+    ],
+    "dropout": [([IMAGE], {"rate": 0.3, "key": 12345})],
+    "softmax_cross_entropy": [([(4, 3)], {})],
+}
+
+
+def test_every_op_with_a_gradient_has_a_case():
+    assert set(CASES) == {t for t, d in OP_TYPES.items() if d.gradient is not None}
+
+
+def build(type_, shapes, attributes):
+    """Operands -> op -> flatten -> dense -> loss, and the operands' gradients."""
+    b = Builder(type_)
+    wrt = [b.tensor(f"p{i}", s, role="parameter") for i, s in enumerate(shapes)]
+    labels = b.tensor("labels", (shapes[0][0],), "int32", role="input")
+    operands = list(wrt)
+    if type_ == "softmax_cross_entropy":
+        (logits,) = operands
+    else:
+        if type_ == "dropout":
+            operands.append(b.tensor("step", (), "int64", role="input"))
+        (y, *_) = b.apply(type_, operands, attributes)
+        (y,) = b.apply("flatten", (y,))
+        head = b.tensor("head", (b.shape(y)[1], 3), role="parameter")
+        (logits,) = b.apply("dense", (y, head))
+    loss, _ = b.apply("softmax_cross_entropy", (logits, labels), name="loss")
+    found = gradients(b, loss, wrt)
+    assert list(found) == wrt
+    return b.build([loss, *found.values()]), [found[w] for w in wrt]
+
+
+def well_conditioned(graph, seed=0):
+    """Values whose order and sign survive a small change: a shuffled grid."""
+    rng = np.random.default_rng(seed)
+    values = {"labels": rng.integers(0, 3, graph.tensors[graph.find("labels")].shape)}
+    values["labels"] = values["labels"].astype(np.int32)
+    for i in graph.persistent:
+        tensor = graph.tensors[i]
+        size = int(np.prod(tensor.shape))
+        grid = (np.arange(size) - size / 2 + 0.5) * 2.5 / size
+        values[tensor.name] = rng.permutation(grid).reshape(tensor.shape).astype("f4")
+    if any(t.name == "step" for t in graph.tensors):
+        values["step"] = np.int64(3)
+    return values
+
+
+def central_differences(graph, values, name, h=1e-6):
+    forward = [op for op in graph.ops if op.phase == "forward"]
+
+    def loss(flat):
+        value = flat.reshape(values[name].shape)
+        return float(interpret(graph, {**values, name: value}, ops=forward)["loss"])
+
+    center = values[name].astype("f8").ravel()
+    result = np.empty_like(center)
+    for i in range(center.size):
+        step = np.zeros_like(center)
+        step[i] = h
+        result[i] = (loss(center + step) - loss(center - step)) / (2 * h)
+    return result.reshape(values[name].shape)
+
+
+@pytest.mark.parametrize(
+    ("type_", "shapes", "attributes"),
+    [(t, s, a) for t, cases in CASES.items() for s, a in cases],
+)
+def test_gradients_agree_with_central_differences(type_, shapes, attributes):
+    graph, found = build(type_, shapes, attributes)
+    values = well_conditioned(graph)
+    executor = Executor(mc.config.logical_device(), name=type_)
+    executor.load({"step": graph}, share(), values)
+    for key in ("labels", "step"):
+        if key in values:
+            executor.feed("step", key)[...] = values[key]
+    executor.run("step")
+    for i, gradient in enumerate(found):
+        got = executor.fetch("step", graph.tensors[gradient].name).copy()
+        want = central_differences(graph, values, f"p{i}")
+        error = np.linalg.norm(got - want) / np.linalg.norm(want)
+        assert error < 1e-3, f"operand {i}"
+    executor.close()

@@ -1,0 +1,187 @@
+"""Training steps made without the tracer: chains, and random directed graphs."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from memcfg.graph import Graph, Op, Tensor
+
+
+@dataclass
+class Sketch:
+    """A graph in the making."""
+
+    tensors: list[Tensor] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)
+
+    def tensor(self, name: str, nbytes: int, role: str) -> int:
+        self.tensors.append(Tensor(name, nbytes, role))
+        return len(self.tensors) - 1
+
+    def op(self, name: str, phase: str, inputs, outputs, **fields) -> None:
+        self.ops.append(Op(name, name, phase, tuple(inputs), tuple(outputs), **fields))
+
+    def graph(self, name: str, keep=()) -> Graph:
+        return Graph(name, tuple(self.tensors), tuple(self.ops), tuple(keep))
+
+
+def chain(
+    n: int, *, reads: str = "input", nbytes: int = 64, in_place: bool = False
+) -> Graph:
+    """n uniform ops and their gradients; gradient op i reads x[i-1], x[i] or both."""
+    sketch = Sketch()
+    x = [sketch.tensor("x0", nbytes, "input")]
+    for i in range(1, n + 1):
+        x.append(sketch.tensor(f"x{i}", nbytes, "activation"))
+        pairs = ((x[i - 1], x[i]),) if in_place else ()
+        sketch.op(
+            f"f{i}", "forward", x[i - 1 : i], x[i : i + 1], seconds=1.0, in_place=pairs
+        )
+    gradient = sketch.tensor(f"g{n}", nbytes, "activation_gradient")
+    sketch.op("loss", "backward", [x[n]], [gradient], seconds=1.0)
+    for i in range(n, 0, -1):
+        read = {"input": [x[i - 1]], "output": [x[i]], "both": [x[i - 1], x[i]]}[reads]
+        below = sketch.tensor(f"g{i - 1}", nbytes, "activation_gradient")
+        pairs = ((gradient, below),) if in_place else ()
+        sketch.op(
+            f"b{i}", "backward", [*read, gradient], [below], seconds=2.0, in_place=pairs
+        )
+        gradient = below
+    return sketch.graph(f"chain of {n}", keep=[gradient])
+
+
+class _RandomStep:
+    """A random forward graph, its reverse, and updates."""
+
+    def __init__(self, seed: int, forward_ops: int) -> None:
+        self.chance = random.Random(seed)
+        self.sketch = Sketch()
+        self.values: list[int] = []  # tensors that forward ops may read
+        self.weights: dict[int, int] = {}  # parameter -> gradient
+        self.gradients: dict[int, list[int]] = {}  # tensor -> partial gradients
+        self.build(forward_ops)
+
+    def size(self) -> int:
+        return self.chance.choice([0, 1, 60, 64, 65, 128, 200, 256, 512, 1000, 4096])
+
+    def build(self, forward_ops: int) -> None:
+        for i in range(self.chance.randint(1, 2)):
+            self.values.append(self.sketch.tensor(f"in{i}", self.size(), "input"))
+        forward = [self.forward(i) for i in range(forward_ops)]
+        for record in reversed(forward):
+            self.backward(*record)
+        self.update()
+
+    def forward(self, i: int):
+        chance, sketch = self.chance, self.sketch
+        recent = self.values[-4:] if chance.random() < 0.8 else self.values
+        reads = [chance.choice(recent) for _ in range(chance.choice([1, 1, 1, 2, 3]))]
+        size = sketch.tensors[reads[0]].nbytes if chance.random() < 0.5 else self.size()
+        outputs = [sketch.tensor(f"t{i}", size, "activation")]
+        if chance.random() < 0.2:
+            outputs.append(sketch.tensor(f"t{i}b", self.size(), "activation"))
+        pairs = ()
+        if chance.random() < 0.5 and sketch.tensors[reads[0]].nbytes >= size:
+            pairs = ((reads[0], outputs[0]),)
+        weight = []
+        if chance.random() < 0.4:
+            if self.weights and chance.random() < 0.2:  # a tied weight
+                weight = [chance.choice(list(self.weights))]
+            else:
+                weight = [sketch.tensor(f"w{i}", self.size(), "parameter")]
+            self.weights.setdefault(weight[0], -1)
+        sketch.op(
+            f"f{i}",
+            "forward",
+            [*reads, *weight],
+            outputs,
+            in_place=pairs,
+            seconds=chance.choice([0.0, 1.0, 5.0]),
+            scratch_bytes=chance.choice([0, 0, 0, 100, 2048]),
+            replayable=chance.random() < 0.9,
+        )
+        self.values += outputs
+        return i, reads, weight, outputs
+
+    def backward(self, i: int, reads, weight, outputs) -> None:
+        chance, sketch = self.chance, self.sketch
+        incoming = self.collect(outputs[0])
+        saved = [t for t in {*reads, *outputs} if chance.random() < 0.5]
+        for target in [*dict.fromkeys(reads), *weight]:
+            size = sketch.tensors[target].nbytes
+            role = "gradient" if target in weight else "activation_gradient"
+            made = sketch.tensor(f"d{i}.{target}", size, role)
+            inputs = [*saved, *incoming, *(weight if target not in weight else [])]
+            pairs = tuple(
+                (t, made)
+                for t in incoming
+                if sketch.tensors[t].nbytes == size and chance.random() < 0.7
+            )
+            sketch.op(
+                f"b{i}.{target}",
+                "backward",
+                inputs,
+                [made],
+                seconds=2.0,
+                scratch_bytes=chance.choice([0, 0, 512]),
+                in_place=pairs,
+            )
+            self.gradients.setdefault(target, []).append(made)
+
+    def collect(self, tensor: int) -> list[int]:
+        """The gradient of a tensor; parts are added up."""
+        parts = self.gradients.get(tensor, [])
+        while len(parts) > 1:
+            a, b = parts.pop(), parts.pop()
+            nbytes = self.sketch.tensors[a].nbytes
+            total = self.sketch.tensor(f"sum{a}", nbytes, "activation_gradient")
+            self.sketch.op(
+                f"add{a}",
+                "backward",
+                [a, b],
+                [total],
+                in_place=((a, total), (b, total)),
+            )
+            parts.append(total)
+        return parts
+
+    def update(self) -> None:
+        for weight in self.weights:
+            name = self.sketch.tensors[weight].name
+            nbytes = self.sketch.tensors[weight].nbytes
+            new = self.sketch.tensor(f"{name}'", nbytes, "parameter")
+            gradient = self.collect(weight)
+            pairs = ((weight, new),)
+            self.sketch.op(
+                f"u{name}",
+                "update",
+                [weight, *gradient],
+                [new],
+                in_place=pairs,
+                replayable=False,
+            )
+
+    def keep(self) -> list[int]:
+        ends = [op.outputs[0] for op in self.sketch.ops if op.phase == "update"]
+        return [*ends, self.values[-1]]
+
+
+def random_step(seed: int, forward_ops: int = 12) -> Graph:
+    """A random training step; updates stand as early as they may."""
+    step = _RandomStep(seed, forward_ops)
+    graph = step.sketch.graph(f"random {seed}", step.keep())
+    return early_updates(graph) if seed % 2 else graph
+
+
+def early_updates(graph: Graph) -> Graph:
+    """Move every update right behind the last op that it needs or overtakes."""
+    ops: list[Op] = [op for op in graph.ops if op.phase != "update"]
+    for update in (op for op in graph.ops if op.phase == "update"):
+        needs = set(update.inputs)
+        last = max(
+            (k for k, op in enumerate(ops) if needs & {*op.inputs, *op.outputs}),
+            default=-1,
+        )
+        ops.insert(last + 1, update)
+    return Graph(graph.name, graph.tensors, tuple(ops), graph.keep)

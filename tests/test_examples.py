@@ -1,0 +1,32 @@
+"""Every example runs, from its own source, in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("[0-9]*.py"))
+
+
+def test_there_are_several_and_they_are_short():
+    assert len(EXAMPLES) >= 5
+    for path in EXAMPLES:
+        assert len(path.read_text(encoding="utf-8").splitlines()) < 80
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_example_runs(path, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout
+    assert list(tmp_path.iterdir()) == []

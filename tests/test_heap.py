@@ -1,0 +1,175 @@
+"""A step takes no memory: the heap of the process is watched, not the pool's count.
+
+The watcher is a small C library that stands before the heap (LD_PRELOAD) in a child
+process and records every request above 64 KiB while it is switched on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from memcfg import config
+
+SOURCE = Path(__file__).parent / "support" / "heap_watch.c"
+
+HEAD = """
+import ctypes, json, sys
+import numpy as np
+import memcfg as mc
+from memcfg.runtime import Executor
+
+heap = ctypes.CDLL(sys.argv[1])
+heap.heap_watch_size.restype = ctypes.c_size_t
+heap.heap_watch_caller.restype = ctypes.c_void_p
+pool = mc.config.logical_device().pool
+
+def calls():
+    stats = pool.stats()
+    return [stats.allocation_count, stats.current_bytes, stats.peak_bytes]
+
+def tell(before=None, steps=0):
+    count = heap.heap_watch_count()
+    sizes = [heap.heap_watch_size(i) for i in range(min(count, 64))]
+    found = {"count": count, "sizes": sizes, "steps": steps}
+    print(json.dumps(found | {"pool": [before, calls()]}))
+
+generator = np.random.default_rng(0)
+x = generator.random((160, 32, 32, 3), np.float32)  # 64 rows are 768 KiB
+y = generator.integers(0, 10, 160)
+
+def build(**options):
+    model = mc.nn.Sequential([
+        mc.nn.Conv2D(16, 3, padding="same", activation="relu"),
+        mc.nn.BatchNormalization(), mc.nn.MaxPool2D(2), mc.nn.Conv2D(16, 3),
+        mc.nn.AveragePooling2D(2), mc.nn.Flatten(), mc.nn.Dropout(0.25),
+        mc.nn.Dense(10)])
+    model.compile(optimizer=mc.nn.SGD(0.01, momentum=0.9),
+                  loss=mc.nn.SparseCategoricalCrossentropy(from_logits=True),
+                  metrics=["accuracy"], **options)
+    return model
+"""
+
+PLANTED = """
+heap.heap_watch(1)
+block = {planted}
+heap.heap_watch(0)
+tell()
+"""
+
+TRAIN_ON_BATCH = """
+model = build(memory=mc.plan.{policy}())
+model.train_on_batch(x[:64], y[:64])
+before = calls()
+heap.heap_watch(1)
+for _ in range(5):
+    model.train_on_batch(x[:64], y[:64])
+heap.heap_watch(0)
+tell(before, 5)
+"""
+
+# Watches from the end of fit's first training step to the end of its last one:
+# whatever fit does between steps (shuffling, gathering rows) counts too.
+FIT = """
+model = build(memory=mc.plan.auto())
+epochs, seen, before = 3, [], []
+run = Executor.run
+
+def watched(self, program, **options):
+    ended = run(self, program, **options)
+    seen.append(program)
+    if len(seen) == 3:
+        before.extend(calls())
+        heap.heap_watch(1)
+    if len(seen) == 3 * epochs:
+        heap.heap_watch(0)
+    return ended
+
+Executor.run = watched
+model.fit(x, y, batch_size=64, epochs=epochs, verbose=0, seed=0)
+tell(before, len(seen))
+"""
+
+
+@pytest.fixture(scope="module")
+def watcher(tmp_path_factory):
+    if sys.platform != "linux":
+        pytest.skip("the watcher stands before glibc's heap")
+    library = tmp_path_factory.mktemp("heap") / "heap_watch.so"
+    compiler = sysconfig.get_config_var("CC").split()[0]
+    flags = ["-std=c17", "-O1", "-fno-builtin", "-shared", "-fPIC"]
+    command = [compiler, *flags, str(SOURCE), "-o", str(library)]
+    subprocess.run(command, check=True)
+    return library
+
+
+def watch(library, body, cwd):
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": str(library),
+        "PYTHONMALLOC": "malloc",  # no arenas of Python's own among the records
+    }
+    run = subprocess.run(
+        [sys.executable, "-c", HEAD + body, str(library)],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def native_kernels():
+    if config.logical_device().kernels.name == "reference":
+        pytest.skip("NumPy's kernels take their temporaries from the heap")
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "np.empty(70000, np.uint8)",
+        "np.zeros(70000, np.uint8)",
+        "bytearray(70000)",
+        "pool.allocate(70000)",
+        "__import__('mmap').mmap(-1, 70000)",
+    ],
+)
+def test_the_watcher_sees_a_planted_allocation(watcher, tmp_path, planted):
+    found = watch(watcher, PLANTED.format(planted=planted), tmp_path)
+    assert found["count"] >= 1
+    assert max(found["sizes"]) >= 70000
+
+
+def test_the_watcher_lets_small_allocations_pass(watcher, tmp_path):
+    found = watch(watcher, PLANTED.format(planted="bytearray(60000)"), tmp_path)
+    assert found["count"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("native_kernels")
+@pytest.mark.parametrize("policy", ["keep_all", "share", "sqrt_checkpoint", "auto"])
+def test_a_training_step_takes_no_memory(watcher, tmp_path, policy):
+    found = watch(watcher, TRAIN_ON_BATCH.format(policy=policy), tmp_path)
+    assert found["steps"] == 5
+    assert found["sizes"] == []
+    before, after = found["pool"]
+    assert before == after
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("native_kernels")
+def test_fit_takes_no_memory_from_its_second_epoch_on(watcher, tmp_path):
+    found = watch(watcher, FIT, tmp_path)
+    assert found["steps"] == 9
+    assert found["sizes"] == []
+    before, after = found["pool"]
+    assert before == after

@@ -1,0 +1,159 @@
+"""Imports run downward only: no room knows a room above it or beside it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import runpy
+import sys
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Rooms of one line never import each other. From the lowest to the highest.
+LAYERS = [
+    {"units", "_version"},
+    {"errors"},  # speaks of sizes, so it stands on units
+    {"_core"},
+    {"graph"},
+    {"plan", "memory"},
+    {"devices"},
+    {"config"},
+    {"runtime", "workspaces"},
+    {"data"},
+    {"nn"},
+    {"models", "evaluation", "parallel", "compression", "interop"},
+    {"commands"},
+    {"cli"},
+    {"__main__"},
+]
+RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
+
+# What a room refuses although it stands below.
+REFUSES = {
+    "devices": {"graph", "plan"},
+    "_core": {"graph", "plan"},
+    "graph": {"_core", "devices"},
+    "memory": {"graph", "plan"},
+}
+CYTHON_IMPORT = re.compile(
+    r"^\s*(?:from\s+memcfg(?:\.(?P<under>\w+)\S*|)\s+c?import\s+\(?(?P<names>[\w, ]+)"
+    r"|c?import\s+memcfg\.(?P<plain>\w+))",
+    re.MULTILINE,
+)
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Name the rooms that a source imports, at its top or inside a function."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        return cython_imports(text)
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name.split(".")[1] for name in found if name.startswith("memcfg.")}
+
+
+def cython_imports(text: str) -> set[str]:
+    found = set()
+    for match in CYTHON_IMPORT.finditer(text):
+        if match["names"] and not match["under"]:
+            found |= {name.split()[0] for name in match["names"].split(",")}
+        else:
+            found.add(match["under"] or match["plain"])
+    return found
+
+
+def room_of(path: Path, package: Path) -> str:
+    return path.relative_to(package).parts[0].removesuffix(path.suffix)
+
+
+def violations(package: Path) -> list[str]:
+    found = []
+    for path in sorted(package.rglob("*")):
+        if path.suffix not in {".py", ".pyx", ".pxd", ".pyi"}:
+            continue
+        room = room_of(path, package)
+        if room == "__init__":
+            continue  # the package itself names its rooms and stands above them
+        assert room in RANK, f"{path} is in a room that no layer names"
+        found += [
+            f"{path.relative_to(package)} imports {other}"
+            for other in imported_modules(path) - {room, "__version__"}
+            if RANK[other] >= RANK[room] or other in REFUSES.get(room, ())
+        ]
+    return found
+
+
+def test_no_import_runs_upward_or_sideways():
+    package = ROOT / "memcfg"
+    assert violations(package) == []
+    seen = {other for path in package.rglob("*.py") for other in imported_modules(path)}
+    assert {"units", "errors", "_core", "graph", "plan", "devices", "nn"} <= seen
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ("plan/_share.py", "from memcfg.devices import CpuDevice"),
+        ("plan/_share.py", "def f():\n    import memcfg.runtime"),
+        ("plan/_share.py", "from memcfg import memory"),
+        ("graph/_a.py", "if TYPE_CHECKING:\n    from memcfg.plan import Plan"),
+        ("devices/cpu/_a.py", "from memcfg.graph import Graph"),
+        ("units.py", "from memcfg.errors import FormatError"),
+        ("_core/engine.pyx", "from memcfg.plan import Plan"),
+        ("_core/engine.pyx", "    from memcfg import config"),
+        ("_core/engine.pxd", "cimport memcfg.devices.cpu"),
+        ("_core/engine.pyi", "from memcfg.graph._graph import Graph"),
+    ],
+)
+def test_a_planted_import_is_found(tmp_path, where, text):
+    path = tmp_path / where
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    assert len(violations(tmp_path)) == 1
+
+
+def test_a_downward_import_is_not_found(tmp_path):
+    (tmp_path / "runtime").mkdir()
+    (tmp_path / "runtime" / "_a.py").write_text(
+        "from memcfg import errors\nfrom memcfg.plan import Plan\nimport numpy"
+    )
+    assert violations(tmp_path) == []
+
+
+def declared_extensions(monkeypatch) -> dict[str, list[str]]:
+    """Run setup.py on stand-ins of the build tools; return sources by extension."""
+    stand_in = MagicMock()
+    stand_in.build_ext = object
+    stand_in.Extension = lambda name, sources, **_: (name, sources)
+    stand_in.cythonize = lambda extensions, **_: extensions
+    for name in (
+        *("Cython", "Cython.Build", "setuptools", "setuptools.command"),
+        *("setuptools.command.build_ext", "setuptools.errors"),
+    ):
+        monkeypatch.setitem(sys.modules, name, stand_in)
+    monkeypatch.chdir(ROOT)
+    runpy.run_path("setup.py")
+    return dict(stand_in.setup.call_args.kwargs["ext_modules"])
+
+
+def test_exactly_one_extension_links_the_native_core(monkeypatch):
+    """Two that do would have two sets of limits."""
+    extensions = declared_extensions(monkeypatch)
+    owners = [
+        name
+        for name, sources in extensions.items()
+        if any("_native/src" in source for source in sources)
+    ]
+    assert owners == ["memcfg._core.engine"]
+    linked = [source for source in extensions[owners[0]] if "_native/src" in source]
+    present = [str(p.relative_to(ROOT)) for p in ROOT.glob("_native/src/**/*.cpp")]
+    assert sorted(linked) == sorted(present)

@@ -1,0 +1,84 @@
+"""The README's commands and programs are the ones that are run."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+def test_ci_runs_the_two_commands_of_the_readme():
+    first, second = blocks("bash")[0].strip().splitlines()
+    assert first == 'pip install ".[demo]" && memcfg demo'
+    assert second == "pip install tox && tox run -e cpu"
+    commands = [line.strip() for line in CI.splitlines() if not line.startswith("#")]
+    assert first in commands
+    assert second in commands
+
+
+def test_ci_runs_every_promise():
+    environments = set(re.findall(r"tox run -e ([\w,]+)", CI))
+    assert {"cpu", "reference", "lint", "types", "native"} <= {
+        name for names in environments for name in names.split(",")
+    }
+
+
+@pytest.mark.slow
+def test_the_program_of_the_readme_runs(tmp_path):
+    program = next(text for text in blocks("python") if "LogicalDevice" in text)
+    script = tmp_path / "program.py"
+    script.write_text(DATA + program)
+    run = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "peak" in run.stdout
+
+
+DATA = """
+import numpy as np
+generator = np.random.default_rng(0)
+x, y = generator.random((160, 12, 12, 1), np.float32), generator.integers(0, 10, 160)
+xv, yv = x[:40], y[:40]
+"""
+
+
+def commands() -> list[str]:
+    lines = "\n".join(blocks("bash")[1:]).splitlines()
+    return [line for line in lines if line.startswith("memcfg ")]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_a_command_of_the_readme_is_one_that_exists(command):
+    words = shlex.split(command, comments=True)
+    run = subprocess.run(
+        [sys.executable, "-m", "memcfg", words[1], "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    for option in (word for word in words if word.startswith("--")):
+        assert option in run.stdout
+
+
+def test_the_table_of_step_times_is_that_of_the_committed_results():
+    module = runpy.run_path(str(ROOT / "benchmarks" / "table.py"))
+    assert module["with_table"](README, ROOT / "benchmarks" / "results") == README
