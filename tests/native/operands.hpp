@@ -66,7 +66,9 @@ inline void run(const KernelSpec& spec, std::initializer_list<const Block*> oper
   run(*memcfg::make_kernel(spec, nullptr), operands);
 }
 
-inline Block floats(std::size_t count) { return Block(count * sizeof(float)); }
+inline Block floats(std::size_t count) {
+  return Block(count * sizeof(float));
+}
 
 // Values in [-1, 1) that look random and are the same everywhere.
 inline std::vector<float> noise(std::size_t count, std::uint32_t seed = 1) {

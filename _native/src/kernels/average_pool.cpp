@@ -75,9 +75,8 @@ KernelPtr make_average_pool2d_gradient(const KernelSpec& spec) {
     const float* dy = input(operands, 0);
     float* dx = output(operands, 1);
     parallel_for(w.images, w.work(), [&](Count n) {
-      share_back(w,
-                 dy + n * w.out_pixels() * w.channels,
-                 dx + n * w.pixels() * w.channels);
+      share_back(
+          w, dy + n * w.out_pixels() * w.channels, dx + n * w.pixels() * w.channels);
     });
   });
 }

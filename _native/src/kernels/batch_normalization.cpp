@@ -79,8 +79,7 @@ MEMCFG_VECTORIZED void differentiate(const float* x,
     const Count length = std::min(width, count - i);
     MEMCFG_INDEPENDENT
     for (Count j = 0; j < length; ++j) {
-      dx[i + j] =
-          scale[j] * dy[i + j] + (slope[j] * (x[i + j] - mean[j]) + shift[j]);
+      dx[i + j] = scale[j] * dy[i + j] + (slope[j] * (x[i + j] - mean[j]) + shift[j]);
     }
   }
 }

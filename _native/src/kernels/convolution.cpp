@@ -89,8 +89,7 @@ Owned<MemoryDesc> describe_nhwc(
 struct Layouts {
   Layouts(const OneDnn& library, const Geometry& g)
       : x(describe_nhwc(library, g.images, g.height, g.width, g.channels)),
-        y(describe_nhwc(
-            library, g.images, g.out_height, g.out_width, g.out_channels)),
+        y(describe_nhwc(library, g.images, g.out_height, g.out_width, g.out_channels)),
         kernel(describe(library, g.kernel_dims(), g.kernel_strides())),
         packed(describe_any(library, g.kernel_dims())),
         attributes(user_scratchpad(library)) {}
@@ -104,21 +103,21 @@ Owned<PrimitiveDesc> forward_primitive(const OneDnn& library,
                                        const Layouts& l) {
   const Api& api = library.api();
   PrimitiveDesc* made = nullptr;
-  library.check(api.convolution_forward_primitive_desc_create(
-                    &made,
-                    library.engine(),
-                    propagation::forward_training,
-                    algorithm::convolution_direct,
-                    l.x.get(),
-                    l.packed.get(),
-                    nullptr,
-                    l.y.get(),
-                    g.strides,
-                    g.dilation,
-                    g.before,
-                    g.after,
-                    l.attributes.get()),
-                "choosing a convolution");
+  library.check(
+      api.convolution_forward_primitive_desc_create(&made,
+                                                    library.engine(),
+                                                    propagation::forward_training,
+                                                    algorithm::convolution_direct,
+                                                    l.x.get(),
+                                                    l.packed.get(),
+                                                    nullptr,
+                                                    l.y.get(),
+                                                    g.strides,
+                                                    g.dilation,
+                                                    g.before,
+                                                    g.after,
+                                                    l.attributes.get()),
+      "choosing a convolution");
   return {made, api.primitive_desc_destroy};
 }
 
@@ -128,20 +127,20 @@ Owned<PrimitiveDesc> input_gradient_primitive(const OneDnn& library,
   const Api& api = library.api();
   const Owned<PrimitiveDesc> forward = forward_primitive(library, g, l);
   PrimitiveDesc* made = nullptr;
-  library.check(api.convolution_backward_data_primitive_desc_create(
-                    &made,
-                    library.engine(),
-                    algorithm::convolution_direct,
-                    l.x.get(),
-                    l.packed.get(),
-                    l.y.get(),
-                    g.strides,
-                    g.dilation,
-                    g.before,
-                    g.after,
-                    forward.get(),
-                    l.attributes.get()),
-                "choosing a convolution's input gradient");
+  library.check(
+      api.convolution_backward_data_primitive_desc_create(&made,
+                                                          library.engine(),
+                                                          algorithm::convolution_direct,
+                                                          l.x.get(),
+                                                          l.packed.get(),
+                                                          l.y.get(),
+                                                          g.strides,
+                                                          g.dilation,
+                                                          g.before,
+                                                          g.after,
+                                                          forward.get(),
+                                                          l.attributes.get()),
+      "choosing a convolution's input gradient");
   return {made, api.primitive_desc_destroy};
 }
 
@@ -173,9 +172,12 @@ Owned<PrimitiveDesc> kernel_gradient_primitive(const OneDnn& library,
 // packed kernel, then the primitive's own or the reorder's.
 class Convolution final : public Kernel {
  public:
-  Convolution(
-      const OneDnn& library, Call call, int kernel, const MemoryDesc* plain,
-      const MemoryDesc* packed, bool gradient)
+  Convolution(const OneDnn& library,
+              Call call,
+              int kernel,
+              const MemoryDesc* plain,
+              const MemoryDesc* packed,
+              bool gradient)
       : call_(std::move(call)), kernel_(kernel), gradient_(gradient) {
     if (library.api().memory_desc_equal(plain, packed) != 0) return;
     packed_bytes_ = align_up(library.api().memory_desc_get_size(packed));

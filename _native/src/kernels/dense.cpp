@@ -27,11 +27,10 @@ Call make_product(const OneDnn& library,
                   const Matrix& right,
                   Dim rows) {
   const Api& api = library.api();
-  const auto a = describe(
-      library, {rows, left.columns}, {left.row_stride, left.column_stride});
-  const auto b = describe(library,
-                          {right.rows, right.columns},
-                          {right.row_stride, right.column_stride});
+  const auto a =
+      describe(library, {rows, left.columns}, {left.row_stride, left.column_stride});
+  const auto b = describe(
+      library, {right.rows, right.columns}, {right.row_stride, right.column_stride});
   const auto c = describe(library, {rows, right.columns}, {right.columns, 1});
   PrimitiveDesc* made = nullptr;
   library.check(api.matmul_primitive_desc_create(&made,

@@ -59,14 +59,14 @@ MEMCFG_INLINE void pool_row_by(
         rows.length(),
         columns.length()};
     if (cut.rows == 2 && cut.columns == 2) {
-      for_tiles<lanes>(
-          w.channels, [&](Count c) { pool_tile<V, 2, 2>(w, cut, c, y, index); });
+      for_tiles<lanes>(w.channels,
+                       [&](Count c) { pool_tile<V, 2, 2>(w, cut, c, y, index); });
     } else if (cut.rows == 3 && cut.columns == 3) {
-      for_tiles<lanes>(
-          w.channels, [&](Count c) { pool_tile<V, 3, 3>(w, cut, c, y, index); });
+      for_tiles<lanes>(w.channels,
+                       [&](Count c) { pool_tile<V, 3, 3>(w, cut, c, y, index); });
     } else {
-      for_tiles<lanes>(
-          w.channels, [&](Count c) { pool_tile<V, 0, 0>(w, cut, c, y, index); });
+      for_tiles<lanes>(w.channels,
+                       [&](Count c) { pool_tile<V, 0, 0>(w, cut, c, y, index); });
     }
     if (index != nullptr) index += w.channels;
   }
@@ -79,8 +79,10 @@ MEMCFG_VECTORIZED void pool_row(
 }
 
 // One image: every output adds its dy to the pixel where its maximum lay.
-MEMCFG_VECTORIZED void pass_back(
-    const Window w, const Place* index, const float* dy, float* dx) {
+MEMCFG_VECTORIZED void pass_back(const Window w,
+                                 const Place* index,
+                                 const float* dy,
+                                 float* dx) {
   std::memset(dx, 0, float_bytes(w.pixels() * w.channels));
   const Count line = w.width * w.channels;
   for (Count out_y = 0; out_y < w.out_height; ++out_y) {

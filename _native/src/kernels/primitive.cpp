@@ -53,17 +53,15 @@ Call::Call(const OneDnn& library,
 void Call::add(const Operand& operand) {
   const Api& api = library_.api();
   Memory* memory = nullptr;
-  library_.check(
-      api.memory_create(&memory, operand.layout, library_.engine(), nullptr),
-      "making an operand");
+  library_.check(api.memory_create(&memory, operand.layout, library_.engine(), nullptr),
+                 "making an operand");
   memories_.emplace_back(memory, api.memory_destroy);
   arguments_.push_back({operand.arg, memory});
 }
 
 void Call::set(std::size_t index, void* address) {
-  library_.check(
-      library_.api().memory_set_data_handle(memories_[index].get(), address),
-      "setting an address");
+  library_.check(library_.api().memory_set_data_handle(memories_[index].get(), address),
+                 "setting an address");
 }
 
 void Call::run(std::initializer_list<void*> addresses, void* scratch) {

@@ -26,7 +26,9 @@ struct Shape {
   }
 };
 
-bool in_range(Label label, Count classes) { return label >= 0 && label < classes; }
+bool in_range(Label label, Count classes) {
+  return label >= 0 && label < classes;
+}
 
 // The loss of one row; probabilities may be null, or `logits` itself.
 double row_loss(const float* logits, Label label, Count classes, float* probabilities) {

@@ -63,6 +63,8 @@ class SpecReader {
   std::size_t next_real_ = 0;
 };
 
-inline Bytes float_bytes(Count count) { return static_cast<Bytes>(count) * kFloat; }
+inline Bytes float_bytes(Count count) {
+  return static_cast<Bytes>(count) * kFloat;
+}
 
 }  // namespace memcfg

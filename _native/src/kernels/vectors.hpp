@@ -15,30 +15,30 @@ template <int lanes>
 struct Vectors;
 
 #define MEMCFG_IN_MEMORY(alignment) aligned(alignment), may_alias
-#define MEMCFG_VECTORS(lanes)                                                       \
-  template <>                                                                       \
-  struct Vectors<lanes> {                                                           \
-    using Floats = float __attribute__((vector_size((lanes) * 4)));                 \
-    using Ints = std::int32_t __attribute__((vector_size((lanes) * 4)));            \
-    using Places = std::uint8_t __attribute__((vector_size(lanes)));                \
-    using InFloats = float                                                          \
-        __attribute__((vector_size((lanes) * 4), MEMCFG_IN_MEMORY(4)));             \
-    using InPlaces =                                                                \
-        std::uint8_t __attribute__((vector_size(lanes), MEMCFG_IN_MEMORY(1)));      \
-                                                                                    \
-    static MEMCFG_INLINE Floats load(const float* from) {                           \
-      return *reinterpret_cast<const InFloats*>(from);                              \
-    }                                                                               \
-    static MEMCFG_INLINE void store(Floats value, float* to) {                      \
-      *reinterpret_cast<InFloats*>(to) = value;                                     \
-    }                                                                               \
-    static MEMCFG_INLINE Ints load(const std::uint8_t* from) {                      \
-      const Places places = *reinterpret_cast<const InPlaces*>(from);               \
-      return __builtin_convertvector(places, Ints);                                 \
-    }                                                                               \
-    static MEMCFG_INLINE void store(Ints value, std::uint8_t* to) {                 \
-      *reinterpret_cast<InPlaces*>(to) = __builtin_convertvector(value, Places);    \
-    }                                                                               \
+#define MEMCFG_VECTORS(lanes)                                                    \
+  template <>                                                                    \
+  struct Vectors<lanes> {                                                        \
+    using Floats = float __attribute__((vector_size((lanes) * 4)));              \
+    using Ints = std::int32_t __attribute__((vector_size((lanes) * 4)));         \
+    using Places = std::uint8_t __attribute__((vector_size(lanes)));             \
+    using InFloats =                                                             \
+        float __attribute__((vector_size((lanes) * 4), MEMCFG_IN_MEMORY(4)));    \
+    using InPlaces =                                                             \
+        std::uint8_t __attribute__((vector_size(lanes), MEMCFG_IN_MEMORY(1)));   \
+                                                                                 \
+    static MEMCFG_INLINE Floats load(const float* from) {                        \
+      return *reinterpret_cast<const InFloats*>(from);                           \
+    }                                                                            \
+    static MEMCFG_INLINE void store(Floats value, float* to) {                   \
+      *reinterpret_cast<InFloats*>(to) = value;                                  \
+    }                                                                            \
+    static MEMCFG_INLINE Ints load(const std::uint8_t* from) {                   \
+      const Places places = *reinterpret_cast<const InPlaces*>(from);            \
+      return __builtin_convertvector(places, Ints);                              \
+    }                                                                            \
+    static MEMCFG_INLINE void store(Ints value, std::uint8_t* to) {              \
+      *reinterpret_cast<InPlaces*>(to) = __builtin_convertvector(value, Places); \
+    }                                                                            \
   };
 MEMCFG_VECTORS(1)
 MEMCFG_VECTORS(4)
