@@ -139,3 +139,18 @@ def test_programs_that_no_longer_fit_make_room(cpu, images, loss):
     small = model.predict(x, batch_size=20, verbose=0)
     assert small.shape == expected.shape
     assert model.optimizer.iterations == 1
+
+
+def test_sharing_takes_a_third_of_twenty_convolutions():
+    def plan(policy):
+        layers = [nn.Input((16, 16, 3))]
+        for _ in range(20):
+            layers += [nn.Conv2D(16, 3, padding="same"), nn.ReLU()]
+        model = nn.Sequential([*layers, nn.GlobalAveragePooling2D(), nn.Dense(10)])
+        loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("sgd", loss, memory=policy)
+        return model.plan(batch_size=64)
+
+    everything = plan(mc.plan.keep_all()).peak_bytes
+    assert plan(mc.plan.share()).peak_bytes <= 0.35 * everything
+    assert plan(mc.plan.sqrt_checkpoint()).peak_bytes <= 0.15 * everything
