@@ -91,15 +91,14 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
     def _text(self) -> str:
         parts = [self.message]
         where = f" on {self.device}" if self.device else ""
-        limit = (
-            "no limit" if self.limit_bytes is None else format_bytes(self.limit_bytes)
-        )
+        limit = self.limit_bytes
+        bound = "no limit" if limit is None else f"limit {_exact(limit)}"
         parts.append(
-            f"Requested {format_bytes(self.requested_bytes)}{where}; in use "
-            f"{format_bytes(self.in_use_bytes)}; limit {limit}."
+            f"Requested {_exact(self.requested_bytes)}{where}; in use "
+            f"{_exact(self.in_use_bytes)}; {bound}."
         )
         if self.largest_free_bytes is not None:
-            parts.append(f"Largest free block {format_bytes(self.largest_free_bytes)}.")
+            parts.append(f"Largest free block {_exact(self.largest_free_bytes)}.")
         if self.owners:
             top = sorted(self.owners.items(), key=lambda item: -item[1])[:3]
             held = ", ".join(f"{name} ({format_bytes(size)})" for name, size in top)
@@ -139,9 +138,8 @@ class InfeasiblePlanError(ResourceExhaustedError):
     def _text(self) -> str:
         return (
             f"{super()._text()} The smallest limit that would do is "
-            f"{self.smallest_limit_bytes} B "
-            f"({format_bytes(self.smallest_limit_bytes)}); no method can go below "
-            f"{format_bytes(self.lower_bound_bytes)}."
+            f"{_exact(self.smallest_limit_bytes)}; no method can go below "
+            f"{_exact(self.lower_bound_bytes)}."
         )
 
 
@@ -177,3 +175,8 @@ def _rebuild(
     kind: type[ResourceExhaustedError], message: str, fields: dict[str, Any]
 ) -> ResourceExhaustedError:
     return kind(message, **fields)
+
+
+def _exact(nbytes: int) -> str:
+    """Write every byte: requests and limits often differ by a few."""
+    return format_bytes(nbytes, exact=True)

@@ -22,7 +22,7 @@ _UNITS = {
     "gib": 2**30,
     "tib": 2**40,
 }
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]+)\s*")
 
 
 def align_up(nbytes: int, alignment: int = ALIGNMENT) -> int:
@@ -94,13 +94,15 @@ def _parse_text(size: str) -> int:
     return nbytes
 
 
-def format_bytes(nbytes: int) -> str:
+def format_bytes(nbytes: int, *, exact: bool = False) -> str:
     """Write a size for people, in binary units.
 
     Parameters
     ----------
     nbytes : int
         A size in bytes.
+    exact : bool, default False
+        Whether to write every byte, with the rounded size beside it.
 
     Returns
     -------
@@ -111,10 +113,15 @@ def format_bytes(nbytes: int) -> str:
     --------
     >>> format_bytes(4194304)
     '4.00 MiB'
+    >>> format_bytes(4194303, exact=True)
+    '4194303 B (4.00 MiB)'
     """
-    size = float(nbytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
+    size, unit = float(nbytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
         if abs(size) < 1024:
-            return f"{nbytes} B" if unit == "B" else f"{size:.2f} {unit}"
-        size /= 1024
-    return f"{size:.2f} TiB"
+            break
+        size, unit = size / 1024, larger
+    if unit == "B":
+        return f"{nbytes} B"
+    rounded = f"{size:.2f} {unit}"
+    return f"{nbytes} B ({rounded})" if exact else rounded

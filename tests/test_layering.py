@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Rooms of one line never import each other. From the lowest to the highest.
 LAYERS = [
-    {"units", "_version"},
+    {"units", "files", "_version"},
     {"errors"},  # speaks of sizes, so it stands on units
-    {"_core"},
+    {"_core", "documents"},
     {"graph"},
     {"plan", "memory"},
     {"devices"},
@@ -36,6 +36,7 @@ RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 REFUSES = {
     "devices": {"graph", "plan"},
     "_core": {"graph", "plan"},
+    "files": {"units"},
     "graph": {"_core", "devices"},
     "memory": {"graph", "plan"},
 }

@@ -35,15 +35,16 @@ void CallbackKernel::run(void* const*, void*) {
   if (function_(context_) != 0) throw callback_raised();
 }
 
-// One thread's turn with a program: others are refused, not queued.
+// One thread's turn with an arena: others are refused, not queued. All programs of an
+// arena overwrite each other's rooms, so one flag serves them all.
 class Program::Turn {
  public:
   explicit Turn(Program& program) : program_(program) {
-    if (program_.busy_.exchange(true)) {
-      throw std::runtime_error("the program is in use by another thread");
+    if (busy().exchange(true)) {
+      throw std::runtime_error("the program's arena is in use by another thread");
     }
   }
-  ~Turn() { program_.busy_.store(false); }
+  ~Turn() { busy().store(false); }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
@@ -60,6 +61,8 @@ class Program::Turn {
   }
 
  private:
+  std::atomic<bool>& busy() noexcept { return program_.pin_.arena().busy(); }
+
   Program& program_;
 };
 

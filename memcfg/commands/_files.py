@@ -1,14 +1,11 @@
-"""Files that commands read and write.
+"""What commands read: files and sizes.
 
-Owns two promises: an error names the file, and a file is written whole or not at
-all. Refuses formats.
+Owns the promise that an error names the file. Refuses formats.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,7 +15,7 @@ from memcfg.units import parse_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["read", "size", "write"]
+__all__ = ["read", "size"]
 
 _Value = TypeVar("_Value")
 
@@ -53,43 +50,6 @@ def read(path: str, parse: Callable[[str], _Value]) -> _Value:
         raise FormatError(f"{path}: {error}") from error
 
 
-def write(path: str, text: str) -> None:
-    """Write a text file: whole, or, when anything fails, not at all.
-
-    Parameters
-    ----------
-    path : str
-        The file; one that is there is replaced and keeps its permissions.
-    text : str
-        Its text.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written.
-    """
-    target = Path(path).resolve()
-    if target.exists() and not target.is_file():  # a device, a pipe: nothing to replace
-        target.write_text(text, encoding="utf-8")
-        return
-    mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-            stream.write(text)
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def size(text: str) -> int:
     """Read a size on the command line: a number is bytes, or it carries its unit.
 
@@ -106,12 +66,15 @@ def size(text: str) -> int:
     Raises
     ------
     argparse.ArgumentTypeError
-        If it is not a positive size.
+        If it is not a positive size below 2**63 bytes.
     """
     try:
-        nbytes = parse_bytes(int(text) if text.isdecimal() else text)
+        bare = text.isascii() and text.isdecimal()
+        nbytes = parse_bytes(int(text) if bare else text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+    if nbytes >= 2**63:
+        raise argparse.ArgumentTypeError("a size is below 2**63 bytes")
     if nbytes == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive size")
     return nbytes

@@ -214,7 +214,7 @@ def _step_seconds(task: _Task, runs: Sequence[_Run]) -> list[float]:
 
 
 def _limit_text(limit: int | None) -> str:
-    return "none" if limit is None else f"{limit:,} B ({format_bytes(limit)})"
+    return "none" if limit is None else format_bytes(limit, exact=True)
 
 
 def _table(runs: Sequence[_Run], seconds: Sequence[float]) -> Table:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from memcfg.commands import _files
 from memcfg.graph import Graph
-from memcfg.plan import Plan, lower_bound, violations
+from memcfg.plan import Plan, lower_bound, unchecked_claims, violations
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the verdict and every violation.
+    """Print the verdict and every violation, or the claims that were not checked.
 
     Parameters
     ----------
@@ -65,8 +65,10 @@ def run(args: argparse.Namespace) -> int:
     print(f"  peak         {_size(plan.peak_bytes)}")
     print(f"  limit        {'none' if limit is None else _size(limit)}")
     print(f"  lower bound  {_size(lower_bound(graph))}")
+    for claim in unchecked_claims(graph, plan):
+        print(f"  not checked  {claim}")
     return 0
 
 
 def _size(nbytes: int) -> str:
-    return f"{nbytes} B ({format_bytes(nbytes)})"
+    return format_bytes(nbytes, exact=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.commands import _files
+from memcfg.files import write_atomically
 from memcfg.plan import place, read_buffers, write_placement
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
     buffers = _files.read(args.buffers, read_buffers)
     placement = place(buffers, capacity=args.capacity)
     if args.output is not None:
-        _files.write(args.output, write_placement(buffers, placement))
+        text = write_placement(buffers, placement)
+        write_atomically(args.output, text.encode())
     ratio = placement.height / placement.bound if placement.bound else 1.0
     print(f"buffers  {len(buffers)}")
     print(f"height   {placement.height} B")

@@ -8,18 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.commands import _files
+from memcfg.files import write_atomically
 from memcfg.graph import Graph
-from memcfg.plan import auto, keep_all, share, sqrt_checkpoint
+from memcfg.plan import POLICIES
 
 if TYPE_CHECKING:
     import argparse
 
-    from memcfg.plan import Policy
-
 __all__ = ["add_parser", "run"]
-
-_POLICIES: tuple[Policy, ...] = (auto(), keep_all(), share(), sqrt_checkpoint())
-_METHODS = {policy.name: policy for policy in _POLICIES}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -41,7 +37,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "without it the method does its best",
     )
     parser.add_argument(
-        "--method", choices=_METHODS, default="auto", help="how to plan (default: auto)"
+        "--method",
+        choices=tuple(POLICIES),
+        default="auto",
+        help="how to plan (default: auto)",
     )
     parser.add_argument("--output", metavar="FILE", help="where to write the plan")
     parser.set_defaults(run=run)
@@ -72,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
         If a file cannot be read or written.
     """
     graph = _files.read(args.graph, Graph.from_json)
-    plan = _METHODS[args.method](graph, args.limit)
+    plan = POLICIES[args.method]()(graph, args.limit)
     if args.output is not None:
-        _files.write(args.output, plan.to_json())
+        write_atomically(args.output, plan.to_json().encode())
     print(plan)
     return 0

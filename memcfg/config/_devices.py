@@ -253,7 +253,7 @@ def logical_device(name: str | None = None) -> CpuDevice:
 
 @contextmanager
 def device(name: str | LogicalDevice) -> Iterator[LogicalDevice]:
-    """Place the models that are built in a ``with`` block on a device.
+    """Choose the device of the models that are compiled in a ``with`` block.
 
     Parameters
     ----------
@@ -275,7 +275,10 @@ def device(name: str | LogicalDevice) -> Iterator[LogicalDevice]:
 
     Notes
     -----
-    The choice holds for the running thread or task only. Blocks may be nested.
+    A model remembers the name of its device when it is compiled; where it was built
+    does not matter, and compiling it again in another block moves it. A model that is
+    used without `compile` is placed by the block in which it takes memory. The choice
+    holds for the running thread or task only. Blocks may be nested.
     """
     found = find(name).name
     token = _chosen.set(found)
@@ -287,6 +290,10 @@ def device(name: str | LogicalDevice) -> Iterator[LogicalDevice]:
 
 def reset() -> None:
     """Forget all configurations and devices, as if nothing had been used.
+
+    A compiled model remembers its device by name: it takes memory again on the device
+    that bears this name then, inside that device's limit, or raises RuntimeError when
+    there is none.
 
     Raises
     ------

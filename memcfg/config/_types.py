@@ -122,8 +122,12 @@ def limit_from_bytes(limit: int | str | None) -> int | None:
     if limit is None:
         return None
     if hasattr(limit, "__index__") and not isinstance(limit, bool):
-        limit = index(limit)  # NumPy's integers too
-    return _positive(parse_bytes(limit), limit)
+        return _positive(index(limit), limit)  # NumPy's integers too
+    try:
+        nbytes = parse_bytes(limit)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"memory_limit: {error}") from None
+    return _positive(nbytes, limit)
 
 
 def _limit_from_mib(limit: float | str | None) -> int | None:
@@ -144,9 +148,11 @@ def _finite(limit: object) -> Fraction:
             "memory_limit is a number of MiB, a string like '4100031B' or None, "
             f"not {limit!r}"
         )
+    if isinstance(limit, Rational):  # in Python's own integers, which do not overflow
+        return Fraction(int(limit.numerator), int(limit.denominator))
     if not math.isfinite(limit):
         raise ValueError(f"memory_limit must be finite, not {limit!r}")
-    return Fraction(limit) if isinstance(limit, Rational) else Fraction(float(limit))
+    return Fraction(float(limit))
 
 
 def _positive(nbytes: int, limit: object) -> int:

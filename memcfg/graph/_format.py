@@ -1,15 +1,24 @@
 """The interchange format ``memcfg.graph/1``: graphs as JSON text.
 
-Owns the grammar: which keys there are, of which type, and the words in which a
-departure is refused. Returns plain fields; `_graph` makes values of them.
+Owns the grammar: which keys there are, and of which type; `memcfg.documents` reads by
+it. Returns plain fields; `_graph` makes values of them and checks what they mean.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from memcfg.documents import (
+    Key,
+    read_count,
+    read_document,
+    read_flag,
+    read_list,
+    read_object,
+    read_seconds,
+    read_text,
+    write_json,
+)
 from memcfg.errors import FormatError
 
 if TYPE_CHECKING:
@@ -19,17 +28,15 @@ __all__ = ["read_graph", "write_graph"]
 
 FORMAT = "memcfg.graph/1"
 
-_Reader = Callable[[Any, str], Any]
-
 
 def write_graph(graph: Graph) -> str:
     """Write a graph as JSON text, one tensor and one op a line."""
-    tensors = ",\n  ".join(json.dumps(_tensor_fields(t)) for t in graph.tensors)
-    ops = ",\n  ".join(json.dumps(_op_fields(op)) for op in graph.ops)
+    tensors = ",\n  ".join(write_json(_tensor_fields(t)) for t in graph.tensors)
+    ops = ",\n  ".join(write_json(_op_fields(op)) for op in graph.ops)
     return (
-        f'{{"format": {json.dumps(FORMAT)}, "name": {json.dumps(graph.name)},\n'
+        f'{{"format": {write_json(FORMAT)}, "name": {write_json(graph.name)},\n'
         f' "tensors": [\n  {tensors}],\n "ops": [\n  {ops}],\n'
-        f' "keep": {json.dumps(list(graph.keep))}}}\n'
+        f' "keep": {write_json(list(graph.keep))}}}\n'
     )
 
 
@@ -66,129 +73,58 @@ def _op_fields(op: Op) -> dict[str, Any]:
     return fields
 
 
-def read_graph(
-    text: str,
-) -> tuple[str, list[dict[str, Any]], list[dict[str, Any]], tuple[int, ...]]:
-    """Read JSON text into (name, tensor fields, op fields, keep)."""
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise FormatError(f"not JSON: {error}") from error
-    _check_format(document)
-    fields = _read(document, "graph", _GRAPH)
-    return fields["name"], fields["tensors"], fields["ops"], fields["keep"]
+def read_graph(text: str) -> dict[str, Any]:
+    """Read JSON text into the fields of a graph; tensors and ops are dicts."""
+    return read_document(text, "graph", FORMAT, _GRAPH)
 
 
-def _check_format(document: Any) -> None:
-    if not isinstance(document, dict) or "format" not in document:
-        raise FormatError(f"not a graph: no 'format' key; expected {FORMAT!r}")
-    if document["format"] != FORMAT:
-        raise FormatError(
-            f"format is {document['format']!r}; this version reads {FORMAT!r}"
-        )
-
-
-def _read(
-    value: Any, where: str, keys: Mapping[str, tuple[str, _Reader, bool, Any]]
-) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise FormatError(f"{where}: expected an object, found {value!r}")
-    unknown = sorted(set(value) - set(keys))
-    if unknown:
-        raise FormatError(f"{where}: unknown key {unknown[0]!r}")
-    fields: dict[str, Any] = {}
-    for key, (field, reader, required, default) in keys.items():
-        if key in value:
-            fields[field] = reader(value[key], f"{where}: {key!r}")
-        elif required:
-            raise FormatError(f"{where}: key {key!r} is missing")
-        else:
-            fields[field] = default
-    fields.pop("format", None)
-    return fields
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        raise FormatError(f"{where} should be a string, not {value!r}")
-    return value
-
-
-def _count(value: Any, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise FormatError(f"{where} should be a whole number, not {value!r}")
-    return value
-
-
-def _real(value: Any, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise FormatError(f"{where} should be a number, not {value!r}")
-    return float(value)
-
-
-def _flag(value: Any, where: str) -> bool:
-    if not isinstance(value, bool):
-        raise FormatError(f"{where} should be true or false, not {value!r}")
-    return value
-
-
-def _list(item: _Reader) -> Callable[[Any, str], list[Any]]:
-    def read(value: Any, where: str) -> list[Any]:
-        if not isinstance(value, list):
-            raise FormatError(f"{where} should be a list, not {value!r}")
-        return [item(entry, f"{where}[{i}]") for i, entry in enumerate(value)]
-
-    return read
-
-
-def _ids(value: Any, where: str) -> tuple[int, ...]:
-    return tuple(_list(_count)(value, where))
-
-
-def _pair(value: Any, where: str) -> tuple[int, ...]:
-    pair = _ids(value, where)
+def _read_pair(value: Any, where: str) -> tuple[int, ...]:
+    pair: tuple[int, ...] = _IDS(value, where)
     if len(pair) != 2:
-        raise FormatError(f"{where} should be a pair [input, output], not {value!r}")
+        raise FormatError(f"{where} should be a pair [input, output]")
     return pair
 
 
-def _pairs(value: Any, where: str) -> tuple[tuple[int, ...], ...]:
-    return tuple(_list(_pair)(value, where))
+def _read_tensor(value: Any, where: str) -> dict[str, Any]:
+    return read_object(value, where, _TENSOR)
 
 
-def _object(keys: Mapping[str, tuple[str, _Reader, bool, Any]]) -> _Reader:
-    return lambda value, where: _read(value, where, keys)
+def _read_algorithm(value: Any, where: str) -> dict[str, Any]:
+    return read_object(value, where, _ALGORITHM)
 
 
-# JSON key -> (field, reader, required, default)
-_TENSOR: dict[str, tuple[str, _Reader, bool, Any]] = {
-    "name": ("name", _text, True, None),
-    "bytes": ("nbytes", _count, True, None),
-    "role": ("role", _text, True, None),
-    "shape": ("shape", _ids, False, None),
-    "dtype": ("dtype", _text, False, None),
+def _read_op(value: Any, where: str) -> dict[str, Any]:
+    return read_object(value, where, _OP)
+
+
+_IDS = read_list(read_count)
+_TENSOR = {
+    "name": Key(read_text),
+    "bytes": Key(read_count, field="nbytes"),
+    "role": Key(read_text),
+    "shape": Key(_IDS, required=False),
+    "dtype": Key(read_text, required=False),
 }
-_ALGORITHM: dict[str, tuple[str, _Reader, bool, Any]] = {
-    "name": ("name", _text, True, None),
-    "seconds": ("seconds", _real, True, None),
-    "scratch_bytes": ("scratch_bytes", _count, True, None),
+_ALGORITHM = {
+    "name": Key(read_text),
+    "seconds": Key(read_seconds),
+    "scratch_bytes": Key(read_count),
 }
-_OP: dict[str, tuple[str, _Reader, bool, Any]] = {
-    "name": ("name", _text, True, None),
-    "type": ("type", _text, True, None),
-    "phase": ("phase", _text, True, None),
-    "inputs": ("inputs", _ids, True, None),
-    "outputs": ("outputs", _ids, True, None),
-    "seconds": ("seconds", _real, False, 0.0),
-    "scratch_bytes": ("scratch_bytes", _count, False, 0),
-    "replayable": ("replayable", _flag, False, True),
-    "in_place": ("in_place", _pairs, False, ()),
-    "algorithms": ("algorithms", _list(_object(_ALGORITHM)), False, []),
+_OP = {
+    "name": Key(read_text),
+    "type": Key(read_text),
+    "phase": Key(read_text),
+    "inputs": Key(_IDS),
+    "outputs": Key(_IDS),
+    "seconds": Key(read_seconds, required=False, default=0.0),
+    "scratch_bytes": Key(read_count, required=False, default=0),
+    "replayable": Key(read_flag, required=False, default=True),
+    "in_place": Key(read_list(_read_pair), required=False, default=()),
+    "algorithms": Key(read_list(_read_algorithm), required=False, default=()),
 }
-_GRAPH: dict[str, tuple[str, _Reader, bool, Any]] = {
-    "format": ("format", _text, True, None),
-    "name": ("name", _text, True, None),
-    "tensors": ("tensors", _list(_object(_TENSOR)), True, None),
-    "ops": ("ops", _list(_object(_OP)), True, None),
-    "keep": ("keep", _ids, True, None),
+_GRAPH = {
+    "name": Key(read_text),
+    "tensors": Key(read_list(_read_tensor)),
+    "ops": Key(read_list(_read_op)),
+    "keep": Key(_IDS),
 }

@@ -30,6 +30,12 @@ ROLES = (
 )
 STATE_ROLES = ("parameter", "optimizer_state")  # resident from step to step
 PHASES = ("forward", "backward", "update")
+DTYPES = (  # NumPy's, and those of ml_dtypes that graphs of other frameworks have
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+    *("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4"),
+)
+_NO_SIZE = 2**63  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,8 @@ class Tensor:
     shape : tuple of int or None, default None
         Its shape, when known.
     dtype : str or None, default None
-        Its NumPy dtype name, when known.
+        Its NumPy dtype name, when known. Shape and dtype tell people what the tensor
+        is; its size is `nbytes` alone, which may be more, since others pad.
     """
 
     name: str
@@ -135,9 +142,10 @@ class Graph:
     Raises
     ------
     GraphError
-        If the graph breaks an invariant: unknown ids, roles or phases, negative
-        sizes, a tensor with two producers or read before it is made, an in-place
-        pair that is not of its op.
+        If the graph breaks an invariant: unknown ids, roles, phases or dtypes,
+        negative sizes, a tensor with two producers or read before it is made, an
+        in-place pair that is not of its op, two algorithms of one name, times that
+        are not finite or whose sum is not.
     """
 
     name: str
@@ -217,6 +225,9 @@ class Graph:
         for tensor_id in self.keep:
             if tensor_id not in available:
                 raise GraphError(f"keep names tensor {tensor_id}, which does not exist")
+        longest = sum(max(seconds for seconds, _ in _costs(op)) for op in self.ops)
+        if not math.isfinite(2 * longest):  # plans may compute an op twice
+            raise GraphError("the times of the ops sum to more than a number can hold")
 
     def _sources(self) -> set[int]:
         made = {output for op in self.ops for output in op.outputs}
@@ -257,12 +268,12 @@ class Graph:
         GraphError
             If what it says is not a graph.
         """
-        name, tensors, ops, keep = _format.read_graph(text)
+        fields = _format.read_graph(text)
         return Graph(
-            name,
-            tuple(Tensor(**fields) for fields in tensors),
-            tuple(_op_from(fields) for fields in ops),
-            keep,
+            fields["name"],
+            tuple(Tensor(**tensor) for tensor in fields["tensors"]),
+            tuple(_op_from(op) for op in fields["ops"]),
+            fields["keep"],
         )
 
 
@@ -274,8 +285,14 @@ def _op_from(fields: dict[str, Any]) -> Op:
 def _check_tensor(tensor: Tensor) -> None:
     if tensor.role not in ROLES:
         raise GraphError(f"tensor {tensor.name!r}: unknown role {tensor.role!r}")
-    if tensor.nbytes < 0:
-        raise GraphError(f"tensor {tensor.name!r}: negative size {tensor.nbytes}")
+    if not 0 <= tensor.nbytes < _NO_SIZE:
+        raise GraphError(
+            f"tensor {tensor.name!r}: size {tensor.nbytes} is not from 0 to 2**63 - 1"
+        )
+    if tensor.shape is not None and any(length < 0 for length in tensor.shape):
+        raise GraphError(f"tensor {tensor.name!r}: negative length in {tensor.shape}")
+    if tensor.dtype is not None and tensor.dtype not in DTYPES:
+        raise GraphError(f"tensor {tensor.name!r}: unknown dtype {tensor.dtype!r}")
 
 
 def _check_op(op: Op, available: set[int], count: int) -> None:
@@ -300,8 +317,17 @@ def _check_op(op: Op, available: set[int], count: int) -> None:
 
 
 def _check_costs(op: Op) -> None:
-    costs = [(op.seconds, op.scratch_bytes)]
-    costs += [(choice.seconds, choice.scratch_bytes) for choice in op.algorithms]
-    for seconds, scratch_bytes in costs:
-        if not (math.isfinite(seconds) and seconds >= 0) or scratch_bytes < 0:
+    for seconds, scratch_bytes in _costs(op):
+        if not (math.isfinite(seconds) and seconds >= 0):
             raise GraphError(f"op {op.name!r}: negative or non-finite cost")
+        if not 0 <= scratch_bytes < _NO_SIZE:
+            raise GraphError(f"op {op.name!r}: scratch is from 0 to 2**63 - 1 bytes")
+    names = [choice.name for choice in op.algorithms]
+    if len(set(names)) < len(names):
+        raise GraphError(f"op {op.name!r}: two algorithms of one name in {names}")
+
+
+def _costs(op: Op) -> list[tuple[float, int]]:
+    """List seconds and scratch bytes of the default and of every algorithm."""
+    choices = [(choice.seconds, choice.scratch_bytes) for choice in op.algorithms]
+    return [(op.seconds, op.scratch_bytes), *choices]

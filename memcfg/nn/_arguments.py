@@ -6,7 +6,6 @@ argument that cannot be honoured raises.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "activation_name",
     "check_channels_last",
+    "nonnegative_int",
     "padding_name",
     "pair",
     "positive_int",
@@ -26,6 +26,8 @@ __all__ = [
 ]
 
 Pair = tuple[int, int]
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def positive_int(value: Any, what: str) -> int:
@@ -54,6 +56,35 @@ def positive_int(value: Any, what: str) -> int:
         raise TypeError(f"{what} is an integer, not {value!r}")
     if value <= 0:
         raise ValueError(f"{what} must be positive, got {value}")
+    return int(value)
+
+
+def nonnegative_int(value: Any, what: str) -> int:
+    """Return an int of zero or more, or say what is wrong.
+
+    Parameters
+    ----------
+    value : object
+        What was given.
+    what : str
+        The argument's name, for the message.
+
+    Returns
+    -------
+    int
+        The number.
+
+    Raises
+    ------
+    TypeError
+        If it is not an integer.
+    ValueError
+        If it is negative.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{what} is an integer, not {value!r}")
+    if value < 0:
+        raise ValueError(f"{what} must be zero or more, got {value}")
     return int(value)
 
 
@@ -88,7 +119,7 @@ def pair(value: Any, what: str) -> Pair:
 
 
 def unit_interval(value: Any, what: str) -> float:
-    """Return a number in ``[0, 1)``.
+    """Return a number that is in ``[0, 1)`` in float32, too.
 
     Parameters
     ----------
@@ -107,16 +138,18 @@ def unit_interval(value: Any, what: str) -> float:
     TypeError
         If it is not a number.
     ValueError
-        If it is outside ``[0, 1)``.
+        If it is outside ``[0, 1)``, or rounds to 1 in float32.
     """
     number = real(value, what)
     if not 0 <= number < 1:
         raise ValueError(f"{what} must be in [0, 1), got {value!r}")
+    if np.float32(number) == 1:
+        raise ValueError(f"{what} must be below 1 in float32, got {value!r}")
     return number
 
 
 def real(value: Any, what: str) -> float:
-    """Return a finite number.
+    """Return a number that is finite in float32, in which it will be used.
 
     Parameters
     ----------
@@ -135,15 +168,16 @@ def real(value: Any, what: str) -> float:
     TypeError
         If it is not a number.
     ValueError
-        If it is NaN or infinite.
+        If it is NaN or infinite, or beyond the range of float32.
     """
     if isinstance(value, bool | str) or not isinstance(
         value, int | float | np.integer | np.floating
     ):
         raise TypeError(f"{what} is a number, not {value!r}")
-    if not math.isfinite(value):
-        raise ValueError(f"{what} must be finite, got {value!r}")
-    return float(value)
+    number = int(value) if isinstance(value, int | np.integer) else float(value)
+    if not -_LARGEST <= number <= _LARGEST:  # NaN is not, either
+        raise ValueError(f"{what} must be finite in float32, got {value!r}")
+    return float(number)
 
 
 def check_channels_last(data_format: str | None, layer: str) -> None:

@@ -6,6 +6,7 @@ use of data goes through.
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,8 @@ Array = npt.NDArray[Any]
 class Compilable(Foundation):
     """The part of a model that is trained, batch by batch."""
 
+    _trainer: threading.Thread | None = None  # that is in `fit`
+
     @property
     def optimizer(self) -> Optimizer:
         """The optimizer; its ``learning_rate`` may be set between steps.
@@ -60,8 +63,8 @@ class Compilable(Foundation):
         """Say how the model is trained.
 
         The model is placed on the device of the innermost ``with
-        memcfg.device(...)`` block, or on the first one. Compiling again keeps the
-        weights, and with the same optimizer its state.
+        memcfg.device(...)`` block, or on the first one, and remembers its name.
+        Compiling again keeps the weights, and with the same optimizer its state.
 
         Parameters
         ----------
@@ -78,19 +81,16 @@ class Compilable(Foundation):
         ------
         TypeError, ValueError
             If an argument cannot be honoured; the model is as it was.
+        RuntimeError
+            If another thread is in `fit`; the model is as it was.
         """
-        setup = make_setup(optimizer, loss, metrics, memory, config.logical_device)
-        setup.optimizer.check_free(self)
-        if self._network is not None:
-            check_output(self._network)
-        before, self._setup = self._setup, setup
-        setup.optimizer.claim(self)
-        if self._programs is not None and self._network is not None:
-            values = self._programs.retire()
-            if before is None or before.optimizer is not setup.optimizer:
-                known = {weight.name for weight in self._network.weights}
-                values = {name: v for name, v in values.items() if name in known}
-            self._programs = self._make_programs(self._network, values)
+        setup = make_setup(optimizer, loss, metrics, memory, _default_device)
+        with self._lock:
+            self._check_not_in_training()
+            setup.optimizer.check_free(self)
+            if self._network is not None:
+                check_output(self._network)
+            self._set_up(setup)
 
     def plan(self, batch_size: int = 32) -> Plan:
         """Plan the training step without taking memory.
@@ -153,10 +153,11 @@ class Compilable(Foundation):
         NonFiniteLossError
             If the loss is NaN or infinite; weights and optimizer are as before.
         """
-        setup, guard = self._compiled("train_on_batch"), _fit.check_on_nan(on_nan)
-        programs, data = self._batch("train", x, y)
-        rows = slice(0, len(data))
-        outcome = train_step(programs, setup.optimizer, data, rows, guard=guard)
+        with self._lock:
+            setup, guard = self._compiled("train_on_batch"), _fit.check_on_nan(on_nan)
+            programs, data = self._batch("train", x, y)
+            rows = slice(0, len(data))
+            outcome = train_step(programs, setup.optimizer, data, rows, guard=guard)
         if not outcome.finished:
             raise NonFiniteLossError(
                 f"the loss is {outcome.loss} in step {setup.optimizer.iterations + 1}; "
@@ -194,10 +195,11 @@ class Compilable(Foundation):
         InfeasiblePlanError
             If no plan fits the device's limit.
         """
-        setup = self._compiled("test_on_batch")
-        programs, data = self._batch("evaluate", x, y)
         totals = Totals()
-        totals.add(evaluate_step(programs, data, slice(0, len(data))))
+        with self._lock:
+            setup = self._compiled("test_on_batch")
+            programs, data = self._batch("evaluate", x, y)
+            totals.add(evaluate_step(programs, data, slice(0, len(data))))
         return returned(totals.logs(setup.metrics), return_dict)
 
     def _compiled(self, what: str) -> Setup:
@@ -206,6 +208,35 @@ class Compilable(Foundation):
                 f"{what} needs a compiled model: call compile(optimizer, loss) first"
             )
         return self._setup
+
+    def _set_up(self, setup: Setup) -> None:
+        values = {} if self._programs is None else self._programs.supersede()
+        before, self._setup = self._setup, setup
+        setup.optimizer.claim(self)
+        if self._network is None:
+            return
+        if before is None or before.optimizer is not setup.optimizer:
+            known = {weight.name for weight in self._network.weights}
+            values = {name: v for name, v in values.items() if name in known}
+        self._programs = self._make_programs(self._network, values)
+
+    def _check_not_in_training(self) -> None:
+        trainer = self._trainer
+        if trainer not in (None, threading.current_thread()) and trainer.is_alive():
+            raise RuntimeError(
+                f"{self.name!r}: the model is being trained in another thread"
+            )
+
+    @contextmanager
+    def _in_training(self) -> Iterator[None]:
+        """Be the one thread that is in `fit`."""
+        with self._lock:
+            self._check_not_in_training()
+            self._trainer = threading.current_thread()
+        try:
+            yield
+        finally:
+            self._trainer = None
 
     def _batch(self, kind: str, x: Array, y: Array) -> tuple[Programs, Dataset]:
         with self._built_for(x):
@@ -216,16 +247,20 @@ class Compilable(Foundation):
 
     @contextmanager
     def _built_for(self, x: Array) -> Iterator[None]:
-        """Build from `x` if need be, and undo that if the block fails."""
-        fresh = not self.built
-        if fresh:
-            self._build(check_x(x).shape[1:])
-        try:
-            yield
-        except BaseException:
+        """Build from `x` if need be, and undo that if the block fails.
+
+        The block is one act for other threads.
+        """
+        with self._lock:
+            fresh = not self.built
             if fresh:
-                self._unbuild()
-            raise
+                self._build(check_x(x).shape[1:])
+            try:
+                yield
+            except BaseException:
+                if fresh:
+                    self._unbuild()
+                raise
 
     def _build(self, shape: Shape) -> None:
         """Find the shapes of the weights; only `Sequential` can lack them."""
@@ -241,6 +276,10 @@ class Compilable(Foundation):
         check_shape(samples, network.input_shape, f"{what}x")
         labels = check_y(y, len(samples), f"{what}y")
         return Dataset(samples, check_labels(labels, classes, f"{what}y"))
+
+
+def _default_device() -> str:
+    return config.logical_device().name
 
 
 def check_output(network: Network) -> int:

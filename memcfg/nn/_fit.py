@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg.errors import NonFiniteLossError
-from memcfg.nn._arguments import positive_int
+from memcfg.nn._arguments import nonnegative_int, positive_int
 from memcfg.nn._data import Dataset, batches
 from memcfg.nn._progress import Progress, check_verbose
 from memcfg.nn._random import check_seed, next_seed
@@ -94,9 +94,6 @@ def fit_options(given: dict[str, Any]) -> FitOptions:
     """
     batch_size = positive_int(given["batch_size"], "batch_size")
     validation = given["validation_batch_size"]
-    initial = given["initial_epoch"]
-    if initial != 0:
-        positive_int(initial, "initial_epoch")
     if not isinstance(given["shuffle"], bool | np.bool_):
         raise TypeError(f"shuffle is True or False, not {given['shuffle']!r}")
     return FitOptions(
@@ -107,7 +104,7 @@ def fit_options(given: dict[str, Any]) -> FitOptions:
             else positive_int(validation, "validation_batch_size")
         ),
         epochs=positive_int(given["epochs"], "epochs"),
-        initial_epoch=int(initial),
+        initial_epoch=nonnegative_int(given["initial_epoch"], "initial_epoch"),
         verbose=check_verbose(given["verbose"]),
         shuffle=bool(given["shuffle"]),
         seed=next_seed() if given["seed"] is None else check_seed(given["seed"]),

@@ -16,6 +16,7 @@ from memcfg.nn._names import check_name
 from memcfg.nn._programs import Programs
 from memcfg.nn._setup import Setup, get_policy
 from memcfg.nn._summary import summary_text
+from memcfg.nn._turns import TurnLock
 from memcfg.nn._weights import check_list, check_mapping, read_file, write_file
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ Floats = npt.NDArray[np.float32]
 class Foundation:
     """The part of a model that holds its architecture and its values.
 
+    Several threads may use a model: each step waits for the one before, whoever made
+    it, and a list of weights is that of one moment between two steps.
+
     Parameters
     ----------
     name : str
@@ -45,6 +49,7 @@ class Foundation:
         self._network: Network | None = None
         self._programs: Programs | None = None
         self._setup: Setup | None = None
+        self._lock = TurnLock()
 
     @property
     def built(self) -> bool:
@@ -65,8 +70,9 @@ class Foundation:
         RuntimeError
             If nothing is loaded yet.
         """
-        programs, program = self._lead()
-        return programs.loaded_plan(program)
+        with self._lock:
+            programs, program = self._lead()
+            return programs.loaded_plan(program)
 
     def memory_report(self, *, verify: bool = False) -> MemoryReport:
         """Measure the memory of the program that `memory_plan` speaks of.
@@ -87,8 +93,9 @@ class Foundation:
         RuntimeError
             If nothing is loaded yet.
         """
-        programs, program = self._lead()
-        return programs.report(program, verify=verify)
+        with self._lock:
+            programs, program = self._lead()
+            return programs.report(program, verify=verify)
 
     def count_params(self) -> int:
         """Return the number of parameters.
@@ -148,8 +155,9 @@ class Foundation:
         RuntimeError
             If the shapes are not known yet.
         """
-        weights, programs = self._weights_and_programs()
-        return [programs.read(weight.name) for weight in weights]
+        with self._lock:
+            weights, programs = self._weights_and_programs()
+            return [programs.read(weight.name) for weight in weights]
 
     def set_weights(self, weights: Sequence[npt.ArrayLike]) -> None:
         """Replace all weights.
@@ -166,9 +174,7 @@ class Foundation:
         WeightsError
             If number or shapes differ; nothing changed then.
         """
-        known, programs = self._weights_and_programs()
-        for weight, value in zip(known, check_list(known, weights), strict=True):
-            programs.write(weight.name, value)
+        self._write(check_list(self._built_network().weights, weights))
 
     def save_weights(self, path: str | os.PathLike[str]) -> None:
         """Write all weights to a safetensors file.
@@ -188,8 +194,10 @@ class Foundation:
         RuntimeError
             If the shapes are not known yet.
         """
-        weights, programs = self._weights_and_programs()
-        write_file(path, {w.key: programs.read(w.name) for w in weights})
+        with self._lock:
+            weights, programs = self._weights_and_programs()
+            values = {w.key: programs.read(w.name) for w in weights}
+        write_file(path, values)
 
     def load_weights(self, path: str | os.PathLike[str]) -> None:
         """Read all weights from a safetensors file.
@@ -209,19 +217,18 @@ class Foundation:
             If it is truncated, or names, shapes or dtypes differ; nothing changed
             then.
         """
-        weights, programs = self._weights_and_programs()
-        values = check_mapping(weights, read_file(path), os.fspath(path))
-        for weight, value in zip(weights, values, strict=True):
-            programs.write(weight.name, value)
+        weights = self._built_network().weights
+        self._write(check_mapping(weights, read_file(path), os.fspath(path)))
 
     def close(self) -> None:
         """Give the device's memory back.
 
         Weights and optimizer state move to the host; the model stays usable, and takes
-        memory again with the next step.
+        memory again with the next step, also with that of another thread's `fit`.
         """
-        if self._programs is not None:
-            self._programs.retire()
+        with self._lock:
+            if self._programs is not None:
+                self._programs.retire()
 
     def __del__(self) -> None:
         programs = getattr(self, "_programs", None)
@@ -235,7 +242,7 @@ class Foundation:
             layer.check_free(self)
         for layer in owned:
             layer.claim(self)
-        values = None if self._programs is None else self._programs.retire()
+        values = None if self._programs is None else self._programs.supersede()
         self._network = network
         self._programs = self._make_programs(network, values)
 
@@ -245,9 +252,9 @@ class Foundation:
         setup = self._setup
         if setup is None:
             recipe = Recipe(self.name, network, None, counting=False)
-            return Programs(recipe, get_policy(None), None, values)
+            return Programs(recipe, get_policy(None), None, self._lock, values)
         recipe = Recipe(self.name, network, setup.optimizer, bool(setup.metrics))
-        return Programs(recipe, setup.policy, setup.device, values)
+        return Programs(recipe, setup.policy, setup.device, self._lock, values)
 
     def _built_network(self) -> Network:
         if self._network is None:
@@ -264,6 +271,12 @@ class Foundation:
 
     def _weights_and_programs(self) -> tuple[Sequence[Weight], Programs]:
         return self._built_network().weights, self._built_programs()
+
+    def _write(self, values: Sequence[Floats]) -> None:
+        with self._lock:
+            weights, programs = self._weights_and_programs()
+            for weight, value in zip(weights, values, strict=True):
+                programs.write(weight.name, value)
 
     def _lead(self) -> tuple[Programs, Program]:
         programs = self._programs

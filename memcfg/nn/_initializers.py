@@ -1,7 +1,8 @@
 """What weights start from.
 
 Owns the distributions of initial weights. Refuses global state: a value depends
-on the shape and the seed alone.
+on the shape and the seed alone. Refuses memory beside the weight itself: values
+are drawn in float32, in place.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from memcfg.nn._arguments import real
 from memcfg.nn._random import check_seed
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ __all__ = [
 
 # Standard deviation of the standard normal distribution truncated to [-2, 2].
 _TRUNCATED_DEVIATION = 0.87962566103423978
+_CHUNK = 2**16  # elements; what a temporary holds at most
 
 
 class Initializer(Protocol):
@@ -133,21 +136,22 @@ class RandomNormal(_Seeded):
 
     Raises
     ------
+    TypeError
+        If `mean` or `stddev` is not a number.
     ValueError
-        If `stddev` is negative or not finite.
+        If one of them is not finite in float32, or `stddev` is negative.
     """
 
     def __init__(
         self, mean: float = 0.0, stddev: float = 0.05, seed: int | None = None
     ) -> None:
-        if not (math.isfinite(stddev) and stddev >= 0 and math.isfinite(mean)):
-            raise ValueError(
-                f"RandomNormal needs a finite mean and a stddev of zero or more, got "
-                f"mean={mean}, stddev={stddev}"
-            )
         super().__init__(seed)
-        self.mean = float(mean)
-        self.stddev = float(stddev)
+        self.mean = real(mean, "RandomNormal: mean")
+        self.stddev = real(stddev, "RandomNormal: stddev")
+        if self.stddev < 0:
+            raise ValueError(
+                f"RandomNormal: stddev must be zero or more, got {stddev!r}"
+            )
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
         """Draw a weight.
@@ -164,8 +168,11 @@ class RandomNormal(_Seeded):
         numpy.ndarray
             float32 of `shape`.
         """
-        values = np.random.default_rng(seed).normal(self.mean, self.stddev, shape)
-        return values.astype(np.float32)
+        values = np.empty(shape, np.float32)
+        np.random.default_rng(seed).standard_normal(dtype=np.float32, out=values)
+        values *= self.stddev
+        values += self.mean
+        return values
 
 
 class GlorotUniform(_Seeded):
@@ -263,7 +270,9 @@ class HeNormal(_Seeded):
             float32 of `shape`.
         """
         deviation = math.sqrt(2.0 / max(1, _fans(shape)[0])) / _TRUNCATED_DEVIATION
-        return (deviation * _truncated_normal(shape, seed)).astype(np.float32)
+        values = _truncated_normal(shape, seed)
+        values *= deviation
+        return values
 
 
 def _fans(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -276,17 +285,23 @@ def _fans(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _uniform(shape: tuple[int, ...], limit: float, seed: int) -> np.ndarray:
-    values = np.random.default_rng(seed).uniform(-limit, limit, shape)
-    return values.astype(np.float32)
+    values = np.empty(shape, np.float32)
+    np.random.default_rng(seed).random(dtype=np.float32, out=values)
+    values *= 2 * limit
+    values -= limit
+    return values
 
 
 def _truncated_normal(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Draw from the standard normal distribution, again where it is beyond ±2."""
     generator = np.random.default_rng(seed)
-    values = generator.standard_normal(shape)
-    outside = np.abs(values) > 2
-    while outside.any():
-        values[outside] = generator.standard_normal(int(outside.sum()))
-        outside = np.abs(values) > 2
+    values = np.empty(shape, np.float32)
+    flat = values.reshape(-1)
+    for start in range(0, len(flat), _CHUNK):
+        chunk = flat[start : start + _CHUNK]
+        generator.standard_normal(dtype=np.float32, out=chunk)
+        while len(outside := np.flatnonzero(np.abs(chunk) > 2)):
+            chunk[outside] = generator.standard_normal(len(outside), np.float32)
     return values
 
 

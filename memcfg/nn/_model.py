@@ -19,7 +19,7 @@ from memcfg.nn._history import History
 from memcfg.nn._names import automatic_name
 from memcfg.nn._network import Network
 from memcfg.nn._progress import check_verbose
-from memcfg.nn._split import split
+from memcfg.nn._split import Parts, split
 from memcfg.nn._steps import programs_for
 from memcfg.nn._symbolic import SymbolicTensor
 
@@ -91,7 +91,9 @@ class Model(Compilable):
         """Train.
 
         Every program that training needs is planned and loaded at once before the
-        first step. The last batch of an epoch may be smaller.
+        first step. The last batch of an epoch may be smaller. Other threads may use the
+        model meanwhile, but not call `fit` or `compile`; their steps come between two
+        steps of this call.
 
         Parameters
         ----------
@@ -129,7 +131,8 @@ class Model(Compilable):
         Raises
         ------
         RuntimeError
-            If the model is not compiled.
+            If the model is not compiled, its device is no longer configured, or another
+            thread is training it; nothing changed then.
         TypeError, ValueError
             If the data or an argument is wrong; nothing changed then.
         InfeasiblePlanError
@@ -138,29 +141,34 @@ class Model(Compilable):
             If a loss is NaN or infinite; weights and optimizer are as before that
             step.
         """
+        with self._in_training():
+            self._compiled("fit")
+            options = _fit.fit_options(
+                {
+                    "batch_size": batch_size,
+                    "validation_batch_size": validation_batch_size,
+                    "epochs": epochs,
+                    "initial_epoch": initial_epoch,
+                    "verbose": verbose,
+                    "shuffle": shuffle,
+                    "seed": seed,
+                    "on_nan": on_nan,
+                }
+            )
+            parts = split(x, y, validation_split, validation_data)
+            return self._train(parts, options)
+
+    def _train(self, parts: Parts, options: _fit.FitOptions) -> History:
         setup = self._compiled("fit")
-        options = _fit.fit_options(
-            {
-                "batch_size": batch_size,
-                "validation_batch_size": validation_batch_size,
-                "epochs": epochs,
-                "initial_epoch": initial_epoch,
-                "verbose": verbose,
-                "shuffle": shuffle,
-                "seed": seed,
-                "on_nan": on_nan,
-            }
-        )
-        parts = split(x, y, validation_split, validation_data)
         with self._built_for(parts.x):
             data = self._dataset(parts.x, parts.y)
             held = parts.held
             validation = held and self._dataset(*held, what="validation ")
             programs = self._built_programs()
             programs.require(_fit.required(data, validation, options))
-        self.history = History()
-        _fit.train(programs, setup, (data, validation), options, self.history)
-        return self.history
+        self.history = history = History()
+        _fit.train(programs, setup, (data, validation), options, history)
+        return history
 
     def evaluate(
         self,
@@ -194,18 +202,20 @@ class Model(Compilable):
         Raises
         ------
         RuntimeError
-            If the model is not compiled.
+            If the model is not compiled, its device is no longer configured, or another
+            thread compiled it meanwhile.
         TypeError, ValueError
             If the data or an argument is wrong.
         InfeasiblePlanError
             If no plan fits the device's limit.
         """
-        setup = self._compiled("evaluate")
         size, shown = positive_int(batch_size, "batch_size"), check_verbose(verbose)
-        with self._built_for(x):
-            data = self._dataset(x, y)
-            programs = self._built_programs()
-            programs.require(programs_for("evaluate", len(data), size))
+        with self._lock:
+            setup = self._compiled("evaluate")
+            with self._built_for(x):
+                data = self._dataset(x, y)
+                programs = self._built_programs()
+                programs.require(programs_for("evaluate", len(data), size))
         logs = _fit.evaluate(programs, setup, data, size, shown)
         return returned(logs, return_dict)
 
@@ -234,14 +244,17 @@ class Model(Compilable):
             If the data or an argument is wrong.
         InfeasiblePlanError
             If no plan fits the device's limit.
+        RuntimeError
+            If the device is no longer configured, or another thread compiled the model
+            meanwhile.
         """
         size, shown = positive_int(batch_size, "batch_size"), check_verbose(verbose)
         with self._built_for(x):
             samples = check_x(x)
             network, programs = self._built_network(), self._built_programs()
             check_shape(samples, network.input_shape)
-            result = np.empty((len(samples), *network.output_shape), np.float32)
             programs.require(programs_for("predict", len(samples), size))
+            result = np.empty((len(samples), *network.output_shape), np.float32)
         _fit.predict(programs, samples, result, size, shown)
         return result
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from memcfg.nn._arguments import real
 from memcfg.nn._initializers import get_initializer
 from memcfg.nn._layer import Layer, Scope, WeightSpec
@@ -75,9 +77,10 @@ class BatchNormalization(Layer):
             raise ValueError(
                 f"BatchNormalization: momentum must be in [0, 1], got {momentum!r}"
             )
-        if self.epsilon <= 0:
+        if np.float32(self.epsilon) <= 0:
             raise ValueError(
-                f"BatchNormalization: epsilon must be positive, got {epsilon!r}"
+                "BatchNormalization: epsilon must be positive in float32, got "
+                f"{epsilon!r}"
             )
         if not (center and scale):
             raise ValueError(

@@ -33,7 +33,7 @@ class Optimizer:
     TypeError
         If `learning_rate` is not a number.
     ValueError
-        If it is negative or not finite.
+        If it is negative or not finite in float32.
     """
 
     kind = "optimizer"
@@ -57,7 +57,7 @@ class Optimizer:
         TypeError
             When set to what is not a number.
         ValueError
-            When set to a negative number, NaN or infinity.
+            When set to a negative number, or to what is not finite in float32.
         """
         return self._learning_rate
 

@@ -3,11 +3,16 @@
 Owns which programs are loaded, for which batch sizes, and where each weight is now.
 Refuses planning decisions, which are the policy's, and memory, which is the
 executor's.
+
+What looks at programs or changes them holds the model's lock. Whoever feeds, runs and
+fetches holds it from `Programs.ensure` to the last output, and keeps no view beyond.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +21,7 @@ import numpy.typing as npt
 from memcfg import config
 from memcfg.errors import ResourceExhaustedError
 from memcfg.nn._graphs import Program, Recipe, trace
+from memcfg.nn._rooms import Rooms, input_rooms, output_rooms
 from memcfg.runtime import Executor, MemoryReport
 
 if TYPE_CHECKING:
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
 
     from memcfg.devices import CpuDevice
     from memcfg.graph import Graph
+    from memcfg.nn._turns import TurnLock
     from memcfg.plan import Plan, Policy
 
 __all__ = ["Programs"]
@@ -30,7 +37,7 @@ __all__ = ["Programs"]
 _KEPT = 12  # programs of a model that stay loaded; they share one arena
 
 Floats = npt.NDArray[np.float32]
-Views = dict[str, npt.NDArray[Any]]
+Value = Floats | Callable[[], npt.NDArray[Any]]
 
 
 class Programs:
@@ -42,8 +49,11 @@ class Programs:
         What to trace; its optimizer joins the arena with the first training step.
     policy : Policy
         Plans every program.
-    device : CpuDevice or None
-        Where the arena is. None: the default device, when it is first needed.
+    device : str or None
+        The name of the device that has the arena, looked up whenever there is none
+        yet. None: the default device of that moment.
+    lock : TurnLock
+        The model's.
     values : mapping of str to numpy.ndarray, optional
         Values of weights and optimizer state by tensor name; weights without one
         are drawn by their initializers, state starts from zero.
@@ -53,28 +63,37 @@ class Programs:
         self,
         recipe: Recipe,
         policy: Policy,
-        device: CpuDevice | None,
+        device: str | None,
+        lock: TurnLock,
         values: Mapping[str, Floats] | None = None,
     ) -> None:
         self._recipe = recipe
         self._policy = policy
         self._device = device
+        self.lock = lock
+        self._superseded = False
         self._weights = {weight.name: weight for weight in recipe.network.weights}
         self._host: dict[str, Floats] = dict(values or {})
         self._resident: set[str] = set()  # names of the state in the arena
         self._training = False  # whether the optimizer's state is in the arena
         self._graphs: dict[Program, Graph] = {}  # loaded; last used last
-        self._views: dict[tuple[Program, str], Views] = {}
+        self._views: dict[tuple[Program, str], Rooms] = {}
         self._lead: Program | None = None
         self._executor: Executor | None = None
 
     @property
     def executor(self) -> Executor:
-        """The executor; made at first use, without memory."""
-        if self._executor is None:
-            device = self._device or config.logical_device()
-            self._executor = Executor(device, name=self._recipe.name)
-        return self._executor
+        """The executor; made without memory.
+
+        While it has none, the device is looked up by its name each time: the one it
+        was made for may be gone since `memcfg.config.reset`.
+        """
+        with self.lock:
+            if self._executor is None or not self._executor.nbytes:
+                device = self._find_device()
+                if self._executor is None or self._executor.device is not device:
+                    self._executor = Executor(device, name=self._recipe.name)
+            return self._executor
 
     @property
     def lead(self) -> Program | None:
@@ -94,11 +113,12 @@ class Programs:
         numpy.ndarray
             float32.
         """
-        if name in self._resident:
-            return np.asarray(self.executor.read_state(name), np.float32)
-        if name not in self._host:
-            self._host[name] = self._weights[name].first_value()
-        return self._host[name].copy()
+        with self.lock:
+            if name in self._resident:
+                return np.asarray(self.executor.read_state(name), np.float32)
+            if name not in self._host:
+                self._host[name] = self._weights[name].first_value()
+            return self._host[name].copy()
 
     def write(self, name: str, value: Floats) -> None:
         """Overwrite a weight.
@@ -108,12 +128,13 @@ class Programs:
         name : str
             A tensor name.
         value : numpy.ndarray
-            float32 of the weight's shape.
+            float32 of the weight's shape; the caller must not change it afterwards.
         """
-        if name in self._resident:
-            self.executor.write_state(name, value)
-        else:
-            self._host[name] = value.copy()
+        with self.lock:
+            if name in self._resident:
+                self.executor.write_state(name, value)
+            else:
+                self._host[name] = value
 
     def require(self, wanted: Sequence[Program]) -> None:
         """See to it that programs are loaded, all at once.
@@ -129,16 +150,43 @@ class Programs:
             If one of them does not fit the device; nothing changed.
         ResourceExhaustedError
             If the machine has not the memory that the limit allows.
+        RuntimeError
+            If the device no longer exists, or another thread compiled the model.
         """
-        training = self._training or any(p.kind == "train" for p in wanted)
-        if training != self._training or any(p not in self._graphs for p in wanted):
-            self._load(wanted, training)
-        for program in wanted:
-            self._graphs[program] = self._graphs.pop(program)
-        if wanted[0].kind == "train" or self._lead is None or not self._training:
-            self._lead = wanted[0]
+        with self.lock:
+            self._check_current()
+            training = self._training or any(p.kind == "train" for p in wanted)
+            if training != self._training or not set(wanted) <= self._graphs.keys():
+                self._load(wanted, training)
+            self._graphs |= {p: self._graphs.pop(p) for p in wanted}
+            if wanted[0].kind == "train" or self._lead is None or not self._training:
+                self._lead = wanted[0]
 
-    def inputs(self, program: Program) -> Views:
+    def ensure(self, program: Program) -> None:
+        """Load a program again if another thread's call took its place.
+
+        Parameters
+        ----------
+        program : Program
+            One that was required before.
+
+        Raises
+        ------
+        InfeasiblePlanError
+            If it no longer fits the device; nothing changed.
+        ResourceExhaustedError
+            If the machine has not the memory that the limit allows.
+        RuntimeError
+            If the device no longer exists, or another thread compiled the model.
+        """
+        with self.lock:
+            self._check_current()
+            if program in self._graphs:
+                self._graphs[program] = self._graphs.pop(program)
+            else:
+                self.require([program])
+
+    def inputs(self, program: Program) -> Rooms:
         """Return the rooms of a loaded program's inputs.
 
         Parameters
@@ -152,15 +200,11 @@ class Programs:
             Views of the arena, by name; those inputs that the program reads.
         """
         if (program, "inputs") not in self._views:
-            graph = self._graphs[program]
-            self._views[program, "inputs"] = {
-                tensor.name: self.executor.feed(program.label, tensor.name)
-                for i, tensor in enumerate(graph.tensors)
-                if tensor.role == "input" and (graph.consumers[i] or i in graph.keep)
-            }
+            rooms = input_rooms(self.executor, program, self._graphs[program])
+            self._views[program, "inputs"] = rooms
         return self._views[program, "inputs"]
 
-    def outputs(self, program: Program) -> Views:
+    def outputs(self, program: Program) -> Rooms:
         """Return the rooms of what a loaded program keeps, state left out.
 
         Parameters
@@ -174,13 +218,8 @@ class Programs:
             Views of the arena, by name; a prediction is named ``output``.
         """
         if (program, "outputs") not in self._views:
-            graph = self._graphs[program]
-            kept = [graph.tensors[i] for i in graph.keep]
-            names = {t.name for t in kept if t.role in ("output", "input")}
-            fetched = {n: self.executor.fetch(program.label, n) for n in names}
-            if program.kind == "predict":
-                fetched = {"output": fetched.popitem()[1]}
-            self._views[program, "outputs"] = fetched
+            rooms = output_rooms(self.executor, program, self._graphs[program])
+            self._views[program, "outputs"] = rooms
         return self._views[program, "outputs"]
 
     def run(self, program: Program, *, guard: bool = False) -> bool:
@@ -217,10 +256,13 @@ class Programs:
         ------
         InfeasiblePlanError
             If it does not fit the device.
+        RuntimeError
+            If the device no longer exists.
         """
-        training = self._training or program.kind == "train"
-        graph = trace(self._recipe_for(training), program)
-        return self.executor.plan(graph, self._policy)
+        with self.lock:
+            training = self._training or program.kind == "train"
+            graph = trace(self._recipe_for(training), program)
+            return self.executor.plan(graph, self._policy)
 
     def loaded_plan(self, program: Program) -> Plan:
         """Return the plan of a loaded program.
@@ -262,21 +304,51 @@ class Programs:
         dict of str to numpy.ndarray
             The values by tensor name.
         """
-        values = dict(self._host)
-        values.update({name: self.read(name) for name in self._resident})
-        self.close()
-        self._host = values
-        return values
+        with self.lock:
+            values = dict(self._host)
+            values.update({name: self.read(name) for name in self._resident})
+            self._host = values
+            self.close()
+            return values
+
+    def supersede(self) -> dict[str, Floats]:
+        """Retire for good: calls of other threads that still run on this end.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            The values by tensor name.
+        """
+        with self.lock:
+            values = self.retire()
+            self._superseded = True
+            return values
 
     def close(self) -> None:
         """Give the arena back; what is in it is lost."""
-        self._views = {}
-        self._graphs = {}
-        self._resident = set()
-        self._training = False
-        self._lead = None
-        if self._executor is not None:
-            self._executor.close()
+        with self.lock:
+            self._views = {}
+            self._graphs = {}
+            self._resident = set()
+            self._training = False
+            self._lead = None
+            if self._executor is not None:
+                self._executor.close()
+
+    def _check_current(self) -> None:
+        if self._superseded:
+            raise RuntimeError(
+                f"another thread compiled or built {self._recipe.name!r} again: retry"
+            )
+
+    def _find_device(self) -> CpuDevice:
+        try:
+            return config.logical_device(self._device)
+        except ValueError as error:
+            raise RuntimeError(
+                f"{self._recipe.name!r} was compiled for {self._device}, which is no "
+                f"longer configured: compile it again ({error})"
+            ) from error
 
     def _recipe_for(self, training: bool) -> Recipe:
         return self._recipe if training else replace(self._recipe, optimizer=None)
@@ -312,9 +384,9 @@ class Programs:
         if self._lead not in self._graphs:
             self._lead = None
 
-    def _initial(self, graph: Graph) -> dict[str, Floats]:
-        """Values of the state that is not in the arena yet."""
-        values: dict[str, Floats] = {}
+    def _initial(self, graph: Graph) -> dict[str, Value]:
+        """Values of the state that is not in the arena yet, drawn when asked for."""
+        values: dict[str, Value] = {}
         for i in graph.persistent:
             tensor = graph.tensors[i]
             if tensor.name in self._resident:
@@ -322,7 +394,7 @@ class Programs:
             if tensor.name in self._host:
                 values[tensor.name] = self._host[tensor.name]
             elif tensor.role == "optimizer_state":
-                values[tensor.name] = np.zeros(tensor.shape or (), np.float32)
+                values[tensor.name] = partial(np.zeros, tensor.shape or (), np.float32)
             else:
-                values[tensor.name] = self._weights[tensor.name].first_value()
+                values[tensor.name] = self._weights[tensor.name].first_value
         return values

@@ -124,13 +124,14 @@ class Sequential(Model):
         TypeError, ValueError
             If the shape is wrong or a layer cannot take it; the model is as it was.
         """
-        if self.built:
-            raise RuntimeError(f"{self.name!r} is built already")
         if not isinstance(input_shape, list | tuple) or len(input_shape) < 2:
             raise ValueError(
                 f"input_shape counts the batch, as (None, 28, 28, 1); not {input_shape}"
             )
-        self._build(sample_shape(tuple(input_shape[1:])))
+        with self._lock:
+            if self.built:
+                raise RuntimeError(f"{self.name!r} is built already")
+            self._build(sample_shape(tuple(input_shape[1:])))
 
     def _start(self, tensor: SymbolicTensor) -> None:
         if not isinstance(tensor.node.layer, InputLayer):

@@ -6,24 +6,16 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from memcfg import plan as planning
 from memcfg.nn._losses import SparseCategoricalCrossentropy, get_loss, get_metrics
 from memcfg.nn._optimizers import Optimizer, get_optimizer
+from memcfg.plan import POLICIES, auto
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from memcfg.devices import CpuDevice
     from memcfg.plan import Policy
 
 __all__ = ["Setup", "get_policy", "make_setup"]
-
-_POLICIES: dict[str, Callable[[], Policy]] = {
-    "auto": planning.auto,
-    "keep_all": planning.keep_all,
-    "share": planning.share,
-    "sqrt_checkpoint": planning.sqrt_checkpoint,
-}
 
 
 @dataclass(frozen=True)
@@ -40,15 +32,15 @@ class Setup:
         Names under which right answers are told.
     policy : Policy
         Plans the memory.
-    device : CpuDevice
-        Has the arena.
+    device : str
+        The name of the device that has the arena.
     """
 
     optimizer: Optimizer
     loss: SparseCategoricalCrossentropy
     metrics: tuple[str, ...]
     policy: Policy
-    device: CpuDevice
+    device: str
 
 
 def get_policy(memory: Any) -> Policy:
@@ -72,14 +64,14 @@ def get_policy(memory: Any) -> Policy:
         If the name is unknown.
     """
     if memory is None:
-        return planning.auto()
+        return auto()
     if isinstance(memory, str):
-        if memory not in _POLICIES:
+        if memory not in POLICIES:
             raise ValueError(
-                f"unknown memory policy {memory!r}; known: {', '.join(_POLICIES)}"
+                f"unknown memory policy {memory!r}; known: {', '.join(POLICIES)}"
             )
-        return _POLICIES[memory]()
-    if any(memory is factory for factory in _POLICIES.values()):
+        return POLICIES[memory]()
+    if any(memory is factory for factory in POLICIES.values()):
         raise TypeError(f"memory is a policy: call it, as in plan.{memory.__name__}()")
     if not callable(memory) or inspect.isclass(memory):
         raise TypeError(
@@ -94,7 +86,7 @@ def make_setup(
     loss: Any,
     metrics: Sequence[str] | None,
     memory: Any,
-    device: Callable[[], CpuDevice],
+    device: Callable[[], str],
 ) -> Setup:
     """Read `compile`'s arguments.
 
@@ -103,7 +95,7 @@ def make_setup(
     optimizer, loss, metrics, memory : object
         As `Model.compile` documents them.
     device : callable
-        Returns the device; called when all else is known to be right.
+        Returns the device's name; called when all else is known to be right.
 
     Returns
     -------

@@ -1,7 +1,8 @@
 """One step: rows in, a loss out.
 
 Owns the feeding of a program's inputs and the sums over an epoch. Refuses loops and
-words.
+words. A step holds its model's lock from the first input to the last output, so that
+steps of several threads follow one another; between two steps weights are whole.
 """
 
 from __future__ import annotations
@@ -122,7 +123,8 @@ def train_step(
     Parameters
     ----------
     programs : Programs
-        Holds the program of this batch size.
+        Runs the program of this batch size; loaded again if another thread's call
+        took its place.
     optimizer : Optimizer
         Gives the learning rate and counts the step.
     data : Dataset
@@ -137,16 +139,13 @@ def train_step(
     Outcome
         What it found.
     """
-    program = _feed(programs, "train", data, rows)
-    inputs = programs.inputs(program)
-    if "learning_rate" in inputs:
-        inputs["learning_rate"][...] = optimizer.learning_rate
-    if "step" in inputs:
-        inputs["step"][...] = optimizer.iterations
-    finished = programs.run(program, guard=guard)
-    if finished:
-        optimizer.advance()
-    return _outcome(programs, program)._replace(finished=finished)
+    with programs.lock:
+        program = _feed(programs, "train", data, rows)
+        _feed_scalars(programs, program, optimizer)
+        finished = programs.run(program, guard=guard)
+        if finished:
+            optimizer.advance()
+        return _outcome(programs, program)._replace(finished=finished)
 
 
 def evaluate_step(programs: Programs, data: Dataset, rows: Rows) -> Outcome:
@@ -155,7 +154,8 @@ def evaluate_step(programs: Programs, data: Dataset, rows: Rows) -> Outcome:
     Parameters
     ----------
     programs : Programs
-        Holds the program of this batch size.
+        Runs the program of this batch size; loaded again if another thread's call
+        took its place.
     data : Dataset
         Samples and labels.
     rows : slice or numpy.ndarray
@@ -166,9 +166,10 @@ def evaluate_step(programs: Programs, data: Dataset, rows: Rows) -> Outcome:
     Outcome
         What it found.
     """
-    program = _feed(programs, "evaluate", data, rows)
-    programs.run(program)
-    return _outcome(programs, program)
+    with programs.lock:
+        program = _feed(programs, "evaluate", data, rows)
+        programs.run(program)
+        return _outcome(programs, program)
 
 
 def predict_step(
@@ -182,7 +183,8 @@ def predict_step(
     Parameters
     ----------
     programs : Programs
-        Holds the program of this batch size.
+        Runs the program of this batch size; loaded again if another thread's call
+        took its place.
     x : numpy.ndarray
         All samples.
     rows : slice or numpy.ndarray
@@ -191,17 +193,28 @@ def predict_step(
         All predictions; those of the batch are written.
     """
     program = Program("predict", _count(rows))
-    gather(x, rows, programs.inputs(program)["x"])
-    programs.run(program)
-    result[rows] = programs.outputs(program)["output"]
+    with programs.lock:
+        programs.ensure(program)
+        gather(x, rows, programs.inputs(program)["x"])
+        programs.run(program)
+        result[rows] = programs.outputs(program)["output"]
 
 
 def _feed(programs: Programs, kind: str, data: Dataset, rows: Rows) -> Program:
     program = Program(kind, _count(rows))
+    programs.ensure(program)
     inputs = programs.inputs(program)
     gather(data.x, rows, inputs["x"])
     gather(data.y, rows, inputs["y"])
     return program
+
+
+def _feed_scalars(programs: Programs, program: Program, optimizer: Optimizer) -> None:
+    inputs = programs.inputs(program)
+    if "learning_rate" in inputs:
+        inputs["learning_rate"][...] = optimizer.learning_rate
+    if "step" in inputs:
+        inputs["step"][...] = optimizer.iterations
 
 
 def _outcome(programs: Programs, program: Program) -> Outcome:

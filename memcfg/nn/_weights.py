@@ -1,14 +1,12 @@
 """Weights as lists and as files.
 
 Owns the check that weights belong to a model, and the safetensors format. Refuses
-half measures: everything is checked before the first weight changes, and a file is
-replaced only by a complete one.
+half measures: everything is checked before the first weight changes.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from memcfg.errors import WeightsError
+from memcfg.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,20 +122,8 @@ def write_file(path: str | os.PathLike[str], values: Mapping[str, Floats]) -> No
     OSError
         If it cannot be written; a file that was there is as it was.
     """
-    target = Path(path)
     data = save(dict(values), metadata={"format": "memcfg.weights/1"})
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            temporary.chmod(target.stat().st_mode & 0o7777)
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_atomically(path, data)
 
 
 def read_file(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:

@@ -27,13 +27,15 @@ from memcfg.plan._facts import Group, Predicted, Summary
 from memcfg.plan._keep_all import keep_all
 from memcfg.plan._place import Buffer, Placement, place
 from memcfg.plan._plan import Plan
+from memcfg.plan._policies import POLICIES
 from memcfg.plan._policy import Policy
 from memcfg.plan._share import share
 from memcfg.plan._simulate import Simulation, simulate
 from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
-from memcfg.plan._validate import validate, violations
+from memcfg.plan._validate import unchecked_claims, validate, violations
 
 __all__ = [
+    "POLICIES",
     "Action",
     "Alias",
     "Alloc",
@@ -60,6 +62,7 @@ __all__ = [
     "share",
     "simulate",
     "sqrt_checkpoint",
+    "unchecked_claims",
     "validate",
     "violations",
     "write_placement",

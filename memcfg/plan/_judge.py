@@ -6,7 +6,6 @@ Refuses, like it, everything of the planners.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memcfg.plan._actions import (
@@ -21,21 +20,14 @@ from memcfg.plan._actions import (
     SwapOut,
     Wait,
 )
+from memcfg.plan._claims import check_claims
+from memcfg.plan._rooms import Room, Rooms
 
 if TYPE_CHECKING:
     from memcfg.graph import Graph, Op
     from memcfg.plan._plan import Plan
 
 __all__ = ["Judge"]
-
-
-@dataclass(slots=True)
-class _Room:
-    """Bytes [start, end) of the arena, in use."""
-
-    start: int
-    end: int
-    label: str
 
 
 class Judge:
@@ -46,10 +38,12 @@ class Judge:
         self.plan = plan
         self.found: list[str] = []
         self.where = "at the start"
-        self.rooms: dict[int, _Room] = {}  # by tensor
-        self.encoded: dict[int, _Room] = {}  # by tensor
+        self.arena = Rooms()  # all that follow
+        self.rooms: dict[int, Room] = {}  # by tensor
+        self.encoded: dict[int, Room] = {}  # by tensor
         self.written: set[int] = set()  # tensors whose value is in their room
-        self.state = set(graph.persistent)  # tensors that live in the state's rooms
+        self.state = set(graph.persistent)  # tensors of the state, old and new
+        self.overwritten: set[int] = set()  # old ones: their room has a new owner
         self.sources = self._sources()
         self.unallocated = set(self.sources)  # sources still to be allocated
         self.aliases: dict[int, int] = {}  # output -> input, before the compute
@@ -85,29 +79,44 @@ class Judge:
     def size(self, tensor: int) -> int:
         return self.rounded(self.graph.tensors[tensor].nbytes)
 
-    def room(self, offset: int, nbytes: int, label: str) -> _Room:
+    def room(self, offset: int, nbytes: int, label: str) -> Room:
         """Check a new room against all in use; the caller keeps it."""
-        room = _Room(offset, offset + self.rounded(nbytes), label)
+        room = Room(offset, offset + self.rounded(nbytes), label)
         if offset < 0 or offset % self.plan.alignment:
             self.blame(
                 f"{label} lies at {offset}, which is no multiple of "
                 f"{self.plan.alignment} from 0"
             )
-        if room.end > room.start:  # no bytes overlap nothing
-            self.compare(room)
+        for other in self.arena.clashes(room):
+            self.blame(
+                f"{label} at [{room.start}, {room.end}) overlaps "
+                f"{other.label} at [{other.start}, {other.end})"
+            )
+        if room.end > room.start:
             self.peak = max(self.peak, room.end)
         return room
 
-    def compare(self, room: _Room) -> None:
-        for other in (*self.rooms.values(), *self.encoded.values()):
-            if max(room.start, other.start) < min(room.end, other.end):
-                self.blame(
-                    f"{room.label} at [{room.start}, {room.end}) overlaps "
-                    f"{other.label} at [{other.start}, {other.end})"
-                )
+    def open(self, homes: dict[int, Room], tensor: int, room: Room) -> None:
+        homes[tensor] = room
+        self.arena.add(room)
 
-    def resident(self, tensor: int) -> bool:
-        return tensor in self.rooms or (tensor in self.state and tensor in self.written)
+    def close(self, homes: dict[int, Room], tensor: int) -> Room:
+        room = homes.pop(tensor)
+        self.arena.remove(room)
+        return room
+
+    def give_room(self, tensor: int, offset: int) -> bool:
+        """Open a tensor's own room, unless it may not have one."""
+        if tensor in self.rooms:
+            self.blame(f"{self.name(tensor)} has room already")
+        elif tensor in self.overwritten:
+            self.blame(f"{self.name(tensor)} is state that was overwritten")
+        else:
+            nbytes = self.graph.tensors[tensor].nbytes
+            room = self.room(offset, nbytes, self.name(tensor))
+            self.open(self.rooms, tensor, room)
+            return True
+        return False
 
     def on_its_way(self, tensor: int, *, inward: bool = False) -> bool:
         """Whether a copy was not waited for; `inward`: only a copy back counts."""
@@ -151,13 +160,8 @@ class Judge:
             self.taken.clear()
 
     def alloc(self, tensor: int, offset: int) -> None:
-        if not self.known(tensor):
+        if not self.known(tensor) or not self.give_room(tensor, offset):
             return
-        if tensor in self.rooms or self.resident(tensor):
-            self.blame(f"{self.name(tensor)} has room already")
-            return
-        nbytes = self.graph.tensors[tensor].nbytes
-        self.rooms[tensor] = self.room(offset, nbytes, self.name(tensor))
         if tensor in self.unallocated:
             self.unallocated.discard(tensor)
             self.written.add(tensor)
@@ -183,7 +187,9 @@ class Judge:
             self.blame(f"{self.name(tensor)} is state and is not to be freed")
             return
         if tensor not in self.rooms:
-            if self.encoded.pop(tensor, None) is None:
+            if tensor in self.encoded:
+                self.close(self.encoded, tensor)
+            else:
                 self.blame(f"{self.name(tensor)} is freed but has no room")
             return
         if self.on_its_way(tensor):
@@ -191,12 +197,12 @@ class Judge:
         if tensor in self.aliases.values():
             self.blame(f"{self.name(tensor)} is freed before its room is taken over")
             self.aliases = {o: i for o, i in self.aliases.items() if i != tensor}
-        room = self.rooms.pop(tensor)
+        room = self.close(self.rooms, tensor)
         self.written.discard(tensor)
         output = self.taken.pop(tensor, None)
         if output is not None:
             end = room.start + self.size(output)
-            self.rooms[output] = _Room(room.start, end, self.name(output))
+            self.open(self.rooms, output, Room(room.start, end, self.name(output)))
 
     # -- compute ---------------------------------------------------------------
 
@@ -229,7 +235,7 @@ class Judge:
             self.blame(f"the op needs {nbytes} B of scratch and has none")
 
     def check_readable(self, tensor: int) -> None:
-        if not self.resident(tensor):
+        if tensor not in self.rooms:
             self.blame(f"reads {self.name(tensor)}, which is not resident")
         elif self.on_its_way(tensor, inward=True):
             self.blame(f"reads {self.name(tensor)}, whose copy was not waited for")
@@ -259,13 +265,24 @@ class Judge:
             )
         if self.on_its_way(source):
             self.blame(f"overwrites {self.name(source)} while it is being copied")
-        if source in self.state:
-            if op.phase != "update":
-                self.blame(f"overwrites {self.name(source)}, which is state")
-            self.state.add(output)
-        elif source in self.rooms:
+        if output in self.rooms:
+            self.blame(f"{self.name(output)} has room already")
+        elif source not in self.rooms:
+            pass  # it was blamed for being read
+        elif source in self.state:
+            self.update_state(op, output, source)
+        else:
             self.taken[source] = output
         self.written.discard(source)
+
+    def update_state(self, op: Op, output: int, source: int) -> None:
+        """Hand the whole room of a state over; the old value has none any more."""
+        if op.phase != "update":
+            self.blame(f"overwrites {self.name(source)}, which is state")
+        room = self.close(self.rooms, source)
+        self.open(self.rooms, output, room._replace(label=self.name(output)))
+        self.overwritten.add(source)
+        self.state.add(output)
 
     # -- copies and encodings --------------------------------------------------
 
@@ -310,7 +327,7 @@ class Judge:
             self.blame(f"{self.name(tensor)} is encoded already")
             return
         label = f"the encoding of {self.name(tensor)}"
-        self.encoded[tensor] = self.room(action.offset, action.nbytes, label)
+        self.open(self.encoded, tensor, self.room(action.offset, action.nbytes, label))
 
     def decode(self, tensor: int, offset: int) -> None:
         if not self.known(tensor):
@@ -318,13 +335,9 @@ class Judge:
         if tensor not in self.encoded:
             self.blame(f"{self.name(tensor)} is decoded but is not encoded")
             return
-        if self.resident(tensor):
-            self.blame(f"{self.name(tensor)} has room already")
-            return
-        nbytes = self.graph.tensors[tensor].nbytes
-        self.rooms[tensor] = self.room(offset, nbytes, self.name(tensor))
-        self.written.add(tensor)
-        del self.encoded[tensor]
+        if self.give_room(tensor, offset):
+            self.written.add(tensor)
+            self.close(self.encoded, tensor)
 
     # -- the end ---------------------------------------------------------------
 
@@ -340,19 +353,8 @@ class Judge:
             if index not in self.computed:
                 self.blame(f"op {index} ({op.name!r}) was never computed")
         for tensor in self.graph.keep:
-            if not self.resident(tensor) or tensor not in self.written:
+            if tensor not in self.rooms or tensor not in self.written:
                 self.blame(f"{self.name(tensor)} is to be kept and is not resident")
-        self.check_claims()
-
-    def check_claims(self) -> None:
         self.where = "claims"
-        if self.plan.graph != self.graph.name:
-            self.blame(
-                f"the plan is for {self.plan.graph!r}, the graph is {self.graph.name!r}"
-            )
-        claimed = self.plan.predicted.peak_bytes
-        if claimed != self.peak:
-            self.blame(f"the peak is {self.peak} B, claimed are {claimed} B")
-        limit = self.plan.limit_bytes
-        if limit is not None and self.peak > limit:
-            self.blame(f"the peak of {self.peak} B is above the limit of {limit} B")
+        for text in check_claims(self.graph, self.plan, self.peak):
+            self.blame(text)

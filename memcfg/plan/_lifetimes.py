@@ -32,6 +32,7 @@ __all__ = ["Request", "effort", "make_step", "nothing_dropped", "state_updates"]
 _EFFORT = 20_000_000  # comparisons of the packer's climb: below 0.1 s
 _TRIES = 1000  # orders that the climb tries in a small graph
 _LARGEST = 2**62  # bytes; sums of sizes stay below it, so 64 bits hold them
+_NO_SIZE = 2**63  # bytes; no file states a size that large
 _PHASES = {"forward": 0, "backward": 1, "update": 2}
 
 
@@ -65,7 +66,7 @@ class Request:
         TypeError
             If the limit is neither None nor an int.
         ValueError
-            If the limit is not positive.
+            If the limit is not positive or does not fit 63 bits.
         GraphError
             If the graph's bytes do not fit 62 bits.
         """
@@ -73,6 +74,8 @@ class Request:
             raise TypeError(f"a limit is a number of bytes or None: {limit_bytes!r}")
         if limit_bytes is not None and limit_bytes <= 0:
             raise ValueError(f"a limit must be positive, not {limit_bytes} bytes")
+        if limit_bytes is not None and limit_bytes >= _NO_SIZE:
+            raise ValueError("a limit is below 2**63 bytes; None is no limit")
         scratch = sum(align_up(op.scratch_bytes) for op in graph.ops)
         total = 2 * (sum(align_up(t.nbytes) for t in graph.tensors) + scratch)
         if total >= _LARGEST:

@@ -69,6 +69,11 @@ class Plan:
         -------
         str
             JSON text.
+
+        Raises
+        ------
+        FormatError
+            If a number of the plan is NaN or infinite.
         """
         return _format.write_plan(self)
 

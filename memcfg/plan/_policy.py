@@ -53,7 +53,7 @@ class Policy(Protocol):
         TypeError
             If the limit is neither None nor an int.
         ValueError
-            If the limit is not positive.
+            If the limit is not positive or not below 2**63.
         """
 
 
@@ -79,7 +79,7 @@ def refuse(plan: Plan, *, hint: str = "") -> InfeasiblePlanError:
     """
     return InfeasiblePlanError(
         f"{plan.method} cannot plan {plan.graph!r} within "
-        f"{format_bytes(plan.limit_bytes or 0)}.",
+        f"{format_bytes(plan.limit_bytes or 0, exact=True)}.",
         smallest_limit_bytes=plan.peak_bytes,
         lower_bound_bytes=plan.lower_bound_bytes,
         requested_bytes=plan.peak_bytes,

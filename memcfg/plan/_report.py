@@ -57,7 +57,7 @@ def _costs(plan: Plan) -> list[str]:
             "lower bound",
             f"{_size(plan.lower_bound_bytes)}  ({plan.lower_bound_bytes} B)",
         ),
-        _line("time", _time(predicted.seconds, predicted.recompute_seconds)),
+        _line("nominal time", _time(predicted.seconds, predicted.recompute_seconds)),
     ]
     if predicted.moved_bytes:
         held = format_bytes(predicted.host_peak_bytes)

@@ -2,7 +2,7 @@
 
 Owns a reading of ``memcfg.graph/1`` and ``memcfg.plan/1`` of its own: it imports
 nothing of the planners, the packer or the simulator, not even their arithmetic.
-Refuses to be clever: rooms are compared pair by pair, O(n^2).
+Refuses to be clever: a new room is compared with those in use, in the arena's order.
 
 What it proves, for every action of the format:
 
@@ -12,10 +12,14 @@ What it proves, for every action of the format:
   offset is aligned;
 * a room is taken over only for a declared pair that fits, and ``free`` follows;
 * what is there from the start is allocated before anything else; the state stays
-  resident; what is to be kept is resident at the end;
+  resident, its room belongs to the newest value, and an overwritten one does not come
+  back; what is to be kept is resident at the end;
 * a copy is waited for before its tensor is freed, overwritten or, on its way in,
   read; reading while it is on its way out is fine;
-* the highest end of any room is the claimed peak and within the limit.
+* the highest end of any room is the claimed peak and within the limit; the claimed
+  lower bound and times do not contradict the actions.
+
+`unchecked_claims` lists what it takes on trust.
 """
 
 from __future__ import annotations
@@ -23,13 +27,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.errors import PlanError
+from memcfg.plan._claims import list_unchecked
 from memcfg.plan._judge import Judge
 
 if TYPE_CHECKING:
     from memcfg.graph import Graph
     from memcfg.plan._plan import Plan
 
-__all__ = ["validate", "violations"]
+__all__ = ["unchecked_claims", "validate", "violations"]
 
 
 def validate(graph: Graph, plan: Plan) -> None:
@@ -75,3 +80,21 @@ def violations(graph: Graph, plan: Plan) -> list[str]:
         judge.step(index, action)
     judge.finish()
     return judge.found
+
+
+def unchecked_claims(graph: Graph, plan: Plan) -> list[str]:
+    """List the claims of a plan that `violations` takes on trust.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    plan : Plan
+        The plan.
+
+    Returns
+    -------
+    list of str
+        Fields of `Predicted` that claim something, each with a reason.
+    """
+    return list_unchecked(graph, plan)

@@ -9,28 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from threading import RLock
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from memcfg import plan as planning
-from memcfg.errors import InfeasiblePlanError
-from memcfg.runtime._kernels import annotate, kernels_for
 from memcfg.runtime._measure import measure
 from memcfg.runtime._program import Program
+from memcfg.runtime._recipes import Budget, PolicyLike, Recipe, recipes_for
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from memcfg._core.engine import Arena
-    from memcfg.devices import BoundlessKernel, CpuDevice
+    from memcfg.devices import CpuDevice
     from memcfg.graph import Graph
+    from memcfg.plan import Plan
     from memcfg.runtime._report import MemoryReport
 
 __all__ = ["Executor"]
 
 _Array = npt.NDArray[np.generic]
-_Policy = Callable[..., planning.Plan]
+_Value = npt.ArrayLike | Callable[[], npt.ArrayLike]
 
 
 class Executor:
@@ -42,30 +42,38 @@ class Executor:
         Its pool pays for the arena, its kernels compute.
     name : str
         The owner's name in error messages and listings.
+
+    Notes
+    -----
+    All programs work in one arena, so only one may be at work. Every method holds
+    `lock`, a `threading.RLock`; who writes inputs, runs and reads outputs as one act
+    holds it from the first to the last.
     """
 
     def __init__(self, device: CpuDevice, *, name: str) -> None:
         self.device = device
         self.name = name
+        self.lock = RLock()
         self._arena: Arena | None = None
+        self._recipes: dict[str, Recipe] = {}
         self._programs: dict[str, Program] = {}
 
     @property
-    def plans(self) -> Mapping[str, planning.Plan]:
+    def plans(self) -> Mapping[str, Plan]:
         """The plan of each loaded program."""
-        return {name: program.plan for name, program in self._programs.items()}
+        return {name: recipe.plan for name, recipe in self._recipes.items()}
 
     @property
     def graphs(self) -> Mapping[str, Graph]:
         """The graph of each loaded program, with its scratch sizes."""
-        return {name: program.graph for name, program in self._programs.items()}
+        return {name: recipe.graph for name, recipe in self._recipes.items()}
 
     @property
     def nbytes(self) -> int:
         """Size of the arena in bytes; 0 before the first load."""
         return 0 if self._arena is None else self._arena.nbytes
 
-    def plan(self, graph: Graph, policy: _Policy) -> planning.Plan:
+    def plan(self, graph: Graph, policy: PolicyLike) -> Plan:
         """Plan a graph under the device's budget without taking memory.
 
         Parameters
@@ -85,14 +93,14 @@ class Executor:
         InfeasiblePlanError
             If nothing fits.
         """
-        prepared = {"": self._prepare(graph)}
-        return self._plan_all(prepared, policy)[""]
+        with self.lock:
+            return recipes_for({"": graph}, policy, self._budget(), {})[""].plan
 
     def load(
         self,
         graphs: Mapping[str, Graph],
-        policy: _Policy,
-        initial: Mapping[str, npt.ArrayLike],
+        policy: PolicyLike,
+        initial: Mapping[str, _Value],
     ) -> None:
         """Replace the programs by those of `graphs`.
 
@@ -106,8 +114,9 @@ class Executor:
             Program names to graphs that list the same state, in the same order.
         policy : Policy
             Plans each of them.
-        initial : mapping of str to array_like
-            Values of new state, by tensor name.
+        initial : mapping of str to array_like or callable
+            Values of new state, by tensor name; a callable is asked for its value
+            after the memory has been taken, one at a time.
 
         Raises
         ------
@@ -121,17 +130,20 @@ class Executor:
         ValueError
             If the graphs disagree about the state, or state has no value.
         """
-        _check_state(graphs)
-        prepared = {name: self._prepare(graph) for name, graph in graphs.items()}
-        plans = self._plan_all(prepared, policy)
-        state = self._state_values(graphs, initial)
-        arena = self._fit(max(plan.peak_bytes for plan in plans.values()))
-        self._programs = {
-            name: Program(graph, plans[name], kernels, arena)
-            for name, (graph, kernels) in prepared.items()
-        }
-        for name, value in state.items():
-            self.write_state(name, value)
+        with self.lock:
+            _check_state(graphs)
+            self._check_values(graphs, initial)
+            recipes = recipes_for(graphs, policy, self._budget(), self._recipes)
+            before, moved = self._recipes, self._moved(recipes)
+            new = _state(recipes).keys() - _state(before).keys()
+            try:
+                self._install(recipes, moved)
+                for name in new:
+                    value = initial[name]
+                    self.write_state(name, value() if callable(value) else value)
+            except BaseException:
+                self._install(before, moved)
+                raise
 
     def feed(self, program: str, tensor: str) -> _Array:
         """Return an input's room, to be written before each run.
@@ -153,7 +165,8 @@ class Executor:
         KeyError
             If there is no such program or input.
         """
-        return self._programs[program].view(tensor, at_end=False)
+        with self.lock:
+            return self._programs[program].view(tensor, at_end=False)
 
     def run(self, program: str, *, guard: bool = False) -> bool:
         """Run a program once.
@@ -176,10 +189,9 @@ class Executor:
             If there is no such program.
         KernelError
             If a kernel failed.
-        RuntimeError
-            If the program is already running in another thread.
         """
-        return self._programs[program].run(guard=guard)
+        with self.lock:
+            return self._programs[program].run(guard=guard)
 
     def fetch(self, program: str, tensor: str) -> _Array:
         """Return a kept tensor's room.
@@ -201,7 +213,8 @@ class Executor:
         KeyError
             If there is no such program, or the tensor is not kept.
         """
-        return self._programs[program].view(tensor, at_end=True)
+        with self.lock:
+            return self._programs[program].view(tensor, at_end=True)
 
     def read_state(self, tensor: str) -> _Array:
         """Return a copy of a state tensor.
@@ -221,7 +234,8 @@ class Executor:
         KeyError
             If nothing is loaded or no such state exists.
         """
-        return self._state_view(tensor).copy()
+        with self.lock:
+            return self._state_view(tensor).copy()
 
     def write_state(self, tensor: str, value: npt.ArrayLike) -> None:
         """Overwrite a state tensor.
@@ -240,11 +254,14 @@ class Executor:
         ValueError
             If the shape differs.
         """
-        room = self._state_view(tensor)
-        array = np.asarray(value, room.dtype)
-        if array.shape != room.shape:
-            raise ValueError(f"{tensor!r} has shape {room.shape}, not {array.shape}")
-        room[...] = array
+        with self.lock:
+            room = self._state_view(tensor)
+            array = np.asarray(value, room.dtype)
+            if array.shape != room.shape:
+                raise ValueError(
+                    f"{tensor!r} has shape {room.shape}, not {array.shape}"
+                )
+            room[...] = array
 
     def memory_report(self, program: str, *, verify: bool = False) -> MemoryReport:
         """Tell what a program's step takes.
@@ -255,7 +272,8 @@ class Executor:
             A loaded program.
         verify : bool, default False
             Measure: fill the arena with a canary, run the program on made-up input
-            and look for the highest byte that changed. State is put back.
+            and look for the highest byte that changed; each kernel's scratch counts
+            as handed over. State is put back.
 
         Returns
         -------
@@ -267,9 +285,10 @@ class Executor:
         KeyError
             If there is no such program.
         """
-        found = self._programs[program]
-        assert self._arena is not None
-        return measure(found, program, self.device, self._arena, verify=verify)
+        with self.lock:
+            found = self._programs[program]
+            assert self._arena is not None
+            return measure(found, program, self.device, self._arena, verify=verify)
 
     def close(self) -> None:
         """Give the arena back; the executor can be loaded again.
@@ -279,73 +298,57 @@ class Executor:
         BufferError
             If a view that `feed` or `fetch` returned is still in use.
         """
-        self._programs = {}
-        if self._arena is not None:
-            self._arena.free()
-            self._arena = None
+        with self.lock:
+            self._recipes, self._programs = {}, {}
+            if self._arena is not None:
+                self._arena.free()
+                self._arena = None
 
-    def _prepare(self, graph: Graph) -> tuple[Graph, tuple[BoundlessKernel, ...]]:
-        kernels = kernels_for(graph, self.device)
-        return annotate(graph, kernels), kernels
-
-    def _plan_all(
-        self,
-        prepared: Mapping[str, tuple[Graph, tuple[BoundlessKernel, ...]]],
-        policy: _Policy,
-    ) -> dict[str, planning.Plan]:
+    def _budget(self) -> Budget:
         elsewhere = self.device.pool.stats().current_bytes - self.nbytes
-        limit = self.device.pool.limit
-        budget = None if limit is None else max(limit - elsewhere, 0)
-        plans, failures = {}, []
-        for name, (graph, _) in prepared.items():
-            try:
-                plans[name] = policy(graph, limit_bytes=budget)
-            except InfeasiblePlanError as error:
-                failures.append(error)
-        if failures:
-            raise self._infeasible(failures, elsewhere)
-        for name, plan in plans.items():
-            planning.validate(prepared[name][0], plan)
-        return plans
+        return Budget(self.device, self.name, elsewhere)
 
-    def _infeasible(
-        self, failures: list[InfeasiblePlanError], elsewhere: int
-    ) -> InfeasiblePlanError:
-        worst = max(failures, key=lambda error: error.smallest_limit_bytes)
-        limit = self.device.pool.limit
-        others = dict(self.device.pool.owners())
-        others.pop(self.name, None)
-        return InfeasiblePlanError(
-            f"{self.name} does not fit.",
-            smallest_limit_bytes=worst.smallest_limit_bytes + elsewhere,
-            lower_bound_bytes=worst.lower_bound_bytes + elsewhere,
-            requested_bytes=worst.smallest_limit_bytes,
-            in_use_bytes=elsewhere,
-            limit_bytes=limit,
-            largest_free_bytes=None if limit is None else max(limit - elsewhere, 0),
-            device=self.device.name,
-            owners=others,
-            hint="Raise the limit, lower the batch size, or allow another method.",
-        )
-
-    def _state_values(
-        self, graphs: Mapping[str, Graph], initial: Mapping[str, npt.ArrayLike]
-    ) -> dict[str, npt.ArrayLike]:
+    def _check_values(
+        self, graphs: Mapping[str, Graph], initial: Mapping[str, _Value]
+    ) -> None:
         graph = next(iter(graphs.values()))
-        names = [graph.tensors[i].name for i in graph.persistent]
-        values: dict[str, npt.ArrayLike] = {}
-        for name in names:
-            try:
-                values[name] = self.read_state(name)
-            except KeyError:
-                if name not in initial:
-                    raise ValueError(f"state {name!r} has no value") from None
-                values[name] = initial[name]
-        return values
+        for tensor in graph.persistent:
+            name = graph.tensors[tensor].name
+            if name not in _state(self._recipes) and name not in initial:
+                raise ValueError(f"state {name!r} has no value")
+
+    def _moved(self, recipes: Mapping[str, Recipe]) -> dict[str, _Array]:
+        """Copy the state that `recipes` place elsewhere than the programs do now."""
+        here, there = _state(self._recipes), _state(recipes)
+        return {
+            name: self.read_state(name)
+            for name, offset in here.items()
+            if there.get(name) != offset
+        }
+
+    def _install(
+        self, recipes: Mapping[str, Recipe], moved: Mapping[str, _Array]
+    ) -> None:
+        """Fit the arena, compile what is not compiled, put moved state in place."""
+        if not recipes:
+            self.close()
+            return
+        arena = self._fit(max(recipe.plan.peak_bytes for recipe in recipes.values()))
+        self._programs = {
+            name: self._program(name, recipe, arena) for name, recipe in recipes.items()
+        }
+        self._recipes = dict(recipes)
+        for name in moved.keys() & _state(recipes).keys():
+            self.write_state(name, moved[name])
+
+    def _program(self, name: str, recipe: Recipe, arena: Arena) -> Program:
+        if name in self._programs and self._recipes.get(name) is recipe:
+            return self._programs[name]
+        return Program(recipe.graph, recipe.plan, recipe.kernels, arena)
 
     def _state_view(self, tensor: str) -> _Array:
-        if not self._programs:
-            raise KeyError(f"{self.name} has no program loaded")
+        if not self._programs or tensor not in _state(self._recipes):
+            raise KeyError(f"{self.name} has no state {tensor!r} loaded")
         return next(iter(self._programs.values())).view(tensor, at_end=False)
 
     def _fit(self, nbytes: int) -> Arena:
@@ -358,6 +361,18 @@ class Executor:
         else:
             self._arena.grow(nbytes)
         return self._arena
+
+
+def _state(recipes: Mapping[str, Recipe]) -> dict[str, int]:
+    """Offset of each state tensor: in order from 0, in every program."""
+    offsets: dict[str, int] = {}
+    end = 0
+    for recipe in list(recipes.values())[:1]:
+        for tensor in recipe.graph.persistent:
+            found = recipe.graph.tensors[tensor]
+            offsets[found.name] = end
+            end += align_up(found.nbytes)
+    return offsets
 
 
 def _check_state(graphs: Mapping[str, Graph]) -> None:

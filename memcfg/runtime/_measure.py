@@ -2,8 +2,10 @@
 
 A predicted peak is checked against bytes: the arena above the state is filled with
 a pattern, the step runs, and the highest byte that differs tells how far it
-reached. Two patterns, since a step may write a byte that equals one of them. The
-second run also times every op. State is put back afterwards.
+reached. Two patterns, since a step may write a byte that equals one of them. With
+each pattern the step runs twice: plainly, which shows what the kernels change by
+themselves, and timed, with the end of every scratch room marked as in use. State is
+put back afterwards.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from memcfg.runtime._report import MemoryReport, TimelineEntry
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from memcfg._core.engine import Arena
     from memcfg.devices import CpuDevice
     from memcfg.graph import Graph, Op
@@ -50,9 +54,9 @@ def measure(
     """Report on a program; with `verify`, run it against a canary first."""
     moments = _moments(program.graph, program.plan)
     seconds: list[float | None] = [None] * len(moments)
-    peak = program.touched_bytes
+    peak, changed = program.touched_bytes, None
     if verify:
-        peak, seconds = _verify(program, arena)
+        peak, changed, seconds = _verify(program, arena)
     busiest = max(moments, key=lambda moment: moment.live_bytes)
     return MemoryReport(
         program=name,
@@ -60,6 +64,7 @@ def measure(
         limit_bytes=device.pool.limit,
         predicted_peak_bytes=program.plan.peak_bytes,
         measured_peak_bytes=peak,
+        changed_peak_bytes=changed,
         verified=verify,
         arena_bytes=arena.nbytes,
         by_role=_by_role(busiest),
@@ -70,19 +75,43 @@ def measure(
     )
 
 
-def _verify(program: Program, arena: Arena) -> tuple[int, list[float | None]]:
+def _verify(program: Program, arena: Arena) -> tuple[int, int, list[float | None]]:
+    """Return the end of what is in use, of what kernels change, and seconds an op."""
     cells = np.frombuffer(memoryview(arena), np.uint8)
     state = _state_end(program)
     saved = cells[:state].copy()
-    highest = state
+    used = changed = 0
     seconds: list[float] = []
+
+    def plain() -> None:
+        program.run(guard=False)
+
+    def timed() -> None:
+        seconds[:] = program.run_timed()
+
     for canary in _CANARIES:
-        cells[state:] = canary
-        _feed(program)
-        seconds = program.run_timed()
+        changed = max(
+            changed,
+            _reach(program, cells, state, canary, lambda: program.run(guard=False)),
+        )
         cells[:state] = saved
-        highest = max(highest, state + _changed_end(cells[state:], canary))
-    return align_up(highest), list(seconds)
+        used = max(used, _reach(program, cells, state, canary, timed))
+        cells[:state] = saved
+    return align_up(state + used), align_up(state + changed), list(seconds)
+
+
+def _reach(
+    program: Program,
+    cells: npt.NDArray[np.uint8],
+    state: int,
+    canary: int,
+    run: Callable[[], object],
+) -> int:
+    """Fill what lies above the state, run, and find the end of what changed there."""
+    cells[state:] = canary
+    _feed(program)
+    run()
+    return _changed_end(cells[state:], canary)
 
 
 def _changed_end(cells: npt.NDArray[np.uint8], canary: int) -> int:

@@ -23,9 +23,19 @@ if TYPE_CHECKING:
     from memcfg.devices import BoundlessKernel
     from memcfg.graph import Graph, Op
 
-__all__ = ["Program"]
+__all__ = ["Program", "check_actions"]
 
+_CARRIED_OUT = (planning.Alloc, planning.Free, planning.Alias, planning.Compute)
 _LOSS = "loss"  # the guard stands behind the op that makes the tensor of this name
+
+
+def check_actions(plan: planning.Plan) -> None:
+    """Raise PlanError if the plan has actions that this runtime cannot carry out."""
+    for action in plan.actions:
+        if not isinstance(action, _CARRIED_OUT):
+            raise PlanError(
+                f"this runtime cannot carry out {type(action).__name__} yet"
+            )
 
 
 class Program:
@@ -36,16 +46,11 @@ class Program:
     graph : Graph
         The annotated graph.
     plan : Plan
-        Its plan, already checked by the validator.
+        Its plan, checked by the validator and by `check_actions`.
     kernels : sequence of BoundlessKernel
         One for each op.
     arena : Arena
         At least ``plan.peak_bytes`` long.
-
-    Raises
-    ------
-    PlanError
-        If the plan has actions that this runtime cannot carry out.
     """
 
     def __init__(
@@ -85,7 +90,10 @@ class Program:
         return self._loop.run(guard) == -1
 
     def run_timed(self) -> list[float]:
-        """Run once without the guard; seconds of each instruction."""
+        """Run once without the guard; seconds of each op.
+
+        The last byte of each scratch room is written before its kernel gets it.
+        """
         seconds = self._loop.run_timed()
         return [s for s, op in zip(seconds, self._timed, strict=True) if op is not None]
 
@@ -111,10 +119,6 @@ class Program:
                 del self._rooms[tensor]
             case planning.Compute(index, _, scratch):
                 self._compute(self.graph.ops[index], kernels[index], scratch)
-            case _:
-                raise PlanError(
-                    f"this runtime cannot carry out {type(action).__name__} yet"
-                )
 
     def _place(self, tensor: int, offset: int) -> None:
         self._rooms[tensor] = offset

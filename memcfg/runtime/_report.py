@@ -59,9 +59,13 @@ class MemoryReport:
     predicted_peak_bytes : int
         What the plan promised.
     measured_peak_bytes : int
-        With `verified`: the end of the highest arena byte that the step changed,
-        rounded up to 64. Without: the highest end of any room that a kernel was
-        given.
+        With `verified`: the end of the highest arena byte that changed while the
+        step ran, rounded up to 64; each kernel's scratch counts as it was handed
+        over. Without: the highest end of any room that a kernel was given.
+    changed_peak_bytes : int or None
+        With `verified`: the same for what the kernels changed by themselves. It is
+        lower only where scratch lies on top and its end, which libraries pad for
+        alignment, was left alone.
     verified : bool
         Whether the arena was filled with a canary and looked at afterwards.
     arena_bytes : int
@@ -77,6 +81,7 @@ class MemoryReport:
     limit_bytes: int | None
     predicted_peak_bytes: int
     measured_peak_bytes: int
+    changed_peak_bytes: int | None
     verified: bool
     arena_bytes: int
     by_role: Mapping[str, int]
@@ -89,6 +94,8 @@ class MemoryReport:
     def _head(self) -> list[str]:
         limit = "none" if self.limit_bytes is None else _exact(self.limit_bytes)
         how = "canary" if self.verified else "rooms given to kernels"
+        if self.changed_peak_bytes not in (None, self.measured_peak_bytes):
+            how += f"; kernels changed bytes up to {self.changed_peak_bytes} B"
         return [
             f"Memory of {self.program!r} on {self.device}",
             f"  limit           {limit}",
@@ -118,7 +125,7 @@ class MemoryReport:
 
 
 def _exact(nbytes: int) -> str:
-    return f"{nbytes:,} B ({format_bytes(nbytes)})"
+    return format_bytes(nbytes, exact=True)
 
 
 def _bar(part: int, whole: int) -> str:

@@ -22,6 +22,12 @@ def test_a_right_plan_ends_with_0(files, capsys):
     out = capsys.readouterr().out
     assert out.startswith("right: sqrt_checkpoint plans 'chain of 20'\n")
     assert "limit        none" in out
+    assert "  peak         512 B\n" in out
+    unchecked = [line for line in out.splitlines() if "not checked" in line]
+    assert [line.split()[2] for line in unchecked] == [
+        "lower_bound_bytes",
+        "planning_seconds",
+    ]
 
 
 def test_a_refuted_plan_ends_with_1_and_every_violation(files, capsys):

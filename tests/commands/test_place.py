@@ -76,3 +76,10 @@ def test_a_missing_file_is_one_line(capsys):
     assert capsys.readouterr().err == (
         "memcfg: error: nowhere.csv: No such file or directory\n"
     )
+
+
+def test_an_output_in_a_missing_folder_is_named(small, tmp_path, capsys):
+    path = tmp_path / "no" / "out.csv"
+    assert main(["place", small, "--output", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert error == f"memcfg: error: {path}: No such file or directory\n"

@@ -5,7 +5,7 @@ from training_graphs import chain, random_step
 
 from memcfg.cli import main
 from memcfg.graph import Graph
-from memcfg.plan import Plan, auto, share, sqrt_checkpoint, validate
+from memcfg.plan import POLICIES, Plan, auto, share, sqrt_checkpoint, validate
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def failure(capsys, *arguments: str) -> tuple[int, str]:
     return status, err
 
 
-@pytest.mark.parametrize("method", ["keep_all", "share", "sqrt_checkpoint", "auto"])
+@pytest.mark.parametrize("method", POLICIES)
 def test_a_graph_from_a_file_is_planned(graph, tmp_path, capsys, method):
     output = tmp_path / "plan.json"
     assert (
@@ -94,6 +94,10 @@ def test_foreign_graphs_are_planned(tmp_path, capsys):
         (b"\xff\xfe", "not UTF-8 text"),
         (b'{"format": "memcfg.graph/2"}', "memcfg.graph/2"),
         (b'{"format": "memcfg.plan/1"}', "memcfg.plan/1"),
+        (b"[" * 100_000, "nested too deeply"),
+        (chain(2).to_json().replace("64", "9" * 5000, 1).encode(), "too many digits"),
+        (chain(2).to_json().replace("1.0", "1e308").encode(), "sum to more"),
+        (chain(2).to_json().replace("chain", "\\ud800").encode(), "not Unicode text"),
         (chain(2).to_json().replace('"keep": [', '"keep": [99, ').encode(), "99"),
     ],
 )
@@ -112,6 +116,8 @@ def test_files_that_are_no_graph_end_with_2(tmp_path, capsys, content, words):
         (["plan"], "--graph"),
         (["plan", "--graph", "g", "--limit", "4"], "No such file"),
         (["plan", "--graph", "g", "--limit", "0"], "positive"),
+        (["plan", "--graph", "g", "--limit", "\N{ARABIC-INDIC DIGIT FOUR}"], "size"),
+        (["plan", "--graph", "g", "--limit", "9" * 19], "below 2**63"),
         (["plan", "--graph", "g", "--limit", "many"], "cannot read 'many' as a size"),
         (["plan", "--graph", "g", "--limit", "0.5B"], "whole number"),
         (["plan", "--graph", "g", "--method", "magic"], "invalid choice: 'magic'"),
@@ -128,11 +134,9 @@ def test_wrong_arguments_are_one_line(capsys, monkeypatch, tmp_path, arguments, 
 
 
 def test_an_output_that_cannot_be_written_leaves_nothing(graph, tmp_path, capsys):
-    status, line = failure(
-        capsys, "plan", "--graph", graph, "--output", str(tmp_path / "no" / "p.json")
-    )
-    assert status == 2
-    assert "No such file or directory" in line
+    path = tmp_path / "no" / "p.json"
+    status, line = failure(capsys, "plan", "--graph", graph, "--output", str(path))
+    assert (status, line) == (2, f"memcfg: error: {path}: No such file or directory\n")
 
 
 def test_an_output_is_replaced_whole(graph, tmp_path, monkeypatch, capsys):
@@ -140,17 +144,25 @@ def test_an_output_is_replaced_whole(graph, tmp_path, monkeypatch, capsys):
     output.write_text("before")
     output.chmod(0o640)
 
-    def full(descriptor, *arguments, **options):
+    def full(descriptor):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("os.fdopen", full)
+        patch.setattr("os.fsync", full)
         status, line = failure(
             capsys, "plan", "--graph", graph, "--output", str(output)
         )
-    assert (status, "No space left" in line) == (2, True)
+    assert f"{output}: No space left on device" in line
+    assert status == 2
     assert output.read_text() == "before"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["g.json", "plan.json"]
     assert main(["plan", "--graph", graph, "--output", str(output)]) == 0
     assert Plan.from_json(output.read_text()).method == "share"
     assert output.stat().st_mode & 0o777 == 0o640
+
+
+def test_the_policies_are_named_in_one_table():
+    assert list(POLICIES) == ["auto", "keep_all", "share", "sqrt_checkpoint"]
+    assert {name: make().name for name, make in POLICIES.items()} == {
+        name: name for name in POLICIES
+    }

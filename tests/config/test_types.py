@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -13,17 +15,22 @@ from memcfg.config import LogicalDeviceConfiguration
         (48, 48 * 2**20),
         (0.5, 2**19),
         (np.int64(3), 3 * 2**20),
+        (np.int8(100), 100 * 2**20),
+        (Fraction(1, 2), 2**19),
         (np.float32(1.5), 3 * 2**19),
         ("4100031B", 4100031),
         ("4MiB", 4 * 2**20),
     ],
 )
 def test_a_number_is_mebibytes_and_a_string_is_exact(limit, nbytes):
-    assert LogicalDeviceConfiguration(memory_limit=limit).limit_bytes == nbytes
+    found = LogicalDeviceConfiguration(memory_limit=limit).limit_bytes
+    assert found == nbytes
+    assert type(found) in (int, type(None))
 
 
 @pytest.mark.parametrize(
-    "limit", [0, -1, -0.5, 0.1, float("nan"), float("inf"), "0B", "many", "4", 2**60]
+    "limit",
+    [0, -1, -0.5, 0.1, float("nan"), float("inf"), "0B", "many", "4", 2**60, 10**400],
 )
 def test_a_limit_that_is_no_positive_size_is_a_value_error(limit):
     with pytest.raises(ValueError):  # noqa: PT011 - the wording differs by cause

@@ -154,14 +154,30 @@ def test_callback_exception_leaves_run_as_it_is(arena):
         assert caught.value is raised
 
 
-def test_callbacks_may_use_the_arena_and_other_programs(arena, cells):
-    inner = Program(arena)
+def another_arena():
+    arena = Pool().arena()
+    arena.grow(1024)
+    return arena
+
+
+def test_callbacks_may_use_programs_of_other_arenas(arena):
+    other = another_arena()
+    cells = np.frombuffer(other, np.float32)
+    inner = Program(other)
     inner.compute(relu(1), [0, 64], [4, 4], None)
     outer = Program(arena)
     outer.compute(CallbackKernel(lambda: inner.run() and None), [], [], None)
     cells[0] = 3
     assert outer.run() == -1
     assert cells[16] == 3
+
+
+def test_two_programs_of_one_arena_are_not_at_work_at_once(arena):
+    inner, outer = Program(arena), Program(arena)
+    outer.compute(CallbackKernel(lambda: inner.run() and None), [], [], None)
+    with pytest.raises(RuntimeError, match="in use by another thread"):
+        outer.run()
+    assert inner.run() == -1
 
 
 def test_one_thread_at_a_time(arena):
@@ -196,8 +212,8 @@ def test_the_gil_is_released(arena):
     """Two programs meet inside their callbacks: neither could if one held the GIL."""
     meeting = threading.Barrier(2, timeout=60)
     programs = []
-    for _ in range(2):
-        program = Program(arena)
+    for place in (arena, another_arena()):
+        program = Program(place)
         program.compute(CallbackKernel(lambda: meeting.wait() and None), [], [], None)
         programs.append(program)
     threads = [threading.Thread(target=program.run) for program in programs]

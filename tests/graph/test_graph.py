@@ -11,6 +11,9 @@ from networks import NETWORKS
 from memcfg.errors import FormatError, GraphError
 from memcfg.graph import Algorithm, Builder, Graph, Op, Tensor, hoist_updates
 from memcfg.graph._registry import OP_TYPES
+from memcfg.plan import Plan, share
+
+TWICE = (Algorithm("direct", 1.0, 64), Algorithm("direct", 2.0, 0))
 
 
 def tiny(**changes) -> Graph:
@@ -50,13 +53,35 @@ def test_producers_consumers_and_state():
             {"ops": (Op("f", "f", "forward", (0,), (2,), in_place=((1, 2),)),)},
             "in-place",
         ),
-        ({"tensors": (Tensor("x", -1, "input"),), "ops": (), "keep": ()}, "negative"),
+        ({"tensors": (Tensor("x", -1, "input"),), "ops": (), "keep": ()}, "size -1"),
+        ({"tensors": (Tensor("x", 2**63, "input"),), "ops": (), "keep": ()}, "size"),
+        ({"tensors": (Tensor("x", 8, "input", (-1, 5)),)}, r"negative .*\(-1, 5\)"),
+        ({"tensors": (Tensor("x", 8, "input", None, "foo"),)}, "unknown dtype 'foo'"),
+        ({"ops": (Op("f", "f", "forward", (0,), (2,), scratch_bytes=-1),)}, "scratch"),
+        ({"ops": (Op("f", "f", "forward", (0,), (2,), algorithms=TWICE),)}, "one name"),
+        ({"ops": (Op("f", "f", "forward", (0,), (2,), seconds=1e308),)}, "sum to more"),
         ({"tensors": (Tensor("x", 1, "guest"),), "ops": (), "keep": ()}, "role"),
     ],
 )
 def test_a_malformed_graph_is_refused(change, words):
     with pytest.raises(GraphError, match=words):
         tiny(**change)
+
+
+def test_times_that_sum_to_what_a_number_can_hold_are_accepted():
+    ops = (Op("f", "f", "forward", (0,), (2,), seconds=8e307),)
+    plan = share()(tiny(ops=ops))
+    assert Plan.from_json(plan.to_json()).predicted.seconds == 8e307
+    slow = (Algorithm("slow", 1e308, 0),)
+    with pytest.raises(GraphError, match="sum to more"):
+        tiny(ops=(Op("f", "f", "forward", (0,), (2,), algorithms=slow),))
+
+
+def test_more_bytes_than_shape_and_dtype_say_are_accepted():
+    padded = tiny().tensors[1:]
+    tensors = (Tensor("x", 4096, "input", (2, 3), "bfloat16"), *padded)
+    graph = tiny(tensors=tensors)
+    assert Graph.from_json(graph.to_json()) == graph
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -99,6 +124,15 @@ def test_the_minimal_document_is_read():
         (("ops", 0, "seconds"), "1", "number"),
         (("ops", 0, "inputs"), 3, "list"),
         (("name",), None, "string"),
+        (("name",), "\ud800", "'name' is not Unicode text"),
+        (("tensors", 0, "bytes"), -1, "whole number >= 0"),
+        (("tensors", 0, "bytes"), 2**63, r"below 2\*\*63"),
+        (("tensors", 0, "shape"), [-1, 5], r"'shape'\[0\] should be .* not -1"),
+        (("tensors", 0, "role"), {"a": ["b"] * 9999}, "string, not .{,120}$"),
+        (("ops", 0, "seconds"), 10**400, "finite number"),
+        (("ops", 0, "seconds"), -1, "number >= 0"),
+        (("ops", 0, "seconds"), float("nan"), "NaN is not a number of JSON"),
+        (("ops", 0, "seconds"), float("-inf"), "-Infinity is not a number of JSON"),
     ],
 )
 def test_departures_from_the_format_are_named(path, value, words):
@@ -111,9 +145,24 @@ def test_departures_from_the_format_are_named(path, value, words):
         Graph.from_json(json.dumps(document))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "memcfg.plan/1"}'])
-def test_what_is_no_graph_is_refused(text):
-    with pytest.raises(FormatError):
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "not JSON: .*line 1 column 1"),
+        ("{", "not JSON"),
+        ("[]", "no 'format' key"),
+        ("{}", "no 'format' key"),
+        ('{"format": "memcfg.plan/1"}', "'memcfg.plan/1'; .* reads 'memcfg.graph/1'"),
+        ("[" * 100_000, "not a graph: nested too deeply"),
+        ('{"a":' * 100_000, "not a graph: nested too deeply"),
+        (tiny().to_json().replace("8", "9" * 5000, 1), "too many digits"),
+        (tiny().to_json().replace('"keep"', '"keep": [], "keep"'), "'keep' stands tw"),
+        (tiny().to_json().replace('"role"', '"role": 1, "role"'), "'role' stands tw"),
+        (tiny().to_json().replace("0.0", "1e999"), "finite number"),
+    ],
+)
+def test_what_is_no_graph_is_refused(text, words):
+    with pytest.raises(FormatError, match=words):
         Graph.from_json(text)
 
 

@@ -243,18 +243,31 @@ TEST(one_thread_at_a_time) {
   CHECK(program.run(true, 0) == Program::kEnded);
 }
 
-TEST(threads_with_programs_of_one_arena) {
-  const auto arena = make_arena();
+TEST(threads_with_arenas_of_their_own) {
+  std::vector<std::shared_ptr<Arena>> arenas;
+  for (int lane = 0; lane < 4; ++lane) arenas.push_back(make_arena());
   std::vector<std::thread> threads;
-  for (Bytes lane = 0; lane < 4; ++lane) {
-    threads.emplace_back([&, lane] {
+  for (const auto& arena : arenas) {
+    threads.emplace_back([arena] {
       Program program(arena);
-      program.compute(
-          std::make_shared<AddOne>(), {64 * lane, 64 * lane}, {4, 4}, std::nullopt);
+      program.compute(std::make_shared<AddOne>(), {0, 0}, {4, 4}, std::nullopt);
       for (int step = 0; step < 100; ++step) program.run(true, 0);
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (Bytes lane = 0; lane < 4; ++lane) CHECK(at(*arena, 64 * lane) == 100.0F);
-  arena->free();
+  for (const auto& arena : arenas) CHECK(at(*arena, 0) == 100.0F);
+}
+
+TEST(programs_of_one_arena_take_turns) {
+  const auto arena = make_arena();
+  Program inner(arena);
+  inner.compute(std::make_shared<AddOne>(), {0, 0}, {4, 4}, std::nullopt);
+  Program outer(arena);
+  const auto nested = [](void* program) {
+    static_cast<Program*>(program)->run(true, 0);
+    return 0;
+  };
+  outer.compute(std::make_shared<CallbackKernel>(nested, &inner), {}, {}, std::nullopt);
+  CHECK_THROWS(memcfg::kernel_failure, outer.run(true, 0));
+  CHECK(at(*arena, 0) == 0.0F && inner.run(true, 0) == Program::kEnded);
 }

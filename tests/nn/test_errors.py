@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 import memcfg as mc
-from memcfg.errors import InfeasiblePlanError, NonFiniteLossError
+from memcfg.errors import (
+    InfeasiblePlanError,
+    NonFiniteLossError,
+    ResourceExhaustedError,
+)
 
 nn = mc.nn
 
@@ -80,7 +86,9 @@ def test_wrong_types(same, method, x, y, message):
         ({"batch_size": 2.0}, TypeError, "batch_size is an integer"),
         ({"epochs": 0}, ValueError, "epochs must be positive"),
         ({"epochs": None}, TypeError, "epochs is an integer"),
-        ({"initial_epoch": -1}, ValueError, "initial_epoch"),
+        ({"initial_epoch": -1}, ValueError, "initial_epoch must be zero or more"),
+        ({"initial_epoch": False}, TypeError, "initial_epoch is an integer"),
+        ({"initial_epoch": 0.0}, TypeError, "initial_epoch is an integer"),
         ({"verbose": 3}, ValueError, 'verbose is "auto", 0, 1 or 2'),
         ({"on_nan": "stop"}, ValueError, 'on_nan is "raise" or "ignore"'),
         ({"shuffle": "batch"}, TypeError, "shuffle"),
@@ -286,6 +294,79 @@ def test_a_limit_that_is_too_small(cpu, loss, images):
         assert np.array_equal(first, second)
     with pytest.raises(InfeasiblePlanError):
         model.plan(40)
+
+
+class Counted(nn.Zeros):
+    """An initializer that counts its weights, and fails when it is told to."""
+
+    def __init__(self, fails=0):
+        self.fails = fails
+        self.calls = 0
+
+    def draw(self, shape, seed):
+        self.calls += 1
+        if self.calls == self.fails:
+            raise ArithmeticError("no number came")
+        return super().draw(shape, seed)
+
+
+@pytest.mark.parametrize("method", ["fit", "predict", "plan"])
+@pytest.mark.parametrize("units", [2**20, 2**40])
+def test_weights_that_do_not_fit_are_refused_before_they_are_drawn(
+    cpu, loss, rows, method, units
+):
+    mc.config.set_memory_limit(cpu, "1MiB")
+    counted = Counted()
+    layers = [nn.Input((6,)), nn.Dense(units, kernel_initializer=counted), nn.Dense(4)]
+    model = nn.Sequential(layers)
+    model.compile("adam", loss)
+    arguments = {"fit": rows, "predict": rows[:1], "plan": [8]}[method]
+    tracemalloc.start()
+    try:
+        with pytest.raises(InfeasiblePlanError):
+            getattr(model, method)(*arguments)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+    assert counted.calls == 0
+    assert mc.config.get_memory_info("CPU:0") == {"current": 0, "peak": 0}
+
+
+def test_memory_that_the_machine_has_not_is_refused_before_weights_are_drawn(loss):
+    """Without a limit, too; the output would be larger than the address space."""
+    counted = Counted()
+    model = nn.Sequential([nn.Input((6,)), nn.Dense(2**45, kernel_initializer=counted)])
+    with pytest.raises(ResourceExhaustedError):
+        model.predict(X, verbose=0)
+    assert counted.calls == 0
+    assert in_use() == 0
+
+
+@pytest.mark.parametrize("fails", [1, 2])
+def test_an_initializer_that_fails_leaves_the_model_usable(loss, rows, fails):
+    def make(initializer):
+        nn.set_random_seed(3)
+        model = nn.Sequential(
+            [
+                nn.Input((6,)),
+                nn.Dense(5, activation="relu", name="first"),
+                nn.Dense(4, name="second", bias_initializer=initializer),
+                nn.BatchNormalization(beta_initializer=initializer),
+            ]
+        )
+        model.compile("adam", loss)
+        return model
+
+    model = make(Counted(fails))
+    with pytest.raises(ArithmeticError, match="no number came"):
+        model.fit(*rows, verbose=0, seed=0)
+    assert in_use() == 0
+    assert model.optimizer.iterations == 0
+    expected = make(Counted())
+    for trained in (model, expected):
+        trained.fit(*rows, verbose=0, seed=0)
+    for first, second in zip(expected.get_weights(), model.get_weights(), strict=True):
+        assert np.array_equal(first, second)
 
 
 def test_a_program_that_does_not_fit_leaves_those_that_do(cpu, loss, images):

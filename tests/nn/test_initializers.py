@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -47,6 +49,44 @@ def test_random_normal():
     assert get_initializer("random_normal").draw(SHAPE, 3).std() == pytest.approx(
         0.05, rel=0.01
     )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["glorot_uniform", "he_normal", "he_uniform", "ones", "random_normal", "zeros"],
+)
+def test_values_are_drawn_in_place(name):
+    """A weight takes its own bytes and bounded temporaries, however large it is."""
+    initializer, shape = get_initializer(name), (1000, 1500)
+    tracemalloc.start()
+    try:
+        values = initializer.draw(shape, 3)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert values.dtype == np.float32
+    assert peak < values.nbytes + 2**20
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3), (2**16 + 1, 2)])
+@pytest.mark.parametrize("name", ["glorot_uniform", "he_normal", "random_normal"])
+def test_any_shape(name, shape):
+    values = get_initializer(name).draw(shape, 3)
+    assert isinstance(values, np.ndarray)
+    assert (values.shape, values.dtype) == (shape, np.float32)
+    assert np.isfinite(values).all()
+    assert values.size == 1 or len(np.unique(values)) > 0.9 * min(values.size, 2**12)
+
+
+def test_he_normal_follows_the_truncated_distribution():
+    """Against its distribution function, by Kolmogorov's statistic."""
+    values = np.sort(nn.HeNormal().draw(SHAPE, 5).ravel().astype(np.float64))
+    scaled = values / (math.sqrt(2 / 360) / 0.8796256610342398)
+    normal = NormalDist()
+    tail = normal.cdf(-2)
+    expected = [(normal.cdf(v) - tail) / (1 - 2 * tail) for v in scaled]
+    found = np.arange(1, SIZE + 1) / SIZE
+    assert abs(found - expected).max() < 1.95 / math.sqrt(SIZE)  # p = 0.001
 
 
 def test_constants():

@@ -116,13 +116,16 @@ def test_same_padding_of_a_known_case():
         (lambda: nn.BatchNormalization(center=False), "center=False"),
         (lambda: nn.BatchNormalization(momentum=1.5), "momentum must be in"),
         (lambda: nn.BatchNormalization(epsilon=0), "epsilon must be positive"),
+        (lambda: nn.BatchNormalization(epsilon=1e-60), "epsilon must be positive"),
+        (lambda: nn.BatchNormalization(epsilon=1e39), "epsilon must be finite"),
+        (lambda: nn.RandomNormal(mean=1e39), "mean must be finite in float32"),
         (lambda: nn.Dense(4, name="a/b"), "no '/'"),
         (lambda: nn.Dense(4, name=""), "not empty"),
         (lambda: nn.Input((None, 4)), "must be known"),
         (lambda: nn.Input(()), "must be known"),
         (lambda: nn.Input((4, 0)), "must be positive"),
         (lambda: nn.Input((4,), dtype="float64"), "float32"),
-        (lambda: nn.RandomNormal(stddev=-1), "stddev of zero or more"),
+        (lambda: nn.RandomNormal(stddev=-1), "stddev must be zero or more"),
     ],
 )
 def test_what_cannot_be_honoured_raises(call, message):

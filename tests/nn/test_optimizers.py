@@ -108,11 +108,36 @@ def test_the_learning_rate_can_change_between_steps(dense, rows):
         (lambda: nn.SGD(0.1, nesterov=True), "needs a momentum"),
         (lambda: nn.Adam(beta_1=1.0), "beta_1 must be in"),
         (lambda: nn.Adam(epsilon=-1), "epsilon must be zero or more"),
+        (lambda: nn.SGD(1e39), "learning_rate must be finite in float32"),
+        (lambda: nn.SGD(10**400), "learning_rate must be finite in float32"),
+        (lambda: nn.SGD(np.longdouble("1e400")), "learning_rate must be finite"),
+        (lambda: nn.SGD(0.1, momentum=1 - 1e-9), "momentum must be below 1 in float32"),
+        (lambda: nn.Adam(beta_2=1 - 1e-9), "beta_2 must be below 1 in float32"),
+        (lambda: nn.Adam(epsilon=1e39), "epsilon must be finite in float32"),
     ],
 )
 def test_wrong_hyperparameters(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("value", [1e39, -1e39, float("inf"), float("nan"), 10**400])
+def test_a_learning_rate_that_is_refused_changes_nothing(dense, rows, value):
+    model = dense(nn.SGD(0.25))
+    with pytest.raises(ValueError, match="learning_rate must be finite in float32"):
+        model.optimizer.learning_rate = value
+    assert model.optimizer.learning_rate == 0.25
+    model.train_on_batch(*rows)
+    assert all(np.isfinite(weight).all() for weight in model.get_weights())
+
+
+@pytest.mark.parametrize(
+    "value", [3.4028234663852886e38, np.float16(0.5), np.int64(2), 0]
+)
+def test_a_learning_rate_that_float32_holds_is_taken(value):
+    found = nn.SGD(value).learning_rate
+    assert type(found) is float
+    assert found == value
 
 
 def test_hyperparameters_are_keras_defaults():

@@ -182,6 +182,37 @@ def test_a_save_that_fails_leaves_the_old_file(model, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_link_leads_to_the_file_that_is_replaced(model, tmp_path):
+    (tmp_path / "there").mkdir()
+    target, link = tmp_path / "there" / "w.safetensors", tmp_path / "link"
+    model.save_weights(target)
+    link.symlink_to(target)
+    model.set_weights(random_weights(model))
+    model.save_weights(link)
+    assert link.is_symlink()
+    assert list((tmp_path / "there").iterdir()) == [target]
+    other = chain()
+    other.load_weights(target)
+    assert equal(other.get_weights(), model.get_weights())
+
+
+def test_an_error_names_the_path_that_was_given(model, tmp_path):
+    for path in (tmp_path / "no" / "where", tmp_path):
+        with pytest.raises(OSError, match="directory") as caught:
+            model.save_weights(path)
+        assert caught.value.filename == str(path)
+
+
+def test_lists_are_not_shared_between_models(images):
+    """Values on the host belong to one model, also after `compile` moved them."""
+    first, second = chain(), chain()
+    values = random_weights(first)
+    for model in (first, second):
+        model.set_weights(values)
+    second.set_weights([value + 1 for value in values])
+    assert equal(first.get_weights(), values)
+
+
 def test_loading_keeps_the_optimizers_state(loss, rows, tmp_path):
     """Only weights are replaced: momentum goes on."""
     x, y = rows

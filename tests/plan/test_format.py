@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -157,7 +158,7 @@ def predicted(**fields) -> str:
         (changed(actions=[[]]), "action 0 should be a list"),
         (changed(actions=["free"]), "action 0 should be a list"),
         (changed(actions=[["free", 1], ["fly", 1]]), "action 1: unknown action 'fly'"),
-        (changed(actions=[[["free"], 1]]), "action 0: unknown action"),
+        (changed(actions=[[["free"], 1]]), "action 0: its name should be a string"),
         (changed(actions=[["free"]]), "'free' takes 1 operands, not 0"),
         (changed(actions=[["alloc", 1, 2, 3]]), "'alloc' takes 2 operands, not 3"),
         (changed(actions=[["alloc", 1, -64]]), "action 0: offset should be a whole"),
@@ -165,7 +166,13 @@ def predicted(**fields) -> str:
         (changed(actions=[["free", 1.0]]), "action 0: tensor should be a whole"),
         (changed(actions=[["compute", 1, 2, None]]), "algorithm should be a string"),
         ('{"format": "memcfg.plan/1", "format": 1}', "'format' stands twice"),
-        ("[" * 100_000, "nested|not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        (changed(limit_bytes=2**63), r"'limit_bytes' .* below 2\*\*63"),
+        (changed(alignment=10**400), r"'alignment' .* below 2\*\*63"),
+        (predicted(seconds=10**400), "'seconds' should be a finite number"),
+        (changed().replace("0.013", "1e999"), "'seconds' should be a finite number"),
+        (changed().replace("4194304", "9" * 5000), "too many digits"),
+        (changed(method="\ud800"), "'method' is not Unicode text"),
     ],
 )
 def test_departures_are_refused(text, words):
@@ -178,3 +185,11 @@ def test_departures_are_refused(text, words):
 def test_a_damaged_text_is_refused_and_nothing_else(cut, junk):
     with pytest.raises(FormatError):
         Plan.from_json(EXAMPLE[:cut] + junk)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_what_could_not_be_read_is_not_written(number):
+    plan = Plan.from_json(EXAMPLE)
+    predicted = replace(plan.predicted, optimality_gap=number)
+    with pytest.raises(FormatError, match="cannot be written as JSON"):
+        replace(plan, predicted=predicted).to_json()

@@ -88,7 +88,8 @@ def test_a_limit_at_the_peak_is_met_and_one_byte_below_refused(policy):
     assert refusal.value.smallest_limit_bytes == least
     assert refusal.value.limit_bytes == least - 1
     assert refusal.value.lower_bound_bytes == lower_bound(graph)
-    assert str(least) in str(refusal.value)
+    assert f"{least} B" in str(refusal.value)
+    assert f"limit {least - 1} B" in str(refusal.value)
 
 
 @by_name
@@ -96,6 +97,14 @@ def test_a_limit_at_the_peak_is_met_and_one_byte_below_refused(policy):
 def test_a_limit_must_be_positive(policy, limit):
     with pytest.raises(ValueError, match="positive"):
         policy(random_step(1), limit)
+
+
+@by_name
+def test_a_limit_that_a_file_could_not_state_is_refused(policy):
+    graph = random_step(1)
+    assert Plan.from_json(policy(graph, 2**63 - 1).to_json()).limit_bytes == 2**63 - 1
+    with pytest.raises(ValueError, match=r"below 2\*\*63"):
+        policy(graph, 2**63)
 
 
 @by_name
@@ -158,7 +167,7 @@ def test_graphs_without_ops_and_without_a_backward_phase(policy):
 
 @by_name
 def test_sizes_beyond_64_bits_are_refused(policy):
-    graph = Graph("huge", (Tensor("x", 2**63, "input"),), ())
+    graph = Graph("huge", (Tensor("x", 2**62, "input"),), ())
     with pytest.raises(GraphError, match=r"2\*\*62"):
         policy(graph)
 

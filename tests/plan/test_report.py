@@ -22,6 +22,7 @@ def test_the_facts_are_told():
     assert re.search(r"lower bound +4\.00 MiB", text)
     extra = plan.predicted.recompute_seconds
     share_of = extra / (plan.predicted.seconds - extra)
+    assert re.search(r"^  nominal time +[\d.e+]+ s  recomp", text, re.MULTILINE)
     assert f"recomputation adds {share_of:.1%}" in text
     count = plan.summary.recomputed.count
     assert re.search(

@@ -11,7 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from training_graphs import chain, random_step
 
+import memcfg.plan._claims
 import memcfg.plan._judge
+import memcfg.plan._rooms
 import memcfg.plan._validate
 from memcfg.errors import PlanError
 from memcfg.graph import Algorithm, Graph, Op, Tensor
@@ -30,6 +32,7 @@ from memcfg.plan import (
     keep_all,
     share,
     sqrt_checkpoint,
+    unchecked_claims,
     validate,
     violations,
 )
@@ -149,7 +152,7 @@ def test_replays_are_right_from_intact_inputs():
         ((*GOOD, Compute(2)), "computed again but is not replayable"),
         ((*GOOD, Free(Z)), "is to be kept and is not resident"),
         ((*GOOD[:-2], Alloc(NEW, 192), Compute(2), Free(NEW), *UPDATE), "again"),
-        ((*GOOD[:2], *UPDATE, *GOOD[2:-2]), "'w'), which holds no value"),
+        ((*GOOD[:2], *UPDATE, *GOOD[2:-2]), "reads tensor 3 ('w'), which is not"),
     ],
 )
 def test_each_broken_rule_is_named(actions, words):
@@ -204,6 +207,46 @@ def test_a_copy_on_its_way_in_is_not_read_or_freed():
     assert "no copy on 'host' that was waited for" in found(*unwaited)
 
 
+def test_the_room_of_a_state_belongs_to_its_update():
+    copied = (*TOP, SwapOut(W, "host"), Wait(2), *GOOD[2:])
+    assert found(*copied) == ""
+    back = (SwapIn(W, "host"), Wait(len(copied)))
+    assert "'w') has no room to be copied into" in found(*copied, *back)
+    encoded = (*TOP, Encode(W, "mask", 8, 256), *GOOD[2:])
+    assert found(*encoded, peak=320) == ""
+    assert "is state that was overwritten" in found(*encoded, Decode(W, 192), peak=320)
+    assert "is state that was overwritten" in found(*copied, Alloc(W, 192))
+    assert "'new') has room already" in found(*GOOD, Alloc(NEW, 192))
+    assert "'new') is state and is not to be freed" in found(*GOOD, Free(NEW))
+    assert "overlaps tensor 4 ('new')" in found(*GOOD, Alloc(X, 0))
+    assert found(*GOOD, SwapOut(NEW, "host"), Wait(len(GOOD))) == ""
+
+
+def test_a_smaller_update_keeps_the_whole_room_of_the_state():
+    tensors = (
+        Tensor("w", 128, "parameter"),
+        Tensor("new", 64, "parameter"),
+        Tensor("y", 64, "output"),
+    )
+    ops = (
+        Op("u", "u", "update", (0,), (1,), in_place=((0, 1),)),
+        Op("f", "f", "forward", (1,), (2,)),
+    )
+    small = Graph("g", tensors, ops, (1, 2))
+    start = (Alloc(0, 0), Alias(1, 0), Compute(0))
+    right = plan(*start, Alloc(2, 128), Compute(1), peak=192)
+    assert violations(small, right) == []
+    tail = plan(*start, Alloc(2, 64), Compute(1), peak=128)
+    assert "overlaps tensor 1 ('new') at [0, 128)" in violations(small, tail)[0]
+
+
+def test_an_output_has_one_room_only():
+    taken = (*TOP, Alias(Y, X), Alloc(Y, 128), Compute(0), Free(X))
+    assert "'y') has room already" in found(*taken)
+    updated = (*GOOD[:-2], Alias(NEW, W), Alloc(NEW, 192), Compute(2))
+    assert "'new') has room already" in found(*updated)
+
+
 def test_smaller_outputs_fit_and_larger_do_not():
     def pair(before: int, after: int) -> list[str]:
         tensors = (Tensor("a", before, "input"), Tensor("b", after, "output"))
@@ -225,6 +268,92 @@ def test_claims_are_checked():
     assert "no multiple of 128" in found(*GOOD, alignment=128)
 
 
+def claiming(*actions, peak=256, **claims) -> Plan:
+    return replace(plan(*actions), predicted=Predicted(peak, **claims))
+
+
+def test_a_lower_bound_is_not_above_the_peak():
+    assert violations(graph(), claiming(*GOOD, lower_bound_bytes=256)) == []
+    (text,) = violations(graph(), claiming(*GOOD, lower_bound_bytes=257))
+    assert "peak of 256 B is below the claimed lower bound of 257 B" in text
+
+
+def timed(seconds: float) -> Graph:
+    """The graph with times: f takes 1, g 2 (3 by its algorithm), h 4 units."""
+    times = (1 * seconds, 2 * seconds, 4 * seconds)
+    direct = (Algorithm("direct", 3 * seconds, 64),)
+    ops = tuple(
+        replace(op, seconds=time, algorithms=direct if op.name == "g" else ())
+        for op, time in zip(graph().ops, times, strict=True)
+    )
+    return replace(graph(), ops=ops)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-6, 0.1])
+def test_claimed_times_are_those_of_the_computed_ops(unit):
+    direct = swapped(6, Compute(1, "direct", 192))
+    # y is computed, dropped and computed again while x is still there
+    replayed = (*GOOD[:4], Free(Y), Alloc(Y, 128), *GOOD[3:])
+
+    def words(actions, seconds, again) -> str:
+        claims = claiming(*actions, seconds=seconds, recompute_seconds=again)
+        return "\n".join(violations(timed(unit), claims))
+
+    assert words(GOOD, 7 * unit, 0) == ""
+    assert words(GOOD, 7 * unit * (1 + 1e-10), 0) == ""
+    assert "claims: seconds is" in words(GOOD, 7 * unit * (1 + 1e-8), 0)
+    assert "claims: seconds is" in words(direct, 7 * unit, 0)
+    assert words(direct, 8 * unit, 0) == ""
+    assert words(replayed, 8 * unit, unit) == ""
+    assert "claims: recompute_seconds is" in words(replayed, 8 * unit, 0)
+    assert "claims: seconds is" in words(replayed, 7 * unit, unit)
+    assert words(replayed, 0, 0) == ""  # nothing is claimed
+
+
+def test_times_that_the_format_leaves_open_are_not_judged():
+    copied = (*GOOD[:4], *SWAP, *GOOD[4:])
+    encoded = (*TOP, Encode(W, "mask", 8, 256), *GOOD[2:])
+    for actions, peak in ((copied, 256), (encoded, 320)):
+        claims = claiming(*actions, peak=peak, seconds=99.0, recompute_seconds=1.0)
+        assert violations(timed(1.0), claims) == []
+        assert unchecked_claims(timed(1.0), claims) == [
+            "seconds (the plan copies or encodes)",
+            "recompute_seconds (the plan copies or encodes)",
+        ]
+    untimed = replace(timed(0.0), name="g")
+    claims = claiming(*GOOD, seconds=1.0)
+    assert violations(untimed, claims) == []
+    assert unchecked_claims(untimed, claims) == ["seconds (the graph states no times)"]
+
+
+def test_bytes_are_moved_by_copies_only():
+    moved = {"moved_bytes": 128, "host_peak_bytes": 64}
+    (text,) = violations(graph(), claiming(*GOOD, **moved))
+    assert "nothing is copied" in text
+    copied = claiming(*GOOD[:4], *SWAP, *GOOD[4:], **moved)
+    assert violations(graph(), copied) == []
+    assert unchecked_claims(graph(), copied) == [
+        "host_peak_bytes (the plan copies)",
+        "moved_bytes (the plan copies)",
+    ]
+
+
+def test_what_is_taken_on_trust_is_listed():
+    assert unchecked_claims(graph(), plan(*GOOD)) == []
+    claims = {"lower_bound_bytes": 64, "planning_seconds": 1.0, "optimality_gap": 0.0}
+    names = unchecked_claims(graph(), claiming(*GOOD, **claims))
+    assert [name.split()[0] for name in names] == list(claims)
+
+
+def test_the_claims_of_our_own_plans_hold():
+    """Each is checked by `good_plans` too; here none is left unchecked by mistake."""
+    names = unchecked_claims(chain(20), sqrt_checkpoint()(chain(20)))
+    assert [name.split()[0] for name in names] == [
+        "lower_bound_bytes",
+        "planning_seconds",
+    ]
+
+
 def test_other_alignments_round_other_sizes():
     tensors = (Tensor("a", 10, "input"), Tensor("b", 10, "input"))
     two = Graph("g", tensors, (), (0, 1))
@@ -240,7 +369,15 @@ def test_the_error_names_the_first_and_counts_the_rest():
         validate(graph(), plan(*GOOD, peak=1))
 
 
-@pytest.mark.parametrize("module", [memcfg.plan._validate, memcfg.plan._judge])
+@pytest.mark.parametrize(
+    "module",
+    [
+        memcfg.plan._validate,
+        memcfg.plan._judge,
+        memcfg.plan._claims,
+        memcfg.plan._rooms,
+    ],
+)
 def test_it_shares_no_code_with_planners(module):
     imported = {
         node.module
@@ -248,7 +385,7 @@ def test_it_shares_no_code_with_planners(module):
         if isinstance(node, ast.ImportFrom)
     }
     vocabulary = {"memcfg.errors", "memcfg.graph", "memcfg.plan._actions"}
-    itself = {"memcfg.plan._judge", "memcfg.plan._plan"}
+    itself = {f"memcfg.plan.{m}" for m in ("_judge", "_claims", "_rooms", "_plan")}
     assert {m for m in imported if m and "memcfg" in m} <= vocabulary | itself
 
 

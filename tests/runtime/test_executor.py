@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -101,6 +102,10 @@ def test_the_measured_peak_is_the_predicted_peak_to_the_byte(network, policy, de
     report = executor.memory_report("train", verify=True)
     assert report.verified
     assert report.measured_peak_bytes == report.predicted_peak_bytes
+    assert report.changed_peak_bytes is not None
+    scratch = max(op.scratch_bytes for op in executor.graphs["train"].ops)
+    untouched = report.measured_peak_bytes - report.changed_peak_bytes
+    assert 0 <= untouched <= scratch
     assert report.predicted_peak_bytes == executor.plans["train"].peak_bytes
     assert report.arena_bytes == report.predicted_peak_bytes
     assert device.pool.stats().current_bytes == report.predicted_peak_bytes
@@ -229,3 +234,136 @@ def test_writing_state_checks_the_shape(device):
     with pytest.raises(KeyError):
         executor.fetch("train", "x")
     executor.close()
+
+
+def test_loading_again_plans_only_what_is_new(device):
+    small, big = chain(batch=3), chain(batch=8)
+    values = random_values(big)
+    planned = []
+
+    def counting(graph, limit_bytes=None):
+        planned.append(graph.name)
+        return planning.share()(graph, limit_bytes)
+
+    executor = Executor(device, name="model")
+    executor.load({"small": small}, counting, values)
+    executor.load({"small": small, "big": big}, counting, values)
+    assert len(planned) == 2
+    mc.config.set_memory_limit(device.name, "1GiB")  # another budget: plan anew
+    executor.load({"small": small, "big": big}, counting, values)
+    assert len(planned) == 4
+    executor.close()
+
+
+def test_values_are_asked_for_after_the_memory_is_there(device):
+    graph = chain()
+    values = random_values(graph)
+    asked = []
+
+    def value(name):
+        asked.append((name, device.pool.stats().current_bytes))
+        return values[name]
+
+    state_names = [graph.tensors[i].name for i in graph.persistent]
+    initial = {name: (lambda name=name: value(name)) for name in state_names}
+    peak = planning.share()(graph).peak_bytes
+    mc.config.set_memory_limit(device.name, "1KiB")
+    executor = Executor(device, name="model")
+    with pytest.raises(InfeasiblePlanError):
+        executor.load({"train": graph}, planning.share(), initial)
+    assert asked == []
+    mc.config.set_memory_limit(device.name, None)
+    executor.load({"train": graph}, planning.share(), initial)
+    assert sorted(name for name, _ in asked) == sorted(state_names)
+    assert min(held for _, held in asked) >= peak
+    executor.close()
+
+
+@pytest.mark.parametrize("batch", [2, 16], ids=["shrinking", "growing"])
+def test_a_value_that_fails_leaves_everything_as_it_was(batch, device):
+    graph = chain(depth=2)
+    values = random_values(graph)
+    executor = loaded(device, graph, planning.share(), values)
+    step(executor, graph, values)
+    before, nbytes = state(executor, graph), executor.nbytes
+    other = chain(batch=batch, depth=3)
+
+    def fail():
+        raise MemoryError
+
+    initial = {k: v for k, v in random_values(other).items() if k in before}
+    initial |= {other.tensors[i].name: fail for i in other.persistent}
+    with pytest.raises(MemoryError):
+        executor.load({"other": other}, planning.share(), initial)
+    assert executor.nbytes == nbytes
+    after = state(executor, graph)
+    assert all(before[k].tobytes() == after[k].tobytes() for k in before)
+    assert step(executor, graph, values)
+    executor.close()
+
+
+def test_an_action_that_cannot_be_carried_out_changes_nothing(device):
+    graph = chain(batch=8)
+    values = random_values(graph)
+    executor = loaded(device, graph, planning.share(), values)
+    before = state(executor, graph)
+
+    def swapping(graph, limit_bytes=None):
+        plan = planning.share()(graph, limit_bytes)
+        x = graph.find("x")
+        place = next(
+            i for i, a in enumerate(plan.actions) if isinstance(a, planning.Compute)
+        )
+        extra = (planning.SwapOut(x, "host"), planning.Wait(place))
+        actions = plan.actions[:place] + extra + plan.actions[place:]
+        moved = replace(plan.predicted, moved_bytes=graph.tensors[x].nbytes)
+        return replace(plan, actions=actions, predicted=moved)
+
+    with pytest.raises(PlanError, match="SwapOut"):
+        executor.load({"small": chain(batch=2)}, swapping, {})
+    after = state(executor, graph)
+    assert all(before[k].tobytes() == after[k].tobytes() for k in before)
+    assert step(executor, graph, values)
+    executor.close()
+
+
+def test_state_keeps_its_values_when_its_place_changes(device):
+    small, wide = chain(depth=2), chain(depth=3)
+    values = random_values(wide)
+    executor = loaded(device, small, planning.share(), values)
+    step(executor, small, values)
+    before = state(executor, small)
+    executor.load({"train": wide}, planning.share(), values)
+    after = state(executor, wide)
+    assert after["c2/kernel"].tobytes() == values["c2/kernel"].tobytes()
+    for name, value in before.items():
+        if value.shape == after[name].shape:
+            assert after[name].tobytes() == value.tobytes(), name
+    executor.close()
+
+
+def test_threads_take_turns(device):
+    graph = chain()
+    values = random_values(graph)
+    executor = loaded(device, graph, planning.share(), values)
+    losses = []
+
+    def work():
+        for _ in range(20):
+            with executor.lock:
+                assert step(executor, graph, values)
+                losses.append(float(executor.fetch("train", "loss")))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    alone = loaded(device, graph, planning.share(), values)
+    expected = []
+    for _ in range(60):
+        step(alone, graph, values)
+        expected.append(float(alone.fetch("train", "loss")))
+    assert losses == expected
+    executor.close()
+    alone.close()

@@ -1,6 +1,7 @@
 // An arena: one stretch of addresses that grows in place.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -32,6 +33,7 @@ class Arena {
   Bytes size() const;  // bytes, a multiple of kAlignment
   const std::string& owner() const noexcept { return account_.owner(); }
   bool freed() const;
+  std::atomic<bool>& busy() noexcept { return busy_; }  // a program is at work in it
 
   // Post: size() >= requested; new bytes are zero. Throws out_of_memory (the limit,
   // the addresses, or the system's refusal), nothing changed; std::invalid_argument
@@ -60,6 +62,7 @@ class Arena {
   Bytes committed_ = 0;
   std::size_t pins_ = 0;  // programs and exported buffers that point into the arena
   bool freed_ = false;
+  std::atomic<bool> busy_{false};
   mutable std::mutex mutex_;
 };
 

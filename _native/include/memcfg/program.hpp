@@ -1,7 +1,6 @@
 // A program: kernels bound to places in an arena, run in order.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -28,8 +27,8 @@ class CallbackKernel final : public Kernel {
 };
 
 // A list of instructions, each a kernel with its operands' addresses or a guard. Built
-// once, then run any number of times, by one thread at a time; running takes no
-// memory. Pins its arena and shares its kernels.
+// once, then run any number of times; no two programs of an arena are at work at once.
+// Running takes no memory. Pins its arena and shares its kernels.
 //
 // Invariant: every operand and every scratch lies, 64-byte aligned, inside the bytes
 // that the arena had when the instruction was added (it never shrinks, and its base
@@ -85,7 +84,6 @@ class Program {
   std::vector<void*> operands_;
   std::vector<std::shared_ptr<Kernel>> kernels_;  // keeps them alive
   std::int64_t first_process_ = 0;                // that ran it; 0: none yet
-  std::atomic<bool> busy_{false};
 };
 
 }  // namespace memcfg

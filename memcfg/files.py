@@ -1,0 +1,90 @@
+"""Files that are written whole or not at all.
+
+Owns the one way in which memcfg replaces a file. Refuses formats: it is given bytes.
+Imports nothing of memcfg.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["write_atomically"]
+
+
+def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file: whole, or, when anything fails, not at all.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file. One that is there is replaced and keeps its permissions; a symbolic
+        link stays, and the file that it leads to is replaced. What is no file on a
+        disk, such as a pipe, is written into.
+    data : bytes
+        Its content.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written: the folder is missing, the path is a folder or is
+        write-protected, the disk is full. `filename` is `path`; a file that was there
+        is as it was, and nothing else is left behind.
+
+    Notes
+    -----
+    The bytes go to a temporary file in the same folder and from there to the disk
+    before the temporary file takes the name over, which is atomic in POSIX.
+    """
+    try:
+        _write(Path(path), data)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+
+
+def _write(path: Path, data: bytes) -> None:
+    mode = _mode(path)
+    if mode is None:
+        _replace(path, data, None)
+    elif stat.S_ISDIR(mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+    elif not stat.S_ISREG(mode):
+        path.write_bytes(data)
+    elif not os.access(path, os.W_OK):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+    else:
+        _replace(path, data, stat.S_IMODE(mode))
+
+
+def _mode(path: Path) -> int | None:
+    """Return what kind of file is there, and its permissions; None: there is none."""
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _replace(path: Path, data: bytes, permissions: int | None) -> None:
+    """Put a new file in place; without permissions it gets those of any new file."""
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".memcfg-{secrets.token_hex(8)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    handle = os.open(temporary, flags, 0o666 if permissions is None else 0o600)
+    try:
+        with open(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(handle)
+        if permissions is not None:
+            temporary.chmod(permissions)
+        temporary.replace(target)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise

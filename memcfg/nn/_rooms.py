@@ -1,0 +1,65 @@
+"""Where a loaded program's inputs and outputs lie in the arena."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from memcfg.graph import Graph
+    from memcfg.nn._graphs import Program
+    from memcfg.runtime import Executor
+
+__all__ = ["Rooms", "input_rooms", "output_rooms"]
+
+Rooms = dict[str, npt.NDArray[Any]]
+
+
+def input_rooms(executor: Executor, program: Program, graph: Graph) -> Rooms:
+    """Return the rooms of a program's inputs.
+
+    Parameters
+    ----------
+    executor : Executor
+        Has the program loaded.
+    program : Program
+        Which one.
+    graph : Graph
+        Its graph.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        Views of the arena, by name; those inputs that the program reads.
+    """
+    return {
+        tensor.name: executor.feed(program.label, tensor.name)
+        for i, tensor in enumerate(graph.tensors)
+        if tensor.role == "input" and (graph.consumers[i] or i in graph.keep)
+    }
+
+
+def output_rooms(executor: Executor, program: Program, graph: Graph) -> Rooms:
+    """Return the rooms of what a program keeps, state left out.
+
+    Parameters
+    ----------
+    executor : Executor
+        Has the program loaded.
+    program : Program
+        Which one.
+    graph : Graph
+        Its graph.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        Views of the arena, by name; a prediction is named ``output``.
+    """
+    kept = [graph.tensors[i] for i in graph.keep]
+    names = {tensor.name for tensor in kept if tensor.role in ("output", "input")}
+    rooms = {name: executor.fetch(program.label, name) for name in names}
+    if program.kind == "predict":
+        rooms = {"output": rooms.popitem()[1]}
+    return rooms

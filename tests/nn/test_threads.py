@@ -1,0 +1,309 @@
+"""One model in several threads: steps follow one another, none gets lost or mixed."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+from memcfg.nn import _fit
+from memcfg.nn._data import batches
+from memcfg.nn._turns import TurnLock
+
+nn = mc.nn
+EPOCHS = 12
+
+
+def build(loss):
+    nn.set_random_seed(3)
+    layers = [nn.Input((6,)), nn.Dense(32, activation="relu")]
+    layers += [nn.Dropout(0.2), nn.Dense(4)]
+    model = nn.Sequential(layers)
+    model.compile(nn.SGD(0.05, momentum=0.9), loss, ["accuracy"])
+    return model
+
+
+def fit(model, rows):
+    return model.fit(*rows, batch_size=8, epochs=EPOCHS, verbose=0, seed=1).history
+
+
+def trained_alone(loss, rows):
+    """Train without a second thread: numbers, weights, predictions at each step."""
+    model = build(loss)
+    numbers = fit(model, rows)
+    weights = model.get_weights()
+    again = build(loss)
+    seen = [again.predict_on_batch(rows[0])]
+    generator = np.random.default_rng(1)
+    for _ in range(EPOCHS):
+        order = generator.permutation(30)
+        for start in range(0, 30, 8):
+            batch = order[start : start + 8]
+            again.train_on_batch(rows[0][batch], rows[1][batch])
+            seen.append(again.predict_on_batch(rows[0]))
+    assert_same(weights, again.get_weights())
+    return numbers, weights, {prediction.tobytes() for prediction in seen}
+
+
+def assert_same(first, second):
+    for one, other in zip(first, second, strict=True):
+        assert np.array_equal(one, other)
+
+
+class Meanwhile:
+    """Call a function in a second thread, again and again, until the block ends.
+
+    Between two batches the first thread waits until a call has ended; the next call
+    runs beside the batch.
+    """
+
+    def __init__(self, monkeypatch, call):
+        self.results = []
+        self._call = call
+        self._end = False
+        self._pool = ThreadPoolExecutor(1)
+        monkeypatch.setattr(_fit, "batches", self._batches)
+
+    def __enter__(self):
+        self._future = self._pool.submit(self._loop)
+        return self
+
+    def __exit__(self, *exception):
+        self._end = True
+        self._future.result(60)
+        self._pool.shutdown()
+
+    def _loop(self):
+        while not self._end:
+            self.results.append(self._call())
+
+    def _batches(self, *arguments):
+        for rows in batches(*arguments):
+            if threading.current_thread() is threading.main_thread():
+                seen = len(self.results)
+                while len(self.results) == seen and not self._future.done():
+                    time.sleep(0)
+            yield rows
+
+
+@pytest.fixture
+def meanwhile(monkeypatch):
+    return lambda call: Meanwhile(monkeypatch, call)
+
+
+def test_predictions_during_fit_are_those_of_a_moment_between_two_steps(
+    loss, rows, meanwhile
+):
+    numbers, weights, predictions = trained_alone(loss, rows)
+    model = build(loss)
+    with meanwhile(lambda: model.predict_on_batch(rows[0])) as other:
+        assert fit(model, rows) == numbers
+    assert_same(model.get_weights(), weights)
+    found = {prediction.tobytes() for prediction in other.results}
+    assert found <= predictions
+    assert len(found) > EPOCHS  # of four times as many moments
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model, rows: model.evaluate(*rows, batch_size=7, verbose=0),
+        lambda model, rows: model.predict(rows[0], batch_size=11, verbose=0),
+        lambda model, rows: model.test_on_batch(rows[0][:5], rows[1][:5]),
+        lambda model, rows: model.set_weights(model.get_weights()),
+        lambda model, rows: model.memory_report(verify=True),
+        lambda model, rows: model.plan(5),
+        lambda model, rows: model.close(),
+    ],
+    ids=["evaluate", "predict", "test", "get_weights", "report", "plan", "close"],
+)
+def test_what_other_threads_do_leaves_training_as_it_was(
+    loss, rows, use, request, meanwhile
+):
+    numbers, weights, _ = trained_alone(loss, rows)
+    model = build(loss)
+    model.predict(rows[0][:1], verbose=0)
+    if request.node.callspec.id == "get_weights":  # read and written, not at once
+
+        def call():
+            with model._lock:
+                use(model, rows)
+    else:
+
+        def call():
+            use(model, rows)
+
+    with meanwhile(call):
+        assert fit(model, rows) == numbers
+    assert_same(model.get_weights(), weights)
+
+
+class Inside(nn.SGD):
+    """An optimizer that stops inside `fit` until the test has done what it wants."""
+
+    def __init__(self):
+        super().__init__(0.05, momentum=0.9)
+        self._reached = threading.Event()
+        self._go_on = threading.Event()
+
+    def advance(self):
+        super().advance()
+        if self.iterations == 3:
+            self._reached.set()
+            assert self._go_on.wait(60)
+
+
+@pytest.fixture
+def in_fit(loss, rows):
+    """Give a model that another thread is training, and the weights it must reach."""
+    weights = trained_alone(loss, rows)[1]
+    model, optimizer = build(loss), Inside()
+    model.compile(optimizer, loss, ["accuracy"])
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(fit, model, rows)
+        assert optimizer._reached.wait(60)
+        try:
+            yield model, optimizer, running
+        finally:
+            optimizer._go_on.set()
+        running.result(60)
+    assert_same(model.get_weights(), weights)
+    model.close()
+
+
+def error_of(call, model, optimizer):
+    """Return what `call` raises that begins while `fit` is inside a step."""
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(call)
+        while not model._lock._doorway.locked():
+            assert not second.done()
+        optimizer._go_on.set()
+        return second.exception(60)
+
+
+def test_a_second_fit_is_refused(in_fit, rows):
+    model, optimizer, running = in_fit
+    error = error_of(lambda: fit(model, rows), model, optimizer)
+    assert isinstance(error, RuntimeError)
+    assert "being trained in another thread" in str(error)
+    assert running.result(60) is model.history.history
+
+
+def test_a_model_cannot_be_compiled_during_fit(in_fit, loss):
+    model, optimizer, _ = in_fit
+    error = error_of(lambda: model.compile("adam", loss), model, optimizer)
+    assert isinstance(error, RuntimeError)
+    assert "being trained in another thread" in str(error)
+    assert model.optimizer is optimizer
+
+
+def test_many_fits_at_once(loss, rows):
+    """Whoever comes first trains; all others are refused and change nothing."""
+    weights = trained_alone(loss, rows)[1]
+    model = build(loss)
+    barrier = threading.Barrier(4)
+
+    def attempt(_):
+        barrier.wait(60)
+        try:
+            return fit(model, rows)
+        except RuntimeError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(attempt, range(4)))
+    refused = [result for result in results if isinstance(result, str)]
+    assert len(refused) == 3
+    assert all("being trained in another thread" in words for words in refused)
+    assert_same(model.get_weights(), weights)
+
+
+def test_a_prediction_ends_when_the_model_is_compiled_again(loss, rows):
+    x, _ = rows
+    model = build(loss)
+    before = model._programs
+    model.predict(x, verbose=0)
+    held = mc.config.get_memory_info("CPU:0")["current"]
+    model.compile("adam", loss)
+    with pytest.raises(RuntimeError, match="another thread compiled or built"):
+        _fit.predict(before, x, np.empty((30, 4), np.float32), 32, 0)
+    assert held > 0
+    assert mc.config.get_memory_info("CPU:0")["current"] == 0
+
+
+def test_threads_that_come_first_together_build_once(loss, rows):
+    x, _ = rows
+    nn.set_random_seed(3)
+    expected = nn.Sequential([nn.Dense(4)]).predict(x, verbose=0)
+    nn.set_random_seed(3)
+    model = nn.Sequential([nn.Dense(4)])
+    barrier = threading.Barrier(4)
+
+    def first(_):
+        barrier.wait(60)
+        return model.predict(x, verbose=0)
+
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(first, range(4)):
+            assert np.array_equal(found, expected)
+
+
+def test_two_models_in_two_threads(loss, rows):
+    weights = trained_alone(loss, rows)[1]
+    models = [build(loss), build(loss)]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda model: fit(model, rows), models))
+    for model in models:
+        assert_same(model.get_weights(), weights)
+
+
+class TestTurnLock:
+    def test_it_is_re_entrant_and_excludes(self):
+        lock, total = TurnLock(), [0]
+
+        def add(_):
+            for _ in range(500):
+                with lock, lock:
+                    value = total[0]
+                    with lock:
+                        total[0] = value + 1
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(add, range(4)))
+        assert total == [2000]
+
+    def test_a_loop_lets_others_in(self):
+        lock, turns = TurnLock(), []
+        inside, waiting = threading.Event(), threading.Event()
+
+        def other():
+            assert inside.wait(60)
+            waiting.set()
+            with lock:
+                turns.append("other")
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        for turn in itertools.count():
+            with lock:
+                if "other" in turns:
+                    break
+                turns.append(turn)
+                inside.set()
+                assert waiting.wait(60)
+                while not lock._doorway.locked():
+                    pass  # until the other stands in the doorway
+        thread.join(60)
+        assert turns == [0, "other"]
+
+    def test_an_error_inside_opens_it(self):
+        lock = TurnLock()
+        with pytest.raises(ZeroDivisionError), lock, lock:
+            _ = 1 / 0
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(lock.__enter__).result(60) is lock

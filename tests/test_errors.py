@@ -1,0 +1,71 @@
+"""The words of running out of memory, and the exceptions' other promises."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+
+import pytest
+
+from memcfg import errors
+from memcfg.errors import InfeasiblePlanError, MemcfgError, ResourceExhaustedError
+
+
+def exhausted() -> ResourceExhaustedError:
+    return ResourceExhaustedError(
+        "The arena could not grow.",
+        requested_bytes=331_521,
+        in_use_bytes=64,
+        limit_bytes=331_520,
+        largest_free_bytes=331_456,
+        device="/device:CPU:0",
+        owners={"small": 1, "large": 4096, "middle": 64, "larger": 2048},
+        hint="Make the batch smaller.",
+    )
+
+
+def infeasible() -> InfeasiblePlanError:
+    return InfeasiblePlanError(
+        "share cannot plan 'g'.",
+        smallest_limit_bytes=331_521,
+        lower_bound_bytes=331_456,
+        requested_bytes=331_521,
+        limit_bytes=331_520,
+    )
+
+
+def test_a_difference_of_one_byte_is_seen():
+    assert str(exhausted()) == (
+        "The arena could not grow. Requested 331521 B (323.75 KiB) on /device:CPU:0; "
+        "in use 64 B; limit 331520 B (323.75 KiB). Largest free block 331456 B "
+        "(323.69 KiB). Held by: large (4.00 KiB), larger (2.00 KiB), middle (64 B). "
+        "Make the batch smaller."
+    )
+    assert str(infeasible()) == (
+        "share cannot plan 'g'. Requested 331521 B (323.75 KiB); in use 0 B; limit "
+        "331520 B (323.75 KiB). The smallest limit that would do is 331521 B "
+        "(323.75 KiB); no method can go below 331456 B (323.69 KiB)."
+    )
+
+
+def test_no_limit_is_said():
+    assert "limit no limit" not in str(ResourceExhaustedError("Full."))
+    assert str(ResourceExhaustedError("Full.")).endswith("in use 0 B; no limit.")
+
+
+@pytest.mark.parametrize("make", [exhausted, infeasible])
+def test_they_survive_pickling(make):
+    error = make()
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
+
+
+def test_each_is_also_a_built_in_that_a_caller_would_catch():
+    built_in = (MemoryError, ValueError, FloatingPointError, RuntimeError, ImportError)
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        assert issubclass(kind, MemcfgError)
+        assert kind is MemcfgError or issubclass(kind, built_in)
+        assert inspect.getdoc(kind)

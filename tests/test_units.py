@@ -1,0 +1,79 @@
+"""Sizes in words and back."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memcfg.units import align_up, format_bytes, parse_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        (4096, 4096),
+        ("4096B", 4096),
+        ("4MiB", 4 * 2**20),
+        ("4 mib", 4 * 2**20),
+        (" 1.5 GiB ", 3 * 2**29),
+        ("2MB", 2_000_000),
+        ("0B", 0),
+    ],
+)
+def test_sizes_are_read(text, nbytes):
+    assert parse_bytes(text) == nbytes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "4", "MiB", "-4MiB", "4XB", "1.5B", "1e3B", "0x4B", "4_0B", ".5KiB"),
+        "\N{ARABIC-INDIC DIGIT FOUR}MiB",
+        "1.\N{ARABIC-INDIC DIGIT FIVE}MiB",
+        "\N{FULLWIDTH DIGIT FOUR}B",
+        -1,
+    ],
+)
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(ValueError, match=r"size|whole number"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize("value", [True, 1.5, None, b"4MiB"])
+def test_what_is_no_text_is_a_type_error(value):
+    with pytest.raises(TypeError, match="a size is an int or a string"):
+        parse_bytes(value)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "rounded", "exact"),
+    [
+        (0, "0 B", "0 B"),
+        (1023, "1023 B", "1023 B"),
+        (1024, "1.00 KiB", "1024 B (1.00 KiB)"),
+        (331_520, "323.75 KiB", "331520 B (323.75 KiB)"),
+        (4 * 2**20, "4.00 MiB", "4194304 B (4.00 MiB)"),
+        (3 * 2**29, "1.50 GiB", "1610612736 B (1.50 GiB)"),
+        (2**40, "1.00 TiB", "1099511627776 B (1.00 TiB)"),
+        (2**51, "2048.00 TiB", "2251799813685248 B (2048.00 TiB)"),
+    ],
+)
+def test_sizes_are_written(nbytes, rounded, exact):
+    assert format_bytes(nbytes) == rounded
+    assert format_bytes(nbytes, exact=True) == exact
+
+
+@given(nbytes=st.integers(0, 2**63))
+def test_the_exact_form_tells_every_byte(nbytes):
+    (digits,) = re.findall(r"^([\d,]+) B", format_bytes(nbytes, exact=True))
+    assert int(digits.replace(",", "")) == nbytes
+
+
+@given(nbytes=st.integers(0, 2**62), alignment=st.integers(1, 4096))
+def test_rounding_up_is_to_the_next_multiple(nbytes, alignment):
+    rounded = align_up(nbytes, alignment)
+    assert rounded % alignment == 0
+    assert 0 <= rounded - nbytes < alignment
