@@ -275,6 +275,7 @@ def _refused(
             f"In use before: {before['current']} B; after: {after['current']} B; most "
             f"in between: {after['peak']} B.\n{error}",
             markup=False,
+            soft_wrap=False,
         )
         return before == after
     console.print("[bold red]A limit below the lower bound was not refused.[/]")
