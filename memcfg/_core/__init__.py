@@ -24,8 +24,10 @@ try:
         )
 except ImportError as _error:
     raise ImportError(
-        f"memcfg's compiled core cannot be loaded ({_error}). Install memcfg with "
-        "`pip install .`, which needs a C++17 compiler, or build it in place with "
+        f"memcfg's compiled core cannot be loaded ({_error}). If memcfg is installed "
+        "and you are in its source folder, that folder hides the installed package: "
+        "run from another one. Else install it with `pip install .`, which needs a "
+        "C++17 compiler, or build it in place with "
         "`pip install --no-build-isolation -e .`"
     ) from _error
 
