@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
+from rich.table import Column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["Progress", "check_verbose"]
 
+_BAR = 12  # characters
 _REFRESH_SECONDS = 0.1  # between two updates of a bar
 
 
@@ -47,6 +49,11 @@ def check_verbose(verbose: Any) -> int:
     return int(verbose)
 
 
+def _whole(width: int) -> Column:
+    """Return a column that is never cut; the numbers beside it wrap instead."""
+    return Column(no_wrap=True, min_width=width)
+
+
 class Progress:
     """The progress of one pass over data; a context manager.
 
@@ -73,10 +80,10 @@ class Progress:
     def __enter__(self) -> Self:
         if self._verbose == 1:
             self._bar = RichProgress(
-                TextColumn("{task.description}"),
-                MofNCompleteColumn(),
-                BarColumn(bar_width=24),
-                TextColumn("{task.fields[numbers]}"),
+                TextColumn("{task.description}", table_column=_whole(len(self._title))),
+                MofNCompleteColumn(table_column=_whole(2 * len(f"{self._steps}") + 1)),
+                BarColumn(bar_width=_BAR, table_column=_whole(_BAR)),
+                TextColumn("{task.fields[numbers]}", table_column=Column()),
                 console=Console(file=sys.stdout),
                 auto_refresh=False,
             )
