@@ -8,6 +8,7 @@ one CPU, so that the models live side by side and their steps are timed in turns
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from dataclasses import dataclass
 from statistics import median
@@ -115,7 +116,8 @@ def run(args: argparse.Namespace) -> int:
     -------
     int
         The exit status: 0 if the weights of the three runs are bit-identical, every
-        measured peak is the predicted one and the fourth limit was refused, else 1.
+        measured peak is the predicted one and the fourth limit was refused, else 1;
+        2 for batches larger than the data.
 
     Raises
     ------
@@ -125,6 +127,10 @@ def run(args: argparse.Namespace) -> int:
     console = Console(soft_wrap=True, highlight=False)
     nn.set_random_seed(args.seed)
     digits = load_digits()
+    if args.batch_size > len(digits.x):
+        text = f"--batch-size is {args.batch_size}, and there are {len(digits.x)} images"
+        print(f"memcfg: error: {text} to train on", file=sys.stderr)
+        return 2
     weights = residual_network().get_weights()
     task = _Task(digits, weights, args.epochs, args.batch_size, args.seed)
     console.print(

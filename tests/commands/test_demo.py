@@ -50,6 +50,11 @@ def test_three_limits_one_result_and_a_refusal(capsys):
     assert [config.get_memory_info(device)["current"] for device in devices] == [0] * 4
 
 
+def test_a_batch_larger_than_the_data_is_refused(capsys):
+    assert main(["demo", "--batch-size", "5000"]) == 2
+    assert "5000, and there are 1437 images" in capsys.readouterr().err
+
+
 def test_weights_that_differ_in_one_bit_are_told_apart():
     one = [np.zeros(3, np.float32), np.ones(2, np.float32)]
     same = [array.copy() for array in one]
