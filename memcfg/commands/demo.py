@@ -128,8 +128,8 @@ def run(args: argparse.Namespace) -> int:
     nn.set_random_seed(args.seed)
     digits = load_digits()
     if args.batch_size > len(digits.x):
-        text = f"--batch-size is {args.batch_size}, and there are {len(digits.x)} images"
-        print(f"memcfg: error: {text} to train on", file=sys.stderr)
+        sizes = f"{args.batch_size}, and there are {len(digits.x)} images to train on"
+        print(f"memcfg: error: --batch-size is {sizes}", file=sys.stderr)
         return 2
     weights = residual_network().get_weights()
     task = _Task(digits, weights, args.epochs, args.batch_size, args.seed)
