@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memcfg import plan as planning
-from memcfg.errors import InfeasiblePlanError
+from memcfg.errors import InfeasiblePlanError, KernelError
 from memcfg.runtime._kernels import annotate, kernels_for
 from memcfg.runtime._program import check_actions
 
 if TYPE_CHECKING:
-    from memcfg.devices import BoundlessKernel, CpuDevice
+    from memcfg.devices import BoundlessKernel, Device
     from memcfg.graph import Graph
 
 __all__ = ["Budget", "PolicyLike", "Recipe", "recipes_for"]
@@ -28,7 +28,7 @@ PolicyLike = Callable[..., planning.Plan]
 class Budget:
     """What a device leaves to one model: its limit less what others hold."""
 
-    device: CpuDevice
+    device: Device
     owner: str
     elsewhere: int  # bytes in use that are not the model's
 
@@ -101,7 +101,13 @@ def recipes_for(
 
 
 def _recipe(source: Graph, policy: PolicyLike, budget: Budget) -> Recipe:
-    kernels = kernels_for(source, budget.device)
+    try:
+        kernels = kernels_for(source, budget.device)
+    except KernelError:  # perhaps for a size that does not fit the limit either
+        limit = budget.nbytes
+        if limit is not None and planning.lower_bound(source) > limit:
+            policy(source, limit_bytes=limit)  # says so
+        raise
     graph = annotate(source, kernels)
     plan = policy(graph, limit_bytes=budget.nbytes)
     planning.validate(graph, plan)

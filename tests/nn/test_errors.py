@@ -333,9 +333,10 @@ def test_weights_that_do_not_fit_are_refused_before_they_are_drawn(
 
 
 def test_memory_that_the_machine_has_not_is_refused_before_weights_are_drawn(loss):
-    """Without a limit, too; the output would be larger than the address space."""
+    """Without a limit, too; the weights would be larger than the address space."""
     counted = Counted()
-    model = nn.Sequential([nn.Input((6,)), nn.Dense(2**45, kernel_initializer=counted)])
+    layers = [nn.Dense(2**29, kernel_initializer=counted) for _ in range(2)]
+    model = nn.Sequential([nn.Input((6,)), *layers])
     with pytest.raises(ResourceExhaustedError):
         model.predict(X, verbose=0)
     assert counted.calls == 0

@@ -21,22 +21,22 @@ struct Geometry {
 
   explicit Geometry(const KernelSpec& spec) {
     SpecReader reader(spec, 18, 0);
-    images = reader.positive("images");
-    height = reader.positive("height");
-    width = reader.positive("width");
-    channels = reader.positive("channels");
-    out_height = reader.positive("output height");
-    out_width = reader.positive("output width");
-    out_channels = reader.positive("output channels");
-    kernel_height = reader.positive("kernel height");
-    kernel_width = reader.positive("kernel width");
-    for (Dim& stride : strides) stride = reader.positive("strides");
+    images = reader.narrow("images");
+    height = reader.narrow("height");
+    width = reader.narrow("width");
+    channels = reader.narrow("channels");
+    out_height = reader.narrow("output height");
+    out_width = reader.narrow("output width");
+    out_channels = reader.narrow("output channels");
+    kernel_height = reader.narrow("kernel height");
+    kernel_width = reader.narrow("kernel width");
+    for (Dim& stride : strides) stride = reader.narrow("strides");
     before[0] = reader.natural("top padding");
     after[0] = reader.natural("bottom padding");
     before[1] = reader.natural("left padding");
     after[1] = reader.natural("right padding");
-    for (Dim& step : dilation) step = reader.positive("dilation") - 1;
-    groups = reader.positive("groups");
+    for (Dim& step : dilation) step = reader.narrow("dilation") - 1;
+    groups = reader.narrow("groups");
     check(reader);
     // oneDNN wants padding that ends where the last window does.
     after[0] = excess(out_height, kernel_height, height, 0);

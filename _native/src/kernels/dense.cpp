@@ -116,9 +116,9 @@ struct Sizes {
 
   explicit Sizes(const KernelSpec& spec) {
     SpecReader reader(spec, 3, 0);
-    m = reader.positive("rows");
-    k = reader.positive("inputs");
-    n = reader.positive("units");
+    m = reader.narrow("rows");
+    k = reader.narrow("inputs");
+    n = reader.narrow("units");
     reader.product({m, k});
     reader.product({k, n});
     reader.product({m, n});

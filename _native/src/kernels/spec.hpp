@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -31,6 +32,15 @@ class SpecReader {
 
   Count natural(const char* name) { return next(name, 0); }
   Count positive(const char* name) { return next(name, 1); }
+  // A dimension for oneDNN, whose heuristics count in 32 bits: on some processors they
+  // divide by an overflowed zero.
+  Count narrow(const char* name) {
+    const Count value = positive(name);
+    if (value > std::numeric_limits<std::int32_t>::max()) {
+      fail(std::string("needs ") + name + " < 2^31, got " + std::to_string(value));
+    }
+    return value;
+  }
   double real() { return spec_.reals[next_real_++]; }
 
   // The product, which must be a size in floats that fits an address space.
