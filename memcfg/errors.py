@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 __all__ = [
     "FormatError",
     "GraphError",
     "InfeasiblePlanError",
+    "InvalidFreeError",
     "KernelError",
     "MemcfgError",
     "MissingDependencyError",
@@ -45,37 +46,49 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
         What was being done, one sentence without the numbers below.
     requested_bytes : int, default 0
         The size of the request.
+    rounded_bytes : int or None, default None
+        What the limit would have been charged for it; None is `requested_bytes`.
     in_use_bytes : int, default 0
         Bytes in use on the device when the request was made.
+    reserved_bytes : int or None, default None
+        Bytes of memory that the device had taken then; None is `in_use_bytes`.
     limit_bytes : int or None, default None
-        The device's limit; None when it has none.
+        The limit that refused; None when it was none.
     largest_free_bytes : int or None, default None
-        The largest request that would have succeeded.
+        The largest request that would have been sure to succeed.
+    fragmentation : float, default 0.0
+        The share of the reserved bytes in no block that was not in the largest hole.
     device : str, default ""
         The name of the device.
     owners : mapping of str to int, optional
-        The largest holders of memory and their bytes.
+        The largest holders of memory by tag, and their bytes.
     hint : str, default ""
         The next thing to try.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is an attribute, and keyword-only
         self,
         message: str,
         *,
         requested_bytes: int = 0,
+        rounded_bytes: int | None = None,
         in_use_bytes: int = 0,
+        reserved_bytes: int | None = None,
         limit_bytes: int | None = None,
         largest_free_bytes: int | None = None,
+        fragmentation: float = 0.0,
         device: str = "",
         owners: Mapping[str, int] | None = None,
         hint: str = "",
     ) -> None:
         self.message = message
         self.requested_bytes = requested_bytes
+        self.rounded_bytes = requested_bytes if rounded_bytes is None else rounded_bytes
         self.in_use_bytes = in_use_bytes
+        self.reserved_bytes = in_use_bytes if reserved_bytes is None else reserved_bytes
         self.limit_bytes = limit_bytes
         self.largest_free_bytes = largest_free_bytes
+        self.fragmentation = fragmentation
         self.device = device
         self.owners = dict(owners or {})
         self.hint = hint
@@ -89,16 +102,7 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
         return {key: value for key, value in vars(self).items() if key != "message"}
 
     def _text(self) -> str:
-        parts = [self.message]
-        where = f" on {self.device}" if self.device else ""
-        limit = self.limit_bytes
-        bound = "no limit" if limit is None else f"limit {_exact(limit)}"
-        parts.append(
-            f"Requested {_exact(self.requested_bytes)}{where}; in use "
-            f"{_exact(self.in_use_bytes)}; {bound}."
-        )
-        if self.largest_free_bytes is not None:
-            parts.append(f"Largest free block {_exact(self.largest_free_bytes)}.")
+        parts = [self.message, self._request(), *self._free_memory()]
         if self.owners:
             top = sorted(self.owners.items(), key=lambda item: -item[1])[:3]
             held = ", ".join(f"{name} ({format_bytes(size)})" for name, size in top)
@@ -106,6 +110,29 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
         if self.hint:
             parts.append(self.hint)
         return " ".join(parts)
+
+    def _request(self) -> str:
+        """Say what met what; numbers that repeat another are left out."""
+        requested = f"Requested {_exact(self.requested_bytes)}"
+        if self.rounded_bytes != self.requested_bytes:
+            requested += f", rounded up to {self.rounded_bytes} B,"
+        if self.device:
+            requested += f" on {self.device}"
+        in_use = f"in use {_exact(self.in_use_bytes)}"
+        if self.reserved_bytes != self.in_use_bytes:
+            in_use += f", reserved {_exact(self.reserved_bytes)}"
+        limit = self.limit_bytes
+        bound = "no limit" if limit is None else f"limit {_exact(limit)}"
+        return f"{requested.removesuffix(',')}; {in_use}; {bound}."
+
+    def _free_memory(self) -> Iterator[str]:
+        if self.largest_free_bytes is not None:
+            yield f"Largest free block {_exact(self.largest_free_bytes)}."
+        if self.fragmentation > 0:
+            yield (
+                f"Fragmentation {self.fragmentation:.0%}: so much of the reserved and "
+                "unused memory is not in one piece."
+            )
 
 
 class InfeasiblePlanError(ResourceExhaustedError):
@@ -141,6 +168,14 @@ class InfeasiblePlanError(ResourceExhaustedError):
             f"{_exact(self.smallest_limit_bytes)}; no method can go below "
             f"{_exact(self.lower_bound_bytes)}."
         )
+
+
+class InvalidFreeError(MemcfgError, ValueError):
+    """Memory was given back that is not out: freed twice, foreign, or another size.
+
+    Nothing has changed. It is a defect of the caller, and raised rather than ignored
+    because what follows such a free is silent damage elsewhere.
+    """
 
 
 class GraphError(MemcfgError, ValueError):

@@ -1,4 +1,4 @@
-"""Sizes in words and back: ``"64MiB"`` is 67,108,864 bytes.
+"""Sizes in words and back: ``"64MiB"`` is 67,108,864 bytes, ``"50%"`` half of a total.
 
 Owns the grammar of sizes and their display. Imports nothing of memcfg.
 """
@@ -6,8 +6,9 @@ Owns the grammar of sizes and their display. Imports nothing of memcfg.
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
-__all__ = ["ALIGNMENT", "align_up", "format_bytes", "parse_bytes"]
+__all__ = ["ALIGNMENT", "align_up", "format_bytes", "parse_bytes", "parse_share"]
 
 ALIGNMENT = 64  # bytes; every room in an arena or pool starts and ends on it
 
@@ -23,6 +24,7 @@ _UNITS = {
     "tib": 2**40,
 }
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]+)\s*")
+_SHARE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
 
 
 def align_up(nbytes: int, alignment: int = ALIGNMENT) -> int:
@@ -43,31 +45,36 @@ def align_up(nbytes: int, alignment: int = ALIGNMENT) -> int:
     return -(-nbytes // alignment) * alignment
 
 
-def parse_bytes(size: int | str) -> int:
+def parse_bytes(size: int | str, *, total_bytes: int | None = None) -> int:
     """Read a size: an int is bytes, a string carries its unit.
 
     Parameters
     ----------
     size : int or str
-        ``4096``, ``"4096B"``, ``"4MiB"``, ``"1.5 GiB"``, ``"2MB"``.
+        ``4096``, ``"4096B"``, ``"4MiB"``, ``"1.5 GiB"``, ``"2MB"``, and with a total
+        ``"50%"``.
+    total_bytes : int or None, default None
+        What a share is of; None refuses shares.
 
     Returns
     -------
     int
-        The size in bytes.
+        The size in bytes; a share is rounded down.
 
     Raises
     ------
     TypeError
         If `size` is neither an int nor a string.
     ValueError
-        If the string has no number or no known unit, the size is negative, or it
-        is not a whole number of bytes.
+        If the string has no number or no known unit, the size is negative, it is
+        not a whole number of bytes, or it is a share above 100 % or of nothing.
 
     Examples
     --------
     >>> parse_bytes("4MiB")
     4194304
+    >>> parse_bytes("12.5%", total_bytes=1000)
+    125
     """
     if isinstance(size, bool) or not isinstance(size, int | str):
         raise TypeError(f"a size is an int or a string like '4MiB', not {size!r}")
@@ -75,7 +82,45 @@ def parse_bytes(size: int | str) -> int:
         if size < 0:
             raise ValueError(f"a size cannot be negative: {size}")
         return size
-    return _parse_text(size)
+    share = parse_share(size)
+    if share is None:
+        return _parse_text(size)
+    if total_bytes is None:
+        raise ValueError(f"{size!r} is a share, and a size in bytes is needed here")
+    return int(share * total_bytes)
+
+
+def parse_share(size: str) -> Fraction | None:
+    """Read a share of a total.
+
+    Parameters
+    ----------
+    size : str
+        Such as ``"50%"`` or ``"12.5 %"``.
+
+    Returns
+    -------
+    Fraction or None
+        At most 1; None if it is not written with a percent sign after a number.
+
+    Raises
+    ------
+    ValueError
+        If it is more than 100 %.
+
+    Examples
+    --------
+    >>> parse_share("12.5%")
+    Fraction(1, 8)
+    >>> parse_share("4MiB")
+    """
+    match = _SHARE.fullmatch(size)
+    if match is None:
+        return None
+    share = Fraction(match.group(1)) / 100
+    if share > 1:
+        raise ValueError(f"a share is at most 100%, not {size.strip()!r}")
+    return share
 
 
 def _parse_text(size: str) -> int:

@@ -8,7 +8,12 @@ import pickle
 import pytest
 
 from memcfg import errors
-from memcfg.errors import InfeasiblePlanError, MemcfgError, ResourceExhaustedError
+from memcfg.errors import (
+    InfeasiblePlanError,
+    InvalidFreeError,
+    MemcfgError,
+    ResourceExhaustedError,
+)
 
 
 def exhausted() -> ResourceExhaustedError:
@@ -21,6 +26,21 @@ def exhausted() -> ResourceExhaustedError:
         device="/device:CPU:0",
         owners={"small": 1, "large": 4096, "middle": 64, "larger": 2048},
         hint="Make the batch smaller.",
+    )
+
+
+def fragmented() -> ResourceExhaustedError:
+    return ResourceExhaustedError(
+        "Enough memory is free, but not in one piece.",
+        requested_bytes=4_194_305,
+        rounded_bytes=4_194_368,
+        in_use_bytes=4_194_304,
+        reserved_bytes=16_777_216,
+        limit_bytes=16_777_216,
+        largest_free_bytes=2_097_152,
+        fragmentation=5 / 6,
+        device="GPU:0",
+        hint="Trim.",
     )
 
 
@@ -48,18 +68,46 @@ def test_a_difference_of_one_byte_is_seen():
     )
 
 
+def test_rounding_reserve_and_fragmentation_are_told_when_they_tell_something():
+    assert str(fragmented()) == (
+        "Enough memory is free, but not in one piece. Requested 4194305 B (4.00 MiB), "
+        "rounded up to 4194368 B, on GPU:0; in use 4194304 B (4.00 MiB), reserved "
+        "16777216 B (16.00 MiB); limit 16777216 B (16.00 MiB). Largest free block "
+        "2097152 B (2.00 MiB). Fragmentation 83%: so much of the reserved and unused "
+        "memory is not in one piece. Trim."
+    )
+    nowhere = ResourceExhaustedError("Full.", requested_bytes=1, rounded_bytes=64)
+    assert "Requested 1 B, rounded up to 64 B; in use" in str(nowhere)
+    plain = ResourceExhaustedError("Full.", requested_bytes=3, in_use_bytes=5)
+    assert (plain.rounded_bytes, plain.reserved_bytes) == (3, 5)
+    assert not any(word in str(plain) for word in ("rounded", "reserved", "Fragment"))
+
+
 def test_no_limit_is_said():
     assert "limit no limit" not in str(ResourceExhaustedError("Full."))
     assert str(ResourceExhaustedError("Full.")).endswith("in use 0 B; no limit.")
 
 
-@pytest.mark.parametrize("make", [exhausted, infeasible])
+@pytest.mark.parametrize("make", [exhausted, fragmented, infeasible])
 def test_they_survive_pickling(make):
     error = make()
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)
     assert str(again) == str(error)
     assert vars(again) == vars(error)
+
+
+def test_subclasses_of_others_survive_pickling():
+    own = OwnError("Full.", requested_bytes=1, device="here")
+    error = pickle.loads(pickle.dumps(own))
+    assert type(error) is OwnError
+    assert (error.requested_bytes, error.device) == (1, "here")
+    wrong = pickle.loads(pickle.dumps(InvalidFreeError("twice")))
+    assert (type(wrong), str(wrong)) == (InvalidFreeError, "twice")
+
+
+class OwnError(ResourceExhaustedError):
+    """What a user may derive."""
 
 
 def test_each_is_also_a_built_in_that_a_caller_would_catch():

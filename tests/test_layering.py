@@ -79,7 +79,7 @@ def room_of(path: Path, package: Path) -> str:
 def violations(package: Path) -> list[str]:
     found = []
     for path in sorted(package.rglob("*")):
-        if path.suffix not in {".py", ".pyx", ".pxd", ".pyi"}:
+        if path.suffix not in {".py", ".pyx", ".pxd", ".pxi", ".pyi"}:
             continue
         room = room_of(path, package)
         if room == "__init__":
@@ -112,6 +112,7 @@ def test_no_import_runs_upward_or_sideways():
         ("_core/engine.pyx", "from memcfg.plan import Plan"),
         ("_core/engine.pyx", "    from memcfg import config"),
         ("_core/engine.pxd", "cimport memcfg.devices.cpu"),
+        ("_core/pools.pxi", "from memcfg.plan import Plan"),
         ("_core/engine.pyi", "from memcfg.graph._graph import Graph"),
     ],
 )

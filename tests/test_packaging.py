@@ -37,7 +37,8 @@ def test_types_are_shipped_and_sources_are_not(paths):
     assert compiled
     for path in compiled:
         assert path.with_name(path.name.split(".")[0] + ".pyi") in paths
-    assert [path for path in paths if path.suffix in {".pyx", ".pxd", ".cpp"}] == []
+    sources = {".pyx", ".pxd", ".pxi", ".cpp"}
+    assert [path for path in paths if path.suffix in sources] == []
     assert not {"tests", "examples", "_native"} & {path.parts[0] for path in paths}
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcfg.units import align_up, format_bytes, parse_bytes
+from memcfg.units import align_up, format_bytes, parse_bytes, parse_share
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,50 @@ def test_sizes_are_read(text, nbytes):
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(ValueError, match=r"size|whole number"):
         parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [("50%", 500), (" 12.5 %", 125), ("0%", 0), ("100%", 1000), ("0.19%", 1), (7, 7)],
+)
+def test_a_share_is_of_a_total_and_rounded_down(text, nbytes):
+    assert parse_bytes(text, total_bytes=1000) == nbytes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "%",
+        "-5%",
+        "5%%",
+        "1e1%",
+        "5 percent",
+        "5",
+        "5%B",
+        ".5%",
+        "\N{ARABIC-INDIC DIGIT FIVE}%",
+    ],
+)
+def test_what_is_no_share_is_not_read_as_one(text):
+    assert parse_share(text) is None
+    with pytest.raises(ValueError, match="size"):
+        parse_bytes(text, total_bytes=1000)
+
+
+def test_a_share_is_at_most_all_and_needs_a_total():
+    for read in (parse_share, lambda text: parse_bytes(text, total_bytes=1000)):
+        with pytest.raises(ValueError, match=r"at most 100%, not '100\.1 %'"):
+            read("100.1 %")
+    with pytest.raises(ValueError, match="'50%' is a share"):
+        parse_bytes("50%")
+
+
+@given(hundredths=st.integers(0, 10**4), total=st.integers(0, 2**62))
+def test_shares_are_exact(hundredths, total):
+    share = parse_share(f"{hundredths // 100}.{hundredths % 100:02}%")
+    assert share == Fraction(hundredths, 10**4)
+    text = f"{hundredths // 100}.{hundredths % 100:02}%"
+    assert parse_bytes(text, total_bytes=total) == total * hundredths // 10**4
 
 
 @pytest.mark.parametrize("value", [True, 1.5, None, b"4MiB"])

@@ -13,7 +13,7 @@ void* reserve_at_most(const System& system, Bytes& capacity) noexcept {
   const Bytes page = system.page_size();
   for (; capacity >= page; capacity /= 2) {
     const Bytes size = align_up(capacity, page);
-    if (void* base = system.reserve(size)) {
+    if (void* base = system.reserve(size, Access::guarded)) {
       capacity = size;
       return base;
     }
@@ -35,10 +35,10 @@ Arena::Arena(std::shared_ptr<Pool> pool, Bytes capacity, const std::string& owne
     base = reserve_at_most(system, capacity_);
   } else if (capacity <= kLargestSize) {
     capacity_ = align_up(capacity, page);
-    base = system.reserve(capacity_);
+    base = system.reserve(capacity_, Access::guarded);
   }
   if (base == nullptr) {
-    account_.refuse(0, capacity, Shortage::no_addresses);
+    account_.refuse({capacity, 0, 0}, Shortage::no_addresses);
   }
   base_ = static_cast<std::byte*>(base);
 }
@@ -76,12 +76,13 @@ void Arena::grow(Bytes requested) {
   const Bytes more = requested - held.charged;
   const bool fits = requested <= capacity_;  // then rounding up stays inside it too
   const Bytes charge = fits ? align_up(more) : more;
-  account_.draw(charge, more);
-  if (!fits) account_.refuse(charge, more, Shortage::no_addresses);
   const System& system = account_.pool().system();
-  const Bytes pages = align_up(held.charged + charge, system.page_size()) - committed_;
-  if (pages > 0 && !system.commit(base_ + committed_, pages)) {
-    account_.refuse(charge, more, Shortage::no_memory);
+  const Bytes pages =
+      fits ? align_up(held.charged + charge, system.page_size()) - committed_ : 0;
+  account_.draw({more, charge, pages});
+  if (!fits) account_.refuse({more, charge, pages}, Shortage::no_addresses);
+  if (pages > 0 && !system.commit(base_ + committed_, pages, Access::guarded)) {
+    account_.refuse({more, charge, pages}, Shortage::no_memory);
   }
   committed_ += pages;
   account_.book({requested - held.requested, charge, pages});
@@ -97,8 +98,10 @@ void Arena::shrink(Bytes requested) {
   const System& system = account_.pool().system();
   const Bytes kept = align_up(size, system.page_size());
   const Bytes pages = committed_ - kept;
-  if (pages > 0) system.decommit(base_ + kept, pages);
-  std::fill(base_ + size, base_ + std::min(kept, held.charged), std::byte{0});
+  if (pages > 0) system.decommit(base_ + kept, pages, Access::guarded);
+  if (system.touchable()) {
+    std::fill(base_ + size, base_ + std::min(kept, held.charged), std::byte{0});
+  }
   committed_ = kept;
   account_.settle({held.requested - requested, held.charged - size, pages});
 }

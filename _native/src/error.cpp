@@ -8,8 +8,16 @@ const char* out_of_memory::what() const noexcept {
       return "A request does not fit the memory limit.";
     case Shortage::limit_lowered:
       return "The limit cannot be set below the bytes in use.";
+    case Shortage::fragmented:
+      return "Enough memory is free, but not in one piece.";
+    case Shortage::tracked_limit:
+      return "A request does not fit the limit on the memory of all pools.";
+    case Shortage::rss_limit:
+      return "A request does not fit the limit on the process' resident memory.";
     case Shortage::no_memory:
       return "The system refuses the memory.";
+    case Shortage::device_full:
+      return "The simulated device has no more memory.";
     case Shortage::no_addresses:
       return "There are no addresses for the memory.";
   }
@@ -31,6 +39,8 @@ Failure current_failure() {
     return {Failure::invariant, error.what(), {}};
   } catch (const callback_raised& error) {
     return {Failure::callback, error.what(), {}};
+  } catch (const bad_free& error) {  // before its base class
+    return {Failure::freeing, error.what(), {}};
   } catch (const std::invalid_argument& error) {
     return {Failure::argument, error.what(), {}};
   } catch (const std::exception& error) {

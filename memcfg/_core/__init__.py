@@ -7,7 +7,8 @@ Owns the compiled modules and re-exports the engine's classes. Refuses policy.
 from __future__ import annotations
 
 from memcfg._core._openmp import short_spin
-from memcfg._core._stats import PoolStats
+from memcfg._core._stats import PoolStats, RegionStats
+from memcfg._core._tag import current_tag
 
 try:
     with short_spin():
@@ -15,12 +16,22 @@ try:
             Arena,
             Block,
             CallbackKernel,
+            FailureCallbackResource,
             Kernel,
+            LimitingResource,
             OneDNN,
             Pool,
             Program,
+            Resource,
+            SimulatedResource,
+            StatisticsResource,
+            SystemResource,
+            get_host_limits,
             get_num_threads,
+            resident_bytes,
+            set_host_limits,
             set_num_threads,
+            tracked_bytes,
         )
 except ImportError as _error:
     raise ImportError(
@@ -35,11 +46,23 @@ __all__ = [
     "Arena",
     "Block",
     "CallbackKernel",
+    "FailureCallbackResource",
     "Kernel",
+    "LimitingResource",
     "OneDNN",
     "Pool",
     "PoolStats",
     "Program",
+    "RegionStats",
+    "Resource",
+    "SimulatedResource",
+    "StatisticsResource",
+    "SystemResource",
+    "current_tag",
+    "get_host_limits",
     "get_num_threads",
+    "resident_bytes",
+    "set_host_limits",
     "set_num_threads",
+    "tracked_bytes",
 ]

@@ -12,13 +12,21 @@ cdef extern from "memcfg/error.hpp" namespace "memcfg" nogil:
     enum Cause "memcfg::Shortage::Cause":
         limit_reached "memcfg::Shortage::limit_reached"
         limit_lowered "memcfg::Shortage::limit_lowered"
+        fragmented "memcfg::Shortage::fragmented"
+        tracked_limit "memcfg::Shortage::tracked_limit"
+        rss_limit "memcfg::Shortage::rss_limit"
         no_memory "memcfg::Shortage::no_memory"
+        device_full "memcfg::Shortage::device_full"
         no_addresses "memcfg::Shortage::no_addresses"
 
     cdef cppclass Shortage:
         Cause cause
         size_t requested
+        size_t rounded
         size_t in_use
+        size_t reserved
+        size_t holes
+        size_t largest_hole
         size_t limit
         size_t largest_free
         string device
@@ -31,6 +39,7 @@ cdef extern from "memcfg/error.hpp" namespace "memcfg" nogil:
         held "memcfg::Failure::held"
         invariant "memcfg::Failure::invariant"
         callback "memcfg::Failure::callback"
+        freeing "memcfg::Failure::freeing"
         argument "memcfg::Failure::argument"
 
     cdef cppclass Failure:
@@ -49,33 +58,59 @@ cdef inline object bytes_or_none(size_t nbytes):
     return None if nbytes == kNoLimit else nbytes
 
 
-cdef inline str next_step(Cause cause):
+cdef inline double fragmentation(size_t holes, size_t largest_hole):
+    return 1 - <double>largest_hole / holes if largest_hole < holes else 0.0
+
+
+cdef inline str next_step(Cause cause, str device):
     if cause == Cause.limit_lowered:
         return "Free memory first, or choose a higher limit."
+    if cause == Cause.fragmented:
+        return (
+            "Trim, or allocate what lives long with lifetime='long' so that it lies "
+            "apart."
+        )
+    if cause == Cause.tracked_limit:
+        return (
+            "Raise the limit with memcfg.config.set_host_memory_limit(tracked=...) or "
+            "free memory of another pool."
+        )
+    if cause == Cause.rss_limit:
+        return (
+            "Raise the limit with memcfg.config.set_host_memory_limit(rss=...) or trim "
+            "the pools that hold idle memory."
+        )
     if cause == Cause.no_memory:
         return "Close other programs or lower the batch size."
+    if cause == Cause.device_full:
+        return "Free memory of the device, or simulate a larger one."
     if cause == Cause.no_addresses:
         return "Reserve fewer addresses, or raise the process' limit (ulimit -v)."
-    return (
-        "Raise the limit with memcfg.config.set_memory_limit or lower the batch size."
-    )
+    if device.startswith("/device:"):
+        return (
+            "Raise the limit with memcfg.config.set_memory_limit or lower the batch "
+            "size."
+        )
+    return "Free memory first, or raise the limit with set_limit."
 
 
 cdef inline object exhausted(Failure& failure):
     from memcfg.errors import ResourceExhaustedError
 
+    cdef Shortage shortage = failure.shortage
+    device = words(shortage.device)
     return ResourceExhaustedError(
         words(failure.text),
-        requested_bytes=failure.shortage.requested,
-        in_use_bytes=failure.shortage.in_use,
-        limit_bytes=bytes_or_none(failure.shortage.limit),
-        largest_free_bytes=bytes_or_none(failure.shortage.largest_free),
-        device=words(failure.shortage.device),
-        owners={
-            words(row.first) or "unnamed": row.second
-            for row in failure.shortage.owners
-        },
-        hint=next_step(failure.shortage.cause),
+        requested_bytes=shortage.requested,
+        rounded_bytes=shortage.rounded,
+        in_use_bytes=shortage.in_use,
+        reserved_bytes=shortage.reserved,
+        limit_bytes=bytes_or_none(shortage.limit),
+        largest_free_bytes=bytes_or_none(shortage.largest_free),
+        fragmentation=fragmentation(shortage.holes, shortage.largest_hole),
+        device=device,
+        owners={words(row.first) or "unnamed": row.second for row in shortage.owners},
+        hint=next_step(shortage.cause, device),
     )
 
 
@@ -98,6 +133,10 @@ cdef inline int raise_failure() except -1:
         raise BufferError(words(failure.text))
     if failure.kind == FailureKind.invariant:
         raise AssertionError(words(failure.text))
+    if failure.kind == FailureKind.freeing:
+        from memcfg.errors import InvalidFreeError
+
+        raise InvalidFreeError(words(failure.text))
     if failure.kind == FailureKind.argument:
         raise ValueError(words(failure.text))
     raise RuntimeError(words(failure.text))

@@ -7,6 +7,7 @@ from libcpp.memory cimport shared_ptr, unique_ptr
 from libcpp.optional cimport optional
 from libcpp.pair cimport pair
 from libcpp.string cimport string
+from libcpp.string_view cimport string_view
 from libcpp.vector cimport vector
 
 from memcfg._core.failure cimport raise_failure
@@ -14,35 +15,122 @@ from memcfg._core.failure cimport raise_failure
 cdef extern from "memcfg/types.hpp" namespace "memcfg" nogil:
     const size_t kNoLimit
 
-cdef extern from "memcfg/pool.hpp" namespace "memcfg" nogil:
-    cdef cppclass Holding:
-        size_t requested
-        size_t charged
-        size_t reserved
+cdef extern from "memcfg/system.hpp" namespace "memcfg" nogil:
+    size_t resident_size() noexcept
 
-    cdef cppclass PoolStats:
-        Holding now
+cdef extern from "memcfg/resource.hpp" namespace "memcfg" nogil:
+    enum Lifetime "memcfg::Lifetime":
+        unknown "memcfg::Lifetime::unknown"
+        short_lived "memcfg::Lifetime::short_lived"
+        long_lived "memcfg::Lifetime::long_lived"
+
+    cdef cppclass Request:
+        size_t size
+        size_t alignment
+        Lifetime lifetime
+        string_view tag
+
+    cdef cppclass ResourceStats:
+        size_t current
         size_t peak
+        size_t requested
+        size_t reserved
+        size_t peak_reserved
+        size_t addresses
         size_t limit
-        size_t free
-        uint64_t grants
+        size_t largest_free
+        size_t largest_hole
+        size_t holes
+        size_t metadata
+        uint64_t allocations
+        uint64_t deallocations
 
-    cdef cppclass Pool:
-        Pool(string name, size_t limit) except +raise_failure
-        size_t limit() noexcept
-        size_t set_limit(size_t limit) except +raise_failure
-        PoolStats stats() except +raise_failure
+    cdef cppclass Resource:
+        const string& name() noexcept
+        bool touchable() noexcept
+        void* allocate(const Request& request) except +raise_failure
+        void deallocate(void* address, size_t size) except +raise_failure
+        ResourceStats stats() except +raise_failure
         void reset_peak() except +raise_failure
         vector[pair[string, size_t]] owners() except +raise_failure
+        size_t trim(size_t keep) except +raise_failure
         void check() except +raise_failure
 
-    cdef cppclass Block:
-        Block(
-            shared_ptr[Pool] pool, size_t requested, string owner
+cdef extern from "memcfg/heap.hpp" namespace "memcfg" nogil:
+    enum StretchState "memcfg::Stretch::State":
+        hole "memcfg::Stretch::hole"
+        kept "memcfg::Stretch::kept"
+        block "memcfg::Stretch::block"
+
+    cdef cppclass Stretch:
+        size_t size
+        size_t committed
+        StretchState state
+
+cdef extern from "memcfg/pool.hpp" namespace "memcfg" nogil:
+    cdef cppclass Pool(Resource):
+        Pool(
+            string name, size_t limit, bool growth, shared_ptr[Resource] upstream
         ) except +raise_failure
-        void* address() noexcept
-        size_t size() noexcept
-        size_t requested() noexcept
+        size_t limit() noexcept
+        bool growth() noexcept
+        size_t set_limit(size_t limit) except +raise_failure
+        vector[Stretch] layout() except +raise_failure
+
+cdef extern from "memcfg/host_limits.hpp" namespace "memcfg" nogil:
+    cdef cppclass HostLimits:
+        size_t tracked
+        size_t rss
+
+    HostLimits host_limits() noexcept
+    HostLimits set_host_limits(HostLimits limits) except +raise_failure
+    size_t tracked_bytes() except +raise_failure
+
+cdef extern from "memcfg/system_resource.hpp" namespace "memcfg" nogil:
+    cdef cppclass SystemResource(Resource):
+        SystemResource(string name) except +raise_failure
+
+cdef extern from "memcfg/simulated.hpp" namespace "memcfg" nogil:
+    cdef cppclass SimulatedResource(Resource):
+        SimulatedResource(string name, size_t nbytes) except +raise_failure
+
+cdef extern from "memcfg/limiting.hpp" namespace "memcfg" nogil:
+    cdef cppclass LimitingResource(Resource):
+        LimitingResource(
+            shared_ptr[Resource] upstream, size_t limit
+        ) except +raise_failure
+        size_t limit() noexcept
+        size_t set_limit(size_t limit) except +raise_failure
+
+cdef extern from "memcfg/ledger.hpp" namespace "memcfg" nogil:
+    cdef cppclass Tally:
+        int64_t current
+        int64_t peak
+        int64_t total
+
+    cdef cppclass Counters:
+        Tally bytes
+        Tally blocks
+
+cdef extern from "memcfg/statistics.hpp" namespace "memcfg" nogil:
+    cdef cppclass StatisticsResource(Resource):
+        StatisticsResource(shared_ptr[Resource] upstream) except +raise_failure
+        void push() except +raise_failure
+        Counters pop() except +raise_failure
+        vector[pair[string, Counters]] by_tag() except +raise_failure
+
+cdef extern from "memcfg/failure_callback.hpp" namespace "memcfg" nogil:
+    cdef cppclass Callback "memcfg::FailureCallbackResource::Callback":
+        pass
+
+    Callback foreign_callback(
+        int (*function)(void*, size_t) except -1, void* context
+    ) except +raise_failure
+
+    cdef cppclass FailureCallbackResource(Resource):
+        FailureCallbackResource(
+            shared_ptr[Resource] upstream, Callback callback
+        ) except +raise_failure
 
 cdef extern from "memcfg/arena.hpp" namespace "memcfg" nogil:
     cdef cppclass Arena:

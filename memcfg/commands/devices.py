@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -49,26 +50,68 @@ def run(args: argparse.Namespace) -> int:
 
     Raises
     ------
+    FormatError
+        If a variable of the environment cannot be read or honoured.
     KernelError
         If the kernels that ``MEMCFG_KERNELS`` requires cannot be loaded.
     """
-    console = Console(soft_wrap=True)
-    console.print(_devices())
-    kernels = config.logical_device().describe_kernels()
-    console.print(f"Kernels: {kernels}", highlight=False)
-    console.print(f"Threads: {get_num_threads()}", highlight=False)
+    console = Console(highlight=False)
+    devices = config.list_logical_devices()
+    console.print(_physical())
+    console.print(_logical(devices))
+    limits = config.set_host_memory_limit()
+    for name, limit in (("tracked by pools", limits.tracked), ("resident", limits.rss)):
+        if limit is not None:
+            console.print(f"Limit of this process, {name}: {format_bytes(limit)}")
+    console.print(f"Kernels: {_kernels()}", soft_wrap=True)
+    console.print(f"Threads: {get_num_threads()}")
     return 0
 
 
-def _devices() -> Table:
-    table = Table("Device", "Limit", "In use", "Peak")
-    for logical in config.list_logical_devices():
-        limit = config.logical_device(logical.name).pool.limit
-        use = config.get_memory_info(logical)
+def _physical() -> Table:
+    table = _table("Physical device", "Name", memory="Memory", cores="Cores")
+    visible = config.get_visible_devices()
+    for device in config.list_physical_devices():
+        details = config.get_device_details(device)
+        notes = [] if device in visible else ["invisible"]
         table.add_row(
-            logical.name,
-            "none" if limit is None else format_bytes(limit),
-            format_bytes(use["current"]),
-            format_bytes(use["peak"]),
+            device.name.removeprefix("/physical_device:"),
+            ", ".join([details["device_name"], *notes]),
+            format_bytes(details["memory"]),
+            str(details.get("cores", "")),
         )
     return table
+
+
+def _logical(devices: list[config.LogicalDevice]) -> Table:
+    table = _table(
+        *("Logical device", "Growth"),
+        **{name: name for name in ("Limit", "In use", "Reserved", "Peak")},
+    )
+    for logical in devices:
+        pool = config.logical_device(logical.name).pool
+        stats = pool.stats()
+        table.add_row(
+            logical.name,
+            "yes" if pool.growth else "no",
+            "none" if pool.limit is None else format_bytes(pool.limit),
+            format_bytes(stats.current_bytes),
+            format_bytes(stats.reserved_bytes),
+            format_bytes(stats.peak_bytes),
+        )
+    return table
+
+
+def _table(*words: str, **numbers: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    for header in words:
+        table.add_column(header)
+    for header in numbers.values():
+        table.add_column(header, justify="right", no_wrap=True)
+    return table
+
+
+def _kernels() -> str:
+    for logical in config.list_logical_devices("CPU"):
+        return config.logical_device(logical.name).describe_kernels()
+    return "none: the CPU is invisible"

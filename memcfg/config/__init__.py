@@ -5,44 +5,108 @@ records and delegates. Refuses to know models, kernels and plans.
 
 A limit is on bytes in use, each piece rounded up to 64. In
 `LogicalDeviceConfiguration` a number is MiB; everywhere else a number is bytes. A
-string carries its unit in both. Devices are made at first use and their
-configuration is fixed from then on, except for `set_memory_limit`.
+string carries its unit in both, and ``"50%"`` is a share of the hardware's memory.
+Devices are made at first use and their configuration is fixed from then on, except
+for `set_memory_limit`; `reset` starts over. The environment is read at first need:
+
+``MEMCFG_SIMULATED_DEVICES``
+    ``GPU:2:16GiB``: hardware of addresses only.
+``MEMCFG_FORCE_GPU_ALLOW_GROWTH``
+    ``true`` or ``false``, before every setting of growth but a CPU's.
+``MEMCFG_MEMORY_LIMIT``
+    ``CPU:0=2GiB``: the limit of hardware that is not configured, and a ceiling over
+    that which is.
+``MEMCFG_MAX_BYTES``, ``MEMCFG_MAX_RSS_BYTES``
+    The limits of `set_host_memory_limit`, until it is called.
 """
 
 from __future__ import annotations
 
-from memcfg.config._devices import (
-    device,
+from typing import TYPE_CHECKING, NoReturn
+
+from memcfg.config import experimental, optimizer, threading
+from memcfg.config._absent import AT_TOP, refusal
+from memcfg.config._details import get_device_details
+from memcfg.config._devices import list_logical_devices, list_physical_devices
+from memcfg.config._growth import get_memory_growth, set_memory_growth
+from memcfg.config._host import set_host_memory_limit
+from memcfg.config._logical import (
     get_logical_device_configuration,
-    list_logical_devices,
-    list_physical_devices,
-    logical_device,
-    reset,
     set_logical_device_configuration,
 )
 from memcfg.config._memory import (
     get_memory_info,
+    get_memory_usage,
+    memory_fraction,
     reset_memory_stats,
     set_memory_limit,
+    trim,
 )
+from memcfg.config._placement import (
+    device,
+    get_soft_device_placement,
+    logical_device,
+    set_soft_device_placement,
+)
+from memcfg.config._process import HostLimits
+from memcfg.config._state import registry as _registry
 from memcfg.config._types import (
     LogicalDevice,
     LogicalDeviceConfiguration,
     PhysicalDevice,
 )
+from memcfg.config._visibility import get_visible_devices, set_visible_devices
 
 __all__ = [
+    "HostLimits",
     "LogicalDevice",
     "LogicalDeviceConfiguration",
     "PhysicalDevice",
     "device",
+    "experimental",
+    "get_device_details",
     "get_logical_device_configuration",
+    "get_memory_growth",
     "get_memory_info",
+    "get_memory_usage",
+    "get_soft_device_placement",
+    "get_visible_devices",
     "list_logical_devices",
     "list_physical_devices",
     "logical_device",
+    "memory_fraction",
+    "optimizer",
     "reset",
     "reset_memory_stats",
+    "set_host_memory_limit",
     "set_logical_device_configuration",
+    "set_memory_growth",
     "set_memory_limit",
+    "set_soft_device_placement",
+    "set_visible_devices",
+    "threading",
+    "trim",
 ]
+
+
+def reset() -> None:
+    """Forget all configurations and devices, as if nothing had been used.
+
+    That includes simulated devices, limits on host memory that were set here, and
+    the number of threads; the environment is read anew. A compiled model remembers
+    its device by name: it takes memory again on the device that bears this name then,
+    inside that device's limit, or raises RuntimeError when there is none.
+
+    Raises
+    ------
+    RuntimeError
+        If memory of a device is still in use; the message lists its holders.
+        Nothing is forgotten then.
+    """
+    _registry.reset()
+
+
+if not TYPE_CHECKING:  # a checker would take any name to be there
+
+    def __getattr__(name: str) -> NoReturn:
+        raise refusal(__name__, AT_TOP, name)

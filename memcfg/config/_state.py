@@ -3,121 +3,173 @@
 Owns the one registry of a process and the rule that it freezes at first use.
 Refuses to judge values: callers hand in what they have checked.
 
-Before first use the registry holds configurations only. The first question that
-needs a device makes all of them, and from then on only a limit may change. Every
-entry is guarded by one re-entrant lock; no device is touched under it but to be
-made.
+Before first use the registry holds settings only. The first question that needs a
+device makes all of them, and from then on only a limit may change. One re-entrant
+lock guards it all; a setter holds it from its check to its change.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 from threading import RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg.config._types import (
-    LogicalDevice,
-    LogicalDeviceConfiguration,
-    PhysicalDevice,
-)
-from memcfg.devices import CpuDevice, discover_cpus
+from memcfg.config import _environment as environment
+from memcfg.config._bounds import Bounds, Share
+from memcfg.config._process import HostMemory, KernelThreads
+from memcfg.config._settings import Demands, Options, Settings
+from memcfg.config._specify import Specification, specify
+from memcfg.config._types import LogicalDevice, PhysicalDevice
+from memcfg.devices import CpuHardware, SimulatedHardware
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-__all__ = ["Registry", "registry"]
+    from memcfg.devices import Device, Hardware
 
-_DEFAULT = (LogicalDeviceConfiguration(),)
+__all__ = ["Made", "Registry", "registry"]
+
+
+class Made(NamedTuple):
+    """A logical device that exists, and what it was made from."""
+
+    logical: LogicalDevice
+    specification: Specification
+    device: Device
 
 
 class Registry:
-    """Configurations and devices of one process.
+    """Settings, hardware and devices of one process.
 
-    Invariant: a device exists for every configuration, or none exists at all.
+    Invariant: a device exists for every specification, or none exists at all.
     """
 
     def __init__(self) -> None:
-        self._lock = RLock()
-        self._configured: dict[
-            PhysicalDevice, tuple[LogicalDeviceConfiguration, ...]
-        ] = {}
-        self._devices: dict[LogicalDevice, CpuDevice] | None = None
+        self.lock = RLock()
+        self.settings = Settings()
+        self.options = Options()
+        self.host = HostMemory()
+        self.threads = KernelThreads()
+        self._machine: dict[PhysicalDevice, Hardware] | None = None
+        self._demands = Demands()
+        self._made: tuple[Made, ...] | None = None
 
     @property
-    def physical(self) -> tuple[PhysicalDevice, ...]:
-        """The hardware of this machine."""
-        return tuple(PhysicalDevice(name, "CPU") for name in discover_cpus())
+    def machine(self) -> Mapping[PhysicalDevice, Hardware]:
+        """All hardware, the simulated included; found when first asked for.
 
-    def configuration(
-        self, device: PhysicalDevice
-    ) -> tuple[LogicalDeviceConfiguration, ...] | None:
-        """Return what was configured for a device; None when nothing was."""
-        with self._lock:
-            return self._configured.get(device)
+        Raises
+        ------
+        FormatError
+            If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
+        """
+        with self.lock:
+            if self._machine is None:
+                self._machine = _found()
+            return self._machine
 
-    def configure(
-        self,
-        device: PhysicalDevice,
-        configurations: tuple[LogicalDeviceConfiguration, ...] | None,
-    ) -> None:
-        """Record a configuration; None takes back what was recorded.
+    def add_simulated(self, device_type: str, memory_bytes: int) -> PhysicalDevice:
+        """Add simulated hardware.
 
         Raises
         ------
         RuntimeError
-            If the devices exist already and the configuration differs by value.
+            If a device was used already.
         """
-        with self._lock:
-            if self._devices is not None:
-                self._refuse_change(device, configurations)
-            elif configurations is None:
-                self._configured.pop(device, None)
-            else:
-                self._configured[device] = configurations
+        with self.lock:
+            self.check_unused("The physical devices")
+            machine = dict(self.machine)
+            added = _add_simulated(machine, device_type, memory_bytes)
+            self._machine = machine
+            return added
 
-    def _refuse_change(
-        self,
-        device: PhysicalDevice,
-        configurations: tuple[LogicalDeviceConfiguration, ...] | None,
-    ) -> None:
-        present = self._configured.get(device, _DEFAULT)
-        if _values(configurations or _DEFAULT) != _values(present):
-            raise RuntimeError(
-                f"The logical devices of {device.name} cannot be modified after first "
-                "use. Configure them before anything is placed on a device; "
-                "set_memory_limit changes a limit at any time, and reset() starts over "
-                "once everything on the devices is freed."
+    @property
+    def used(self) -> bool:
+        """Whether devices exist, so that settings are fixed."""
+        return self._made is not None
+
+    def check_unused(self, what: str) -> None:
+        """Raise RuntimeError if a device was used, since `what` is fixed then."""
+        with self.lock:
+            if self._made is not None:
+                raise RuntimeError(
+                    f"{what} cannot be modified after first use. Configure before "
+                    "anything is placed on a device; set_memory_limit changes a limit "
+                    "at any time, and reset() starts over once everything on the "
+                    "devices is freed."
+                )
+
+    def made(self) -> tuple[Made, ...]:
+        """Return all logical devices, and make them when this is the first use.
+
+        Raises
+        ------
+        ValueError
+            If settings contradict each other, the hardware or the environment.
+        ResourceExhaustedError
+            If a device takes its memory at once and there is not so much.
+        """
+        with self.lock:
+            if self._made is None:
+                demands = Demands.read(self.machine)
+                specifications = specify(self.machine, self.settings, demands)
+                self.host.settle(self.host_bytes)
+                self._made = self._make(specifications)
+                self._demands = demands
+            return self._made
+
+    @property
+    def host_bytes(self) -> int:
+        """The memory of this machine."""
+        return next(iter(self.machine.values())).memory_bytes
+
+    def _make(self, specifications: Mapping[str, Specification]) -> tuple[Made, ...]:
+        made: list[Made] = []
+        for name, entry in specifications.items():
+            device = self.machine[entry.physical].make(
+                name,
+                limit_bytes=entry.share.limit_bytes,
+                growth=entry.share.growth,
+                priority=entry.priority,
             )
+            logical = LogicalDevice(name, entry.physical.device_type)
+            made.append(Made(logical, entry, device))
+        return tuple(made)
 
-    def devices(self) -> Mapping[LogicalDevice, CpuDevice]:
-        """Return all logical devices, and make them when this is the first use."""
-        with self._lock:
-            if self._devices is None:
-                self._devices = self._make()
-            return self._devices
+    def set_limit(self, made: Made, limit_bytes: int | None) -> int | None:
+        """Change the limit of a device; None is the most that is allowed.
 
-    def _make(self) -> dict[LogicalDevice, CpuDevice]:
-        limits = [
-            configuration.limit_bytes
-            for device in self.physical
-            for configuration in self._configured.get(device, _DEFAULT)
-        ]
-        names = [f"/device:CPU:{index}" for index in range(len(limits))]
-        return {
-            LogicalDevice(name, "CPU"): CpuDevice(name, limit)
-            for name, limit in zip(names, limits, strict=True)
-        }
+        Raises
+        ------
+        ValueError
+            If the limit is beyond the hardware or the environment's ceiling.
+        ResourceExhaustedError
+            If more is in use.
+        """
+        with self.lock:
+            physical, share = made.specification.physical, made.specification.share
+            bounds = Bounds.of(physical, self.machine[physical], self._demands)
+            others = [
+                Share(other.device.pool.limit, other.specification.share.growth)
+                for other in self._made or ()
+                if other.specification.physical == physical and other is not made
+            ]
+            if limit_bytes is None:
+                limit_bytes = bounds.most(share.growth, others)
+            bounds.check([Share(limit_bytes, share.growth), *others])
+            return made.device.pool.set_limit(limit_bytes)
 
     def reset(self) -> None:
-        """Forget all configurations and devices.
+        """Forget all settings and devices.
 
         Raises
         ------
         RuntimeError
             If memory of a device is still in use. Nothing is forgotten then.
         """
-        with self._lock:
+        with self.lock:
             if self._live():
                 gc.collect()  # a model that is only kept by a reference cycle
             live = self._live()
@@ -131,25 +183,51 @@ class Registry:
 
     def _live(self) -> list[str]:
         return [
-            f"{owner or 'unnamed'} holds {format_bytes(nbytes)} on {device.name}"
-            for device in (self._devices or {}).values()
-            for owner, nbytes in device.pool.owners().items()
+            f"{owner or 'unnamed'} holds {format_bytes(nbytes)} on {made.logical.name}"
+            for made in self._made or ()
+            for owner, nbytes in made.device.pool.owners().items()
         ]
 
     def forget(self) -> None:
         """Drop everything without asking; what is live stays with its holders."""
-        with self._lock:
-            self._configured.clear()
-            self._devices = None
+        with self.lock:
+            self.settings = Settings()
+            self.options = Options()
+            self.host.forget()
+            self.threads.use(0)
+            self._machine = None
+            self._demands = Demands()
+            self._made = None
+
+    def renew_lock(self) -> None:
+        """In the child of a fork: no other thread lives that could release it."""
+        self.lock = RLock()
 
 
-def _values(
-    configurations: tuple[LogicalDeviceConfiguration, ...],
-) -> list[tuple[int | None, int | None, int | None]]:
-    return [
-        (item.limit_bytes, item.experimental_priority, item.experimental_device_ordinal)
-        for item in configurations
-    ]
+def _found() -> dict[PhysicalDevice, Hardware]:
+    machine: dict[PhysicalDevice, Hardware] = {}
+    _add(machine, [CpuHardware()])
+    for kind, times, memory_bytes in environment.simulated_devices():
+        for _ in range(times):
+            _add_simulated(machine, kind, memory_bytes)
+    return machine
+
+
+def _add(
+    machine: dict[PhysicalDevice, Hardware], hardware: Iterable[Hardware]
+) -> list[PhysicalDevice]:
+    named = {PhysicalDevice(item.name, item.device_type): item for item in hardware}
+    machine |= named
+    return list(named)
+
+
+def _add_simulated(
+    machine: dict[PhysicalDevice, Hardware], device_type: str, memory_bytes: int
+) -> PhysicalDevice:
+    index = sum(device.device_type == device_type for device in machine)
+    return _add(machine, [SimulatedHardware(device_type, index, memory_bytes)])[0]
 
 
 registry = Registry()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=registry.renew_lock)

@@ -1,27 +1,16 @@
 """The values that configuration is written in.
 
-Owns devices as names and the meaning of a memory limit. Refuses to touch a device.
+Owns devices as names, and what may be said about a logical device. Refuses to touch
+a device.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from fractions import Fraction
-from numbers import Rational, Real
-from operator import index
+from dataclasses import dataclass, field
 
-from memcfg.units import parse_bytes
+from memcfg.config._limits import LARGEST, limit_from_mib
 
-__all__ = [
-    "LogicalDevice",
-    "LogicalDeviceConfiguration",
-    "PhysicalDevice",
-    "limit_from_bytes",
-]
-
-_MIB = 2**20  # bytes
-_LARGEST = 2**63 - 1  # bytes; what a signed 64-bit size can hold
+__all__ = ["LogicalDevice", "LogicalDeviceConfiguration", "PhysicalDevice"]
 
 
 @dataclass(frozen=True)
@@ -64,100 +53,74 @@ class LogicalDeviceConfiguration:
     ----------
     memory_limit : int, float, str or None, default None
         The most bytes that may be in use. A number is MiB, a string is exact
-        (``"4100031B"``, ``"4MiB"``), None is no limit.
+        (``"4100031B"``, ``"4MiB"``) or a share of the hardware's memory (``"50%"``),
+        None is no limit. A GPU needs one.
     experimental_priority : int or None, default None
-        The priority of the device's streams; refused for a CPU.
+        The priority of the device's streams: of all logical devices of a GPU or of
+        none; refused for a CPU.
     experimental_device_ordinal : int or None, default None
-        The place of the device among its siblings; refused for a CPU.
+        Where the device stands among all of its type: by ordinal first, then by
+        hardware. For all logical devices of a GPU or for none; refused for a CPU.
+    growth : bool or None, default None
+        Whether memory is taken as it is needed (True) or the whole limit at once.
+        None is what `set_memory_growth` says of the hardware.
 
     Raises
     ------
     TypeError
-        If `memory_limit` is not a number, a string or None, or is a bool.
+        If `memory_limit` is not a number, a string or None, or is a bool; or a
+        priority or ordinal is not an int, or `growth` no bool.
     ValueError
         If `memory_limit` is not positive and finite, is not a whole number of
-        bytes, or is a string that is no size.
+        bytes, or is a string that is no size; or the ordinal is negative.
 
     Examples
     --------
-    >>> LogicalDeviceConfiguration(memory_limit=48).limit_bytes
+    >>> LogicalDeviceConfiguration(memory_limit=48).limit_on(2**34)
     50331648
-    >>> LogicalDeviceConfiguration(memory_limit="4100031B").limit_bytes
+    >>> LogicalDeviceConfiguration(memory_limit="4100031B").limit_on(2**34)
     4100031
+    >>> LogicalDeviceConfiguration(memory_limit="25%", growth=True).limit_on(2**34)
+    4294967296
     """
 
     memory_limit: float | str | None = None
     experimental_priority: int | None = None
     experimental_device_ordinal: int | None = None
+    growth: bool | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        _limit_from_mib(self.memory_limit)
+        self.limit_on(LARGEST)
+        for name in ("experimental_priority", "experimental_device_ordinal"):
+            value = getattr(self, name)
+            if value is not None and (
+                isinstance(value, bool) or not hasattr(value, "__index__")
+            ):
+                raise TypeError(f"{name} is an int or None, not {value!r}")
+        ordinal = self.experimental_device_ordinal
+        if ordinal is not None and ordinal < 0:
+            raise ValueError(
+                f"experimental_device_ordinal cannot be negative: {ordinal}"
+            )
+        if not isinstance(self.growth, bool | None):
+            raise TypeError(f"growth is True, False or None, not {self.growth!r}")
 
-    @property
-    def limit_bytes(self) -> int | None:
-        """The memory limit in bytes; None is no limit."""
-        return _limit_from_mib(self.memory_limit)
+    def limit_on(self, total_bytes: int) -> int | None:
+        """Return the memory limit on given hardware.
 
+        Parameters
+        ----------
+        total_bytes : int
+            The hardware's memory in bytes; only a percentage depends on it.
 
-def limit_from_bytes(limit: int | str | None) -> int | None:
-    """Read a limit in which a number is bytes.
+        Returns
+        -------
+        int or None
+            The limit in bytes; None is no limit.
 
-    Parameters
-    ----------
-    limit : int, str or None
-        Bytes, a string with its unit, or None for no limit.
-
-    Returns
-    -------
-    int or None
-        The limit in bytes.
-
-    Raises
-    ------
-    TypeError
-        If it is none of these, or a bool.
-    ValueError
-        If it is not positive, or a string that is no size.
-    """
-    if limit is None:
-        return None
-    if hasattr(limit, "__index__") and not isinstance(limit, bool):
-        return _positive(index(limit), limit)  # NumPy's integers too
-    try:
-        nbytes = parse_bytes(limit)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"memory_limit: {error}") from None
-    return _positive(nbytes, limit)
-
-
-def _limit_from_mib(limit: float | str | None) -> int | None:
-    if limit is None or isinstance(limit, str):
-        return limit_from_bytes(limit)
-    nbytes = _finite(limit) * _MIB
-    if nbytes.denominator != 1:
-        raise ValueError(
-            f"memory_limit={limit!r} MiB is not a whole number of bytes; write the "
-            "limit as a string, such as '4100031B'"
-        )
-    return _positive(nbytes.numerator, limit)
-
-
-def _finite(limit: object) -> Fraction:
-    if isinstance(limit, bool) or not isinstance(limit, Real):
-        raise TypeError(
-            "memory_limit is a number of MiB, a string like '4100031B' or None, "
-            f"not {limit!r}"
-        )
-    if isinstance(limit, Rational):  # in Python's own integers, which do not overflow
-        return Fraction(int(limit.numerator), int(limit.denominator))
-    if not math.isfinite(limit):
-        raise ValueError(f"memory_limit must be finite, not {limit!r}")
-    return Fraction(float(limit))
-
-
-def _positive(nbytes: int, limit: object) -> int:
-    if nbytes <= 0:
-        raise ValueError(f"memory_limit must be positive, not {limit!r}")
-    if nbytes > _LARGEST:
-        raise ValueError(f"memory_limit={limit!r} is beyond the address space")
-    return nbytes
+        Raises
+        ------
+        ValueError
+            If it is a percentage that comes to less than a byte.
+        """
+        return limit_from_mib(self.memory_limit, total_bytes=total_bytes)

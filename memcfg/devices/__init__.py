@@ -1,23 +1,29 @@
 """Devices: what hands out pools and kernels.
 
-Owns the classes of devices and their discovery. Refuses to know the limits a user
-configured (`memcfg.config` passes them in), graphs and plans.
+Owns the kinds of hardware and of logical devices. Refuses to know what a user
+configured (`memcfg.config` passes it in), graphs and plans.
 """
 
 from __future__ import annotations
 
+from memcfg.devices._contract import Device, Hardware
 from memcfg.devices.cpu import (
     BoundlessKernel,
     CpuDevice,
+    CpuHardware,
     KernelTable,
     OperandSpec,
-    discover_cpus,
 )
+from memcfg.devices.simulated import SimulatedDevice, SimulatedHardware
 
 __all__ = [
     "BoundlessKernel",
     "CpuDevice",
+    "CpuHardware",
+    "Device",
+    "Hardware",
     "KernelTable",
     "OperandSpec",
-    "discover_cpus",
+    "SimulatedDevice",
+    "SimulatedHardware",
 ]

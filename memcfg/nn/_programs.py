@@ -27,7 +27,7 @@ from memcfg.runtime import Executor, MemoryReport
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from memcfg.devices import CpuDevice
+    from memcfg.devices import Device
     from memcfg.graph import Graph
     from memcfg.nn._turns import TurnLock
     from memcfg.plan import Plan, Policy
@@ -341,7 +341,7 @@ class Programs:
                 f"another thread compiled or built {self._recipe.name!r} again: retry"
             )
 
-    def _find_device(self) -> CpuDevice:
+    def _find_device(self) -> Device:
         try:
             return config.logical_device(self._device)
         except ValueError as error:

@@ -8,13 +8,14 @@ order), so training, evaluation and prediction see the same weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from threading import RLock
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from memcfg.runtime._gate import gate
 from memcfg.runtime._measure import measure
 from memcfg.runtime._program import Program
 from memcfg.runtime._recipes import Budget, PolicyLike, Recipe, recipes_for
@@ -22,7 +23,7 @@ from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from memcfg._core.engine import Arena
-    from memcfg.devices import CpuDevice
+    from memcfg.devices import Device
     from memcfg.graph import Graph
     from memcfg.plan import Plan
     from memcfg.runtime._report import MemoryReport
@@ -38,8 +39,9 @@ class Executor:
 
     Parameters
     ----------
-    device : CpuDevice
-        Its pool pays for the arena, its kernels compute.
+    device : Device
+        Its pool pays for the arena, its kernels compute. On a simulated one programs
+        can be planned only.
     name : str
         The owner's name in error messages and listings.
 
@@ -50,7 +52,7 @@ class Executor:
     holds it from the first to the last.
     """
 
-    def __init__(self, device: CpuDevice, *, name: str) -> None:
+    def __init__(self, device: Device, *, name: str) -> None:
         self.device = device
         self.name = name
         self.lock = RLock()
@@ -125,12 +127,15 @@ class Executor:
             programs are as they were.
         ResourceExhaustedError
             If the machine has not the memory that the limit allows.
+        RuntimeError
+            If the device is simulated.
         PlanError
             If the independent validator refutes the policy's plan.
         ValueError
             If the graphs disagree about the state, or state has no value.
         """
         with self.lock:
+            _check_runs(self.device)
             _check_state(graphs)
             self._check_values(graphs, initial)
             recipes = recipes_for(graphs, policy, self._budget(), self._recipes)
@@ -169,7 +174,7 @@ class Executor:
             return self._programs[program].view(tensor, at_end=False)
 
     def run(self, program: str, *, guard: bool = False) -> bool:
-        """Run a program once.
+        """Run a program once, when the process runs fewer programs than it may.
 
         Parameters
         ----------
@@ -190,7 +195,7 @@ class Executor:
         KernelError
             If a kernel failed.
         """
-        with self.lock:
+        with self.lock, gate:
             return self._programs[program].run(guard=guard)
 
     def fetch(self, program: str, tensor: str) -> _Array:
@@ -285,7 +290,7 @@ class Executor:
         KeyError
             If there is no such program.
         """
-        with self.lock:
+        with self.lock, gate if verify else nullcontext():
             found = self._programs[program]
             assert self._arena is not None
             return measure(found, program, self.device, self._arena, verify=verify)
@@ -353,7 +358,7 @@ class Executor:
 
     def _fit(self, nbytes: int) -> Arena:
         if self._arena is None:
-            self._arena = self.device.pool.arena(owner=self.name)
+            self._arena = self.device.pool.arena(tag=self.name)
         if align_up(nbytes) < self._arena.nbytes:
             self._programs = {}  # they point into the arena
             with suppress(BufferError):  # a view is out: the arena stays as it is
@@ -373,6 +378,14 @@ def _state(recipes: Mapping[str, Recipe]) -> dict[str, int]:
             offsets[found.name] = end
             end += align_up(found.nbytes)
     return offsets
+
+
+def _check_runs(device: Device) -> None:
+    if device.simulated:
+        raise RuntimeError(
+            f"{device.name} is simulated: it has addresses without memory, so programs "
+            "can be planned on it and not run; place the model on a CPU to run it"
+        )
 
 
 def _check_state(graphs: Mapping[str, Graph]) -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memcfg.devices import BoundlessKernel, CpuDevice, OperandSpec
+from memcfg.devices import BoundlessKernel, Device, OperandSpec
 from memcfg.errors import GraphError
 from memcfg.graph import Algorithm, Graph, Op, Tensor
 
 __all__ = ["annotate", "kernels_for"]
 
 
-def kernels_for(graph: Graph, device: CpuDevice) -> tuple[BoundlessKernel, ...]:
+def kernels_for(graph: Graph, device: Device) -> tuple[BoundlessKernel, ...]:
     """Return a kernel for each op, not yet bound to addresses."""
     return tuple(
         device.kernels.make(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from memcfg._core.engine import Arena
-    from memcfg.devices import CpuDevice
+    from memcfg.devices import Device
     from memcfg.graph import Graph, Op
     from memcfg.runtime._program import Program
 
@@ -49,7 +49,7 @@ class _Moment(NamedTuple):
 
 
 def measure(
-    program: Program, name: str, device: CpuDevice, arena: Arena, *, verify: bool
+    program: Program, name: str, device: Device, arena: Arena, *, verify: bool
 ) -> MemoryReport:
     """Report on a program; with `verify`, run it against a canary first."""
     moments = _moments(program.graph, program.plan)

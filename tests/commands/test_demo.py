@@ -107,7 +107,7 @@ def test_an_outcome_that_is_not_as_promised_ends_with_1(
 
 
 def test_memory_in_use_is_left_alone():
-    with config.logical_device().pool.allocate(64, owner="mine"):
+    with config.logical_device().pool.allocate(64, tag="mine"):
         with pytest.raises(RuntimeError, match="mine"):
             main(["demo"])
         assert config.get_memory_info("CPU:0")["current"] == 64

@@ -29,7 +29,7 @@ def run_python(source: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_addresses_are_free():
-    pool = Pool(64)
+    pool = Pool(limit=64)
     arena = pool.arena(2**40)
     assert (arena.nbytes, arena.reserved_addresses) == (0, 2**40)
     assert pool.stats().current_bytes == pool.stats().reserved_bytes == 0
@@ -57,7 +57,7 @@ def test_growth_is_in_place_and_charged_exactly(sizes):
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 40_000)), max_size=12))
 def test_growing_and_shrinking_agree_with_a_model(steps):
-    pool = Pool(64 * 500)
+    pool = Pool(limit=64 * 500)
     arena = pool.arena(2**20)
     model = b""
     for step, (grow, nbytes) in enumerate(steps, 1):
@@ -88,15 +88,15 @@ def test_views_stay_valid_while_it_grows():
 
 
 def test_limit_refuses_growth_and_nothing_changes():
-    pool = Pool(1024, name="cpu")
-    arena = pool.arena(owner="model")
+    pool = Pool(limit=1024, name="cpu")
+    arena = pool.arena(tag="model")
     arena.grow(960)
     before = pool.stats()
     with pytest.raises(ResourceExhaustedError, match="memory limit") as caught:
         arena.grow(1025)
     assert caught.value.requested_bytes == 1025 - 960
     assert caught.value.in_use_bytes == 960
-    assert caught.value.largest_free_bytes == 64
+    assert caught.value.limit_bytes == 1024
     assert caught.value.owners == {"model": 960}
     assert (pool.stats(), arena.nbytes) == (before, 960)
     pool.set_limit(2048)
@@ -167,7 +167,7 @@ def test_free_waits_for_views_and_programs():
 
 def test_arena_goes_when_it_is_forgotten():
     pool = Pool()
-    arena = Arena(pool, owner="model")
+    arena = Arena(pool, tag="model")
     arena.grow(1000)
     view = np.frombuffer(arena, np.uint8)
     del arena
@@ -231,7 +231,7 @@ def test_limited_address_space_is_a_clean_error():
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
         "Reserve fewer addresses, or raise the process' limit (ulimit -v).",
-        "The system refuses the memory.",
+        "There are no addresses for the memory.",
         "True {'': 1048576}",
     ]
 
@@ -241,7 +241,7 @@ def test_a_forked_child_ends_well():
         """
         import os, sys
         from memcfg._core import CallbackKernel, Pool, Program
-        pool = Pool(2**20)
+        pool = Pool(limit=2**20)
         arena = pool.arena()
         arena.grow(4096)
         block = pool.allocate(100)

@@ -38,6 +38,7 @@ inline bool passes(const Test& test) {
     return true;
   } catch (const std::exception& error) {
     std::printf("FAILED %s\n  %s\n", test.name, error.what());
+    std::fflush(stdout);
   }
   return false;
 }
@@ -65,13 +66,14 @@ inline bool passes(const Test& test) {
     if (!thrown) check::fail(__FILE__, __LINE__, "no " #type " from " #expression); \
   } while (false)
 
-// One test file is one program.
-int main() {
+// One test file is one program; with an argument it runs the test of that name.
+int main(int count, char** words) {
+  int passed = 0;
   int failed = 0;
   for (const check::Test& test : check::tests()) {
-    if (!check::passes(test)) ++failed;
+    if (count > 1 && std::string(words[1]) != test.name) continue;
+    ++(check::passes(test) ? passed : failed);
   }
-  const int passed = static_cast<int>(check::tests().size()) - failed;
   std::printf("%d passed, %d failed\n", passed, failed);
   return failed == 0 ? 0 : 1;
 }

@@ -1,24 +1,24 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <memory>
-#include <optional>
+#include <random>
 #include <thread>
 #include <vector>
 
 #include "check.hpp"
 #include "memcfg/arena.hpp"
-#include "systems.hpp"
+#include "memcfg/block.hpp"
+#include "memcfg/simulated.hpp"
+#include "pools.hpp"
 
 using memcfg::Arena;
-using memcfg::Bytes;
-using memcfg::kNoLimit;
-using memcfg::out_of_memory;
 using memcfg::Pin;
-using memcfg::Pool;
-using memcfg::Shortage;
+using namespace pools;
 
 namespace {
 
@@ -59,7 +59,7 @@ TEST(addresses_cost_no_memory) {
   Fixture f(4096);
   const auto arena = f.arena(Bytes{1} << 32);
   CHECK(arena->size() == 0 && arena->capacity() == Bytes{1} << 32);
-  CHECK(f.pool->stats().now.charged == 0 && f.pool->stats().now.reserved == 0);
+  CHECK(f.pool->stats().current == 0 && f.pool->stats().reserved == 0);
   CHECK(faults(arena->base()));
   arena->check();
 }
@@ -73,8 +73,8 @@ TEST(growth_is_in_place_and_exact) {
     arena->grow(size);
     const Bytes after = (size + 63) / 64 * 64;
     CHECK(arena->base() == base && arena->size() == after);
-    CHECK(f.pool->stats().now.charged == after);
-    CHECK(f.pool->stats().now.reserved == (after + f.page - 1) / f.page * f.page);
+    CHECK(f.pool->stats().current == after);
+    CHECK(f.pool->stats().reserved == (after + f.page - 1) / f.page * f.page);
     for (Bytes i = 0; i < before; ++i) CHECK(base[i] == std::byte{7});
     for (Bytes i = before; i < after; ++i) CHECK(base[i] == std::byte{0});
     std::memset(base, 7, after);
@@ -101,11 +101,11 @@ TEST(limit_refuses_growth_and_nothing_changes) {
   Fixture f(1024);
   const auto arena = f.arena(1 << 20);
   arena->grow(1000);
-  CHECK(f.pool->stats().free == 0);
+  CHECK(f.pool->stats().largest_free == 0);
   const Shortage report = refusal(*arena, 1025);
   CHECK(report.cause == Shortage::limit_reached);
   CHECK(report.requested == 1 && report.in_use == 1024 && report.largest_free == 0);
-  CHECK(arena->size() == 1024 && f.pool->stats().now.requested == 1000);
+  CHECK(arena->size() == 1024 && f.pool->stats().requested == 1000);
   arena->check();
   f.pool->check();
 }
@@ -116,7 +116,7 @@ TEST(addresses_run_out) {
   arena->grow(f.page);
   for (const Bytes size : {f.page + 1, kNoLimit / 2, kNoLimit}) {
     CHECK(refusal(*arena, size).cause == Shortage::no_addresses);
-    CHECK(f.pool->stats().now.charged == f.page);
+    CHECK(f.pool->stats().current == f.page);
     arena->check();
   }
 }
@@ -127,8 +127,8 @@ TEST(system_refusals_roll_back) {
   arena->grow(f.page);
   f.system.grants_left = 0;
   CHECK(refusal(*arena, f.page + 1).cause == Shortage::no_memory);
-  CHECK(arena->size() == f.page && f.pool->stats().now.charged == f.page);
-  CHECK(f.pool->stats().free == (1 << 20) - f.page);
+  CHECK(arena->size() == f.page && f.pool->stats().current == f.page);
+  CHECK(f.pool->stats().largest_free == (1 << 20) - f.page);
   CHECK_THROWS(out_of_memory, f.arena(f.page));
   CHECK(f.pool->owners().size() == 1);
   arena->check();
@@ -144,7 +144,7 @@ TEST(growth_inside_a_page_asks_nothing_of_the_system) {
   arena->grow(1);
   f.system.grants_left = 0;
   arena->grow(f.page);
-  CHECK(f.pool->stats().now.charged == f.page);
+  CHECK(f.pool->stats().current == f.page);
 }
 
 TEST(default_capacity_is_halved_until_granted) {
@@ -154,7 +154,7 @@ TEST(default_capacity_is_halved_until_granted) {
   CHECK(beyond.arena(0)->capacity() > beyond.system.memory_size());
   CHECK_THROWS(out_of_memory, beyond.arena(kNoLimit / 2));
   CHECK_THROWS(out_of_memory, beyond.arena(kNoLimit));
-  CHECK(beyond.pool->stats().now.charged == 0);
+  CHECK(beyond.pool->stats().current == 0);
 }
 
 TEST(shrinking_gives_back_and_regrowth_is_zero) {
@@ -164,8 +164,8 @@ TEST(shrinking_gives_back_and_regrowth_is_zero) {
   std::memset(arena->base(), 7, arena->size());
   arena->shrink(f.page + 100);
   CHECK(arena->size() == f.page + 128);
-  CHECK(f.pool->stats().now.charged == f.page + 128);
-  CHECK(f.pool->stats().now.reserved == 2 * f.page);
+  CHECK(f.pool->stats().current == f.page + 128);
+  CHECK(f.pool->stats().reserved == 2 * f.page);
   CHECK(arena->base()[f.page + 127] == std::byte{7});
   arena->check();
   f.pool->check();
@@ -174,7 +174,7 @@ TEST(shrinking_gives_back_and_regrowth_is_zero) {
     CHECK(arena->base()[i] == std::byte{0});
   }
   arena->shrink(0);
-  CHECK(arena->size() == 0 && f.pool->stats().free == 1 << 20);
+  CHECK(arena->size() == 0 && f.pool->stats().largest_free == 1 << 20);
   arena->check();
 }
 
@@ -191,7 +191,7 @@ TEST(pins_hold_it) {
   }
   arena->free();
   CHECK(arena->freed() && f.system.reserved == 0);
-  CHECK(f.pool->stats().now.charged == 0 && f.pool->stats().now.reserved == 0);
+  CHECK(f.pool->stats().current == 0 && f.pool->stats().reserved == 0);
   CHECK_THROWS(std::invalid_argument, arena->free());
   CHECK_THROWS(std::invalid_argument, arena->grow(1));
   CHECK_THROWS(std::invalid_argument, arena->shrink(0));
@@ -212,7 +212,7 @@ TEST(an_empty_arena_keeps_its_owner) {
   Fixture f(kNoLimit);
   const auto arena = f.arena(1 << 20);
   {
-    const memcfg::Block block(f.pool, 64, arena->owner());
+    const memcfg::Block block(f.pool, {64, 64, Lifetime::unknown, arena->owner()});
   }
   arena->grow(128);
   CHECK(f.pool->owners().at(0).first == "model");
@@ -226,7 +226,7 @@ TEST(nothing_is_left_behind) {
     const auto arena = f.arena(1 << 20);
     arena->grow(1000);
   }
-  CHECK(f.system.reserved == 0 && f.pool->stats().now.charged == 0);
+  CHECK(f.system.reserved == 0 && f.pool->stats().current == 0);
   CHECK(f.pool->owners().empty());
   f.pool->check();
 }
@@ -249,4 +249,235 @@ TEST(threads_grow_together) {
   for (std::thread& thread : threads) thread.join();
   arena->check();
   CHECK(arena->size() == 64 * 1000);
+}
+
+TEST(a_refused_growth_is_no_peak) {
+  Fixture f(1 << 20);
+  const auto arena = f.arena(1 << 20);
+  arena->grow(f.page);
+  f.system.grants_left = 0;
+  CHECK(refusal(*arena, 100 * f.page).cause == Shortage::no_memory);
+  CHECK(refusal(*arena, (1 << 20) + 64).cause == Shortage::limit_reached);
+  CHECK(f.pool->stats().peak == f.page && f.pool->stats().peak_reserved == f.page);
+  check_pool(*f.pool);
+}
+
+// The last page of each is shared with nobody: enough bytes are free, not pages.
+TEST(small_arenas_run_out_of_pages) {
+  Fixture f(2 * memcfg::host_system().page_size());
+  std::vector<std::shared_ptr<Arena>> arenas;
+  for (int i = 0; i < 3; ++i) {
+    arenas.push_back(f.arena(f.page));
+    arenas.back()->grow(1);
+  }
+  arenas.push_back(f.arena(f.page));
+  CHECK(refusal(*arenas.back(), 1).cause == Shortage::fragmented);
+  CHECK(f.pool->stats().current == 3 * 64 && f.pool->stats().reserved == 3 * f.page);
+  arenas[0]->free();
+  arenas.back()->grow(1);
+  check_pool(*f.pool);
+}
+
+TEST(holes_pay_for_an_arena_and_the_other_way_round) {
+  Fixture f(8 * kMiB);
+  const auto arena = f.arena(8 * kMiB);
+  Blocks blocks(*f.pool);
+  for (int i = 0; i < 8; ++i) blocks.take({kMiB});
+  CHECK(refusal(*arena, 64).cause == Shortage::limit_reached);
+  for (int i = 0; i < 5; ++i) blocks.give(0);
+  CHECK(f.system.open == 8 * kMiB);
+  arena->grow(5 * kMiB);
+  CHECK(f.system.open <= 3 * kMiB + f.page && f.system.guarded == 5 * kMiB);
+  CHECK(f.pool->stats().largest_free == 0 && !grants(*f.pool, {1}));
+  arena->shrink(2 * kMiB);
+  CHECK(f.pool->stats().largest_free == 3 * kMiB);
+  blocks.take({3 * kMiB});
+  CHECK(f.system.most <= 8 * kMiB + f.page);
+  check_pool(*f.pool);
+  check_layout(*f.pool);
+}
+
+TEST(blocks_and_arenas_share_the_limit) {
+  for (const Bytes limit : {kMiB, 16 * kMiB + 64}) {
+    Fixture f(limit);
+    std::mt19937 random(1);
+    Blocks blocks(*f.pool);
+    std::vector<std::shared_ptr<Arena>> arenas;
+    for (int i = 0; i < 3; ++i) arenas.push_back(f.arena(limit));
+    for (int step = 0; step < 3000; ++step) {
+      Arena& arena = *arenas[random() % 3];
+      const Bytes size = random() % (limit / (1 + random() % 20));
+      const Bytes in_use = f.pool->stats().current;
+      try {
+        switch (random() % 4) {
+          case 0:
+            arena.grow(arena.size() + size);
+            break;
+          case 1:
+            arena.shrink(arena.size() / 2);
+            break;
+          case 2:
+            if (blocks.count() > 0) blocks.give(random() % blocks.count());
+            break;
+          default:
+            blocks.take({size + 1});
+        }
+      } catch (const out_of_memory& error) {
+        CHECK(error.shortage().in_use == in_use && f.pool->stats().current == in_use);
+        CHECK(error.shortage().cause == Shortage::fragmented ||
+              in_use + error.shortage().rounded > limit);
+      }
+      Bytes charged = blocks.charged();
+      for (const auto& each : arenas) charged += each->size();
+      CHECK(f.pool->stats().current == charged);
+      CHECK(f.pool->stats().reserved == f.system.open + f.system.guarded);
+      CHECK(f.system.most <= limit + f.page);
+      if (step % 20 == 0) check_pool(*f.pool);
+    }
+    arenas.clear();
+    blocks.clear();
+    CHECK(grants(*f.pool, {limit}));
+  }
+}
+
+TEST(a_lower_limit_counts_arenas) {
+  Fixture f(8 * kMiB);
+  const auto arena = f.arena(8 * kMiB);
+  arena->grow(4 * kMiB);
+  {
+    const memcfg::Block freed(f.pool, {4 * kMiB});
+  }
+  CHECK(f.pool->set_limit(4 * kMiB) == 8 * kMiB);
+  CHECK(f.system.open <= f.page);
+  CHECK_THROWS(out_of_memory, f.pool->set_limit(4 * kMiB - 1));
+  CHECK(f.pool->limit() == 4 * kMiB);
+  check_pool(*f.pool);
+}
+
+TEST(an_arena_needs_pages_of_its_own) {
+  const auto below = make_pool(8 * kMiB);
+  const auto pool = std::make_shared<Pool>("top", 4 * kMiB, true, below);
+  try {
+    const Arena arena(pool, kMiB, "model");
+    CHECK(false);
+  } catch (const out_of_memory& error) {
+    CHECK(error.shortage().cause == Shortage::no_addresses);
+  }
+  check_pool(*pool);
+}
+
+TEST(an_arena_of_a_simulated_device) {
+  const auto device = std::make_shared<memcfg::SimulatedResource>("gpu", 8 * kMiB);
+  const auto pool = std::make_shared<Pool>("gpu", 64 * kMiB, true, device);
+  {
+    Arena arena(pool, 64 * kMiB, "model");
+    arena.grow(5 * kMiB + 1);
+    Blocks blocks(*pool);
+    blocks.take({2 * kMiB});
+    CHECK(refusal(arena, 7 * kMiB).cause == Shortage::no_memory);
+    CHECK(refusal(*pool, {2 * kMiB}).cause == Shortage::no_memory);
+    arena.shrink(kMiB);
+    blocks.take({5 * kMiB});
+    arena.check();
+    check_pool(*pool);
+  }
+  CHECK(device->stats().reserved == pool->stats().reserved);
+  pool->trim(0);
+  CHECK(device->stats().reserved == 0);
+}
+
+TEST(the_system_may_refuse_at_any_call) {
+  for (const bool once : {false, true}) {
+    int refused = 1;
+    for (int grants = 0; refused > 0; ++grants) {
+      CHECK(grants < 200);
+      const Faulty system;
+      refused = 0;
+      system.grants_left = grants;
+      system.once = once;
+      const auto attempt = [&](const auto& step) {
+        try {
+          step();
+        } catch (const std::bad_alloc&) {
+          ++refused;
+        }
+      };
+      attempt([&] {
+        const auto pool = make_pool(8 * kMiB, system);
+        Blocks blocks(*pool);
+        std::unique_ptr<Arena> arena;
+        attempt([&] { arena = std::make_unique<Arena>(pool, 16 * kMiB, "model"); });
+        if (arena == nullptr) return;
+        const auto grow = [&](Bytes size) {
+          const State before(*pool);
+          const Bytes pages = system.guarded;
+          try {
+            arena->grow(size);
+          } catch (const std::bad_alloc&) {
+            ++refused;
+            CHECK(State(*pool) == before && system.guarded == pages);
+          }
+          arena->check();
+          check_pool(*pool);
+        };
+        grow(100);
+        attempt([&] { blocks.take({6 * kMiB}); });
+        blocks.clear();
+        grow(5 * kMiB);
+        attempt([&] { blocks.take({2 * kMiB}); });
+        arena->shrink(64);
+        arena->check();
+        grow(3 * kMiB);
+        if (grants % 2 == 0) arena->free();
+        check_pool(*pool);
+      });
+      CHECK(system.has_all_back());
+    }
+  }
+}
+
+// Each thread has its arena; the books add up at any moment.
+TEST(threads_grow_apart) {
+  Fixture f(8 * kMiB);
+  std::vector<std::thread> threads;
+  std::atomic<int> working{3};
+  std::atomic<int> failures{0};
+  for (unsigned seed = 0; seed < 3; ++seed) {
+    threads.emplace_back([&, seed] {
+      std::mt19937 random(seed);
+      try {
+        const auto arena = f.arena(8 * kMiB);
+        Blocks blocks(*f.pool);
+        for (int step = 0; step < 1500; ++step) {
+          try {
+            if (random() % 2 == 0) arena->grow(arena->size() + random() % (kMiB / 2));
+            if (random() % 3 == 0) arena->shrink(arena->size() / 2);
+            blocks.take({1 + random() % 5000});
+          } catch (const out_of_memory&) {
+            arena->shrink(0);
+            blocks.clear();
+          }
+          if (blocks.count() > 20) blocks.give(random() % blocks.count());
+        }
+        arena->check();
+      } catch (const std::exception& error) {
+        std::printf("%s\n", error.what());
+        ++failures;
+      }
+      --working;
+    });
+  }
+  try {
+    while (working > 0) {
+      check_busy_pool(*f.pool);
+      CHECK(f.system.open + f.system.guarded <= 8 * kMiB + f.page);
+    }
+  } catch (const std::exception& error) {
+    std::printf("%s\n", error.what());
+    ++failures;
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(failures == 0 && f.pool->stats().current == 0);
+  CHECK(f.system.most <= 8 * kMiB + f.page);
+  check_pool(*f.pool);
 }

@@ -154,7 +154,7 @@ def test_the_limit_is_real(device):
 def test_another_owner_counts_against_the_budget(device):
     graph = chain()
     values = random_values(graph)
-    with device.pool.allocate(4096, owner="neighbour"):
+    with device.pool.allocate(4096, tag="neighbour"):
         executor = loaded(device, graph, planning.share(), values)
         peak = executor.plans["train"].peak_bytes
         executor.close()

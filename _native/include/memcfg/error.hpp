@@ -18,12 +18,20 @@ struct Shortage {
   enum Cause {
     limit_reached,  // the limit is too low for the request
     limit_lowered,  // more is in use than the limit asked for
-    no_memory,      // the system refuses memory
+    fragmented,     // enough is free under the limit, but not in whole pages
+    tracked_limit,  // the limit on the bytes of all pools of the process
+    rss_limit,      // the limit on the memory that the process has resident
+    no_memory,      // the system has no more memory
+    device_full,    // the simulated device has no more memory
     no_addresses,   // the system refuses addresses, or an arena has used up its own
   };
   Cause cause = limit_reached;
   Bytes requested = 0;            // bytes asked for on top of what the holder has
+  Bytes rounded = 0;              // what the limit would have been charged for it
   Bytes in_use = 0;               // bytes charged to the pool
+  Bytes reserved = 0;             // bytes committed
+  Bytes holes = 0;                // committed bytes that no block holds
+  Bytes largest_hole = 0;         // largest free stretch, in bytes
   Bytes limit = kNoLimit;         // bytes; kNoLimit when the pool has none
   Bytes largest_free = kNoLimit;  // largest request that the limit would have granted
   std::string device;             // the pool's name
@@ -41,6 +49,12 @@ class out_of_memory : public std::bad_alloc {
  private:
   std::shared_ptr<const Shortage>
       shortage_;  // shared: exceptions copy without throwing
+};
+
+// An address that is no block of the resource, or a block of another size. Nothing has
+// changed.
+class bad_free : public std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
 };
 
 // A kernel could not be made, or failed while it ran.
@@ -66,7 +80,17 @@ class callback_raised : public std::exception {
 
 // The exception being handled, for a boundary that speaks another language.
 struct Failure {
-  enum Kind { memory, heap, kernel, held, invariant, callback, argument, other };
+  enum Kind {
+    memory,
+    heap,
+    kernel,
+    held,
+    invariant,
+    callback,
+    freeing,
+    argument,
+    other
+  };
   Kind kind = other;
   std::string text;
   Shortage shortage;  // meaningful when kind == memory

@@ -1,16 +1,19 @@
-// A pool: the books of one device's memory under a hard limit.
+// A pool: the memory of one device under a hard limit.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "memcfg/cache.hpp"
 #include "memcfg/error.hpp"
-#include "memcfg/limit.hpp"
+#include "memcfg/heap.hpp"
+#include "memcfg/host_limits.hpp"
+#include "memcfg/resource.hpp"
 #include "memcfg/system.hpp"
 #include "memcfg/types.hpp"
 
@@ -20,72 +23,137 @@ namespace memcfg {
 struct Holding {
   Bytes requested = 0;  // as asked for
   Bytes charged = 0;    // rounded up to kAlignment: what the limit is on
-  Bytes reserved = 0;   // taken from the system: `charged`, or whole pages
+  Bytes reserved = 0;   // whole pages taken from the system
 };
 
-struct PoolStats {
-  Holding now;               // held at this moment
-  Bytes peak = 0;            // highest now.charged since the last reset_peak
-  Bytes limit = kNoLimit;    // bytes
-  Bytes free = kNoLimit;     // largest request that would fit; kNoLimit without a limit
-  std::uint64_t grants = 0;  // requests granted so far, growths of arenas included
-};
-
-// Grants bytes to accounts, keeps the numbers, never the memory itself. Every
-// method may be called from any thread.
+// Blocks come from a heap, arenas bring their own addresses; both draw on one limit.
+// Small blocks go through a cache of the thread, which is charged in advance, so that a
+// thread needs no lock for most of them. At every moment
 //
-// A request draws on the limit first, takes memory from the system next, and is
-// booked last; a failure on the way gives the draw back. Memory is given back in the
-// opposite order, so at every moment
+//     drawn == in use + pending + sum of the caches' quotas <= limit,
+//     heap's pages + arenas' pages <= limit + one page,
+//     sum of the tags' bytes == in use,  requested <= in use <= peak.
 //
-//     sum of the owners' bytes == now.charged <= drawn <= limit,
-//     drawn - now.charged == bytes of the calls in flight,
-//     now.requested <= now.charged <= now.reserved, now.charged <= peak.
-class Pool {
+// A request that the limit or the pages refuse makes the caches give back what they
+// have before it fails. The peak is exact while one thread allocates; with several it
+// is never too low, and at most the quotas of the others too high.
+class Pool final : public Resource {
  public:
-  // Pre: limit > 0; kNoLimit is none. `system` outlives the pool.
+  // Pre: limit > 0; kNoLimit is none. `upstream` null: the host's pages. Without growth
+  // the whole limit is taken at once. Throws out_of_memory, std::invalid_argument.
   explicit Pool(std::string name,
                 Bytes limit = kNoLimit,
-                const System& system = host_system());
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
+                bool growth = true,
+                std::shared_ptr<Resource> upstream = nullptr);
+  // The same on a system that outlives the pool.
+  Pool(std::string name, Bytes limit, const System& system);
+  ~Pool() override;
 
-  const std::string& name() const noexcept { return name_; }
+  const std::string& name() const noexcept override { return name_; }
+  bool touchable() const noexcept override { return system_.touchable(); }
+  void* allocate(const Request& request) override;
+  void deallocate(void* address, Bytes size) override;
+  ResourceStats stats() const override;
+  void reset_peak() override;
+  Owners owners() const override;
+  Bytes trim(Bytes keep) override;
+  void check() const override;
+
   const System& system() const noexcept { return system_; }
-  Bytes limit() const noexcept { return limit_.limit(); }
+  Bytes limit() const noexcept { return limit_.load(std::memory_order_relaxed); }
+  bool growth() const noexcept { return growth_; }
 
-  // The limit before. Throws out_of_memory when more is drawn; nothing changes then.
+  // The limit before. Throws out_of_memory when more is in use, or when more pages are
+  // than the new limit allows; nothing has changed then.
   Bytes set_limit(Bytes limit);
 
-  PoolStats stats() const;
-  void reset_peak();
-  std::vector<std::pair<std::string, Bytes>> owners() const;  // by name
-
-  // Throws invariant_broken unless the equations above hold.
-  void check() const;
-
-  // What a refusal says of the pool as it is now.
-  out_of_memory shortage(Shortage::Cause cause, Bytes requested) const;
+  std::vector<Stretch> layout() const;
 
  private:
   friend class Account;
-  struct Owner {
-    Bytes bytes = 0;
-    std::size_t accounts = 0;
-  };
-  using Owners = std::map<std::string, Owner>;
+  friend class PoolRegistry;
+  friend class ThreadCaches;
+  class Quiet;
+  using Lock = std::unique_lock<std::mutex>;
+
+  Pool(std::string name,
+       Bytes limit,
+       bool growth,
+       std::shared_ptr<Resource> upstream,
+       std::unique_ptr<const System> blocks,
+       const System* system);
+
+  // Pre of those that follow: the lock is not held.
+  Cache* own_cache() noexcept;  // null: no memory for one, or the thread ends
+  Cache* find_cache() noexcept;
+  static void forget_thread() noexcept;  // the running thread has no cache any more
+  void* allocate_slowly(const Request& request, Cache* cache);
+  Chunk& find_block(const void* address, const Cache* cache) const;
+  void deallocate_slowly(Chunk& chunk, Use use, Cache* cache) noexcept;
+  void retire(const Cache* cache) noexcept;  // its thread ends
+  void give_up_quotas() noexcept;            // if nobody is at work in the pool
+  void freeze();  // takes the lock and revokes all caches, until thaw
+  void thaw(bool child) noexcept;
+
+  // Pre of those that follow: the lock is held, and no cache is revoked.
+  void* try_allocate(const Request& request, Cache* cache);
+  Chunk& place(const Request& request, Bytes charge, Cache* cache);
+  Chunk* place_in_heap(const Request& request, Bytes size, Shortage::Cause& cause);
+  void draw(Bytes size);  // post: pending
+  void grant(Bytes size) noexcept;
+  void cancel(Bytes size) noexcept;
+  void take_quotas() noexcept;
+  void flush_caches() noexcept;
+  void afford_arena(Bytes pages);
+  void fit_pages(Bytes limit);
+
+  // Pre of those that follow: the lock is held, and the cache is revoked or one's own.
+  void flush(Cache& cache, Cache::Stack& stack, std::size_t count) noexcept;
+  void make_room(Cache& cache, Bytes charge) noexcept;
+  void set_quota(Cache& cache, Bytes quota) noexcept;
+  void note_peak(Cache* mine) noexcept;
+
+  // Pre of those that follow: the lock is held.
+  void undraw(Bytes size) noexcept;
+  Tag learn(std::string_view tag, Cache* cache);
+  Tag number(std::string_view tag);
+  void learn_tags(Cache& cache) noexcept;
+  void revoke_caches() const noexcept;
+  void restore_caches() const noexcept;
+  void note_pages() noexcept;
+  void set_ceiling(Bytes limit) noexcept;
+  Bytes most_kept(Bytes limit) const noexcept;
+  Bytes most_pages(Bytes limit) const noexcept;
+  Bytes committed() const noexcept { return heap_.committed() + arena_pages_; }
+  struct Sums;
+  Sums sums() const;  // pre: all caches are revoked
 
   const std::string name_;
+  const std::uint64_t id_;  // no other pool of the process ever has it
+  const std::shared_ptr<Resource> upstream_;
+  const std::unique_ptr<const System> blocks_;  // made from upstream_ where it has none
   const System& system_;
-  Limit limit_;
-  mutable std::mutex mutex_;  // guards all below, and set_limit against itself
-  Holding now_;
+  const bool growth_;
+  HostMeter* const meter_;  // null: the memory is not the host's
+  std::atomic<Bytes> limit_;
+
+  mutable std::mutex mutex_;  // guards all below, but for heap_.find
+  Heap heap_;
+  Bytes drawn_ = 0;
+  Bytes pending_ = 0;  // of it: drawn by requests that are not granted yet
   Bytes peak_ = 0;
-  std::uint64_t grants_ = 0;
-  Owners owners_;
+  Bytes most_used_ = 0;  // the peak of all time
+  Bytes arena_pages_ = 0;
+  Bytes peak_pages_ = 0;
+  std::int64_t requested_ = 0;  // these four without what the caches know
+  std::uint64_t allocations_ = 0;
+  std::uint64_t deallocations_ = 0;
+  std::vector<std::int64_t> charged_;  // by tag
+  std::map<std::string, Tag, std::less<>> tags_;
+  std::vector<std::shared_ptr<Cache>> caches_;
 };
 
-// What one holder of memory has of a pool, in its owner's name. Used by one thread
+// What one holder of an arena has of a pool, in its owner's name. Used by one thread
 // at a time; keeps the pool alive.
 class Account {
  public:
@@ -95,41 +163,26 @@ class Account {
   Account& operator=(const Account&) = delete;
 
   Pool& pool() const noexcept { return *pool_; }
-  const std::string& owner() const noexcept { return owner_->first; }
+  const std::string& owner() const noexcept { return owner_; }
   const Holding& holding() const noexcept { return holding_; }
 
-  // First step: draws `size` bytes on the limit. Throws out_of_memory, nothing drawn.
-  void draw(Bytes size, Bytes requested);
+  // First step: draws on the limit, and on the pages that go with it. Throws
+  // out_of_memory, nothing drawn.
+  void draw(const Holding& more);
   // Second step, either: the memory was taken, or it was refused. `refuse` gives the
   // draw back and throws out_of_memory.
   void book(const Holding& more) noexcept;
-  [[noreturn]] void refuse(Bytes size, Bytes requested, Shortage::Cause cause);
+  [[noreturn]] void refuse(const Holding& more, Shortage::Cause cause);
   // Pre: the memory has gone back to the system, and `less` is at most holding().
   void settle(Holding less) noexcept;
 
  private:
+  void give_back(const Holding& less) noexcept;
+
   std::shared_ptr<Pool> pool_;
-  Pool::Owners::iterator owner_;
+  std::string owner_;
+  Tag tag_;
   Holding holding_;
-};
-
-// `size` bytes of memory of a pool, aligned to kAlignment, contents undefined.
-class Block {
- public:
-  // Pre: requested > 0. Throws out_of_memory; nothing has changed then.
-  Block(std::shared_ptr<Pool> pool, Bytes requested, const std::string& owner);
-  ~Block();
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-
-  void* address() const noexcept { return address_; }
-  Bytes size() const noexcept { return account_.holding().charged; }
-  Bytes requested() const noexcept { return account_.holding().requested; }
-  const std::string& owner() const noexcept { return account_.owner(); }
-
- private:
-  Account account_;
-  void* address_ = nullptr;
 };
 
 }  // namespace memcfg

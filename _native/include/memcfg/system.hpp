@@ -8,12 +8,17 @@
 
 namespace memcfg {
 
-// Where memory comes from. Abstract so that tests can refuse at will; the
-// implementation keeps no state, so one object serves every pool and thread.
+// What happens behind the pages that are committed.
+enum class Access {
+  guarded,  // a touch faults; committing is a system call
+  open,     // a touch takes memory that nobody committed; committing is book-keeping
+};
+
+// Where memory comes from. Abstract so that tests can refuse at will and a device can
+// be simulated; each method may be called from any thread.
 //
-// Addresses are reserved (no access, no memory), then committed page by page from
-// the front (readable, writable, zero on first touch), decommitted from the back, and
-// released as a whole.
+// Addresses are reserved (no memory), then committed page by page (readable, writable,
+// zero on first touch), decommitted, and released as a whole.
 class System {
  public:
   virtual ~System() = default;
@@ -24,27 +29,53 @@ class System {
   // process' own address space is limited.
   virtual Bytes memory_size() const noexcept = 0;
 
+  // False: addresses only, nothing may be read or written there.
+  virtual bool touchable() const noexcept { return true; }
+
+  // True: the memory belongs to this process' host, and its host limits count it.
+  virtual bool on_host() const noexcept { return true; }
+
+  // True: addresses and memory come and go together, in whole reservations.
+  virtual bool whole_blocks() const noexcept { return false; }
+
   // Pre: size is a positive multiple of the page size. Null when the system refuses.
-  virtual void* reserve(Bytes size) const noexcept = 0;
+  virtual void* reserve(Bytes size, Access access) const noexcept = 0;
 
   // Pre: [address, address + size) is reserved, uncommitted, whole pages.
   // False when the system refuses; the pages are then reserved as before.
-  virtual bool commit(void* address, Bytes size) const noexcept = 0;
+  virtual bool commit(void* address, Bytes size, Access access) const noexcept = 0;
 
   // Pre: the pages are committed. Post: they are reserved as before, their memory gone.
-  virtual void decommit(void* address, Bytes size) const noexcept = 0;
+  virtual void decommit(void* address, Bytes size, Access access) const noexcept = 0;
+
+  // Pre: the pages are committed. Takes their memory now instead of at first touch.
+  // False when the system refuses; the pages are committed as before.
+  virtual bool populate(void* address, Bytes size) const noexcept = 0;
 
   // Pre: the address and size of one `reserve`. Ends every access to it.
   virtual void release(void* address, Bytes size) const noexcept = 0;
 
-  // Memory of any size, aligned to kAlignment, contents undefined.
-  // Pre: size is a positive multiple of kAlignment. Null when the system refuses.
-  virtual void* allocate(Bytes size) const noexcept = 0;
+  // Zeroed memory for the books of a pool, taken page by page on first touch.
+  // Pre: size > 0. Null when the system refuses.
+  virtual void* map_books(Bytes size) const noexcept = 0;
+  virtual void unmap_books(void* address, Bytes size) const noexcept = 0;
+
+  // The same in two steps: addresses at once, memory as the books grow. `unmap_books`
+  // takes both. Pre: sizes are positive multiples of the page size.
+  virtual void* reserve_books(Bytes size) const noexcept = 0;
+  virtual bool commit_books(void* address, Bytes size) const noexcept = 0;
+
+  // Memory of any size, contents undefined. Pre: size is a positive multiple of
+  // alignment, a power of two >= kAlignment. Null when the system refuses.
+  virtual void* allocate(Bytes size, Bytes alignment) const noexcept = 0;
   virtual void deallocate(void* address, Bytes size) const noexcept = 0;
 };
 
 // The machine that this process runs on.
 const System& host_system() noexcept;
+
+// Bytes that this process has resident now; 0 where the system does not tell.
+Bytes resident_size() noexcept;
 
 // Differs between a process and its fork.
 std::int64_t process_id() noexcept;

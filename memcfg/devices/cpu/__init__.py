@@ -6,13 +6,20 @@ Owns everything that is particular to this kind of device. Refuses everything th
 
 from __future__ import annotations
 
-from memcfg.devices.cpu._device import CpuDevice, discover_cpus
-from memcfg.devices.cpu._table import BoundlessKernel, KernelTable, OperandSpec
+from memcfg.devices.cpu._device import CpuDevice
+from memcfg.devices.cpu._hardware import CpuHardware
+from memcfg.devices.cpu._table import (
+    BoundlessKernel,
+    KernelTable,
+    OperandSpec,
+    kernel_table,
+)
 
 __all__ = [
     "BoundlessKernel",
     "CpuDevice",
+    "CpuHardware",
     "KernelTable",
     "OperandSpec",
-    "discover_cpus",
+    "kernel_table",
 ]

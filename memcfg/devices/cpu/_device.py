@@ -9,14 +9,15 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from memcfg._core import OneDNN, Pool
+from memcfg._core import OneDNN
 from memcfg.devices.cpu._onednn_library import find_onednn
 from memcfg.devices.cpu._table import kernel_table
+from memcfg.memory import Pool
 
 if TYPE_CHECKING:
     from memcfg.devices.cpu._table import KernelTable
 
-__all__ = ["CpuDevice", "discover_cpus"]
+__all__ = ["CpuDevice"]
 
 
 class CpuDevice:
@@ -31,6 +32,8 @@ class CpuDevice:
         The device's name, such as ``"/device:CPU:0"``.
     limit_bytes : int or None, default None
         The limit of its pool in bytes; None is no limit.
+    growth : bool, default True
+        Whether memory is taken as it is needed; False takes the whole limit at once.
 
     Attributes
     ----------
@@ -38,11 +41,24 @@ class CpuDevice:
         The device's name.
     pool : Pool
         Where all memory of the device comes from.
+    simulated : bool
+        False: there is memory behind the addresses.
+
+    Raises
+    ------
+    ResourceExhaustedError
+        If memory is to be taken at once and the machine does not have it.
+    ValueError
+        If memory is to be taken at once and there is no limit.
     """
 
-    def __init__(self, name: str, limit_bytes: int | None = None) -> None:
+    simulated = False
+
+    def __init__(
+        self, name: str, limit_bytes: int | None = None, *, growth: bool = True
+    ) -> None:
         self.name = name
-        self.pool = Pool(limit_bytes, name=name)
+        self.pool = Pool(limit=limit_bytes, growth=growth, name=name)
 
     @cached_property
     def kernels(self) -> KernelTable:
@@ -75,14 +91,3 @@ class CpuDevice:
 
     def __repr__(self) -> str:
         return f"CpuDevice({self.name!r}, limit_bytes={self.pool.limit!r})"
-
-
-def discover_cpus() -> tuple[str, ...]:
-    """List the physical CPUs of this machine.
-
-    Returns
-    -------
-    tuple of str
-        Their names. All cores together are one device, as everywhere in the field.
-    """
-    return ("/physical_device:CPU:0",)

@@ -1,0 +1,39 @@
+// What the resources on top of another one share.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "memcfg/ledger.hpp"
+#include "memcfg/resource.hpp"
+#include "memcfg/types.hpp"
+
+namespace memcfg {
+
+// Blocks of upstream, with books of their own: upstream may have other users, and what
+// they took cannot be given back here. Upstream lives as long as the adaptor. A block
+// that is out when the adaptor goes is one of upstream's.
+//
+// The numbers of blocks are the adaptor's, those of memory (reserved, addresses, holes)
+// upstream's; the two are read one after the other.
+class Adaptor : public Resource {
+ public:
+  const std::string& name() const noexcept final { return upstream_->name(); }
+  bool touchable() const noexcept final { return upstream_->touchable(); }
+  ResourceStats stats() const override;
+  void reset_peak() final { ledger_.reset_peak(); }  // of blocks, not of memory
+  Owners owners() const final { return ledger_.owners(); }
+  Bytes trim(Bytes keep) final { return upstream_->trim(keep); }
+  void check() const override;
+
+ protected:
+  Adaptor(std::shared_ptr<Resource> upstream, Ledger::Tags tags);
+
+  // A block of upstream, booked. Throws as allocate does; nothing has changed then.
+  void* take(const Request& request);
+
+  const std::shared_ptr<Resource> upstream_;
+  Ledger ledger_;
+};
+
+}  // namespace memcfg

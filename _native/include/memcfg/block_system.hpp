@@ -1,0 +1,58 @@
+// A resource that hands out whole blocks, as a system for a pool on top of it.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "memcfg/resource.hpp"
+#include "memcfg/system.hpp"
+
+namespace memcfg {
+
+// A reservation is a block of the resource: addresses and memory at once. The books are
+// the host's. The memory is counted by whoever is below, not as this process' own.
+class BlockSystem final : public System {
+ public:
+  explicit BlockSystem(std::shared_ptr<Resource> upstream)
+      : upstream_(std::move(upstream)) {}
+
+  Bytes page_size() const noexcept override { return host_system().page_size(); }
+  Bytes memory_size() const noexcept override { return host_system().memory_size(); }
+  bool touchable() const noexcept override { return upstream_->touchable(); }
+  bool on_host() const noexcept override { return false; }
+  bool whole_blocks() const noexcept override { return true; }
+
+  void* reserve(Bytes size, Access access) const noexcept override {
+    if (access == Access::guarded) return nullptr;
+    try {
+      return upstream_->allocate({size, page_size(), Lifetime::long_lived, "pool"});
+    } catch (...) {  // whatever the reason: the pool above says what it could not get
+      return nullptr;
+    }
+  }
+  bool commit(void*, Bytes, Access) const noexcept override { return true; }
+  void decommit(void*, Bytes, Access) const noexcept override {}
+  bool populate(void*, Bytes) const noexcept override { return true; }
+  void release(void* address, Bytes size) const noexcept override {
+    upstream_->deallocate(address, size);
+  }
+  void* map_books(Bytes size) const noexcept override {
+    return host_system().map_books(size);
+  }
+  void unmap_books(void* address, Bytes size) const noexcept override {
+    host_system().unmap_books(address, size);
+  }
+  void* reserve_books(Bytes size) const noexcept override {
+    return host_system().reserve_books(size);
+  }
+  bool commit_books(void* address, Bytes size) const noexcept override {
+    return host_system().commit_books(address, size);
+  }
+  void* allocate(Bytes, Bytes) const noexcept override { return nullptr; }
+  void deallocate(void*, Bytes) const noexcept override {}
+
+ private:
+  std::shared_ptr<Resource> upstream_;
+};
+
+}  // namespace memcfg

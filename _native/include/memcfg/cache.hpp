@@ -1,0 +1,108 @@
+// What a thread keeps of a pool: small blocks that were freed, and some of the limit.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "memcfg/chunk.hpp"
+#include "memcfg/owner_lock.hpp"
+#include "memcfg/size_class.hpp"
+#include "memcfg/types.hpp"
+
+namespace memcfg {
+
+using Tag = std::uint32_t;  // a tag's number in its pool; 0 is the empty tag
+
+// Small blocks come and go here without the pool's lock. The pool has charged `quota`
+// bytes for blocks to come: those of the blocks that were freed here. The books say how
+// the numbers have changed since the pool last read them, so a number of the pool is
+// its own plus those of its caches. They may be negative: a block can be freed by
+// another thread than the one that took it.
+//
+//     kept == sum of the stacks' blocks <= most_kept.
+//
+// Used by its owner inside `lock`, or by whoever holds the pool's lock and has revoked
+// this one (the owner itself need not revoke it).
+struct alignas(128) Cache {                  // two lines: they are fetched in pairs
+  static constexpr std::size_t kDepth = 32;  // blocks of one class
+
+  struct Stack {
+    std::uint32_t count = 0;
+    std::array<Chunk*, kDepth> chunks{};
+  };
+
+  OwnerLock lock;
+  Chunk* last = nullptr;  // that the owner took; only the owner looks
+  Bytes quota = 0;
+  std::atomic<Bytes> least_quota{0};  // since the owner's pool last noted its peak
+  Bytes kept = 0;                     // bytes of the blocks in the stacks
+  Bytes most_kept = 0;
+  std::int64_t requested = 0;
+  std::uint64_t allocations = 0;
+  std::uint64_t deallocations = 0;
+  std::vector<std::int64_t> charged;             // by tag
+  std::map<std::string, Tag, std::less<>> tags;  // those that the owner has used
+  std::array<Stack, SizeClass::kCount> stacks{};
+  std::size_t turn = 0;  // of the stacks, to make room
+  std::uint32_t overflows = 0;
+
+  // Null: there is no block of this class, or the quota is used up.
+  // Pre: charge is the size rounded up to kAlignment.
+  Chunk* take(Bytes size, Bytes charge, Tag tag) noexcept {
+    Stack& stack = stacks[SizeClass::of(charge)];
+    if (stack.count == 0 || quota < charge) return nullptr;
+    Chunk* const chunk = stack.chunks[--stack.count];
+    kept -= chunk->size;
+    quota -= charge;
+    if (quota < least_quota.load(std::memory_order_relaxed)) {
+      least_quota.store(quota, std::memory_order_relaxed);
+    }
+    requested += static_cast<std::int64_t>(size);
+    charged[tag] += static_cast<std::int64_t>(charge);
+    ++allocations;
+    chunk->use.store(Use(size, tag).word(), std::memory_order_relaxed);
+    last = chunk;
+    return chunk;
+  }
+
+  // False: there is no room. Pre: the chunk is nobody's, and was used as `use` says.
+  bool put(Chunk& chunk, Use use, Bytes charge) noexcept {
+    Stack& stack = stacks[SizeClass::of(charge)];
+    if (stack.count == kDepth || kept + chunk.size > most_kept ||
+        use.tag() >= charged.size() || chunk.size != SizeClass::block(charge)) {
+      return false;
+    }
+    stack.chunks[stack.count++] = &chunk;
+    kept += chunk.size;
+    quota += charge;
+    requested -= static_cast<std::int64_t>(use.requested());
+    charged[use.tag()] -= static_cast<std::int64_t>(charge);
+    ++deallocations;
+    return true;
+  }
+
+  // The next stack, in turns, that has a block. Pre: there is one, or any will do.
+  std::size_t next_to_go() noexcept {
+    for (std::size_t i = 0; i < stacks.size(); ++i) {
+      turn = (turn + 1) % stacks.size();
+      if (stacks[turn].count > 0) break;
+    }
+    return turn;
+  }
+
+  // A tag's number, if the owner has used it before; else kUnknown.
+  static constexpr Tag kUnknown = ~Tag{0};
+  Tag find_tag(std::string_view name) const noexcept {
+    if (name.empty()) return 0;
+    const auto row = tags.find(name);
+    return row == tags.end() ? kUnknown : row->second;
+  }
+};
+
+}  // namespace memcfg

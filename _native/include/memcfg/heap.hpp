@@ -1,0 +1,179 @@
+// A heap: blocks of any size in reserved addresses, best fit, neighbours coalesced.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "memcfg/books.hpp"
+#include "memcfg/chunk.hpp"
+#include "memcfg/error.hpp"
+#include "memcfg/holes.hpp"
+#include "memcfg/page_map.hpp"
+#include "memcfg/resource.hpp"
+#include "memcfg/starts.hpp"
+#include "memcfg/system.hpp"
+#include "memcfg/types.hpp"
+
+namespace memcfg {
+
+// Why a heap refuses; nothing has changed.
+struct Refused {
+  Shortage::Cause cause;
+};
+
+// One stretch of a heap's addresses, as it is now.
+struct Stretch {
+  enum State { hole, kept, block };  // kept: in the cache of a thread
+  std::uintptr_t address;
+  Bytes size;       // bytes
+  Bytes committed;  // bytes of its pages that have memory
+  State state;
+};
+
+// Whether the process may take so much memory on top of what it has.
+class Gate {
+ public:
+  virtual ~Gate() = default;
+  virtual bool admits(Bytes more) const noexcept = 0;
+};
+
+// Chunks fill each segment of addresses without a gap; two holes never touch. Memory
+// stands behind pages, not chunks: a block commits the pages it touches, a hole keeps
+// what it was left with until the memory is wanted elsewhere. So a request that no
+// hole fits costs addresses; the pages of holes pay for it (`allowance`).
+//
+//     taken + holes == addresses, taken <= committed + less than a page a block's end,
+//     committed <= ceiling, committed == page size × bits set.
+//
+// Used under one lock, but for `find`.
+class Heap {
+ public:
+  explicit Heap(const System& system);
+  ~Heap();
+  Heap(const Heap&) = delete;
+  Heap& operator=(const Heap&) = delete;
+
+  // Pre: size and alignment are multiples of kAlignment, alignment a power of two.
+  // Throws Refused or std::bad_alloc; nothing has changed then.
+  ChunkId allocate(Bytes size, Bytes alignment, Lifetime lifetime);
+
+  // Pre: taken. The chunk becomes a hole, or a part of one.
+  void release(Chunk& chunk) noexcept;
+
+  // The chunk that starts at an address and is taken; 0 when there is none. Any thread.
+  ChunkId find(const void* address) const noexcept;
+  Chunk& operator[](ChunkId id) const noexcept { return chunks_[id]; }
+
+  // No more than so much memory is to be committed. Pre: committed() <= ceiling.
+  void set_ceiling(Bytes ceiling) noexcept { ceiling_ = ceiling; }
+  Bytes ceiling() const noexcept { return ceiling_; }
+
+  // The most bytes that its owner ever counted as in use.
+  void set_most_used(Bytes most) noexcept { most_used_ = most; }
+
+  void set_gate(const Gate* gate) noexcept { gate_ = gate; }
+
+  // Reserves, commits and populates `size` bytes at once, and keeps them committed
+  // while the ceiling allows. Throws Refused.
+  void fill(Bytes size);
+
+  // Gives at least so many bytes of the holes' pages back if there are as many. Returns
+  // the bytes given back.
+  Bytes give_back(Bytes wanted) noexcept;
+
+  Bytes taken() const noexcept { return taken_; }          // bytes
+  Bytes committed() const noexcept { return committed_; }  // bytes
+  Bytes addresses() const noexcept { return addresses_; }  // bytes
+  Bytes metadata() const noexcept;                         // bytes
+
+  // Committed bytes that give_back could give.
+  Bytes idle() const noexcept;
+  // Most of them that lie in one hole.
+  Bytes largest_idle() const noexcept;
+  // The largest request of at most `most` bytes that allocate would grant now.
+  Bytes largest_request(Bytes most) const noexcept;
+
+  std::vector<Stretch> layout() const;
+  void check() const;  // throws invariant_broken
+
+ private:
+  struct Segment {
+    std::atomic<std::uintptr_t> base{0};
+    std::atomic<Bytes> size{0};
+    ChunkId first = 0;
+    Starts starts;
+    PageMap pages;
+  };
+  struct Span {
+    Page first, last;  // [first, last)
+  };
+  struct Totals {
+    Bytes taken = 0;
+    Bytes holes = 0;
+    Page pages = 0;
+    std::size_t hole_count = 0;
+  };
+  static constexpr std::size_t kMaxSegments = 128;
+
+  Span touched(const Chunk& chunk) const noexcept;  // pages with a byte of it
+  Span inside(const Chunk& chunk) const noexcept;   // pages with no byte of another
+  Page idle_pages(const Chunk& hole) const noexcept;
+  Bytes room_in(const Chunk& hole, Bytes room) const noexcept;
+  ChunkId id_of(const Chunk& chunk) const noexcept;
+  Segment& segment_of(const Chunk& chunk) const noexcept;
+
+  ChunkId find_hole(Bytes size);
+  ChunkId best_fit(Bytes size) const noexcept;
+  Holes& holes_of(const Chunk& hole) noexcept;
+  void add_segment(Bytes least);
+  void open_segment(std::size_t slot, void* base, Bytes size);
+  void* reserve(Bytes least, Bytes& size);
+  Bytes segment_size(Bytes least);
+  std::size_t free_slot() const;
+  ChunkId carve(ChunkId id, Bytes size, Bytes alignment, Lifetime lifetime) noexcept;
+  ChunkId cut(ChunkId id, Bytes size) noexcept;
+  void join(ChunkId id, ChunkId above) noexcept;
+  void enter(ChunkId id) noexcept;
+  void settle(ChunkId id) noexcept;
+  void unsettle(ChunkId id) noexcept;
+
+  static Bytes lead_of(const Chunk& hole) noexcept;
+  static void set_lead(Chunk& hole, Bytes lead) noexcept;
+  void commit(ChunkId id);
+  void commit_runs(ChunkId id);
+  void afford(Bytes more);
+  Bytes allowance() const noexcept;
+  Bytes spare() const noexcept { return committed_ - std::min(committed_, taken_); }
+  Bytes discard(ChunkId id, Bytes wanted) noexcept;
+  Bytes drop_segment(ChunkId id) noexcept;
+
+  Stretch stretch(const Chunk& chunk) const noexcept;
+  std::vector<ChunkId> first_chunks() const;  // of the segments, in address order
+  void check_segment(ChunkId first, Totals& sum) const;
+  void check_chunk(ChunkId id) const;
+
+  const System& system_;
+  const Bytes page_;     // bytes, a power of two
+  const int page_bits_;  // page_ == 1 << page_bits_
+  Store<Chunk> chunks_;
+  Store<StartTable> tables_;
+  Holes warm_;  // holes whose every page is committed
+  Holes cold_;  // the others
+  mutable std::array<Segment, kMaxSegments> segments_;
+  std::atomic<std::size_t> segment_count_{0};  // slots ever used
+  ChunkId oldest_ = 0;                         // holes that have pages to give
+  ChunkId youngest_ = 0;
+  Bytes taken_ = 0;
+  Bytes most_taken_ = 0;  // highest taken_ so far
+  Bytes most_used_ = 0;
+  Bytes committed_ = 0;
+  Bytes addresses_ = 0;
+  Bytes floor_ = 0;  // bytes that stay committed for speed, whatever is taken
+  Bytes ceiling_ = kNoLimit;
+  const Gate* gate_ = nullptr;
+};
+
+}  // namespace memcfg

@@ -1,0 +1,37 @@
+// A ceiling on what goes through.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "memcfg/adaptor.hpp"
+#include "memcfg/limit.hpp"
+#include "memcfg/types.hpp"
+
+namespace memcfg {
+
+// Draws on its limit before it asks upstream, and gives the draw back when upstream
+// refuses, or after upstream has the block again. So at every moment
+//
+//     current <= drawn <= limit, drawn - current == bytes of the calls in flight.
+class LimitingResource final : public Adaptor {
+ public:
+  // Bytes, each block rounded up to kAlignment; kNoLimit is none. Throws
+  // std::invalid_argument for a limit of 0.
+  LimitingResource(std::shared_ptr<Resource> upstream, Bytes limit);
+
+  void* allocate(const Request& request) override;
+  void deallocate(void* address, Bytes size) override;
+  ResourceStats stats() const override;
+  void check() const override;
+
+  Bytes limit() const noexcept { return limit_.limit(); }
+  // The limit before. Throws out_of_memory when more is drawn; nothing changes then.
+  Bytes set_limit(Bytes limit);
+
+ private:
+  Limit limit_;
+  std::mutex setting_;  // set_limit against itself
+};
+
+}  // namespace memcfg

@@ -1,0 +1,92 @@
+// A device larger than the machine: addresses that nothing stands behind.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "memcfg/system_resource.hpp"
+#include "memcfg/types.hpp"
+
+namespace memcfg {
+
+// The arithmetic of a system with `nbytes` of memory. Addresses lie where no machine
+// has memory, so a touch ends the process; no two stretches that are out at a time
+// overlap, those of other simulated systems included. Memory for books is the host's.
+//
+// Invariant: committed == sum of the stretches' committed bytes <= memory_size.
+class SimulatedSystem final : public System {
+ public:
+  // Throws std::invalid_argument for a device of no bytes.
+  explicit SimulatedSystem(Bytes nbytes);
+  ~SimulatedSystem() override;  // pre: everything was released
+  SimulatedSystem(const SimulatedSystem&) = delete;
+  SimulatedSystem& operator=(const SimulatedSystem&) = delete;
+
+  // 4 KiB, or more where the books of so many pages would be large.
+  Bytes page_size() const noexcept override { return page_; }
+  Bytes memory_size() const noexcept override { return nbytes_; }
+  bool touchable() const noexcept override { return false; }
+  bool on_host() const noexcept override { return false; }
+
+  void* reserve(Bytes size, Access) const noexcept override;
+  bool commit(void* address, Bytes size, Access) const noexcept override;
+  void decommit(void* address, Bytes size, Access) const noexcept override;
+  bool populate(void*, Bytes) const noexcept override { return true; }
+  void release(void* address, Bytes size) const noexcept override;
+  void* map_books(Bytes size) const noexcept override;
+  void unmap_books(void* address, Bytes size) const noexcept override;
+  void* reserve_books(Bytes size) const noexcept override;
+  bool commit_books(void* address, Bytes size) const noexcept override;
+  void* allocate(Bytes size, Bytes alignment) const noexcept override;
+  void deallocate(void* address, Bytes size) const noexcept override;
+
+  // What is taken now, and at most since the last reset_peak.
+  struct Taken {
+    Bytes committed = 0;
+    Bytes peak_committed = 0;
+    Bytes addresses = 0;
+  };
+  Taken taken() const;
+  void reset_peak() const;
+  void check() const;  // throws invariant_broken
+
+ private:
+  struct Stretch {
+    Bytes size;
+    Bytes committed;
+  };
+
+  std::uintptr_t take(Bytes size, Bytes alignment, Bytes committed) const noexcept;
+  bool draw(Bytes size) const noexcept;  // pre: the lock is held
+  Stretch& stretch_at(void* address) const noexcept;
+
+  const Bytes nbytes_;
+  const Bytes page_;          // bytes
+  mutable std::mutex mutex_;  // guards all below
+  mutable std::map<std::uintptr_t, Stretch> stretches_;
+  mutable Taken taken_;
+};
+
+// Blocks of a simulated device; a pool on top takes pages of it.
+//
+// Invariant: reserved == what the device has committed, for blocks and for pools on
+// top; current <= reserved <= limit == nbytes.
+class SimulatedResource final : public SystemResource {
+ public:
+  SimulatedResource(std::string name, Bytes nbytes);
+
+  ResourceStats stats() const override;
+  void reset_peak() override;
+  void check() const override;
+  const System* pages() const noexcept override { return system_.get(); }
+
+ private:
+  SimulatedResource(std::string name, std::shared_ptr<const SimulatedSystem> system);
+
+  const std::shared_ptr<const SimulatedSystem> system_;
+};
+
+}  // namespace memcfg

@@ -1,0 +1,72 @@
+#include "memcfg/host_limits.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <stdexcept>
+
+#include "memcfg/error.hpp"
+#include "memcfg/pool_registry.hpp"
+#include "memcfg/system.hpp"
+
+namespace memcfg {
+namespace {
+
+out_of_memory lowered(Bytes asked, Bytes in_use, Bytes limit) {
+  Shortage report;
+  report.cause = Shortage::limit_lowered;
+  report.device = "host";
+  report.requested = report.rounded = asked;
+  report.in_use = in_use;
+  report.limit = limit;
+  report.largest_free = limit == kNoLimit ? kNoLimit : limit - std::min(limit, in_use);
+  return out_of_memory(std::move(report));
+}
+
+}  // namespace
+
+HostMeter& host_meter() noexcept {
+  static HostMeter* const meter = new HostMeter;  // pools may outlive static objects
+  return *meter;
+}
+
+bool HostMeter::admits(Bytes more) const noexcept {
+  const Bytes limit = rss_.load();
+  if (limit == kNoLimit) return true;
+  const Bytes resident = resident_size();
+  return resident <= limit && more <= limit - resident;
+}
+
+HostLimits host_limits() noexcept {
+  const HostMeter& meter = host_meter();
+  return {meter.tracked_.limit(), meter.rss_.load()};
+}
+
+HostLimits set_host_limits(HostLimits limits) {
+  if (limits.tracked == 0 || limits.rss == 0) {
+    throw std::invalid_argument("a limit must be positive");
+  }
+  static std::mutex* const turns = new std::mutex;
+  const std::lock_guard<std::mutex> turn(*turns);
+  HostMeter& meter = host_meter();
+  const HostLimits old = host_limits();
+  const Bytes resident = resident_size();
+  if (limits.rss < old.rss && resident > limits.rss) {
+    throw lowered(limits.rss, resident, old.rss);
+  }
+  if (!meter.tracked_.set(limits.tracked)) {
+    PoolRegistry::instance().reclaim_quotas();
+    if (!meter.tracked_.set(limits.tracked)) {
+      throw lowered(limits.tracked, tracked_bytes(), old.tracked);
+    }
+  }
+  meter.rss_.store(limits.rss);
+  return old;
+}
+
+Bytes tracked_bytes() {
+  PoolRegistry::instance().reclaim_quotas();
+  const Limit& tracked = host_meter().tracked_;
+  return tracked.limit() - tracked.free();
+}
+
+}  // namespace memcfg

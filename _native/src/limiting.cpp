@@ -1,0 +1,77 @@
+#include "memcfg/limiting.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "memcfg/error.hpp"
+
+namespace memcfg {
+namespace {
+
+// Gives a draw back at the end, unless it is kept.
+class Draw {
+ public:
+  Draw(Limit& limit, Bytes size) : limit_(limit), size_(size) {}
+  ~Draw() { limit_.give_back(size_); }
+  Draw(const Draw&) = delete;
+  Draw& operator=(const Draw&) = delete;
+  void keep() noexcept { size_ = 0; }
+
+ private:
+  Limit& limit_;
+  Bytes size_;
+};
+
+}  // namespace
+
+LimitingResource::LimitingResource(std::shared_ptr<Resource> upstream, Bytes limit)
+    : Adaptor(std::move(upstream), Ledger::Tags::held), limit_(limit) {
+  if (limit == 0) throw std::invalid_argument("a limit must be positive");
+}
+
+void* LimitingResource::allocate(const Request& request) {
+  require_valid(request);
+  const bool fits = request.size <= kNoLimit - kAlignment;  // else rounding overflows
+  const Bytes size = fits ? align_up(request.size) : kNoLimit;
+  if (!limit_.draw(size)) {
+    throw refusal(*this, Shortage::limit_reached, request.size);
+  }
+  Draw draw(limit_, size);
+  void* const address = take(request);
+  draw.keep();
+  return address;
+}
+
+void LimitingResource::deallocate(void* address, Bytes size) {
+  ledger_.remove(address, size);
+  const Draw draw(limit_, align_up(size));  // whatever upstream says: it is gone
+  upstream_->deallocate(address, size);
+}
+
+ResourceStats LimitingResource::stats() const {
+  ResourceStats stats = Adaptor::stats();
+  stats.limit = limit_.limit();
+  if (stats.limit == kNoLimit) return stats;
+  const Bytes free = limit_.free() / kAlignment * kAlignment;
+  stats.largest_free = std::min(stats.largest_free, free);
+  return stats;
+}
+
+Bytes LimitingResource::set_limit(Bytes limit) {
+  if (limit == 0) throw std::invalid_argument("a limit must be positive");
+  {
+    const std::lock_guard<std::mutex> lock(setting_);
+    const Bytes before = limit_.limit();
+    if (limit_.set(limit)) return before;
+  }
+  throw refusal(*this, Shortage::limit_lowered, limit);
+}
+
+void LimitingResource::check() const {
+  Adaptor::check();
+  const Bytes current = ledger_.stats().current;
+  require(current <= limit_.limit() - limit_.free(), "more in use than drawn");
+}
+
+}  // namespace memcfg

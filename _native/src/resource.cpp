@@ -1,0 +1,70 @@
+#include "memcfg/resource.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "memcfg/host_limits.hpp"
+
+namespace memcfg {
+namespace {
+
+constexpr std::size_t kOwnersInShortage = 5;  // enough to see who holds the memory
+
+Owners largest_of(Owners owners) {
+  std::stable_sort(owners.begin(), owners.end(), [](const auto& a, const auto& b) {
+    return a.second > b.second;
+  });
+  owners.resize(std::min(owners.size(), kOwnersInShortage));
+  return owners;
+}
+
+// A limit of the process has refused: its numbers, not those of the resource.
+void tell_of_host(Shortage& report) {
+  const HostLimits limits = host_limits();
+  const bool tracked = report.cause == Shortage::tracked_limit;
+  report.limit = tracked ? limits.tracked : limits.rss;
+  report.in_use = tracked ? tracked_bytes() : resident_size();
+  report.reserved = report.in_use;
+  report.largest_free = report.limit - std::min(report.limit, report.in_use);
+}
+
+}  // namespace
+
+void require_valid(const Request& request) {
+  if (request.size == 0) {
+    throw std::invalid_argument("a block has at least one byte");
+  }
+  const Bytes alignment = request.alignment;
+  if (alignment == 0 || (alignment & (alignment - 1)) != 0) {
+    throw std::invalid_argument("an alignment is a power of two, not " +
+                                std::to_string(alignment));
+  }
+}
+
+out_of_memory refusal(const Resource& resource,
+                      Shortage::Cause cause,
+                      Bytes requested) {
+  const ResourceStats stats = resource.stats();
+  Shortage report;
+  report.cause = cause;
+  report.requested = requested;
+  report.rounded = requested <= kNoLimit - kAlignment ? align_up(requested) : kNoLimit;
+  report.in_use = stats.current;
+  report.reserved = stats.reserved;
+  report.holes = stats.holes;
+  report.largest_hole = stats.largest_hole;
+  report.limit = stats.limit;
+  report.largest_free = stats.largest_free;
+  report.device = resource.name();
+  report.owners = largest_of(resource.owners());
+  if (cause == Shortage::no_memory && !resource.touchable()) {
+    report.cause = Shortage::device_full;
+  }
+  if (cause == Shortage::tracked_limit || cause == Shortage::rss_limit) {
+    tell_of_host(report);
+  }
+  return out_of_memory(std::move(report));
+}
+
+}  // namespace memcfg

@@ -1,0 +1,68 @@
+"""Pools for people: a line of numbers, and a bar of what lies where.
+
+Owns the words and letters; reads numbers that `engine` hands over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memcfg.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from memcfg._core._stats import PoolStats
+
+__all__ = ["describe", "occupancy_bar"]
+
+_LETTERS = {"block": "*", "kept": "x", "memory": ".", "addresses": "_"}
+
+
+def describe(kind: str, name: str, stats: PoolStats) -> str:
+    """Write a resource's numbers in one line, as a ``repr``."""
+    limit = stats.limit_bytes
+    bound = "" if limit is None else f" of {format_bytes(limit)}"
+    words = [kind, repr(name)] if name else [kind]
+    return (
+        f"<{' '.join(words)}: {format_bytes(stats.current_bytes)}{bound} in use, "
+        f"{format_bytes(stats.reserved_bytes)} reserved>"
+    )
+
+
+def occupancy_bar(stretches: Iterable[tuple[str, int, int]], width: int) -> str:
+    """Draw stretches of addresses, each letter what most of its memory is.
+
+    Each stretch is its state (``"block"``, ``"kept"``, ``"hole"``), its bytes, and how
+    many of these have memory.
+    """
+    pieces = list(_pieces(stretches))
+    total = sum(nbytes for _, nbytes in pieces)
+    if total == 0:
+        return ""
+    cells = [dict.fromkeys(_LETTERS, 0) for _ in range(width)]
+    start = 0  # in units of a byte × width, so that cells are exact
+    for state, nbytes in pieces:
+        end = start + nbytes * width
+        for cell in range(start // total, -(-end // total)):
+            left, right = cell * total, (cell + 1) * total
+            cells[cell][state] += min(end, right) - max(start, left)
+        start = end
+    return "".join(_LETTERS[_shown(cell)] for cell in cells)
+
+
+def _shown(cell: dict[str, int]) -> str:
+    """Choose the state with most bytes; addresses only if nothing has memory."""
+    cell.pop("addresses")
+    state = max(cell, key=cell.__getitem__)
+    return state if cell[state] > 0 else "addresses"
+
+
+def _pieces(stretches: Iterable[tuple[str, int, int]]) -> Iterator[tuple[str, int]]:
+    """Split the holes into what has memory and what has not."""
+    for state, nbytes, committed in stretches:
+        if state != "hole":
+            yield state, nbytes
+            continue
+        yield "memory", committed
+        yield "addresses", nbytes - committed

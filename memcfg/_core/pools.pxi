@@ -1,0 +1,316 @@
+# The pool and its arenas. A part of engine.pyx.
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Pool(Resource):
+    """The memory of one device, under a hard limit.
+
+    Every request is checked against the limit before memory is taken, and a refused
+    one leaves everything as it was. The limit is on bytes in use, each request
+    rounded up to 64; memory taken exceeds it by less than a page.
+
+    Parameters
+    ----------
+    upstream : Resource or None, default None
+        Where the pool takes its memory from: page by page from a simulated device,
+        in whole blocks from any other resource; None is the system's pages.
+    limit : int, str or None, default None
+        Bytes, or a string with a unit such as ``"64MiB"``; None is no limit.
+    growth : bool, default True
+        Whether memory is taken as it is needed; False takes the whole limit at once.
+    name : str, default ""
+        The device's name, for messages; empty is upstream's.
+
+    Raises
+    ------
+    ResourceExhaustedError
+        If the whole limit is to be taken, and there is no memory for it.
+    TypeError
+        If an argument is of another type.
+    ValueError
+        If the limit is not positive, no size, or larger than any address space; if
+        there is none and `growth` is False; or if upstream asks a failure callback.
+    """
+
+    def __cinit__(
+        self,
+        Resource upstream=None,
+        *,
+        limit=None,
+        growth=True,
+        str name not None="",
+    ):
+        cdef size_t nbytes = as_limit(limit)
+        cdef native.bool grows = growth
+        cdef shared_ptr[native.Resource] below
+        if upstream is not None:
+            require_no_callback(upstream)
+            below = upstream.core
+            name = name or upstream.name
+        cdef string text = as_string(name)
+        self.upstream = upstream
+        with nogil:
+            self.pool = new native.Pool(text, nbytes, grows, below)
+            self.core.reset(<native.Resource*>self.pool)
+
+    @property
+    def limit(self):
+        """The limit in bytes; None when there is none."""
+        return limit_or_none(self.pool.limit())
+
+    @property
+    def growth(self):
+        """Whether memory is taken as it is needed."""
+        return self.pool.growth()
+
+    def set_limit(self, limit):
+        """Change the limit; gives the one before.
+
+        Parameters
+        ----------
+        limit : int, str or None
+            As for the constructor.
+
+        Returns
+        -------
+        int or None
+            The limit before, in bytes.
+
+        Raises
+        ------
+        ResourceExhaustedError
+            If more than that is in use; the limit is unchanged.
+        TypeError, ValueError
+            If `limit` is no size, or not positive.
+        """
+        cdef size_t nbytes = as_limit(limit)
+        with nogil:
+            nbytes = self.pool.set_limit(nbytes)
+        return limit_or_none(nbytes)
+
+    def arena(self, reserve_bytes=None, *, str tag not None=""):
+        """Reserve addresses that can be filled with memory from the front.
+
+        Parameters
+        ----------
+        reserve_bytes : int or None, default None
+            How far the arena can ever grow, in bytes. Addresses cost no memory. None:
+            the larger of the limit and the machine's memory, or as much of it as the
+            system grants.
+        tag : str, default ""
+            Who holds it, for messages; empty is the tag of the context.
+
+        Returns
+        -------
+        Arena
+            An arena of no bytes.
+
+        Raises
+        ------
+        ResourceExhaustedError
+            If the system refuses the addresses.
+        TypeError, ValueError
+            If `reserve_bytes` is no int, or not positive.
+        """
+        return Arena(self, reserve_bytes, tag=tag)
+
+    def occupancy(self, width=100):
+        """Draw what lies where in the pool's addresses.
+
+        Parameters
+        ----------
+        width : int, default 100
+            Letters, at least 1. Each stands for an equal share of the addresses and
+            shows what most of its memory is.
+
+        Returns
+        -------
+        str
+            ``*`` is in a block, ``x`` kept in a thread's cache for the next request of
+            its size, ``.`` free with memory behind it, ``_`` free and without memory.
+            Empty while the pool has no addresses. Arenas have their own addresses and
+            are not shown.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `width` is no int, or not positive.
+        """
+        cdef size_t letters = as_size(width, "a width")
+        cdef vector[native.Stretch] stretches
+        if letters == 0:
+            raise ValueError("a width is at least 1")
+        with nogil:
+            stretches = self.pool.layout()
+        return occupancy_bar(
+            [(STATES[each.state], each.size, each.committed) for each in stretches],
+            letters,
+        )
+
+
+cdef dict STATES = {
+    native.StretchState.hole: "hole",
+    native.StretchState.kept: "kept",
+    native.StretchState.block: "block",
+}
+
+
+# A pool asks below with its lock held: a callback there that used the pool, or waited
+# for a thread that does, would wait for ever.
+cdef int require_no_callback(Resource resource) except -1:
+    while resource is not None:
+        if isinstance(resource, FailureCallbackResource):
+            raise ValueError("a failure callback goes on top of a pool, not below it")
+        resource = resource.upstream
+    return 0
+
+
+@cython.final
+@cython.no_gc_clear  # C++ borrows what is below its pool until it is gone
+cdef class Arena:
+    """Addresses whose front is memory. The base never moves, so views taken before a
+    growth stay valid; the pages behind the last byte cannot be touched.
+
+    Made by `Pool.arena`, which states the errors.
+
+    Parameters
+    ----------
+    pool : Pool
+        Who pays for the memory.
+    reserve_bytes : int or None, default None
+        How far it can ever grow, in bytes.
+    tag : str, default ""
+        Who holds it, for messages; empty is the tag of the context.
+
+    Attributes
+    ----------
+    pool : Pool
+        Who pays for the memory.
+    tag : str
+        Who holds it.
+    """
+
+    def __cinit__(self, Pool pool not None, reserve_bytes=None, *, str tag not None=""):
+        cdef size_t capacity = 0
+        if reserve_bytes is not None:
+            capacity = as_size(reserve_bytes, "a size")
+            if capacity == 0:
+                raise ValueError("an arena of no addresses cannot grow")
+        self.pool = pool
+        self.tag = as_tag(tag)
+        cdef string name = as_string(self.tag)
+        with nogil:
+            self.core.reset(
+                new native.Arena(
+                    static_pointer_cast[native.Pool, native.Resource](pool.core),
+                    capacity,
+                    name,
+                )
+            )
+
+    def __dealloc__(self):
+        with nogil:
+            self.core.reset()
+
+    cdef int require_alive(self) except -1:
+        if self.core.get().freed():
+            raise ValueError("the arena has been freed")
+        return 0
+
+    @property
+    def address(self):
+        """The address of the first byte; a multiple of 64, and it never changes."""
+        self.require_alive()
+        return <uintptr_t>self.core.get().base()
+
+    @property
+    def nbytes(self):
+        """The arena's size in bytes, a multiple of 64."""
+        self.require_alive()
+        return self.core.get().size()
+
+    @property
+    def reserved_addresses(self):
+        """How many bytes the arena can ever have."""
+        self.require_alive()
+        return self.core.get().capacity()
+
+    def grow(self, nbytes):
+        """Make the arena at least so large, in place; new bytes are zero.
+
+        Parameters
+        ----------
+        nbytes : int
+            Bytes; fewer than it has change nothing.
+
+        Raises
+        ------
+        ResourceExhaustedError
+            If the difference does not fit the limit or the reserved addresses, or the
+            system refuses; the arena is unchanged.
+        TypeError, ValueError
+            If `nbytes` is no int, is negative, or the arena has been freed.
+        """
+        cdef size_t size = as_size(nbytes, "a size")
+        with nogil:
+            self.core.get().grow(size)
+
+    def shrink(self, nbytes):
+        """Make the arena at most so large, rounded up to 64, in place.
+
+        Parameters
+        ----------
+        nbytes : int
+            Bytes; more than it has change nothing.
+
+        Raises
+        ------
+        BufferError
+            If a program or an exported buffer points into the arena.
+        TypeError, ValueError
+            As for `grow`.
+        """
+        cdef size_t size = as_size(nbytes, "a size")
+        with nogil:
+            self.core.get().shrink(size)
+
+    def free(self):
+        """Give memory and addresses back.
+
+        Raises
+        ------
+        BufferError
+            If a program or an exported buffer points into the arena.
+        ValueError
+            If the arena has been freed.
+        """
+        with nogil:
+            self.core.get().free()
+
+    def check(self):
+        """Prove the arena's books.
+
+        Raises
+        ------
+        AssertionError
+            If they are wrong: a defect of memcfg.
+        """
+        self.core.get().check()
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        require_touchable(self.pool)
+        cdef native.Pin* pin = new native.Pin(self.core)
+        cdef native.Arena* arena = self.core.get()
+        try:
+            PyBuffer_FillInfo(
+                buffer, self, arena.base(), <Py_ssize_t>arena.size(), 0, flags
+            )
+        except:  # noqa: E722  (whatever it was: the pin must go)
+            del pin
+            raise
+        buffer.internal = pin
+
+    def __releasebuffer__(self, Py_buffer* buffer):
+        cdef native.Pin* pin = <native.Pin*>buffer.internal
+        del pin

@@ -1,0 +1,328 @@
+# What every resource can do, and the blocks that they hand out. A part of engine.pyx.
+
+
+cdef object as_stats(const native.ResourceStats& stats):
+    return PoolStats(
+        current_bytes=stats.current,
+        peak_bytes=stats.peak,
+        requested_bytes=stats.requested,
+        reserved_bytes=stats.reserved,
+        peak_reserved_bytes=stats.peak_reserved,
+        address_bytes=stats.addresses,
+        largest_free_bytes=limit_or_none(stats.largest_free),
+        allocation_count=stats.allocations,
+        deallocation_count=stats.deallocations,
+        metadata_bytes=stats.metadata,
+        limit_bytes=limit_or_none(stats.limit),
+        fragmentation=fragmentation(stats.holes, stats.largest_hole),
+    )
+
+
+cdef object TAG = current_tag  # faster to reach than a name of the module
+
+
+# The name that an allocation is booked under: its own, else that of the context.
+cdef inline str as_tag(str tag):
+    return tag if tag else <str>get_value(TAG)
+
+
+# Not cleared by the garbage collector: C++ borrows the callback of the one below until
+# this one is gone. A cycle through it is broken elsewhere, in a closure or a container.
+@cython.no_gc_clear
+cdef class Resource:
+    """Something that hands out memory. Any thread may use it.
+
+    Resources stack: a limit on a pool, statistics on a limit, a pool on a simulated
+    device. The functions of `memcfg.memory` make them.
+
+    Attributes
+    ----------
+    upstream : Resource or None
+        Where the memory comes from; None is the system, or a simulated device.
+    """
+
+    def __cinit__(self):
+        if not isinstance(self, FINAL_RESOURCES):  # it would have no C++ object
+            raise TypeError("a Resource is made by a function of memcfg.memory")
+
+    def __dealloc__(self):
+        with nogil:
+            self.core.reset()
+
+    cdef int fill(self, Block block, const native.Request& request) except -1:
+        with nogil:
+            block.place = self.core.get().allocate(request)
+        return 0
+
+    @property
+    def name(self):
+        """The device's name, for messages."""
+        return as_text(self.core.get().name())
+
+    def allocate(
+        self, nbytes, *, alignment=64, lifetime=None, str tag not None=""
+    ):
+        """Take a block of memory, contents undefined.
+
+        Parameters
+        ----------
+        nbytes : int
+            Bytes, at least 1.
+        alignment : int, default 64
+            Bytes, a power of two; less than 64 is 64.
+        lifetime : {None, "short", "long"}, default None
+            How long the block will be held, a hint: blocks of the two kinds are
+            placed at opposite ends of a pool's free addresses.
+        tag : str, default ""
+            Who holds it, for the books and messages; empty is the tag of the context,
+            see `memcfg.memory.tag`.
+
+        Returns
+        -------
+        Block
+            The memory, which goes back when it is freed or forgotten.
+
+        Raises
+        ------
+        ResourceExhaustedError
+            If it does not fit the limit, or there is no memory; nothing is taken.
+        TypeError
+            If `nbytes` or `alignment` is no int, or `tag` no string.
+        ValueError
+            If `nbytes` is not positive, `alignment` is no power of two, `lifetime` is
+            none of the three, or a pool has met more than 65,535 tags.
+        MemoryError
+            If the books find no memory; nothing is taken.
+        """
+        cdef native.Request request
+        cdef Block block = Block.__new__(Block)
+        block.resource = self
+        block.tag = as_tag(tag)
+        cdef string name = as_string(block.tag)
+        request.size = block.size = as_size(nbytes, "a size")
+        request.alignment = as_size(alignment, "an alignment")
+        request.lifetime = as_lifetime(lifetime)
+        request.tag = string_view(name.data(), name.size())
+        self.fill(block, request)
+        return block
+
+    def deallocate(self, address, nbytes):
+        """Give the memory of a detached block back.
+
+        Parameters
+        ----------
+        address : int
+            What `Block.detach` returned.
+        nbytes : int
+            The bytes that were asked for.
+
+        Raises
+        ------
+        InvalidFreeError
+            If no block starts there (any more), or one of another size does; nothing
+            has changed.
+        TypeError, ValueError
+            If `address` or `nbytes` is no int, or negative.
+        """
+        cdef void* place = <void*>as_size(address, "an address")
+        cdef size_t size = as_size(nbytes, "a size")
+        with nogil:
+            self.core.get().deallocate(place, size)
+
+    def stats(self):
+        """Read the numbers.
+
+        Returns
+        -------
+        PoolStats
+            A pool's numbers are all of one moment. In those of an adaptor the numbers
+            of blocks are its own, those of memory are upstream's.
+        """
+        cdef native.ResourceStats stats
+        with nogil:
+            stats = self.core.get().stats()
+        return as_stats(stats)
+
+    def reset_peak(self):
+        """Make the bytes in use now the peak."""
+        with nogil:
+            self.core.get().reset_peak()
+
+    def owners(self):
+        """List the bytes in use by tag; tags of nothing are not listed.
+
+        Returns
+        -------
+        dict of str to int
+            Bytes, each block rounded up to 64.
+        """
+        cdef vector[pair[string, size_t]] rows
+        with nogil:
+            rows = self.core.get().owners()
+        return {as_text(row.first): row.second for row in rows}
+
+    def trim(self, keep=0):
+        """Give memory that no block holds back to the system.
+
+        Parameters
+        ----------
+        keep : int, default 0
+            Bytes of it to keep for the next requests.
+
+        Returns
+        -------
+        int
+            The bytes given back.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `keep` is no int, or negative.
+        """
+        cdef size_t kept = as_size(keep, "a size")
+        with nogil:
+            kept = self.core.get().trim(kept)
+        return kept
+
+    def check(self):
+        """Prove the books.
+
+        Raises
+        ------
+        AssertionError
+            If they are wrong: a defect of memcfg, or of code that writes where it
+            should not.
+        """
+        with nogil:
+            self.core.get().check()
+
+    def __repr__(self):
+        return describe(type(self).__name__, self.name, self.stats())
+
+
+@cython.final
+@cython.no_gc_clear  # its memory is given back by the resource, when it goes
+@cython.freelist(64)
+cdef class Block:
+    """Memory of a resource. A context manager that frees, and a buffer.
+
+    Made by `Resource.allocate`, which states the arguments and errors.
+
+    Attributes
+    ----------
+    resource : Resource
+        Where it was allocated.
+    tag : str
+        Who holds it, for the books.
+    """
+
+    def __init__(self, *args, **kwargs):
+        raise TypeError("a Block is made by Resource.allocate")
+
+    def __dealloc__(self):
+        if self.place == NULL:
+            return
+        with nogil:
+            self.resource.core.get().deallocate(self.place, self.size)
+
+    cdef void* alive(self) except NULL:
+        if self.place == NULL:
+            raise ValueError("the block has been freed or detached")
+        return self.place
+
+    cdef int require_unexported(self, str what) except -1:
+        if self.exports > 0:
+            raise BufferError(
+                f"the block cannot be {what}: {self.exports} exported buffers still "
+                "point into it"
+            )
+        return 0
+
+    @property
+    def address(self):
+        """The address of the first byte; a multiple of 64."""
+        return <uintptr_t>self.alive()
+
+    @property
+    def nbytes(self):
+        """The block's size in bytes, a multiple of 64."""
+        self.alive()
+        return rounded(self.size)
+
+    @property
+    def requested(self):
+        """The bytes that were asked for."""
+        self.alive()
+        return self.size
+
+    def free(self):
+        """Give the memory back.
+
+        Raises
+        ------
+        BufferError
+            If an exported buffer points into the block.
+        ValueError
+            If the block has been freed or detached.
+        InvalidFreeError
+            If its memory was given back behind its back, by `Resource.deallocate`.
+        """
+        cdef void* place = self.alive()
+        self.require_unexported("freed")
+        self.place = NULL
+        with nogil:
+            self.resource.core.get().deallocate(place, self.size)
+
+    def detach(self):
+        """Leave the memory to the caller, who gives it to `Resource.deallocate`.
+
+        Returns
+        -------
+        int
+            The address.
+
+        Raises
+        ------
+        BufferError
+            If an exported buffer points into the block.
+        ValueError
+            If the block has been freed or detached.
+        """
+        cdef void* place = self.alive()
+        self.require_unexported("detached")
+        self.place = NULL
+        return <uintptr_t>place
+
+    def __enter__(self):
+        self.alive()
+        return self
+
+    def __exit__(self, *exc_info):
+        if self.place != NULL:
+            self.free()
+
+    def __repr__(self):
+        state = "freed or detached" if self.place == NULL else f"at {self.address:#x}"
+        tag = f" {self.tag!r}" if self.tag else ""
+        return f"<Block{tag}: {self.size} bytes, {state}>"
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        cdef void* place = self.alive()
+        require_touchable(self.resource)
+        PyBuffer_FillInfo(
+            buffer, self, place, <Py_ssize_t>rounded(self.size), 0, flags
+        )
+        self.exports += 1
+
+    def __releasebuffer__(self, Py_buffer* buffer):
+        self.exports -= 1
+
+
+cdef inline size_t rounded(size_t size) noexcept:
+    return (size + 63) // 64 * 64
+
+
+cdef int require_touchable(Resource resource) except -1:
+    if not resource.core.get().touchable():
+        raise BufferError("a simulated device has addresses, but no memory behind them")
+    return 0

@@ -1,0 +1,62 @@
+"""Names of tf.config that mean nothing here, and what to do instead.
+
+Owns one sentence for each. Using such a name is an AttributeError, so that
+``hasattr`` tells the truth and nothing is silently ignored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["AT_TOP", "EXPERIMENTAL", "refusal"]
+
+_EAGER = "every step is one static graph and runs as such; remove the call"
+_CLUSTER = "memcfg runs in one process; remove the call"
+_TF32 = "every kernel computes in full float32; remove the call"
+_MLIR = "memcfg has no MLIR bridge; remove the call"
+
+AT_TOP: Mapping[str, str] = {
+    "run_functions_eagerly": _EAGER,
+    "functions_run_eagerly": _EAGER,
+    "experimental_run_functions_eagerly": _EAGER,
+    "experimental_functions_run_eagerly": _EAGER,
+    "experimental_connect_to_cluster": _CLUSTER,
+    "experimental_connect_to_host": _CLUSTER,
+}
+EXPERIMENTAL: Mapping[str, str] = {
+    "ClusterDeviceFilters": _CLUSTER,
+    "disable_mlir_bridge": _MLIR,
+    "enable_mlir_bridge": _MLIR,
+    "enable_op_determinism": (
+        "kernels give the same bits for the same seeds, operands and number of "
+        "threads; call memcfg.nn.set_random_seed instead"
+    ),
+    "enable_tensor_float_32_execution": _TF32,
+    "tensor_float_32_execution_enabled": _TF32,
+}
+
+
+def refusal(module: str, names: Mapping[str, str], name: str) -> AttributeError:
+    """Make the error for a name that a module does not have.
+
+    Parameters
+    ----------
+    module : str
+        The module's name.
+    names : mapping of str to str
+        What to say of which name.
+    name : str
+        The name that was asked for.
+
+    Returns
+    -------
+    AttributeError
+        To be raised.
+    """
+    text = f"module {module!r} has no attribute {name!r}"
+    if name in names:
+        text += f", which tf.config has: {names[name]}"
+    return AttributeError(text, name=name)

@@ -1,0 +1,113 @@
+"""How many threads compute: within one kernel, and programs at the same time.
+
+Owns the two numbers under TensorFlow's names. Both are real: the first is that of
+the kernels' OpenMP threads, the second bounds how many programs of the process run
+at once.
+"""
+
+from __future__ import annotations
+
+from operator import index
+
+from memcfg.config._state import registry
+
+__all__ = [
+    "get_inter_op_parallelism_threads",
+    "get_intra_op_parallelism_threads",
+    "set_inter_op_parallelism_threads",
+    "set_intra_op_parallelism_threads",
+]
+
+_MOST = 2**16 - 1
+
+
+def get_intra_op_parallelism_threads() -> int:
+    """Return how many threads a kernel uses.
+
+    Returns
+    -------
+    int
+        What was set; 0, the default, is automatic: ``OMP_NUM_THREADS``, or all cores
+        that the process may use.
+    """
+    return registry.settings.intra_threads
+
+
+def set_intra_op_parallelism_threads(num_threads: int) -> None:
+    """Set how many threads a kernel uses.
+
+    The kernels are oneDNN's and memcfg's own; NumPy's reference kernels follow
+    NumPy's rules.
+
+    Parameters
+    ----------
+    num_threads : int
+        0 is automatic.
+
+    Raises
+    ------
+    TypeError
+        If it is no int, or a bool.
+    ValueError
+        If it is negative or beyond 65,535.
+    RuntimeError
+        If a device was used already and the number is not the present one, or it is
+        more than 1 and memcfg was built without OpenMP.
+    """
+    count = _count(num_threads)
+    with registry.lock:
+        if registry.settings.intra_threads == count:
+            return
+        registry.check_unused("The threads of a kernel")
+        registry.threads.use(count)
+        registry.settings.intra_threads = count
+
+
+def get_inter_op_parallelism_threads() -> int:
+    """Return how many programs may run at the same time in this process.
+
+    Returns
+    -------
+    int
+        What was set; 0, the default, is automatic: without a bound.
+    """
+    return registry.settings.inter_threads
+
+
+def set_inter_op_parallelism_threads(num_threads: int) -> None:
+    """Set how many programs may run at the same time in this process.
+
+    A program is one run of a training, evaluation or prediction step; one that comes
+    while so many are running waits for the end of one of them.
+
+    Parameters
+    ----------
+    num_threads : int
+        0 is automatic: without a bound.
+
+    Raises
+    ------
+    TypeError
+        If it is no int, or a bool.
+    ValueError
+        If it is negative or beyond 65,535.
+    RuntimeError
+        If a device was used already and the number is not the present one.
+    """
+    count = _count(num_threads)
+    with registry.lock:
+        if registry.settings.inter_threads == count:
+            return
+        registry.check_unused("The number of programs that run at once")
+        registry.settings.inter_threads = count
+
+
+def _count(num_threads: int) -> int:
+    if isinstance(num_threads, bool) or not hasattr(num_threads, "__index__"):
+        raise TypeError(f"a number of threads is an int, not {num_threads!r}")
+    count = index(num_threads)
+    if not 0 <= count <= _MOST:
+        raise ValueError(
+            f"a number of threads is 0 (automatic) to {_MOST}, not {num_threads!r}"
+        )
+    return count

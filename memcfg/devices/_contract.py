@@ -1,0 +1,102 @@
+"""What a piece of hardware and a logical device promise, of whichever kind.
+
+Owns the two protocols. Refuses to know any kind of device.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from memcfg.devices.cpu import KernelTable
+    from memcfg.memory import Pool
+
+__all__ = ["Device", "Hardware"]
+
+
+class Device(Protocol):
+    """A logical device: a pool under a limit of its own, and kernels."""
+
+    @property
+    def name(self) -> str:
+        """Such as ``"/device:CPU:0"``."""
+
+    @property
+    def pool(self) -> Pool:
+        """Where all memory of the device comes from."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the pool hands out addresses without memory: nothing can run."""
+
+    @property
+    def kernels(self) -> KernelTable:
+        """The kernels that run here, or that are planned with."""
+
+    def describe_kernels(self) -> str:
+        """Tell which kernels these are, for people."""
+
+
+class Hardware(Protocol):
+    """A physical device, from which logical devices are made."""
+
+    @property
+    def name(self) -> str:
+        """Such as ``"/physical_device:CPU:0"``."""
+
+    @property
+    def device_type(self) -> str:
+        """Such as ``"CPU"``."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """All memory that the hardware has."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether there are addresses only."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a device without a limit of its own is limited to `memory_bytes`.
+
+        A GPU's memory is its own; a CPU's is the machine's, which others use too.
+        """
+
+    @property
+    def divisible(self) -> bool:
+        """Whether several logical devices can be made of it."""
+
+    @property
+    def priorities(self) -> range | None:
+        """The priorities that a logical device can have; None where there are none."""
+
+    def details(self) -> dict[str, Any]:
+        """Tell what is known about the hardware; a new dict each time."""
+
+    def make(
+        self, name: str, *, limit_bytes: int | None, growth: bool, priority: int
+    ) -> Device:
+        """Make a logical device, with its pool.
+
+        Parameters
+        ----------
+        name : str
+            Such as ``"/device:GPU:0"``.
+        limit_bytes : int or None
+            The limit of its pool in bytes; None is no limit.
+        growth : bool
+            Whether memory is taken as it is needed; False takes the limit at once.
+        priority : int
+            The priority of its streams; 0 where there are none.
+
+        Returns
+        -------
+        Device
+            The device.
+
+        Raises
+        ------
+        ResourceExhaustedError
+            If the device is to take its memory at once and cannot.
+        """

@@ -1,0 +1,192 @@
+"""Devices of addresses without memory: for planning, and for trying rules out.
+
+Owns hardware that is only said to exist. Its pools keep the same books and the same
+limits as any other, on a machine of any size. Refuses to run anything: there is
+nowhere to put a byte.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from memcfg.devices.cpu import kernel_table
+from memcfg.memory import Pool, simulated
+
+if TYPE_CHECKING:
+    from memcfg.devices.cpu import KernelTable
+    from memcfg.memory import Resource
+
+__all__ = ["SimulatedDevice", "SimulatedHardware"]
+
+_PRIORITIES = range(-5, 1)  # the stream priorities of today's CUDA devices
+
+
+class SimulatedDevice:
+    """A logical device of simulated hardware.
+
+    Parameters
+    ----------
+    name : str
+        The device's name, such as ``"/device:GPU:0"``.
+    addresses : Resource
+        The addresses of the hardware, which all its logical devices share.
+    limit_bytes : int
+        The limit of its pool in bytes.
+    growth : bool
+        Whether addresses are taken as they are needed; False takes the whole limit
+        at once.
+    priority : int, default 0
+        The priority of its streams.
+
+    Attributes
+    ----------
+    name : str
+        The device's name.
+    pool : Pool
+        Where all addresses of the device come from.
+    priority : int
+        The priority of its streams: kept, and without effect, since nothing runs.
+    simulated : bool
+        True: there is no memory behind the addresses.
+
+    Raises
+    ------
+    ResourceExhaustedError
+        If addresses are to be taken at once and the hardware has no more.
+    """
+
+    simulated = True
+
+    def __init__(
+        self,
+        name: str,
+        addresses: Resource,
+        *,
+        limit_bytes: int | None,
+        growth: bool,
+        priority: int = 0,
+    ) -> None:
+        self.name = name
+        self.priority = priority
+        self.pool = Pool(addresses, limit=limit_bytes, growth=growth, name=name)
+
+    @cached_property
+    def kernels(self) -> KernelTable:
+        """The kernels of this machine's CPU: plans take their scratch from them.
+
+        Raises
+        ------
+        KernelError
+            If the kernels that ``MEMCFG_KERNELS`` requires cannot be loaded.
+        """
+        return kernel_table()
+
+    def describe_kernels(self) -> str:
+        """Tell which kernels run here, for people.
+
+        Returns
+        -------
+        str
+            That there are none.
+        """
+        return "none: the device is simulated"
+
+    def __repr__(self) -> str:
+        return f"SimulatedDevice({self.name!r}, limit_bytes={self.pool.limit!r})"
+
+
+class SimulatedHardware:
+    """A physical device that is only said to exist.
+
+    Parameters
+    ----------
+    device_type : str
+        Such as ``"GPU"``.
+    index : int
+        Its number among the hardware of this type, from 0.
+    memory_bytes : int
+        How many bytes of addresses it has.
+
+    Attributes
+    ----------
+    name : str
+        Such as ``"/physical_device:GPU:0"``.
+    device_type : str
+        As given.
+    memory_bytes : int
+        As given.
+    simulated : bool
+        True.
+    bounded : bool
+        True: without a limit of its own a device has all of `memory_bytes`.
+    divisible : bool
+        Whether several logical devices can be made of it: as in TensorFlow, of a GPU
+        only.
+    priorities : range or None
+        -5 to 0 for a GPU, as on today's CUDA devices; None for other types.
+    """
+
+    simulated = True
+    bounded = True
+
+    def __init__(self, device_type: str, index: int, memory_bytes: int) -> None:
+        self.name = f"/physical_device:{device_type}:{index}"
+        self.device_type = device_type
+        self.memory_bytes = memory_bytes
+        self.divisible = device_type == "GPU"
+        self.priorities = _PRIORITIES if self.divisible else None
+
+    @cached_property
+    def addresses(self) -> Resource:
+        """The addresses of this hardware; all its logical devices share them."""
+        return simulated(self.memory_bytes, name=self.name)
+
+    def details(self) -> dict[str, Any]:
+        """Tell what is known about the hardware.
+
+        Returns
+        -------
+        dict
+            ``device_name``, ``memory`` in bytes, and ``simulated``, which is True.
+        """
+        return {
+            "device_name": f"simulated {self.device_type}",
+            "memory": self.memory_bytes,
+            "simulated": True,
+        }
+
+    def make(
+        self, name: str, *, limit_bytes: int | None, growth: bool, priority: int
+    ) -> SimulatedDevice:
+        """Make a logical device, with its pool.
+
+        Parameters
+        ----------
+        name : str
+            Such as ``"/device:GPU:0"``.
+        limit_bytes : int or None
+            The limit of its pool in bytes.
+        growth : bool
+            Whether addresses are taken as they are needed; False takes the limit at
+            once.
+        priority : int
+            The priority of its streams.
+
+        Returns
+        -------
+        SimulatedDevice
+            The device.
+
+        Raises
+        ------
+        ResourceExhaustedError
+            If addresses are to be taken at once and the hardware has no more.
+        """
+        return SimulatedDevice(
+            name,
+            self.addresses,
+            limit_bytes=limit_bytes,
+            growth=growth,
+            priority=priority,
+        )

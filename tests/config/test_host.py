@@ -1,0 +1,97 @@
+"""The limits on the memory of the process: what pools track, and what is resident."""
+
+from __future__ import annotations
+
+import pytest
+
+from memcfg import config
+from memcfg._core import resident_bytes, tracked_bytes
+from memcfg.errors import ResourceExhaustedError
+
+MIB = 2**20
+
+
+def test_there_is_no_limit_at_first_and_asking_changes_nothing():
+    assert config.set_host_memory_limit() == (None, None)
+    assert config.set_host_memory_limit() == config.HostLimits(None, None)
+
+
+def test_the_previous_pair_comes_back():
+    assert config.set_host_memory_limit(tracked="1GiB") == (None, None)
+    assert config.set_host_memory_limit(rss=2**40) == (2**30, None)
+    assert config.set_host_memory_limit() == (2**30, 2**40)
+    assert config.set_host_memory_limit(tracked=None) == (2**30, 2**40)
+    before = config.set_host_memory_limit(rss=None)
+    assert (before.tracked, before.rss) == (None, 2**40)
+    assert config.set_host_memory_limit() == (None, None)
+
+
+def test_a_share_is_of_the_machines_memory(cpu):
+    total = config.get_device_details(cpu)["memory"]
+    config.set_host_memory_limit(tracked="50%", rss="100%")
+    assert config.set_host_memory_limit() == (total // 2, total)
+
+
+@pytest.mark.parametrize("name", ["tracked", "rss"])
+@pytest.mark.parametrize(
+    ("limit", "error"),
+    [
+        *((0, ValueError), (-1, ValueError), ("much", ValueError), ("0B", ValueError)),
+        *((True, TypeError), (1.5, TypeError), ([1], TypeError)),
+    ],
+)
+def test_what_is_no_size_changes_nothing(name, limit, error):
+    config.set_host_memory_limit(tracked="1GiB", rss="1TiB")
+    with pytest.raises(error, match=name):
+        config.set_host_memory_limit(**{name: limit})
+    assert config.set_host_memory_limit() == (2**30, 2**40)
+
+
+def test_they_are_keywords_and_no_first_use(cpu):
+    with pytest.raises(TypeError):
+        config.set_host_memory_limit(2**30)
+    config.set_host_memory_limit(tracked=2**30)
+    config.set_memory_growth(cpu, True)
+
+
+def test_the_tracked_limit_holds_over_all_devices(cpu):
+    config.set_logical_device_configuration(
+        cpu, [config.LogicalDeviceConfiguration()] * 2
+    )
+    first, second = (config.logical_device(f"CPU:{i}").pool for i in (0, 1))
+    config.set_host_memory_limit(tracked=tracked_bytes() + 8 * MIB)
+    with first.allocate(5 * MIB):
+        with pytest.raises(ResourceExhaustedError):
+            second.allocate(5 * MIB)
+        config.set_host_memory_limit(tracked=None)
+        second.allocate(5 * MIB).free()
+
+
+def test_the_resident_limit_counts_what_others_hold():
+    pool = config.logical_device().pool
+    config.set_host_memory_limit(rss=resident_bytes() + 32 * MIB)
+    with pytest.raises(ResourceExhaustedError):
+        pool.allocate(64 * MIB)
+    config.set_host_memory_limit(rss=None)
+    pool.allocate(64 * MIB).free()
+
+
+def test_below_what_is_in_use_is_refused_and_nothing_changes():
+    config.set_host_memory_limit(tracked="1GiB", rss="1TiB")
+    with config.logical_device().pool.allocate(2 * MIB):
+        for name in ("tracked", "rss"):
+            with pytest.raises(ResourceExhaustedError):
+                config.set_host_memory_limit(**{name: MIB})
+        assert config.set_host_memory_limit() == (2**30, 2**40)
+
+
+def test_simulated_devices_take_no_host_memory(gpus):
+    config.set_host_memory_limit(tracked="64MiB")
+    with config.logical_device("GPU:0").pool.allocate(2**33):
+        assert config.get_memory_usage(gpus[0]) == 2**33
+
+
+def test_reset_lifts_them():
+    config.set_host_memory_limit(tracked="1GiB", rss="1TiB")
+    config.reset()
+    assert config.set_host_memory_limit() == (None, None)

@@ -1,0 +1,282 @@
+// What every resource promises, as checks that any of them must pass.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+#include "memcfg/error.hpp"
+#include "memcfg/resource.hpp"
+
+namespace conformance {
+
+using memcfg::Bytes;
+using memcfg::kNoLimit;
+using memcfg::Lifetime;
+using memcfg::Owners;
+using memcfg::Request;
+using memcfg::Resource;
+using memcfg::ResourceStats;
+
+inline constexpr Bytes kMiB = Bytes{1} << 20;
+
+inline std::uintptr_t number(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address);
+}
+
+// What a refused request or free must leave alone.
+struct State {
+  explicit State(const Resource& resource) : owners(resource.owners()) {
+    const ResourceStats stats = resource.stats();
+    numbers = {stats.current, stats.requested, stats.limit};
+    counts = {stats.allocations, stats.deallocations};
+  }
+  bool operator==(const State& other) const {
+    return numbers == other.numbers && counts == other.counts && owners == other.owners;
+  }
+  std::vector<Bytes> numbers;
+  std::vector<std::uint64_t> counts;
+  Owners owners;
+};
+
+struct Block {
+  void* address = nullptr;
+  Request request;
+  std::string tag;
+  unsigned char pattern = 0;
+
+  void write() const { std::memset(address, pattern, request.size); }
+  bool intact() const {
+    const auto* const bytes = static_cast<const unsigned char*>(address);
+    return std::all_of(bytes, bytes + request.size, [this](unsigned char byte) {
+      return byte == pattern;
+    });
+  }
+};
+
+inline Bytes log_uniform(std::mt19937& random, Bytes most) {
+  const auto bits = static_cast<unsigned>(random() % 22);
+  return std::min(most, 1 + random() % (Bytes{1} << bits));
+}
+
+inline void blocks_are_aligned(Resource& resource) {
+  for (Bytes alignment = 1; alignment <= 2 * kMiB; alignment *= 2) {
+    for (const Bytes size : {Bytes{1}, Bytes{64}, Bytes{100000}}) {
+      void* const address = resource.allocate({size, alignment});
+      CHECK(number(address) % std::max(alignment, memcfg::kAlignment) == 0);
+      CHECK(resource.stats().current == memcfg::align_up(size));
+      CHECK(resource.stats().requested == size);
+      resource.check();
+      resource.deallocate(address, size);
+    }
+  }
+  CHECK(resource.stats().current == 0 && resource.owners().empty());
+}
+
+inline void requests_that_are_none(Resource& resource) {
+  const State before(resource);
+  CHECK_THROWS(std::invalid_argument, resource.allocate({0}));
+  for (const Bytes alignment : {Bytes{0}, Bytes{3}, Bytes{96}, kNoLimit}) {
+    CHECK_THROWS(std::invalid_argument, resource.allocate({1, alignment}));
+  }
+  CHECK(State(resource) == before);
+}
+
+inline void huge_requests_are_refused(Resource& resource) {
+  void* const held = resource.allocate({100, 64, Lifetime::unknown, "held"});
+  const State before(resource);
+  for (const Bytes size : {kNoLimit, kNoLimit - 63, kNoLimit / 2, Bytes{1} << 60}) {
+    for (const Bytes alignment : {Bytes{64}, 2 * kMiB, Bytes{1} << 63}) {
+      try {
+        resource.allocate({size, alignment});
+        check::fail(__FILE__, __LINE__, "a request for everything was granted");
+      } catch (const memcfg::out_of_memory& error) {
+        CHECK(error.shortage().requested == size);
+        CHECK(error.shortage().rounded >= size);
+      }
+      CHECK(State(resource) == before);
+      resource.check();
+    }
+  }
+  resource.deallocate(held, 100);
+}
+
+inline void bad_frees_change_nothing(Resource& resource) {
+  for (const Bytes size : {Bytes{100}, Bytes{5000}, 2 * kMiB}) {
+    void* const address = resource.allocate({size, 64, Lifetime::unknown, "a"});
+    void* const other = resource.allocate({size, 64, Lifetime::unknown, "b"});
+    auto* const inside = reinterpret_cast<void*>(number(address) + 64);
+    int local = 0;
+    const State before(resource);
+    for (const Bytes wrong : {Bytes{0}, size - 1, size + 1, size + 64, kNoLimit}) {
+      CHECK_THROWS(memcfg::bad_free, resource.deallocate(address, wrong));
+    }
+    for (void* foreign : {inside, static_cast<void*>(&local), static_cast<void*>(0)}) {
+      CHECK_THROWS(memcfg::bad_free, resource.deallocate(foreign, size));
+    }
+    CHECK(State(resource) == before);
+    resource.deallocate(address, size);
+    CHECK_THROWS(memcfg::bad_free, resource.deallocate(address, size));
+    resource.deallocate(other, size);
+    CHECK_THROWS(memcfg::bad_free, resource.deallocate(other, size));
+    CHECK_THROWS(memcfg::bad_free, resource.deallocate(address, size));
+    resource.check();
+  }
+  CHECK(resource.stats().current == 0);
+}
+
+// Random steps against a model: who is where, with what in it, under which tag.
+class Model {
+ public:
+  Model(Resource& resource, unsigned seed) : resource_(resource), random_(seed) {}
+
+  void step() {
+    if (blocks_.empty() || random_() % 5 < 3) {
+      take();
+    } else {
+      give(std::next(blocks_.begin(),
+                     static_cast<std::ptrdiff_t>(random_() % blocks_.size())));
+    }
+    if (random_() % 64 == 0) resource_.trim(random_() % kMiB);
+  }
+
+  void take() {
+    Block block;
+    block.tag = std::string(random_() % 4, 'x');
+    block.pattern = static_cast<unsigned char>(random_());
+    const Bytes alignment = random_() % 8 == 0 ? Bytes{64} << random_() % 8 : 64;
+    block.request = {log_uniform(random_, kMiB),
+                     alignment,
+                     static_cast<Lifetime>(random_() % 3),
+                     block.tag};
+    try {
+      block.address = resource_.allocate(block.request);
+    } catch (const memcfg::out_of_memory&) {
+      CHECK(!blocks_.empty());
+      return;
+    }
+    CHECK(number(block.address) % alignment == 0);
+    if (resource_.touchable()) block.write();
+    const auto row = blocks_.emplace(number(block.address), block).first;
+    row->second.request.tag = {};
+    if (row != blocks_.begin()) CHECK(end_of(std::prev(row)) <= row->first);
+    if (std::next(row) != blocks_.end()) CHECK(end_of(row) <= std::next(row)->first);
+    in_use_ += memcfg::align_up(block.request.size);
+    peak_ = std::max(peak_, in_use_);
+  }
+
+  void clear() {
+    while (!blocks_.empty()) give(blocks_.begin());
+  }
+
+  void compare() const {
+    const ResourceStats stats = resource_.stats();
+    std::map<std::string, Bytes> tags;
+    Bytes requested = 0;
+    for (const auto& row : blocks_) {
+      tags[row.second.tag] += memcfg::align_up(row.second.request.size);
+      requested += row.second.request.size;
+    }
+    CHECK(stats.current == in_use_ && stats.requested == requested);
+    CHECK(stats.peak == peak_ && stats.current <= stats.reserved);
+    CHECK(stats.allocations - stats.deallocations == blocks_.size());
+    CHECK(resource_.owners() == Owners(tags.begin(), tags.end()));
+    resource_.check();
+  }
+
+ private:
+  using Blocks = std::map<std::uintptr_t, Block>;
+
+  static std::uintptr_t end_of(Blocks::iterator row) {
+    return row->first + memcfg::align_up(row->second.request.size);
+  }
+
+  void give(Blocks::iterator row) {
+    const Block block = row->second;
+    CHECK(!resource_.touchable() || block.intact());
+    resource_.deallocate(block.address, block.request.size);
+    blocks_.erase(row);
+    in_use_ -= memcfg::align_up(block.request.size);
+  }
+
+  Resource& resource_;
+  std::mt19937 random_;
+  Blocks blocks_;
+  Bytes in_use_ = 0;
+  Bytes peak_ = 0;
+};
+
+inline void random_steps_agree_with_a_model(Resource& resource) {
+  Model model(resource, 11);
+  for (int step = 0; step < 1500; ++step) {
+    model.step();
+    if (step % 20 == 0) model.compare();
+  }
+  model.compare();
+  model.clear();
+  model.compare();
+  resource.reset_peak();
+  CHECK(resource.stats().peak == 0);
+}
+
+// Blocks cross threads: what one takes another may free.
+inline void threads_share_it(Resource& resource) {
+  std::mutex mutex;
+  std::vector<Block> shelf;
+  std::vector<std::string> failures;
+  const auto work = [&](unsigned seed) {
+    std::mt19937 random(seed);
+    for (int step = 0; step < 1500; ++step) {
+      Block block;
+      block.pattern = static_cast<unsigned char>(random());
+      block.request.size = log_uniform(random, 100000);
+      try {
+        block.address = resource.allocate(block.request);
+        if (resource.touchable()) block.write();
+      } catch (const memcfg::out_of_memory&) {
+      }
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (block.address != nullptr) shelf.push_back(block);
+      if (shelf.empty() || (shelf.size() < 50 && random() % 2 == 0)) continue;
+      std::swap(shelf[random() % shelf.size()], shelf.back());
+      const Block last = shelf.back();
+      shelf.pop_back();
+      if (resource.touchable() && !last.intact()) failures.emplace_back("overwritten");
+      resource.deallocate(last.address, last.request.size);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (unsigned seed = 0; seed < 3; ++seed) threads.emplace_back(work, seed);
+  for (int look = 0; look < 50; ++look) resource.check();
+  for (std::thread& thread : threads) thread.join();
+  for (const Block& block : shelf) {
+    resource.deallocate(block.address, block.request.size);
+  }
+  resource.check();
+  CHECK(failures.empty());
+  const ResourceStats stats = resource.stats();
+  CHECK(stats.current == 0 && stats.requested == 0 && resource.owners().empty());
+  CHECK(stats.allocations == stats.deallocations);
+}
+
+inline void what_is_free_can_be_trimmed(Resource& resource) {
+  std::vector<void*> blocks;
+  for (int i = 0; i < 16; ++i) blocks.push_back(resource.allocate({100000}));
+  for (void* address : blocks) resource.deallocate(address, 100000);
+  const Bytes idle = resource.stats().reserved;
+  const Bytes half = resource.trim(idle / 2);
+  const Bytes rest = resource.trim(0);
+  CHECK(half + rest == idle && resource.stats().reserved == 0);
+  CHECK(resource.trim(0) == 0);
+  resource.check();
+}
+
+}  // namespace conformance

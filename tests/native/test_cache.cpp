@@ -1,0 +1,495 @@
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "check.hpp"
+#include "failing_new.hpp"
+#include "memcfg/owner_lock.hpp"
+#include "pools.hpp"
+#include "threading.hpp"
+
+using memcfg::bad_free;
+using memcfg::OwnerLock;
+using namespace pools;
+using namespace threading;
+
+namespace {
+
+Bytes kept(const Pool& pool) {
+  Bytes sum = 0;
+  for (const Stretch& row : pool.layout()) {
+    if (row.state == Stretch::kept) sum += row.size;
+  }
+  return sum;
+}
+
+Bytes small_size(std::mt19937& random) {
+  return 1 + random() % (random() % 4 == 0 ? 70000 : 2000);
+}
+
+}  // namespace
+
+// Two parties change one number; the lock alone keeps them apart.
+TEST(an_owner_and_its_revokers_exclude_each_other) {
+  OwnerLock lock;
+  int number = 0;
+  int inside = 0;
+  Threads threads;
+  threads.start([&] {
+    for (int step = 0; step < 200000; ++step) {
+      if (!lock.enter()) continue;
+      ++number;
+      ++inside;
+      lock.leave();
+    }
+  });
+  int revoked = 0;
+  while (threads.at_work()) {
+    lock.revoke();
+    OwnerLock::pass_barrier();
+    lock.wait();
+    ++number;
+    ++revoked;
+    lock.restore();
+  }
+  threads.finish();
+  CHECK(number == inside + revoked && revoked > 0);
+}
+
+TEST(a_freed_block_serves_the_next_request) {
+  const auto pool = make_pool(64 * kMiB);
+  for (const Bytes size : {Bytes{1}, Bytes{64}, Bytes{1000}, 60 * kKiB}) {
+    void* const address = pool->allocate({size});
+    pool->deallocate(address, size);
+    CHECK(pool->stats().current == 0 && kept(*pool) >= size);
+    CHECK(pool->allocate({size}) == address);
+    pool->deallocate(address, size);
+    CHECK_THROWS(bad_free, pool->deallocate(address, size));
+  }
+  check_pool(*pool);
+  check_layout(*pool);
+}
+
+// Another size of the same class, another tag: the books follow.
+TEST(the_books_follow_a_block_through_the_cache) {
+  const auto pool = make_pool(64 * kMiB);
+  const Request first{2100, 64, Lifetime::unknown, "a"};
+  const Request second{2050, 64, Lifetime::unknown, "b"};
+  void* const address = pool->allocate(first);
+  pool->deallocate(address, first.size);
+  CHECK(pool->owners().empty() && pool->stats().requested == 0);
+  for (int round = 0; round < 3; ++round) {
+    void* const again = pool->allocate(second);
+    CHECK(pool->stats().requested == 2050 && pool->stats().current == 2112);
+    CHECK(pool->owners() == (memcfg::Owners{{"b", 2112}}));
+    CHECK_THROWS(bad_free, pool->deallocate(again, first.size));
+    pool->deallocate(again, second.size);
+  }
+  CHECK(pool->stats().allocations == 4 && pool->stats().deallocations == 4);
+  check_pool(*pool);
+}
+
+TEST(a_cache_keeps_a_small_share) {
+  for (const Bytes limit : {100 * kKiB, kMiB, 4 * kMiB, 64 * kMiB, kNoLimit}) {
+    const auto pool = make_pool(limit);
+    std::mt19937 random(1);
+    Blocks blocks(*pool);
+    for (int step = 0; step < 3000; ++step) {
+      if (blocks.count() > 0 && random() % 2 == 0) {
+        blocks.give(random() % blocks.count());
+      } else {
+        blocks.try_take({small_size(random)});
+      }
+    }
+    blocks.clear();
+    CHECK(kept(*pool) <= std::min(limit / 32, kMiB));
+    CHECK(pool->stats().current == 0 && pool->owners().empty());
+    check_pool(*pool);
+    empty_caches(*pool);
+    CHECK(kept(*pool) == 0 && count(*pool, Stretch::hole) == pool->layout().size());
+  }
+}
+
+TEST(what_caches_have_is_there_for_others) {
+  const auto pool = make_pool(4 * kMiB);
+  const auto warm = [&] {
+    Blocks blocks(*pool);
+    for (int i = 0; i < 30; ++i) blocks.take({1000});
+  };
+  Meeting meeting(4);
+  Threads threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.start([&] {
+      warm();
+      meeting.arrive();  // all caches have blocks and bytes of the limit
+      meeting.arrive();
+    });
+  }
+  meeting.arrive();
+  const Bytes before = kept(*pool);
+  const bool granted = grants(*pool, {4 * kMiB});
+  const bool more = grants(*pool, {4 * kMiB + 1});
+  meeting.arrive();
+  threads.finish();
+  CHECK(before > 0 && granted && !more);
+}
+
+TEST(a_thread_that_ends_leaves_its_blocks_to_others) {
+  const auto pool = make_pool(64 * kMiB);
+  std::vector<void*> addresses;
+  in_a_thread([&] {
+    for (int i = 0; i < 100; ++i) addresses.push_back(pool->allocate({1000}));
+    for (int i = 0; i < 50; ++i) {
+      pool->deallocate(addresses.back(), 1000);
+      addresses.pop_back();
+    }
+  });
+  CHECK(kept(*pool) == 0 && pool->stats().current == 50 * 1024);
+  CHECK(pool->stats().allocations == 100 && pool->stats().deallocations == 50);
+  check_pool(*pool);
+  for (void* address : addresses) pool->deallocate(address, 1000);
+  CHECK(pool->stats().current == 0 && pool->stats().peak == 100 * 1024);
+  check_pool(*pool);
+}
+
+TEST(threads_that_end_leave_no_books) {
+  const auto pool = make_pool(64 * kMiB);
+  const auto work = [&] {
+    Blocks blocks(*pool);
+    for (int i = 0; i < 40; ++i) blocks.take({200, 64, Lifetime::unknown, "thread"});
+  };
+  in_a_thread(work);
+  const Bytes before = pool->stats().metadata;
+  for (int i = 0; i < 100; ++i) in_a_thread(work);
+  CHECK(pool->stats().metadata == before && pool->stats().current == 0);
+  check_pool(*pool);
+}
+
+TEST(a_pool_that_goes_before_its_threads) {
+  const Faulty system;
+  Meeting meeting(3);
+  auto pool = make_pool(64 * kMiB, system);
+  Threads threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.start([&] {
+      Blocks(*pool).take({100});
+      meeting.arrive();
+      meeting.arrive();  // the pool is gone; its addresses may be another's
+      for (int round = 0; round < 20; ++round) {
+        const auto other = make_pool(64 * kMiB);
+        Blocks blocks(*other);
+        for (int j = 0; j < 40; ++j) blocks.take({100});
+      }
+    });
+  }
+  meeting.arrive();
+  pool.reset();
+  CHECK(system.has_all_back());
+  meeting.arrive();
+  threads.finish();
+}
+
+// One thread, many pools in turns: each has its own cache of it.
+TEST(a_thread_with_many_pools) {
+  std::vector<std::shared_ptr<Pool>> pools;
+  std::vector<std::unique_ptr<Blocks>> blocks;
+  for (int i = 0; i < 20; ++i) {
+    pools.push_back(make_pool(8 * kMiB));
+    blocks.push_back(std::make_unique<Blocks>(*pools.back()));
+  }
+  std::mt19937 random(2);
+  for (int step = 0; step < 5000; ++step) {
+    const std::size_t index = random() % pools.size();
+    Blocks& mine = *blocks[index];
+    if (mine.count() > 5) {
+      mine.give(random() % mine.count());
+    } else {
+      mine.take({small_size(random)});
+    }
+    if (step % 500 == 499) {
+      blocks[index].reset();
+      pools[index] = make_pool(8 * kMiB);
+      blocks[index] = std::make_unique<Blocks>(*pools[index]);
+    }
+  }
+  for (std::size_t i = 0; i < pools.size(); ++i) {
+    CHECK(pools[i]->stats().current == blocks[i]->charged());
+    check_pool(*pools[i]);
+  }
+}
+
+// What is freed when a thread's variables go, its caches among them.
+TEST(blocks_that_go_with_their_thread) {
+  const auto pool = make_pool(64 * kMiB);
+  struct Last {
+    std::unique_ptr<Blocks> blocks;
+    ~Last() {
+      if (blocks == nullptr) return;
+      blocks->clear();
+      blocks->take({100});
+    }
+  };
+  for (const bool first : {false, true}) {
+    in_a_thread([&] {
+      static thread_local Last last;
+      if (!first) pool->deallocate(pool->allocate({100}), 100);
+      last.blocks = std::make_unique<Blocks>(*pool);
+      for (int i = 0; i < 20; ++i) last.blocks->take({1000});
+    });
+    CHECK(pool->stats().current == 0);
+    check_pool(*pool);
+  }
+}
+
+TEST(one_of_two_frees_of_a_block_is_refused) {
+  const auto pool = make_pool(64 * kMiB);
+  for (const Bytes size : {Bytes{100}, 100 * kKiB}) {
+    constexpr int kRounds = 2000;
+    std::atomic<void*> block{nullptr};
+    std::atomic<int> refused{0};
+    Meeting meeting(2);
+    Threads threads;
+    for (const bool leads : {true, false}) {
+      threads.start([&, leads] {
+        for (int round = 0; round < kRounds; ++round) {
+          if (leads) block = pool->allocate({size});
+          meeting.arrive();
+          try {
+            pool->deallocate(block, size);
+          } catch (const bad_free&) {
+            ++refused;
+          }
+          meeting.arrive();
+        }
+      });
+    }
+    threads.finish();
+    CHECK(refused == kRounds && pool->stats().current == 0);
+    CHECK(pool->stats().deallocations == pool->stats().allocations);
+    check_pool(*pool);
+  }
+}
+
+// One takes, another frees: the books of either thread's cache alone are below zero.
+TEST(blocks_cross_threads) {
+  for (const Bytes limit : {kMiB, 64 * kMiB}) {
+    const auto pool = make_pool(limit);
+    std::mutex mutex;
+    std::vector<std::pair<void*, Bytes>> shelf;
+    std::atomic<int> takers{2};
+    Threads threads;
+    for (unsigned seed = 0; seed < 2; ++seed) {
+      threads.start([&, seed] {
+        std::mt19937 random(seed);
+        for (int step = 0; step < 8000; ++step) {
+          const Request request{
+              small_size(random), 64, Lifetime::unknown, seed == 0 ? "a" : "b"};
+          try {
+            void* const address = pool->allocate(request);
+            std::memset(address, 7, request.size);
+            const std::lock_guard<std::mutex> lock(mutex);
+            shelf.emplace_back(address, request.size);
+          } catch (const out_of_memory&) {
+            std::this_thread::yield();
+          }
+        }
+        --takers;
+      });
+      threads.start([&] {
+        for (bool last = false; !last;) {
+          last = takers == 0;
+          std::vector<std::pair<void*, Bytes>> mine;
+          {
+            const std::lock_guard<std::mutex> lock(mutex);
+            mine.swap(shelf);
+          }
+          for (const auto& [address, size] : mine) pool->deallocate(address, size);
+        }
+      });
+    }
+    while (threads.at_work()) check_busy_pool(*pool);
+    threads.finish();
+    const ResourceStats now = pool->stats();
+    CHECK(now.current == 0 && now.requested == 0 && pool->owners().empty());
+    CHECK(now.allocations == now.deallocations && now.peak <= limit);
+    check_pool(*pool);
+  }
+}
+
+// All hold their blocks at one moment, over and over.
+TEST(the_peak_of_several_threads_is_never_too_low) {
+  constexpr int kThreads = 4;
+  const auto pool = make_pool(64 * kMiB);
+  Meeting meeting(kThreads);
+  std::atomic<Bytes> held{0};
+  std::atomic<Bytes> highest{0};
+  Threads threads;
+  for (unsigned seed = 0; seed < kThreads; ++seed) {
+    threads.start([&, seed] {
+      std::mt19937 random(seed);
+      Blocks blocks(*pool);
+      for (int round = 0; round < 200; ++round) {
+        for (std::size_t i = random() % 40; i > 0; --i)
+          blocks.take({small_size(random)});
+        held += blocks.charged();
+        meeting.arrive();
+        if (seed == 0) highest = std::max<Bytes>(highest, held);
+        if (seed == 0) CHECK(pool->stats().peak >= highest);
+        if (seed == 0) CHECK(pool->stats().current == held);
+        meeting.arrive();
+        held -= blocks.charged();
+        while (blocks.count() > 10) blocks.give(random() % blocks.count());
+      }
+    });
+  }
+  threads.finish();
+  CHECK(pool->stats().peak >= highest);
+}
+
+// Small blocks, so that the limit is passed between caches all the time.
+TEST(threads_never_pass_a_limit_that_moves) {
+  constexpr Bytes kLimit = 2 * kMiB;
+  const Faulty system;
+  {
+    const auto pool = make_pool(kLimit, system);
+    std::atomic<Bytes> in_use{0};
+    std::atomic<int> refused{0};
+    Threads threads;
+    for (unsigned seed = 0; seed < 4; ++seed) {
+      threads.start([&, seed] {
+        std::mt19937 random(seed);
+        Blocks blocks(*pool);
+        for (int step = 0; step < 5000; ++step) {
+          const Bytes before = blocks.charged();
+          if (!blocks.try_take({small_size(random)})) {
+            ++refused;
+            in_use -= before;
+            blocks.clear();
+            continue;
+          }
+          CHECK((in_use += blocks.charged() - before) <= kLimit);
+          if (blocks.count() < 10 + seed * 30) continue;
+          in_use -= blocks.size(0) > 0 ? align_up(blocks.size(0)) : 0;
+          blocks.give(0);
+        }
+        in_use -= blocks.charged();
+      });
+    }
+    for (Bytes step = 0; threads.at_work(); ++step) {
+      try {
+        pool->set_limit(step % 2 == 0 ? kLimit / 2 : kLimit);
+      } catch (const out_of_memory& error) {
+        CHECK(error.shortage().in_use <= kLimit);
+      }
+      check_busy_pool(*pool);
+      CHECK(system.most <= kLimit + pool->system().page_size());
+      if (step % 16 == 0) pool->trim(0);
+    }
+    threads.finish();
+    pool->set_limit(kLimit);
+    CHECK(refused > 0 && pool->stats().current == 0 && pool->owners().empty());
+    CHECK(grants(*pool, {kLimit}));
+  }
+  CHECK(system.has_all_back());
+}
+
+// The books are read in every way while threads come, work and go.
+TEST(threads_come_and_go_while_others_look) {
+  const auto pool = make_pool(32 * kMiB);
+  std::atomic<bool> done{false};
+  Threads lookers;
+  lookers.start([&] {
+    while (!done) {
+      check_busy_pool(*pool);
+      pool->layout();
+    }
+  });
+  lookers.start([&] {
+    while (!done) {
+      pool->owners();
+      pool->reset_peak();
+      pool->trim(64 * kKiB);
+    }
+  });
+  for (unsigned round = 0; round < 30; ++round) {
+    Threads threads;
+    for (unsigned seed = 0; seed < 3; ++seed) {
+      threads.start([&, seed] {
+        std::mt19937 random(round * 3 + seed);
+        const std::string tag = "tag " + std::to_string(random() % 100);
+        Blocks blocks(*pool);
+        for (int step = 0; step < 300; ++step) {
+          blocks.take({small_size(random), 64, Lifetime::unknown, tag});
+          if (blocks.count() > 20) blocks.give(random() % blocks.count());
+        }
+      });
+    }
+    threads.finish();
+  }
+  done = true;
+  lookers.finish();
+  CHECK(pool->stats().current == 0 && kept(*pool) == 0);
+  check_pool(*pool);
+}
+
+// Each thread meets both pools for the first time, in either order.
+TEST(threads_use_a_pool_on_a_pool) {
+  for (int round = 0; round < 30; ++round) {
+    const auto below = make_pool(128 * kMiB);
+    const auto top = std::make_shared<Pool>("top", 48 * kMiB, true, below);
+    Threads threads;
+    for (unsigned seed = 0; seed < 4; ++seed) {
+      threads.start([&, seed] {
+        std::mt19937 random(seed);
+        if (seed % 2 == 0) Blocks(*below).take({100});
+        Blocks blocks(*top);
+        for (int step = 0; step < 60; ++step) {
+          const Bytes large = 1 + random() % (4 * kMiB);
+          blocks.try_take({step % 4 == 0 ? large : small_size(random)});
+          if (blocks.count() > 6) blocks.give(random() % blocks.count());
+          if (step % 16 == 0) top->trim(0);
+        }
+      });
+    }
+    threads.start([&] {
+      for (int i = 0; i < 20; ++i) {
+        check_busy_pool(*top);
+        check_busy_pool(*below);
+      }
+    });
+    threads.finish();
+    CHECK(top->stats().current == 0);
+    top->trim(0);
+    CHECK(below->stats().current == 0);
+    check_pool(*top);
+    check_pool(*below);
+  }
+}
+
+// A thread that has no memory for a cache works without one.
+TEST(no_memory_for_a_cache) {
+  for (int grants = 0; grants < 12; ++grants) {
+    const auto pool = make_pool(64 * kMiB);
+    void* const address = pool->allocate({100, 64, Lifetime::unknown, "main"});
+    in_a_thread([&] {
+      void* mine = nullptr;
+      {
+        const failing_new::After some(grants);
+        pool->deallocate(address, 100);
+        try {
+          mine =
+              pool->allocate({200, 64, Lifetime::unknown, "a tag that is not short"});
+        } catch (const std::bad_alloc&) {
+        }
+      }
+      check_pool(*pool);
+      if (mine != nullptr) pool->deallocate(mine, 200);
+      pool->deallocate(pool->allocate({300}), 300);
+    });
+    CHECK(pool->stats().current == 0 && pool->owners().empty());
+    check_pool(*pool);
+  }
+}
