@@ -11,7 +11,7 @@ knows nothing of memcfg still handles the failure.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.units import format_bytes
 
@@ -66,6 +66,19 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
         The next thing to try.
     """
 
+    _fields: ClassVar[tuple[str, ...]] = (
+        "requested_bytes",
+        "rounded_bytes",
+        "in_use_bytes",
+        "reserved_bytes",
+        "limit_bytes",
+        "largest_free_bytes",
+        "fragmentation",
+        "device",
+        "owners",
+        "hint",
+    )
+
     def __init__(  # noqa: PLR0913 - each is an attribute, and keyword-only
         self,
         message: str,
@@ -95,11 +108,10 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
         super().__init__(self._text())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by the attributes, since they are keyword-only."""
-        return _rebuild, (type(self), self.message, self._fields())
-
-    def _fields(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key != "message"}
+        """Pickle by the arguments, which are keyword-only; the rest is state."""
+        extra = {key: value for key, value in vars(self).items() if key != "message"}
+        fields = {key: extra.pop(key) for key in self._fields}
+        return _rebuild, (type(self), self.message, fields), extra
 
     def _text(self) -> str:
         parts = [self.message, self._request(), *self._free_memory()]
@@ -149,6 +161,12 @@ class InfeasiblePlanError(ResourceExhaustedError):
     **fields
         The attributes of `ResourceExhaustedError`.
     """
+
+    _fields = (
+        *ResourceExhaustedError._fields,
+        "smallest_limit_bytes",
+        "lower_bound_bytes",
+    )
 
     def __init__(
         self,

@@ -6,7 +6,9 @@ which pool belongs to which device stands in `memcfg.config`.
 A resource hands out blocks. `system` and `simulated` are where memory comes from,
 `Pool` keeps it and places blocks in it, `limiting`, `statistics` and
 `failure_callback` stand on top of another resource. All have the methods of
-`Resource`; every size is in bytes.
+`Resource`; every size is in bytes. ``MEMCFG_MAX_BYTES`` and ``MEMCFG_MAX_RSS_BYTES``
+bound what all of them hold of the host, from the first one on; making it raises what is
+wrong with these variables.
 
 Examples
 --------
@@ -103,7 +105,8 @@ def simulated(nbytes: int | str, *, name: str = "") -> SimulatedResource:
     Parameters
     ----------
     nbytes : int or str
-        The device's memory in bytes, or a string with a unit such as ``"16GiB"``.
+        The device's memory in bytes, at most 2⁶², or a string with a unit such as
+        ``"16GiB"``.
     name : str, default ""
         The device's name, for messages.
 
@@ -112,14 +115,15 @@ def simulated(nbytes: int | str, *, name: str = "") -> SimulatedResource:
     SimulatedResource
         A resource whose blocks have addresses, and no memory behind them: a buffer of
         one is refused. No two blocks that live at a time overlap, whatever device they
-        are of. A pool on top of it takes pages.
+        are of. A pool on top of it takes pages; `reserved_bytes` counts them too,
+        `current_bytes` the device's own blocks only.
 
     Raises
     ------
     TypeError
         If `nbytes` is neither an int nor a string, or `name` no string.
     ValueError
-        If `nbytes` is no size, or not positive.
+        If `nbytes` is no size, not positive, or more than 2⁶².
     """
     return SimulatedResource(nbytes, name=name)
 

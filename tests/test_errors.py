@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import pickle
 
@@ -88,6 +89,10 @@ def test_no_limit_is_said():
     assert str(ResourceExhaustedError("Full.")).endswith("in use 0 B; no limit.")
 
 
+def pickled(error: Exception) -> Exception:
+    return pickle.loads(pickle.dumps(error))
+
+
 @pytest.mark.parametrize("make", [exhausted, fragmented, infeasible])
 def test_they_survive_pickling(make):
     error = make()
@@ -95,6 +100,28 @@ def test_they_survive_pickling(make):
     assert type(again) is type(error)
     assert str(again) == str(error)
     assert vars(again) == vars(error)
+
+
+@pytest.mark.parametrize("make", [exhausted, fragmented, infeasible])
+@pytest.mark.parametrize("repeat", [copy.copy, copy.deepcopy, pickled])
+def test_what_was_added_to_them_survives(make, repeat):
+    error = make()
+    error.add_note("while planning")
+    error.step = 7
+    again = repeat(error)
+    assert (type(again), str(again)) == (type(error), str(error))
+    assert vars(again) == vars(error)
+    assert (again.__notes__, again.step) == (["while planning"], 7)
+
+
+def test_a_subclass_keeps_its_own_attributes():
+    own = OwnError("Full.", requested_bytes=1, device="here")
+    own.layer = "dense_1"
+    own.add_note("late")
+    for again in (pickled(own), copy.deepcopy(own)):
+        assert type(again) is OwnError
+        assert (again.layer, again.__notes__) == ("dense_1", ["late"])
+        assert vars(again) == vars(own)
 
 
 def test_subclasses_of_others_survive_pickling():

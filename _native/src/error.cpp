@@ -18,6 +18,8 @@ const char* out_of_memory::what() const noexcept {
       return "The system refuses the memory.";
     case Shortage::device_full:
       return "The simulated device has no more memory.";
+    case Shortage::upstream_refused:
+      return "The resource below the pool has no more memory.";
     case Shortage::no_addresses:
       return "There are no addresses for the memory.";
   }

@@ -3,21 +3,37 @@
 #include <pthread.h>
 
 #include <new>
+#include <thread>
 
 namespace memcfg {
 
+void ForkGate::close() noexcept {
+  fork_.lock();
+  forking_ = true;
+  while (inside_ != 0) std::this_thread::yield();
+}
+
+void ForkGate::open() noexcept {
+  forking_ = false;
+  fork_.unlock();
+}
+
+void ForkGate::reopen() noexcept {
+  inside_ = 0;  // one of the others may have been about to leave again
+  open();
+}
+
 // Never destroyed: blocks may be given back while the process ends.
-std::shared_mutex& ForkLock::gate() noexcept {
-  alignas(std::shared_mutex) static unsigned char room[sizeof(std::shared_mutex)];
-  static std::shared_mutex* const gate = new (room) std::shared_mutex;
+ForkGate& ForkLock::gate() noexcept {
+  alignas(ForkGate) static unsigned char room[sizeof(ForkGate)];
+  static ForkGate* const gate = new (room) ForkGate;
   return *gate;
 }
 
-// In the child it is made anew, since its holder is a thread of the parent.
 bool ForkLock::watch_forks() noexcept {
-  return pthread_atfork([] { gate().lock(); },
-                        [] { gate().unlock(); },
-                        [] { new (&gate()) std::shared_mutex; }) == 0;
+  return pthread_atfork([] { gate().close(); },
+                        [] { gate().open(); },
+                        [] { gate().reopen(); }) == 0;
 }
 
 // When the library is loaded, before any pool is made: what is registered first is

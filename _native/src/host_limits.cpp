@@ -32,8 +32,8 @@ HostMeter& host_meter() noexcept {
 bool HostMeter::admits(Bytes more) const noexcept {
   const Bytes limit = rss_.load();
   if (limit == kNoLimit) return true;
-  const Bytes resident = resident_size();
-  return resident <= limit && more <= limit - resident;
+  const Bytes worst = std::max(resident_size(), others_.load() + pages_.load());
+  return worst <= limit && more <= limit - worst;
 }
 
 HostLimits host_limits() noexcept {
@@ -45,9 +45,8 @@ HostLimits set_host_limits(HostLimits limits) {
   if (limits.tracked == 0 || limits.rss == 0) {
     throw std::invalid_argument("a limit must be positive");
   }
-  static std::mutex* const turns = new std::mutex;
-  const std::lock_guard<std::mutex> turn(*turns);
   HostMeter& meter = host_meter();
+  const std::lock_guard<std::mutex> turn(meter.turns());
   const HostLimits old = host_limits();
   const Bytes resident = resident_size();
   if (limits.rss < old.rss && resident > limits.rss) {
@@ -59,14 +58,14 @@ HostLimits set_host_limits(HostLimits limits) {
       throw lowered(limits.tracked, tracked_bytes(), old.tracked);
     }
   }
+  meter.others_.store(resident - std::min(resident, meter.pages_.load()));
   meter.rss_.store(limits.rss);
   return old;
 }
 
 Bytes tracked_bytes() {
   PoolRegistry::instance().reclaim_quotas();
-  const Limit& tracked = host_meter().tracked_;
-  return tracked.limit() - tracked.free();
+  return host_meter().tracked_.drawn();
 }
 
 }  // namespace memcfg

@@ -1,5 +1,7 @@
 #include "memcfg/limiting.hpp"
 
+#include "memcfg/fork_lock.hpp"
+
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
@@ -61,7 +63,7 @@ ResourceStats LimitingResource::stats() const {
 Bytes LimitingResource::set_limit(Bytes limit) {
   if (limit == 0) throw std::invalid_argument("a limit must be positive");
   {
-    const std::lock_guard<std::mutex> lock(setting_);
+    const ForkLock lock(setting_);
     const Bytes before = limit_.limit();
     if (limit_.set(limit)) return before;
   }
@@ -71,7 +73,7 @@ Bytes LimitingResource::set_limit(Bytes limit) {
 void LimitingResource::check() const {
   Adaptor::check();
   const Bytes current = ledger_.stats().current;
-  require(current <= limit_.limit() - limit_.free(), "more in use than drawn");
+  require(current <= limit_.drawn(), "more in use than drawn");
 }
 
 }  // namespace memcfg

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "memcfg/block_system.hpp"
+
 namespace memcfg {
 
 // The caches of one thread, for all pools that it used.
@@ -91,6 +93,7 @@ void PoolRegistry::retire(const std::vector<Row>& rows) noexcept {
 // A pool that is at work, or a registry that is, is passed over: waiting for it here
 // could wait for oneself.
 void PoolRegistry::reclaim_quotas() {
+  if (BelowPool::here()) return;
   const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;
   for (Pool* pool : pools_) pool->give_up_quotas();
@@ -100,6 +103,7 @@ void PoolRegistry::reclaim_quotas() {
 // the forking thread goes on. The caches of the others stay where they are; their
 // blocks go back to the heap when memory is short, or with the pool.
 void PoolRegistry::before_fork() {
+  host_meter().turns().lock();
   mutex_.lock();
   for (auto pool = pools_.rbegin(); pool != pools_.rend(); ++pool) (*pool)->freeze();
 }
@@ -107,6 +111,7 @@ void PoolRegistry::before_fork() {
 void PoolRegistry::after_fork(bool child) noexcept {
   for (Pool* pool : pools_) pool->thaw(child);
   mutex_.unlock();
+  host_meter().turns().unlock();
 }
 
 }  // namespace memcfg

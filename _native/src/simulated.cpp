@@ -84,8 +84,13 @@ std::uintptr_t number(const void* address) noexcept {
 }  // namespace
 
 SimulatedSystem::SimulatedSystem(Bytes nbytes)
-    : nbytes_(nbytes), page_(page_for(nbytes)) {
+    : nbytes_(nbytes),
+      page_(page_for(nbytes)),
+      room_((nbytes / page_ + (nbytes % page_ != 0)) * page_) {
   if (nbytes == 0) throw std::invalid_argument("a device has at least one byte");
+  if (nbytes > kLast - kFirst) {
+    throw std::invalid_argument("a simulated device has at most 2^62 bytes");
+  }
 }
 
 SimulatedSystem::~SimulatedSystem() {
@@ -97,26 +102,29 @@ std::uintptr_t SimulatedSystem::take(Bytes size,
                                      Bytes alignment,
                                      Bytes committed) const noexcept try {
   const ForkLock lock(mutex_);
-  if (committed > nbytes_ - taken_.committed) return 0;
+  if (!draw(committed, nbytes_)) return 0;
   const std::uintptr_t start = addresses().take(size, alignment);
-  if (start == 0) return 0;
+  if (start == 0) {
+    taken_.committed -= committed;
+    return 0;
+  }
   try {
     stretches_.emplace(start, Stretch{size, committed});
   } catch (const std::bad_alloc&) {
     addresses().give(start);
+    taken_.committed -= committed;
     return 0;
   }
   taken_.addresses += size;
-  draw(committed);
+  taken_.peak_committed = std::max(taken_.peak_committed, taken_.committed);
   return start;
 } catch (...) {  // a lock that the system refuses
   return 0;
 }
 
-bool SimulatedSystem::draw(Bytes size) const noexcept {
-  if (size > nbytes_ - taken_.committed) return false;
+bool SimulatedSystem::draw(Bytes size, Bytes most) const noexcept {
+  if (taken_.committed > most || size > most - taken_.committed) return false;
   taken_.committed += size;
-  taken_.peak_committed = std::max(taken_.peak_committed, taken_.committed);
   return true;
 }
 
@@ -130,7 +138,8 @@ void* SimulatedSystem::reserve(Bytes size, Access) const noexcept {
 
 bool SimulatedSystem::commit(void* address, Bytes size, Access) const noexcept {
   const ForkLock lock(mutex_);
-  if (!draw(size)) return false;
+  if (!draw(size, room_)) return false;
+  taken_.peak_committed = std::max(taken_.peak_committed, taken_.committed);
   stretch_at(address).committed += size;
   return true;
 }
@@ -166,6 +175,10 @@ bool SimulatedSystem::commit_books(void* address, Bytes size) const noexcept {
   return host_system().commit_books(address, size);
 }
 
+void SimulatedSystem::forget_books(void* address, Bytes size) const noexcept {
+  host_system().forget_books(address, size);
+}
+
 void* SimulatedSystem::allocate(Bytes size, Bytes alignment) const noexcept {
   return pointer(take(size, alignment, size));
 }
@@ -197,7 +210,7 @@ void SimulatedSystem::check() const {
   }
   require(sum.committed == taken_.committed, "the committed bytes do not add up");
   require(sum.addresses == taken_.addresses, "the addresses do not add up");
-  require(taken_.committed <= nbytes_, "more committed than the device has");
+  require(taken_.committed <= room_, "more committed than the device has");
   require(taken_.committed <= taken_.peak_committed, "the peak is too low");
 }
 

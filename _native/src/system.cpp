@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14
@@ -24,6 +26,90 @@ void* map(Bytes size, int protection, int flags) noexcept {
   return address == MAP_FAILED ? nullptr : address;
 }
 
+constexpr Bytes kStep = Bytes{64} << 20;  // bytes populated at once
+
+// The beginning of a small file of the kernel; empty if it cannot be read.
+class Text {
+ public:
+  explicit Text(const char* path) noexcept {
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return;
+    const ssize_t length = read(file, text_.data(), text_.size() - 1);
+    close(file);
+    text_[length > 0 ? static_cast<std::size_t>(length) : 0] = 0;
+  }
+  const char* data() const noexcept { return text_.data(); }
+
+ private:
+  std::array<char, 4096> text_{};
+};
+
+// "MemAvailable: <number> kB" in /proc/meminfo (proc(5)).
+Bytes machine_available() noexcept {
+  const Text text("/proc/meminfo");
+  const char* const line = std::strstr(text.data(), "MemAvailable:");
+  unsigned long long kib = 0;
+  if (line == nullptr || std::sscanf(line, "MemAvailable: %llu", &kib) != 1) {
+    return kNoLimit;
+  }
+  return static_cast<Bytes>(kib) << 10;
+}
+
+// A file that has one number; kNoLimit if it has none ("max"), or is not there.
+Bytes number_in(const char* folder, const char* name) noexcept {
+  std::array<char, 4352> path{};
+  std::snprintf(path.data(), path.size(), "%s/%s", folder, name);
+  unsigned long long number = 0;
+  if (std::sscanf(Text(path.data()).data(), "%llu", &number) != 1) return kNoLimit;
+  return static_cast<Bytes>(number);
+}
+
+Bytes left_of(const char* folder, const char* limit, const char* used) noexcept {
+  const Bytes most = number_in(folder, limit);
+  const Bytes now = number_in(folder, used);
+  if (most == kNoLimit || now == kNoLimit) return kNoLimit;
+  return most - std::min(most, now);
+}
+
+// The control group of this process, or what a container sees as the root (cgroups(7)).
+Bytes group_available() noexcept {
+  Bytes least = std::min(
+      left_of("/sys/fs/cgroup", "memory.max", "memory.current"),
+      left_of(
+          "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"));
+  const Text groups("/proc/self/cgroup");
+  std::array<char, 4096> path{};
+  std::array<char, 4224> folder{};
+  const char* const second = std::strstr(groups.data(), "0::");
+  if (second != nullptr && std::sscanf(second, "0::%4095[^\n]", path.data()) == 1) {
+    std::snprintf(folder.data(), folder.size(), "/sys/fs/cgroup%s", path.data());
+    least = std::min(least, left_of(folder.data(), "memory.max", "memory.current"));
+  }
+  const char* const first = std::strstr(groups.data(), ":memory:");
+  if (first != nullptr && std::sscanf(first, ":memory:%4095[^\n]", path.data()) == 1) {
+    std::snprintf(folder.data(), folder.size(), "/sys/fs/cgroup/memory%s", path.data());
+    least = std::min(
+        least,
+        left_of(folder.data(), "memory.limit_in_bytes", "memory.usage_in_bytes"));
+  }
+  return least;
+}
+
+Bytes machine_size() noexcept {
+  static const Bytes size = static_cast<Bytes>(sysconf(_SC_PHYS_PAGES)) *
+                            static_cast<Bytes>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+bool populate_step(std::byte* address, Bytes size) noexcept {
+  if (madvise(address, size, MADV_POPULATE_WRITE) == 0) return true;
+  if (errno != EINVAL) return false;  // EINVAL: an older system does not know it
+  const Bytes page = static_cast<Bytes>(sysconf(_SC_PAGESIZE));
+  auto* const bytes = reinterpret_cast<volatile std::byte*>(address);
+  for (Bytes at = 0; at < size; at += page) bytes[at] = bytes[at];
+  return true;
+}
+
 class Host final : public System {
  public:
   Bytes page_size() const noexcept override {
@@ -32,10 +118,9 @@ class Host final : public System {
   }
 
   Bytes memory_size() const noexcept override {
-    const Bytes machine = static_cast<Bytes>(sysconf(_SC_PHYS_PAGES)) * page_size();
     rlimit addresses{};
-    if (getrlimit(RLIMIT_AS, &addresses) != 0) return machine;
-    return std::min<Bytes>(machine, static_cast<Bytes>(addresses.rlim_cur));
+    if (getrlimit(RLIMIT_AS, &addresses) != 0) return machine_size();
+    return std::min<Bytes>(machine_size(), static_cast<Bytes>(addresses.rlim_cur));
   }
 
   // Guarded: not MAP_NORESERVE; a commit is then charged to the machine's commit limit,
@@ -48,7 +133,7 @@ class Host final : public System {
   }
 
   bool commit(void* address, Bytes size, Access access) const noexcept override {
-    if (access == Access::open) return true;
+    if (access == Access::open) return size <= machine_size();
     if (mprotect(address, size, PROT_READ | PROT_WRITE) == 0) return true;
     mprotect(address, size, PROT_NONE);
     return false;
@@ -60,11 +145,15 @@ class Host final : public System {
     if (access == Access::guarded) mprotect(address, size, PROT_NONE);
   }
 
+  // In steps, each checked before: a machine that overcommits does not refuse, it ends
+  // the process.
   bool populate(void* address, Bytes size) const noexcept override {
-    if (madvise(address, size, MADV_POPULATE_WRITE) == 0) return true;
-    if (errno != EINVAL) return false;  // EINVAL: an older system does not know it
-    auto* const bytes = static_cast<volatile std::byte*>(address);
-    for (Bytes at = 0; at < size; at += page_size()) bytes[at] = bytes[at];
+    if (size > available_size()) return false;
+    auto* const bytes = static_cast<std::byte*>(address);
+    for (Bytes at = 0; at < size; at += kStep) {
+      const Bytes step = std::min(kStep, size - at);
+      if (step > available_size() || !populate_step(bytes + at, step)) return false;
+    }
     return true;
   }
 
@@ -88,6 +177,10 @@ class Host final : public System {
     return mprotect(address, size, PROT_READ | PROT_WRITE) == 0;
   }
 
+  void forget_books(void* address, Bytes size) const noexcept override {
+    madvise(address, size, MADV_DONTNEED);
+  }
+
   void* allocate(Bytes size, Bytes alignment) const noexcept override {
     return std::aligned_alloc(alignment, size);
   }
@@ -104,14 +197,14 @@ const System& host_system() noexcept {
 
 // The second number of /proc/self/statm: resident pages (proc(5)).
 Bytes resident_size() noexcept {
-  const int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return 0;
-  char text[128] = {};
-  const ssize_t length = read(file, text, sizeof text - 1);
-  close(file);
   unsigned long long pages = 0;
-  if (length <= 0 || std::sscanf(text, "%*u %llu", &pages) != 1) return 0;
+  const Text text("/proc/self/statm");
+  if (std::sscanf(text.data(), "%*u %llu", &pages) != 1) return 0;
   return static_cast<Bytes>(pages) * host_system().page_size();
+}
+
+Bytes available_size() noexcept {
+  return std::min(machine_available(), group_available());
 }
 
 std::int64_t process_id() noexcept {

@@ -15,8 +15,7 @@ class PoolStats:
     """What a resource holds, in bytes; a pool's numbers are all of one moment.
 
     ``requested_bytes <= current_bytes <= peak_bytes``, ``current_bytes <=
-    limit_bytes``, and a pool's ``reserved_bytes`` exceeds its limit by less than a
-    page.
+    limit_bytes``, and a pool's ``reserved_bytes`` exceeds its limit by a page at most.
 
     Parameters
     ----------

@@ -67,6 +67,12 @@ cdef inline int as_thread_count(object count) except 0:
     return number
 
 
+cdef inline native.bool as_flag(object value, str what) except *:
+    if not isinstance(value, bool):
+        raise TypeError(f"{what} is True or False, not {value!r}")
+    return value
+
+
 cdef inline object limit_or_none(size_t nbytes):
     return None if nbytes == native.kNoLimit else nbytes
 

@@ -23,6 +23,7 @@ cdef class Block:
 
 cdef class Pool(Resource):
     cdef native.Pool* pool
+    cdef double patience
 
 
 cdef class SystemResource(Resource):

@@ -13,6 +13,7 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.contextvars cimport get_value
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uintptr_t
+from libc.math cimport INFINITY
 from libcpp.memory cimport shared_ptr, static_pointer_cast
 from libcpp.optional cimport make_optional, optional
 from libcpp.pair cimport pair
@@ -23,6 +24,7 @@ from libcpp.vector cimport vector
 from memcfg._core cimport native
 from memcfg._core.convert cimport (
     as_bytes,
+    as_flag,
     as_lifetime,
     as_limit,
     as_size,
@@ -33,10 +35,12 @@ from memcfg._core.convert cimport (
 )
 from memcfg._core.failure cimport fragmentation
 
+from time import monotonic, sleep
+
 from memcfg._core._stats import PoolStats, RegionStats
 from memcfg._core._tag import current_tag
 from memcfg._core._words import describe, occupancy_bar
-from memcfg.errors import KernelError
+from memcfg.errors import KernelError, ResourceExhaustedError
 
 __all__ = [
     "Arena",

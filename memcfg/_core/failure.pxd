@@ -17,6 +17,7 @@ cdef extern from "memcfg/error.hpp" namespace "memcfg" nogil:
         rss_limit "memcfg::Shortage::rss_limit"
         no_memory "memcfg::Shortage::no_memory"
         device_full "memcfg::Shortage::device_full"
+        upstream_refused "memcfg::Shortage::upstream_refused"
         no_addresses "memcfg::Shortage::no_addresses"
 
     cdef cppclass Shortage:
@@ -82,6 +83,8 @@ cdef inline str next_step(Cause cause, str device):
         )
     if cause == Cause.no_memory:
         return "Close other programs or lower the batch size."
+    if cause == Cause.upstream_refused:
+        return "Free memory of the resource below, or raise its limit."
     if cause == Cause.device_full:
         return "Free memory of the device, or simulate a larger one."
     if cause == Cause.no_addresses:

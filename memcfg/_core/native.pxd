@@ -75,6 +75,7 @@ cdef extern from "memcfg/pool.hpp" namespace "memcfg" nogil:
         size_t limit() noexcept
         bool growth() noexcept
         size_t set_limit(size_t limit) except +raise_failure
+        size_t decay() except +raise_failure
         vector[Stretch] layout() except +raise_failure
 
 cdef extern from "memcfg/host_limits.hpp" namespace "memcfg" nogil:

@@ -8,7 +8,7 @@ cdef class Pool(Resource):
 
     Every request is checked against the limit before memory is taken, and a refused
     one leaves everything as it was. The limit is on bytes in use, each request
-    rounded up to 64; memory taken exceeds it by less than a page.
+    rounded up to 64; memory taken exceeds it by a page at most.
 
     Parameters
     ----------
@@ -19,6 +19,9 @@ cdef class Pool(Resource):
         Bytes, or a string with a unit such as ``"64MiB"``; None is no limit.
     growth : bool, default True
         Whether memory is taken as it is needed; False takes the whole limit at once.
+    retry_seconds : float, default 0
+        How long a block that does not fit waits for other threads to free memory
+        before it is refused, in seconds.
     name : str, default ""
         The device's name, for messages; empty is upstream's.
 
@@ -30,7 +33,8 @@ cdef class Pool(Resource):
         If an argument is of another type.
     ValueError
         If the limit is not positive, no size, or larger than any address space; if
-        there is none and `growth` is False; or if upstream asks a failure callback.
+        there is none and `growth` is False; if the wait is negative or without end; or
+        if upstream asks a failure callback.
     """
 
     def __cinit__(
@@ -39,10 +43,14 @@ cdef class Pool(Resource):
         *,
         limit=None,
         growth=True,
+        double retry_seconds=0,
         str name not None="",
     ):
+        if not 0 <= retry_seconds < INFINITY:
+            raise ValueError(f"retry_seconds is a wait, not {retry_seconds!r}")
+        self.patience = retry_seconds
         cdef size_t nbytes = as_limit(limit)
-        cdef native.bool grows = growth
+        cdef native.bool grows = as_flag(growth, "growth")
         cdef shared_ptr[native.Resource] below
         if upstream is not None:
             require_no_callback(upstream)
@@ -63,6 +71,41 @@ cdef class Pool(Resource):
     def growth(self):
         """Whether memory is taken as it is needed."""
         return self.pool.growth()
+
+    @property
+    def retry_seconds(self):
+        """How long a block that does not fit waits, in seconds."""
+        return self.patience
+
+    # Another thread may free what is missing. The wait heeds signals.
+    cdef int fill(self, Block block, const native.Request& request) except -1:
+        if self.patience == 0:
+            return Resource.fill(self, block, request)
+        deadline = monotonic() + self.patience
+        while True:
+            try:
+                return Resource.fill(self, block, request)
+            except ResourceExhaustedError:
+                if monotonic() >= deadline:
+                    raise
+            sleep(0.001)
+
+    def decay(self):
+        """Give back the free memory that nothing has used since the last call.
+
+        Called now and then, such as once an epoch, it returns what a program no longer
+        needs and leaves what it uses again and again. What the caches of threads keep,
+        256 KiB each at most, stays.
+
+        Returns
+        -------
+        int
+            The bytes given back.
+        """
+        cdef size_t nbytes
+        with nogil:
+            nbytes = self.pool.decay()
+        return nbytes
 
     def set_limit(self, limit):
         """Change the limit; gives the one before.

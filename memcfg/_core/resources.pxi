@@ -26,6 +26,15 @@ cdef inline str as_tag(str tag):
     return tag if tag else <str>get_value(TAG)
 
 
+# The environment's limits hold from the first resource on. The import stands inside
+# because that module needs this one.
+cdef int settle_host_limits() except -1:
+    from memcfg._core._environment import host
+
+    host.settle()
+    return 0
+
+
 # Not cleared by the garbage collector: C++ borrows the callback of the one below until
 # this one is gone. A cycle through it is broken elsewhere, in a closure or a container.
 @cython.no_gc_clear
@@ -44,6 +53,7 @@ cdef class Resource:
     def __cinit__(self):
         if not isinstance(self, FINAL_RESOURCES):  # it would have no C++ object
             raise TypeError("a Resource is made by a function of memcfg.memory")
+        settle_host_limits()
 
     def __dealloc__(self):
         with nogil:
@@ -310,7 +320,7 @@ cdef class Block:
         cdef void* place = self.alive()
         require_touchable(self.resource)
         PyBuffer_FillInfo(
-            buffer, self, place, <Py_ssize_t>rounded(self.size), 0, flags
+            buffer, self, place, <Py_ssize_t>self.size, 0, flags
         )
         self.exports += 1
 

@@ -24,12 +24,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
+from memcfg._core._environment import HostLimits
 from memcfg.config import experimental, optimizer, threading
 from memcfg.config._absent import AT_TOP, refusal
 from memcfg.config._details import get_device_details
 from memcfg.config._devices import list_logical_devices, list_physical_devices
 from memcfg.config._growth import get_memory_growth, set_memory_growth
-from memcfg.config._host import set_host_memory_limit
+from memcfg.config._host import get_host_memory_info, set_host_memory_limit
 from memcfg.config._logical import (
     get_logical_device_configuration,
     set_logical_device_configuration,
@@ -48,7 +49,6 @@ from memcfg.config._placement import (
     logical_device,
     set_soft_device_placement,
 )
-from memcfg.config._process import HostLimits
 from memcfg.config._state import registry as _registry
 from memcfg.config._types import (
     LogicalDevice,
@@ -65,6 +65,7 @@ __all__ = [
     "device",
     "experimental",
     "get_device_details",
+    "get_host_memory_info",
     "get_logical_device_configuration",
     "get_memory_growth",
     "get_memory_info",

@@ -33,6 +33,8 @@ def get_device_details(device: PhysicalDevice) -> dict[str, Any]:
     ------
     ValueError
         If `device` is no `PhysicalDevice`, or not one of this machine.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
     if not isinstance(device, PhysicalDevice):
         raise ValueError(  # TensorFlow's rule: no TypeError

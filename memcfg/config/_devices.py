@@ -72,8 +72,11 @@ def list_logical_devices(device_type: str | None = None) -> list[LogicalDevice]:
         differs between GPUs, a priority or an ordinal is missing or out of range, a
         limit is beyond the hardware or ``MEMCFG_MEMORY_LIMIT``, or a device that
         takes its memory at once has no limit. No device is made then.
+    FormatError
+        If a variable of the environment cannot be read; it is a ValueError.
     ResourceExhaustedError
-        If a device takes its memory at once and there is not so much.
+        If a device takes its memory at once and there is not so much, or more is in
+        use than ``MEMCFG_MAX_BYTES`` or ``MEMCFG_MAX_RSS_BYTES`` allow.
     """
     return [
         made.logical
@@ -103,6 +106,8 @@ def physical_device(device: str | PhysicalDevice) -> PhysicalDevice:
     ValueError
         If it is not hardware of this machine, or the name cannot be read or fits
         several devices.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
     if isinstance(device, PhysicalDevice):
         found = [device] if device in registry.machine else []
@@ -142,6 +147,8 @@ def find(device: AnyDevice) -> Made:
         If `device` is none of these.
     ValueError
         If the name cannot be read, or no device or several devices match.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
     """
     found = matching(device)
     if found is None:
@@ -172,6 +179,8 @@ def matching(device: AnyDevice) -> Made | None:
     ValueError
         If the name cannot be read, the hardware is not of this machine, or several
         devices match.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
     """
     if isinstance(device, PhysicalDevice):
         found = _on(physical_device(device))

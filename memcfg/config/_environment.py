@@ -1,31 +1,32 @@
 """What the environment says about devices, read when it is first needed.
 
 Owns the variables and their grammar. Refuses to act on them. A value that cannot be
-read is an error which names the variable and the form it takes.
+read is an error which names the variable and the form it takes. What the environment
+says about the whole process is read at the core.
 """
 
 from __future__ import annotations
 
-import os
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from memcfg._core import _environment as process
 from memcfg.config._limits import LARGEST, limit_from_bytes
-from memcfg.config._names import parse_name
-from memcfg.errors import FormatError
+from memcfg.config._names import parse_name, require_type
 from memcfg.units import parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from memcfg.errors import FormatError
+
 __all__ = [
     "FORCE_GROWTH",
+    "LARGEST_DEVICE",
     "LIMITS",
     "SIMULATED",
     "SimulatedEntry",
     "check_type",
     "forced_growth",
-    "host_limits",
     "physical_limits",
     "simulated_devices",
     "unreadable",
@@ -34,17 +35,14 @@ __all__ = [
 SIMULATED = "MEMCFG_SIMULATED_DEVICES"
 FORCE_GROWTH = "MEMCFG_FORCE_GPU_ALLOW_GROWTH"
 LIMITS = "MEMCFG_MEMORY_LIMIT"
-_TRACKED = "MEMCFG_MAX_BYTES"
-_RSS = "MEMCFG_MAX_RSS_BYTES"
 
 _FORMS = {
     SIMULATED: "TYPE:COUNT:MEMORY, such as 'GPU:2:16GiB', separated by commas",
     FORCE_GROWTH: "'true' or 'false'",
     LIMITS: "DEVICE=SIZE, such as 'CPU:0=2GiB' or 'CPU:0=50%', separated by commas",
-    _TRACKED: "a size, such as '2GiB' or '50%'",
-    _RSS: "a size, such as '2GiB' or '50%'",
 }
-_TYPE = re.compile(r"[A-Z][A-Z0-9_]*")
+MOST_DEVICES = 1024  # of one entry: more is a slip
+LARGEST_DEVICE = 2**62  # bytes: simulated addresses end there
 
 
 class SimulatedEntry(NamedTuple):
@@ -86,11 +84,12 @@ def check_type(device_type: str) -> str:
 
     Raises
     ------
+    TypeError
+        If it is no string.
     ValueError
         If it is no word in capital letters, or ``"CPU"``.
     """
-    if not _TYPE.fullmatch(device_type):
-        raise ValueError(f"a device type is a word like 'GPU', not {device_type!r}")
+    require_type(device_type)
     if device_type == "CPU":
         raise ValueError("the CPU is real and cannot be simulated")
     return device_type
@@ -109,7 +108,7 @@ def forced_growth() -> bool | None:
     FormatError
         If it is neither ``true`` nor ``false``.
     """
-    text = _value(FORCE_GROWTH)
+    text = process.value_of(FORCE_GROWTH)
     if not text:
         return None
     if text.lower() not in ("true", "false"):
@@ -133,7 +132,7 @@ def physical_limits() -> dict[tuple[str, int], str]:
     limits: dict[tuple[str, int], str] = {}
     for entry in _entries(LIMITS):
         name, _, text = entry.partition("=")
-        size = _with_unit(text)
+        size = process.with_unit(text)
         try:
             device_type, index = parse_name(name.strip(), physical=True)
             limit_from_bytes(size, total_bytes=LARGEST, name="the size")
@@ -147,62 +146,23 @@ def physical_limits() -> dict[tuple[str, int], str]:
     return limits
 
 
-def host_limits(total_bytes: int) -> tuple[int | None, int | None]:
-    """Read ``MEMCFG_MAX_BYTES`` and ``MEMCFG_MAX_RSS_BYTES``.
-
-    Parameters
-    ----------
-    total_bytes : int
-        The machine's memory in bytes, for percentages.
-
-    Returns
-    -------
-    tracked, rss : int or None
-        In bytes; None when the variable is not set.
-
-    Raises
-    ------
-    FormatError
-        If one of them cannot be read.
-    """
-    return _size(_TRACKED, total_bytes), _size(_RSS, total_bytes)
-
-
 def _simulated(entry: str) -> SimulatedEntry:
     parts = [part.strip() for part in entry.split(":")]
     try:
         device_type, count, memory = parts
-        nbytes = parse_bytes(_with_unit(memory))
+        nbytes = parse_bytes(process.with_unit(memory))
         check_type(device_type)
     except ValueError as error:
         raise unreadable(SIMULATED, str(error) if len(parts) == 3 else "") from None
-    if not (count.isascii() and count.isdecimal() and int(count)) or not nbytes:
-        raise unreadable(SIMULATED, f"{entry!r} needs a count and a memory above 0")
+    if not (count.isascii() and count.isdecimal() and 0 < int(count) <= MOST_DEVICES):
+        raise unreadable(SIMULATED, f"{entry!r} needs a count from 1 to {MOST_DEVICES}")
+    if not 0 < nbytes <= LARGEST_DEVICE:
+        raise unreadable(SIMULATED, f"{entry!r} needs a memory from 1 byte to 2**62")
     return SimulatedEntry(device_type, int(count), nbytes)
 
 
-def _size(variable: str, total_bytes: int) -> int | None:
-    text = _with_unit(_value(variable))
-    if not text:
-        return None
-    try:
-        return limit_from_bytes(text, total_bytes=total_bytes, name="the size")
-    except ValueError as error:
-        raise unreadable(variable, str(error)) from None
-
-
-def _with_unit(size: str) -> str:
-    """Read a mere number as bytes, as everywhere but in a configuration."""
-    size = size.strip()
-    return f"{size}B" if size.isascii() and size.isdecimal() else size
-
-
-def _value(variable: str) -> str:
-    return os.environ.get(variable, "").strip()
-
-
 def _entries(variable: str) -> Iterator[str]:
-    text = _value(variable)
+    text = process.value_of(variable)
     for entry in text.split(",") if text else ():
         if not entry.strip():
             raise unreadable(variable, "an entry is empty")
@@ -224,7 +184,4 @@ def unreadable(variable: str, why: str = "") -> FormatError:
     FormatError
         To be raised; it names the variable, its value and the form it takes.
     """
-    return FormatError(
-        f"cannot read {variable}={_value(variable)!r}{f' ({why})' if why else ''}: "
-        f"write {_FORMS[variable]}"
-    )
+    return process.unreadable(variable, _FORMS[variable], why)

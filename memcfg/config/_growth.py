@@ -36,6 +36,8 @@ def get_memory_growth(device: str | PhysicalDevice) -> bool | None:
         If `device` is neither.
     ValueError
         If `device` is not a device of this machine.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
     return registry.settings.growth.get(physical_device(device))
 
@@ -61,6 +63,8 @@ def set_memory_growth(device: str | PhysicalDevice, enable: bool | None) -> None
         was configured to do the opposite.
     RuntimeError
         If a device was used already and the value is not the present one.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
 
     Notes
     -----

@@ -9,11 +9,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from memcfg._core import resident_bytes, tracked_bytes
+from memcfg._core._environment import HostLimits
 from memcfg.config._limits import limit_from_bytes
-from memcfg.config._process import HostLimits
 from memcfg.config._state import registry
 
-__all__ = ["set_host_memory_limit"]
+__all__ = ["get_host_memory_info", "set_host_memory_limit"]
 
 
 class _Keep(Enum):
@@ -23,6 +24,32 @@ class _Keep(Enum):
 
 
 _KEEP: Final = _Keep.KEEP
+
+
+def get_host_memory_info() -> dict[str, int]:
+    """Tell how much host memory this process has, and how much of it pools count.
+
+    Returns
+    -------
+    dict of str to int
+        In bytes: ``"tracked"``, in blocks and arenas of host memory; ``"resident"``,
+        what the system counts for the process, 0 where it does not tell;
+        ``"untracked"``, how much of that is in no block or arena, at least:
+        ``resident - tracked``, or 0 if that is negative.
+
+    Notes
+    -----
+    Which pages of a block were touched is not known. Those that were not are tracked
+    and not resident, so what is untracked lies between the number told and all that
+    is resident. The interpreter, other libraries and the pools' own free pages are
+    in it.
+    """
+    tracked, resident = tracked_bytes(), resident_bytes()
+    return {
+        "tracked": tracked,
+        "resident": resident,
+        "untracked": max(0, resident - tracked),
+    }
 
 
 def set_host_memory_limit(
@@ -54,20 +81,21 @@ def set_host_memory_limit(
     TypeError
         If a limit is of no such type, or a bool.
     ValueError
-        If a limit is not positive or no size; or the environment's limits, which
-        hold until the first call, cannot be read.
+        If a limit is not positive or no size.
+    FormatError
+        If a variable of the environment cannot be read.
     ResourceExhaustedError
-        If more is in use, or resident, now.
+        If more is in use, or resident, now than a limit or the environment's allows.
 
     Notes
     -----
     ``MEMCFG_MAX_BYTES`` and ``MEMCFG_MAX_RSS_BYTES`` are the limits from the first
-    use of a device, until this function is called with an argument. A call that
+    resource or device on, until this function is called with an argument. A call that
     raises changes nothing.
     """
     with registry.lock:
         total = registry.host_bytes
-        before = registry.host.settle(total)
+        before = registry.host.settle()
         wanted = HostLimits(
             _read(tracked, before.tracked, total, "tracked"),
             _read(rss, before.rss, total, "rss"),

@@ -45,6 +45,8 @@ def get_logical_device_configuration(
         If `device` is neither.
     ValueError
         If `device` is not a device of this machine.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
     configurations = registry.settings.logical.get(physical_device(device))
     return None if configurations is None else list(configurations)
@@ -76,6 +78,8 @@ def set_logical_device_configuration(
         `set_memory_growth` was given.
     RuntimeError
         If a device was used already and the configuration is not the present one.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
 
     Notes
     -----

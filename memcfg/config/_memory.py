@@ -46,6 +46,8 @@ def get_memory_info(device: AnyDevice) -> dict[str, int]:
         If `device` is none of these.
     ValueError
         If the name cannot be read, or no device or several devices match.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
     """
     stats = find(device).device.pool.stats()
     return {"current": stats.current_bytes, "peak": stats.peak_bytes}
@@ -70,6 +72,8 @@ def get_memory_usage(device: AnyDevice) -> int:
         If `device` is none of these.
     ValueError
         If the name cannot be read, or no device or several devices match.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
     """
     return get_memory_info(device)["current"]
 
@@ -88,6 +92,8 @@ def reset_memory_stats(device: AnyDevice) -> None:
         If `device` is none of these.
     ValueError
         If the name cannot be read, or no device or several devices match.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
     """
     find(device).device.pool.reset_peak()
 
@@ -120,6 +126,8 @@ def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
         several devices match.
     ResourceExhaustedError
         If more than `limit` is in use now. The limit stays as it was.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
 
     Notes
     -----
@@ -162,6 +170,8 @@ def memory_fraction(device: AnyDevice, fraction: float | None = None) -> float |
         several devices match.
     ResourceExhaustedError
         If more is in use now. The limit stays as it was.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
     """
     share = None if fraction is None else _share(fraction)
     made = find(device)
@@ -198,6 +208,8 @@ def trim(device: AnyDevice, keep: int | str = 0) -> int:
     ValueError
         If `keep` is negative or no size, the name cannot be read, or no device or
         several devices match.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
     """
     nbytes = parse_bytes(keep)
     return find(device).device.pool.trim(nbytes)

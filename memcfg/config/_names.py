@@ -8,12 +8,15 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["DeviceName", "parse_name"]
+__all__ = ["DeviceName", "parse_name", "require_type"]
 
 _NUMBERED = r"(?P<type>[A-Za-z_][A-Za-z0-9_]*):(?P<index>[0-9]{1,9})"
 _ALONE = r"(?P<alone>[A-Z][A-Z0-9_]*)"  # a type; anything else is likelier a mistake
 _LOGICAL = re.compile(rf"(?:/?device:|/)?(?:{_NUMBERED}|{_ALONE})")
 _PHYSICAL = re.compile(rf"(?:/?physical_device:|/)?(?:{_NUMBERED}|{_ALONE})")
+
+
+_TYPE = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
 class DeviceName(NamedTuple):
@@ -29,6 +32,33 @@ class DeviceName(NamedTuple):
 
     device_type: str
     number: int | None
+
+
+def require_type(device_type: str) -> str:
+    """Return a type of devices, or say what is wrong with it.
+
+    Parameters
+    ----------
+    device_type : str
+        Such as ``"GPU"``; there need not be such devices.
+
+    Returns
+    -------
+    str
+        The same.
+
+    Raises
+    ------
+    TypeError
+        If it is no string.
+    ValueError
+        If it is no word in capital letters.
+    """
+    if not isinstance(device_type, str):
+        raise TypeError(f"a device type is a word like 'GPU', not {device_type!r}")
+    if not _TYPE.fullmatch(device_type):
+        raise ValueError(f"a device type is a word like 'GPU', not {device_type!r}")
+    return device_type
 
 
 def parse_name(name: str, *, physical: bool = False) -> DeviceName:

@@ -53,6 +53,8 @@ def logical_device(name: str | None = None) -> Device:
     ------
     ValueError
         If the name cannot be read, or no device or several devices match.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
     """
     name = name if name is not None else _chosen.get()
     if name is None:
@@ -82,6 +84,8 @@ def device(name: AnyDevice) -> Iterator[LogicalDevice]:
     ValueError
         If the name cannot be read, several devices match, or none does and soft
         placement is off or there is no ``CPU:0`` to fall back to.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
 
     Warns
     -----

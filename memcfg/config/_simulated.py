@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memcfg.config._environment import check_type
+from memcfg.config._environment import LARGEST_DEVICE, check_type
 from memcfg.config._limits import limit_from_bytes
 from memcfg.config._state import registry
 
@@ -44,15 +44,18 @@ def add_simulated_device(
     TypeError
         If the type is no string, or the memory neither an int nor a string.
     ValueError
-        If the type is no such word, or the memory is not positive or no size.
+        If the type is no such word, or the memory is not positive, no size, or beyond
+        2**62 bytes.
     RuntimeError
         If a device was used already.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
-    if not isinstance(device_type, str):
-        raise TypeError(f"a device type is a word like 'GPU', not {device_type!r}")
     check_type(device_type)
     if memory is None:
         raise TypeError("a simulated device needs a memory, such as '16GiB'")
     nbytes = limit_from_bytes(memory, total_bytes=0, name="memory")
     assert nbytes is not None, "a size was given"
+    if nbytes > LARGEST_DEVICE:
+        raise ValueError(f"a simulated device has at most 2**62 bytes, not {memory!r}")
     return registry.add_simulated(device_type, nbytes)

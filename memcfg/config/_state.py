@@ -15,9 +15,10 @@ import os
 from threading import RLock
 from typing import TYPE_CHECKING, NamedTuple
 
+from memcfg._core._environment import host as process_memory
 from memcfg.config import _environment as environment
 from memcfg.config._bounds import Bounds, Share
-from memcfg.config._process import HostMemory, KernelThreads
+from memcfg.config._process import KernelThreads
 from memcfg.config._settings import Demands, Options, Settings
 from memcfg.config._specify import Specification, specify
 from memcfg.config._types import LogicalDevice, PhysicalDevice
@@ -50,7 +51,7 @@ class Registry:
         self.lock = RLock()
         self.settings = Settings()
         self.options = Options()
-        self.host = HostMemory()
+        self.host = process_memory
         self.threads = KernelThreads()
         self._machine: dict[PhysicalDevice, Hardware] | None = None
         self._demands = Demands()
@@ -115,7 +116,7 @@ class Registry:
             if self._made is None:
                 demands = Demands.read(self.machine)
                 specifications = specify(self.machine, self.settings, demands)
-                self.host.settle(self.host_bytes)
+                self.host.settle()
                 self._made = self._make(specifications)
                 self._demands = demands
             return self._made

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.config._devices import physical_device
+from memcfg.config._names import require_type
 from memcfg.config._state import registry
 from memcfg.config._types import PhysicalDevice
 
@@ -29,6 +30,11 @@ def get_visible_devices(device_type: str | None = None) -> list[PhysicalDevice]:
     -------
     list of PhysicalDevice
         A new list, in the order in which it was set; all hardware by default.
+
+    Raises
+    ------
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
     return [item for item in _visible() if device_type in (None, item.device_type)]
 
@@ -51,18 +57,23 @@ def set_visible_devices(
     Raises
     ------
     TypeError
-        If `devices` holds anything but hardware and names.
+        If `devices` holds anything but hardware and names, or `device_type` is no
+        string.
     ValueError
-        If a device is not of this machine or not of the type, is named twice, or no
-        device would be left.
+        If a device is not of this machine or not of the type, is named twice, no
+        device would be left, or `device_type` is no word in capital letters.
     RuntimeError
         If a device was used already and the list is not the present one.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
 
     Notes
     -----
     A call that raises changes nothing. Logical devices are numbered in the order of
     `list_physical_devices`, whatever the order here.
     """
+    if device_type is not None:
+        require_type(device_type)
     with registry.lock:
         chosen = _chosen(devices, device_type)
         if chosen == _visible():

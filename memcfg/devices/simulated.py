@@ -7,7 +7,6 @@ nowhere to put a byte.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from memcfg.devices.cpu import kernel_table
@@ -69,9 +68,10 @@ class SimulatedDevice:
     ) -> None:
         self.name = name
         self.priority = priority
+        self._kernels: KernelTable | None = None
         self.pool = Pool(addresses, limit=limit_bytes, growth=growth, name=name)
 
-    @cached_property
+    @property
     def kernels(self) -> KernelTable:
         """The kernels of this machine's CPU: plans take their scratch from them.
 
@@ -80,7 +80,9 @@ class SimulatedDevice:
         KernelError
             If the kernels that ``MEMCFG_KERNELS`` requires cannot be loaded.
         """
-        return kernel_table()
+        if self._kernels is None:  # no lock, which a fork could leave taken
+            self._kernels = kernel_table()
+        return self._kernels
 
     def describe_kernels(self) -> str:
         """Tell which kernels run here, for people.
@@ -116,6 +118,8 @@ class SimulatedHardware:
         As given.
     memory_bytes : int
         As given.
+    addresses : Resource
+        The addresses of this hardware; all its logical devices share them.
     simulated : bool
         True.
     bounded : bool
@@ -136,11 +140,7 @@ class SimulatedHardware:
         self.memory_bytes = memory_bytes
         self.divisible = device_type == "GPU"
         self.priorities = _PRIORITIES if self.divisible else None
-
-    @cached_property
-    def addresses(self) -> Resource:
-        """The addresses of this hardware; all its logical devices share them."""
-        return simulated(self.memory_bytes, name=self.name)
+        self.addresses: Resource = simulated(memory_bytes, name=self.name)
 
     def details(self) -> dict[str, Any]:
         """Tell what is known about the hardware.

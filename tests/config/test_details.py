@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from memcfg import config
+from memcfg._core import _machine
 from memcfg.config import PhysicalDevice
 from memcfg.devices.cpu import _hardware
 
@@ -52,30 +53,57 @@ def test_an_unknown_physical_device_is_refused():
         config.get_device_details(PhysicalDevice("/physical_device:CPU:7", "CPU"))
 
 
-@pytest.mark.parametrize(
-    ("text", "limits"),
-    [("max\n", []), ("1048576\n", [2**20]), ("", []), ("0\n", []), ("x", [])],
-)
-def test_a_control_group_bounds_the_memory(monkeypatch, tmp_path, text, limits):
-    group = tmp_path / "sys" / "outer" / "inner"
-    group.mkdir(parents=True)
-    (group.parent / "memory.max").write_text(text)
-    (tmp_path / "cgroup").write_text("12:cpu:/x\n0::/outer/inner\n")
+@pytest.fixture
+def groups(monkeypatch, tmp_path):
+    """Stand in for the files of the kernel; returns where the groups are."""
     places = {
         "/proc/self/cgroup": tmp_path / "cgroup",
         "/sys/fs/cgroup": tmp_path / "sys",
     }
     monkeypatch.setattr(
-        _hardware, "Path", lambda first, *rest: Path(places[first], *rest)
+        _machine, "Path", lambda first, *rest: Path(places[first], *rest)
     )
-    assert list(_hardware._group_limits()) == limits
+    return tmp_path / "sys"
+
+
+def write_limit(folder, name, text):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [("max\n", []), ("1048576\n", [2**20]), ("", []), ("0\n", []), ("x", [])],
+)
+def test_a_control_group_bounds_the_memory(groups, text, limits):
+    write_limit(groups / "outer", "memory.max", text)
+    (groups.parent / "cgroup").write_text("12:cpu:/x\n0::/outer/inner\n")
+    assert list(_machine.group_limits()) == limits
     if limits:
         assert _hardware.CpuHardware().memory_bytes == min(limits)
 
 
+@pytest.mark.parametrize("controllers", ["memory", "hugetlb,memory,pids"])
+def test_a_control_group_of_version_1_does_too(groups, controllers):
+    memory = groups / "memory"
+    write_limit(memory / "outer" / "inner", "memory.limit_in_bytes", "2097152\n")
+    write_limit(memory / "outer", "memory.limit_in_bytes", "1048576\n")
+    write_limit(memory, "memory.limit_in_bytes", "9223372036854771712\n")  # none
+    lines = f"9:name=systemd:/outer\n4:{controllers}:/outer/inner\n1:memoryless:/x\n"
+    (groups.parent / "cgroup").write_text(lines)
+    assert list(_machine.group_limits()) == [2**21, 2**20, 9223372036854771712]
+    assert _hardware.CpuHardware().memory_bytes == 2**20
+
+
+def test_a_path_with_a_colon_is_one(groups):
+    write_limit(groups / "a:b", "memory.max", "1048576\n")
+    (groups.parent / "cgroup").write_text("0::/a:b\n")
+    assert list(_machine.group_limits()) == [2**20]
+
+
 def test_without_control_groups_there_is_the_machine(monkeypatch, tmp_path):
-    monkeypatch.setattr(_hardware, "Path", lambda *_: tmp_path / "missing")
-    assert list(_hardware._group_limits()) == []
+    monkeypatch.setattr(_machine, "Path", lambda *_: tmp_path / "missing")
+    assert list(_machine.group_limits()) == []
     details = _hardware.CpuHardware().details()
     assert details["device_name"]
     assert details["memory"] > 2**20

@@ -95,6 +95,31 @@ class TestSimulatedDevices:
         monkeypatch.delenv("MEMCFG_SIMULATED_DEVICES")
         assert len(config.list_physical_devices()) == 1
 
+    @pytest.mark.parametrize(
+        "text",
+        [
+            *("GPU:1:99999999999TiB", f"GPU:1:{2**62 + 1}B", f"GPU:1:{2**64}"),
+            *("GPU:1000000:1GiB", "GPU:1025:1B", f"GPU:{10**30}:1GiB"),
+        ],
+    )
+    def test_numbers_beyond_all_devices_are_refused_at_once(self, monkeypatch, text):
+        monkeypatch.setenv("MEMCFG_SIMULATED_DEVICES", text)
+        with pytest.raises(FormatError, match=r"MEMCFG_SIMULATED_DEVICES.*needs a"):
+            config.list_physical_devices()
+
+    @pytest.mark.parametrize("memory", ["1GB", "1B", "100B", "5MB", "12345678901"])
+    def test_any_number_of_bytes_is_a_memory(self, monkeypatch, limits, memory):
+        monkeypatch.setenv("MEMCFG_SIMULATED_DEVICES", f"GPU:2:{memory}")
+        assert config.get_memory_info("CPU:0")["current"] == 0
+        assert len(set(limits("GPU"))) == 1
+        details = config.get_device_details(config.list_physical_devices("GPU")[0])
+        assert limits("GPU")[0] == details["memory"]
+
+    def test_the_largest_there_can_be(self, monkeypatch, growths):
+        monkeypatch.setenv("MEMCFG_SIMULATED_DEVICES", f"GPU:1024:{2**52}")
+        monkeypatch.setenv("MEMCFG_FORCE_GPU_ALLOW_GROWTH", "true")
+        assert growths() == [True] * 1024
+
 
 class TestMemoryLimit:
     def test_it_limits_what_was_not_configured(self, monkeypatch, gpus, limits):

@@ -95,3 +95,27 @@ def test_reset_lifts_them():
     config.set_host_memory_limit(tracked="1GiB", rss="1TiB")
     config.reset()
     assert config.set_host_memory_limit() == (None, None)
+
+
+def test_what_the_pools_do_not_count_is_told():
+    pool = config.logical_device().pool
+    before = tracked_bytes()
+    with pool.allocate(64 * MIB) as block:
+        memoryview(block)[:: 2**12] = bytes(64 * MIB // 2**12)
+        info = config.get_host_memory_info()
+        assert info["tracked"] == tracked_bytes() == before + 64 * MIB
+        assert info["resident"] > 64 * MIB
+        assert info["untracked"] == info["resident"] - info["tracked"]
+    assert config.get_host_memory_info()["tracked"] == before
+
+
+def test_untracked_is_never_more_than_there_is():
+    """Untouched blocks are tracked and not resident: the number is a lower bound."""
+    pool = config.logical_device().pool
+    with pool.allocate(64 * MIB):
+        alone = config.get_host_memory_info()
+        with pool.allocate(2**33):
+            info = config.get_host_memory_info()
+            assert info["tracked"] == alone["tracked"] + 2**33
+            assert info["resident"] < 2**33
+            assert info["untracked"] == 0 <= alone["untracked"] <= alone["resident"]

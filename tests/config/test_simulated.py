@@ -46,6 +46,7 @@ def test_after_first_use_it_is_too_late():
             ("GPU", "0B", ValueError),
             ("GPU", -1, ValueError),
             ("GPU", "50%", ValueError),
+            ("GPU", 2**62 + 1, ValueError),
         ),
         *((None, "1GiB", TypeError), ("GPU", None, TypeError), ("GPU", 1.5, TypeError)),
     ],

@@ -61,10 +61,26 @@ def test_an_unknown_device_or_one_of_another_type_is_unrecognized(cpu, gpus):
         ("GPU:5", "GPU"),
         (gpus[0], "CPU"),
         ([gpus[0], cpu], "GPU"),
-        (gpus, "gpu"),
     ):
         with pytest.raises(ValueError, match="Unrecognized device"):
             config.set_visible_devices(devices, kind)
+    assert config.get_visible_devices() == [cpu, *gpus]
+
+
+# A type that is no word in capital letters is a slip, whatever the list.
+@pytest.mark.parametrize("devices", [None, [], "GPU:0"])
+@pytest.mark.parametrize("kind", ["gpu", "Gpu", "", "GPU:0", " GPU"])
+def test_a_type_that_is_no_type_is_refused(cpu, gpus, devices, kind):
+    with pytest.raises(ValueError, match="a device type is a word like 'GPU'"):
+        config.set_visible_devices(devices, kind)
+    assert config.get_visible_devices() == [cpu, *gpus]
+
+
+@pytest.mark.parametrize("devices", [None, []])
+@pytest.mark.parametrize("kind", [5, b"GPU", ["GPU"]])
+def test_a_type_is_a_string(cpu, gpus, devices, kind):
+    with pytest.raises(TypeError, match="a device type is a word like 'GPU'"):
+        config.set_visible_devices(devices, kind)
     assert config.get_visible_devices() == [cpu, *gpus]
 
 

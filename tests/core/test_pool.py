@@ -74,6 +74,23 @@ def test_memory_comes_page_by_page_and_goes_back():
     assert pool.stats().reserved_bytes == 8 * MIB
 
 
+def test_holes_that_share_a_page_are_fragmentation_too():
+    pool = Pool(limit=640 * 64)
+    blocks = [pool.allocate(64) for _ in range(640)]
+    del blocks[::2]
+    stats = pool.stats()
+    assert stats.current_bytes == 320 * 64
+    assert stats.fragmentation > 0.9
+    with pytest.raises(
+        ResourceExhaustedError, match=r"Fragmentation (9.|100)%"
+    ) as caught:
+        pool.allocate(300 * 64)
+    assert caught.value.fragmentation > 0.9
+    blocks.clear()
+    pool.allocate(640 * 64).free()
+    assert pool.stats().fragmentation == 0
+
+
 def test_without_growth_the_whole_limit_is_taken_at_once():
     device = SimulatedResource("64MiB")
     pool = Pool(device, limit="16MiB", growth=False)
@@ -94,7 +111,7 @@ def test_a_pool_takes_whole_blocks_of_what_has_no_pages(below):
     pool = Pool(upstream)
     with pool.allocate(1000) as block:
         assert upstream.owners() == {"pool": pool.stats().reserved_bytes}
-        memoryview(block)[:] = b"x" * 1024
+        memoryview(block)[:] = b"x" * 1000
     pool.trim()
     assert upstream.stats().current_bytes == pool.stats().reserved_bytes == 0
     assert (pool.upstream, pool.name) == (upstream, upstream.name)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
+import time
+from contextlib import nullcontext
 
 import pytest
 
@@ -135,12 +138,93 @@ def test_resident_bytes_are_limited(make):
 
 
 @pytest.mark.usefixtures("host")
+@pytest.mark.parametrize("hold", [memory.Pool.allocate, memory.Pool.arena])
+def test_pages_that_nobody_touched_count_as_resident(hold):
+    resident = _core.resident_bytes()
+    if resident == 0:
+        pytest.skip("this system does not tell what is resident")
+    _core.set_host_limits(None, resident + 100 * 2**20)
+    pool, held = memory.Pool(), []
+
+    def take() -> None:
+        held.append(hold(pool, 2**26))
+        if isinstance(held[-1], memory.Arena):
+            held[-1].grow(2**26)
+
+    take()
+    assert _core.resident_bytes() < resident + 2**25
+    with pytest.raises(ResourceExhaustedError, match="resident"):
+        take()
+    held.clear()
+    pool.trim()
+    take()
+    view = memoryview(held[0])  # and those touched count once
+    view[:: 2**12] = bytes(2**26 // 2**12)
+    with memory.Pool().allocate(2**24):
+        pass
+    view.release()
+    held.clear()
+
+
+@pytest.mark.usefixtures("host")
 @pytest.mark.parametrize("bad", [0, -1, 1.5, "much"])
 def test_host_limits_that_are_none(bad):
     for arguments in ((bad, None), (None, bad)):
         with pytest.raises((TypeError, ValueError)):
             _core.set_host_limits(*arguments)
     assert _core.get_host_limits() == (None, None)
+
+
+def test_more_than_the_machine_has_is_refused_before_it_is_filled():
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    resident, begin = _core.resident_bytes(), time.monotonic()
+    with pytest.raises(ResourceExhaustedError) as caught:
+        memory.Pool(limit=4 * machine, growth=False)
+    assert time.monotonic() - begin < 5
+    assert _core.resident_bytes() < resident + 2**24
+    assert caught.value.requested_bytes == 4 * machine
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("bad", [None, 0, 1, "no", [], "False"])
+def test_growth_is_a_bool(bad):
+    with pytest.raises(TypeError, match="growth is True or False"):
+        memory.Pool(limit=2**20, growth=bad)
+
+
+def test_the_largest_request_is_what_the_resource_below_grants_too():
+    """Two pools share a device of 16 GiB; each may have 10 of them."""
+    device = memory.simulated("16GiB")
+    first, second = (memory.Pool(device, limit="10GiB") for _ in range(2))
+    with first.allocate(9 * 2**30):
+        assert second.stats().largest_free_bytes <= 7 * 2**30
+        with pytest.raises(ResourceExhaustedError) as caught:
+            second.allocate(8 * 2**30)
+        assert caught.value.largest_free_bytes <= 7 * 2**30
+        second.allocate(caught.value.largest_free_bytes).free()
+
+
+def test_a_refusal_of_the_resource_below_is_told_as_one():
+    pool = memory.Pool(memory.limiting(memory.system(), "1MiB"), limit="8MiB")
+    assert pool.stats().largest_free_bytes <= 2**20
+    with pytest.raises(ResourceExhaustedError, match="resource below") as caught:
+        pool.allocate(2**21)
+    assert caught.value.largest_free_bytes <= 2**20
+    assert caught.value.hint.endswith("or raise its limit.")
+    with pool.allocate(pool.stats().largest_free_bytes):
+        pool.check()
+
+
+@pytest.mark.parametrize("nbytes", [1, 100, 4095, 10**9, 12345678901, "1GB", "5MB"])
+def test_a_device_of_any_number_of_bytes_can_be_taken_whole(nbytes):
+    device = memory.simulated(nbytes)
+    size = device.stats().limit_bytes
+    pool = memory.Pool(device, limit=size, growth=False)
+    pool.check()
+    with pool.allocate(max(1, size // 64 * 64)) if size >= 64 else nullcontext():
+        assert pool.stats().current_bytes <= size
+    with pytest.raises(ResourceExhaustedError):
+        pool.allocate(size + 1)
 
 
 def test_a_device_is_as_large_as_was_said():
@@ -158,12 +242,20 @@ def test_a_device_is_as_large_as_was_said():
     with device.allocate(2**20), pytest.raises(ResourceExhaustedError):
         pool.allocate(2**20)
     paged.free()
-    for bad in (0, -1, "0GiB", "big"):
+    for bad in (0, -1, "0GiB", "big", 2**62 + 1, 2**70):
         with pytest.raises(ValueError, match=r"size|byte|negative"):
             memory.simulated(bad)
     for bad in (None, 1.5, True):
         with pytest.raises(TypeError):
             memory.simulated(bad)
+
+
+@pytest.mark.parametrize("nbytes", [2**40, 2**50, 2**61])
+def test_devices_may_be_larger_than_any_machine(nbytes):
+    device = memory.simulated(nbytes)
+    with device.allocate(nbytes // 2), memory.Pool(device).allocate(2**30):
+        assert device.stats().reserved_bytes >= nbytes // 2 + 2**30
+    device.check()
 
 
 def test_devices_have_addresses_of_their_own():

@@ -68,7 +68,7 @@ class ResourceMachine(RuleBasedStateMachine):
             return
         assert block.address % alignment == 0
         if self.writes:
-            memoryview(block)[:] = bytes([letter]) * block.nbytes
+            memoryview(block)[:] = bytes([letter]) * nbytes
         self.blocks.append((block, letter))
         self.peak = max(self.peak, sum(self.tags().values()))
 
@@ -79,7 +79,7 @@ class ResourceMachine(RuleBasedStateMachine):
     def free(self, place, how):
         block, letter = self.blocks.pop(place % len(self.blocks))
         if self.writes:
-            assert bytes(block) == bytes([letter]) * block.nbytes
+            assert bytes(block) == bytes([letter]) * block.requested
         if how == "free":
             block.free()
         if how == "detach":

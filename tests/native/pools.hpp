@@ -32,6 +32,12 @@ inline constexpr Bytes kKiB = Bytes{1} << 10;
 inline constexpr Bytes kMiB = Bytes{1} << 20;
 inline constexpr Bytes kGiB = Bytes{1} << 30;
 
+#ifdef __SANITIZE_THREAD__
+inline constexpr bool kThreadSanitizer = true;
+#else
+inline constexpr bool kThreadSanitizer = false;
+#endif
+
 inline std::uintptr_t number(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address);
 }
@@ -171,7 +177,8 @@ inline void check_busy_pool(const Pool& pool) {
   CHECK(now.current <= now.limit && now.peak_reserved >= now.reserved);
   const Bytes page = pool.system().page_size();
   CHECK(now.limit > kNoLimit - page || now.reserved <= now.limit + page);
-  CHECK(now.holes <= now.reserved && now.largest_hole <= now.holes);
+  CHECK(now.idle <= now.holes && now.holes <= now.reserved);
+  CHECK(now.largest_hole <= now.holes && now.idle % page == 0);
 }
 
 // The same while nobody is at work in the pool.

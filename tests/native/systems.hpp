@@ -193,6 +193,14 @@ class Faulty final : public memcfg::System {
     demand(size > 0 && size % host().page_size() == 0, "commit_books: not whole pages");
     return grant() && host().commit_books(address, size);
   }
+  void forget_books(void* address, Bytes size) const noexcept override {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      demand(size % host().page_size() == 0, "forget_books: not whole pages");
+      demand(books_.has(number(address), end(address, size)), "forget_books: no books");
+    }
+    host().forget_books(address, size);
+  }
   void unmap_books(void* address, Bytes size) const noexcept override {
     {
       const std::lock_guard<std::mutex> lock(mutex_);

@@ -374,8 +374,8 @@ TEST(an_arena_of_a_simulated_device) {
     arena.grow(5 * kMiB + 1);
     Blocks blocks(*pool);
     blocks.take({2 * kMiB});
-    CHECK(refusal(arena, 7 * kMiB).cause == Shortage::no_memory);
-    CHECK(refusal(*pool, {2 * kMiB}).cause == Shortage::no_memory);
+    CHECK(refusal(arena, 7 * kMiB).cause == Shortage::device_full);
+    CHECK(refusal(*pool, {2 * kMiB}).cause == Shortage::device_full);
     arena.shrink(kMiB);
     blocks.take({5 * kMiB});
     arena.check();

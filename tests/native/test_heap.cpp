@@ -84,16 +84,16 @@ class Model {
     std::set<std::uintptr_t> starts;
     for (const ChunkId id : ids) starts.insert(heap[id].address);
     CHECK(starts.size() == ids.size());
-    Bytes idle = 0;
+    Bytes holes = 0;
     Bytes largest = 0;
     for (const Stretch& row : heap.layout()) {
       CHECK((row.state != Stretch::hole) == (starts.count(row.address) == 1));
       if (row.state != Stretch::hole) continue;
-      idle += row.committed;
+      holes += row.committed;
       largest = std::max(largest, row.committed);
     }
-    CHECK(heap.idle() == idle && heap.largest_idle() == largest);
-    CHECK(idle <= heap.committed() && heap.committed() <= heap.ceiling());
+    CHECK(heap.spare() == holes && heap.largest_spare() == largest);
+    CHECK(heap.idle() <= holes && heap.committed() <= heap.ceiling());
   }
 
   Heap heap;
@@ -111,8 +111,11 @@ void random_step(Model& model, std::mt19937& random, int bits = 15) {
   } else {
     const Bytes alignment =
         random() % 8 == 0 ? kAlignment << random() % 12 : kAlignment;
-    model.try_take(
-        random_size(random, bits), alignment, static_cast<Lifetime>(random() % 3));
+    try {
+      model.try_take(
+          random_size(random, bits), alignment, static_cast<Lifetime>(random() % 3));
+    } catch (const std::bad_alloc&) {  // no memory for the books
+    }
   }
 }
 
@@ -145,6 +148,57 @@ TEST(random_blocks_are_where_they_belong) {
       CHECK(model.heap.committed() == 0 && system.open == 0);
     }
     CHECK(system.has_all_back());
+  }
+}
+
+// The stretch below a block that could not be committed ends in a page without memory.
+TEST(a_refused_commit_leaves_no_page_behind) {
+  const Faulty system;
+  Model model(system);
+  model.take(align_up(3 * kPage / 4));
+  const Bytes rest = model.heap.addresses() - model.taken - kPage / 2;
+  system.grants_left = 0;
+  CHECK(!model.try_take(rest, kAlignment, Lifetime::short_lived));
+  system.grants_left = Faulty::kMany;
+  model.take(kPage / 2);
+  model.compare();
+}
+
+// Two holes with a block between them: the upper one loses its pages before they join.
+TEST(a_hole_knows_of_its_own_pages_only) {
+  const Faulty system;
+  Model model(system);
+  model.take(64);
+  model.take(4 * kMiB);
+  model.give(1);
+  model.take(64, kMiB);
+  model.take(64);  // in the lower hole, which is the younger one now
+  model.heap.give_back(2 * kMiB);
+  model.give(1);
+  model.compare();
+  model.take(2 * kMiB);
+  model.compare();
+}
+
+// What a hole says of its pages stays true, whoever takes and gives them when, and
+// whether the system has them or not.
+TEST(pages_come_and_go_all_the_time) {
+  for (const int bits : {6, 10, 13, 16}) {
+    for (const bool refuses : {false, true}) {
+      const Faulty system(16 * kKiB);
+      std::mt19937 random(9);
+      Model model(system);
+      for (int step = 0; step < 2000; ++step) {
+        if (refuses) system.grants_left = static_cast<int>(random() % 6);
+        random_step(model, random, bits);
+        system.grants_left = Faulty::kMany;
+        if (random() % 4 == 0) model.heap.give_back(random() % (kMiB / 4));
+        if (random() % 16 == 0) model.heap.give_back_old();
+        if (random() % 64 == 0) model.clear();
+        model.heap.check();
+        if (step % 40 == 0) model.compare();
+      }
+    }
   }
 }
 
@@ -246,7 +300,7 @@ TEST(holes_pay_for_what_fits_none_of_them) {
   for (int i = 0; i < 64; ++i) model.take(64 * kKiB);
   CHECK(!model.try_take(kAlignment));
   for (std::size_t i = 0; i < 32; ++i) model.give(i);
-  CHECK(model.heap.largest_request(kNoLimit) == 2 * kMiB);
+  CHECK(model.heap.largest_request(kNoLimit, kNoLimit) == 2 * kMiB);
   model.take(2 * kMiB);
   CHECK(!model.try_take(kAlignment) && system.open == 4 * kMiB);
   model.compare();

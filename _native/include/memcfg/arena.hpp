@@ -6,7 +6,7 @@
 #include <mutex>
 #include <string>
 
-#include "memcfg/pool.hpp"
+#include "memcfg/account.hpp"
 #include "memcfg/types.hpp"
 
 namespace memcfg {

@@ -4,10 +4,24 @@
 #include <memory>
 #include <utility>
 
+#include "memcfg/error.hpp"
 #include "memcfg/resource.hpp"
 #include "memcfg/system.hpp"
 
 namespace memcfg {
+
+// While one lives, this thread works for a pool above, whose lock it holds.
+class BelowPool {
+ public:
+  BelowPool() noexcept { ++depth_; }
+  ~BelowPool() { --depth_; }
+  BelowPool(const BelowPool&) = delete;
+  BelowPool& operator=(const BelowPool&) = delete;
+  static bool here() noexcept { return depth_ > 0; }
+
+ private:
+  static inline thread_local int depth_ = 0;
+};
 
 // A reservation is a block of the resource: addresses and memory at once. The books are
 // the host's. The memory is counted by whoever is below, not as this process' own.
@@ -24,6 +38,7 @@ class BlockSystem final : public System {
 
   void* reserve(Bytes size, Access access) const noexcept override {
     if (access == Access::guarded) return nullptr;
+    const BelowPool below;
     try {
       return upstream_->allocate({size, page_size(), Lifetime::long_lived, "pool"});
     } catch (...) {  // whatever the reason: the pool above says what it could not get
@@ -34,7 +49,11 @@ class BlockSystem final : public System {
   void decommit(void*, Bytes, Access) const noexcept override {}
   bool populate(void*, Bytes) const noexcept override { return true; }
   void release(void* address, Bytes size) const noexcept override {
-    upstream_->deallocate(address, size);
+    const BelowPool below;
+    try {
+      upstream_->deallocate(address, size);
+    } catch (const bad_free&) {  // somebody gave the pool's memory back behind it
+    }
   }
   void* map_books(Bytes size) const noexcept override {
     return host_system().map_books(size);
@@ -47,6 +66,9 @@ class BlockSystem final : public System {
   }
   bool commit_books(void* address, Bytes size) const noexcept override {
     return host_system().commit_books(address, size);
+  }
+  void forget_books(void* address, Bytes size) const noexcept override {
+    host_system().forget_books(address, size);
   }
   void* allocate(Bytes, Bytes) const noexcept override { return nullptr; }
   void deallocate(void*, Bytes) const noexcept override {}

@@ -38,6 +38,11 @@ class Books {
   Books& operator=(const Books&) = delete;
 
   T& operator[](std::size_t index) const noexcept { return records_[index]; }
+
+  // Every record is zero again, and its memory goes back.
+  void forget() noexcept {
+    if (records_ != nullptr) system_->forget_books(records_, bytes());
+  }
   T* data() const noexcept { return records_; }
   Bytes bytes() const noexcept { return count_ * sizeof(T); }
 
@@ -90,6 +95,14 @@ class Store {
     records_[id].link() = spare_;
     spare_ = id;
     ++spare_count_;
+  }
+
+  // Post: no record is taken, and the memory of all goes back.
+  void forget() noexcept {
+    if (end_ > 0) system_.forget_books(records_, end_ * sizeof(T));
+    next_ = 1;
+    spare_ = 0;
+    spare_count_ = 0;
   }
 
   // Bytes of the records that were ever taken.

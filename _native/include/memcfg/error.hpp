@@ -16,14 +16,15 @@ namespace memcfg {
 // Why memory was refused. The numbers are of one moment: in_use + free == limit.
 struct Shortage {
   enum Cause {
-    limit_reached,  // the limit is too low for the request
-    limit_lowered,  // more is in use than the limit asked for
-    fragmented,     // enough is free under the limit, but not in whole pages
-    tracked_limit,  // the limit on the bytes of all pools of the process
-    rss_limit,      // the limit on the memory that the process has resident
-    no_memory,      // the system has no more memory
-    device_full,    // the simulated device has no more memory
-    no_addresses,   // the system refuses addresses, or an arena has used up its own
+    limit_reached,     // the limit is too low for the request
+    limit_lowered,     // more is in use than the limit asked for
+    fragmented,        // enough is free under the limit, but not in whole pages
+    tracked_limit,     // the limit on the bytes of all pools of the process
+    rss_limit,         // the limit on the memory that the process has resident
+    no_memory,         // the system has no more memory
+    device_full,       // the simulated device has no more memory
+    upstream_refused,  // the resource below a pool refuses a block
+    no_addresses,      // the system refuses addresses, or an arena has used up its own
   };
   Cause cause = limit_reached;
   Bytes requested = 0;            // bytes asked for on top of what the holder has

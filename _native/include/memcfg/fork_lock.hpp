@@ -1,10 +1,37 @@
 // A lock that no fork finds held.
 #pragma once
 
+#include <atomic>
 #include <mutex>
-#include <shared_mutex>
 
 namespace memcfg {
+
+// Open to any number of threads, but while the process forks. Made of what a child can
+// undo: the C library's reader-writer lock knows its writer by the number of the
+// parent's thread.
+//
+// Invariant: while a fork is on, inside_ counts nobody, but those about to leave again.
+class ForkGate {
+ public:
+  void enter() noexcept {
+    for (;;) {
+      ++inside_;
+      if (!forking_) return;
+      --inside_;
+      const std::lock_guard<std::mutex> until_it_is_over(fork_);
+    }
+  }
+  void leave() noexcept { --inside_; }
+
+  void close() noexcept;   // waits until nobody is inside
+  void open() noexcept;    // in the parent
+  void reopen() noexcept;  // in the child, where all others have gone
+
+ private:
+  std::atomic<int> inside_{0};
+  std::atomic<bool> forking_{false};
+  std::mutex fork_;  // held while one is on
+};
 
 // In the child of a fork only the forking thread goes on: a lock that another one held
 // would stay held, over books half written. So a fork waits until nobody is inside any
@@ -13,16 +40,23 @@ namespace memcfg {
 // The innermost lock: whoever has one takes no other, and calls nobody who might.
 class ForkLock {
  public:
-  explicit ForkLock(std::mutex& mutex) : gate_(gate()), lock_(mutex) {}
+  explicit ForkLock(std::mutex& mutex) : lock_(mutex) {}
   ForkLock(const ForkLock&) = delete;
   ForkLock& operator=(const ForkLock&) = delete;
 
  private:
-  static std::shared_mutex& gate() noexcept;  // a fork holds it alone
+  struct Inside {
+    Inside() noexcept { gate().enter(); }
+    ~Inside() { gate().leave(); }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+  };
+
+  static ForkGate& gate() noexcept;
   static bool watch_forks() noexcept;
   static const bool kWatched;
 
-  const std::shared_lock<std::shared_mutex> gate_;
+  const Inside inside_;
   const std::lock_guard<std::mutex> lock_;
 };
 

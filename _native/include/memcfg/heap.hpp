@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "memcfg/books.hpp"
@@ -84,6 +85,12 @@ class Heap {
   // the bytes given back.
   Bytes give_back(Bytes wanted) noexcept;
 
+  // The same of the holes that were holes when it was last called.
+  Bytes give_back_old() noexcept;
+
+  // The books shrink to what the segments need. Pre: nothing is taken.
+  void forget() noexcept;
+
   Bytes taken() const noexcept { return taken_; }          // bytes
   Bytes committed() const noexcept { return committed_; }  // bytes
   Bytes addresses() const noexcept { return addresses_; }  // bytes
@@ -91,10 +98,12 @@ class Heap {
 
   // Committed bytes that give_back could give.
   Bytes idle() const noexcept;
-  // Most of them that lie in one hole.
-  Bytes largest_idle() const noexcept;
-  // The largest request of at most `most` bytes that allocate would grant now.
-  Bytes largest_request(Bytes most) const noexcept;
+  // Committed bytes in no chunk that is taken, and most of them that lie in one hole.
+  Bytes spare() const noexcept { return committed_ - std::min(committed_, taken_); }
+  Bytes largest_spare() const noexcept;
+  // The largest request of at most `most` bytes that allocate would grant now, when the
+  // system has `below` bytes more.
+  Bytes largest_request(Bytes most, Bytes below) const noexcept;
 
   std::vector<Stretch> layout() const;
   void check() const;  // throws invariant_broken
@@ -121,6 +130,7 @@ class Heap {
   Span touched(const Chunk& chunk) const noexcept;  // pages with a byte of it
   Span inside(const Chunk& chunk) const noexcept;   // pages with no byte of another
   Page idle_pages(const Chunk& hole) const noexcept;
+  Bytes committed_in(const Chunk& hole) const noexcept;
   Bytes room_in(const Chunk& hole, Bytes room) const noexcept;
   ChunkId id_of(const Chunk& chunk) const noexcept;
   Segment& segment_of(const Chunk& chunk) const noexcept;
@@ -130,6 +140,7 @@ class Heap {
   Holes& holes_of(const Chunk& hole) noexcept;
   void add_segment(Bytes least);
   void open_segment(std::size_t slot, void* base, Bytes size);
+  ChunkId whole(std::size_t slot, Chunk::Pages pages) noexcept;
   void* reserve(Bytes least, Bytes& size);
   Bytes segment_size(Bytes least);
   std::size_t free_slot() const;
@@ -137,16 +148,22 @@ class Heap {
   ChunkId cut(ChunkId id, Bytes size) noexcept;
   void join(ChunkId id, ChunkId above) noexcept;
   void enter(ChunkId id) noexcept;
+  void free(Chunk& chunk, bool committed) noexcept;
   void settle(ChunkId id) noexcept;
   void unsettle(ChunkId id) noexcept;
 
-  static Bytes lead_of(const Chunk& hole) noexcept;
-  static void set_lead(Chunk& hole, Bytes lead) noexcept;
+  // Bytes at the low end of a hole behind which every page is known to be committed.
+  static Bytes lead_of(const Chunk& hole) noexcept {
+    return hole.pages == Chunk::all ? hole.size : Bytes{hole.lead} * kAlignment;
+  }
+  static void set_lead(Chunk& hole, Bytes lead) noexcept {
+    constexpr Bytes kMost = std::numeric_limits<std::uint32_t>::max();
+    hole.lead = static_cast<std::uint32_t>(std::min(lead / kAlignment, kMost));
+  }
   void commit(ChunkId id);
   void commit_runs(ChunkId id);
   void afford(Bytes more);
   Bytes allowance() const noexcept;
-  Bytes spare() const noexcept { return committed_ - std::min(committed_, taken_); }
   Bytes discard(ChunkId id, Bytes wanted) noexcept;
   Bytes drop_segment(ChunkId id) noexcept;
 
@@ -166,6 +183,7 @@ class Heap {
   std::atomic<std::size_t> segment_count_{0};  // slots ever used
   ChunkId oldest_ = 0;                         // holes that have pages to give
   ChunkId youngest_ = 0;
+  ChunkId mark_ = 0;  // the youngest of them when give_back_old was last called
   Bytes taken_ = 0;
   Bytes most_taken_ = 0;  // highest taken_ so far
   Bytes most_used_ = 0;

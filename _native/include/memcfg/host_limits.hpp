@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <mutex>
 
 #include "memcfg/heap.hpp"
 #include "memcfg/limit.hpp"
@@ -13,7 +14,7 @@ namespace memcfg {
 // system counts, whoever took it. kNoLimit is none.
 struct HostLimits {
   Bytes tracked = kNoLimit;  // bytes in use in all pools on the host
-  Bytes rss = kNoLimit;      // bytes resident in the process when a pool takes pages
+  Bytes rss = kNoLimit;      // bytes resident in the process, when pools take pages
 };
 
 HostLimits host_limits() noexcept;
@@ -31,14 +32,22 @@ class HostMeter final : public Gate {
   bool draw(Bytes size) noexcept { return tracked_.draw(size); }
   void give_back(Bytes size) noexcept { tracked_.give_back(size); }
   Bytes free() const noexcept { return tracked_.free(); }
+  // Whether `more` bytes of pages may come, once all that pools have are touched.
   bool admits(Bytes more) const noexcept override;
+  void count_pages(Bytes before, Bytes now) noexcept { pages_ += now - before; }
+
+  // Held by whoever changes the limits, and over a fork; before any pool's lock.
+  std::mutex& turns() noexcept { return turns_; }
 
  private:
   friend HostLimits host_limits() noexcept;
   friend HostLimits set_host_limits(HostLimits limits);
   friend Bytes tracked_bytes();
+  std::mutex turns_;
   Limit tracked_{kNoLimit};
   std::atomic<Bytes> rss_{kNoLimit};
+  std::atomic<Bytes> pages_{0};   // of all pools, touched or not
+  std::atomic<Bytes> others_{0};  // resident without them when the limit was set
 };
 
 HostMeter& host_meter() noexcept;

@@ -1,6 +1,7 @@
 // A ceiling on bytes that many threads draw from.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 
 #include "memcfg/types.hpp"
@@ -18,6 +19,11 @@ class Limit {
 
   Bytes limit() const noexcept { return limit_.load(); }  // bytes
   Bytes free() const noexcept { return free_.load(); }    // bytes
+  // Bytes; while another thread changes the limit, not less than are drawn or none.
+  Bytes drawn() const noexcept {
+    const Bytes limit = limit_.load();
+    return limit - std::min(limit, free_.load());
+  }
 
   // False: more than is free, and nothing has changed.
   bool draw(Bytes size) noexcept {

@@ -19,13 +19,6 @@
 
 namespace memcfg {
 
-// One holder's bytes, counted three ways.
-struct Holding {
-  Bytes requested = 0;  // as asked for
-  Bytes charged = 0;    // rounded up to kAlignment: what the limit is on
-  Bytes reserved = 0;   // whole pages taken from the system
-};
-
 // Blocks come from a heap, arenas bring their own addresses; both draw on one limit.
 // Small blocks go through a cache of the thread, which is charged in advance, so that a
 // thread needs no lock for most of them. At every moment
@@ -67,13 +60,38 @@ class Pool final : public Resource {
   // than the new limit allows; nothing has changed then.
   Bytes set_limit(Bytes limit);
 
+  // Gives the free pages back that no request has used since the last call. Returns
+  // their bytes.
+  Bytes decay();
+
   std::vector<Stretch> layout() const;
 
  private:
   friend class Account;
   friend class PoolRegistry;
   friend class ThreadCaches;
-  class Quiet;
+  // Keeps every owner out of its cache. Pre: the pool's lock is held as long.
+  class Quiet {
+   public:
+    explicit Quiet(const Pool& pool) noexcept : pool_(pool) { pool_.revoke_caches(); }
+    ~Quiet() { pool_.restore_caches(); }
+    Quiet(const Quiet&) = delete;
+    Quiet& operator=(const Quiet&) = delete;
+
+   private:
+    const Pool& pool_;
+  };
+
+  // The pool's numbers with those of its caches.
+  struct Sums {
+    Bytes quotas = 0;
+    Bytes kept = 0;
+    std::int64_t requested = 0;
+    std::uint64_t allocations = 0;
+    std::uint64_t deallocations = 0;
+    std::vector<std::int64_t> charged;
+  };
+
   using Lock = std::unique_lock<std::mutex>;
 
   Pool(std::string name,
@@ -116,7 +134,9 @@ class Pool final : public Resource {
   // Pre of those that follow: the lock is held.
   void undraw(Bytes size) noexcept;
   Tag learn(std::string_view tag, Cache* cache);
-  Tag number(std::string_view tag);
+  Tag number(std::string_view tag);  // pre: no cache is revoked
+  Tag spare_number();
+  void take_idle_tags();
   void learn_tags(Cache& cache) noexcept;
   void revoke_caches() const noexcept;
   void restore_caches() const noexcept;
@@ -125,7 +145,6 @@ class Pool final : public Resource {
   Bytes most_kept(Bytes limit) const noexcept;
   Bytes most_pages(Bytes limit) const noexcept;
   Bytes committed() const noexcept { return heap_.committed() + arena_pages_; }
-  struct Sums;
   Sums sums() const;  // pre: all caches are revoked
 
   const std::string name_;
@@ -145,44 +164,15 @@ class Pool final : public Resource {
   Bytes most_used_ = 0;  // the peak of all time
   Bytes arena_pages_ = 0;
   Bytes peak_pages_ = 0;
+  Bytes noted_pages_ = 0;       // as the host's meter knows them
   std::int64_t requested_ = 0;  // these four without what the caches know
   std::uint64_t allocations_ = 0;
   std::uint64_t deallocations_ = 0;
   std::vector<std::int64_t> charged_;  // by tag
+  std::vector<std::uint32_t> arenas_;  // how many there are, by tag
   std::map<std::string, Tag, std::less<>> tags_;
+  std::vector<Tag> spare_tags_;  // numbers that no tag has
   std::vector<std::shared_ptr<Cache>> caches_;
-};
-
-// What one holder of an arena has of a pool, in its owner's name. Used by one thread
-// at a time; keeps the pool alive.
-class Account {
- public:
-  Account(std::shared_ptr<Pool> pool, const std::string& owner);
-  ~Account();  // post: everything drawn is given back
-  Account(const Account&) = delete;
-  Account& operator=(const Account&) = delete;
-
-  Pool& pool() const noexcept { return *pool_; }
-  const std::string& owner() const noexcept { return owner_; }
-  const Holding& holding() const noexcept { return holding_; }
-
-  // First step: draws on the limit, and on the pages that go with it. Throws
-  // out_of_memory, nothing drawn.
-  void draw(const Holding& more);
-  // Second step, either: the memory was taken, or it was refused. `refuse` gives the
-  // draw back and throws out_of_memory.
-  void book(const Holding& more) noexcept;
-  [[noreturn]] void refuse(const Holding& more, Shortage::Cause cause);
-  // Pre: the memory has gone back to the system, and `less` is at most holding().
-  void settle(Holding less) noexcept;
-
- private:
-  void give_back(const Holding& less) noexcept;
-
-  std::shared_ptr<Pool> pool_;
-  std::string owner_;
-  Tag tag_;
-  Holding holding_;
 };
 
 }  // namespace memcfg

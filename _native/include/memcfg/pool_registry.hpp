@@ -14,8 +14,9 @@ namespace memcfg {
 
 // One object, made at first need and never destroyed: threads may end after main does.
 //
-// Locks are taken in the order: registry, then pools from the newest to the oldest. A
-// pool on top of another is newer, and holds its own lock while it takes from below.
+// Locks are taken in the order: turns of the host's limits, registry, then pools from
+// the newest to the oldest. A pool on top of another is newer, and holds its own lock
+// while it takes from below.
 class PoolRegistry {
  public:
   static PoolRegistry& instance();
@@ -27,7 +28,8 @@ class PoolRegistry {
   // The running thread's cache of a pool, made if need be. Throws std::bad_alloc.
   Cache* cache_of(Pool& pool);
 
-  // Makes every pool that is not at work give up the quotas of its caches.
+  // Makes every pool that is not at work give up the quotas of its caches; none while
+  // this thread is below a pool, whose lock it holds.
   void reclaim_quotas();
 
  private:

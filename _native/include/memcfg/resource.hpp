@@ -41,6 +41,7 @@ struct ResourceStats {
   Bytes largest_free = kNoLimit;  // largest request that would fit; kNoLimit: any
   Bytes largest_hole = 0;         // largest stretch between blocks
   Bytes holes = 0;                // all stretches between blocks that have memory
+  Bytes idle = 0;                 // of them, whole pages: what a trim would give back
   Bytes metadata = 0;             // the books: in none of the numbers above
   std::uint64_t allocations = 0;  // granted so far
   std::uint64_t deallocations = 0;

@@ -19,7 +19,7 @@ namespace memcfg {
 // Invariant: committed == sum of the stretches' committed bytes <= memory_size.
 class SimulatedSystem final : public System {
  public:
-  // Throws std::invalid_argument for a device of no bytes.
+  // Throws std::invalid_argument for a device of no bytes, or more than addresses.
   explicit SimulatedSystem(Bytes nbytes);
   ~SimulatedSystem() override;  // pre: everything was released
   SimulatedSystem(const SimulatedSystem&) = delete;
@@ -40,6 +40,7 @@ class SimulatedSystem final : public System {
   void unmap_books(void* address, Bytes size) const noexcept override;
   void* reserve_books(Bytes size) const noexcept override;
   bool commit_books(void* address, Bytes size) const noexcept override;
+  void forget_books(void* address, Bytes size) const noexcept override;
   void* allocate(Bytes size, Bytes alignment) const noexcept override;
   void deallocate(void* address, Bytes size) const noexcept override;
 
@@ -60,11 +61,12 @@ class SimulatedSystem final : public System {
   };
 
   std::uintptr_t take(Bytes size, Bytes alignment, Bytes committed) const noexcept;
-  bool draw(Bytes size) const noexcept;  // pre: the lock is held
+  bool draw(Bytes size, Bytes most) const noexcept;  // pre: the lock is held
   Stretch& stretch_at(void* address) const noexcept;
 
   const Bytes nbytes_;
   const Bytes page_;          // bytes
+  const Bytes room_;          // nbytes_ in whole pages: what may be committed
   mutable std::mutex mutex_;  // guards all below
   mutable std::map<std::uintptr_t, Stretch> stretches_;
   mutable Taken taken_;

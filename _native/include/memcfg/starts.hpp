@@ -53,6 +53,8 @@ class Starts {
     return (entry & 1) == 0 ? entry / 2 : 0;
   }
 
+  void forget() noexcept { entries_.forget(); }  // pre: no start is entered
+
   Bytes bytes() const noexcept { return entries_.bytes(); }
 
  private:

@@ -11,7 +11,8 @@ namespace memcfg {
 // What happens behind the pages that are committed.
 enum class Access {
   guarded,  // a touch faults; committing is a system call
-  open,     // a touch takes memory that nobody committed; committing is book-keeping
+  open,     // a touch takes memory that nobody committed; committing is book-keeping,
+            // and refuses only what no machine of this size could have
 };
 
 // Where memory comes from. Abstract so that tests can refuse at will and a device can
@@ -65,6 +66,12 @@ class System {
   virtual void* reserve_books(Bytes size) const noexcept = 0;
   virtual bool commit_books(void* address, Bytes size) const noexcept = 0;
 
+  // The memory of books goes back and is zero again. Pre: whole pages of them.
+  virtual void forget_books(void* address, Bytes size) const noexcept {
+    static_cast<void>(address);
+    static_cast<void>(size);
+  }
+
   // Memory of any size, contents undefined. Pre: size is a positive multiple of
   // alignment, a power of two >= kAlignment. Null when the system refuses.
   virtual void* allocate(Bytes size, Bytes alignment) const noexcept = 0;
@@ -73,6 +80,10 @@ class System {
 
 // The machine that this process runs on.
 const System& host_system() noexcept;
+
+// Bytes of memory that the machine can give this process now, or its control group
+// allows if that is less; kNoLimit where the system does not tell.
+Bytes available_size() noexcept;
 
 // Bytes that this process has resident now; 0 where the system does not tell.
 Bytes resident_size() noexcept;

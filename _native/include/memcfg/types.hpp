@@ -19,4 +19,17 @@ constexpr Bytes align_up(Bytes size, Bytes alignment = kAlignment) noexcept {
   return (size + alignment - 1) / alignment * alignment;
 }
 
+// The multiple of `alignment` at or below, at or above. Pre: it is a power of two.
+constexpr Bytes round_down(Bytes size, Bytes alignment) noexcept {
+  return size & ~(alignment - 1);
+}
+constexpr Bytes round_up(Bytes size, Bytes alignment) noexcept {
+  return round_down(size + alignment - 1, alignment);
+}
+
+// The sum, or kNoLimit where it does not fit.
+constexpr Bytes add_or_most(Bytes size, Bytes more) noexcept {
+  return size > kNoLimit - more ? kNoLimit : size + more;
+}
+
 }  // namespace memcfg

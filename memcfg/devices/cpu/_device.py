@@ -6,7 +6,6 @@ is the business of `memcfg.config`, the other of the kernel table.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from memcfg._core import OneDNN
@@ -58,9 +57,10 @@ class CpuDevice:
         self, name: str, limit_bytes: int | None = None, *, growth: bool = True
     ) -> None:
         self.name = name
+        self._kernels: KernelTable | None = None
         self.pool = Pool(limit=limit_bytes, growth=growth, name=name)
 
-    @cached_property
+    @property
     def kernels(self) -> KernelTable:
         """The kernels that run here; loaded when first asked for.
 
@@ -69,7 +69,9 @@ class CpuDevice:
         KernelError
             If the kernels that ``MEMCFG_KERNELS`` requires cannot be loaded.
         """
-        return kernel_table()
+        if self._kernels is None:  # no lock, which a fork could leave taken
+            self._kernels = kernel_table()
+        return self._kernels
 
     def describe_kernels(self) -> str:
         """Tell which kernels run here, for people.

@@ -9,14 +9,11 @@ from __future__ import annotations
 import os
 import platform
 import re
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from memcfg._core._machine import machine_bytes
 from memcfg.devices.cpu._device import CpuDevice
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["CpuHardware"]
 
@@ -32,6 +29,8 @@ class CpuHardware:
         ``"/physical_device:CPU:0"``.
     device_type : str
         ``"CPU"``.
+    memory_bytes : int
+        The machine's memory, or what its control group allows if that is less.
     simulated : bool
         False.
     bounded : bool
@@ -49,11 +48,8 @@ class CpuHardware:
     divisible = True
     priorities: range | None = None
 
-    @cached_property
-    def memory_bytes(self) -> int:
-        """The machine's memory, or what its control group allows if that is less."""
-        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return min([physical, *_group_limits()])
+    def __init__(self) -> None:
+        self.memory_bytes = machine_bytes()
 
     def details(self) -> dict[str, Any]:
         """Tell what is known about the processors.
@@ -113,20 +109,3 @@ def _usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _group_limits() -> Iterator[int]:
-    """Read the limits of the control groups (version 2) that this process is in."""
-    try:
-        entries = Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines()
-    except (OSError, ValueError):
-        return
-    own = next((line[4:] for line in entries if line.startswith("0::/")), "")
-    group = Path("/sys/fs/cgroup", own)
-    for folder in (group, *group.parents):
-        try:
-            limit = (folder / "memory.max").read_text(encoding="ascii").strip()
-        except (OSError, ValueError):
-            continue
-        if limit.isdecimal() and int(limit):
-            yield int(limit)

@@ -1,0 +1,205 @@
+"""What the environment says about the memory of the whole process.
+
+Owns ``MEMCFG_MAX_BYTES`` and ``MEMCFG_MAX_RSS_BYTES``: how they are read, and when they
+begin to hold. Refuses devices: the variables about those are read by `memcfg.config`.
+A value that cannot be read or kept is an error which names its variable.
+"""
+
+from __future__ import annotations
+
+import os
+from threading import RLock
+from typing import NamedTuple
+
+from memcfg._core import get_host_limits, set_host_limits
+from memcfg._core._machine import machine_bytes
+from memcfg.errors import FormatError, ResourceExhaustedError
+from memcfg.units import parse_bytes
+
+__all__ = ["HostLimits", "HostMemory", "host", "unreadable", "value_of", "with_unit"]
+
+_TRACKED = "MEMCFG_MAX_BYTES"
+_RSS = "MEMCFG_MAX_RSS_BYTES"
+_FORM = "a size, such as '2GiB' or '50%'"
+_LARGEST = 2**63 - 1  # bytes; what a signed 64-bit size can hold
+
+
+class HostLimits(NamedTuple):
+    """The two limits on the memory of a process.
+
+    Attributes
+    ----------
+    tracked : int or None
+        The most bytes that may be in use in all pools together; None is no limit.
+    rss : int or None
+        The most bytes that the process may have resident when a pool takes memory;
+        None is no limit.
+    """
+
+    tracked: int | None
+    rss: int | None
+
+
+class HostMemory:
+    """The process' limits: what code said, else what the environment says.
+
+    Invariant: the core's limits are not ours to put back unless `_touched`.
+    """
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._settled = False  # whether the environment no longer counts
+        self._touched = False
+
+    def settle(self) -> HostLimits:
+        """Apply the environment at first need, and return what holds now.
+
+        Returns
+        -------
+        HostLimits
+            In bytes.
+
+        Raises
+        ------
+        FormatError
+            If a variable cannot be read.
+        ResourceExhaustedError
+            If more than a variable allows is in use; the limits are unchanged.
+        """
+        if not self._settled:
+            with self._lock:
+                if not self._settled:
+                    self._apply(HostLimits(_size(_TRACKED), _size(_RSS)))
+                    self._settled = True
+        return HostLimits(*get_host_limits())
+
+    def replace(self, limits: HostLimits) -> None:
+        """Let code decide from now on.
+
+        Parameters
+        ----------
+        limits : HostLimits
+            In bytes.
+
+        Raises
+        ------
+        ResourceExhaustedError
+            If more is in use; nothing has changed.
+        """
+        with self._lock:
+            self._hand_over(limits)
+            self._settled = True
+
+    def forget(self) -> None:
+        """Lift the limits that were set here; the environment counts again."""
+        with self._lock:
+            if self._touched:
+                set_host_limits(None, None)
+            self._settled = self._touched = False
+
+    def renew_lock(self) -> None:
+        """In the child of a fork: no other thread lives that could release it."""
+        self._lock = RLock()
+
+    def _apply(self, limits: HostLimits) -> None:
+        if limits == HostLimits(None, None):
+            return
+        before = get_host_limits()
+        variable = _RSS  # one by one, to know which is refused
+        try:
+            self._hand_over(HostLimits(before[0], limits.rss))
+            variable = _TRACKED
+            self._hand_over(limits)
+        except ResourceExhaustedError as error:
+            set_host_limits(*before)
+            raise _below_use(variable, error) from None
+
+    def _hand_over(self, limits: HostLimits) -> None:
+        set_host_limits(limits.tracked, limits.rss)
+        self._touched = True
+
+
+def value_of(variable: str) -> str:
+    """Read a variable; one that is not set is empty.
+
+    Parameters
+    ----------
+    variable : str
+        Its name.
+
+    Returns
+    -------
+    str
+        Its value, without spaces around it.
+    """
+    return os.environ.get(variable, "").strip()
+
+
+def with_unit(size: str) -> str:
+    """Read a mere number as bytes, as everywhere but in a configuration.
+
+    Parameters
+    ----------
+    size : str
+        Such as ``"4096"`` or ``"2GiB"``.
+
+    Returns
+    -------
+    str
+        The size with its unit.
+    """
+    size = size.strip()
+    return f"{size}B" if size.isascii() and size.isdecimal() else size
+
+
+def unreadable(variable: str, form: str, why: str = "") -> FormatError:
+    """Make the error for a variable that cannot be read or honoured.
+
+    Parameters
+    ----------
+    variable : str
+        Its name.
+    form : str
+        The form it takes, in words.
+    why : str, optional
+        What is wrong.
+
+    Returns
+    -------
+    FormatError
+        To be raised; it names the variable, its value and the form.
+    """
+    return FormatError(
+        f"cannot read {variable}={value_of(variable)!r}{f' ({why})' if why else ''}: "
+        f"write {form}"
+    )
+
+
+def _size(variable: str) -> int | None:
+    text = with_unit(value_of(variable))
+    if not text:
+        return None
+    try:
+        nbytes = parse_bytes(text, total_bytes=machine_bytes())
+    except ValueError as error:
+        raise unreadable(variable, _FORM, str(error)) from None
+    if not 0 < nbytes <= _LARGEST:
+        why = "it must be positive" if nbytes <= 0 else "beyond the address space"
+        raise unreadable(variable, _FORM, why)
+    return nbytes
+
+
+def _below_use(variable: str, error: ResourceExhaustedError) -> ResourceExhaustedError:
+    return ResourceExhaustedError(
+        f"{variable}={value_of(variable)!r} is below the bytes in use.",
+        requested_bytes=error.requested_bytes,
+        in_use_bytes=error.in_use_bytes,
+        limit_bytes=error.limit_bytes,
+        device=error.device,
+        hint=f"Raise {variable}, or unset it.",
+    )
+
+
+host = HostMemory()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=host.renew_lock)

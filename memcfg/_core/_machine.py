@@ -1,0 +1,61 @@
+"""How much memory this process may have of its machine.
+
+Owns what is read from the operating system about it. Keeps nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["machine_bytes"]
+
+
+def machine_bytes() -> int:
+    """Count the machine's memory, or what its control group allows if that is less.
+
+    Returns
+    -------
+    int
+        Bytes, whoever uses them now.
+    """
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min([physical, *group_limits()])
+
+
+def group_limits() -> Iterator[int]:
+    """Read the limits of the control groups that this process is in: cgroups(7).
+
+    Yields
+    ------
+    int
+        Bytes; of the process' own groups and of all around them, in both versions.
+    """
+    for folder, file in _groups():
+        for each in (folder, *folder.parents):
+            try:
+                limit = (each / file).read_text(encoding="ascii").strip()
+            except (OSError, ValueError):
+                continue
+            if limit.isdecimal() and int(limit):
+                yield int(limit)
+
+
+def _groups() -> Iterator[tuple[Path, str]]:
+    """Read the lines ``number:controllers:/path``; version 2 names no controllers."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return
+    for line in lines:
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if (number, controllers) == ("0", ""):
+            yield Path("/sys/fs/cgroup", path.lstrip("/")), "memory.max"
+        if "memory" in controllers.split(","):
+            folder = Path("/sys/fs/cgroup", "memory", path.lstrip("/"))
+            yield folder, "memory.limit_in_bytes"

@@ -1,0 +1,55 @@
+// `operator new` that the child of a fork can use while its parent has threads.
+// Include it in one source of a program.
+#pragma once
+
+// AddressSanitizer's own heap is not made for that (one of its locks may be held over
+// the fork); the C library's is, under the name that the sanitizer leaves alone.
+#if defined(__SANITIZE_ADDRESS__) && defined(__GLIBC__)
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+extern "C" void* __libc_malloc(std::size_t size);
+extern "C" void __libc_free(void* address);
+
+namespace fork_safe_new {
+
+// In front of each block stands where it was really taken.
+[[gnu::noinline]] inline void* take(std::size_t size, std::size_t alignment) {
+  auto* const taken =
+      static_cast<std::byte*>(__libc_malloc(size + alignment + sizeof(void*)));
+  if (taken == nullptr) throw std::bad_alloc();
+  const auto least = reinterpret_cast<std::uintptr_t>(taken) + sizeof(void*);
+  auto* const place =
+      reinterpret_cast<void**>((least + alignment - 1) / alignment * alignment);
+  place[-1] = taken;
+  return place;
+}
+
+[[gnu::noinline]] inline void give(void* address) noexcept {
+  if (address != nullptr) __libc_free(static_cast<void**>(address)[-1]);
+}
+
+}  // namespace fork_safe_new
+
+void* operator new(std::size_t size) {
+  return fork_safe_new::take(size, alignof(max_align_t));
+}
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return fork_safe_new::take(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* address) noexcept {
+  fork_safe_new::give(address);
+}
+void operator delete(void* address, std::size_t) noexcept {
+  fork_safe_new::give(address);
+}
+void operator delete(void* address, std::align_val_t) noexcept {
+  fork_safe_new::give(address);
+}
+void operator delete(void* address, std::size_t, std::align_val_t) noexcept {
+  fork_safe_new::give(address);
+}
+
+#endif
