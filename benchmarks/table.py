@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKED = re.compile(
-    r"(<!-- table: benchmarks/table\.py -->\n).*(<!-- end of table -->)", re.DOTALL
+    r"(<!-- table: benchmarks/table\.py -->\n).*?(<!-- end of table -->)", re.DOTALL
 )
 HEAD = """| network, batch | threads | processor | memcfg | PyTorch | ratio | measured |
 | --- | --- | --- | --- | --- | --- | --- |
@@ -49,6 +49,7 @@ def table(folder: Path) -> str:
     lines = [
         row
         for path in sorted(folder.glob("*.json"))
+        if path.name != "allocators.json"  # allocator_table.py's
         for row in rows(json.loads(path.read_text(encoding="utf-8")))
     ]
     return HEAD + "\n".join(lines) + "\n" + NOTE if lines else "None yet.\n"
