@@ -140,7 +140,8 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
     def _free_memory(self) -> Iterator[str]:
         if self.largest_free_bytes is not None:
             yield f"Largest free block {_exact(self.largest_free_bytes)}."
-        if self.fragmentation > 0:
+        spare = self.reserved_bytes - self.in_use_bytes
+        if self.fragmentation > 0 and spare >= self.rounded_bytes:
             yield (
                 f"Fragmentation {self.fragmentation:.0%}: so much of the reserved and "
                 "unused memory is not in one piece."

@@ -37,6 +37,7 @@ from memcfg.config._logical import (
 )
 from memcfg.config._memory import (
     get_memory_info,
+    get_memory_limit,
     get_memory_usage,
     memory_fraction,
     reset_memory_stats,
@@ -69,6 +70,7 @@ __all__ = [
     "get_logical_device_configuration",
     "get_memory_growth",
     "get_memory_info",
+    "get_memory_limit",
     "get_memory_usage",
     "get_soft_device_placement",
     "get_visible_devices",

@@ -17,6 +17,7 @@ from memcfg.units import parse_bytes
 
 __all__ = [
     "get_memory_info",
+    "get_memory_limit",
     "get_memory_usage",
     "memory_fraction",
     "reset_memory_stats",
@@ -96,6 +97,31 @@ def reset_memory_stats(device: AnyDevice) -> None:
         What `list_logical_devices` raises, if this is the first use.
     """
     find(device).device.pool.reset_peak()
+
+
+def get_memory_limit(device: AnyDevice) -> int | None:
+    """Return the limit of a device; this is a first use.
+
+    Parameters
+    ----------
+    device : str, LogicalDevice or PhysicalDevice
+        A name such as ``"CPU:0"``, or an object of the lists.
+
+    Returns
+    -------
+    int or None
+        The most bytes that may be in use now; None is no limit.
+
+    Raises
+    ------
+    TypeError
+        If `device` is of no such type.
+    ValueError
+        If the name cannot be read, or no device or several devices match.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
+    """
+    return find(device).device.pool.limit
 
 
 def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:

@@ -262,3 +262,11 @@ class TestTrim:
     def test_no_number_is_a_type_error(self, bad):
         with pytest.raises(TypeError, match="size"):
             config.trim("CPU:0", keep=bad)
+
+
+def test_the_limit_in_force_can_be_asked_for():
+    assert config.get_memory_limit("CPU:0") is None
+    assert config.set_memory_limit("CPU:0", "1MiB") is None
+    assert config.get_memory_limit(config.list_logical_devices()[0]) == 2**20
+    with pytest.raises(ValueError, match="No matching"):
+        config.get_memory_limit("CPU:9")
