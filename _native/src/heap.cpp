@@ -162,9 +162,13 @@ ChunkId Heap::whole(std::size_t slot, Chunk::Pages pages) noexcept {
   return id;
 }
 
-std::size_t Heap::free_slot() const {
-  for (std::size_t i = 0; i < kMaxSegments; ++i) {
-    if (segments_[i].size == 0) return i;
+// Where none is free, segments that are one hole make room.
+std::size_t Heap::free_slot() {
+  for (const bool again : {true, false}) {
+    for (std::size_t i = 0; i < kMaxSegments; ++i) {
+      if (segments_[i].size == 0) return i;
+    }
+    if (again && system_.whole_blocks()) give_back(kNoLimit);
   }
   throw Refused{Shortage::no_addresses};
 }

@@ -12,6 +12,7 @@ case "${1:-both}" in
 esac
 
 cxx=${CXX:-g++}
+if command -v ccache >/dev/null; then cxx="ccache $cxx"; fi
 # -Wno-unknown-pragmas: built without OpenMP, whose barriers ThreadSanitizer cannot see.
 flags="-std=c++17 -g -O1 -fno-omit-frame-pointer -Wall -Wextra -Wpedantic -Wconversion
   -Werror -Wno-unknown-pragmas -I_native/include -I_native/src -Itests/native

@@ -36,27 +36,33 @@ Bytes small_size(std::mt19937& random) {
 TEST(an_owner_and_its_revokers_exclude_each_other) {
   OwnerLock lock;
   int number = 0;
-  int inside = 0;
+  std::atomic<int> inside{0};
+  std::atomic<bool> done{false};
   Threads threads;
   threads.start([&] {
-    for (int step = 0; step < 200000; ++step) {
-      if (!lock.enter()) continue;
+    while (!done) {
+      if (!lock.enter()) {
+        std::this_thread::yield();
+        continue;
+      }
       ++number;
       ++inside;
       lock.leave();
     }
   });
   int revoked = 0;
-  while (threads.at_work()) {
+  for (; revoked < 2000; ++revoked) {
     lock.revoke();
     OwnerLock::pass_barrier();
     lock.wait();
     ++number;
-    ++revoked;
     lock.restore();
+    if (revoked % 8 != 0) continue;
+    for (const int before = inside; inside == before;) std::this_thread::yield();
   }
+  done = true;
   threads.finish();
-  CHECK(number == inside + revoked && revoked > 0);
+  CHECK(number == inside + revoked);
 }
 
 TEST(a_freed_block_serves_the_next_request) {
@@ -390,8 +396,10 @@ TEST(threads_never_pass_a_limit_that_moves) {
     }
     threads.finish();
     pool->set_limit(kLimit);
-    CHECK(refused > 0 && pool->stats().current == 0 && pool->owners().empty());
+    CHECK(pool->stats().current == 0 && pool->owners().empty());
     CHECK(grants(*pool, {kLimit}));
+    // How often they were refused depends on how many were at work at a time.
+    std::printf("%d refused\n", refused.load());
   }
   CHECK(system.has_all_back());
 }

@@ -371,6 +371,47 @@ TEST(trimming_returns_what_reserved_falls_by) {
   CHECK(pool->stats().reserved == 0 && system.open == 0);
 }
 
+TEST(what_nobody_used_lately_decays) {
+  const Faulty system;
+  const auto pool = make_pool(kNoLimit, system);
+  Blocks blocks(*pool);
+  for (int i = 0; i < 16; ++i) blocks.take({kMiB});
+  while (blocks.count() > 8) blocks.give(blocks.count() - 1);
+  pool->decay();
+  const Bytes before = pool->stats().reserved;
+  CHECK(before == 16 * kMiB && pool->stats().idle == 8 * kMiB);
+  CHECK(pool->decay() == 8 * kMiB);
+  CHECK(pool->stats().reserved == 8 * kMiB && pool->stats().idle == 0);
+  for (int i = 0; i < 4; ++i) {  // used again and again: they stay
+    blocks.take({kMiB});
+    blocks.give(8);
+    CHECK(pool->decay() == 0);
+  }
+  CHECK(pool->decay() == kMiB && pool->decay() == 0 && system.open == 8 * kMiB);
+  check_pool(*pool);
+}
+
+// Ten thousand blocks, and the books of none.
+TEST(an_empty_pool_forgets_its_books) {
+  const Bytes before = [] {
+    const auto fresh = make_pool(kNoLimit);
+    Blocks(*fresh).take({100});
+    fresh->trim(0);
+    return fresh->stats().metadata;
+  }();
+  const auto full = make_pool(kNoLimit);
+  Blocks blocks(*full);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 10000; ++i) blocks.take({Bytes{100} + i % 7 * 64});
+    CHECK(full->stats().metadata > before + kMiB / 2);
+    blocks.clear();
+    full->trim(0);
+    CHECK(full->stats().metadata == before && full->stats().reserved == 0);
+    check_pool(*full);
+    check_layout(*full);
+  }
+}
+
 TEST(what_is_trimmed_is_gone_from_the_process) {
   const auto pool = make_pool(kNoLimit);
   std::vector<void*> addresses(256);
@@ -564,6 +605,28 @@ TEST(a_pool_knows_as_many_tags_as_it_says) {
   check_pool(*pool);
 }
 
+// Tags that hold nothing make room for others; those that hold something do not.
+TEST(a_pool_with_as_many_tags_as_it_knows) {
+  const auto pool = make_pool(kNoLimit);
+  Blocks blocks(*pool);
+  const auto take = [&](int number) {
+    const std::string tag = "tag " + std::to_string(number);
+    blocks.take({64, 64, Lifetime::unknown, tag});
+  };
+  try {
+    for (int number = 0; number < 70000; ++number) take(number);
+  } catch (const std::invalid_argument&) {
+  }
+  CHECK(blocks.count() == 65535 && pool->owners().size() == 65535);
+  CHECK_THROWS(std::invalid_argument, take(70000));
+  CHECK(pool->stats().current == blocks.charged());
+  blocks.take({64});
+  take(0);
+  while (blocks.count() > 100) blocks.give(blocks.count() / 2);
+  take(70000);
+  check_pool(*pool);
+}
+
 TEST(the_books_of_a_large_pool_are_small) {
   for (const Bytes size : {128 * kKiB, kMiB, 64 * kMiB}) {
     const auto pool = simulated_pool(16 * kGiB);
@@ -635,6 +698,33 @@ TEST(a_pool_on_a_pool_that_refuses) {
   blocks.clear();
   pool.trim(0);
   blocks.take({8 * kMiB});
+  check_pool(pool);
+}
+
+// The resource below has no large blocks: each of the pool's is a segment, until there
+// are no more segments.
+TEST(a_pool_on_small_blocks) {
+  class Small final : public SystemResource {
+   public:
+    Small() : SystemResource("small") {}
+    void* allocate(const Request& request) override {
+      if (request.size > most) throw out_of_memory({});
+      return SystemResource::allocate(request);
+    }
+    Bytes most = 64 * kKiB;
+  };
+  const auto below = std::make_shared<Small>();
+  Pool pool("top", 64 * kMiB, true, below);
+  Blocks blocks(pool);
+  while (blocks.try_take({64 * kKiB})) CHECK(blocks.count() < 1000);
+  CHECK(blocks.count() > 100);
+  CHECK(refusal(pool, {64 * kKiB}).cause == Shortage::no_addresses);
+  check_pool(pool);
+  while (blocks.count() > 10) blocks.give(blocks.count() / 2);
+  CHECK(refusal(pool, {65 * kKiB}).cause == Shortage::upstream_refused);
+  CHECK(pool.stats().idle == 0 && below->stats().current == 640 * kKiB);
+  below->most = kMiB;
+  blocks.take({kMiB});
   check_pool(pool);
 }
 

@@ -143,7 +143,7 @@ class Heap {
   ChunkId whole(std::size_t slot, Chunk::Pages pages) noexcept;
   void* reserve(Bytes least, Bytes& size);
   Bytes segment_size(Bytes least);
-  std::size_t free_slot() const;
+  std::size_t free_slot();
   ChunkId carve(ChunkId id, Bytes size, Bytes alignment, Lifetime lifetime) noexcept;
   ChunkId cut(ChunkId id, Bytes size) noexcept;
   void join(ChunkId id, ChunkId above) noexcept;
