@@ -1,4 +1,5 @@
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <mutex>
@@ -24,6 +25,11 @@ Bytes kept(const Pool& pool) {
     if (row.state == Stretch::kept) sum += row.size;
   }
   return sum;
+}
+
+// Lets others have the locks.
+void give_way() {
+  std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
 Bytes small_size(std::mt19937& random) {
@@ -312,11 +318,12 @@ TEST(blocks_cross_threads) {
             const std::lock_guard<std::mutex> lock(mutex);
             mine.swap(shelf);
           }
+          if (mine.empty()) give_way();
           for (const auto& [address, size] : mine) pool->deallocate(address, size);
         }
       });
     }
-    while (threads.at_work()) check_busy_pool(*pool);
+    for (; threads.at_work(); give_way()) check_busy_pool(*pool);
     threads.finish();
     const ResourceStats now = pool->stats();
     CHECK(now.current == 0 && now.requested == 0 && pool->owners().empty());
@@ -413,6 +420,7 @@ TEST(threads_come_and_go_while_others_look) {
     while (!done) {
       check_busy_pool(*pool);
       pool->layout();
+      give_way();
     }
   });
   lookers.start([&] {
@@ -420,6 +428,7 @@ TEST(threads_come_and_go_while_others_look) {
       pool->owners();
       pool->reset_peak();
       pool->trim(64 * kKiB);
+      give_way();
     }
   });
   for (unsigned round = 0; round < 30; ++round) {
