@@ -5,20 +5,28 @@
 
 namespace memcfg {
 
-Adaptor::Adaptor(std::shared_ptr<Resource> upstream, Ledger::Tags tags)
-    : upstream_(std::move(upstream)), ledger_(tags) {
+Adaptor::Adaptor(std::shared_ptr<Resource> upstream,
+                 Ledger::Tags tags,
+                 Watcher* watcher)
+    : upstream_(std::move(upstream)), ledger_(tags, watcher) {
   if (upstream_ == nullptr) throw std::invalid_argument("an adaptor needs a resource");
 }
 
-void* Adaptor::take(const Request& request) {
+void* Adaptor::take(const Request& request, const Note& note) {
   void* const address = upstream_->allocate(request);
   try {
-    ledger_.add(address, request, align_up(request.size));
+    ledger_.add(address, request, align_up(request.size), note);
   } catch (...) {
     upstream_->deallocate(address, request.size);
     throw;
   }
   return address;
+}
+
+bool Adaptor::resize(void* address, Bytes size, Bytes new_size) {
+  return ledger_.resize(address, size, new_size, [&] {
+    return upstream_->resize(address, size, new_size);
+  });
 }
 
 ResourceStats Adaptor::stats() const {

@@ -86,6 +86,7 @@ void Arena::grow(Bytes requested) {
   }
   committed_ += pages;
   account_.book({requested - held.requested, charge, pages});
+  requested_ = requested;
 }
 
 void Arena::shrink(Bytes requested) {
@@ -103,6 +104,7 @@ void Arena::shrink(Bytes requested) {
     std::fill(base_ + size, base_ + std::min(kept, held.charged), std::byte{0});
   }
   committed_ = kept;
+  requested_ = requested;
   account_.settle({held.requested - requested, held.charged - size, pages});
 }
 
@@ -113,6 +115,7 @@ void Arena::free() {
   account_.pool().system().release(base_, capacity_);
   freed_ = true;
   committed_ = 0;
+  requested_ = 0;
   account_.settle(account_.holding());
 }
 
@@ -125,6 +128,8 @@ void Arena::check() const {
   require(committed_ == align_up(held.charged, page), "not whole pages committed");
   require(held.reserved == committed_, "the pages booked are not those committed");
   require(!freed_ || held.charged == 0, "a freed arena is charged");
+  require(held.requested == requested_ && held.charged == align_up(requested_),
+          "the charge is not the request rounded up");
 }
 
 Pin::Pin(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {

@@ -18,6 +18,8 @@ const char* out_of_memory::what() const noexcept {
       return "The system refuses the memory.";
     case Shortage::device_full:
       return "The simulated device has no more memory.";
+    case Shortage::file_full:
+      return "The file has no more room.";
     case Shortage::upstream_refused:
       return "The resource below the pool has no more memory.";
     case Shortage::no_addresses:
@@ -43,6 +45,8 @@ Failure current_failure() {
     return {Failure::callback, error.what(), {}};
   } catch (const bad_free& error) {  // before its base class
     return {Failure::freeing, error.what(), {}};
+  } catch (const file_error& error) {
+    return {Failure::file, error.what(), {}, error.number(), error.path()};
   } catch (const std::invalid_argument& error) {
     return {Failure::argument, error.what(), {}};
   } catch (const std::exception& error) {

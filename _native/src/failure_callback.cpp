@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "memcfg/error.hpp"
+#include "memcfg/foreign.hpp"
 
 namespace memcfg {
 
@@ -30,7 +31,7 @@ void* FailureCallbackResource::allocate(const Request& request) {
 FailureCallbackResource::Callback foreign_callback(int (*function)(void*, Bytes),
                                                    void* context) {
   return [function, context](Bytes size) {
-    const int answer = function(context, size);
+    const int answer = call_foreign(function, context, size);
     if (answer < 0) throw callback_raised();
     return answer > 0;
   };

@@ -5,9 +5,8 @@
 namespace memcfg {
 namespace {
 
-constexpr Bytes kFirstSegment = Bytes{64} << 20;  // bytes of addresses
-constexpr Bytes kFirstBlock = Bytes{2} << 20;     // bytes, where memory comes with them
-constexpr Bytes kSmall = Bytes{64} << 10;         // bytes
+constexpr Bytes kSmall = Bytes{64} << 10;  // bytes
+constexpr Bytes kLarge = Bytes{4} << 20;   // bytes; as NumPy's own allocator
 
 }  // namespace
 
@@ -27,19 +26,9 @@ Heap::~Heap() {
   }
 }
 
-Heap::Segment& Heap::segment_of(const Chunk& chunk) const noexcept {
-  return segments_[chunk.segment];
-}
-
 Heap::Span Heap::touched(const Chunk& chunk) const noexcept {
   const Offset offset = chunk.address - segment_of(chunk).base;
   return {offset >> page_bits_, ((offset + chunk.size - 1) >> page_bits_) + 1};
-}
-
-Heap::Span Heap::inside(const Chunk& chunk) const noexcept {
-  const Offset offset = chunk.address - segment_of(chunk).base;
-  const Page first = (offset + page_ - 1) >> page_bits_;
-  return {first, std::max(first, (offset + chunk.size) >> page_bits_)};
 }
 
 ChunkId Heap::find(const void* address) const noexcept {
@@ -56,13 +45,39 @@ ChunkId Heap::find(const void* address) const noexcept {
   return 0;
 }
 
-ChunkId Heap::allocate(Bytes size, Bytes alignment, Lifetime lifetime) {
+Heap::Grant Heap::allocate(Bytes size, Bytes alignment, Lifetime lifetime) {
+  const Bytes room = add_or_most(size, alignment - kAlignment);
+  ChunkId hole = find_hole(room);
+  if (size >= kLarge && chunks_[hole].pages == Chunk::none) {
+    const Bytes unit = huge_alignment(chunks_[hole], size);
+    try {
+      return place(hole, size, std::max(unit, alignment), lifetime);
+    } catch (const Refused&) {
+      if (unit <= alignment) throw;
+    }
+    hole = find_hole(room);  // a page less may do where it begins
+  }
+  return place(hole, size, alignment, lifetime);
+}
+
+// Pre: the block fits the hole.
+Heap::Grant Heap::place(ChunkId hole, Bytes size, Bytes alignment, Lifetime lifetime) {
   chunks_.secure(2);
   tables_.secure(1);
-  const ChunkId hole = find_hole(add_or_most(size, alignment - kAlignment));
   const ChunkId id = carve(hole, size, alignment, lifetime);
+  const Fresh fresh = take(id);
+  if (fresh != Fresh::none) advise_huge(chunks_[id]);
+  enter(id);
+  return {id, fresh};
+}
+
+// Post: the chunk, just carved, has its pages and counts as taken; or it is a hole
+// again, and Refused is thrown.
+Heap::Fresh Heap::take(ChunkId id) {
+  const Bytes size = chunks_[id].size;
+  Fresh fresh{};
   try {
-    commit(id);
+    fresh = commit(id);
   } catch (const Refused&) {
     taken_ += size;  // free takes it off again
     free(chunks_[id], false);
@@ -70,8 +85,46 @@ ChunkId Heap::allocate(Bytes size, Bytes alignment, Lifetime lifetime) {
   }
   taken_ += size;
   most_taken_ = std::max(most_taken_, taken_);
-  enter(id);
-  return id;
+  return fresh;
+}
+
+bool Heap::extend(Chunk& chunk, Bytes size) {
+  const ChunkId hole = chunk.above;
+  const Bytes more = size - chunk.size;
+  if (hole == 0 || chunks_[hole].state != Chunk::hole) return false;
+  if (chunks_[hole].size < more) return false;
+  chunks_.secure(2);
+  const ChunkId piece = carve(hole, more, kAlignment, Lifetime::unknown);
+  const Fresh fresh = take(piece);
+  join(id_of(chunk), piece);
+  if (fresh != Fresh::none) advise_huge(chunk);
+  return true;
+}
+
+bool Heap::shrink(Chunk& chunk, Bytes size) noexcept {
+  try {
+    chunks_.secure(1);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  const ChunkId rest = cut(id_of(chunk), size);
+  chunks_[rest].state = Chunk::fresh;
+  free(chunks_[rest], true);
+  return true;
+}
+
+// Of a large block in a hole without memory: that of huge pages, if there is room, as a
+// unit that the block has a part of is no huge page. 0: any.
+Bytes Heap::huge_alignment(const Chunk& hole, Bytes size) const noexcept {
+  const Bytes unit = segment_of(hole).huge.unit();
+  if (unit == 0) return 0;
+  const std::uintptr_t first = round_up(hole.address, unit);
+  return first - hole.address <= hole.size - size ? unit : 0;
+}
+
+void Heap::advise_huge(const Chunk& chunk) noexcept {
+  if (chunk.size < kLarge) return;
+  segment_of(chunk).huge.advise(chunk.address, chunk.address + chunk.size);
 }
 
 ChunkId Heap::find_hole(Bytes size) {
@@ -93,84 +146,6 @@ ChunkId Heap::best_fit(Bytes size) const noexcept {
 
 Holes& Heap::holes_of(const Chunk& hole) noexcept {
   return hole.pages == Chunk::all ? warm_ : cold_;
-}
-
-// Post: there is a hole of `least` bytes, or Refused is thrown.
-void Heap::add_segment(Bytes least) {
-  if (least > kNoLimit / 4) throw Refused{Shortage::no_addresses};
-  const std::size_t slot = free_slot();
-  chunks_.secure(3);  // the segment's, and two for what is carved from it
-  Bytes size = 0;
-  void* const base = reserve(round_up(least, page_), size);
-  try {
-    open_segment(slot, base, size);
-  } catch (...) {
-    system_.release(base, size);
-    throw;
-  }
-}
-
-// As large as all segments before it together, so that addresses double; as much of
-// that as the system grants, and no less than `least`.
-void* Heap::reserve(Bytes least, Bytes& size) {
-  for (size = segment_size(least);; size = std::max(least, round_up(size / 2, page_))) {
-    if (void* const base = system_.reserve(size, Access::open)) return base;
-    if (size == least) break;
-  }
-  if (system_.whole_blocks() && give_back(kNoLimit) > 0) {
-    if (void* const base = system_.reserve(size, Access::open)) return base;
-  }
-  throw Refused{system_.whole_blocks() ? Shortage::upstream_refused
-                                       : Shortage::no_addresses};
-}
-
-Bytes Heap::segment_size(Bytes least) {
-  if (!system_.whole_blocks()) return std::max({least, addresses_, kFirstSegment});
-  afford(least);
-  const Bytes room = round_down(ceiling_ - committed_, page_);
-  return std::max(least, std::min(std::max(addresses_, kFirstBlock), room));
-}
-
-void Heap::open_segment(std::size_t slot, void* base, Bytes size) {
-  Segment& segment = segments_[slot];
-  segment.starts = Starts(system_, size);
-  segment.pages = PageMap(system_, size >> page_bits_);
-  segment.base = reinterpret_cast<std::uintptr_t>(base);
-  segment.size = size;
-  addresses_ += size;
-  if (slot == segment_count_) segment_count_.store(slot + 1, std::memory_order_release);
-  if (system_.whole_blocks()) {
-    segment.pages.set(0, size >> page_bits_);
-    committed_ += size;
-  }
-  settle(whole(slot, system_.whole_blocks() ? Chunk::all : Chunk::none));
-}
-
-// A segment as one hole. Pre: a chunk is secured.
-ChunkId Heap::whole(std::size_t slot, Chunk::Pages pages) noexcept {
-  Segment& segment = segments_[slot];
-  const ChunkId id = chunks_.take();
-  segment.first = id;  // for ever: cut and join leave the lowest chunk its number
-  Chunk& chunk = chunks_[id];
-  chunk.address = segment.base.load();
-  chunk.size = segment.size;
-  chunk.below = chunk.above = 0;
-  chunk.segment = static_cast<std::uint8_t>(slot);
-  chunk.state = Chunk::hole;
-  chunk.pages = pages;
-  chunk.lead = 0;
-  return id;
-}
-
-// Where none is free, segments that are one hole make room.
-std::size_t Heap::free_slot() {
-  for (const bool again : {true, false}) {
-    for (std::size_t i = 0; i < kMaxSegments; ++i) {
-      if (segments_[i].size == 0) return i;
-    }
-    if (again && system_.whole_blocks()) give_back(kNoLimit);
-  }
-  throw Refused{Shortage::no_addresses};
 }
 
 // Pre: two chunks are secured. What is left of the hole on either side stays one.
@@ -239,10 +214,6 @@ void Heap::enter(ChunkId id) noexcept {
   const ChunkId lone = segment.starts.lone(offset);
   const Offset other = lone == 0 ? 0 : chunks_[lone].address - segment.base;
   segment.starts.enter(tables_, offset, other, id);
-}
-
-ChunkId Heap::id_of(const Chunk& chunk) const noexcept {
-  return chunk.below != 0 ? chunks_[chunk.below].above : segment_of(chunk).first;
 }
 
 void Heap::release(Chunk& chunk) noexcept {

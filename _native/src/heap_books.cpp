@@ -9,7 +9,7 @@ namespace memcfg {
 Bytes Heap::metadata() const noexcept {
   Bytes sum = chunks_.bytes() + tables_.bytes();
   for (const Segment& segment : segments_) {
-    sum += segment.starts.bytes() + segment.pages.bytes();
+    sum += segment.starts.bytes() + segment.pages.bytes() + segment.huge.bytes();
   }
   return sum;
 }
@@ -82,23 +82,65 @@ Bytes Heap::room_in(const Chunk& hole, Bytes room) const noexcept {
   return (span.first << page_bits_) - offset + room;
 }
 
-std::vector<Stretch> Heap::layout() const {
+std::vector<Stretch> Heap::layout(const std::vector<std::string>& tags) const {
   std::vector<Stretch> rows;
   for (const ChunkId first : first_chunks()) {
     for (ChunkId id = first; id != 0; id = chunks_[id].above) {
-      rows.push_back(stretch(chunks_[id]));
+      rows.push_back(stretch(chunks_[id], tags));
     }
   }
   return rows;
 }
 
-Stretch Heap::stretch(const Chunk& chunk) const noexcept {
+Stretch Heap::stretch(const Chunk& chunk, const std::vector<std::string>& tags) const {
   const std::uintptr_t address = chunk.address;
   if (chunk.state == Chunk::hole) {
-    return {address, chunk.size, committed_in(chunk), Stretch::hole};
+    return {address, chunk.size, committed_in(chunk), Stretch::hole, 0, {}};
   }
-  const auto state = chunk.use == 0 ? Stretch::kept : Stretch::block;
-  return {address, chunk.size, chunk.size, state};
+  const Use use(chunk.use);
+  if (use.word() == 0) {
+    return {address, chunk.size, chunk.size, Stretch::kept, 0, {}};
+  }
+  const std::string tag = use.tag() < tags.size() ? tags[use.tag()] : std::string();
+  return {address, chunk.size, chunk.size, Stretch::block, use.requested(), tag};
+}
+
+std::vector<Stretch> Heap::pieces(const std::vector<std::string>& tags) const {
+  std::vector<Stretch> rows;
+  for (const ChunkId first : first_chunks()) {
+    for (ChunkId id = first; id != 0; id = chunks_[id].above) {
+      const Stretch whole = stretch(chunks_[id], tags);
+      if (whole.committed == 0 || whole.committed == whole.size) {
+        rows.push_back(whole);
+      } else {
+        split(whole, chunks_[id], rows);
+      }
+    }
+  }
+  return rows;
+}
+
+// The parts of a hole that lie in pages of its neighbours have memory, as these have.
+void Heap::split(const Stretch& hole,
+                 const Chunk& chunk,
+                 std::vector<Stretch>& rows) const {
+  const Segment& segment = segment_of(chunk);
+  const Span span = inside(chunk);
+  std::uintptr_t start = hole.address;
+  const auto add = [&](std::uintptr_t end, bool committed) {
+    const Bytes size = end - start;
+    if (size > 0) {
+      rows.push_back({start, size, committed ? size : 0, Stretch::hole, 0, {}});
+    }
+    start = end;
+  };
+  for (Page page = span.first; page < span.last;) {
+    const Page bare = segment.pages.find(page, span.last, false);
+    page = segment.pages.find(bare, span.last, true);
+    add(segment.base + (bare << page_bits_), true);
+    add(segment.base + (page << page_bits_), false);
+  }
+  add(hole.address + hole.size, true);
 }
 
 std::vector<ChunkId> Heap::first_chunks() const {
@@ -125,6 +167,7 @@ void Heap::check() const {
 
 void Heap::check_segment(ChunkId first, Totals& sum) const {
   const Segment& segment = segment_of(chunks_[first]);
+  segment.huge.check();
   sum.pages += segment.pages.count(0, segment.size >> page_bits_);
   std::uintptr_t place = segment.base;
   ChunkId below = 0;

@@ -11,21 +11,29 @@ namespace {
 constexpr Bytes kSlack = Bytes{128} << 10;  // bytes
 constexpr Bytes kShare = 24;                // one part in so many
 
+std::uintptr_t number(const void* address) noexcept {
+  return reinterpret_cast<std::uintptr_t>(address);
+}
+
 }  // namespace
 
 // Post: every page that the chunk touches is committed.
-void Heap::commit(ChunkId id) {
+Heap::Fresh Heap::commit(ChunkId id) {
   Chunk& chunk = chunks_[id];
+  Fresh fresh = Fresh::none;
   if (lead_of(chunk) < chunk.size) {
+    const PageMap& pages = segment_of(chunk).pages;
     const Span span = touched(chunk);
-    const Page missing =
-        span.last - span.first - segment_of(chunk).pages.count(span.first, span.last);
+    const Page missing = span.last - span.first - pages.count(span.first, span.last);
     if (missing > 0) {
+      const Span in = inside(chunk);
+      fresh = pages.find(in.first, in.last, true) == in.last ? Fresh::all : Fresh::some;
       afford(missing * page_);
       commit_runs(id);
     }
   }
   chunk.pages = Chunk::all;
+  return fresh;
 }
 
 // Holes pay for the new pages where they can, and for some of those to come: to pay for
@@ -122,9 +130,12 @@ Bytes Heap::discard(ChunkId id, Bytes wanted) noexcept {
     if (first == span.last) break;
     last = segment.pages.find(first, span.last, false);
     last = std::min(last, first + ((wanted - given - 1) >> page_bits_) + 1);
-    system_.decommit(base + first * page_, (last - first) * page_, Access::open);
+    void* const address = base + first * page_;
+    const Bytes size = (last - first) * page_;
+    segment.huge.forgo(number(address), number(address) + size);
+    system_.decommit(address, size, Access::open);
     segment.pages.clear(first, last);
-    given += (last - first) * page_;
+    given += size;
   }
   committed_ -= given;
   const bool more = segment.pages.find(last, span.last, true) != span.last;
@@ -156,7 +167,7 @@ Bytes Heap::drop_segment(ChunkId id) noexcept {
 // Pre: nothing is taken.
 void Heap::fill(Bytes size) {
   size = round_up(size, page_);
-  const ChunkId id = allocate(size, page_, Lifetime::unknown);
+  const ChunkId id = allocate(size, page_, Lifetime::unknown).id;
   void* const address = reinterpret_cast<void*>(chunks_[id].address.load());
   const bool populated = system_.populate(address, size);
   release(chunks_[id]);

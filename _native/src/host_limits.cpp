@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "memcfg/error.hpp"
+#include "memcfg/file_mapping.hpp"
 #include "memcfg/pool_registry.hpp"
 #include "memcfg/system.hpp"
 
@@ -29,7 +30,15 @@ HostMeter& host_meter() noexcept {
   return *meter;
 }
 
+// The pages of mapped files are given up before anything is refused: they cost a look
+// into the file, no data.
 bool HostMeter::admits(Bytes more) const noexcept {
+  if (fits(more)) return true;
+  FileMapping::drop_all();
+  return fits(more);
+}
+
+bool HostMeter::fits(Bytes more) const noexcept {
   const Bytes limit = rss_.load();
   if (limit == kNoLimit) return true;
   const Bytes worst = std::max(resident_size(), others_.load() + pages_.load());
@@ -48,6 +57,7 @@ HostLimits set_host_limits(HostLimits limits) {
   HostMeter& meter = host_meter();
   const std::lock_guard<std::mutex> turn(meter.turns());
   const HostLimits old = host_limits();
+  if (limits.rss != kNoLimit) FileMapping::drop_all();
   const Bytes resident = resident_size();
   if (limits.rss < old.rss && resident > limits.rss) {
     throw lowered(limits.rss, resident, old.rss);

@@ -14,10 +14,8 @@ std::int64_t signed_of(Bytes size) noexcept {
   return static_cast<std::int64_t>(size);
 }
 
-[[noreturn]] void refuse_free(Bytes held, Bytes size) {
-  if (held == 0) throw bad_free("the address is no block of this resource (any more)");
-  throw bad_free("the block there has " + std::to_string(held) + " bytes, not " +
-                 std::to_string(size));
+[[noreturn]] void refuse_address() {
+  throw bad_free("the address is no block of this resource (any more)");
 }
 
 }  // namespace
@@ -44,20 +42,32 @@ void Counters::remove(Bytes size) noexcept {
   blocks.remove(1);
 }
 
+void Counters::resize(Bytes before, Bytes now) noexcept {
+  if (now > before) {
+    bytes.add(signed_of(now - before));
+  } else {
+    bytes.remove(signed_of(before - now));
+  }
+}
+
 void Counters::absorb(const Counters& inner) noexcept {
   bytes.absorb(inner.bytes);
   blocks.absorb(inner.blocks);
 }
 
-void Ledger::add(void* address, const Request& request, Bytes reserved) {
+void Ledger::add(void* address, const Request& request, Bytes reserved, Note note) {
   const Bytes rounded = align_up(request.size);
   const ForkLock lock(mutex_);
   // The address is out again: its block went back to below without asking here.
   if (const auto stale = entries_.find(address); stale != entries_.end()) erase(stale);
   const Rows::iterator row = row_of(request.tag);
+  Entries::iterator entry = entries_.end();
   try {
-    entries_.emplace(address, Entry{request.size, reserved, row});
+    entry = entries_.emplace(address, Entry{request.size, reserved, row, false, note})
+                .first;
+    if (watcher_) watcher_->added(address, request, entry->second.note);
   } catch (...) {
+    if (entry != entries_.end()) entries_.erase(entry);
     drop_if_idle(row);
     throw;
   }
@@ -71,17 +81,76 @@ void Ledger::add(void* address, const Request& request, Bytes reserved) {
 
 Bytes Ledger::remove(void* address, Bytes size) {
   const ForkLock lock(mutex_);
-  const auto found = entries_.find(address);
-  if (found == entries_.end()) refuse_free(0, size);
-  if (found->second.size != size) refuse_free(found->second.size, size);
+  const Entries::iterator found = find(address, size);
   const Bytes reserved = found->second.reserved;
   erase(found);
   return reserved;
 }
 
+Ledger::Entries::iterator Ledger::find(void* address, Bytes size) {
+  const Entries::iterator found = entries_.find(address);
+  if (found == entries_.end()) refuse_address();
+  if (found->second.claimed) throw bad_free("the block's size is being changed");
+  require_size(found->second.size, size);
+  return found;
+}
+
+Bytes Ledger::size_of(const void* address) const {
+  const ForkLock lock(mutex_);
+  const auto found = entries_.find(const_cast<void*>(address));
+  if (found == entries_.end()) refuse_address();
+  return found->second.size;
+}
+
+void Ledger::claim(void* address, Bytes size) {
+  const ForkLock lock(mutex_);
+  find(address, size)->second.claimed = true;
+}
+
+// The block may have gone behind the ledger meanwhile, and its address be out again.
+void Ledger::settle(void* address, Bytes size) {
+  const ForkLock lock(mutex_);
+  const auto found = entries_.find(address);
+  if (found == entries_.end() || !found->second.claimed) return;
+  Entry& entry = found->second;
+  const Bytes before = align_up(entry.size);
+  const Bytes now = align_up(size);
+  entry.row->second.resize(before, now);
+  all_.resize(before, now);
+  if (!regions_.empty()) regions_.back().resize(before, now);
+  requested_ += size - entry.size;
+  reserved_ += now - before;
+  peak_reserved_ = std::max(peak_reserved_, reserved_);
+  entry.reserved += now - before;
+  entry.claimed = false;
+  if (watcher_ && size != entry.size) {
+    watcher_->resized(address, entry.size, size, entry.note);
+  }
+  entry.size = size;
+}
+
+std::vector<LiveBlock> Ledger::blocks() const {
+  std::vector<LiveBlock> rows;
+  {
+    const ForkLock lock(mutex_);
+    rows.reserve(entries_.size());
+    for (const auto& [address, entry] : entries_) {
+      rows.push_back({reinterpret_cast<std::uintptr_t>(address),
+                      entry.size,
+                      align_up(entry.size),
+                      entry.row->first});
+    }
+  }
+  std::sort(rows.begin(), rows.end(), [](const LiveBlock& a, const LiveBlock& b) {
+    return a.address < b.address;
+  });
+  return rows;
+}
+
 void Ledger::erase(Entries::iterator found) noexcept {
   const Entry entry = found->second;
   const Bytes rounded = align_up(entry.size);
+  if (watcher_) watcher_->removed(found->first, entry.size, entry.note);
   entries_.erase(found);
   entry.row->second.remove(rounded);
   all_.remove(rounded);

@@ -51,6 +51,20 @@ void LimitingResource::deallocate(void* address, Bytes size) {
   upstream_->deallocate(address, size);
 }
 
+// The limit is on the larger size until it is known which of the two the block has.
+bool LimitingResource::resize(void* address, Bytes size, Bytes new_size) {
+  require_size(size_of(address), size);
+  if (new_size > kNoLimit - kAlignment) return false;
+  const Bytes before = align_up(size);
+  const Bytes now = align_up(new_size);
+  if (now > before && !limit_.draw(now - before)) return false;
+  Draw draw(limit_, now > before ? now - before : 0);
+  if (!Adaptor::resize(address, size, new_size)) return false;
+  draw.keep();
+  if (now < before) limit_.give_back(before - now);
+  return true;
+}
+
 ResourceStats LimitingResource::stats() const {
   ResourceStats stats = Adaptor::stats();
   stats.limit = limit_.limit();

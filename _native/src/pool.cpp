@@ -9,12 +9,7 @@
 namespace memcfg {
 namespace {
 
-constexpr Bytes kLargestSize = Use::kLargest - kAlignment;  // bytes: 256 TiB
 constexpr auto kRelaxed = std::memory_order_relaxed;
-
-void require_limit(Bytes limit) {
-  if (limit == 0) throw std::invalid_argument("a limit must be positive");
-}
 
 std::unique_ptr<const System> blocks_of(const std::shared_ptr<Resource>& upstream) {
   if (upstream == nullptr || upstream->pages() != nullptr) return nullptr;
@@ -35,6 +30,10 @@ struct LastCache {
 __attribute__((tls_model("initial-exec")))
 #endif
 thread_local LastCache last_cache;
+
+void* address_of(const Chunk& chunk) noexcept {
+  return reinterpret_cast<void*>(chunk.address.load(kRelaxed));
+}
 
 }  // namespace
 
@@ -86,7 +85,7 @@ Pool::~Pool() {
   if (meter_ != nullptr) meter_->count_pages(noted_pages_, 0);
 }
 
-inline Cache* Pool::own_cache() noexcept {
+Cache* Pool::own_cache() noexcept {
   return last_cache.pool == id_ ? last_cache.cache : find_cache();
 }
 
@@ -106,27 +105,31 @@ void Pool::forget_thread() noexcept {
 
 void* Pool::allocate(const Request& request) {
   const bool plain = request.alignment == kAlignment &&
-                     request.size - 1 < SizeClass::kLargest &&  // 0 wraps round
-                     request.lifetime != Lifetime::long_lived;
+                     request.size - 1 < Cache::kMostLarge &&  // 0 wraps round
+                     request.lifetime != Lifetime::long_lived && !request.zeroed;
   if (!plain) {
+    if (request.zeroed) return allocate_zeroed(request);
     require_valid(request);
-    return allocate_slowly(request, own_cache());
+    return allocate_slowly(request, own_cache()).address;
   }
   Cache* const cache = own_cache();
   if (cache != nullptr && cache->lock.enter()) {
     const Tag tag = cache->find_tag(request.tag);
     Chunk* chunk = nullptr;
     if (tag != Cache::kUnknown) {
-      chunk = cache->take(request.size, align_up(request.size), tag);
+      const Bytes charge = align_up(request.size);
+      chunk = charge <= SizeClass::kLargest
+                  ? cache->take(request.size, charge, tag)
+                  : cache->take_large(request.size, charge, tag);
     }
     cache->lock.leave();
-    if (chunk != nullptr) return reinterpret_cast<void*>(chunk->address.load(kRelaxed));
+    if (chunk != nullptr) return address_of(*chunk);
   }
-  return allocate_slowly(request, cache);
+  return allocate_slowly(request, cache).address;
 }
 
 // A refusal by the limit of all pools makes every pool give up what its caches have.
-void* Pool::allocate_slowly(const Request& request, Cache* cache) {
+Pool::Grant Pool::allocate_slowly(const Request& request, Cache* cache) {
   Shortage::Cause cause{};
   for (const bool again : {true, false}) {
     try {
@@ -141,18 +144,19 @@ void* Pool::allocate_slowly(const Request& request, Cache* cache) {
   throw refusal(*this, cause, request.size);
 }
 
-void* Pool::try_allocate(const Request& request, Cache* cache) {
+Pool::Grant Pool::try_allocate(const Request& request, Cache* cache) {
   if (request.size > kLargestSize) {
     throw Refused{limit() == kNoLimit ? Shortage::no_memory : Shortage::limit_reached};
   }
   const Bytes charge = align_up(request.size);
   const Tag tag = learn(request.tag, cache);
   note_peak(cache);
+  if (cache != nullptr && cache->large != nullptr) flush_large(*cache);
   draw(charge);
   heap_.set_most_used(std::max(most_used_, drawn_));
-  Chunk* chunk = nullptr;
+  Placement placement{};
   try {
-    chunk = &place(request, charge, cache);
+    placement = place(request, charge, cache);
   } catch (...) {
     cancel(charge);
     throw;
@@ -162,42 +166,48 @@ void* Pool::try_allocate(const Request& request, Cache* cache) {
   charged_[tag] += static_cast<std::int64_t>(charge);
   ++allocations_;
   note_peak(cache);
-  chunk->use.store(Use(request.size, tag).word(), kRelaxed);
-  return reinterpret_cast<void*>(chunk->address.load(kRelaxed));
+  placement.chunk->use.store(Use(request.size, tag).word(), kRelaxed);
+  return {address_of(*placement.chunk), placement.fresh};
 }
 
 // From the thread's cache, else from the heap; and if that refuses, with the memory of
 // all caches, then wherever it fits, then without rounding up to a size class.
-Chunk& Pool::place(const Request& request, Bytes charge, Cache* cache) {
+Pool::Placement Pool::place(const Request& request, Bytes charge, Cache* cache) {
   const bool plain = charge <= SizeClass::kLargest && request.alignment <= kAlignment;
   if (cache != nullptr && plain && request.lifetime != Lifetime::long_lived) {
     Cache::Stack& stack = cache->stacks[SizeClass::of(charge)];
     if (stack.count > 0) {
       Chunk* const chunk = stack.chunks[--stack.count];
       cache->kept -= chunk->size;
-      return *chunk;
+      return {chunk, Heap::Fresh::none};
     }
   }
   const Bytes size = SizeClass::block(charge);
   Shortage::Cause cause{};
-  if (Chunk* chunk = place_in_heap(request, size, cause)) return *chunk;
+  Placement placement = place_in_heap(request, size, cause);
+  if (placement.chunk != nullptr) return placement;
   flush_caches();
   Request last = request;
   last.lifetime = Lifetime::unknown;  // a hint, not a reason to refuse
   for (const Request& each : {request, last}) {
-    if (Chunk* chunk = place_in_heap(each, size, cause)) return *chunk;
+    placement = place_in_heap(each, size, cause);
+    if (placement.chunk != nullptr) return placement;
   }
-  if (Chunk* chunk = place_in_heap(last, charge, cause)) return *chunk;
+  placement = place_in_heap(last, charge, cause);
+  if (placement.chunk != nullptr) return placement;
   throw Refused{cause};
 }
 
-Chunk* Pool::place_in_heap(const Request& request, Bytes size, Shortage::Cause& cause) {
+Pool::Placement Pool::place_in_heap(const Request& request,
+                                    Bytes size,
+                                    Shortage::Cause& cause) {
   try {
     const Bytes alignment = std::max(request.alignment, kAlignment);
-    return &heap_[heap_.allocate(size, alignment, request.lifetime)];
+    const Heap::Grant grant = heap_.allocate(size, alignment, request.lifetime);
+    return {&heap_[grant.id], grant.fresh};
   } catch (const Refused& refused) {
     cause = refused.cause;
-    return nullptr;
+    return {nullptr, Heap::Fresh::none};
   }
 }
 
@@ -241,13 +251,7 @@ void Pool::note_pages() noexcept {
   peak_pages_ = std::max(peak_pages_, noted_pages_);
 }
 
-// The block at an address: often the one that this thread took last.
-Chunk& Pool::find_block(const void* address, const Cache* cache) const {
-  const auto place = reinterpret_cast<std::uintptr_t>(address);
-  if (cache != nullptr && cache->last != nullptr &&
-      cache->last->address.load(kRelaxed) == place) {
-    return *cache->last;
-  }
+Chunk& Pool::look_up(const void* address) const {
   Lock lock(mutex_, std::defer_lock);
   if (system_.whole_blocks()) lock.lock();  // its segments come and go
   const ChunkId id = heap_.find(address);
@@ -255,95 +259,66 @@ Chunk& Pool::find_block(const void* address, const Cache* cache) const {
   return heap_[id];
 }
 
-void Pool::deallocate(void* address, Bytes size) {
-  Cache* const cache = own_cache();
-  Chunk& chunk = find_block(address, cache);
-  const Use use(chunk.use.exchange(0, std::memory_order_acq_rel));
+Bytes Pool::size_of(const void* address) const {
+  const Cache* const cache = last_cache.pool == id_ ? last_cache.cache : nullptr;
+  const Use use(find_block(address, cache).use.load(kRelaxed));
   if (use.word() == 0) throw bad_free("the block has been freed already");
-  if (use.requested() != size) {
-    chunk.use.store(use.word(), std::memory_order_release);
-    throw bad_free("the block has " + std::to_string(use.requested()) +
-                   " bytes, not the " + std::to_string(size) + " that are freed");
-  }
-  if (size <= SizeClass::kLargest && cache != nullptr && cache->lock.enter()) {
-    const bool done = cache->put(chunk, use, align_up(size));
+  return use.requested();
+}
+
+void Pool::refuse_free(Chunk& chunk, Use use, Bytes size) {
+  if (use.word() == 0) throw bad_free("the block has been freed already");
+  chunk.use.store(use.word(), std::memory_order_release);
+  require_size(use.requested(), size);
+}
+
+// Pre: the chunk is nobody's, and was used as `use` says.
+inline void Pool::take_back(Chunk& chunk, Use use, Cache* cache) noexcept {
+  const Bytes charge = align_up(use.requested());
+  if (charge <= Cache::kMostLarge && cache != nullptr && cache->lock.enter()) {
+    const bool done = charge <= SizeClass::kLargest
+                          ? cache->put(chunk, use, charge)
+                          : cache->put_large(chunk, use, charge);
     cache->lock.leave();
     if (done) return;
   }
   deallocate_slowly(chunk, use, cache);
 }
 
+void Pool::deallocate(void* address, Bytes size) {
+  Cache* const cache = own_cache();
+  Chunk& chunk = find_block(address, cache);
+  take_back(chunk, take_use(chunk, size), cache);
+}
+
+bool Pool::release(void* address) noexcept {
+  Cache* const cache = own_cache();
+  try {
+    Chunk& chunk = find_block(address, cache);
+    const Use use(chunk.use.exchange(0, std::memory_order_acq_rel));
+    if (use.word() == 0) return false;
+    take_back(chunk, use, cache);
+    return true;
+  } catch (const bad_free&) {
+    return false;
+  }
+}
+
 void Pool::deallocate_slowly(Chunk& chunk, Use use, Cache* cache) noexcept {
   const Bytes charge = align_up(use.requested());
   const Lock lock(mutex_);
   note_peak(cache);
+  if (cache != nullptr) {
+    if (cache->large != nullptr) flush_large(*cache);
+    learn_tags(*cache);
+    if (charge > SizeClass::kLargest && cache->put_large(chunk, use, charge)) return;
+  }
   undraw(charge);
   requested_ -= static_cast<std::int64_t>(use.requested());
   charged_[use.tag()] -= static_cast<std::int64_t>(charge);
   ++deallocations_;
   heap_.release(chunk);
-  if (cache == nullptr) return;
-  if (charge <= SizeClass::kLargest) make_room(*cache, charge);
-  learn_tags(*cache);
-}
-
-// The limit and one page; no limit stays none.
-Bytes Pool::most_pages(Bytes limit) const noexcept {
-  const Bytes page = system_.page_size();
-  return limit > kNoLimit - page ? kNoLimit : limit + page;
-}
-
-void Pool::set_ceiling(Bytes limit) noexcept {
-  const Bytes most = most_pages(limit);
-  heap_.set_ceiling(most == kNoLimit ? kNoLimit : most - arena_pages_);
-}
-
-Bytes Pool::set_limit(Bytes limit) {
-  require_limit(limit);
-  Shortage::Cause cause{};
-  try {
-    const Lock lock(mutex_);
-    const Bytes old = limit_.load();
-    if (limit < old) {
-      note_peak(nullptr);
-      flush_caches();
-      if (drawn_ > limit) throw Refused{Shortage::limit_lowered};
-      fit_pages(limit);
-    }
-    const Quiet quiet(*this);
-    limit_.store(limit);
-    set_ceiling(limit);
-    for (const auto& cache : caches_) cache->most_kept = most_kept(limit);
-    note_pages();
-    return old;
-  } catch (const Refused& refused) {
-    cause = refused.cause;
-  }
-  throw refusal(*this, cause, limit);
-}
-
-// Pre: limit is not above the present one. Throws Refused when blocks hold more pages.
-void Pool::fit_pages(Bytes limit) {
-  const Bytes ceiling = most_pages(limit);
-  if (committed() > ceiling) heap_.give_back(committed() - ceiling);
-  if (committed() > ceiling) throw Refused{Shortage::fragmented};
-}
-
-Bytes Pool::trim(Bytes keep) {
-  const Lock lock(mutex_);
-  flush_caches();
-  const Bytes idle = heap_.idle();
-  const Bytes given = idle > keep ? heap_.give_back(idle - keep) : 0;
-  note_pages();
-  if (heap_.taken() == 0) heap_.forget();
-  return given;
-}
-
-Bytes Pool::decay() {
-  const Lock lock(mutex_);
-  const Bytes given = heap_.give_back_old();
-  note_pages();
-  return given;
+  if (cache != nullptr && charge <= SizeClass::kLargest) make_room(*cache, charge);
 }
 
 }  // namespace memcfg

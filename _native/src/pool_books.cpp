@@ -71,7 +71,7 @@ void Pool::take_idle_tags() {
   const Quiet quiet(*this);
   const Sums sum = sums();
   spare_tags_.reserve(tags_.size());
-  for (const auto& cache : caches_) cache->tags.clear();
+  for (const auto& cache : caches_) cache->forget_tags();
   for (auto row = tags_.begin(); row != tags_.end();) {
     const bool idle = sum.charged[row->second] == 0 && arenas_[row->second] == 0;
     if (idle) spare_tags_.push_back(row->second);
@@ -83,7 +83,7 @@ Pool::Sums Pool::sums() const {
   Sums sum{0, 0, requested_, allocations_, deallocations_, charged_};
   for (const auto& cache : caches_) {
     sum.quotas += cache->quota;
-    sum.kept += cache->kept;
+    sum.kept += cache->kept_in_all();
     sum.requested += cache->requested;
     sum.allocations += cache->allocations;
     sum.deallocations += cache->deallocations;
@@ -97,6 +97,7 @@ Pool::Sums Pool::sums() const {
 ResourceStats Pool::stats() const {
   const Lock lock(mutex_);
   const Quiet quiet(*this);
+  flush_large_blocks();
   const Sums sum = sums();
   Bytes least = 0;
   for (const auto& cache : caches_) least += cache->least_quota.load(kRelaxed);
@@ -122,6 +123,11 @@ ResourceStats Pool::stats() const {
   return stats;
 }
 
+Bytes Pool::reserved() const {
+  const Lock lock(mutex_);
+  return committed();
+}
+
 void Pool::reset_peak() {
   const Lock lock(mutex_);
   const Quiet quiet(*this);
@@ -145,7 +151,30 @@ Owners Pool::owners() const {
 std::vector<Stretch> Pool::layout() const {
   const Lock lock(mutex_);
   const Quiet quiet(*this);
-  return heap_.layout();
+  flush_large_blocks();
+  return heap_.layout(tag_names());
+}
+
+std::vector<Stretch> Pool::pieces() const {
+  const Lock lock(mutex_);
+  const Quiet quiet(*this);
+  flush_large_blocks();
+  return heap_.pieces(tag_names());
+}
+
+std::vector<std::string> Pool::tag_names() const {
+  std::vector<std::string> names(charged_.size());
+  for (const auto& [name, tag] : tags_) names[tag] = name;
+  return names;
+}
+
+std::vector<LiveBlock> Pool::blocks() const {
+  std::vector<LiveBlock> rows;
+  for (const Stretch& each : layout()) {
+    if (each.state != Stretch::block) continue;
+    rows.push_back({each.address, each.requested, align_up(each.requested), each.tag});
+  }
+  return rows;
 }
 
 void Pool::check() const {

@@ -3,6 +3,7 @@
 // What a pool does with the caches of its threads.
 
 #include <algorithm>
+#include <utility>
 
 namespace memcfg {
 namespace {
@@ -32,6 +33,7 @@ void Pool::flush_caches() noexcept {
   const Quiet quiet(*this);
   for (const auto& cache : caches_) {
     for (Cache::Stack& stack : cache->stacks) flush(*cache, stack, stack.count);
+    flush_large(*cache);
     set_quota(*cache, 0);
   }
 }
@@ -47,6 +49,19 @@ void Pool::flush(Cache& cache, Cache::Stack& stack, std::size_t count) noexcept 
   stack.count -= static_cast<std::uint32_t>(count);
 }
 
+void Pool::flush_large(Cache& cache) noexcept {
+  if (cache.large == nullptr) return;
+  Chunk& chunk = *std::exchange(cache.large, nullptr);
+  set_quota(cache, cache.quota - std::min(cache.quota, chunk.size));
+  heap_.release(chunk);
+}
+
+// Those who tell of holes call it as well. Nothing else that they tell changes, and no
+// pool is a const object.
+void Pool::flush_large_blocks() const noexcept {
+  for (const auto& cache : caches_) const_cast<Pool*>(this)->flush_large(*cache);
+}
+
 // Some blocks go: of a full stack, or now and then, when the cache has too many bytes,
 // of another one. The quota follows the blocks.
 void Pool::make_room(Cache& cache, Bytes charge) noexcept {
@@ -58,12 +73,13 @@ void Pool::make_room(Cache& cache, Bytes charge) noexcept {
     Cache::Stack& next = cache.stacks[cache.next_to_go()];
     flush(cache, next, (next.count + 1) / 2);
   }
-  if (cache.quota > cache.kept) set_quota(cache, cache.kept);
+  if (cache.quota > cache.kept_in_all()) set_quota(cache, cache.kept_in_all());
 }
 
-Bytes Pool::most_kept(Bytes limit) const noexcept {
+void Pool::bound_cache(Cache& cache, Bytes limit) const noexcept {
   const Bytes share = limit / kKeptShare;
-  return share < kLeastKept ? 0 : std::min(kMostKept, share);
+  cache.most_kept = share < kLeastKept ? 0 : std::min(kMostKept, share);
+  cache.most_large = std::min(Cache::kMostLarge, share);
 }
 
 void Pool::retire(const Cache* cache) noexcept {
@@ -75,6 +91,7 @@ void Pool::retire(const Cache* cache) noexcept {
   if (row == caches_.end()) return;
   Cache& last = **row;  // its owner is here, or gone
   for (Cache::Stack& stack : last.stacks) flush(last, stack, stack.count);
+  flush_large(last);
   set_quota(last, 0);
   requested_ += last.requested;
   allocations_ += last.allocations;

@@ -68,7 +68,7 @@ Cache* PoolRegistry::cache_of(Pool& pool) {
   rows->reserve(rows->size() + 1);
   auto cache = std::make_shared<Cache>();
   const Pool::Lock lock(pool.mutex_);
-  cache->most_kept = pool.most_kept(pool.limit());
+  pool.bound_cache(*cache, pool.limit());
   cache->charged.resize(pool.charged_.size());
   pool.caches_.push_back(cache);
   rows->emplace_back(pool.id_, std::move(cache));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "memcfg/error.hpp"
+#include "memcfg/foreign.hpp"
 #include "memcfg/system.hpp"
 #include "memcfg/threads.hpp"
 
@@ -32,7 +33,7 @@ void Program::touch_scratch(const Instruction& instruction) noexcept {
 }
 
 void CallbackKernel::run(void* const*, void*) {
-  if (function_(context_) != 0) throw callback_raised();
+  if (call_foreign(function_, context_) != 0) throw callback_raised();
 }
 
 // One thread's turn with an arena: others are refused, not queued. All programs of an

@@ -31,10 +31,33 @@ void tell_of_host(Shortage& report) {
 
 }  // namespace
 
-void require_valid(const Request& request) {
-  if (request.size == 0) {
-    throw std::invalid_argument("a block has at least one byte");
+void require_valid_size(Bytes size) {
+  if (size == 0) throw std::invalid_argument("a block has at least one byte");
+}
+
+void require_size(Bytes held, Bytes size) {
+  if (held == size) return;
+  throw bad_free("the block there has " + std::to_string(held) + " bytes, not " +
+                 std::to_string(size));
+}
+
+bool Resource::release(void* address) noexcept {
+  try {
+    deallocate(address, size_of(address));
+    return true;
+  } catch (...) {
+    return false;
   }
+}
+
+bool Resource::resize(void* address, Bytes size, Bytes new_size) {
+  require_size(size_of(address), size);
+  require_valid_size(new_size);
+  return false;
+}
+
+void require_valid(const Request& request) {
+  require_valid_size(request.size);
   const Bytes alignment = request.alignment;
   if (alignment == 0 || (alignment & (alignment - 1)) != 0) {
     throw std::invalid_argument("an alignment is a power of two, not " +

@@ -1,8 +1,12 @@
 #include "memcfg/system.hpp"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +19,9 @@
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14
+#endif
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24  // Linux 5.18
 #endif
 
 namespace memcfg {
@@ -53,6 +60,13 @@ Bytes machine_available() noexcept {
     return kNoLimit;
   }
   return static_cast<Bytes>(kib) << 10;
+}
+
+// Documentation/admin-guide/mm/transhuge.rst of Linux; 0 where it has no such pages.
+Bytes huge_size() noexcept {
+  const Text text("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
+  unsigned long long size = 0;
+  return std::sscanf(text.data(), "%llu", &size) == 1 ? static_cast<Bytes>(size) : 0;
 }
 
 // A file that has one number; kNoLimit if it has none ("max"), or is not there.
@@ -139,10 +153,17 @@ class Host final : public System {
     return false;
   }
 
-  // MADV_DONTNEED rather than MADV_FREE: the resident size falls at once.
+  // What the program has locked stays resident on an old system.
   void decommit(void* address, Bytes size, Access access) const noexcept override {
-    madvise(address, size, MADV_DONTNEED);
+    if (!renew(address, size)) std::memset(address, 0, size);
     if (access == Access::guarded) mprotect(address, size, PROT_NONE);
+  }
+
+  // MADV_DONTNEED rather than MADV_FREE: the resident size falls at once. It refuses
+  // memory that the program has locked.
+  bool renew(void* address, Bytes size) const noexcept override {
+    return madvise(address, size, MADV_DONTNEED) == 0 ||
+           madvise(address, size, MADV_DONTNEED_LOCKED) == 0;
   }
 
   // In steps, each checked before: a machine that overcommits does not refuse, it ends
@@ -155,6 +176,15 @@ class Host final : public System {
       if (step > available_size() || !populate_step(bytes + at, step)) return false;
     }
     return true;
+  }
+
+  Bytes huge_page_size() const noexcept override {
+    static const Bytes size = huge_size();
+    return size;
+  }
+
+  bool advise_huge(void* address, Bytes size, bool wanted) const noexcept override {
+    return madvise(address, size, wanted ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) == 0;
   }
 
   void release(void* address, Bytes size) const noexcept override {
@@ -209,6 +239,30 @@ Bytes available_size() noexcept {
 
 std::int64_t process_id() noexcept {
   return getpid();
+}
+
+namespace {
+
+thread_local std::int64_t own_id = 0;  // asking the system each time would be slow
+
+// In the child of a fork the thread has another number.
+const int kForgetsAtFork = pthread_atfork(nullptr, nullptr, [] { own_id = 0; });
+
+std::int64_t ask_thread_id() noexcept {
+#ifdef __linux__
+  return syscall(SYS_gettid);
+#else
+  std::uint64_t id = 0;
+  pthread_threadid_np(nullptr, &id);
+  return static_cast<std::int64_t>(id);
+#endif
+}
+
+}  // namespace
+
+std::int64_t thread_id() noexcept {
+  if (own_id == 0) own_id = ask_thread_id();
+  return own_id;
 }
 
 }  // namespace memcfg

@@ -1,6 +1,7 @@
 #include "memcfg/system_resource.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "memcfg/error.hpp"
@@ -72,6 +73,7 @@ void* SystemResource::allocate(const Request& request) {
     throw;
   }
   draw.keep();
+  if (request.zeroed && touchable()) std::memset(address, 0, request.size);
   return address;
 }
 

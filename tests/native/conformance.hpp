@@ -21,6 +21,7 @@ namespace conformance {
 using memcfg::Bytes;
 using memcfg::kNoLimit;
 using memcfg::Lifetime;
+using memcfg::LiveBlock;
 using memcfg::Owners;
 using memcfg::Request;
 using memcfg::Resource;
@@ -54,12 +55,12 @@ struct Block {
   unsigned char pattern = 0;
 
   void write() const { std::memset(address, pattern, request.size); }
-  bool intact() const {
+  bool has(unsigned char value, Bytes size) const {
     const auto* const bytes = static_cast<const unsigned char*>(address);
-    return std::all_of(bytes, bytes + request.size, [this](unsigned char byte) {
-      return byte == pattern;
-    });
+    return std::all_of(
+        bytes, bytes + size, [value](unsigned char byte) { return byte == value; });
   }
+  bool intact() const { return has(pattern, request.size); }
 };
 
 inline Bytes log_uniform(std::mt19937& random, Bytes most) {
@@ -133,6 +134,97 @@ inline void bad_frees_change_nothing(Resource& resource) {
   CHECK(resource.stats().current == 0);
 }
 
+inline void bad_resizes_change_nothing(Resource& resource) {
+  for (const Bytes size : {Bytes{100}, Bytes{5000}, 2 * kMiB}) {
+    void* const address = resource.allocate({size, 64, Lifetime::unknown, "a"});
+    void* const other = resource.allocate({size, 64, Lifetime::unknown, "b"});
+    auto* const inside = reinterpret_cast<void*>(number(address) + 64);
+    int local = 0;
+    const State before(resource);
+    for (const Bytes now : {Bytes{1}, size - 1, size, size + 1, 3 * size}) {
+      for (const Bytes wrong : {Bytes{0}, size - 1, size + 1, size + 64, kNoLimit}) {
+        CHECK_THROWS(memcfg::bad_free, resource.resize(address, wrong, now));
+      }
+      for (void* foreign : {inside, static_cast<void*>(&local), static_cast<void*>(0)})
+        CHECK_THROWS(memcfg::bad_free, resource.resize(foreign, size, now));
+    }
+    CHECK_THROWS(std::invalid_argument, resource.resize(address, size, 0));
+    for (const Bytes large : {kNoLimit, kNoLimit - 63, kNoLimit / 2, Bytes{1} << 60}) {
+      CHECK(!resource.resize(address, size, large));
+    }
+    CHECK(State(resource) == before);
+    resource.check();
+    resource.deallocate(address, size);
+    CHECK_THROWS(memcfg::bad_free, resource.resize(address, size, size + 1));
+    CHECK_THROWS(memcfg::bad_free, resource.resize(address, size, size - 1));
+    resource.deallocate(other, size);
+    resource.check();
+  }
+  CHECK(resource.stats().current == 0);
+}
+
+inline void sizes_are_known(Resource& resource) {
+  int local = 0;
+  for (const Bytes size :
+       {Bytes{1}, Bytes{100}, Bytes{65536}, Bytes{65537}, 3 * kMiB}) {
+    void* const address = resource.allocate({size, 64, Lifetime::unknown, "a"});
+    auto* const inside = reinterpret_cast<void*>(number(address) + 64);
+    CHECK(resource.size_of(address) == size);
+    for (void* foreign : {inside, static_cast<void*>(&local), static_cast<void*>(0)}) {
+      CHECK_THROWS(memcfg::bad_free, resource.size_of(foreign));
+      CHECK(!resource.release(foreign));
+    }
+    const std::vector<LiveBlock> rows = resource.blocks();
+    CHECK(rows.size() == 1 && rows[0].address == number(address));
+    CHECK(rows[0].requested == size && rows[0].size == memcfg::align_up(size));
+    CHECK(rows[0].tag == "a");
+    CHECK(resource.release(address) && !resource.release(address));
+    CHECK_THROWS(memcfg::bad_free, resource.size_of(address));
+    CHECK(resource.blocks().empty() && resource.stats().current == 0);
+  }
+}
+
+// Whatever the memory had before: another block's bytes, or none that was ever touched.
+inline void zeroed_blocks_are_zero(Resource& resource) {
+  const auto take = [&](Bytes size, Bytes alignment, bool zeroed) {
+    Block block;
+    block.request = {size, alignment, Lifetime::unknown, "", zeroed};
+    block.address = resource.allocate(block.request);
+    block.pattern = 0xA5;
+    return block;
+  };
+  for (int round = 0; round < 3; ++round) {
+    for (const Bytes size : {Bytes{1},
+                             Bytes{63},
+                             Bytes{100},
+                             Bytes{4095},
+                             Bytes{4096},
+                             Bytes{65536},
+                             Bytes{65537},
+                             Bytes{100001},
+                             kMiB,
+                             5 * kMiB + 77}) {
+      for (const Bytes alignment : {Bytes{64}, Bytes{4096}, kMiB}) {
+        const Block low = take(1000, 64, false);
+        const Block block = take(size, alignment, true);
+        const Block high = take(1000, 64, false);
+        if (resource.touchable()) {
+          CHECK(block.has(0, size));
+          for (const Block& each : {low, block, high}) each.write();
+          CHECK(low.intact() && block.intact() && high.intact());
+        }
+        resource.deallocate(high.address, 1000);
+        resource.deallocate(block.address, size);
+        resource.deallocate(low.address, 1000);
+        if (round == 1 && alignment == 64) resource.trim(0);
+      }
+    }
+    if (round == 0) resource.trim(0);
+  }
+  CHECK(resource.stats().current == 0);
+  resource.check();
+}
+
 // Random steps against a model: who is where, with what in it, under which tag.
 class Model {
  public:
@@ -142,8 +234,9 @@ class Model {
     if (blocks_.empty() || random_() % 5 < 3) {
       take();
     } else {
-      give(std::next(blocks_.begin(),
-                     static_cast<std::ptrdiff_t>(random_() % blocks_.size())));
+      const auto row = std::next(
+          blocks_.begin(), static_cast<std::ptrdiff_t>(random_() % blocks_.size()));
+      random_() % 3 == 0 ? resize(row) : give(row);
     }
     if (random_() % 64 == 0) resource_.trim(random_() % kMiB);
   }
@@ -156,7 +249,8 @@ class Model {
     block.request = {log_uniform(random_, kMiB),
                      alignment,
                      static_cast<Lifetime>(random_() % 3),
-                     block.tag};
+                     block.tag,
+                     random_() % 4 == 0};
     try {
       block.address = resource_.allocate(block.request);
     } catch (const memcfg::out_of_memory&) {
@@ -164,7 +258,10 @@ class Model {
       return;
     }
     CHECK(number(block.address) % alignment == 0);
-    if (resource_.touchable()) block.write();
+    if (resource_.touchable()) {
+      CHECK(!block.request.zeroed || block.has(0, block.request.size));
+      block.write();
+    }
     const auto row = blocks_.emplace(number(block.address), block).first;
     row->second.request.tag = {};
     if (row != blocks_.begin()) CHECK(end_of(std::prev(row)) <= row->first);
@@ -173,9 +270,32 @@ class Model {
     peak_ = std::max(peak_, in_use_);
   }
 
+  // Near by, or to any size.
+  using Blocks = std::map<std::uintptr_t, Block>;
+  void resize(Blocks::iterator row) {
+    Block& block = row->second;
+    const Bytes size = block.request.size;
+    const Bytes step = log_uniform(random_, size);
+    Bytes now = random_() % 2 == 0 ? size + step : size - step;
+    if (now == 0 || random_() % 4 == 0) now = log_uniform(random_, 2 * kMiB);
+    const bool done = resource_.resize(block.address, size, now);
+    resizes_ += done ? 1 : 0;
+    const Bytes kept = done ? std::min(size, now) : size;
+    CHECK(!resource_.touchable() || block.has(block.pattern, kept));
+    if (!done) return;
+    block.request.size = now;
+    if (std::next(row) != blocks_.end()) CHECK(end_of(row) <= std::next(row)->first);
+    block.pattern = static_cast<unsigned char>(random_());
+    if (resource_.touchable()) block.write();
+    in_use_ += memcfg::align_up(now) - memcfg::align_up(size);
+    peak_ = std::max(peak_, in_use_);
+  }
+
   void clear() {
     while (!blocks_.empty()) give(blocks_.begin());
   }
+
+  int resizes() const { return resizes_; }
 
   void compare() const {
     const ResourceStats stats = resource_.stats();
@@ -189,11 +309,23 @@ class Model {
     CHECK(stats.peak == peak_ && stats.current <= stats.reserved);
     CHECK(stats.allocations - stats.deallocations == blocks_.size());
     CHECK(resource_.owners() == Owners(tags.begin(), tags.end()));
+    compare_blocks();
     resource_.check();
   }
 
  private:
-  using Blocks = std::map<std::uintptr_t, Block>;
+  void compare_blocks() const {
+    const std::vector<LiveBlock> rows = resource_.blocks();
+    CHECK(rows.size() == blocks_.size());
+    auto block = blocks_.begin();
+    for (const LiveBlock& row : rows) {
+      const Bytes size = block->second.request.size;
+      CHECK(row.address == block->first && row.tag == block->second.tag);
+      CHECK(row.requested == size && row.size == memcfg::align_up(size));
+      CHECK(resource_.size_of(block->second.address) == size);
+      ++block;
+    }
+  }
 
   static std::uintptr_t end_of(Blocks::iterator row) {
     return row->first + memcfg::align_up(row->second.request.size);
@@ -212,15 +344,27 @@ class Model {
   Blocks blocks_;
   Bytes in_use_ = 0;
   Bytes peak_ = 0;
+  int resizes_ = 0;
 };
 
+// Whether a block can become smaller where it lies.
+inline bool can_resize(Resource& resource) {
+  void* const address = resource.allocate({kMiB});
+  const bool done = resource.resize(address, kMiB, 1);
+  resource.deallocate(address, done ? 1 : kMiB);
+  resource.reset_peak();
+  return done;
+}
+
 inline void random_steps_agree_with_a_model(Resource& resource) {
+  const bool resizes = can_resize(resource);
   Model model(resource, 11);
   for (int step = 0; step < 1500; ++step) {
     model.step();
     if (step % 20 == 0) model.compare();
   }
   model.compare();
+  CHECK(resizes == (model.resizes() > 20));
   model.clear();
   model.compare();
   resource.reset_peak();
@@ -242,6 +386,12 @@ inline void threads_share_it(Resource& resource) {
         block.address = resource.allocate(block.request);
         if (resource.touchable()) block.write();
       } catch (const memcfg::out_of_memory&) {
+      }
+      const Bytes now = log_uniform(random, 100000);
+      if (block.address != nullptr && random() % 3 == 0 &&
+          resource.resize(block.address, block.request.size, now)) {
+        block.request.size = now;
+        if (resource.touchable()) block.write();
       }
       const std::lock_guard<std::mutex> lock(mutex);
       if (block.address != nullptr) shelf.push_back(block);

@@ -39,6 +39,11 @@ void* operator new(std::size_t size) {
 void* operator new(std::size_t size, std::align_val_t alignment) {
   return fork_safe_new::take(size, static_cast<std::size_t>(alignment));
 }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept try {
+  return fork_safe_new::take(size, alignof(max_align_t));
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
 void operator delete(void* address) noexcept {
   fork_safe_new::give(address);
 }

@@ -92,9 +92,7 @@ class Blocks {
     charged_ += align_up(request.size);
     requested_ += request.size;
     CHECK(number(address) % std::max(request.alignment, memcfg::kAlignment) == 0);
-    each_end(rows_.back(), [](void* place, const void* wanted, Bytes size) {
-      std::memcpy(place, wanted, size);
-    });
+    write(rows_.back());
     return address;
   }
   bool try_take(const Request& request) {
@@ -114,6 +112,17 @@ class Blocks {
     rows_.pop_back();
     charged_ -= align_up(row.size);
     requested_ -= row.size;
+  }
+  // False: it stays as it was.
+  bool resize(std::size_t index, Bytes size) {
+    Row& row = rows_[index];
+    CHECK(intact(row));
+    if (!resource_.resize(row.address, row.size, size)) return false;
+    charged_ += align_up(size) - align_up(row.size);
+    requested_ += size - row.size;
+    row.size = size;
+    write(row);
+    return true;
   }
   void clear() {
     while (!rows_.empty()) give(rows_.size() - 1);
@@ -138,6 +147,11 @@ class Blocks {
     act(first, &row.pattern, width);
     act(first + (row.size - width) / 2, &row.pattern, width);
     act(first + row.size - width, &row.pattern, width);
+  }
+  void write(const Row& row) const {
+    each_end(row, [](void* place, const void* wanted, Bytes size) {
+      std::memcpy(place, wanted, size);
+    });
   }
   bool intact(const Row& row) const {
     if (!resource_.touchable() || row.size < 3 * sizeof row.pattern) return true;
@@ -201,6 +215,8 @@ inline void check_layout(const Pool& pool) {
     const Stretch& row = rows[i];
     CHECK(row.size > 0 && row.committed <= row.size);
     CHECK(row.state == Stretch::hole || row.committed == row.size);
+    CHECK((row.state == Stretch::block) == (row.requested > 0));
+    CHECK(row.requested <= row.size);
     addresses += row.size;
     if (row.state == Stretch::hole) {
       holes += row.committed;

@@ -1,14 +1,19 @@
 // Resources of every kind, alone and on top of one another.
 #pragma once
 
+#include <fcntl.h>
+
 #include <memory>
 
+#include "files.hpp"
 #include "memcfg/failure_callback.hpp"
 #include "memcfg/limiting.hpp"
+#include "memcfg/logging.hpp"
 #include "memcfg/pool.hpp"
 #include "memcfg/simulated.hpp"
 #include "memcfg/statistics.hpp"
 #include "memcfg/system_resource.hpp"
+#include "memcfg/tracking.hpp"
 #include "systems.hpp"
 
 namespace stacks {
@@ -43,6 +48,23 @@ inline Shared asking(const Shared& upstream) {
                                                            [](Bytes) { return false; });
 }
 
+inline Shared tracked(const Shared& upstream) {
+  return std::make_shared<memcfg::TrackingResource>(upstream, 100);
+}
+inline Shared logged(const Shared& upstream) {
+  return std::make_shared<memcfg::LoggingResource>(upstream,
+                                                   open("/dev/null", O_WRONLY));
+}
+// Every row is lost, and nobody minds.
+inline Shared logged_to_a_full_disk(const Shared& upstream) {
+  return std::make_shared<memcfg::LoggingResource>(upstream,
+                                                   open("/dev/full", O_WRONLY));
+}
+
+inline Shared file_of(const Faulty& system) {
+  return files::nameless(Bytes{64} << 20, system);
+}
+
 struct Case {
   const char* name;
   Shared (*make)(const Faulty& system);
@@ -59,8 +81,19 @@ inline const Case kCases[] = {
     {"limiting", [](const Faulty& s) { return limited(blocks_of(s)); }},
     {"statistics", [](const Faulty& s) { return counted(pool_of(s, kLimit)); }},
     {"failure callback", [](const Faulty& s) { return asking(pool_of(s, kLimit)); }},
+    {"tracking", [](const Faulty& s) { return tracked(pool_of(s, kLimit)); }},
+    {"tracking blocks", [](const Faulty& s) { return tracked(blocks_of(s)); }},
+    {"pool on tracking",
+     [](const Faulty& s) { return pool_on(tracked(blocks_of(s))); }},
+    {"logging", [](const Faulty& s) { return logged(pool_of(s, kLimit)); }},
+    {"a full disk",
+     [](const Faulty& s) { return logged_to_a_full_disk(pool_of(s, kLimit)); }},
+    {"file", file_of},
+    {"pool on a file", [](const Faulty& s) { return pool_on(file_of(s)); }},
     {"all at once",
-     [](const Faulty&) { return counted(limited(asking(pool_on(simulated())))); }},
+     [](const Faulty&) {
+       return tracked(counted(logged(limited(asking(pool_on(simulated()))))));
+     }},
 };
 
 }  // namespace stacks

@@ -112,6 +112,8 @@ class Faulty final : public memcfg::System {
   mutable std::atomic<Bytes> books{0};      // addresses of books out
   mutable std::atomic<Bytes> allocated{0};  // blocks out
   mutable std::atomic<Bytes> most{0};       // highest open + guarded so far
+  mutable std::atomic<int> hints{0};        // calls of advise_huge
+  mutable std::atomic<bool> eager{false};   // huge pages wherever nobody is against
 
   explicit Faulty(Bytes page = host().page_size()) : page_(page) {}
   ~Faulty() override = default;
@@ -127,6 +129,7 @@ class Faulty final : public memcfg::System {
     demand(size > 0 && size % page_ == 0, "reserve: not whole pages");
     void* const address = grant() ? host().reserve(size, access) : nullptr;
     if (address == nullptr) return nullptr;
+    if (eager) host().advise_huge(address, size, true);
     const std::lock_guard<std::mutex> lock(mutex_);
     (access == Access::open ? open_ : guarded_)
         .put(number(address), end(address, size));
@@ -154,9 +157,42 @@ class Faulty final : public memcfg::System {
     demand_inside(address, size, access);
     demand(pages_.has(number(address), end(address, size)),
            "decommit: a page is not committed");
+    demand(!huge_.touches(number(address), end(address, size)),
+           "decommit: a page of a huge unit");
     pages_.cut(number(address), end(address, size));
     count(access) -= size;
     host().decommit(address, size, access);
+  }
+
+  // What is advised has all of its pages, in whole units.
+  Bytes huge_page_size() const noexcept override { return host().huge_page_size(); }
+  bool advise_huge(void* address, Bytes size, bool wanted) const noexcept override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    demand_inside(address, size, Access::open);
+    ++hints;
+    if (!wanted) {
+      huge_.cut(number(address), end(address, size));
+      return host().advise_huge(address, size, wanted);
+    }
+    demand(number(address) % huge_page_size() == 0 && size % huge_page_size() == 0,
+           "advise_huge: not whole units");
+    demand(pages_.has(number(address), end(address, size)),
+           "advise_huge: a page is not committed");
+    if (!grant() || !host().advise_huge(address, size, wanted)) return false;
+    huge_.add(number(address), end(address, size));
+    return true;
+  }
+  bool is_huge(void* address, Bytes size) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return huge_.has(number(address), end(address, size));
+  }
+
+  bool renew(void* address, Bytes size) const noexcept override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    demand_inside(address, size, Access::open);
+    demand(pages_.has(number(address), end(address, size)),
+           "renew: a page is not committed");
+    return grant() && host().renew(address, size);
   }
 
   bool populate(void* address, Bytes size) const noexcept override {
@@ -176,6 +212,7 @@ class Faulty final : public memcfg::System {
     (is_open ? open_ : guarded_).take(number(address));
     count(is_open ? Access::open : Access::guarded) -=
         pages_.cut(number(address), end(address, size));
+    huge_.cut(number(address), end(address, size));
     reserved -= size;
     host().release(address, size);
   }
@@ -267,5 +304,6 @@ class Faulty final : public memcfg::System {
   mutable Intervals open_;    // reservations
   mutable Intervals guarded_;
   mutable Intervals pages_;  // committed
+  mutable Intervals huge_;   // of them: huge pages may stand behind
   mutable Intervals books_;
 };

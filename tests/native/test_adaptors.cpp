@@ -20,7 +20,7 @@ using stacks::Shared;
 TEST(adaptors_speak_for_upstream) {
   const Faulty system;
   const Shared device = std::make_shared<SimulatedResource>("GPU:0", Bytes{1} << 20);
-  for (const auto& make : {limited, counted, asking}) {
+  for (const auto& make : {limited, counted, asking, stacks::tracked, stacks::logged}) {
     const Shared adaptor = make(device);
     CHECK(adaptor->name() == "GPU:0" && !adaptor->touchable());
     CHECK(adaptor->pages() == nullptr && adaptor->stats().reserved == 0);
@@ -119,6 +119,42 @@ TEST(regions_nest) {
   CHECK_THROWS(std::invalid_argument, resource.pop());
   CHECK(resource.stats().current == 64 && resource.stats().peak == 256);
   resource.deallocate(inner, 64);
+}
+
+// Meanwhile it is nobody else's to free or resize.
+TEST(a_ledger_claims_the_block_that_changes) {
+  memcfg::Ledger ledger;
+  char place = 0;
+  const auto at = [&](Bytes size) { return memcfg::Request{size}; };
+  ledger.add(&place, at(100), 128);
+  const auto change = [&](bool done) {
+    return ledger.resize(&place, 100, 300, [&] {
+      CHECK_THROWS(memcfg::bad_free, ledger.remove(&place, 100));
+      CHECK_THROWS(memcfg::bad_free, ledger.remove(&place, 300));
+      CHECK_THROWS(memcfg::bad_free,
+                   ledger.resize(&place, 100, 200, [] { return true; }));
+      CHECK(ledger.size_of(&place) == 100 && ledger.blocks().size() == 1);
+      ledger.check();
+      return done;
+    });
+  };
+  CHECK(!change(false) && ledger.stats().peak == 128);
+  CHECK_THROWS(std::domain_error, ledger.resize(&place, 100, 300, [&]() -> bool {
+    throw std::domain_error("no");
+  }));
+  CHECK(ledger.size_of(&place) == 100 && ledger.stats().peak == 128);
+  CHECK(change(true) && ledger.size_of(&place) == 300);
+  CHECK(ledger.stats().current == 320 && ledger.stats().reserved == 320);
+  // The block goes behind the ledger, and its address comes back as another's.
+  CHECK(ledger.resize(&place, 300, 400, [&] {
+    ledger.add(&place, at(50), 64);
+    return true;
+  }));
+  CHECK(ledger.size_of(&place) == 50);
+  ledger.check();
+  ledger.remove(&place, 50);
+  ledger.check();
+  CHECK(ledger.stats().current == 0 && ledger.stats().reserved == 0);
 }
 
 TEST(tags_are_counted_after_they_are_empty) {

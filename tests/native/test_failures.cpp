@@ -23,6 +23,8 @@ class Pages final : public Resource {
   bool touchable() const noexcept override { return true; }
   void* allocate(const Request&) override { throw std::bad_alloc(); }
   void deallocate(void*, Bytes) override {}
+  Bytes size_of(const void*) const override { return 0; }
+  std::vector<memcfg::LiveBlock> blocks() const override { return {}; }
   ResourceStats stats() const override { return {}; }
   void reset_peak() override {}
   memcfg::Owners owners() const override { return {}; }
@@ -71,6 +73,14 @@ struct Script {
 
 using Step = std::function<void(Script&)>;
 
+// A block that cannot change its size where it lies stays as it is.
+Step resize_last(Bytes size) {
+  return [=](Script& script) {
+    if (!script.blocks || script.blocks->count() == 0) return;
+    script.blocks->resize(script.blocks->count() - 1, size);
+  };
+}
+
 Step take(Bytes size,
           Bytes alignment = 64,
           Lifetime lifetime = Lifetime::unknown,
@@ -89,7 +99,10 @@ const std::vector<Step> kSteps = {
       for (int i = 0; i < 300; ++i) script.take(64);  // a table of starts
     },
     [](Script& script) { script.give_half(); },
+    resize_last(10),
     take(64 * kMiB),  // a second segment
+    resize_last(10 * kMiB),
+    resize_last(50 * kMiB),
     [](Script& script) {
       if (script.pool) script.pool->trim(0);
     },
@@ -222,6 +235,9 @@ TEST(a_failed_step_changes_nothing) {
       take(100, 64, Lifetime::unknown, "another tag that takes memory"),
       take(200 * kKiB, 2 * kMiB, Lifetime::short_lived),
       take(80 * kMiB, 64, Lifetime::long_lived),
+      [](Script& script) {
+        if (!script.blocks->resize(0, 40 * kMiB)) throw std::bad_alloc();
+      },
       [](Script& script) { script.arena->grow(6 * kMiB); },
   };
   for (const Kind kind : {Kind::system, Kind::heap}) {

@@ -1,12 +1,9 @@
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <atomic>
-#include <cstdio>
 #include <memory>
 #include <random>
 
 #include "check.hpp"
+#include "children.hpp"
 #include "fork_safe_new.hpp"
 #include "memcfg/arena.hpp"
 #include "memcfg/block.hpp"
@@ -15,41 +12,21 @@
 #include "pools.hpp"
 #include "threading.hpp"
 
+using children::child_does;
 using namespace pools;
 using namespace threading;
 
 namespace {
-
-// Whether a child process does its work without a failed check, a crash or a wait for
-// something that never comes.
-template <typename Work>
-bool child_does(Work work) {
-  std::fflush(stdout);
-  const pid_t child = fork();
-  CHECK(child >= 0);
-  if (child == 0) {
-    alarm(60);  // seconds; far more than it needs
-    int failed = 0;
-    try {
-      work();
-    } catch (const std::exception& error) {
-      std::printf("in the child: %s\n", error.what());
-      std::fflush(stdout);
-      failed = 1;
-    }
-    _exit(failed);
-  }
-  int status = 0;
-  CHECK(waitpid(child, &status, 0) == child);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
 
 // Takes and frees blocks of all kinds.
 void use(Pool& pool, unsigned seed, int steps) {
   std::mt19937 random(seed);
   Blocks blocks(pool);
   for (int step = 0; step < steps; ++step) {
-    if (blocks.count() > 10) {
+    if (blocks.count() > 0 && random() % 4 == 0) {
+      blocks.resize(random() % blocks.count(),
+                    1 + random() % (random() % 8 == 0 ? kMiB : 3000));
+    } else if (blocks.count() > 10) {
       blocks.give(random() % blocks.count());
     } else {
       const Bytes large = 1 + random() % kMiB;
@@ -62,6 +39,7 @@ void use_everything(Pool& pool, unsigned seed) {
   check_busy_pool(pool);
   use(pool, seed, 100);
   pool.layout();
+  pool.blocks();
   pool.owners();
   pool.trim(0);
   const Bytes limit = pool.set_limit(kNoLimit);

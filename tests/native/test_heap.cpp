@@ -42,7 +42,7 @@ class Model {
   explicit Model(const memcfg::System& system) : heap(system) {}
 
   ChunkId take(Bytes size, Bytes alignment = kAlignment, Lifetime lifetime = {}) {
-    const ChunkId id = heap.allocate(size, alignment, lifetime);
+    const ChunkId id = heap.allocate(size, alignment, lifetime).id;
     ids.push_back(id);
     const std::uintptr_t address = heap[id].address;
     CHECK(heap[id].size == size && address % alignment == 0);
@@ -74,6 +74,22 @@ class Model {
     ids[index] = ids.back();
     ids.pop_back();
   }
+  // False: it stays as it was.
+  bool resize(std::size_t index, Bytes size) {
+    Chunk& chunk = heap[ids[index]];
+    const Bytes before = chunk.size;
+    const std::uintptr_t address = chunk.address;
+    bool done = size == before;
+    try {
+      if (size < before) done = heap.shrink(chunk, size);
+      if (size > before) done = heap.extend(chunk, size);
+    } catch (const Refused&) {
+    }
+    CHECK(chunk.address == address && chunk.size == (done ? size : before));
+    CHECK(heap.find(reinterpret_cast<void*>(address)) == ids[index]);
+    taken += chunk.size - before;
+    return done;
+  }
   void clear() {
     while (!ids.empty()) give(ids.size() - 1);
   }
@@ -94,6 +110,34 @@ class Model {
     }
     CHECK(heap.spare() == holes && heap.largest_spare() == largest);
     CHECK(heap.idle() <= holes && heap.committed() <= heap.ceiling());
+    compare_pieces();
+  }
+
+  // Pieces with memory make up whole pages, as many as are committed, and the pieces of
+  // each stretch make it up.
+  void compare_pieces() const {
+    const auto pieces = heap.pieces();
+    auto piece = pieces.begin();
+    Bytes memory = 0;
+    std::uintptr_t end = 0;  // of the memory so far
+    for (const Stretch& row : heap.layout()) {
+      Bytes committed = 0;
+      std::uintptr_t place = row.address;
+      for (; piece != pieces.end() && place < row.address + row.size; ++piece) {
+        CHECK(piece->address == place && piece->state == row.state);
+        CHECK(piece->committed == piece->size || piece->committed == 0);
+        CHECK(piece->tag == row.tag && piece->requested == row.requested);
+        place += piece->size;
+        committed += piece->committed;
+        if (piece->committed == 0) continue;
+        if (piece->address != end)
+          CHECK(end % kPage == 0 && piece->address % kPage == 0);
+        end = place;
+      }
+      CHECK(place == row.address + row.size && committed == row.committed);
+      memory += committed;
+    }
+    CHECK(piece == pieces.end() && end % kPage == 0 && memory == heap.committed());
   }
 
   Heap heap;
@@ -105,8 +149,16 @@ Bytes random_size(std::mt19937& random, int bits) {
   return align_up(1 + random() % (Bytes{1} << (6 + random() % bits)));
 }
 
-void random_step(Model& model, std::mt19937& random, int bits = 15) {
-  if (!model.ids.empty() && random() % 2 == 0) {
+void random_step(Model& model,
+                 std::mt19937& random,
+                 int bits = 15,
+                 bool resizes = true) {
+  if (resizes && !model.ids.empty() && random() % 4 == 0) {
+    try {
+      model.resize(random() % model.ids.size(), random_size(random, bits));
+    } catch (const std::bad_alloc&) {
+    }
+  } else if (!model.ids.empty() && random() % 2 == 0) {
     model.give(random() % model.ids.size());
   } else {
     const Bytes alignment =
@@ -149,6 +201,25 @@ TEST(random_blocks_are_where_they_belong) {
     }
     CHECK(system.has_all_back());
   }
+}
+
+// A large block begins at a huge page, unless that takes a page too many.
+TEST(whole_units_are_no_reason_to_refuse) {
+  const Faulty system;
+  Model model(system);
+  model.take(64);
+  const Bytes size = 10 * kMiB - 64;
+  model.heap.set_ceiling(10 * kMiB);
+  model.take(size);
+  CHECK(model.heap.committed() == 10 * kMiB);
+  model.compare();
+  model.give(1);
+  model.heap.give_back(kNoLimit);
+  model.heap.set_ceiling(10 * kMiB + kPage);
+  const ChunkId id = model.take(size);
+  const Bytes unit = system.huge_page_size();
+  if (unit == 2 * kMiB) CHECK(model.heap[id].address % unit == 0);
+  model.compare();
 }
 
 // The stretch below a block that could not be committed ends in a page without memory.
@@ -358,7 +429,7 @@ TEST(what_is_filled_stays) {
     CHECK(model.heap.committed() == 8 * kMiB && model.heap.idle() == 8 * kMiB);
     model.compare();
     std::mt19937 random(7);
-    for (int step = 0; step < 2000; ++step) random_step(model, random);
+    for (int step = 0; step < 2000; ++step) random_step(model, random, 15, false);
     model.clear();
     CHECK(model.heap.committed() >= 7 * kMiB);
     model.compare();

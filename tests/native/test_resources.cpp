@@ -86,6 +86,15 @@ TEST(huge_requests_are_refused) {
 TEST(bad_frees_change_nothing) {
   each(conformance::bad_frees_change_nothing);
 }
+TEST(bad_resizes_change_nothing) {
+  each(conformance::bad_resizes_change_nothing);
+}
+TEST(sizes_are_known) {
+  each(conformance::sizes_are_known);
+}
+TEST(zeroed_blocks_are_zero) {
+  each(conformance::zeroed_blocks_are_zero);
+}
 TEST(random_steps_agree_with_a_model) {
   each(conformance::random_steps_agree_with_a_model);
 }

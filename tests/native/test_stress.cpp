@@ -141,6 +141,11 @@ class Worker {
         return swap();
       case 9:
         return free_wrongly();
+      case 10:
+      case 11:
+      case 12:
+      case 13:
+        return resize();
       default:
         return held_.size() < 40 && any(3) > 0 ? take() : give();
     }
@@ -161,15 +166,47 @@ class Worker {
     held.pattern = static_cast<unsigned char>(random_());
     const Bytes alignment = any(10) == 0 ? Bytes{64} << any(16) : 64;
     held_.reserve(held_.size() + 1);
+    const bool zeroed = any(5) == 0;
     held.address = pool_->allocate(
-        {held.size, alignment, static_cast<Lifetime>(any(3)), held.tag});
+        {held.size, alignment, static_cast<Lifetime>(any(3)), held.tag, zeroed});
     CHECK(pools::number(held.address) % alignment == 0);
-    if (pool_->touchable()) {
-      each_part(held, [&](unsigned char* place, Bytes size) {
-        std::memset(place, held.pattern, size);
-      });
+    if (pool_->touchable() && zeroed) {
+      const auto* const bytes = static_cast<const unsigned char*>(held.address);
+      CHECK(bytes[0] == 0 && std::memcmp(bytes, bytes + 1, held.size - 1) == 0);
     }
+    write(held);
     held_.push_back(std::move(held));
+  }
+  void write(const Held& held) {
+    if (!pool_->touchable()) return;
+    each_part(held, [&](unsigned char* place, Bytes size) {
+      std::memset(place, held.pattern, size);
+    });
+  }
+  void read(const Held& held) {
+    if (!pool_->touchable()) return;
+    each_part(held, [&](const unsigned char* place, Bytes size) {
+      for (Bytes i = 0; i < size; ++i) CHECK(place[i] == held.pattern);
+    });
+  }
+
+  // What both sizes have is as it was.
+  void resize() {
+    if (held_.empty()) return;
+    Held& held = held_[any(held_.size())];
+    const Bytes size = held.size;
+    const Bytes now = any(2) == 0 ? 1 + any(2 * size) : random_size();
+    if (!pool_->resize(held.address, size, now)) return read(held);
+    held.size = std::min(size, now);
+    if (pool_->touchable()) {
+      const auto* const bytes = static_cast<const unsigned char*>(held.address);
+      const Bytes low = std::min<Bytes>(held.size, 512);
+      for (Bytes i = 0; i < low; ++i) CHECK(bytes[i] == held.pattern);
+      if (now >= size) read(held);
+    }
+    held.size = now;
+    held.pattern = static_cast<unsigned char>(random_());
+    write(held);
   }
 
   void give() {
@@ -180,11 +217,8 @@ class Worker {
     give(held);
   }
   void give(const Held& held) {
-    if (pool_->touchable()) {
-      each_part(held, [&](const unsigned char* place, Bytes size) {
-        for (Bytes i = 0; i < size; ++i) CHECK(place[i] == held.pattern);
-      });
-    }
+    read(held);
+    CHECK(pool_->size_of(held.address) == held.size);
     pool_->deallocate(held.address, held.size);
   }
   void give_some() {
@@ -206,15 +240,19 @@ class Worker {
     if (held_.empty()) return;
     const Held& held = held_[any(held_.size())];
     CHECK_THROWS(bad_free, pool_->deallocate(held.address, held.size + 1 + any(100)));
+    CHECK_THROWS(bad_free, pool_->resize(held.address, held.size + 1 + any(100), 1));
     if (held.size == 1) return;
     auto* const inside = static_cast<std::byte*>(held.address) + 1 + any(held.size - 1);
     CHECK_THROWS(bad_free, pool_->deallocate(inside, held.size));
+    CHECK_THROWS(bad_free, pool_->resize(inside, held.size, 2 * held.size));
   }
 
   void look() {
-    switch (any(4)) {
+    switch (any(5)) {
       case 0:
         return check_busy_pool(*pool_);
+      case 3:
+        return find_own();
       case 1:
         return pool_->reset_peak();
       case 2:
@@ -222,6 +260,19 @@ class Worker {
         return;
       default:
         pool_->owners();
+    }
+  }
+
+  // One's own blocks are among those that are out, whatever the others do.
+  void find_own() {
+    const std::vector<memcfg::LiveBlock> rows = pool_->blocks();
+    for (const Held& held : held_) {
+      const auto row = std::lower_bound(
+          rows.begin(), rows.end(), held, [](const auto& each, const Held& own) {
+            return each.address < pools::number(own.address);
+          });
+      CHECK(row != rows.end() && row->address == pools::number(held.address));
+      CHECK(row->requested == held.size && row->tag == held.tag);
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "memcfg/ledger.hpp"
 #include "memcfg/resource.hpp"
@@ -21,16 +22,22 @@ class Adaptor : public Resource {
   const std::string& name() const noexcept final { return upstream_->name(); }
   bool touchable() const noexcept final { return upstream_->touchable(); }
   ResourceStats stats() const override;
+  Bytes reserved() const final { return upstream_->reserved(); }
   void reset_peak() final { ledger_.reset_peak(); }  // of blocks, not of memory
   Owners owners() const final { return ledger_.owners(); }
+  Bytes size_of(const void* address) const final { return ledger_.size_of(address); }
+  bool resize(void* address, Bytes size, Bytes new_size) override;
+  std::vector<LiveBlock> blocks() const override { return ledger_.blocks(); }
   Bytes trim(Bytes keep) final { return upstream_->trim(keep); }
   void check() const override;
 
  protected:
-  Adaptor(std::shared_ptr<Resource> upstream, Ledger::Tags tags);
+  Adaptor(std::shared_ptr<Resource> upstream,
+          Ledger::Tags tags,
+          Watcher* watcher = nullptr);
 
   // A block of upstream, booked. Throws as allocate does; nothing has changed then.
-  void* take(const Request& request);
+  void* take(const Request& request, const Note& note = {});
 
   const std::shared_ptr<Resource> upstream_;
   Ledger ledger_;

@@ -30,7 +30,9 @@ class Arena {
 
   std::byte* base() const noexcept { return base_; }  // kept after free()
   Bytes capacity() const noexcept { return capacity_; }
-  Bytes size() const;  // bytes, a multiple of kAlignment
+  Bytes size() const;  // bytes, a multiple of kAlignment: requested() rounded up
+  // Bytes as asked for, 0 once freed. Waits for nobody.
+  Bytes requested() const noexcept { return requested_; }
   const std::string& owner() const noexcept { return account_.owner(); }
   bool freed() const;
   std::atomic<bool>& busy() noexcept { return busy_; }  // a program is at work in it
@@ -62,6 +64,7 @@ class Arena {
   Bytes committed_ = 0;
   std::size_t pins_ = 0;  // programs and exported buffers that point into the arena
   bool freed_ = false;
+  std::atomic<Bytes> requested_{0};
   std::atomic<bool> busy_{false};
   mutable std::mutex mutex_;
 };

@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "memcfg/chunk.hpp"
@@ -27,10 +28,14 @@ using Tag = std::uint32_t;  // a tag's number in its pool; 0 is the empty tag
 //
 //     kept == sum of the stacks' blocks <= most_kept.
 //
+// One larger block is kept as well, until its owner does anything that takes the pool's
+// lock: enough for a loop that takes and frees one such block at a time.
+//
 // Used by its owner inside `lock`, or by whoever holds the pool's lock and has revoked
 // this one (the owner itself need not revoke it).
 struct alignas(128) Cache {                  // two lines: they are fetched in pairs
   static constexpr std::size_t kDepth = 32;  // blocks of one class
+  static constexpr Bytes kMostLarge = Bytes{4} << 20;  // bytes of the larger block
 
   struct Stack {
     std::uint32_t count = 0;
@@ -43,11 +48,14 @@ struct alignas(128) Cache {                  // two lines: they are fetched in p
   std::atomic<Bytes> least_quota{0};  // since the owner's pool last noted its peak
   Bytes kept = 0;                     // bytes of the blocks in the stacks
   Bytes most_kept = 0;
+  Chunk* large = nullptr;  // a block above SizeClass::kLargest
+  Bytes most_large = 0;
   std::int64_t requested = 0;
   std::uint64_t allocations = 0;
   std::uint64_t deallocations = 0;
   std::vector<std::int64_t> charged;             // by tag
   std::map<std::string, Tag, std::less<>> tags;  // those that the owner has used
+  const std::pair<const std::string, Tag>* last_tag = nullptr;  // found among them
   std::array<Stack, SizeClass::kCount> stacks{};
   std::size_t turn = 0;  // of the stacks, to make room
   std::uint32_t overflows = 0;
@@ -59,6 +67,19 @@ struct alignas(128) Cache {                  // two lines: they are fetched in p
     if (stack.count == 0 || quota < charge) return nullptr;
     Chunk* const chunk = stack.chunks[--stack.count];
     kept -= chunk->size;
+    grant(*chunk, size, charge, tag);
+    return chunk;
+  }
+
+  // The same for a size above SizeClass::kLargest. Null: no block of it is here.
+  Chunk* take_large(Bytes size, Bytes charge, Tag tag) noexcept {
+    if (large == nullptr || large->size != charge || quota < charge) return nullptr;
+    Chunk* const chunk = std::exchange(large, nullptr);
+    grant(*chunk, size, charge, tag);
+    return chunk;
+  }
+
+  void grant(Chunk& chunk, Bytes size, Bytes charge, Tag tag) noexcept {
     quota -= charge;
     if (quota < least_quota.load(std::memory_order_relaxed)) {
       least_quota.store(quota, std::memory_order_relaxed);
@@ -66,9 +87,8 @@ struct alignas(128) Cache {                  // two lines: they are fetched in p
     requested += static_cast<std::int64_t>(size);
     charged[tag] += static_cast<std::int64_t>(charge);
     ++allocations;
-    chunk->use.store(Use(size, tag).word(), std::memory_order_relaxed);
-    last = chunk;
-    return chunk;
+    chunk.use.store(Use(size, tag).word(), std::memory_order_relaxed);
+    last = &chunk;
   }
 
   // False: there is no room. Pre: the chunk is nobody's, and was used as `use` says.
@@ -80,10 +100,49 @@ struct alignas(128) Cache {                  // two lines: they are fetched in p
     }
     stack.chunks[stack.count++] = &chunk;
     kept += chunk.size;
+    accept(use, charge);
+    return true;
+  }
+
+  // The same for a size above SizeClass::kLargest.
+  bool put_large(Chunk& chunk, Use use, Bytes charge) noexcept {
+    if (large != nullptr || charge > most_large || use.tag() >= charged.size() ||
+        chunk.size != charge) {
+      return false;
+    }
+    large = &chunk;
+    accept(use, charge);
+    return true;
+  }
+
+  void accept(Use use, Bytes charge) noexcept {
     quota += charge;
     requested -= static_cast<std::int64_t>(use.requested());
     charged[use.tag()] -= static_cast<std::int64_t>(charge);
     ++deallocations;
+  }
+
+  Bytes kept_in_all() const noexcept {
+    return kept + (large == nullptr ? 0 : large->size);
+  }
+
+  // Changes the size of a block within its class; false: the pool must. What it needs
+  // less is kept as long as blocks are that could use it.
+  bool resize(Chunk& chunk, Use use, Bytes size) noexcept {
+    const Bytes before = round_up(use.requested(), kAlignment);
+    const Bytes now = round_up(size, kAlignment);
+    const Bytes left = quota + before;
+    if (now > SizeClass::kLargest || SizeClass::block(now) != chunk.size ||
+        use.tag() >= charged.size() || left < now ||
+        (now < before && left - now > kept_in_all())) {
+      return false;
+    }
+    quota = left - now;
+    if (quota < least_quota.load(std::memory_order_relaxed)) {
+      least_quota.store(quota, std::memory_order_relaxed);
+    }
+    requested += static_cast<std::int64_t>(size - use.requested());
+    charged[use.tag()] += static_cast<std::int64_t>(now - before);
     return true;
   }
 
@@ -98,10 +157,17 @@ struct alignas(128) Cache {                  // two lines: they are fetched in p
 
   // A tag's number, if the owner has used it before; else kUnknown.
   static constexpr Tag kUnknown = ~Tag{0};
-  Tag find_tag(std::string_view name) const noexcept {
+  Tag find_tag(std::string_view name) noexcept {
     if (name.empty()) return 0;
+    if (last_tag != nullptr && last_tag->first == name) return last_tag->second;
     const auto row = tags.find(name);
-    return row == tags.end() ? kUnknown : row->second;
+    if (row == tags.end()) return kUnknown;
+    last_tag = &*row;
+    return row->second;
+  }
+  void forget_tags() noexcept {
+    last_tag = nullptr;
+    tags.clear();
   }
 };
 

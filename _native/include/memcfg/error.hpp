@@ -23,6 +23,7 @@ struct Shortage {
     rss_limit,         // the limit on the memory that the process has resident
     no_memory,         // the system has no more memory
     device_full,       // the simulated device has no more memory
+    file_full,         // the mapped file is no longer than that
     upstream_refused,  // the resource below a pool refuses a block
     no_addresses,      // the system refuses addresses, or an arena has used up its own
   };
@@ -58,6 +59,21 @@ class bad_free : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
+// A file cannot be used as was asked for. Nothing has changed.
+class file_error : public std::runtime_error {
+ public:
+  file_error(int number, const std::string& words, const std::string& path)
+      : std::runtime_error(words),
+        number_(number),
+        path_(std::make_shared<const std::string>(path)) {}
+  int number() const noexcept { return number_; }  // as in errno(3)
+  const std::string& path() const noexcept { return *path_; }
+
+ private:
+  int number_;
+  std::shared_ptr<const std::string> path_;  // shared, as above
+};
+
 // A kernel could not be made, or failed while it ran.
 class kernel_failure : public std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -90,11 +106,14 @@ struct Failure {
     callback,
     freeing,
     argument,
+    file,
     other
   };
   Kind kind = other;
   std::string text;
-  Shortage shortage;  // meaningful when kind == memory
+  Shortage shortage;      // meaningful when kind == memory
+  int number = 0;         // as in errno(3), when kind == file
+  std::string path = {};  // when kind == file
 };
 
 // Pre: called inside a catch handler.

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "memcfg/resource.hpp"
 #include "memcfg/types.hpp"
@@ -28,7 +29,15 @@ class FailureCallbackResource final : public Resource {
   void deallocate(void* address, Bytes size) override {
     upstream_->deallocate(address, size);
   }
+  Bytes size_of(const void* address) const override {
+    return upstream_->size_of(address);
+  }
+  bool resize(void* address, Bytes size, Bytes new_size) override {
+    return upstream_->resize(address, size, new_size);
+  }
+  std::vector<LiveBlock> blocks() const override { return upstream_->blocks(); }
   ResourceStats stats() const override { return upstream_->stats(); }
+  Bytes reserved() const override { return upstream_->reserved(); }
   void reset_peak() override { upstream_->reset_peak(); }
   Owners owners() const override { return upstream_->owners(); }
   Bytes trim(Bytes keep) override { return upstream_->trim(keep); }

@@ -6,12 +6,14 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "memcfg/books.hpp"
 #include "memcfg/chunk.hpp"
 #include "memcfg/error.hpp"
 #include "memcfg/holes.hpp"
+#include "memcfg/huge_pages.hpp"
 #include "memcfg/page_map.hpp"
 #include "memcfg/resource.hpp"
 #include "memcfg/starts.hpp"
@@ -32,6 +34,8 @@ struct Stretch {
   Bytes size;       // bytes
   Bytes committed;  // bytes of its pages that have memory
   State state;
+  Bytes requested;  // bytes, as asked for; 0 unless it is a block
+  std::string tag;  // who holds the block
 };
 
 // Whether the process may take so much memory on top of what it has.
@@ -57,9 +61,25 @@ class Heap {
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
+  // Which of the pages inside a chunk were committed for it; nobody has touched those.
+  enum class Fresh { none, some, all };
+  struct Grant {
+    ChunkId id;
+    Fresh fresh;
+  };
+
   // Pre: size and alignment are multiples of kAlignment, alignment a power of two.
   // Throws Refused or std::bad_alloc; nothing has changed then.
-  ChunkId allocate(Bytes size, Bytes alignment, Lifetime lifetime);
+  Grant allocate(Bytes size, Bytes alignment, Lifetime lifetime);
+
+  // Makes a chunk so large, from the hole above it; false where that is too small.
+  // Pre: taken, and size is a larger multiple of kAlignment. Throws as allocate does.
+  bool extend(Chunk& chunk, Bytes size);
+
+  // Leaves the chunk `size` bytes; the rest becomes a hole, or a part of one. False:
+  // there is no memory for its books, and nothing has changed. Pre: taken, and size is
+  // a smaller multiple of kAlignment.
+  bool shrink(Chunk& chunk, Bytes size) noexcept;
 
   // Pre: taken. The chunk becomes a hole, or a part of one.
   void release(Chunk& chunk) noexcept;
@@ -105,7 +125,10 @@ class Heap {
   // system has `below` bytes more.
   Bytes largest_request(Bytes most, Bytes below) const noexcept;
 
-  std::vector<Stretch> layout() const;
+  // `tags`: their names, by number.
+  std::vector<Stretch> layout(const std::vector<std::string>& tags = {}) const;
+  // The same, with each hole in pieces that have memory throughout or nowhere.
+  std::vector<Stretch> pieces(const std::vector<std::string>& tags = {}) const;
   void check() const;  // throws invariant_broken
 
  private:
@@ -115,6 +138,7 @@ class Heap {
     ChunkId first = 0;
     Starts starts;
     PageMap pages;
+    HugePages huge;
   };
   struct Span {
     Page first, last;  // [first, last)
@@ -147,6 +171,9 @@ class Heap {
   ChunkId carve(ChunkId id, Bytes size, Bytes alignment, Lifetime lifetime) noexcept;
   ChunkId cut(ChunkId id, Bytes size) noexcept;
   void join(ChunkId id, ChunkId above) noexcept;
+  Grant place(ChunkId hole, Bytes size, Bytes alignment, Lifetime lifetime);
+  Bytes huge_alignment(const Chunk& hole, Bytes size) const noexcept;
+  void advise_huge(const Chunk& chunk) noexcept;
   void enter(ChunkId id) noexcept;
   void free(Chunk& chunk, bool committed) noexcept;
   void settle(ChunkId id) noexcept;
@@ -160,14 +187,16 @@ class Heap {
     constexpr Bytes kMost = std::numeric_limits<std::uint32_t>::max();
     hole.lead = static_cast<std::uint32_t>(std::min(lead / kAlignment, kMost));
   }
-  void commit(ChunkId id);
+  Fresh take(ChunkId id);
+  Fresh commit(ChunkId id);
   void commit_runs(ChunkId id);
   void afford(Bytes more);
   Bytes allowance() const noexcept;
   Bytes discard(ChunkId id, Bytes wanted) noexcept;
   Bytes drop_segment(ChunkId id) noexcept;
 
-  Stretch stretch(const Chunk& chunk) const noexcept;
+  Stretch stretch(const Chunk& chunk, const std::vector<std::string>& tags) const;
+  void split(const Stretch& hole, const Chunk& chunk, std::vector<Stretch>& rows) const;
   std::vector<ChunkId> first_chunks() const;  // of the segments, in address order
   void check_segment(ChunkId first, Totals& sum) const;
   void check_chunk(ChunkId id) const;
@@ -193,5 +222,20 @@ class Heap {
   Bytes ceiling_ = kNoLimit;
   const Gate* gate_ = nullptr;
 };
+
+// Called for each block: small enough to be worth no call.
+inline Heap::Segment& Heap::segment_of(const Chunk& chunk) const noexcept {
+  return segments_[chunk.segment];
+}
+
+inline Heap::Span Heap::inside(const Chunk& chunk) const noexcept {
+  const Offset offset = chunk.address - segment_of(chunk).base;
+  const Page first = (offset + page_ - 1) >> page_bits_;
+  return {first, std::max(first, (offset + chunk.size) >> page_bits_)};
+}
+
+inline ChunkId Heap::id_of(const Chunk& chunk) const noexcept {
+  return chunk.below != 0 ? chunks_[chunk.below].above : segment_of(chunk).first;
+}
 
 }  // namespace memcfg

@@ -14,7 +14,8 @@ namespace memcfg {
 // system counts, whoever took it. kNoLimit is none.
 struct HostLimits {
   Bytes tracked = kNoLimit;  // bytes in use in all pools on the host
-  Bytes rss = kNoLimit;      // bytes resident in the process, when pools take pages
+  Bytes rss = kNoLimit;      // bytes resident in the process, when pools take pages;
+                             // those of mapped files count until they are dropped
 };
 
 HostLimits host_limits() noexcept;
@@ -32,7 +33,8 @@ class HostMeter final : public Gate {
   bool draw(Bytes size) noexcept { return tracked_.draw(size); }
   void give_back(Bytes size) noexcept { tracked_.give_back(size); }
   Bytes free() const noexcept { return tracked_.free(); }
-  // Whether `more` bytes of pages may come, once all that pools have are touched.
+  // Whether `more` bytes of pages may come, once all that pools have are touched. Drops
+  // the pages of mapped files before it refuses.
   bool admits(Bytes more) const noexcept override;
   void count_pages(Bytes before, Bytes now) noexcept { pages_ += now - before; }
 
@@ -43,6 +45,8 @@ class HostMeter final : public Gate {
   friend HostLimits host_limits() noexcept;
   friend HostLimits set_host_limits(HostLimits limits);
   friend Bytes tracked_bytes();
+  bool fits(Bytes more) const noexcept;
+
   std::mutex turns_;
   Limit tracked_{kNoLimit};
   std::atomic<Bytes> rss_{kNoLimit};

@@ -13,6 +13,7 @@
 #include "memcfg/fork_lock.hpp"
 #include "memcfg/resource.hpp"
 #include "memcfg/types.hpp"
+#include "memcfg/watcher.hpp"
 
 namespace memcfg {
 
@@ -35,11 +36,12 @@ struct Counters {
 
   void add(Bytes size) noexcept;
   void remove(Bytes size) noexcept;
+  void resize(Bytes before, Bytes now) noexcept;  // of one block
   void absorb(const Counters& inner) noexcept;
 };
 
 // Which blocks are out, of what size, under which tag. Every method may be called from
-// any thread, and calls nobody.
+// any thread, and calls nobody but the watcher.
 //
 //     sum of the blocks, rounded == all.bytes.current == sum of the tags,
 //     requested <= all.bytes.current <= all.bytes.peak, reserved <= peak_reserved.
@@ -47,15 +49,46 @@ class Ledger {
  public:
   enum class Tags { held, ever };  // which tags are remembered
 
-  explicit Ledger(Tags tags = Tags::held) : tags_kept_(tags) {}
+  explicit Ledger(Tags tags = Tags::held, Watcher* watcher = nullptr)
+      : tags_kept_(tags), watcher_(watcher) {}
 
   // `reserved`: the bytes that were taken for it from below. Throws std::bad_alloc;
   // nothing has changed then.
-  void add(void* address, const Request& request, Bytes reserved);
+  void add(void* address, const Request& request, Bytes reserved, Note note = {});
 
   // The bytes that were taken for it. Throws bad_free when there is no such block, or
   // one of another size; nothing has changed then.
   Bytes remove(void* address, Bytes size);
+
+  // Throws bad_free when there is no such block.
+  Bytes size_of(const void* address) const;
+
+  // Changes the size of a block if `change()`, called without the lock, is true; what
+  // it gives is handed on. Meanwhile the block can be neither removed nor resized.
+  // Throws bad_free as `remove` does, and what `change` throws; nothing has changed
+  // then.
+  template <typename Change>
+  bool resize(void* address, Bytes size, Bytes new_size, Change change) {
+    claim(address, size);
+    bool changed = false;
+    try {
+      changed = change();
+    } catch (...) {
+      settle(address, size);
+      throw;
+    }
+    settle(address, changed ? new_size : size);
+    return changed;
+  }
+
+  std::vector<LiveBlock> blocks() const;  // by address
+
+  // Calls `act(blocks)` with the lock held; each block is its address and its entry.
+  template <typename Act>
+  auto hold(Act act) const {
+    const ForkLock lock(mutex_);
+    return act(entries_);
+  }
 
   // Hands every block to `give(address, size, reserved)`. Pre: nobody else uses the
   // ledger any more.
@@ -87,15 +120,21 @@ class Ledger {
     Bytes size;
     Bytes reserved;
     Rows::iterator row;
+    bool claimed = false;  // somebody is changing its size
+    Note note = {};
   };
   using Entries = std::unordered_map<void*, Entry>;
 
+  Entries::iterator find(void* address, Bytes size);  // throws bad_free
+  void claim(void* address, Bytes size);
+  void settle(void* address, Bytes size);
   void erase(Entries::iterator found) noexcept;
   Rows::iterator row_of(std::string_view tag);
   void drop_if_idle(Rows::iterator row) noexcept;
   Bytes metadata() const noexcept;
 
   const Tags tags_kept_;
+  Watcher* const watcher_;
   mutable std::mutex mutex_;  // guards all below
   Entries entries_;
   Rows rows_;

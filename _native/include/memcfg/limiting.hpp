@@ -22,6 +22,7 @@ class LimitingResource final : public Adaptor {
 
   void* allocate(const Request& request) override;
   void deallocate(void* address, Bytes size) override;
+  bool resize(void* address, Bytes size, Bytes new_size) override;
   ResourceStats stats() const override;
   void check() const override;
 

@@ -46,7 +46,12 @@ class Pool final : public Resource {
   bool touchable() const noexcept override { return system_.touchable(); }
   void* allocate(const Request& request) override;
   void deallocate(void* address, Bytes size) override;
+  bool release(void* address) noexcept override;
+  Bytes size_of(const void* address) const override;
+  bool resize(void* address, Bytes size, Bytes new_size) override;
+  std::vector<LiveBlock> blocks() const override;
   ResourceStats stats() const override;
+  Bytes reserved() const override;
   void reset_peak() override;
   Owners owners() const override;
   Bytes trim(Bytes keep) override;
@@ -65,8 +70,11 @@ class Pool final : public Resource {
   Bytes decay();
 
   std::vector<Stretch> layout() const;
+  std::vector<Stretch> pieces() const;  // the same, holes split by what has memory
 
  private:
+  static constexpr Bytes kLargestSize = Use::kLargest - kAlignment;  // bytes: 256 TiB
+
   friend class Account;
   friend class PoolRegistry;
   friend class ThreadCaches;
@@ -101,22 +109,56 @@ class Pool final : public Resource {
        std::unique_ptr<const System> blocks,
        const System* system);
 
+  // A block in its owner's hands; fresh: which of the pages inside it are untouched.
+  struct Grant {
+    void* address;
+    Heap::Fresh fresh;
+  };
+  struct Placement {
+    Chunk* chunk;
+    Heap::Fresh fresh;
+  };
+  class Claim;  // on a block whose size is being changed
+
   // Pre of those that follow: the lock is not held.
   Cache* own_cache() noexcept;  // null: no memory for one, or the thread ends
   Cache* find_cache() noexcept;
   static void forget_thread() noexcept;  // the running thread has no cache any more
-  void* allocate_slowly(const Request& request, Cache* cache);
-  Chunk& find_block(const void* address, const Cache* cache) const;
+  Grant allocate_slowly(const Request& request, Cache* cache);
+  void* allocate_zeroed(const Request& request);
+  Grant allocate_in_huge_pages(Request request);
+  // The block at an address: often the one that this thread took last. Throws
+  // bad_free.
+  Chunk& find_block(const void* address, const Cache* cache) const {
+    Chunk* const last = cache == nullptr ? nullptr : cache->last;
+    const auto place = reinterpret_cast<std::uintptr_t>(address);
+    const bool same =
+        last != nullptr && last->address.load(std::memory_order_relaxed) == place;
+    return same ? *last : look_up(address);
+  }
+  Chunk& look_up(const void* address) const;
+  // Nobody else can free or resize the block now. Throws bad_free, nothing changed.
+  static Use take_use(Chunk& chunk, Bytes size) {
+    const Use use(chunk.use.exchange(0, std::memory_order_acq_rel));
+    if (use.word() == 0 || use.requested() != size) refuse_free(chunk, use, size);
+    return use;
+  }
+  static void refuse_free(Chunk& chunk, Use use, Bytes size);
+  void take_back(Chunk& chunk, Use use, Cache* cache) noexcept;
   void deallocate_slowly(Chunk& chunk, Use use, Cache* cache) noexcept;
+  bool resize_slowly(void* address, Bytes size, Bytes new_size, Cache* cache);
   void retire(const Cache* cache) noexcept;  // its thread ends
   void give_up_quotas() noexcept;            // if nobody is at work in the pool
   void freeze();  // takes the lock and revokes all caches, until thaw
   void thaw(bool child) noexcept;
 
   // Pre of those that follow: the lock is held, and no cache is revoked.
-  void* try_allocate(const Request& request, Cache* cache);
-  Chunk& place(const Request& request, Bytes charge, Cache* cache);
-  Chunk* place_in_heap(const Request& request, Bytes size, Shortage::Cause& cause);
+  Grant try_allocate(const Request& request, Cache* cache);
+  Placement place(const Request& request, Bytes charge, Cache* cache);
+  Placement place_in_heap(const Request& request, Bytes size, Shortage::Cause& cause);
+  bool try_resize(void* address, Bytes size, Bytes new_size, Cache* cache);
+  bool try_grow(Chunk& chunk, Bytes charge, Bytes more);
+  bool fit(Chunk& chunk, Bytes charge);
   void draw(Bytes size);  // post: pending
   void grant(Bytes size) noexcept;
   void cancel(Bytes size) noexcept;
@@ -127,6 +169,7 @@ class Pool final : public Resource {
 
   // Pre of those that follow: the lock is held, and the cache is revoked or one's own.
   void flush(Cache& cache, Cache::Stack& stack, std::size_t count) noexcept;
+  void flush_large(Cache& cache) noexcept;
   void make_room(Cache& cache, Bytes charge) noexcept;
   void set_quota(Cache& cache, Bytes quota) noexcept;
   void note_peak(Cache* mine) noexcept;
@@ -141,11 +184,14 @@ class Pool final : public Resource {
   void revoke_caches() const noexcept;
   void restore_caches() const noexcept;
   void note_pages() noexcept;
+  static void require_limit(Bytes limit);  // throws std::invalid_argument
   void set_ceiling(Bytes limit) noexcept;
-  Bytes most_kept(Bytes limit) const noexcept;
+  void bound_cache(Cache& cache, Bytes limit) const noexcept;
   Bytes most_pages(Bytes limit) const noexcept;
   Bytes committed() const noexcept { return heap_.committed() + arena_pages_; }
-  Sums sums() const;  // pre: all caches are revoked
+  void flush_large_blocks() const noexcept;    // pre: all caches are revoked
+  Sums sums() const;                           // likewise
+  std::vector<std::string> tag_names() const;  // by number
 
   const std::string name_;
   const std::uint64_t id_;  // no other pool of the process ever has it

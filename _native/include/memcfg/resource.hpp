@@ -23,6 +23,19 @@ struct Request {
   Bytes alignment = kAlignment;  // a power of two; less than kAlignment is kAlignment
   Lifetime lifetime = Lifetime::unknown;
   std::string_view tag = {};  // who holds the block, for the books
+  bool zeroed = false;        // all bytes of the block are zero, where it has any
+};
+
+// A block that is out. A resource that does not note stacks or times leaves them at
+// what they are here.
+struct LiveBlock {
+  std::uintptr_t address = 0;
+  Bytes requested = 0;      // bytes, as asked for
+  Bytes size = 0;           // bytes, rounded up to kAlignment
+  std::string tag;          // who holds it
+  std::int64_t stack = -1;  // number of the stack that took it; -1: not noted
+  double seconds = 0;       // its age; 0: not noted
+  std::int64_t thread = 0;  // the system's number of the thread that took it; 0: none
 };
 
 // The numbers of a resource, all of one moment, in bytes.
@@ -64,7 +77,8 @@ class Resource {
   // False: addresses only, nothing may be read or written there.
   virtual bool touchable() const noexcept = 0;
 
-  // Memory aligned as asked for, contents undefined. Throws out_of_memory, or
+  // Memory aligned as asked for; its contents are undefined unless the request says
+  // that they are zero, and it can be touched. Throws out_of_memory, or
   // std::invalid_argument for no bytes or an alignment that is no power of two; nothing
   // has changed then.
   virtual void* allocate(const Request& request) = 0;
@@ -73,7 +87,26 @@ class Resource {
   // not a block of this resource (any more) or has another size; nothing has changed.
   virtual void deallocate(void* address, Bytes size) = 0;
 
+  // The same for a caller who does not know the size. False: no block starts there (any
+  // more), and nothing has changed.
+  virtual bool release(void* address) noexcept;
+
+  // The size that was asked for of the block at an address. Throws bad_free for an
+  // address that is not a block of this resource (any more).
+  virtual Bytes size_of(const void* address) const = 0;
+
+  // Changes the size of a block where it lies; the bytes that both sizes have stay as
+  // they are, others are undefined. False: it must move, for whatever reason, the limit
+  // included; nothing has changed then. Throws bad_free as deallocate does, and
+  // std::invalid_argument for no bytes; nothing has changed then either.
+  virtual bool resize(void* address, Bytes size, Bytes new_size);
+
+  // Every block that is out, by address. What a pool's arenas hold is not among them.
+  virtual std::vector<LiveBlock> blocks() const = 0;
+
   virtual ResourceStats stats() const = 0;
+  // `stats().reserved`, for those who ask at every step.
+  virtual Bytes reserved() const { return stats().reserved; }
   virtual void reset_peak() = 0;
   virtual Owners owners() const = 0;
 
@@ -90,6 +123,10 @@ class Resource {
 
 // Throws std::invalid_argument unless the request is one.
 void require_valid(const Request& request);
+void require_valid_size(Bytes size);  // of a block
+
+// Throws bad_free unless a block of `held` bytes has the size that its user says.
+void require_size(Bytes held, Bytes size);
 
 // What a refusal says of a resource as it is now. Pre: no lock of the resource is held.
 out_of_memory refusal(const Resource& resource, Shortage::Cause cause, Bytes requested);

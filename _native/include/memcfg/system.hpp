@@ -46,12 +46,34 @@ class System {
   // False when the system refuses; the pages are then reserved as before.
   virtual bool commit(void* address, Bytes size, Access access) const noexcept = 0;
 
-  // Pre: the pages are committed. Post: they are reserved as before, their memory gone.
+  // Pre: the pages are committed. Post: they are reserved as before, their memory gone;
+  // committed again, they are zero.
   virtual void decommit(void* address, Bytes size, Access access) const noexcept = 0;
+
+  // Pre: open pages that are committed, and stay so. True: their memory has gone back,
+  // and they are zero; false: nothing has changed.
+  virtual bool renew(void* address, Bytes size) const noexcept {
+    static_cast<void>(address);
+    static_cast<void>(size);
+    return false;
+  }
 
   // Pre: the pages are committed. Takes their memory now instead of at first touch.
   // False when the system refuses; the pages are committed as before.
   virtual bool populate(void* address, Bytes size) const noexcept = 0;
+
+  // Bytes of the huge pages that may stand behind open addresses: a touch anywhere in
+  // one takes all of its memory. A power of two, or 0 where there are none.
+  virtual Bytes huge_page_size() const noexcept { return 0; }
+
+  // Advice: huge pages are wanted behind whole ones of these open addresses, or none
+  // are wanted. False when the system does not heed it. Pre: whole pages.
+  virtual bool advise_huge(void* address, Bytes size, bool wanted) const noexcept {
+    static_cast<void>(address);
+    static_cast<void>(size);
+    static_cast<void>(wanted);
+    return false;
+  }
 
   // Pre: the address and size of one `reserve`. Ends every access to it.
   virtual void release(void* address, Bytes size) const noexcept = 0;
@@ -90,5 +112,8 @@ Bytes resident_size() noexcept;
 
 // Differs between a process and its fork.
 std::int64_t process_id() noexcept;
+
+// What the system calls the running thread; positive.
+std::int64_t thread_id() noexcept;
 
 }  // namespace memcfg

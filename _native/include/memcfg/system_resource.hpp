@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "memcfg/ledger.hpp"
 #include "memcfg/resource.hpp"
@@ -27,6 +28,8 @@ class SystemResource : public Resource {
   bool touchable() const noexcept override { return system_->touchable(); }
   void* allocate(const Request& request) override;
   void deallocate(void* address, Bytes size) override;
+  Bytes size_of(const void* address) const override { return ledger_.size_of(address); }
+  std::vector<LiveBlock> blocks() const override { return ledger_.blocks(); }
   ResourceStats stats() const override { return ledger_.stats(); }
   void reset_peak() override { ledger_.reset_peak(); }
   Owners owners() const override { return ledger_.owners(); }
