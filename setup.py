@@ -11,6 +11,7 @@ import tempfile
 from glob import glob
 from pathlib import Path
 
+import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -73,7 +74,11 @@ def extension(path: str) -> Extension:
         name,
         [path, *NATIVE_SOURCES.get(name, [])],
         language="c++",
-        include_dirs=["_native/include", "_native/src"],
+        include_dirs=["_native/include", "_native/src", numpy.get_include()],
+        define_macros=[
+            ("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"),
+            ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION"),  # the oldest that it runs on
+        ],
         libraries=["dl"] if sys.platform == "linux" else [],
         depends=HEADERS,
         extra_compile_args=[

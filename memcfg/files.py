@@ -16,7 +16,9 @@ from pathlib import Path
 __all__ = ["write_atomically"]
 
 
-def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
+def write_atomically(
+    path: str | os.PathLike[str], data: bytes, *, overwrite: bool = True
+) -> None:
     """Write a file: whole, or, when anything fails, not at all.
 
     Parameters
@@ -27,9 +29,13 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
         disk, such as a pipe, is written into.
     data : bytes
         Its content.
+    overwrite : bool, default True
+        Whether a file that is there is replaced; False refuses it.
 
     Raises
     ------
+    FileExistsError
+        If there is a file that is not to be replaced; it is as it was.
     OSError
         If it cannot be written: the folder is missing, the path is a folder or is
         write-protected, the disk is full. `filename` is `path`; a file that was there
@@ -41,25 +47,27 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     before the temporary file takes the name over, which is atomic in POSIX.
     """
     try:
-        _write(Path(path), data)
+        _write(Path(path), data, overwrite=overwrite)
     except OSError as error:
         if error.errno is None:
             raise
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes, *, overwrite: bool) -> None:
     mode = _mode(path)
     if mode is None:
-        _replace(path, data, None)
+        _replace(path, data, None, overwrite=overwrite)
     elif stat.S_ISDIR(mode):
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
     elif not stat.S_ISREG(mode):
         path.write_bytes(data)
+    elif not overwrite:
+        raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
     elif not os.access(path, os.W_OK):
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
     else:
-        _replace(path, data, stat.S_IMODE(mode))
+        _replace(path, data, stat.S_IMODE(mode), overwrite=True)
 
 
 def _mode(path: Path) -> int | None:
@@ -70,7 +78,9 @@ def _mode(path: Path) -> int | None:
         return None
 
 
-def _replace(path: Path, data: bytes, permissions: int | None) -> None:
+def _replace(
+    path: Path, data: bytes, permissions: int | None, *, overwrite: bool
+) -> None:
     """Put a new file in place; without permissions it gets those of any new file."""
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".memcfg-{secrets.token_hex(8)}")
@@ -83,8 +93,28 @@ def _replace(path: Path, data: bytes, permissions: int | None) -> None:
             os.fsync(handle)
         if permissions is not None:
             temporary.chmod(permissions)
-        temporary.replace(target)
+        if overwrite:
+            temporary.replace(target)
+        else:
+            _name_anew(temporary, target)
     except BaseException:
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+def _name_anew(temporary: Path, target: Path) -> None:
+    """Give a file a name that nobody else has taken meanwhile."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links: the name is claimed first
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        try:
+            temporary.replace(target)
+        except BaseException:
+            target.unlink()
+            raise
+    else:
+        temporary.unlink()

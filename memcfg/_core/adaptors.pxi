@@ -205,9 +205,12 @@ cdef class FailureCallbackResource(Resource):
 
 cdef tuple FINAL_RESOURCES = (
     Pool,
+    MappedFile,
     SystemResource,
     SimulatedResource,
     LimitingResource,
     StatisticsResource,
+    TrackingResource,
+    LoggingResource,
     FailureCallbackResource,
 )

@@ -6,9 +6,10 @@ from memcfg._core cimport native
 
 
 cdef class Resource:
+    cdef object __weakref__
     cdef shared_ptr[native.Resource] core
     cdef readonly Resource upstream  # kept alive: its callback is only borrowed
-    cdef int fill(self, Block block, const native.Request& request) except -1
+    cdef void* take(self, const native.Request& request) except NULL
 
 
 cdef class Block:
@@ -46,7 +47,35 @@ cdef class FailureCallbackResource(Resource):
     cdef readonly object callback
 
 
+cdef class MappedFile(Resource):
+    cdef native.FileResource* file
+    cdef readonly str path
+
+
+# Not final: memcfg.memory puts its numbers into words.
+cdef class TrackingResource(Resource):
+    cdef native.TrackingResource* tracking
+    cdef readonly bint stacks
+    cdef readonly size_t max_entries
+
+
+cdef class LoggingResource(Resource):
+    cdef native.LoggingResource* log
+    cdef readonly object path
+    cdef bint warned
+    cdef bint done
+    cdef int require(self, int error) except -1
+    cdef int warn(self) except -1
+    cdef int require_open(self) except -1
+    cdef int finish(self) except -1
+
+
+cdef class ReplayPlan:
+    cdef shared_ptr[const native.ReplayPlan] core
+
+
 cdef class Arena:
+    cdef object __weakref__
     cdef shared_ptr[native.Arena] core
     cdef readonly Pool pool
     cdef readonly str tag
@@ -70,3 +99,13 @@ cdef class Program:
     cdef unique_ptr[native.Program] core
     cdef readonly Arena arena
     cdef list kernels  # kept alive: a callback's C++ side only borrows its object
+
+
+# For the memory of NumPy's arrays; what each does stands in arrays.pxi.
+cdef void* take_array(Resource resource, size_t size, bint zeroed, str tag) except NULL
+cdef void* await_array(Resource resource, size_t size, bint zeroed, str tag) except NULL
+cdef bint may_wait(Resource resource) noexcept
+cdef void* resize_array(
+    Resource resource, void* place, size_t size, str tag
+) except NULL
+cdef bint is_touchable(Resource resource) noexcept

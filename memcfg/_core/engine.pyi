@@ -1,4 +1,5 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from os import PathLike
 from typing import Literal, Never, Self, final
 
 from typing_extensions import disjoint_base
@@ -12,15 +13,22 @@ __all__ = [
     "FailureCallbackResource",
     "Kernel",
     "LimitingResource",
+    "LoggingResource",
+    "MappedFile",
     "OneDNN",
     "Pool",
     "Program",
+    "ReplayPlan",
     "Resource",
     "SimulatedResource",
     "StatisticsResource",
     "SystemResource",
+    "TrackingResource",
+    "arena_of",
+    "blocks_of",
     "get_host_limits",
     "get_num_threads",
+    "layout_of",
     "resident_bytes",
     "set_host_limits",
     "set_num_threads",
@@ -32,6 +40,7 @@ class _Buffer:  # the buffer protocol, which has no name at run time before 3.12
 
 @disjoint_base
 class Resource:
+    def __init__(self, *args: object, **kwargs: object) -> None: ...
     @property
     def name(self) -> str: ...
     @property
@@ -91,6 +100,51 @@ class StatisticsResource(Resource):
     def pop(self) -> RegionStats: ...
     def by_tag(self) -> dict[str, RegionStats]: ...
 
+@disjoint_base
+class TrackingResource(Resource):
+    def __new__(
+        cls, upstream: Resource, *, stacks: bool = False, max_entries: int = 100_000
+    ) -> Self: ...
+    @property
+    def stacks(self) -> bool: ...
+    @property
+    def max_entries(self) -> int: ...
+    @property
+    def dropped(self) -> int: ...
+    def clear(self) -> None: ...
+    def holders(
+        self,
+    ) -> list[
+        tuple[int, int, int, str, float, int, tuple[tuple[str, int, str], ...]]
+    ]: ...
+    def history(
+        self,
+    ) -> tuple[
+        bytes,
+        bytes,
+        bytes,
+        bytes,
+        bytes,
+        bytes,
+        bytes,
+        list[str],
+        list[tuple[tuple[str, int, str], ...]],
+    ]: ...
+
+@final
+class LoggingResource(Resource):
+    def __new__(
+        cls, upstream: Resource, path: str | PathLike[str], *, overwrite: bool = False
+    ) -> Self: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def closed(self) -> bool: ...
+    def flush(self) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exc_info: object) -> None: ...
+
 @final
 class FailureCallbackResource(Resource):
     def __new__(cls, upstream: Resource, callback: Callable[[int], bool]) -> Self: ...
@@ -118,6 +172,44 @@ class Pool(Resource):
     def set_limit(self, limit: int | str | None) -> int | None: ...
     def arena(self, reserve_bytes: int | None = None, *, tag: str = "") -> Arena: ...
     def occupancy(self, width: int = 100) -> str: ...
+
+@final
+class MappedFile(Resource):
+    def __new__(
+        cls,
+        path: str | bytes | PathLike[str] | PathLike[bytes],
+        nbytes: int | str | None = None,
+        *,
+        overwrite: bool = False,
+        delete: bool = False,
+        _unit: int = 1,
+        _shared: bool = False,
+    ) -> Self: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    def flush(self) -> None: ...
+    def evict(self, offset: int = 0, nbytes: int | None = None) -> int: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exc_info: object) -> None: ...
+
+@final
+class ReplayPlan:
+    def __new__(
+        cls,
+        action: bytes,
+        address: bytes,
+        nbytes: bytes,
+        tag: bytes,
+        tags: Iterable[str],
+    ) -> Self: ...
+    def play(
+        self, resource: Resource, touch: bool
+    ) -> tuple[dict[str, int | float | None], bytes]: ...
 
 @final
 class Arena(_Buffer):
@@ -179,6 +271,9 @@ class Program:
     def run_timed(self) -> list[float]: ...
     def __len__(self) -> int: ...
 
+def layout_of(pool: Pool) -> list[tuple[str, int, int, int, int, str]]: ...
+def blocks_of(resource: Resource) -> list[tuple[int, int, int, str]]: ...
+def arena_of(arena: Arena) -> tuple[int, int, int, str]: ...
 def set_num_threads(count: int) -> int: ...
 def get_num_threads() -> int: ...
 def set_host_limits(

@@ -10,10 +10,14 @@ Every class may be used from several threads; a program runs in one at a time.
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.contextvars cimport get_value
+from cpython.exc cimport PyErr_CheckSignals, PyErr_WriteUnraisable
+from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t, uintptr_t
 from libc.math cimport INFINITY
+from libc.string cimport memcpy
 from libcpp.memory cimport shared_ptr, static_pointer_cast
 from libcpp.optional cimport make_optional, optional
 from libcpp.pair cimport pair
@@ -34,9 +38,17 @@ from memcfg._core.convert cimport (
     limit_or_none,
 )
 from memcfg._core.failure cimport fragmentation
+from memcfg._core.frames cimport as_words, keep_code, let_code_go, read_frames
 
+import atexit
+import errno
+import fcntl
+import os
+import stat
 from time import monotonic, sleep
+from warnings import warn
 
+from memcfg._core._live import live_arenas, live_resources
 from memcfg._core._stats import PoolStats, RegionStats
 from memcfg._core._tag import current_tag
 from memcfg._core._words import describe, occupancy_bar
@@ -49,15 +61,22 @@ __all__ = [
     "FailureCallbackResource",
     "Kernel",
     "LimitingResource",
+    "LoggingResource",
+    "MappedFile",
     "OneDNN",
     "Pool",
     "Program",
+    "ReplayPlan",
     "Resource",
     "SimulatedResource",
     "StatisticsResource",
     "SystemResource",
+    "TrackingResource",
+    "arena_of",
+    "blocks_of",
     "get_host_limits",
     "get_num_threads",
+    "layout_of",
     "resident_bytes",
     "set_host_limits",
     "set_num_threads",
@@ -69,7 +88,12 @@ cdef int _threads = 0  # OpenMP threads of a program; 0: as many as OpenMP would
 
 include "resources.pxi"
 include "pools.pxi"
+include "files.pxi"
+include "recording.pxi"
+include "replay.pxi"
 include "adaptors.pxi"
+include "listing.pxi"
+include "arrays.pxi"
 
 
 @cython.final

@@ -17,6 +17,7 @@ cdef extern from "memcfg/error.hpp" namespace "memcfg" nogil:
         rss_limit "memcfg::Shortage::rss_limit"
         no_memory "memcfg::Shortage::no_memory"
         device_full "memcfg::Shortage::device_full"
+        file_full "memcfg::Shortage::file_full"
         upstream_refused "memcfg::Shortage::upstream_refused"
         no_addresses "memcfg::Shortage::no_addresses"
 
@@ -42,11 +43,14 @@ cdef extern from "memcfg/error.hpp" namespace "memcfg" nogil:
         callback "memcfg::Failure::callback"
         freeing "memcfg::Failure::freeing"
         argument "memcfg::Failure::argument"
+        file "memcfg::Failure::file"
 
     cdef cppclass Failure:
         FailureKind kind
         string text
         Shortage shortage
+        int number
+        string path
 
     Failure current_failure() except +
 
@@ -87,6 +91,8 @@ cdef inline str next_step(Cause cause, str device):
         return "Free memory of the resource below, or raise its limit."
     if cause == Cause.device_full:
         return "Free memory of the device, or simulate a larger one."
+    if cause == Cause.file_full:
+        return "Free memory of the file, or open it with more bytes."
     if cause == Cause.no_addresses:
         return "Reserve fewer addresses, or raise the process' limit (ulimit -v)."
     if device.startswith("/device:"):
@@ -98,7 +104,10 @@ cdef inline str next_step(Cause cause, str device):
 
 
 cdef inline object exhausted(Failure& failure):
-    from memcfg.errors import ResourceExhaustedError
+    try:
+        from memcfg.errors import ResourceExhaustedError
+    except ImportError:  # the interpreter ends
+        return MemoryError(words(failure.text))
 
     cdef Shortage shortage = failure.shortage
     device = words(shortage.device)
@@ -115,6 +124,13 @@ cdef inline object exhausted(Failure& failure):
         owners={words(row.first) or "unnamed": row.second for row in shortage.owners},
         hint=next_step(shortage.cause, device),
     )
+
+
+# Python makes it a PermissionError, a FileNotFoundError, ... by its number.
+cdef inline object file_error(Failure& failure):
+    from os import fsdecode
+
+    return OSError(failure.number, words(failure.text), fsdecode(failure.path))
 
 
 # A handler for `except +`: called with the GIL while the C++ exception is handled.
@@ -140,6 +156,8 @@ cdef inline int raise_failure() except -1:
         from memcfg.errors import InvalidFreeError
 
         raise InvalidFreeError(words(failure.text))
+    if failure.kind == FailureKind.file:
+        raise file_error(failure)
     if failure.kind == FailureKind.argument:
         raise ValueError(words(failure.text))
     raise RuntimeError(words(failure.text))

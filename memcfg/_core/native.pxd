@@ -1,7 +1,7 @@
 # What the native core declares, header by header. Extern only.
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t, uintptr_t
 from libcpp cimport bool
 from libcpp.memory cimport shared_ptr, unique_ptr
 from libcpp.optional cimport optional
@@ -29,6 +29,16 @@ cdef extern from "memcfg/resource.hpp" namespace "memcfg" nogil:
         size_t alignment
         Lifetime lifetime
         string_view tag
+        bool zeroed
+
+    cdef cppclass LiveBlock:
+        uintptr_t address
+        size_t requested
+        size_t size
+        string tag
+        int64_t stack
+        double seconds
+        int64_t thread
 
     cdef cppclass ResourceStats:
         size_t current
@@ -50,6 +60,12 @@ cdef extern from "memcfg/resource.hpp" namespace "memcfg" nogil:
         bool touchable() noexcept
         void* allocate(const Request& request) except +raise_failure
         void deallocate(void* address, size_t size) except +raise_failure
+        bool release(void* address) noexcept
+        size_t size_of(const void* address) except +raise_failure
+        bool resize(
+            void* address, size_t size, size_t new_size
+        ) except +raise_failure
+        vector[LiveBlock] blocks() except +raise_failure
         ResourceStats stats() except +raise_failure
         void reset_peak() except +raise_failure
         vector[pair[string, size_t]] owners() except +raise_failure
@@ -63,9 +79,12 @@ cdef extern from "memcfg/heap.hpp" namespace "memcfg" nogil:
         block "memcfg::Stretch::block"
 
     cdef cppclass Stretch:
+        uintptr_t address
         size_t size
         size_t committed
         StretchState state
+        size_t requested
+        string tag
 
 cdef extern from "memcfg/pool.hpp" namespace "memcfg" nogil:
     cdef cppclass Pool(Resource):
@@ -77,6 +96,7 @@ cdef extern from "memcfg/pool.hpp" namespace "memcfg" nogil:
         size_t set_limit(size_t limit) except +raise_failure
         size_t decay() except +raise_failure
         vector[Stretch] layout() except +raise_failure
+        vector[Stretch] pieces() except +raise_failure
 
 cdef extern from "memcfg/host_limits.hpp" namespace "memcfg" nogil:
     cdef cppclass HostLimits:
@@ -133,6 +153,127 @@ cdef extern from "memcfg/failure_callback.hpp" namespace "memcfg" nogil:
             shared_ptr[Resource] upstream, Callback callback
         ) except +raise_failure
 
+cdef extern from "memcfg/file_resource.hpp" namespace "memcfg" nogil:
+    cdef cppclass FileOptions:
+        string path
+        string place
+        optional[size_t] size
+        size_t unit
+        bool overwrite
+        bool remove
+        bool shared
+
+    cdef cppclass FileResource(Resource):
+        FileResource(FileOptions options) except +raise_failure
+        size_t size() noexcept
+        void flush() except +raise_failure
+        size_t drop(size_t start, size_t size) except +raise_failure
+        void close() except +raise_failure
+        bool closed() except +raise_failure
+        void forget() except +raise_failure
+
+cdef extern from "memcfg/watcher.hpp" namespace "memcfg" nogil:
+    cdef cppclass Frame:
+        const void* code
+        int32_t place
+
+    ctypedef void* HeldStack "memcfg::Stacks::Held"
+
+cdef extern from "memcfg/recorder.hpp" namespace "memcfg" nogil:
+    cdef cppclass History:
+        vector[uint8_t] action
+        vector[uint64_t] address
+        vector[uint64_t] size
+        vector[int64_t] thread
+        vector[double] seconds
+        vector[int32_t] tag
+        vector[int32_t] stack
+        vector[string] tags
+        vector[vector[Frame]] stacks
+
+    cdef cppclass RetiredStacks "memcfg::Recorder::Retired":
+        pass
+
+cdef extern from "memcfg/tracking.hpp" namespace "memcfg" nogil:
+    cdef cppclass StackSource "memcfg::TrackingResource::Source":
+        pass
+
+    StackSource foreign_source(
+        int (*function)(void*, HeldStack*) except -1, void* context
+    ) except +raise_failure
+
+    cdef cppclass TakenStack "memcfg::TrackingResource::Taken":
+        HeldStack stack
+        bool fresh
+        RetiredStacks retired
+
+    cdef cppclass TrackingResource(Resource):
+        TrackingResource(
+            shared_ptr[Resource] upstream, size_t most_events, StackSource source
+        ) except +raise_failure
+        History history() except +raise_failure
+        uint64_t dropped() except +raise_failure
+        void clear() except +raise_failure
+        TakenStack take_stack(
+            const Frame* frames, size_t count
+        ) except +raise_failure
+        vector[vector[Frame]] stacks(
+            const vector[LiveBlock]& blocks, vector[int64_t]& numbers
+        ) except +raise_failure
+        vector[vector[Frame]] all_stacks() except +raise_failure
+
+cdef extern from "memcfg/tracking.hpp" namespace "memcfg":  # what acts needs the GIL
+    void each_code(
+        const RetiredStacks& stacks, void (*act)(const void*) noexcept
+    ) noexcept
+    void each_code(
+        const vector[vector[Frame]]& stacks, void (*act)(const void*) noexcept
+    ) noexcept
+
+cdef extern from "memcfg/logging.hpp" namespace "memcfg" nogil:
+    cdef cppclass LoggingResource(Resource):
+        LoggingResource(
+            shared_ptr[Resource] upstream, int file, void (*notice)() noexcept
+        ) except +raise_failure
+        int flush() except +raise_failure
+        int close() except +raise_failure
+        void write_through() except +raise_failure
+        uint64_t lost() except +raise_failure
+        int error() except +raise_failure
+
+cdef extern from "memcfg/replay.hpp" namespace "memcfg" nogil:
+    cdef cppclass ReplayColumns "memcfg::ReplayPlan::Columns":
+        const uint8_t* action
+        const uint64_t* address
+        const uint64_t* size
+        const int32_t* tag
+        size_t count
+
+    cdef cppclass ReplayPlan:
+        ReplayPlan(
+            const ReplayColumns& rows, vector[string] tags
+        ) except +raise_failure
+
+    cdef cppclass ReplayFigures:
+        uint64_t failures
+        optional[uint64_t] first_failure
+        optional[double] use_at_failure
+        uint64_t skipped
+        uint64_t left
+        size_t left_size
+        size_t peak_in_use
+        size_t peak_requested
+        size_t peak_reserved
+
+    cdef cppclass Replay:
+        Replay(
+            shared_ptr[const ReplayPlan] plan, shared_ptr[Resource] resource, bool touch
+        ) except +raise_failure
+        bool advance(size_t most) except +raise_failure
+        void finish() except +raise_failure
+        const ReplayFigures& figures() noexcept
+        const vector[uint64_t]& nanoseconds() noexcept
+
 cdef extern from "memcfg/arena.hpp" namespace "memcfg" nogil:
     cdef cppclass Arena:
         Arena(
@@ -141,6 +282,7 @@ cdef extern from "memcfg/arena.hpp" namespace "memcfg" nogil:
         void* base() noexcept
         size_t capacity() noexcept
         size_t size() except +raise_failure
+        size_t requested() noexcept
         bool freed() except +raise_failure
         void grow(size_t requested) except +raise_failure
         void shrink(size_t requested) except +raise_failure

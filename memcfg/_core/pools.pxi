@@ -34,7 +34,7 @@ cdef class Pool(Resource):
     ValueError
         If the limit is not positive, no size, or larger than any address space; if
         there is none and `growth` is False; if the wait is negative or without end; or
-        if upstream asks a failure callback.
+        if upstream calls Python: a failure callback, or tracking with stacks.
     """
 
     def __cinit__(
@@ -78,13 +78,13 @@ cdef class Pool(Resource):
         return self.patience
 
     # Another thread may free what is missing. The wait heeds signals.
-    cdef int fill(self, Block block, const native.Request& request) except -1:
+    cdef void* take(self, const native.Request& request) except NULL:
         if self.patience == 0:
-            return Resource.fill(self, block, request)
+            return Resource.take(self, request)
         deadline = monotonic() + self.patience
         while True:
             try:
-                return Resource.fill(self, block, request)
+                return Resource.take(self, request)
             except ResourceExhaustedError:
                 if monotonic() >= deadline:
                     raise
@@ -205,6 +205,8 @@ cdef int require_no_callback(Resource resource) except -1:
     while resource is not None:
         if isinstance(resource, FailureCallbackResource):
             raise ValueError("a failure callback goes on top of a pool, not below it")
+        if isinstance(resource, TrackingResource) and resource.stacks:
+            raise ValueError("tracking with stacks goes on top of a pool, not below it")
         resource = resource.upstream
     return 0
 
@@ -251,6 +253,7 @@ cdef class Arena:
                     name,
                 )
             )
+        live_arenas.add(self)
 
     def __dealloc__(self):
         with nogil:

@@ -55,14 +55,18 @@ cdef class Resource:
             raise TypeError("a Resource is made by a function of memcfg.memory")
         settle_host_limits()
 
+    def __init__(self, *args, **kwargs):
+        live_resources.add(self)  # only here is it whole
+
     def __dealloc__(self):
         with nogil:
             self.core.reset()
 
-    cdef int fill(self, Block block, const native.Request& request) except -1:
+    cdef void* take(self, const native.Request& request) except NULL:
+        cdef void* place
         with nogil:
-            block.place = self.core.get().allocate(request)
-        return 0
+            place = self.core.get().allocate(request)
+        return place
 
     @property
     def name(self):
@@ -113,7 +117,7 @@ cdef class Resource:
         request.alignment = as_size(alignment, "an alignment")
         request.lifetime = as_lifetime(lifetime)
         request.tag = string_view(name.data(), name.size())
-        self.fill(block, request)
+        block.place = self.take(request)
         return block
 
     def deallocate(self, address, nbytes):

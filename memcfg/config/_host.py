@@ -69,7 +69,8 @@ def set_host_memory_limit(
         (``"50%"``). None is no limit; left out, it stays as it is.
     rss : int, str or None, optional
         The most bytes that the process may have resident, other libraries' included.
-        It is compared when a pool takes memory, so others can still exceed it.
+        It is compared when a pool takes memory, so others can still exceed it. The
+        pages of mapped files count; before a request is refused they are evicted.
 
     Returns
     -------

@@ -24,6 +24,8 @@ limited = memory.limiting(memory.system(), "64MiB")
 counted = memory.statistics(memory.Pool())
 above = memory.Pool(memory.Pool())
 asking = memory.failure_callback(memory.Pool(limit="1MiB"), lambda nbytes: False)
+tracked = memory.tracking(memory.Pool(), stacks=True, max_entries=50)
+logged = memory.logging(memory.Pool(), os.devnull, overwrite=True)
 arena = pool.arena(2**24)
 counter = itertools.count(1)
 cpu = config.list_physical_devices("CPU")[0]
@@ -48,7 +50,7 @@ for _ in range({forks}):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 stop.set()
 thread.join()
-for resource in pool, device, limited, counted, above:
+for resource in pool, device, limited, counted, above, tracked, logged:
     resource.check()
 print("well")
 """
@@ -60,6 +62,11 @@ MEMORY = {
     "statistics": "counted.allocate(100).free()",
     "failure callback": "asking.allocate(100).free()",
     "simulated": "device.allocate(100).free()",
+    "tracking": "tracked.allocate(100).free()",
+    "tracking.live": "tracked.allocate(100).free(); tracked.live(); tracked.trace()",
+    "tracking.clear": "tracked.allocate(100).free(); tracked.clear()",
+    "logging": "logged.allocate(100).free(); logged.flush()",
+    "replay": "memory.replay(tracked.trace(), pool)",
     "detach": "pool.deallocate(pool.allocate(2**17).detach(), 2**17)",
     "Pool.set_limit": "pool.set_limit(2**25 + next(counter) % 64 * 2**16)",
     "LimitingResource.set_limit": "limited.set_limit(2**20 + next(counter))",
@@ -73,6 +80,8 @@ MEMORY = {
     "new pools": "memory.Pool(limit=2**20, growth=False)",
     "new simulated": "memory.Pool(memory.simulated(2**20)).allocate(64).free()",
     "new arenas": "pool.arena(2**20).grow(2**16)",
+    "reports": "memory.summary(); memory.occupancy(); memory.list_live(top=None)",
+    "snapshot": "memory.snapshot(os.devnull); pool.allocate(100).free()",
 }
 CONFIG = {
     "set_host_memory_limit": "config.set_host_memory_limit("

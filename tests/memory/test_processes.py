@@ -155,6 +155,35 @@ def test_the_interpreter_ends_while_threads_are_at_work():
     assert ended_well(done) == ""
 
 
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "memory.failure_callback(memory.Pool(limit='1KiB'), lambda nbytes: False)",
+        "memory.tracking(memory.Pool(limit='1MiB'), stacks=True)",
+    ],
+)
+def test_the_interpreter_ends_while_threads_wait_for_it(resource):
+    program = f"""
+        import threading, time
+
+        busy = {resource}
+
+        def work():
+            while True:
+                try:
+                    for _ in range(100):
+                        busy.allocate(5000)
+                except MemoryError:
+                    pass
+
+        for _ in range(4):
+            threading.Thread(target=work, daemon=True).start()
+        time.sleep(0.05)
+        """
+    for _ in range(3):
+        ended_well(run_python(program))
+
+
 def test_an_exception_with_blocks_in_its_frames_ends_well():
     done = run_python(
         """

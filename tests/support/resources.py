@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memcfg import memory
@@ -11,6 +15,13 @@ if TYPE_CHECKING:
 
     from memcfg.memory import Resource
 
+
+def mapped() -> memory.MappedFile:
+    """A file that nobody needs the name of."""
+    path = Path(tempfile.gettempdir(), f"memcfg-{secrets.token_hex(8)}")
+    return memory.mmap_file(path, "64MiB", delete=True)
+
+
 MAKERS: dict[str, Callable[[], Resource]] = {
     "system": memory.system,
     "simulated": lambda: memory.simulated("1GiB", name="GPU:0"),
@@ -18,18 +29,28 @@ MAKERS: dict[str, Callable[[], Resource]] = {
     "pool without a limit": memory.Pool,
     "pool on simulated": lambda: memory.Pool(memory.simulated("1GiB")),
     "pool on blocks": lambda: memory.Pool(memory.system(), limit="256MiB"),
+    "mapped file": mapped,
+    "pool on a mapped file": lambda: memory.Pool(mapped(), limit="64MiB"),
     "limiting": lambda: memory.limiting(memory.system(), "256MiB"),
     "statistics": lambda: memory.statistics(memory.Pool()),
     "failure callback": lambda: memory.failure_callback(
         memory.Pool(limit="256MiB"), lambda _: False
     ),
-    "all at once": lambda: memory.statistics(
-        memory.limiting(
-            memory.failure_callback(
-                memory.Pool(memory.simulated("1GiB")), lambda _: False
-            ),
-            "256MiB",
-        )
+    "tracking": lambda: memory.tracking(memory.Pool(limit="256MiB")),
+    "tracking with stacks": lambda: memory.tracking(
+        memory.system(), stacks=True, max_entries=100
+    ),
+    "logging": lambda: memory.logging(memory.Pool(), os.devnull, overwrite=True),
+    "all at once": lambda: memory.tracking(
+        memory.statistics(
+            memory.limiting(
+                memory.failure_callback(
+                    memory.Pool(memory.simulated("1GiB")), lambda _: False
+                ),
+                "256MiB",
+            )
+        ),
+        stacks=True,
     ),
 }
 

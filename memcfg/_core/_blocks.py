@@ -1,0 +1,82 @@
+"""A block that is out, as a value.
+
+Owns the class that reports list; finds nothing out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memcfg._core._columns import fit, fit_name
+from memcfg.units import format_bytes
+
+__all__ = ["LiveBlock"]
+
+# A unit of time, its seconds, and the age from which on it is used: what would be
+# rounded up to one of the next unit is written so.
+_AGES = (("d", 86400, 84600), ("h", 3600, 3570), ("m", 60, 59.5), ("s", 1, 9.95))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBlock:
+    """Memory that somebody holds. Printed, it is a line of at most 80 columns.
+
+    Parameters
+    ----------
+    resource : str
+        The name of the resource that it is of, or what that is when it has no name.
+    address : int
+        The address of the first byte.
+    nbytes : int
+        Bytes, as asked for.
+    rounded_bytes : int
+        Bytes, rounded up to 64: what a limit counts.
+    tag : str
+        Who holds it.
+    seconds : float or None, default None
+        Its age in seconds; None unless a tracking resource knows it.
+    stack : tuple of tuple (str, int, str), default ()
+        File, line and function of the calls that took it, the innermost first; empty
+        unless a tracking resource noted them.
+    kind : str, default "block"
+        ``"block"``, or ``"arena"``: all bytes of one arena.
+    thread : int or None, default None
+        The system's number of the thread that took it, as `threading.get_native_id`
+        gives it; None unless a tracking resource knows it.
+    """
+
+    resource: str
+    address: int
+    nbytes: int
+    rounded_bytes: int
+    tag: str
+    seconds: float | None = None
+    stack: tuple[tuple[str, int, str], ...] = ()
+    kind: str = "block"
+    thread: int | None = None
+
+    def __str__(self) -> str:
+        where = _call(*self.stack[0]) if self.stack else ""
+        age = "" if self.seconds is None else _age(self.seconds)
+        cells = (
+            fit(format_bytes(self.nbytes), 11, right=True),
+            fit(self.tag or "unnamed", 18),
+            fit_name(self.resource, 14),
+            fit(age, 5, right=True),
+            fit(where or f"{self.kind} at {self.address:#x}", 28),
+        )
+        return " ".join(cells).rstrip()
+
+
+def _call(filename: str, line: int, function: str) -> str:
+    """Write a call so that its line shows, whatever its names."""
+    place = fit(f"{filename.rpartition('/')[2]}:{line}", 18, tail=True)
+    return f"{place.rstrip()} {function.replace('.<locals>', '')}"
+
+
+def _age(seconds: float) -> str:
+    """Write an age in at most five columns."""
+    for unit, length, least in _AGES:
+        if seconds >= least:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.1f} s"

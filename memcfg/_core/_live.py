@@ -1,0 +1,49 @@
+"""What is alive in this process: every resource, every arena.
+
+Owns the two lists that reports read when they are given no resource. Keeps nothing
+alive, needs no lock, and so may be read in any thread and after a fork.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Generic, TypeVar
+from weakref import KeyedRef
+
+if TYPE_CHECKING:
+    from memcfg._core.engine import Arena, Resource
+
+__all__ = ["Living", "live_arenas", "live_resources"]
+
+T = TypeVar("T")
+
+
+class Living(Generic[T]):
+    """Weak references to things, from the oldest to the newest.
+
+    Each operation on the dictionary is one of the interpreter's own, which no other
+    thread and no finalizer divides: a copy of its values is of one moment.
+    """
+
+    def __init__(self) -> None:
+        self._references: dict[int, KeyedRef[int, T]] = {}
+        self._numbers = count()
+        forget = self._references.pop  # bound here: the module may be gone by then
+        self._drop = lambda reference: forget(reference.key, None)
+
+    def add(self, thing: T) -> None:
+        """Note something that has just been made."""
+        number = next(self._numbers)
+        self._references[number] = KeyedRef(thing, self._drop, number)
+
+    def alive(self) -> list[T]:
+        """List what is alive."""
+        held = (reference() for reference in list(self._references.values()))
+        return [thing for thing in held if thing is not None]
+
+    def __len__(self) -> int:
+        return len(self._references)
+
+
+live_resources: Living[Resource] = Living()
+live_arenas: Living[Arena] = Living()

@@ -1,0 +1,428 @@
+"""The memory of NumPy's arrays, taken from a resource: NumPy's C API in one module.
+
+Owns the data allocator that NumPy calls (NEP 49) and its place in the running context.
+Refuses everything else of NumPy's.
+
+An array keeps the allocator that made it, which keeps the resource: an array may
+outlive the block that it was made in, be freed by any thread, and be left over when the
+interpreter ends. What NumPy calls never holds the capsule that NumPy knows it by: that
+would be a cycle that nobody could break.
+"""
+
+cimport cython
+cimport numpy as cnp
+from cpython.exc cimport (
+    PyErr_CheckSignals,
+    PyErr_Fetch,
+    PyErr_Restore,
+    PyErr_SetInterrupt,
+    PyErr_SetObject,
+    PyErr_WriteUnraisable,
+)
+from cpython.object cimport PyObject
+from cpython.pycapsule cimport (
+    PyCapsule_GetContext,
+    PyCapsule_GetPointer,
+    PyCapsule_New,
+    PyCapsule_SetContext,
+)
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stddef cimport size_t
+from libc.stdint cimport SIZE_MAX, uintptr_t
+from libc.string cimport strcpy
+
+from memcfg._core cimport native
+from memcfg._core.engine cimport (
+    Resource,
+    await_array,
+    is_touchable,
+    may_wait,
+    resize_array,
+    take_array,
+)
+
+import signal
+import threading
+from contextvars import ContextVar
+from copy import copy
+from functools import wraps
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+
+from memcfg._core._tag import current_tag
+from memcfg.errors import InvalidFreeError, ResourceExhaustedError
+
+__all__ = ["NumpyAllocator", "resource_of"]
+
+cdef extern from "Python.h":
+    bint PyGILState_Check()
+    ctypedef struct PyFrameObject:
+        pass
+    PyFrameObject* PyEval_GetFrame()
+
+cdef extern from *:
+    """
+    static int raise_it(void) { return -1; }
+    """
+    int raise_it() except -1  # the exception that is set
+
+cdef extern from "numpy/arrayobject.h":
+    PyObject* PyArray_HANDLER(cnp.ndarray array)
+
+cnp.import_array()
+
+ctypedef void* (*Taker)(Resource, size_t, bint, str) noexcept
+
+cdef const char* CAPSULE = "mem_handler"  # the name that NumPy insists on
+cdef object ENTERED = ContextVar("memcfg_numpy_allocator")
+
+
+# What NumPy calls, and the resource that it calls for. NumPy's struct lies in it.
+@cython.final
+@cython.no_gc_clear  # C code holds it by a pointer
+cdef class ArrayMemory:
+    cdef cnp.PyDataMem_Handler handler
+    cdef Resource resource
+    cdef native.Resource* core  # of the resource
+    cdef str tag
+    cdef bint entered  # a block of it will be left
+    cdef bint abandoned  # it was left out of turn: whoever comes back to it goes on
+    cdef object before  # the capsule that was in place; None: not entered
+    cdef object refusal  # the last ResourceExhaustedError
+    cdef object reason  # the last MemoryError, and
+    cdef tuple site  # where in the program it came up: see `site_now`
+    cdef object raised  # what else came up, and nobody was told yet
+    cdef set moving  # the places that `move` is at work on
+
+    def __cinit__(self, Resource resource, str tag):
+        self.resource = resource
+        self.core = resource.core.get()
+        self.tag = tag
+        self.moving = set()
+        strcpy(self.handler.name, "memcfg")
+        self.handler.version = 1
+        self.handler.allocator.ctx = <void*>self
+        self.handler.allocator.malloc = take
+        self.handler.allocator.calloc = take_zeroed
+        self.handler.allocator.realloc = move
+        self.handler.allocator.free = release
+
+    # NumPy tells in its own words that there is no memory, and loses the reason. A
+    # Ctrl-C is signalled anew, for nothing to swallow it.
+    cdef void* fail(self, error) noexcept:
+        if isinstance(error, MemoryError):
+            self.reason, self.site = without_frames(error), site_now()
+            if isinstance(error, ResourceExhaustedError):
+                self.refusal = error
+        elif is_interrupt(error):
+            PyErr_SetInterrupt()
+        elif not self.entered:
+            tell(error)
+        else:
+            last, self.raised = self.raised, error
+            if last is not None:
+                tell(last)
+        return NULL
+
+
+# The hooks. NumPy calls them with the interpreter's lock as a rule, but promises it
+# nowhere; where it reads an array from a text it has let it go.
+cdef void* take(void* context, size_t size) noexcept:
+    if PyGILState_Check():
+        return take_block(context, size, False)
+    return lock_and_take(context, size, False)
+
+
+cdef void* take_zeroed(void* context, size_t count, size_t size) noexcept:
+    if size != 0 and count > SIZE_MAX // size:
+        return NULL
+    if PyGILState_Check():
+        return take_block(context, count * size, True)
+    return lock_and_take(context, count * size, True)
+
+
+cdef void* lock_and_take(void* context, size_t size, bint zeroed) noexcept with gil:
+    return take_block(context, size, zeroed)
+
+
+# A try would cost as much as the block: the exception is looked at if there is no block.
+cdef inline void* take_block(void* context, size_t size, bint zeroed) noexcept:
+    cdef void* place = (<Taker>take_array)(
+        (<ArrayMemory>context).resource, size, zeroed, (<ArrayMemory>context).tag
+    )
+    return place if place != NULL else wait_or_fail(<ArrayMemory>context, size, zeroed)
+
+
+# Pre: an exception is set.
+cdef void* wait_or_fail(ArrayMemory memory, size_t size, bint zeroed) noexcept:
+    try:
+        raise_it()
+    except ResourceExhaustedError as error:
+        if not may_wait(memory.resource):
+            return memory.fail(error)
+    except BaseException as error:
+        return memory.fail(error)
+    try:
+        return await_array(memory.resource, size, zeroed, memory.tag)
+    except BaseException as error:
+        return memory.fail(error)
+
+
+# Whoever makes room may run any code, which must not resize the same array meanwhile.
+cdef void* move(void* context, void* place, size_t size) noexcept with gil:
+    memory = <ArrayMemory>context
+    if place == NULL:
+        return take(context, size)
+    key = <uintptr_t>place
+    try:
+        if key in memory.moving:
+            raise RuntimeError("the array is being resized already")
+        memory.moving.add(key)
+        try:
+            return resize_array(memory.resource, place, size, memory.tag)
+        finally:
+            memory.moving.discard(key)
+    except BaseException as error:
+        return memory.fail(error)
+
+
+# The size that NumPy names is not always the one it asked for, so it is not heeded.
+cdef void release(void* context, void* place, size_t size) noexcept nogil:
+    if place != NULL and not (<ArrayMemory>context).core.release(place):
+        tell_of_free(place)
+
+
+# An array may go while an exception is on its way, which must stay as it is.
+cdef void tell_of_free(void* place) noexcept with gil:
+    cdef PyObject* kind
+    cdef PyObject* error
+    cdef PyObject* traceback
+    PyErr_Fetch(&kind, &error, &traceback)
+    tell(
+        InvalidFreeError(
+            f"an array's memory at {<uintptr_t>place:#x} has been freed behind its back"
+        )
+    )
+    PyErr_Restore(kind, error, traceback)
+
+
+# The capsule that is to be in place once an allocator is left: the one before it, past
+# those that were left out of turn.
+cdef object left(ArrayMemory memory):
+    while memory is not None:
+        before, memory.before = memory.before, None
+        memory.entered = memory.abandoned = False
+        memory = memory_of(before)
+        if memory is not None and not memory.abandoned:
+            break
+    return before
+
+
+# Null where another library's allocator, or NumPy's own, has the capsule.
+cdef ArrayMemory memory_of(object capsule):
+    handler = <cnp.PyDataMem_Handler*>PyCapsule_GetPointer(capsule, CAPSULE)
+    if handler.allocator.free != release:
+        return None
+    return <ArrayMemory>handler.allocator.ctx
+
+
+cdef void drop(object capsule) noexcept:
+    Py_DECREF(<object>PyCapsule_GetContext(capsule))
+
+
+cdef object capsule_of(ArrayMemory memory):
+    capsule = PyCapsule_New(&memory.handler, CAPSULE, drop)
+    Py_INCREF(memory)
+    PyCapsule_SetContext(capsule, <void*>memory)
+    return capsule
+
+
+# For what nobody is left to be told.
+cdef void tell(error) noexcept:
+    PyErr_SetObject(type(error), error)
+    PyErr_WriteUnraisable("memcfg.memory.numpy_allocator")
+
+
+cdef bint is_interrupt(error):
+    return (
+        isinstance(error, KeyboardInterrupt)
+        and threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+
+
+# Frames keep what their variables name: arrays, above all.
+cdef object without_frames(error):
+    error.__traceback__ = error.__context__ = None
+    return error
+
+
+# The instruction that runs now. The frame is not kept: it would keep its variables, and
+# an exception that passed it keeps it anyway.
+cdef tuple site_now():
+    cdef PyObject* frame = <PyObject*>PyEval_GetFrame()
+    return None if frame == NULL else site_of(<object>frame, (<object>frame).f_lasti)
+
+
+cdef tuple site_of(frame, instruction):
+    return <uintptr_t><void*>frame, frame.f_code, instruction
+
+
+cdef bint came_from(error, tuple site):
+    traceback = error.__traceback__ if isinstance(error, MemoryError) else None
+    while traceback is not None:
+        if site_of(traceback.tb_frame, traceback.tb_lasti) == site:
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+@cython.final
+@cython.no_gc_clear  # it can be left as long as it is there; a cycle passes a closure
+cdef class NumpyAllocator:
+    """Puts NumPy's arrays into a resource while it is entered.
+
+    Made by `memcfg.memory.numpy_allocator`, which states what holds.
+
+    Parameters
+    ----------
+    resource : Resource
+        Where the memory of the arrays comes from.
+    tag : str, default "numpy"
+        Who holds it, for the books; a tag of the context takes its place.
+
+    Attributes
+    ----------
+    resource : Resource
+        Where the memory of the arrays comes from.
+    tag : str
+        Who holds it, for the books.
+
+    Raises
+    ------
+    TypeError
+        If `resource` is no resource, or `tag` no string.
+    ValueError
+        If the resource is a simulated device's, which has no memory.
+    """
+
+    cdef ArrayMemory memory
+    cdef object capsule
+    cdef object token  # of the context that it was entered in
+
+    def __cinit__(self, Resource resource not None, *, str tag not None="numpy"):
+        if not is_touchable(resource):
+            raise ValueError("arrays need memory, and a simulated device has none")
+        self.memory = ArrayMemory(resource, tag)
+        self.capsule = capsule_of(self.memory)
+
+    @property
+    def resource(self):
+        """Where the memory of the arrays comes from."""
+        return self.memory.resource
+
+    @property
+    def tag(self):
+        """Who holds it, for the books."""
+        return self.memory.tag
+
+    @property
+    def refusal(self):
+        """The last refusal as a ResourceExhaustedError; None when there was none."""
+        return self.memory.refusal
+
+    def __enter__(self):
+        if self.memory.before is not None:
+            raise RuntimeError("the allocator is entered already; make another one")
+        self.token = ENTERED.set(None)
+        current_tag.set(current_tag.get())  # found faster where the context has it
+        self.memory.before = cnp.PyDataMem_SetHandler(self.capsule)
+        self.memory.entered = True
+        return self
+
+    cdef int leave(self) except -1:
+        if self.memory.before is None:
+            raise RuntimeError("the allocator is not entered")
+        if cnp.PyDataMem_GetHandler() is not self.capsule:
+            self.memory.abandoned = True
+            raise RuntimeError(
+                "another allocator of NumPy's is in place: this one is left in another "
+                "thread or task than it was entered in, or before one entered later"
+            )
+        try:
+            ENTERED.reset(self.token)
+        except (ValueError, RuntimeError):
+            raise RuntimeError(
+                "the allocator is left in another task than it was entered in"
+            ) from None
+        self.token = None
+        cnp.PyDataMem_SetHandler(left(self.memory))
+        return 0
+
+    def __exit__(self, kind, error, traceback):
+        self.leave()
+        raised, self.memory.raised = self.memory.raised, None
+        reason, self.memory.reason = self.memory.reason, None
+        if error is not None and not isinstance(error, Exception):
+            if raised is not None:
+                tell(raised)  # nothing takes the place of a Ctrl-C
+            return
+        if raised is not None:
+            raise raised
+        PyErr_CheckSignals()
+        if reason is None or not came_from(error, self.memory.site):
+            return
+        # What `refusal` shows stays without a traceback: that would keep arrays alive.
+        raise (copy(reason) if reason is self.memory.refusal else reason) from error
+
+    def __call__(self, function):
+        """Make a function run in an allocator of its own, over the same resource.
+
+        Parameters
+        ----------
+        function : callable
+            What to run, in any thread.
+
+        Returns
+        -------
+        callable
+            The function, entering and leaving an allocator at each call.
+
+        Raises
+        ------
+        TypeError
+            If it is not callable, or a generator or coroutine function: what that does
+            comes after its call.
+        """
+        if not callable(function):
+            raise TypeError(f"not callable: {function!r}")
+        if runs_later(function):
+            raise TypeError(f"use a with statement inside {function!r}: it runs later")
+        resource, tag = self.resource, self.tag
+
+        @wraps(function)
+        def within(*args, **kwargs):
+            with NumpyAllocator(resource, tag=tag):
+                return function(*args, **kwargs)
+
+        return within
+
+    def __repr__(self):
+        state = "entered" if self.memory.entered else "not entered"
+        return f"<NumpyAllocator {self.tag!r} on {self.resource!r}, {state}>"
+
+
+cdef bint runs_later(function):
+    return (
+        iscoroutinefunction(function)
+        or isgeneratorfunction(function)
+        or isasyncgenfunction(function)
+    )
+
+
+def resource_of(cnp.ndarray array not None):
+    """Find the resource of an array's own memory; None where it has none of ours."""
+    cdef PyObject* capsule = PyArray_HANDLER(array)
+    if capsule == NULL:
+        return None
+    memory = memory_of(<object>capsule)
+    return None if memory is None else memory.resource

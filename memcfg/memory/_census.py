@@ -1,0 +1,217 @@
+"""What a report is about: which resources, and their memory counted once.
+
+Owns the choice of resources and what is memory of another one in it. Refuses words and
+pictures: reports make them.
+
+An adaptor has no memory: its blocks are some of the resource below, its *base*. A pool
+on a resource that hands out whole blocks holds some of these as its segments. So the
+bytes of several resources are no sum; those of the *roots* without the segments are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from copy import copy
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg._core import (
+    FailureCallbackResource,
+    Pool,
+    Resource,
+    SimulatedResource,
+    arena_of,
+    blocks_of,
+    layout_of,
+    live_arenas,
+    live_resources,
+)
+from memcfg.memory._recording import TrackingResource
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
+
+    from memcfg._core import LiveBlock
+
+__all__ = ["Row", "Selection", "arena_rows", "base_of", "kind_of", "label_of"]
+
+
+class Row(NamedTuple):
+    """A block or an arena, and the resource whose memory it is."""
+
+    nbytes: int
+    address: int
+    rounded_bytes: int
+    tag: str
+    base: Resource
+    kind: str = "block"
+
+
+def kind_of(resource: Resource) -> str:
+    """Say what a resource is, in a word or two."""
+    name = type(resource).__name__.removesuffix("Resource")
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
+
+
+def label_of(resource: Resource) -> str:
+    """Name a resource: its own name, or what it is."""
+    return resource.name or kind_of(resource)
+
+
+def base_of(resource: Resource) -> Resource:
+    """Find the resource whose memory an adaptor hands out; others are their own."""
+    below = _below(resource)
+    return resource if below is None else base_of(below)
+
+
+def _below(resource: Resource) -> Resource | None:
+    """Return what an adaptor stands on; None for what has memory of its own."""
+    return None if isinstance(resource, Pool) else resource.upstream
+
+
+class Selection:
+    """The resources of a report, each once, in their order.
+
+    Parameters
+    ----------
+    chosen : tuple of Resource
+        What a user named; nothing stands for all that are alive but for adaptors,
+        which would say the same again.
+
+    Raises
+    ------
+    TypeError
+        If one is no resource.
+    """
+
+    def __init__(self, chosen: tuple[Resource, ...]) -> None:
+        for each in chosen:
+            if not isinstance(each, Resource):
+                raise TypeError(f"a report is about resources, not {each!r}")
+        every = live_resources.alive()
+        named = chosen or tuple(each for each in every if base_of(each) is each)
+        self.resources = list(dict.fromkeys(named))
+        self.trackers = [each for each in every if isinstance(each, TrackingResource)]
+
+    def bases(self) -> list[Resource]:
+        """List the resources whose memory it is, each once."""
+        return list(dict.fromkeys(base_of(each) for each in self.resources))
+
+    def grounded(self) -> Selection:
+        """Put what adaptors stand on in their place."""
+        other = copy(self)
+        other.resources = self.bases()
+        return other
+
+    def roots(self) -> list[Resource]:
+        """List resources that have each block of the selection, and none twice."""
+        books = dict.fromkeys(_books_of(each) for each in self.resources)
+        return [each for each in books if not _stands_on_one(each, books)]
+
+    def rows(self) -> Iterator[Row]:
+        """Yield every block and arena of the selection once, in no order."""
+        for root in self.roots():
+            yield from self.blocks(root)
+            yield from arena_rows(root)
+
+    def blocks(self, root: Resource) -> list[Row]:
+        """List the blocks of a resource that are no segments of another one here."""
+        return self._divide(root)[1]
+
+    def segment_bytes(self, root: Resource) -> int:
+        """Count the bytes of a resource that are segments of others here."""
+        if not self._pools_on(base_of(root)):
+            return 0
+        return sum(row.rounded_bytes for row in self._divide(root)[0])
+
+    def _divide(self, root: Resource) -> tuple[list[Row], list[Row]]:
+        """Divide a resource's blocks into segments of pools, and others."""
+        base = base_of(root)
+        pools = self._pools_on(base)
+        starts = _addresses_in(pools)
+        blocks = [
+            Row(nbytes, address, rounded, tag, base)
+            for address, nbytes, rounded, tag in blocks_of(root)
+        ]
+        starts |= _addresses_in(pools)  # a segment may have been taken meanwhile
+        parts: tuple[list[Row], list[Row]] = [], []
+        for row in blocks:
+            parts[row.address not in starts].append(row)
+        return parts
+
+    def _pools_on(self, base: Resource) -> list[Pool]:
+        """List the pools here that have blocks of a base as segments."""
+        if isinstance(base, SimulatedResource):
+            return []  # it gives pages, not blocks
+        pools = (each for each in self.resources if isinstance(each, Pool))
+        return [
+            each
+            for each in pools
+            if each.upstream is not None and base_of(each.upstream) is base
+        ]
+
+    def owners(self) -> dict[str, int]:
+        """Count the bytes in use by tag, each block once and rounded up to 64."""
+        sums: Counter[str] = Counter()
+        for root in self.roots():
+            if not self._pools_on(base_of(root)):
+                sums.update(root.owners())
+                continue
+            for row in self.blocks(root):
+                sums[row.tag] += row.rounded_bytes
+            for row in arena_rows(root):
+                sums[row.tag] += row.rounded_bytes
+        return dict(sums)
+
+    def noted(self, base: Resource) -> dict[int, LiveBlock]:
+        """Return what tracking resources know of a base's blocks, by address."""
+        known: dict[int, LiveBlock] = {}
+        for tracker in self.trackers:
+            if base_of(tracker) is base:
+                for block in tracker.live():
+                    if block.stack or block.address not in known:
+                        known[block.address] = block
+        return known
+
+    def trackers_of(self, base: Resource) -> list[TrackingResource]:
+        """List the tracking resources on a base that stand on no other one."""
+        return [
+            each
+            for each in self.trackers
+            if base_of(each) is base and not _stands_on_one(each, self.trackers)
+        ]
+
+
+def arena_rows(resource: Resource) -> Iterator[Row]:
+    """Yield the arenas of a pool that have bytes; other resources have none."""
+    for arena in live_arenas.alive():
+        if arena.pool is resource:
+            address, nbytes, rounded, tag = arena_of(arena)
+            if nbytes > 0:
+                yield Row(nbytes, address, rounded, tag, resource, "arena")
+
+
+def _addresses_in(pools: list[Pool]) -> set[int]:
+    """Return where stretches start in pools: their segments do where one does."""
+    return {row[1] for pool in pools for row in layout_of(pool)}
+
+
+def _books_of(resource: Resource) -> Resource:
+    """Pass by an adaptor that has no books: its blocks are all of upstream's."""
+    while isinstance(resource, FailureCallbackResource):
+        assert resource.upstream is not None
+        resource = resource.upstream
+    return resource
+
+
+def _stands_on_one(resource: Resource, others: Container[Resource]) -> bool:
+    """Whether an adaptor below, or the base, is among the others."""
+    return any(below in others for below in _chain(resource))
+
+
+def _chain(resource: Resource) -> Iterator[Resource]:
+    """Yield the adaptors below an adaptor, then its base."""
+    below = _below(resource)
+    while below is not None:
+        yield below
+        below = _below(below)

@@ -1,0 +1,173 @@
+"""The history of a resource's blocks, as the events of a snapshot.
+
+Owns their order and completeness. Readers play the events backwards, from the blocks
+that are out now, and stop at a block in no segment: one that lies in none of today's
+has a segment of its own for as long as it lives.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from memcfg.memory._viewer import Frames, shown_address
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from memcfg.memory._trace import Trace
+
+__all__ = ["Entry", "Event", "History", "entries_of"]
+
+Event = dict[str, Any]
+_FREE, _FAILURE = 1, 2  # actions of a trace; another one allocates
+
+
+class Entry(NamedTuple):
+    """A row of a trace with its names in place of numbers."""
+
+    seconds: float
+    action: int
+    address: int
+    nbytes: int
+    tag: str
+    stack: tuple[tuple[str, int, str], ...]
+
+
+def entries_of(traces: Iterable[Trace]) -> list[Entry]:
+    """Join traces, by time."""
+    entries = [entry for trace in traces for entry in _entries(trace)]
+    return sorted(entries, key=lambda entry: entry.seconds)
+
+
+def _entries(trace: Trace) -> Iterator[Entry]:
+    columns = (trace.seconds, trace.action, trace.address, trace.nbytes)
+    numbers = (trace.tag, trace.stack)
+    lists = (column.tolist() for column in (*columns, *numbers))
+    for seconds, action, address, nbytes, tag, stack in zip(*lists, strict=True):
+        yield Entry(
+            seconds,
+            action,
+            address,
+            nbytes,
+            trace.tags[tag] if tag >= 0 else "",
+            trace.stacks[stack] if stack >= 0 else (),
+        )
+
+
+class History:
+    """Makes events of entries.
+
+    Parameters
+    ----------
+    frames : Frames
+        Where frames are made.
+    segments : iterable of tuple (int, int)
+        Address and bytes of today's segments.
+    blocks : iterable of Entry
+        The blocks that are out today, those included of which the history is silent.
+    shared : bool
+        Whether blocks share segments; else each block is one.
+    """
+
+    def __init__(
+        self,
+        frames: Frames,
+        segments: Iterable[tuple[int, int]],
+        blocks: Iterable[Entry],
+        *,
+        shared: bool,
+    ) -> None:
+        self._frames = frames
+        self._segments = sorted(segments)
+        self._blocks = sorted(blocks, key=lambda block: block.address)
+        self._shared = shared
+
+    def events(self, entries: list[Entry]) -> Iterator[Event]:
+        """Yield events: each block that was freed, or is in a segment of today."""
+        freed = _freed(entries)
+        out: dict[int, Entry] = {}
+        for number, entry in enumerate(entries):
+            if entry.action == _FAILURE:
+                yield self._event("oom", entry) | {"device_free": 0}  # not noted
+                continue
+            before = out.pop(entry.address, entry if entry.action == _FREE else None)
+            if before is not None:  # or it went behind the history's back
+                yield from self._free(before, entry.seconds)
+            if entry.action != _FREE and (number in freed or self._has(entry.address)):
+                out[entry.address] = entry
+                yield from self._allocate(entry)
+        for block in self._late(entries):
+            if block.address not in out:
+                yield from self._allocate(block)
+
+    def _late(self, entries: list[Entry]) -> Iterator[Entry]:
+        """Yield the blocks of today that lie where the history had another one.
+
+        One that the history does not have must have come after it.
+        """
+        starts = [block.address for block in self._blocks]
+        late = set()
+        for entry in entries:
+            first = max(bisect_right(starts, entry.address) - 1, 0)
+            last = bisect_left(starts, entry.address + entry.nbytes)
+            late |= {
+                number
+                for number in range(first, last)
+                if starts[number] + self._blocks[number].nbytes > entry.address
+            }
+        for number in sorted(late):
+            yield self._blocks[number]._replace(seconds=entries[-1].seconds)
+
+    def _allocate(self, entry: Entry) -> Iterator[Event]:
+        if self._is_segment(entry):
+            yield self._event("segment_alloc", entry)
+        event = self._event("alloc", entry)
+        yield event | {"category": entry.tag} if entry.tag else event
+
+    def _free(self, entry: Entry, seconds: float) -> Iterator[Event]:
+        entry = entry._replace(seconds=seconds)
+        yield self._event("free_requested", entry)
+        yield self._event("free_completed", entry)
+        if self._is_segment(entry):
+            yield self._event("segment_free", entry)
+
+    def _event(self, action: str, entry: Entry) -> Event:
+        whole = action.startswith("segment")
+        event = {
+            "action": action,
+            "addr": shown_address(entry.address),
+            "size": align_up(entry.nbytes) if whole else entry.nbytes,
+            "stream": 0,
+            "time_us": round(entry.seconds * 1e6),
+            "frames": self._frames.of(entry.tag, entry.stack),
+        }
+        return event | {"user_metadata": entry.tag} if entry.tag else event
+
+    def _is_segment(self, entry: Entry) -> bool:
+        return not (self._shared and self._has(entry.address))
+
+    def _has(self, address: int) -> bool:
+        """Whether an address is in one of today's segments."""
+        number = bisect_right(self._segments, (address, inf)) - 1
+        if number < 0:
+            return False
+        start, nbytes = self._segments[number]
+        return address < start + nbytes
+
+
+def _freed(entries: list[Entry]) -> set[int]:
+    """Return the numbers of entries whose block has gone since."""
+    freed = set()
+    out: dict[int, int] = {}
+    for number, entry in enumerate(entries):
+        if entry.action == _FAILURE:
+            continue
+        before = out.pop(entry.address, None)
+        if before is not None:
+            freed.add(before)
+        if entry.action != _FREE:
+            out[entry.address] = number
+    return freed

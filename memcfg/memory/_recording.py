@@ -1,0 +1,223 @@
+"""Resources that note what goes through: in memory, or in a file.
+
+Owns the words for what the native core has noted. Refuses to play it again: `_replay`
+does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Never, final
+
+import numpy as np
+
+from memcfg import _core
+from memcfg._core import LiveBlock, LoggingResource
+from memcfg.memory._trace import Trace
+from memcfg.units import format_bytes
+
+if TYPE_CHECKING:
+    import os
+
+    from memcfg._core import Resource
+
+__all__ = ["TrackingResource", "logging", "tracking"]
+
+
+@final
+class TrackingResource(_core.TrackingResource):
+    """Knows who holds what, and what happened. Made by `memcfg.memory.tracking`.
+
+    Parameters
+    ----------
+    upstream : Resource
+        Where the blocks come from.
+    stacks : bool, default False
+        Whether to note the Python calls that take each block.
+    max_entries : int, default 100,000
+        How many events are kept.
+    """
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> Never:
+        raise TypeError("type 'TrackingResource' is not an acceptable base type")
+
+    def live(self) -> list[LiveBlock]:
+        """List the blocks that are out, all of one moment, sorted by address.
+
+        Returns
+        -------
+        list of LiveBlock
+            With age and thread, and with stacks where these are noted.
+        """
+        name = self.name or "tracking"
+        return [
+            LiveBlock(
+                resource=name,
+                address=address,
+                nbytes=nbytes,
+                rounded_bytes=rounded,
+                tag=tag,
+                seconds=seconds,
+                stack=stack,
+                thread=thread,
+            )
+            for address, nbytes, rounded, tag, seconds, thread, stack in self.holders()
+        ]
+
+    def trace(self) -> Trace:
+        """Return what happened, all of one moment.
+
+        Returns
+        -------
+        Trace
+            The newest `max_entries` events since the last `clear`. Blocks that were
+            out before them stand first, as if taken when the oldest event happened; a
+            change of size is a free and an allocation at the same address. `seconds`
+            count from 1970 and never go back, `thread` is the system's number,
+            `stack` is that of the block.
+        """
+        *columns, tags, stacks = self.history()
+        names = ("action", "address", "nbytes", "thread", "seconds", "tag", "stack")
+        kinds = ("u1", "u8", "u8", "i8", "f8", "i4", "i4")
+        arrays = (np.frombuffer(*pair) for pair in zip(columns, kinds, strict=True))
+        return Trace(
+            **dict(zip(names, arrays, strict=True)),
+            tags=tuple(tags) or ("",),
+            stacks=tuple(stacks),
+        )
+
+    def leaks(self, top: int = 20) -> str:
+        """Write down what is out, the largest first, as text for a terminal.
+
+        Parameters
+        ----------
+        top : int, default 20
+            How many blocks at most, at least 0.
+
+        Returns
+        -------
+        str
+            A line for each block, of at most 80 columns, and one for the rest; empty
+            when nothing is out.
+
+        Raises
+        ------
+        TypeError
+            If `top` is no int.
+        ValueError
+            If `top` is negative.
+        """
+        if isinstance(top, bool) or not isinstance(top, int):
+            raise TypeError(f"a number of blocks is an int, not {top!r}")
+        if top < 0:
+            raise ValueError(f"a number of blocks is not negative: {top}")
+        blocks = sorted(self.live(), key=lambda block: -block.nbytes)
+        lines = [str(block) for block in blocks[:top]]
+        rest = blocks[top:]
+        if rest:
+            nbytes = format_bytes(sum(block.nbytes for block in rest))
+            lines.append(f"{len(rest)} more blocks, {nbytes} together")
+        return "\n".join(lines)
+
+
+def tracking(
+    upstream: Resource, *, stacks: bool = False, max_entries: int = 100_000
+) -> TrackingResource:
+    """Know who holds what, and what happened.
+
+    Parameters
+    ----------
+    upstream : Resource
+        Where the blocks come from.
+    stacks : bool, default False
+        Whether to note the Python calls that take each block, 100 of them at most.
+        The resource then cannot stand below a pool.
+    max_entries : int, default 100,000
+        How many events are kept; the oldest go first. An event takes 64 bytes, once
+        it has happened.
+
+    Returns
+    -------
+    TrackingResource
+        A resource with `live`, `trace`, `leaks`, `clear` and `dropped`.
+
+    Raises
+    ------
+    TypeError
+        If `upstream` is no resource, `stacks` no bool or `max_entries` no int.
+    ValueError
+        If `max_entries` is not positive.
+    MemoryError
+        If there are no addresses for so many.
+
+    Notes
+    -----
+    Blocks that upstream hands out to others are not noted. A request that was refused
+    is an event, one that was none (of no bytes, say) is not.
+
+    Examples
+    --------
+    >>> from memcfg import memory
+    >>> tracked = memory.tracking(memory.Pool(limit="1MiB"))
+    >>> weights = tracked.allocate(1000, tag="weights")
+    >>> tracked.allocate(500, tag="scratch").free()
+    >>> [(block.tag, block.nbytes) for block in tracked.live()]
+    [('weights', 1000)]
+    >>> tracked.trace()
+    <Trace: 2 allocations, 1 frees, 0 failures>
+    """
+    return TrackingResource(upstream, stacks=stacks, max_entries=max_entries)
+
+
+def logging(
+    upstream: Resource, path: str | os.PathLike[str], *, overwrite: bool = False
+) -> LoggingResource:
+    """Write what goes through to a file that RMM's replay benchmark reads.
+
+    Parameters
+    ----------
+    upstream : Resource
+        Where the blocks come from.
+    path : str or path-like
+        The file, made anew.
+    overwrite : bool, default False
+        Whether a file that is there is emptied.
+
+    Returns
+    -------
+    LoggingResource
+        A resource with `flush`, `close` and `closed`. A context manager that closes.
+
+    Raises
+    ------
+    FileExistsError
+        If the file is there, and not to be overwritten.
+    OSError
+        If it cannot be opened or written to, is a pipe, or has another owner (a log, or
+        a mapped file): ``EBUSY``.
+    TypeError
+        If `upstream` is no resource, `path` no path, or `overwrite` no bool.
+
+    Notes
+    -----
+    Columns are ``Thread,Time,Action,Pointer,Size,Stream``, actions ``allocate``,
+    ``free`` and ``allocate failure``. Times are local, by the clock's difference to
+    UTC when the log was opened. The stream is always 0, which is RMM's default one.
+
+    Rows wait in 64 KiB of memory until they are flushed, the log is closed or
+    forgotten, or the interpreter ends. What the file refuses stops no allocation: a
+    RuntimeWarning tells once, and `flush` and `close` raise. The child of a fork logs
+    nothing.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from memcfg import memory
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with memory.logging(memory.Pool(), f"{folder}/log.csv") as logged:
+    ...         logged.allocate(1000).free()
+    ...     memory.Trace.from_csv(f"{folder}/log.csv")
+    <Trace: 1 allocations, 1 frees, 0 failures>
+    """
+    return LoggingResource(upstream, path, overwrite=overwrite)

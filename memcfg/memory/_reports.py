@@ -1,0 +1,316 @@
+"""Reports for people: a table, bars, and who holds what.
+
+Owns their words and columns. Refuses to count: every number comes from a resource.
+"""
+
+from __future__ import annotations
+
+import heapq
+import io
+import textwrap
+from operator import index
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from memcfg._core import LiveBlock, MappedFile, Pool
+from memcfg._core._columns import fit, fit_name
+from memcfg.memory._census import Selection, arena_rows, kind_of, label_of
+from memcfg.units import format_bytes
+
+if TYPE_CHECKING:
+    from memcfg._core import Resource
+    from memcfg.memory._census import Row
+
+__all__ = ["list_live", "occupancy", "summary"]
+
+_WIDTH = 80  # columns of a terminal
+_TAGS = 10  # rows of a table of tags
+_NOTHING = "There is no resource."
+_NARROWEST = 40  # columns of a bar
+_LONGEST = 30  # columns of a name in a sentence
+_LEGEND = (
+    "* in a block",
+    "x kept by a thread for its next request",
+    ". free with memory",
+    "_ free without memory",
+)
+
+
+def summary(*resources: Resource) -> str:
+    """Tell what resources hold, and for whom.
+
+    Parameters
+    ----------
+    *resources : Resource
+        What to report on. Nothing: every resource that is alive, but for adaptors,
+        which have no memory of their own.
+
+    Returns
+    -------
+    str
+        Lines of at most 80 columns, without colours: the numbers of each resource, as
+        `Resource.stats` gives them, then the tags that hold most. In the second table
+        each byte counts once, whatever stands on what.
+
+    Raises
+    ------
+    TypeError
+        If an argument is no resource.
+
+    Examples
+    --------
+    >>> from memcfg import memory
+    >>> pool = memory.Pool(limit="1MiB", name="scratch")
+    >>> block = pool.allocate(1000, tag="window")
+    >>> print(memory.summary(pool).splitlines()[-1].split())
+    ['window', '1.00', 'KiB', '1,024', '100.0%']
+    """
+    selection = Selection(resources)
+    if not selection.resources:
+        return _NOTHING
+    parts = [_render(_numbers(selection)), *_notes(selection)]
+    tags = _tags(selection.owners())
+    return "\n\n".join(parts if tags is None else [*parts, _render(tags)])
+
+
+def _numbers(selection: Selection) -> Table:
+    """Make a table of two lines a resource."""
+    table = _table()
+    table.add_column("Resource\n kind", no_wrap=True, width=17)
+    for header, width in (
+        ("In use\nPeak", 11),
+        ("Requested\nReserved", 11),
+        ("Limit\nLargest free", 12),
+        ("Fragmentation\nAllocations", 13),
+    ):
+        table.add_column(header, justify="right", no_wrap=True, width=width)
+    for resource in selection.resources:
+        stats = resource.stats()
+        table.add_row(
+            Text(fit_name(label_of(resource), 17) + "\n " + kind_of(resource)),
+            f"{_size(stats.current_bytes)}\n{_size(stats.peak_bytes)}",
+            f"{_size(stats.requested_bytes)}\n{_size(stats.reserved_bytes)}",
+            f"{_size(stats.limit_bytes)}\n{_size(stats.largest_free_bytes, 'any')}",
+            f"{stats.fragmentation:.1%}\n{stats.allocation_count:,}",
+        )
+    return table
+
+
+def _size(nbytes: int | None, unbounded: str = "none") -> str:
+    return unbounded if nbytes is None else format_bytes(nbytes)
+
+
+def _notes(selection: Selection) -> list[str]:
+    """Say what two rows of the table both count."""
+    lines = []
+    for root in selection.roots():
+        nbytes = selection.segment_bytes(root)
+        if nbytes > 0:
+            name = fit_name(label_of(root), _LONGEST).rstrip()
+            lines.append(
+                f"Of {name}, {format_bytes(nbytes)} are the pools' on top of it."
+            )
+    return ["\n".join(lines)] if lines else []
+
+
+def _tags(owners: dict[str, int]) -> Table | None:
+    """Make a table of the tags that hold most; None when nothing is held."""
+    total = sum(owners.values())
+    if total == 0:
+        return None
+    table = _table()
+    table.add_column("Tag", no_wrap=True, width=34)
+    for header, width in (("In use", 11), ("Bytes", 19), ("Share", 6)):
+        table.add_column(header, justify="right", no_wrap=True, width=width)
+    ranked = sorted(owners.items(), key=lambda row: (-row[1], row[0]))
+    rest = ranked[_TAGS:]
+    rows = [(tag or "unnamed", nbytes) for tag, nbytes in ranked[:_TAGS]]
+    if rest:
+        rows.append((f"{len(rest)} more", sum(nbytes for _, nbytes in rest)))
+    for tag, nbytes in rows:
+        share = f"{nbytes / total:.1%}"
+        table.add_row(Text(fit(tag, 34)), format_bytes(nbytes), f"{nbytes:,}", share)
+    return table
+
+
+def _table() -> Table:
+    return Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+
+
+def _render(table: Table) -> str:
+    """Write a table without colours, whatever the environment says of terminals."""
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer, width=_WIDTH, color_system=None, force_terminal=False
+    )
+    console.print(table)
+    lines = (line.rstrip() for line in buffer.getvalue().splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+def occupancy(*resources: Resource, width: int = _WIDTH) -> str:
+    """Draw what lies where in the addresses of pools.
+
+    Parameters
+    ----------
+    *resources : Resource
+        What to draw; an adaptor stands for the resource below it. Nothing: every
+        resource that is alive.
+    width : int, default 80
+        Columns, at least 40.
+
+    Returns
+    -------
+    str
+        For each pool a bar, its scale in bytes, and what the letters stand for; for
+        another resource a line.
+
+    Raises
+    ------
+    TypeError
+        If an argument is no resource, or `width` no int.
+    ValueError
+        If `width` is less than 40.
+
+    Examples
+    --------
+    >>> from memcfg import memory
+    >>> pool = memory.Pool(memory.simulated("1GiB"), limit="16MiB", name="GPU:0")
+    >>> low = pool.allocate(4 * 2**20, lifetime="long")
+    >>> high = pool.allocate(4 * 2**20, lifetime="short")
+    >>> print(memory.occupancy(pool, width=50))
+    GPU:0 (pool): 8.00 MiB in use of 16.00 MiB
+    [***__________________________________________***]
+     0         a letter is 1.33 MiB         64.00 MiB
+    <BLANKLINE>
+    * in a block,
+    x kept by a thread for its next request,
+    . free with memory, _ free without memory
+    """
+    width = _count(width, "a width", least=_NARROWEST)
+    selection = Selection(resources).grounded()
+    if not selection.resources:
+        return _NOTHING
+    drawings = [_drawing(each, width) for each in selection.resources]
+    return "\n\n".join([*drawings, _legend(width)])
+
+
+def _legend(width: int) -> str:
+    """Write what the letters stand for; no entry is broken."""
+    unbroken = ", ".join(_LEGEND).replace(" ", "\xa0").replace(",\xa0", ", ")
+    return textwrap.fill(unbroken, width).replace("\xa0", " ")
+
+
+def _drawing(resource: Resource, width: int) -> str:
+    name = fit_name(label_of(resource), min(width // 2, _LONGEST)).rstrip()
+    lines = [fit(f"{name} {_state(resource)}", width).rstrip()]
+    if isinstance(resource, Pool):
+        lines += _bar(resource, width)
+        arenas = [row.rounded_bytes for row in arena_rows(resource)]
+        if arenas:
+            size = format_bytes(sum(arenas))
+            number = "an arena" if len(arenas) == 1 else f"{len(arenas)} arenas"
+            lines.append(f"and {number} of {size} elsewhere")
+    return "\n".join(lines)
+
+
+def _state(resource: Resource) -> str:
+    stats = resource.stats()
+    text = f"({kind_of(resource)}): {format_bytes(stats.current_bytes)} in use"
+    if stats.limit_bytes is not None:
+        text += f" of {format_bytes(stats.limit_bytes)}"
+    if isinstance(resource, Pool):
+        return text
+    if isinstance(resource, MappedFile):
+        return f"{text}, in a file"
+    return f"{text}, no addresses of its own"
+
+
+def _bar(pool: Pool, width: int) -> list[str]:
+    letters = width - 2
+    bar = pool.occupancy(letters)
+    if not bar:
+        return ["no addresses yet"]
+    total = pool.stats().address_bytes
+    each = f"a letter is {format_bytes(total // letters)}"
+    end = format_bytes(total)
+    return [f"[{bar}]", f" 0{each:^{letters - 1 - len(end)}}{end}"]
+
+
+def list_live(*resources: Resource, top: int | None = 20) -> list[LiveBlock]:
+    """List who holds the most.
+
+    Parameters
+    ----------
+    *resources : Resource
+        Whose memory; an adaptor has the blocks that went through it. Nothing: every
+        resource that is alive.
+    top : int or None, default 20
+        How many blocks, at least 1; None lists all.
+
+    Returns
+    -------
+    list of LiveBlock
+        The largest first. An arena is one block, of its tag. Printed, each is a line.
+
+    Raises
+    ------
+    TypeError
+        If an argument is no resource, or `top` neither an int nor None.
+    ValueError
+        If `top` is less than 1.
+
+    Notes
+    -----
+    No byte is in two blocks of a list: a block that went through several adaptors is
+    listed once, and one that a pool of the list has cut up is not. So the sum over all
+    blocks of a pool is its `requested_bytes`. Each resource's blocks are of one moment.
+
+    Examples
+    --------
+    >>> from memcfg import memory
+    >>> pool = memory.Pool(limit="64MiB", name="scratch")
+    >>> blocks = [pool.allocate(n, tag=f"layer {n}") for n in (1000, 3000, 2000)]
+    >>> [(block.tag, block.nbytes) for block in memory.list_live(pool, top=2)]
+    [('layer 3000', 3000), ('layer 2000', 2000)]
+    """
+    selection = Selection(resources)
+    if top is None:
+        rows = sorted(selection.rows(), key=_rank)
+    else:
+        rows = heapq.nsmallest(_count(top, "top", least=1), selection.rows(), key=_rank)
+    noted = {base: selection.noted(base) for base in {row.base for row in rows}}
+    return [_live_block(row, noted[row.base].get(row.address)) for row in rows]
+
+
+def _rank(row: Row) -> tuple[int, int]:
+    return -row.nbytes, row.address
+
+
+def _live_block(row: Row, known: LiveBlock | None) -> LiveBlock:
+    if known is None or known.nbytes != row.nbytes:
+        known = None  # or one that was there before it
+    return LiveBlock(
+        resource=label_of(row.base),
+        address=row.address,
+        nbytes=row.nbytes,
+        rounded_bytes=row.rounded_bytes,
+        tag=row.tag,
+        seconds=None if known is None else known.seconds,
+        stack=() if known is None else known.stack,
+        kind=row.kind,
+        thread=None if known is None else known.thread,
+    )
+
+
+def _count(number: int, what: str, *, least: int) -> int:
+    if isinstance(number, bool) or not hasattr(number, "__index__"):
+        raise TypeError(f"{what} is an int, not {number!r}")
+    count = index(number)
+    if count < least:
+        raise ValueError(f"{what} is at least {least}, not {count}")
+    return count

@@ -1,0 +1,246 @@
+"""A snapshot: where every byte lies, in a file that PyTorch's memory_viz opens.
+
+Owns the file's format. Refuses to draw: there are tools that do. The reader in the web
+page knows few codes of a pickle, no tag but frames and notes, and exact integers below
+2⁵³ only; it stops at an event that does not fit what came before. The file keeps to all
+of that.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from memcfg._core import Pool, blocks_of, layout_of
+from memcfg._version import __version__
+from memcfg.files import write_atomically
+from memcfg.memory._census import Selection, arena_rows, kind_of, label_of
+from memcfg.memory._events import Entry, History, entries_of
+from memcfg.memory._viewer import Frames, shown_address
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator
+
+    from memcfg._core import LiveBlock, Resource
+    from memcfg.memory._events import Event
+
+__all__ = ["snapshot"]
+
+_PROTOCOL = 4  # of pickles: the latest that the web page reads
+_SMALL = 2**20  # bytes; a larger segment is "large"
+_KEPT = "kept by a thread for its next request"
+
+
+def snapshot(
+    path: str | os.PathLike[str], *resources: Resource, overwrite: bool = False
+) -> None:
+    """Write what lies where to a file for PyTorch's memory_viz.
+
+    Open it at https://docs.pytorch.org/memory_viz, which uploads nothing, or with
+    ``python -m torch.cuda._memory_viz trace_plot FILE``.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+    *resources : Resource
+        What to show, each as a device, counted from 0; an adaptor stands for the
+        resource below it. Nothing: every resource that is alive.
+    overwrite : bool, default False
+        Whether a file that is there is replaced.
+
+    Raises
+    ------
+    FileExistsError
+        If there is a file, and `overwrite` is False; it is as it was.
+    OSError
+        If the file cannot be written; a file that was there is as it was, and nothing
+        else is left behind.
+    TypeError
+        If an argument after `path` is no resource, or `overwrite` no bool.
+
+    Notes
+    -----
+    A pool's *segments* are the stretches of its addresses that have memory, an arena is
+    one, and so is each block of a resource that is no pool. In a segment
+
+        sum of blocks' ``size`` == ``total_size``,
+        sum of ``size`` of those ``active_allocated`` == ``allocated_size``;
+
+    and the sum of their ``requested_size`` over a device is its `requested_bytes`. What
+    a thread keeps for its next request is ``inactive`` like all that is free, and has a
+    frame that says so; ``active_pending_free`` would be memory in use. The last frame
+    of a block is its tag, which comes first in flame graphs. Stacks, and the history of
+    events, are there if a `memcfg.memory.tracking` resource noted them. Addresses of
+    simulated devices are shown 2⁶² - 2³² lower than they are.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from memcfg import memory
+    >>> pool = memory.Pool(limit="64MiB", name="scratch")
+    >>> block = pool.allocate(2**20, tag="weights")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     memory.snapshot(os.path.join(folder, "memory.pickle"), pool)
+    ...     os.listdir(folder)
+    ['memory.pickle']
+    """
+    if not isinstance(overwrite, bool):
+        raise TypeError(f"overwrite is True or False, not {overwrite!r}")
+    data = pickle.dumps(_picture(Selection(resources)), protocol=_PROTOCOL)
+    write_atomically(path, data, overwrite=overwrite)
+
+
+def _picture(chosen: Selection) -> dict[str, Any]:
+    """Build the contents of the file."""
+    selection = chosen.grounded()
+    frames = Frames()
+    segments: list[dict[str, Any]] = []
+    traces: list[list[Event]] = []
+    for device, base in enumerate(selection.resources):
+        # First: what the history has as freed is not out any more.
+        entries = entries_of(each.trace() for each in selection.trackers_of(base))
+        runs = sorted(_runs_of(base), key=lambda run: run[0].address)
+        noted = selection.noted(base)
+        segments += (_segment(device, base, run, noted, frames) for run in runs)
+        history = _history(base, runs, frames)
+        events = list(history.events(entries))
+        traces.append(events + _end_of(events) if entries else events)
+    if not segments and not any(traces):
+        traces[:1] = [[_moment()]]
+    return {
+        "segments": segments,
+        "device_traces": traces,
+        "allocator_settings": {
+            "memcfg": __version__,
+            "devices": [_device(each) for each in selection.resources],
+        },
+    }
+
+
+class _Piece(NamedTuple):
+    """A stretch of a segment."""
+
+    state: str
+    address: int
+    nbytes: int
+    requested: int
+    tag: str
+
+
+def _runs_of(base: Resource) -> Iterator[list[_Piece]]:
+    """Yield what each segment is made of, by address."""
+    if isinstance(base, Pool):
+        yield from _runs(layout_of(base))
+    else:
+        for address, requested, rounded, tag in blocks_of(base):
+            yield [_Piece("block", address, rounded, requested, tag)]
+    for row in arena_rows(base):
+        yield [_Piece("block", row.address, row.rounded_bytes, row.nbytes, row.tag)]
+
+
+def _runs(
+    layout: Iterable[tuple[str, int, int, int, int, str]],
+) -> Iterator[list[_Piece]]:
+    """Join what lies side by side and has memory."""
+    run: list[_Piece] = []
+    end = 0
+    for state, address, nbytes, committed, requested, tag in layout:
+        if run and (committed == 0 or address != end):
+            yield run
+            run = []
+        if committed > 0:
+            run.append(_Piece(state, address, nbytes, requested, tag))
+        end = address + nbytes
+    if run:
+        yield run
+
+
+def _segment(
+    device: int,
+    base: Resource,
+    run: list[_Piece],
+    noted: dict[int, LiveBlock],
+    frames: Frames,
+) -> dict[str, Any]:
+    total = sum(each.nbytes for each in run)
+    allocated = sum(each.nbytes for each in run if each.state == "block")
+    return {
+        "device": device,
+        "address": shown_address(run[0].address),
+        "total_size": total,
+        "allocated_size": allocated,
+        "active_size": allocated,
+        "requested_size": sum(each.requested for each in run),
+        "stream": 0,
+        "segment_type": "large" if total > _SMALL else "small",
+        "segment_pool_id": (0, 0),
+        "frames": frames.of_resource(f"{label_of(base)} ({kind_of(base)})"),
+        "blocks": [_block(each, noted, frames) for each in run],
+    }
+
+
+def _block(
+    piece: _Piece, noted: dict[int, LiveBlock], frames: Frames
+) -> dict[str, Any]:
+    block: dict[str, Any] = {
+        "address": shown_address(piece.address),
+        "size": piece.nbytes,
+        "requested_size": piece.requested,
+        "state": "active_allocated" if piece.state == "block" else "inactive",
+        "frames": [],
+    }
+    if piece.state == "kept":
+        return block | {"requested_size": piece.nbytes, "frames": frames.of(_KEPT)}
+    if piece.state == "block":
+        known = noted.get(piece.address)
+        if known is not None and known.nbytes == piece.requested:
+            block["frames"] = frames.of(piece.tag, known.stack)
+        else:  # not noted, or there was another one before it
+            block["frames"] = frames.of(piece.tag)
+        if piece.tag:
+            block["user_metadata"] = piece.tag
+    return block
+
+
+def _history(base: Resource, runs: list[list[_Piece]], frames: Frames) -> History:
+    places = [(run[0].address, sum(each.nbytes for each in run)) for run in runs]
+    blocks = (
+        Entry(0.0, 0, each.address, each.requested, each.tag, ())
+        for run in runs
+        for each in run
+        if each.state == "block"
+    )
+    return History(frames, places, blocks, shared=isinstance(base, Pool))
+
+
+def _end_of(events: list[Event]) -> list[Event]:
+    """Return the event that ends a history.
+
+    Where blocks have categories, the web page fails unless one is ``"unknown"``.
+    """
+    tagged = any("category" in event for event in events)
+    return [_moment() | {"category": "unknown"} if tagged else _moment()]
+
+
+def _moment() -> Event:
+    """Return the event of the snapshot itself.
+
+    It also stands for everything where there is nothing: the web page fails if there is
+    neither an event nor a segment.
+    """
+    return {
+        "action": "snapshot",
+        "addr": 0,
+        "size": 0,
+        "stream": 0,
+        "time_us": time.time_ns() // 1000,
+        "frames": [],
+    }
+
+
+def _device(base: Resource) -> dict[str, Any]:
+    return {"name": base.name, "kind": kind_of(base), **asdict(base.stats())}

@@ -1,0 +1,273 @@
+"""A record of allocations: what was taken and freed, by whom, in which order.
+
+Owns the columns and what makes them a record. Refuses the formats of files, which have
+modules of their own, and resources: `_replay` plays a record into one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from memcfg.memory import _trace_archive, _trace_csv, _trace_snapshot
+from memcfg.memory._trace_columns import (
+    ALLOCATE,
+    FAILURE,
+    FREE,
+    NOT_GIVEN,
+    as_integers,
+    as_seconds,
+    as_stacks,
+    as_tags,
+    require_order,
+)
+
+if TYPE_CHECKING:
+    import os
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from memcfg.memory._trace_columns import StackOfCalls
+
+__all__ = ["Trace"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trace:
+    """Allocations and frees in order, as columns of one length.
+
+    Made by `TrackingResource.trace`, read from files, or built of arrays, which are
+    copied. Its arrays cannot be written to.
+
+    Parameters
+    ----------
+    action : ndarray of uint8
+        0 allocate, 1 free, 2 a request that failed.
+    address : ndarray of uint64
+        Where the block is; 0 if the request failed. It stands for the block until it
+        is freed.
+    nbytes : ndarray of uint64
+        The size as asked for, in bytes; a free has that of its block.
+    thread : ndarray of int64, optional
+        A number for the thread, not negative; 0 by default.
+    seconds : ndarray of float64, optional
+        When it happened, in seconds since any moment; 0 by default.
+    tag : ndarray of int32, optional
+        Whose block it is: a place in `tags`; 0 by default.
+    stack : ndarray of int32, optional
+        The calls that took the block: a place in `stacks`, or -1 by default.
+    tags : tuple of str, default ("",)
+        Names.
+    stacks : tuple of tuple of tuple (str, int, str), default ()
+        File, line and function of each call, the innermost first.
+
+    Raises
+    ------
+    TypeError
+        If a column has no numbers of its kind, or the names are no strings.
+    ValueError
+        If a column has another length, a number is out of its range, a row takes an
+        address that is out, or frees one that is not or has another size. The message
+        names the row, from 0.
+
+    Notes
+    -----
+    `tracking` puts the blocks that were out when its history begins at the front, and
+    so does `from_snapshot`: every block that is freed was taken before.
+
+    Examples
+    --------
+    >>> from memcfg.memory import Trace
+    >>> trace = Trace(action=[0, 0, 1], address=[64, 128, 64], nbytes=[10, 20, 10])
+    >>> trace
+    <Trace: 2 allocations, 1 frees, 0 failures>
+    >>> Trace(action=[0, 1], address=[64, 128], nbytes=[10, 10])
+    Traceback (most recent call last):
+        ...
+    ValueError: row 1 frees 0x80, which is not out
+    """
+
+    action: NDArray[np.uint8]
+    address: NDArray[np.uint64]
+    nbytes: NDArray[np.uint64]
+    thread: NDArray[np.int64] = field(default_factory=lambda: NOT_GIVEN)
+    seconds: NDArray[np.float64] = field(default_factory=lambda: NOT_GIVEN)
+    tag: NDArray[np.int32] = field(default_factory=lambda: NOT_GIVEN)
+    stack: NDArray[np.int32] = field(default_factory=lambda: NOT_GIVEN)
+    tags: tuple[str, ...] = ("",)
+    stacks: tuple[StackOfCalls, ...] = ()
+
+    def __post_init__(self) -> None:
+        tags, stacks = as_tags(self.tags), as_stacks(self.stacks)
+        count = len(np.atleast_1d(np.asarray(self.action)))
+
+        def integers(
+            name: str, dtype: Any, least: int, most: int, default: int = 0
+        ) -> NDArray[Any]:
+            values: ArrayLike = getattr(self, name)
+            if values is NOT_GIVEN:
+                values = np.full(count, default)
+            return as_integers(name, values, dtype, count, (least, most))
+
+        columns = {
+            "action": integers("action", np.uint8, ALLOCATE, FAILURE),
+            "address": integers("address", np.uint64, 0, 2**64 - 1),
+            "nbytes": integers("nbytes", np.uint64, 1, 2**64 - 1),
+            "thread": integers("thread", np.int64, 0, 2**63 - 1),
+            "seconds": as_seconds(self.seconds, count),
+            "tag": integers("tag", np.int32, 0, len(tags) - 1),
+            "stack": integers("stack", np.int32, -1, len(stacks) - 1, -1),
+        }
+        require_order(columns["action"], columns["address"], columns["nbytes"])
+        for name, column in columns.items():
+            object.__setattr__(self, name, column)
+        object.__setattr__(self, "tags", tags)
+        object.__setattr__(self, "stacks", stacks)
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Trace):
+            return NotImplemented
+        return all(
+            np.array_equal(getattr(self, each.name), getattr(other, each.name))
+            if each.name not in ("tags", "stacks")
+            else getattr(self, each.name) == getattr(other, each.name)
+            for each in fields(self)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        counts = np.bincount(self.action, minlength=3)
+        return (
+            f"<Trace: {counts[ALLOCATE]} allocations, {counts[FREE]} frees, "
+            f"{counts[FAILURE]} failures>"
+        )
+
+    @classmethod
+    def from_csv(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a log of `logging`, or of RMM.
+
+        Parameters
+        ----------
+        path : str or path-like
+            A CSV file with the columns ``Thread``, ``Time``, ``Action``, ``Pointer``
+            and ``Size`` in any order; others, such as ``Stream``, are read over.
+
+        Returns
+        -------
+        Trace
+            The rows in order, but for those of no bytes, which hold nothing.
+
+        Raises
+        ------
+        FormatError
+            If the file is none of that kind, or no record; the message names the line.
+        OSError
+            If it cannot be read.
+
+        Notes
+        -----
+        A time is that of a day, or seconds since 1970. In the first case `seconds`
+        counts from the midnight before the log, and a log may pass midnight.
+        ``deallocate`` is read as ``free``, ``(nil)`` as 0.
+        """
+        return _trace_csv.read(path, cls)
+
+    def to_csv(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write a log that RMM's replay benchmark reads.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+        overwrite : bool, default False
+            Whether a file that is there is replaced.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written, or is there (FileExistsError); nothing is changed.
+
+        Notes
+        -----
+        Times become those of a day, to the microsecond. Tags and stacks have no
+        column.
+        """
+        _trace_csv.write(path, self, overwrite=overwrite)
+
+    @classmethod
+    def from_snapshot(
+        cls, path: str | os.PathLike[str], *, device: int | None = None
+    ) -> Self:
+        """Read a memory snapshot of PyTorch, as ``_dump_snapshot`` writes it.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The pickle. Only dictionaries, lists, tuples, sets, strings and numbers are
+            admitted; nothing in it is run.
+        device : int or None, default None
+            Which device; None is the only one that has events.
+
+        Returns
+        -------
+        Trace
+            The events ``alloc``, ``free_completed`` and ``oom``; others are read over.
+            Blocks that were out before them stand first. A tag is the event's
+            ``user_metadata`` where that is a string.
+
+        Raises
+        ------
+        FormatError
+            If the file is no such snapshot.
+        OSError
+            If it cannot be read.
+        ValueError
+            If there is no such device, or None and several have events.
+        """
+        return _trace_snapshot.read(path, cls, device)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write all of it to a file of NumPy's, without pickles.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file, usually ``.npz``.
+        overwrite : bool, default False
+            Whether a file that is there is replaced.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written, or is there (FileExistsError); nothing is changed.
+        """
+        _trace_archive.write(path, self, overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+
+        Returns
+        -------
+        Trace
+            Equal to the one that was saved.
+
+        Raises
+        ------
+        FormatError
+            If the file is none of that kind, or damaged.
+        OSError
+            If it cannot be read.
+        """
+        return _trace_archive.read(path, cls)

@@ -1,0 +1,143 @@
+"""What a record's columns must be.
+
+Owns the rules and the words for what breaks them. Refuses files.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "ALLOCATE",
+    "FAILURE",
+    "FREE",
+    "NOT_GIVEN",
+    "StackOfCalls",
+    "as_integers",
+    "as_seconds",
+    "as_stacks",
+    "as_tags",
+    "first_fault",
+    "require_order",
+]
+
+ALLOCATE, FREE, FAILURE = range(3)
+
+NOT_GIVEN: NDArray[Any] = np.empty(0)  # stands for a column of defaults
+
+StackOfCalls: TypeAlias = tuple[tuple[str, int, str], ...]
+
+
+def as_integers(
+    name: str,
+    values: ArrayLike,
+    dtype: Any,
+    count: int,
+    bounds: tuple[int, int],
+) -> NDArray[Any]:
+    """Copy a column of whole numbers; ValueError names the first out of bounds."""
+    array = _as_column(name, values, count, "biu")
+    least, most = bounds
+    for row in np.flatnonzero((array < least) | (array > most))[:1]:
+        raise ValueError(f"row {row} has {array[row]} as its {name}, which is none")
+    return _frozen(array.astype(dtype))
+
+
+def as_seconds(values: ArrayLike, count: int) -> NDArray[np.float64]:
+    """Copy the column of times; ValueError names the first that is none."""
+    if values is NOT_GIVEN:
+        values = np.zeros(count)
+    array = _as_column("seconds", values, count, "biuf").astype(np.float64)
+    for row in np.flatnonzero(~np.isfinite(array))[:1]:
+        raise ValueError(f"row {row} has {array[row]} as its time, which is none")
+    return _frozen(array)
+
+
+def _as_column(name: str, values: ArrayLike, count: int, kinds: str) -> NDArray[Any]:
+    array = np.asarray(values)
+    if array.size == 0:
+        array = array.astype(np.uint8)  # an empty list has no kind of its own
+    if array.dtype.kind not in kinds:
+        raise TypeError(f"{name} is a column of numbers, not of {array.dtype}")
+    if array.shape != (count,):
+        raise ValueError(f"{name} has the shape {array.shape}, action ({count},)")
+    return array
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array = array.copy() if array.base is not None else array
+    array.flags.writeable = False
+    return array
+
+
+def as_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """Copy the names of tags; TypeError where one is no string."""
+    names = (tags,) if isinstance(tags, str) else tuple(tags)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"a tag is a string, not {name!r}")
+    return names
+
+
+def as_stacks(stacks: Iterable[Any]) -> tuple[StackOfCalls, ...]:
+    """Copy stacks; TypeError where a call is not a file, a line and a function."""
+    return tuple(tuple(_as_call(call) for call in stack) for stack in stacks)
+
+
+def _as_call(call: Any) -> tuple[str, int, str]:
+    try:
+        filename, line, function = call
+    except (TypeError, ValueError):
+        raise TypeError(f"a call is (file, line, function), not {call!r}") from None
+    kinds = isinstance(filename, str), isinstance(line, int), isinstance(function, str)
+    if not all(kinds):
+        raise TypeError(f"a call is (file, line, function), not {call!r}")
+    return filename, line, function
+
+
+def require_order(
+    action: NDArray[np.uint8], address: NDArray[np.uint64], nbytes: NDArray[np.uint64]
+) -> None:
+    """Raise ValueError unless every block is taken, then freed at most once."""
+    fault = first_fault(action, address, nbytes)
+    if fault is not None:
+        raise ValueError("row {} {}".format(*fault))
+
+
+def first_fault(
+    action: NDArray[np.uint8], address: NDArray[np.uint64], nbytes: NDArray[np.uint64]
+) -> tuple[int, str] | None:
+    """Find the first row that takes what is out, or frees what is not.
+
+    At each address takes and frees must alternate, beginning with a take, and a free
+    must have the size of the take before it.
+    """
+    rows = np.flatnonzero(action != FAILURE)
+    rows = rows[np.argsort(address[rows], kind="stable")]
+    if not len(rows):
+        return None
+    is_free = action[rows] == FREE
+    same = np.append(False, address[rows][1:] == address[rows][:-1])
+    was_out = same & np.append(False, ~is_free[:-1])
+    sizes = nbytes[rows]
+    other_size = is_free & was_out & (sizes != np.append(sizes[:1], sizes[:-1]))
+    wrong = np.flatnonzero((is_free != was_out) | other_size)
+    if not len(wrong):
+        return None
+    place = wrong[np.argmin(rows[wrong])]
+    where = f"{int(address[rows[place]]):#x}"
+    if other_size[place]:
+        held, freed = sizes[place - 1], sizes[place]
+        what = f"frees {freed} bytes at {where}, where a block of {held} is"
+    elif is_free[place]:
+        what = f"frees {where}, which is not out"
+    else:
+        what = f"takes {where}, which is out"
+    return int(rows[place]), what
