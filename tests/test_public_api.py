@@ -64,8 +64,6 @@ def public_callables(name):
         if inspect.isfunction(value):
             yield f"{name}.{public}", value
         if inspect.isclass(value) and value.__module__.startswith("memcfg."):
-            if value.__module__.startswith("memcfg._core.engine"):
-                continue  # compiled: no signature to compare with
             yield f"{name}.{public}", value
             for method, member in vars(value).items():
                 if inspect.isfunction(member) and not method.startswith("_"):
@@ -77,11 +75,11 @@ def undocumented(value):
     if inspect.isclass(value) and issubclass(value, BaseException | Protocol):
         return []  # exceptions are raised, protocols are implemented
     text = inspect.getdoc(value) or ""
-    parameters = [
-        name
-        for name in inspect.signature(value).parameters
-        if name not in ("self", "_")
-    ]
+    try:
+        names = inspect.signature(value).parameters
+    except ValueError:
+        return []  # compiled: no signature to compare with
+    parameters = [name for name in names if name not in ("self", "_")]
     return [
         name
         for name in parameters

@@ -31,7 +31,7 @@ def test_ci_runs_the_two_commands_of_the_readme():
 
 def test_ci_runs_every_promise():
     environments = set(re.findall(r"tox run -e ([\w,]+)", CI))
-    assert {"cpu", "reference", "lint", "types", "native"} <= {
+    assert {"cpu", "reference", "lint", "types", "native", "parity"} <= {
         name for names in environments for name in names.split(",")
     }
 
@@ -50,7 +50,9 @@ def test_a_program_of_the_readme_runs(tmp_path, number):
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    assert ("peak" in run.stdout) == ("print" in program)
+    assert bool(run.stdout) == ("print" in program)
+    for expected in re.findall(r"print\(.*\)  # (True .*)", program):
+        assert expected in run.stdout
 
 
 DATA = """
