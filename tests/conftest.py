@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from memcfg import config
 from memcfg.config._state import registry
+
+
+def pytest_collection_modifyitems(items):
+    if os.environ.get("MEMCFG_PARITY") == "1":
+        return
+    skip = pytest.mark.skip(reason="run it with: tox run -e parity")
+    for item in items:
+        if item.get_closest_marker("parity"):
+            item.add_marker(skip)
 
 
 @pytest.fixture(autouse=True)

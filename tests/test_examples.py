@@ -26,6 +26,7 @@ def test_the_example_runs(path, tmp_path):
         capture_output=True,
         text=True,
         check=False,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout

@@ -7,6 +7,7 @@ import os
 import resource
 import stat
 import threading
+from contextlib import contextmanager
 
 import pytest
 
@@ -23,13 +24,18 @@ def permissions(path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.fixture
+@contextmanager
 def limited_file_size():
-    """Let no file of this process become larger than 4096 bytes: a full disk."""
+    """Let no file of this process become larger than 4096 bytes: a full disk.
+
+    Not even the one that pytest may be writing its dots to.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def failure(path) -> OSError:
@@ -149,13 +155,13 @@ def test_a_write_protected_file_is_not_replaced(tmp_path, monkeypatch):
     assert names(tmp_path) == ["protected"]
 
 
-@pytest.mark.usefixtures("limited_file_size")
 @pytest.mark.parametrize("there", [True, False])
 def test_a_full_disk_leaves_what_was_there(tmp_path, there):
     path = tmp_path / "file"
     if there:
         path.write_bytes(b"old")
-    assert failure(path).errno == errno.EFBIG
+    with limited_file_size():
+        assert failure(path).errno == errno.EFBIG
     assert names(tmp_path) == (["file"] if there else [])
     if there:
         assert path.read_bytes() == b"old"
@@ -200,3 +206,42 @@ def test_a_pipe_is_written_into(tmp_path):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux only")
 def test_a_device_that_is_full_is_named():
     assert failure("/dev/full").errno == errno.ENOSPC
+
+
+def test_a_file_that_is_there_is_refused_where_it_must_not_be_replaced(tmp_path):
+    path = tmp_path / "old"
+    path.write_bytes(b"old")
+    with pytest.raises(FileExistsError) as caught:
+        write_atomically(path, NEW, overwrite=False)
+    assert caught.value.filename == os.fspath(path)
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["old"]
+    write_atomically(path, NEW)
+    write_atomically(tmp_path / "new", NEW, overwrite=False)
+    assert (tmp_path / "new").read_bytes() == path.read_bytes() == NEW
+    assert names(tmp_path) == ["new", "old"]
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["hard links", "none"])
+def test_a_file_that_comes_up_meanwhile_is_refused_too(tmp_path, monkeypatch, links):
+    """Whoever asks whether there is a file, and writes then, writes over it."""
+    path = tmp_path / "new"
+    link, fsync = os.link, os.fsync
+
+    def of_another_process(handle):
+        path.write_bytes(b"old")
+        fsync(handle)
+
+    def no_links(*_):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", link if links else no_links)
+    write_atomically(path, NEW, overwrite=False)
+    assert path.read_bytes() == NEW
+    path.unlink()
+    monkeypatch.setattr(os, "fsync", of_another_process)
+    with pytest.raises(FileExistsError) as caught:
+        write_atomically(path, NEW, overwrite=False)
+    assert caught.value.filename == os.fspath(path)
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["new"]
