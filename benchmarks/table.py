@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+OTHERS = {"allocators.json", "arrays.json"}  # with a script of their own
 MARKED = re.compile(
     r"(<!-- table: benchmarks/table\.py -->\n).*?(<!-- end of table -->)", re.DOTALL
 )
@@ -49,7 +50,7 @@ def table(folder: Path) -> str:
     lines = [
         row
         for path in sorted(folder.glob("*.json"))
-        if path.name != "allocators.json"  # allocator_table.py's
+        if path.name not in OTHERS
         for row in rows(json.loads(path.read_text(encoding="utf-8")))
     ]
     return HEAD + "\n".join(lines) + "\n" + NOTE if lines else "None yet.\n"

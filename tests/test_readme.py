@@ -87,6 +87,11 @@ def test_the_table_of_step_times_is_that_of_the_committed_results():
     assert module["with_table"](README, ROOT / "benchmarks" / "results") == README
 
 
+def test_the_table_of_arrays_is_that_of_the_committed_results():
+    module = runpy.run_path(str(ROOT / "benchmarks" / "array_table.py"))
+    assert module["with_table"](README, module["RESULTS"]) == README
+
+
 def test_the_tables_of_the_allocator_are_those_of_the_committed_results():
     module = runpy.run_path(str(ROOT / "benchmarks" / "allocator_table.py"))
     assert module["with_table"](README, module["RESULTS"]) == README
