@@ -142,10 +142,20 @@ def _table() -> Table:
 
 
 def _render(table: Table) -> str:
-    """Write a table without colours, whatever the environment says of terminals."""
+    """Write a table without colours, whatever the environment says of terminals.
+
+    Plain words only: for markup `rich` imports more, and the child of a fork in another
+    thread would wait for that import for ever.
+    """
     buffer = io.StringIO()
     console = Console(
-        file=buffer, width=_WIDTH, color_system=None, force_terminal=False
+        file=buffer,
+        width=_WIDTH,
+        color_system=None,
+        force_terminal=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
     )
     console.print(table)
     lines = (line.rstrip() for line in buffer.getvalue().splitlines())
