@@ -33,6 +33,77 @@ namespace fork_safe_new {
 
 }  // namespace fork_safe_new
 
+#endif
+
+// ThreadSanitizer's own heap neither. It has to stay (it knows which thread may touch
+// what), so a fork waits until nobody is inside: by counting out of the sanitizer's
+// sight, for a lock that it saw would order the threads and hide their races.
+#if defined(__SANITIZE_THREAD__)
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+namespace fork_safe_new {
+
+inline int inside = 0;
+inline bool forking = false;
+
+struct Inside {
+  [[gnu::no_sanitize_thread]] Inside() {
+    while (__atomic_add_fetch(&inside, 1, __ATOMIC_SEQ_CST),
+           __atomic_load_n(&forking, __ATOMIC_SEQ_CST)) {
+      __atomic_sub_fetch(&inside, 1, __ATOMIC_SEQ_CST);
+      sched_yield();
+    }
+  }
+  [[gnu::no_sanitize_thread]] ~Inside() {
+    __atomic_sub_fetch(&inside, 1, __ATOMIC_SEQ_CST);
+  }
+};
+
+[[gnu::no_sanitize_thread]] inline void close() {
+  __atomic_store_n(&forking, true, __ATOMIC_SEQ_CST);
+  while (__atomic_load_n(&inside, __ATOMIC_SEQ_CST) != 0) sched_yield();
+}
+
+[[gnu::no_sanitize_thread]] inline void open() {
+  __atomic_store_n(&forking, false, __ATOMIC_SEQ_CST);
+}
+
+[[gnu::no_sanitize_thread]] inline void reopen() {
+  __atomic_store_n(&inside, 0, __ATOMIC_SEQ_CST);
+  open();
+}
+
+// First of all that watch forks, so the last to be called before one: by then the
+// locks of the library let one thread fork at a time.
+[[gnu::constructor(101)]] inline void watch_forks() {
+  pthread_atfork(close, open, reopen);
+}
+
+[[gnu::noinline]] inline void* take(std::size_t size, std::size_t alignment) {
+  const Inside here;
+  void* taken = nullptr;
+  if (posix_memalign(&taken, alignment, size) != 0) throw std::bad_alloc();
+  return taken;
+}
+
+[[gnu::noinline]] inline void give(void* address) noexcept {
+  const Inside here;
+  std::free(address);
+}
+
+}  // namespace fork_safe_new
+
+#endif
+
+#if (defined(__SANITIZE_ADDRESS__) && defined(__GLIBC__)) || \
+    defined(__SANITIZE_THREAD__)
+
 void* operator new(std::size_t size) {
   return fork_safe_new::take(size, alignof(max_align_t));
 }
