@@ -1,12 +1,13 @@
 """The exception tree of memcfg.
 
-Owns every exception class that memcfg defines and the words in which running
-out of memory is told. Refuses to know who raises them: this room imports
+Owns every exception and warning class that memcfg defines and the words in which
+running out of memory is told. Refuses to know who raises them: this room imports
 nothing of memcfg but `units`.
 
 Each class also derives from the built-in that a caller would catch anyway
-(`MemoryError`, `ValueError`, `FloatingPointError`, `ImportError`), so code that
-knows nothing of memcfg still handles the failure.
+(`MemoryError`, `ValueError`, `FloatingPointError`, `ImportError`, `KeyError`), so
+code that knows nothing of memcfg still handles the failure. Warnings are no part of
+that tree: they derive from `UserWarning`.
 """
 
 from __future__ import annotations
@@ -26,10 +27,19 @@ __all__ = [
     "KernelError",
     "MemcfgError",
     "MissingDependencyError",
+    "NoSuchWorkspaceError",
     "NonFiniteLossError",
     "PlanError",
     "ResourceExhaustedError",
     "WeightsError",
+    "WorkspaceConfigError",
+    "WorkspaceError",
+    "WorkspaceFullError",
+    "WorkspaceLeakError",
+    "WorkspaceLeakWarning",
+    "WorkspaceSpillWarning",
+    "WorkspaceStaleError",
+    "WorkspaceWarning",
 ]
 
 
@@ -223,6 +233,49 @@ class KernelError(MemcfgError, RuntimeError):
 
 class MissingDependencyError(MemcfgError, ImportError):
     """An optional library is needed and not installed."""
+
+
+class WorkspaceError(MemcfgError, RuntimeError):
+    """A workspace was used against its rules; nothing has changed."""
+
+
+class WorkspaceLeakError(WorkspaceError):
+    """An array is used, or still held, after the scope that it lives in has closed."""
+
+
+class WorkspaceStaleError(WorkspaceError):
+    """An array is of an earlier cycle of its workspace than the one that runs."""
+
+
+class WorkspaceFullError(WorkspaceError, ResourceExhaustedError):
+    """A workspace whose spill policy is "fail" has no room; nothing was taken.
+
+    Its attributes are those of `ResourceExhaustedError`.
+    """
+
+
+class NoSuchWorkspaceError(WorkspaceError, KeyError):
+    """No workspace of this name belongs to the calling thread."""
+
+    def __str__(self) -> str:
+        """Write the message as it is; `KeyError` would put quotes around it."""
+        return Exception.__str__(self)
+
+
+class WorkspaceConfigError(WorkspaceError, ValueError):
+    """A workspace configuration is no configuration, or conflicts with one in use."""
+
+
+class WorkspaceWarning(UserWarning):
+    """Base class of every warning about a workspace."""
+
+
+class WorkspaceLeakWarning(WorkspaceWarning):
+    """Arrays outlive the scope that they were made in."""
+
+
+class WorkspaceSpillWarning(WorkspaceWarning):
+    """A workspace works without its page, or was found disabled at its end."""
 
 
 def _rebuild(

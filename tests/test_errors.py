@@ -13,7 +13,10 @@ from memcfg.errors import (
     InfeasiblePlanError,
     InvalidFreeError,
     MemcfgError,
+    NoSuchWorkspaceError,
     ResourceExhaustedError,
+    WorkspaceError,
+    WorkspaceFullError,
 )
 
 
@@ -55,6 +58,17 @@ def infeasible() -> InfeasiblePlanError:
     )
 
 
+def workspace_full() -> WorkspaceFullError:
+    return WorkspaceFullError(
+        "Workspace 'loop' is full.",
+        requested_bytes=64,
+        in_use_bytes=1024,
+        limit_bytes=1024,
+        owners={"numpy": 1024},
+        hint="Make max_size larger.",
+    )
+
+
 def test_a_difference_of_one_byte_is_seen():
     assert str(exhausted()) == (
         "The arena could not grow. Requested 331521 B (323.75 KiB) on /device:CPU:0; "
@@ -89,11 +103,14 @@ def test_no_limit_is_said():
     assert str(ResourceExhaustedError("Full.")).endswith("in use 0 B; no limit.")
 
 
+MAKERS = [exhausted, fragmented, infeasible, workspace_full]
+
+
 def pickled(error: Exception) -> Exception:
     return pickle.loads(pickle.dumps(error))
 
 
-@pytest.mark.parametrize("make", [exhausted, fragmented, infeasible])
+@pytest.mark.parametrize("make", MAKERS)
 def test_they_survive_pickling(make):
     error = make()
     again = pickle.loads(pickle.dumps(error))
@@ -102,7 +119,7 @@ def test_they_survive_pickling(make):
     assert vars(again) == vars(error)
 
 
-@pytest.mark.parametrize("make", [exhausted, fragmented, infeasible])
+@pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("repeat", [copy.copy, copy.deepcopy, pickled])
 def test_what_was_added_to_them_survives(make, repeat):
     error = make()
@@ -137,10 +154,55 @@ class OwnError(ResourceExhaustedError):
     """What a user may derive."""
 
 
+def test_a_missing_workspace_is_told_without_the_quotes_of_a_key_error():
+    error = NoSuchWorkspaceError("This thread has no workspace 'act'.")
+    for again in (error, pickled(error), copy.copy(error)):
+        assert type(again) is NoSuchWorkspaceError
+        assert str(again) == "This thread has no workspace 'act'."
+        assert again.args == error.args
+
+
+def test_a_full_workspace_is_out_of_memory_and_a_workspace_error():
+    error = workspace_full()
+    assert isinstance(error, WorkspaceError)
+    assert isinstance(error, ResourceExhaustedError)
+    assert isinstance(error, RuntimeError)
+    assert isinstance(error, MemoryError)
+    assert str(error) == (
+        "Workspace 'loop' is full. Requested 64 B; in use 1024 B (1.00 KiB); limit "
+        "1024 B (1.00 KiB). Held by: numpy (1.00 KiB). Make max_size larger."
+    )
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        errors.WorkspaceError,
+        errors.WorkspaceLeakError,
+        errors.WorkspaceStaleError,
+        errors.WorkspaceConfigError,
+    ],
+)
+def test_the_other_errors_of_workspaces_survive_pickling(kind):
+    error = kind("Workspace 'loop' is closed.")
+    again = pickled(error)
+    assert (type(again), str(again)) == (kind, "Workspace 'loop' is closed.")
+
+
+def test_warnings_are_no_errors():
+    for kind in errors.__all__:
+        if kind.endswith("Warning"):
+            assert issubclass(getattr(errors, kind), errors.WorkspaceWarning)
+            assert issubclass(getattr(errors, kind), UserWarning)
+            assert not issubclass(getattr(errors, kind), MemcfgError)
+
+
 def test_each_is_also_a_built_in_that_a_caller_would_catch():
     built_in = (MemoryError, ValueError, FloatingPointError, RuntimeError, ImportError)
     for name in errors.__all__:
         kind = getattr(errors, name)
+        if issubclass(kind, Warning):
+            continue
         assert issubclass(kind, MemcfgError)
         assert kind is MemcfgError or issubclass(kind, built_in)
         assert inspect.getdoc(kind)

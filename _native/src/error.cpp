@@ -22,6 +22,8 @@ const char* out_of_memory::what() const noexcept {
       return "The file has no more room.";
     case Shortage::upstream_refused:
       return "The resource below the pool has no more memory.";
+    case Shortage::workspace_full:
+      return "The workspace is full.";
     case Shortage::no_addresses:
       return "There are no addresses for the memory.";
   }

@@ -213,4 +213,5 @@ cdef tuple FINAL_RESOURCES = (
     TrackingResource,
     LoggingResource,
     FailureCallbackResource,
+    WorkspaceMemory,
 )

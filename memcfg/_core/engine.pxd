@@ -1,6 +1,8 @@
 # The classes of the engine at a glance.
 
+from libc.stdint cimport uint64_t
 from libcpp.memory cimport shared_ptr, unique_ptr
+from libcpp.optional cimport optional
 
 from memcfg._core cimport native
 
@@ -70,6 +72,27 @@ cdef class LoggingResource(Resource):
     cdef int finish(self) except -1
 
 
+cdef class WorkspaceMemory(Resource):
+    cdef native.Workspace* workspace
+    cdef bint begin(self) except -1
+    cdef int refuse(self) except -1
+    cdef native.WorkspaceEnd end(self) noexcept
+    cdef int learn(self) except -1
+    cdef int forget(self) noexcept
+    cdef size_t shrink(self) noexcept
+    cdef int enable(self, bint enabled) noexcept
+    cdef bint enabled(self) noexcept
+    cdef bint overwrites(self) noexcept
+    cdef uint64_t generation(self) noexcept
+    cdef optional[native.WorkspacePlacement] place_of(
+        self, const void* place, uint64_t generation
+    ) noexcept
+    cdef readonly str label
+    cdef readonly Resource pages
+    cdef readonly str on_escape
+    cdef readonly str spill
+
+
 cdef class ReplayPlan:
     cdef shared_ptr[const native.ReplayPlan] core
 
@@ -109,3 +132,9 @@ cdef void* resize_array(
     Resource resource, void* place, size_t size, str tag
 ) except NULL
 cdef bint is_touchable(Resource resource) noexcept
+
+# For arrays in a workspace; what each does stands in workspaces.pxi.
+cdef void* take_scoped(WorkspaceMemory memory, size_t size, bint zeroed) except NULL
+cdef bint release_scoped(
+    native.Workspace* workspace, void* place, uint64_t generation
+) noexcept nogil

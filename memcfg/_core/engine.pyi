@@ -24,14 +24,17 @@ __all__ = [
     "StatisticsResource",
     "SystemResource",
     "TrackingResource",
+    "WorkspaceMemory",
     "arena_of",
     "blocks_of",
     "get_host_limits",
     "get_num_threads",
     "layout_of",
     "resident_bytes",
+    "set_bypass_everything",
     "set_host_limits",
     "set_num_threads",
+    "set_spill_everything",
     "tracked_bytes",
 ]
 
@@ -198,6 +201,36 @@ class MappedFile(Resource):
     def __exit__(self, *exc_info: object) -> None: ...
 
 @final
+class WorkspaceMemory(Resource):
+    def __new__(
+        cls,
+        upstream: Resource,
+        *,
+        name: str,
+        pages: Resource | None = None,
+        initial_size: int = 0,
+        min_size: int = 0,
+        max_size: int | None = None,
+        overallocation: float = 0,
+        circular: bool = False,
+        ring_blocks: int = 1,
+        learning: str = "first_loop",
+        learning_cycles: int = 0,
+        spill: str = "external",
+        on_escape: str = "retire",
+        reclaim: bool = False,
+    ) -> Self: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def pages(self) -> Resource: ...
+    @property
+    def on_escape(self) -> str: ...
+    @property
+    def spill(self) -> str: ...
+    def numbers(self) -> dict[str, int]: ...
+
+@final
 class ReplayPlan:
     def __new__(
         cls,
@@ -275,6 +308,8 @@ def layout_of(pool: Pool) -> list[tuple[str, int, int, int, int, str]]: ...
 def blocks_of(resource: Resource) -> list[tuple[int, int, int, str]]: ...
 def arena_of(arena: Arena) -> tuple[int, int, int, str]: ...
 def set_num_threads(count: int) -> int: ...
+def set_spill_everything(spill: bool) -> None: ...
+def set_bypass_everything(bypass: bool) -> None: ...
 def get_num_threads() -> int: ...
 def set_host_limits(
     tracked: int | None, rss: int | None

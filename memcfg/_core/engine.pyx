@@ -72,14 +72,17 @@ __all__ = [
     "StatisticsResource",
     "SystemResource",
     "TrackingResource",
+    "WorkspaceMemory",
     "arena_of",
     "blocks_of",
     "get_host_limits",
     "get_num_threads",
     "layout_of",
     "resident_bytes",
+    "set_bypass_everything",
     "set_host_limits",
     "set_num_threads",
+    "set_spill_everything",
     "tracked_bytes",
 ]
 
@@ -91,6 +94,7 @@ include "pools.pxi"
 include "files.pxi"
 include "recording.pxi"
 include "replay.pxi"
+include "workspaces.pxi"
 include "adaptors.pxi"
 include "listing.pxi"
 include "arrays.pxi"

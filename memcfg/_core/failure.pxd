@@ -19,6 +19,7 @@ cdef extern from "memcfg/error.hpp" namespace "memcfg" nogil:
         device_full "memcfg::Shortage::device_full"
         file_full "memcfg::Shortage::file_full"
         upstream_refused "memcfg::Shortage::upstream_refused"
+        workspace_full "memcfg::Shortage::workspace_full"
         no_addresses "memcfg::Shortage::no_addresses"
 
     cdef cppclass Shortage:
@@ -93,6 +94,11 @@ cdef inline str next_step(Cause cause, str device):
         return "Free memory of the device, or simulate a larger one."
     if cause == Cause.file_full:
         return "Free memory of the file, or open it with more bytes."
+    if cause == Cause.workspace_full:
+        return (
+            "Give the workspace a larger size, or the spill policy 'external' or "
+            "'reallocate'."
+        )
     if cause == Cause.no_addresses:
         return "Reserve fewer addresses, or raise the process' limit (ulimit -v)."
     if device.startswith("/device:"):
@@ -104,14 +110,15 @@ cdef inline str next_step(Cause cause, str device):
 
 
 cdef inline object exhausted(Failure& failure):
+    cdef Shortage shortage = failure.shortage
     try:
-        from memcfg.errors import ResourceExhaustedError
+        from memcfg.errors import ResourceExhaustedError, WorkspaceFullError
     except ImportError:  # the interpreter ends
         return MemoryError(words(failure.text))
 
-    cdef Shortage shortage = failure.shortage
+    full = shortage.cause == Cause.workspace_full
     device = words(shortage.device)
-    return ResourceExhaustedError(
+    return (WorkspaceFullError if full else ResourceExhaustedError)(
         words(failure.text),
         requested_bytes=shortage.requested,
         rounded_bytes=shortage.rounded,

@@ -335,3 +335,93 @@ cdef extern from "memcfg/threads.hpp" namespace "memcfg" nogil:
     int max_threads() noexcept
     cdef cppclass ThreadCount:
         ThreadCount(int count) noexcept
+
+cdef extern from "memcfg/workspace_rules.hpp" namespace "memcfg" nogil:
+    enum WorkspaceLearning "memcfg::WorkspaceRules::Learning":
+        first_loop "memcfg::WorkspaceRules::first_loop"
+        over_time "memcfg::WorkspaceRules::over_time"
+        never "memcfg::WorkspaceRules::never"
+
+    enum WorkspaceSpill "memcfg::WorkspaceRules::Spill":
+        external "memcfg::WorkspaceRules::external"
+        reallocate "memcfg::WorkspaceRules::reallocate"
+        fail "memcfg::WorkspaceRules::fail"
+
+    cdef cppclass WorkspaceRules:
+        string name
+        size_t initial
+        size_t least
+        size_t most
+        double overallocation
+        bool circular
+        size_t ring_blocks
+        WorkspaceLearning learning
+        uint64_t learning_cycles
+        WorkspaceSpill spill
+        bool overwrites
+        bool reclaims
+
+cdef extern from "memcfg/workspace_cycles.hpp" namespace "memcfg" nogil:
+    cdef cppclass WorkspaceCount "memcfg::WorkspaceCycles::Count":
+        size_t bytes
+        uint64_t blocks
+
+cdef extern from "memcfg/workspace.hpp" namespace "memcfg" nogil:
+    enum WorkspaceKind "memcfg::Workspace::Kind":
+        page "memcfg::Workspace::Kind::page"
+        retired "memcfg::Workspace::Kind::retired"
+        spilled "memcfg::Workspace::Kind::spilled"
+        pinned "memcfg::Workspace::Kind::pinned"
+        outside "memcfg::Workspace::Kind::outside"
+        overwritten "memcfg::Workspace::Kind::overwritten"
+
+    cdef cppclass WorkspacePlacement "memcfg::Workspace::Placement":
+        WorkspaceKind kind
+        uint64_t generation
+        size_t size
+
+    cdef cppclass WorkspaceEnd "memcfg::Workspace::End":
+        uint64_t escaped
+        bool was_disabled
+
+    cdef cppclass WorkspaceNumbers "memcfg::Workspace::Numbers":
+        size_t size
+        size_t offset
+        size_t cycle
+        size_t last_cycle
+        size_t most_cycle
+        size_t block
+        size_t retired
+        WorkspaceCount spilled
+        WorkspaceCount pinned
+        uint64_t cycles
+        uint64_t steps
+        uint64_t generation
+        uint64_t live
+        uint64_t escaped
+        bool open
+        bool enabled
+
+    cdef cppclass Workspace(Resource):
+        Workspace(
+            shared_ptr[Resource] upstream,
+            shared_ptr[Resource] pages,
+            const WorkspaceRules& rules,
+        ) except +raise_failure
+        bool release_of(void* address, uint64_t generation) noexcept
+        optional[WorkspacePlacement] place_of(
+            const void* address, uint64_t generation
+        ) noexcept
+        bool open() except +raise_failure
+        WorkspaceEnd close() noexcept
+        void rethrow_refusal() except +raise_failure
+        void initialize() except +raise_failure
+        void destroy() noexcept
+        size_t shrink() noexcept
+        void set_enabled(bool enabled) noexcept
+        bool overwrites() noexcept
+        uint64_t generation() noexcept
+        WorkspaceNumbers numbers() noexcept
+
+    void spill_everything "memcfg::Workspace::spill_everything"(bool spill) noexcept
+    void bypass_everything "memcfg::Workspace::bypass_everything"(bool bypass) noexcept

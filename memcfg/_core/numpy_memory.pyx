@@ -1,7 +1,7 @@
 """The memory of NumPy's arrays, taken from a resource: NumPy's C API in one module.
 
-Owns the data allocator that NumPy calls (NEP 49) and its place in the running context.
-Refuses everything else of NumPy's.
+Owns the data allocator that NumPy calls (NEP 49) and its place in the running context:
+a resource's, and that of a workspace's scope. Refuses everything else of NumPy's.
 
 An array keeps the allocator that made it, which keeps the resource: an array may
 outlive the block that it was made in, be freed by any thread, and be left over when the
@@ -22,23 +22,28 @@ from cpython.exc cimport (
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport (
     PyCapsule_GetContext,
+    PyCapsule_GetDestructor,
     PyCapsule_GetPointer,
     PyCapsule_New,
     PyCapsule_SetContext,
 )
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stddef cimport size_t
-from libc.stdint cimport SIZE_MAX, uintptr_t
+from libc.stdint cimport SIZE_MAX, uint64_t, uintptr_t
 from libc.string cimport strcpy
+from libcpp.optional cimport optional
 
 from memcfg._core cimport native
 from memcfg._core.engine cimport (
     Resource,
+    WorkspaceMemory,
     await_array,
     is_touchable,
     may_wait,
+    release_scoped,
     resize_array,
     take_array,
+    take_scoped,
 )
 
 import signal
@@ -47,11 +52,26 @@ from contextvars import ContextVar
 from copy import copy
 from functools import wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from typing import NamedTuple
+from weakref import ref
 
 from memcfg._core._tag import current_tag
-from memcfg.errors import InvalidFreeError, ResourceExhaustedError
+from memcfg.errors import (
+    InvalidFreeError,
+    ResourceExhaustedError,
+    WorkspaceError,
+    WorkspaceStaleError,
+)
 
-__all__ = ["NumpyAllocator", "resource_of"]
+__all__ = [
+    "NumpyAllocator",
+    "Placement",
+    "Scope",
+    "current_scope",
+    "placement_of",
+    "resource_of",
+    "scope_out",
+]
 
 cdef extern from "Python.h":
     bint PyGILState_Check()
@@ -71,6 +91,7 @@ cdef extern from "numpy/arrayobject.h":
 cnp.import_array()
 
 ctypedef void* (*Taker)(Resource, size_t, bint, str) noexcept
+ctypedef void* (*ScopeTaker)(WorkspaceMemory, size_t, bint) noexcept
 
 cdef const char* CAPSULE = "mem_handler"  # the name that NumPy insists on
 cdef object ENTERED = ContextVar("memcfg_numpy_allocator")
@@ -86,6 +107,10 @@ cdef class ArrayMemory:
     cdef str tag
     cdef bint entered  # a block of it will be left
     cdef bint abandoned  # it was left out of turn: whoever comes back to it goes on
+    cdef native.Workspace* workspace  # of the resource; null where it is none
+    cdef uint64_t generation  # of the arrays made with this; 0: whatever is on
+    cdef object scope  # a weak reference to whose memory it is; None: nobody's
+    cdef object under  # the capsule whose allocator is lent; None: this one has its own
     cdef object before  # the capsule that was in place; None: not entered
     cdef object refusal  # the last ResourceExhaustedError
     cdef object reason  # the last MemoryError, and
@@ -93,9 +118,13 @@ cdef class ArrayMemory:
     cdef object raised  # what else came up, and nobody was told yet
     cdef set moving  # the places that `move` is at work on
 
-    def __cinit__(self, Resource resource, str tag):
+    def __cinit__(self, Resource resource=None, str tag=""):
+        if resource is None:  # see `lend`
+            return
         self.resource = resource
         self.core = resource.core.get()
+        if isinstance(resource, WorkspaceMemory):
+            self.workspace = (<WorkspaceMemory>resource).workspace
         self.tag = tag
         self.moving = set()
         strcpy(self.handler.name, "memcfg")
@@ -146,9 +175,15 @@ cdef void* lock_and_take(void* context, size_t size, bint zeroed) noexcept with 
 
 # A try would cost as much as the block: the exception is looked at if there is no block.
 cdef inline void* take_block(void* context, size_t size, bint zeroed) noexcept:
-    cdef void* place = (<Taker>take_array)(
-        (<ArrayMemory>context).resource, size, zeroed, (<ArrayMemory>context).tag
-    )
+    cdef void* place
+    if (<ArrayMemory>context).workspace != NULL:
+        place = (<ScopeTaker>take_scoped)(
+            <WorkspaceMemory>(<ArrayMemory>context).resource, size, zeroed
+        )
+    else:
+        place = (<Taker>take_array)(
+            (<ArrayMemory>context).resource, size, zeroed, (<ArrayMemory>context).tag
+        )
     return place if place != NULL else wait_or_fail(<ArrayMemory>context, size, zeroed)
 
 
@@ -176,6 +211,7 @@ cdef void* move(void* context, void* place, size_t size) noexcept with gil:
     try:
         if key in memory.moving:
             raise RuntimeError("the array is being resized already")
+        require_own(memory, place)
         memory.moving.add(key)
         try:
             return resize_array(memory.resource, place, size, memory.tag)
@@ -187,8 +223,26 @@ cdef void* move(void* context, void* place, size_t size) noexcept with gil:
 
 # The size that NumPy names is not always the one it asked for, so it is not heeded.
 cdef void release(void* context, void* place, size_t size) noexcept nogil:
-    if place != NULL and not (<ArrayMemory>context).core.release(place):
+    if place != NULL and not release_block(context, place):
         tell_of_free(place)
+
+
+cdef inline bint release_block(void* context, void* place) noexcept nogil:
+    cdef native.Workspace* workspace = (<ArrayMemory>context).workspace
+    if workspace == NULL:
+        return (<ArrayMemory>context).core.release(place)
+    return release_scoped(workspace, place, (<ArrayMemory>context).generation)
+
+
+# Where a workspace uses memory again under an array, the bytes are no longer its own.
+cdef int require_own(ArrayMemory memory, void* place) except -1:
+    cdef optional[native.WorkspacePlacement] found
+    if memory.workspace == NULL or memory.generation == 0:
+        return 0
+    found = (<WorkspaceMemory>memory.resource).place_of(place, memory.generation)
+    if not found.has_value() or found.value().kind == native.WorkspaceKind.overwritten:
+        raise WorkspaceStaleError("the array's memory has been used again")
+    return 0
 
 
 # An array may go while an exception is on its way, which must stay as it is.
@@ -217,12 +271,11 @@ cdef object left(ArrayMemory memory):
     return before
 
 
-# Null where another library's allocator, or NumPy's own, has the capsule.
+# None where another library's allocator, or NumPy's own, has the capsule.
 cdef ArrayMemory memory_of(object capsule):
-    handler = <cnp.PyDataMem_Handler*>PyCapsule_GetPointer(capsule, CAPSULE)
-    if handler.allocator.free != release:
+    if PyCapsule_GetDestructor(capsule) != drop:
         return None
-    return <ArrayMemory>handler.allocator.ctx
+    return <ArrayMemory>PyCapsule_GetContext(capsule)
 
 
 cdef void drop(object capsule) noexcept:
@@ -240,6 +293,24 @@ cdef object capsule_of(ArrayMemory memory):
 cdef void tell(error) noexcept:
     PyErr_SetObject(type(error), error)
     PyErr_WriteUnraisable("memcfg.memory.numpy_allocator")
+
+
+# What came up inside is told when the block is left: by what NumPy made of it, `error`,
+# or by itself.
+cdef int settle(ArrayMemory memory, error) except -1:
+    raised, memory.raised = memory.raised, None
+    reason, memory.reason = memory.reason, None
+    if error is not None and not isinstance(error, Exception):
+        if raised is not None:
+            tell(raised)  # nothing takes the place of a Ctrl-C
+        return 0
+    if raised is not None:
+        raise raised
+    PyErr_CheckSignals()
+    if reason is None or not came_from(error, memory.site):
+        return 0
+    # What `refusal` shows stays without a traceback: that would keep arrays alive.
+    raise (copy(reason) if reason is memory.refusal else reason) from error
 
 
 cdef bint is_interrupt(error):
@@ -360,19 +431,7 @@ cdef class NumpyAllocator:
 
     def __exit__(self, kind, error, traceback):
         self.leave()
-        raised, self.memory.raised = self.memory.raised, None
-        reason, self.memory.reason = self.memory.reason, None
-        if error is not None and not isinstance(error, Exception):
-            if raised is not None:
-                tell(raised)  # nothing takes the place of a Ctrl-C
-            return
-        if raised is not None:
-            raise raised
-        PyErr_CheckSignals()
-        if reason is None or not came_from(error, self.memory.site):
-            return
-        # What `refusal` shows stays without a traceback: that would keep arrays alive.
-        raise (copy(reason) if reason is self.memory.refusal else reason) from error
+        settle(self.memory, error)
 
     def __call__(self, function):
         """Make a function run in an allocator of its own, over the same resource.
@@ -419,10 +478,21 @@ cdef bint runs_later(function):
     )
 
 
-def resource_of(cnp.ndarray array not None):
-    """Find the resource of an array's own memory; None where it has none of ours."""
+# Whose memory an array's own bytes are; None where it is not ours.
+cdef ArrayMemory source_of(cnp.ndarray array):
     cdef PyObject* capsule = PyArray_HANDLER(array)
     if capsule == NULL:
         return None
     memory = memory_of(<object>capsule)
+    while memory is not None and memory.under is not None:
+        memory = memory_of(memory.under)
+    return memory
+
+
+def resource_of(cnp.ndarray array not None):
+    """Find the resource of an array's own memory; None where it has none of ours."""
+    memory = source_of(array)
     return None if memory is None else memory.resource
+
+
+include "numpy_scopes.pxi"

@@ -9,6 +9,7 @@
 #include "memcfg/block.hpp"
 #include "memcfg/host_limits.hpp"
 #include "memcfg/simulated.hpp"
+#include "memcfg/workspace.hpp"
 #include "pools.hpp"
 #include "threading.hpp"
 
@@ -166,6 +167,40 @@ TEST(forks_while_an_arena_grows) {
   threads.finish();
   CHECK(pool->stats().current == 0);
   check_pool(*pool);
+}
+
+// The child goes on with the workspace that another thread had open.
+TEST(forks_while_workspaces_cycle) {
+  const auto pool = make_pool(32 * kMiB);
+  memcfg::WorkspaceRules rules;
+  rules.initial = kMiB;
+  const auto workspace = std::make_shared<memcfg::Workspace>(pool, pool, rules);
+  std::atomic<bool> done{false};
+  Threads threads;
+  threads.start([&] {
+    while (!done) {
+      workspace->open();
+      void* const kept = workspace->allocate({300 * kKiB});
+      workspace->release(workspace->allocate({kMiB}));
+      workspace->close();
+      workspace->release(kept);
+    }
+  });
+  for (unsigned round = 0; round < 40; ++round) {
+    CHECK(child_does([&] {
+      workspace->check();
+      workspace->close();
+      CHECK(workspace->open());
+      workspace->release(workspace->allocate({1000}));
+      workspace->close();
+      workspace->check();
+      use_everything(*pool, round);
+    }));
+  }
+  done = true;
+  threads.finish();
+  workspace->destroy();
+  CHECK(pool->stats().current == 0);
 }
 
 TEST(forks_of_a_simulated_device) {

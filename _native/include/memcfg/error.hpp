@@ -25,6 +25,7 @@ struct Shortage {
     device_full,       // the simulated device has no more memory
     file_full,         // the mapped file is no longer than that
     upstream_refused,  // the resource below a pool refuses a block
+    workspace_full,    // the workspace must not take more than its page
     no_addresses,      // the system refuses addresses, or an arena has used up its own
   };
   Cause cause = limit_reached;

@@ -1,0 +1,96 @@
+// The cycles of a workspace: what each took, and what that teaches.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "memcfg/types.hpp"
+#include "memcfg/workspace_rules.hpp"
+
+namespace memcfg {
+
+// Sizes are bytes, each request rounded up to kAlignment. No lock, no memory.
+//
+//     last <= most, spilled and pinned: what did not fit, since it was last forgotten
+class WorkspaceCycles {
+ public:
+  enum class Fit { page, spilled, pinned };
+
+  struct Count {
+    Bytes bytes = 0;
+    std::uint64_t blocks = 0;
+  };
+
+  // Pre: the rules outlive it.
+  explicit WorkspaceCycles(const WorkspaceRules& rules)
+      : rules_(&rules), size_{first_size(rules), 0} {}
+
+  Bytes size() const noexcept { return size_.size; }
+  Bytes block() const noexcept { return size_.block; }
+  Bytes now() const noexcept { return now_; }
+  Bytes last() const noexcept { return last_; }
+  Bytes most() const noexcept { return most_; }
+  std::uint64_t cycles() const noexcept { return cycles_; }
+  std::uint64_t steps() const noexcept { return steps_; }
+  std::uint64_t generation() const noexcept { return generation_; }
+  Count spilled() const noexcept { return spilled_; }
+  Count pinned() const noexcept;
+
+  // Whether a request is more than a ring's block has left for this cycle: then it is
+  // not to come into the ring.
+  bool oversized(Bytes size) const noexcept;
+
+  void begin() noexcept;
+  // The next block's mark, which is to be kept with it. Throws std::bad_alloc.
+  std::size_t next_mark();
+  // That block was made. Pre: next_mark() was called for it.
+  void count(Bytes size, Fit fit) noexcept;
+  // It has gone.
+  void gone(std::size_t mark, std::uint64_t generation) noexcept;
+  // The ring begins anew with the next block.
+  void wrapped() noexcept { wrapped_ = true; }
+  // True: the size is another one now, if it may be learned.
+  bool end(bool learns) noexcept;
+  // Learns from the cycles so far, if nothing is known. True: there is a size now.
+  bool learn() noexcept;
+  void unlearn() noexcept { size_ = {}; }  // undoes a learn that came to nothing
+  // Forgets cycles larger than the last. True: the size is smaller now.
+  bool shrink() noexcept;
+  void forget() noexcept;   // everything, the size included
+  void restore() noexcept;  // the size that the rules name, if none is known
+
+ private:
+  struct Pins {
+    std::uint64_t step = 0;
+    Count count;
+  };
+  struct Mark {
+    Bytes size;
+    bool live;
+  };
+
+  bool due() const noexcept;
+  bool relearn() noexcept;
+  bool adopt() noexcept;
+  void drop_pins() noexcept;
+
+  const WorkspaceRules* rules_;
+  WorkspaceSize size_;
+  Bytes now_ = 0;   // of this cycle; where space is given back: what is not
+  Bytes peak_ = 0;  // the highest of it
+  Bytes last_ = 0;
+  Bytes most_ = 0;
+  std::uint64_t cycles_ = 0;
+  std::uint64_t steps_ = 0;  // rounds of the ring
+  std::uint64_t generation_ = 0;
+  Count spilled_;
+  std::array<Pins, 4> pins_;  // by step: at most three are remembered at once
+  bool trimmed_ = false;      // the ring is too small: nothing goes into it
+  std::uint64_t trim_step_ = 0;
+  bool wrapped_ = false;
+  std::vector<Mark> marks_;  // of this cycle's blocks, where space is given back
+};
+
+}  // namespace memcfg

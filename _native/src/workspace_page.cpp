@@ -1,0 +1,158 @@
+#include "memcfg/workspace_page.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "memcfg/error.hpp"
+
+namespace memcfg {
+namespace {
+
+using Record = WorkspacePage::Record;
+
+Offset end_of(const Record& record) {
+  return record.offset + align_up(record.size);
+}
+
+// The one that begins there, among records by offset from the one numbered `first` on.
+Record* at(std::vector<Record>& records, std::size_t first, Offset offset) {
+  const auto from = records.begin() + static_cast<std::ptrdiff_t>(first);
+  const auto found = std::lower_bound(
+      from, records.end(), offset, [](const Record& record, Offset place) {
+        return record.offset < place;
+      });
+  return found != records.end() && found->offset == offset ? &*found : nullptr;
+}
+
+// For one more record. Throws std::bad_alloc.
+void make_room(std::vector<Record>& records) {
+  if (records.size() == records.capacity()) records.reserve(2 * records.size() + 16);
+}
+
+}  // namespace
+
+WorkspacePage::Outcome WorkspacePage::take(Record record, Bytes alignment, bool over) {
+  const auto base = reinterpret_cast<std::uintptr_t>(base_);
+  const Offset start = round_up(base + offset_, std::max(alignment, kAlignment)) - base;
+  const Bytes size = align_up(record.size);
+  if (start > size_ || size > size_ - start) return Outcome::full;
+  make_room(now_);
+  if (!sweep(start, start + size, over)) return Outcome::blocked;
+  record.offset = start;
+  now_.push_back(record);
+  offset_ = start + size;
+  ++live_;
+  live_bytes_ += size;
+  requested_ += record.size;
+  return Outcome::taken;
+}
+
+// Passes the records of the lap before that begin before `to`. One that ends before
+// `from` lies in a gap of this lap, and stays.
+bool WorkspacePage::sweep(Offset from, Offset to, bool over) {
+  for (; next_ < before_.size() && before_[next_].offset < to; ++next_) {
+    const Record& record = before_[next_];
+    if (!record.live) continue;
+    if (end_of(record) <= from) {
+      now_.push_back(record);
+      offset_ = std::max(offset_, end_of(record));
+      make_room(now_);
+    } else if (over) {
+      gone(record);
+      ++overwritten_;
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+void WorkspacePage::gone(const Record& record) noexcept {
+  --live_;
+  live_bytes_ -= align_up(record.size);
+  requested_ -= record.size;
+}
+
+Record* WorkspacePage::search(const void* address) noexcept {
+  const auto offset =
+      static_cast<Offset>(static_cast<const std::byte*>(address) - base_);
+  if (!now_.empty() && now_.back().offset == offset) return &now_.back();
+  Record* const found = at(now_, 0, offset);
+  return found != nullptr ? found : at(before_, next_, offset);
+}
+
+const Record* WorkspacePage::find(const void* address) const noexcept {
+  const Record* const found = const_cast<WorkspacePage*>(this)->search(address);
+  return found != nullptr && found->live ? found : nullptr;
+}
+
+void WorkspacePage::end(const Record& record) noexcept {
+  gone(record);
+  search(base_ + record.offset)->live = false;
+}
+
+bool WorkspacePage::end_overwritten() noexcept {
+  if (overwritten_ == 0) return false;
+  --overwritten_;
+  return true;
+}
+
+void WorkspacePage::recede() noexcept {
+  while (!now_.empty() && !now_.back().live) {
+    now_.pop_back();
+    offset_ = now_.empty() ? 0 : end_of(now_.back());
+  }
+}
+
+void WorkspacePage::rewind() noexcept {
+  overwritten_ += live_;
+  live_ = live_bytes_ = requested_ = 0;
+  offset_ = 0;
+  next_ = 0;
+  now_.clear();
+  before_.clear();
+}
+
+void WorkspacePage::wrap() {
+  now_.insert(
+      now_.end(), before_.begin() + static_cast<std::ptrdiff_t>(next_), before_.end());
+  before_.swap(now_);
+  now_.clear();
+  next_ = 0;
+  offset_ = 0;
+}
+
+Offset WorkspacePage::end_of_live() const noexcept {
+  if (overwritten_ > 0) return size_;
+  Offset end = 0;
+  each_live([&](const Record& record) { end = std::max(end, end_of(record)); });
+  return end;
+}
+
+void WorkspacePage::resize(Bytes size) noexcept {
+  const auto behind = [size](const Record& record) { return end_of(record) > size; };
+  while (!now_.empty() && behind(now_.back())) now_.pop_back();
+  while (before_.size() > next_ && behind(before_.back())) before_.pop_back();
+  offset_ = std::min(offset_, size);
+  size_ = size;
+}
+
+void WorkspacePage::check() const {
+  std::size_t live = 0;
+  Offset end = 0;
+  for (const Record& record : now_) {
+    require(record.offset >= end, "blocks of a lap overlap");
+    end = end_of(record);
+    if (record.live) ++live;
+  }
+  require(end <= offset_ && offset_ <= size_, "blocks lie behind the offset");
+  for (std::size_t i = next_; i < before_.size(); ++i) {
+    require(before_[i].offset >= end, "a block overlaps one of the lap before");
+    end = end_of(before_[i]);
+    if (before_[i].live) ++live;
+  }
+  require(end <= size_, "a block leaves the page");
+  require(live == live_, "live blocks are not those counted");
+}
+
+}  // namespace memcfg
