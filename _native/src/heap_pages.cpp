@@ -42,7 +42,7 @@ Heap::Fresh Heap::commit(ChunkId id) {
 void Heap::afford(Bytes more) {
   const Bytes wanted = add_or_most(committed_, more);
   const Bytes allowed = std::min(allowance(), ceiling_);
-  if (wanted > allowed) give_back(wanted - allowed + spare() / 2);
+  if (wanted > allowed) give_back(wanted - allowed + spare() / 2, true);
   if (add_or_most(committed_, more) > ceiling_) throw Refused{Shortage::fragmented};
   if (gate_ == nullptr || gate_->admits(more)) return;
   give_back(kNoLimit);
@@ -79,11 +79,12 @@ void Heap::commit_runs(ChunkId id) {
   }
 }
 
-Bytes Heap::give_back(Bytes wanted) noexcept {
+// `for_good`: pages that requests pay for with pages come and go.
+Bytes Heap::give_back(Bytes wanted, bool for_good) noexcept {
   Bytes given = 0;
   for (ChunkId id = oldest_; id != 0 && given < wanted;) {
     const ChunkId next = chunks_[id].younger;
-    given += discard(id, wanted - given);
+    given += discard(id, wanted - given, for_good);
     id = next;
   }
   return given;
@@ -94,7 +95,7 @@ Bytes Heap::give_back_old() noexcept {
   const ChunkId mark = mark_;
   for (ChunkId id = mark == 0 ? 0 : oldest_; id != 0;) {
     const ChunkId next = id == mark ? 0 : chunks_[id].younger;
-    given += discard(id, kNoLimit);
+    given += discard(id, kNoLimit, false);
     id = next;
   }
   mark_ = youngest_;
@@ -117,7 +118,7 @@ void Heap::forget() noexcept {
   }
 }
 
-Bytes Heap::discard(ChunkId id, Bytes wanted) noexcept {
+Bytes Heap::discard(ChunkId id, Bytes wanted, bool for_good) noexcept {
   Chunk& chunk = chunks_[id];
   if (system_.whole_blocks()) return drop_segment(id);
   Segment& segment = segment_of(chunk);
@@ -132,7 +133,7 @@ Bytes Heap::discard(ChunkId id, Bytes wanted) noexcept {
     last = std::min(last, first + ((wanted - given - 1) >> page_bits_) + 1);
     void* const address = base + first * page_;
     const Bytes size = (last - first) * page_;
-    segment.huge.forgo(number(address), number(address) + size);
+    segment.huge.forgo(number(address), number(address) + size, for_good);
     system_.decommit(address, size, Access::open);
     segment.pages.clear(first, last);
     given += size;

@@ -18,6 +18,7 @@ HugePages::HugePages(const System& system, std::uintptr_t base, Bytes size) {
   origin_ = round_down(base, unit);
   units_ = (round_up(base + size, unit) - origin_) / unit;
   advised_ = Bits(system, units_);
+  spent_ = Bits(system, units_);
   cuts_ = Bits(system, units_ + 1);
   system_ = &system;
   unit_ = unit;
@@ -35,6 +36,7 @@ HugePages& HugePages::operator=(HugePages&& other) noexcept {
   std::swap(units_, other.units_);
   std::swap(cut_count_, other.cut_count_);
   std::swap(advised_, other.advised_);
+  std::swap(spent_, other.spent_);
   std::swap(cuts_, other.cuts_);
   return *this;
 }
@@ -48,13 +50,16 @@ void HugePages::advise(std::uintptr_t first, std::uintptr_t last) noexcept {
   const Unit begin = (round_up(first, unit_) - origin_) / unit_;
   const Unit end = (round_down(last, unit_) - origin_) / unit_;
   if (begin >= end || advised_.find(begin, end, false) == end) return;
+  if (spent_.find(begin, end, true) != end) return;
   if (cut(begin) && cut(end) && tell(begin, end, true)) {
     advised_.assign(begin, end, true);
   }
 }
 
 // What the system refuses to take back stays advised here: another time.
-void HugePages::forgo(std::uintptr_t first, std::uintptr_t last) noexcept {
+void HugePages::forgo(std::uintptr_t first,
+                      std::uintptr_t last,
+                      bool for_good) noexcept {
   if (unit_ == 0) return;
   const Unit most = (round_up(last, unit_) - origin_) / unit_;
   Unit end = (round_down(first, unit_) - origin_) / unit_;
@@ -64,7 +69,9 @@ void HugePages::forgo(std::uintptr_t first, std::uintptr_t last) noexcept {
     end = advised_.find(begin, most, false);
     while (!cut(begin)) --begin;
     while (!cut(end)) ++end;
-    if (tell(begin, end, false)) advised_.assign(begin, end, false);
+    if (!tell(begin, end, false)) continue;
+    advised_.assign(begin, end, false);
+    if (for_good) spent_.assign(begin, end, true);
   }
 }
 

@@ -10,10 +10,6 @@ namespace {
 
 using Record = WorkspacePage::Record;
 
-Offset end_of(const Record& record) {
-  return record.offset + align_up(record.size);
-}
-
 // The one that begins there, among records by offset from the one numbered `first` on.
 Record* at(std::vector<Record>& records, std::size_t first, Offset offset) {
   const auto from = records.begin() + static_cast<std::ptrdiff_t>(first);
@@ -35,16 +31,21 @@ WorkspacePage::Outcome WorkspacePage::take(Record record, Bytes alignment, bool 
   const auto base = reinterpret_cast<std::uintptr_t>(base_);
   const Offset start = round_up(base + offset_, std::max(alignment, kAlignment)) - base;
   const Bytes size = align_up(record.size);
-  if (start > size_ || size > size_ - start) return Outcome::full;
+  if (start > size_ || record.size > size_ - start) return Outcome::full;
   make_room(now_);
   if (!sweep(start, start + size, over)) return Outcome::blocked;
   record.offset = start;
   now_.push_back(record);
-  offset_ = start + size;
+  offset_ = end_of(record);
   ++live_;
   live_bytes_ += size;
   requested_ += record.size;
   return Outcome::taken;
+}
+
+// Where the next one can begin: the page's last line may be short.
+Offset WorkspacePage::end_of(const Record& record) const noexcept {
+  return std::min(record.offset + align_up(record.size), size_);
 }
 
 // Passes the records of the lap before that begin before `to`. One that ends before
@@ -130,7 +131,9 @@ Offset WorkspacePage::end_of_live() const noexcept {
 }
 
 void WorkspacePage::resize(Bytes size) noexcept {
-  const auto behind = [size](const Record& record) { return end_of(record) > size; };
+  const auto behind = [size](const Record& record) {
+    return record.offset + record.size > size;
+  };
   while (!now_.empty() && behind(now_.back())) now_.pop_back();
   while (before_.size() > next_ && behind(before_.back())) before_.pop_back();
   offset_ = std::min(offset_, size);

@@ -145,7 +145,7 @@ TEST(advice_agrees_with_a_model) {
         if (system.refuses) continue;
         for (Bytes unit = low; unit < high; ++unit) wanted[unit] = true;
       } else {
-        pages.forgo(first, last);
+        pages.forgo(first, last, false);
         const Bytes low = (first - Recorder::kFirst) / kUnit;
         const Bytes high = round_up(last - Recorder::kFirst, kUnit) / kUnit;
         if (system.refuses) continue;
@@ -168,7 +168,7 @@ TEST(cuts_are_bounded) {
     HugePages pages(system, Recorder::kFirst, system.size);
     const auto at = [](std::size_t unit) { return Recorder::kFirst + unit * kUnit; };
     pages.advise(at(0), at(1000));
-    pages.forgo(at(500) + 1, at(500) + 2);
+    pages.forgo(at(500) + 1, at(500) + 2, false);
     for (std::size_t unit = 1001; unit + 1 < kUnits; unit += 2) {
       pages.advise(at(unit), at(unit + 1));
     }
@@ -176,10 +176,11 @@ TEST(cuts_are_bounded) {
     CHECK(!system.advised[kUnits - 3] && system.advised[1001]);
     pages.check();
     CHECK(system.advised[300] && !system.advised[500] && system.advised[700]);
-    pages.forgo(at(300), at(301));  // there is no cut left: all up to the nearest
+    pages.forgo(
+        at(300), at(301), false);  // there is no cut left: all up to the nearest
     for (std::size_t unit = 0; unit < 500; ++unit) CHECK(!system.advised[unit]);
     CHECK(!system.advised[500] && system.advised[501] && system.advised[999]);
-    pages.forgo(at(700), at(702));
+    pages.forgo(at(700), at(702), false);
     for (std::size_t unit = 501; unit < 1000; ++unit) CHECK(!system.advised[unit]);
     pages.advise(at(500), at(1000));  // between cuts that are there
     CHECK(system.advised[500] && system.advised[999] && !system.advised[499]);
@@ -192,10 +193,28 @@ TEST(cuts_are_bounded) {
   CHECK(HugePages::cuts_made() == before);
 }
 
+TEST(what_was_forgone_for_good_is_not_advised_again) {
+  const Recorder system(100);
+  HugePages pages(system, Recorder::kFirst, system.size);
+  const auto at = [](std::size_t unit) { return Recorder::kFirst + unit * kUnit; };
+  pages.advise(at(10), at(30));
+  pages.forgo(at(12), at(14), true);
+  pages.forgo(at(20), at(22), false);
+  pages.forgo(at(50), at(60), true);  // they had no advice to lose
+  const int calls = system.calls;
+  pages.advise(at(10), at(14));
+  pages.advise(at(13), at(20));
+  CHECK(system.calls == calls);
+  pages.advise(at(14), at(60));
+  CHECK(system.calls == calls + 1 && system.advised[20] && system.advised[59]);
+  CHECK(!system.advised[12] && !system.advised[13]);
+  pages.check();
+}
+
 TEST(a_system_without_huge_pages) {
   HugePages none;
   none.advise(0, kGiB);
-  none.forgo(0, kGiB);
+  none.forgo(0, kGiB, true);
   none.check();
   CHECK(none.bytes() == 0);
 }

@@ -308,6 +308,28 @@ TEST(what_does_not_fit) {
   CHECK(workspace->release(held));
 }
 
+// A size need be no multiple of a line: its last bytes are there to be used.
+TEST(the_last_line_of_a_page_may_be_short) {
+  const Faulty system;
+  const auto workspace = make(pool_of(system), rules_of(1000));
+  workspace->open();
+  void* const whole = workspace->allocate({1000});
+  CHECK(kind_of(*workspace, whole) == Kind::page);
+  CHECK(workspace->numbers().offset == 1000 && workspace->numbers().cycle == 1024);
+  void* const more = workspace->allocate({1});
+  CHECK(kind_of(*workspace, more) == Kind::spilled);
+  workspace->check();
+  CHECK(workspace->release(whole) && workspace->release(more));
+  workspace->close();
+  workspace->open();
+  void* const low = workspace->allocate({960});
+  CHECK(kind_of(*workspace, low) == Kind::page);
+  void* const high = workspace->allocate({40});
+  CHECK(kind_of(*workspace, high) == Kind::page);
+  workspace->check();
+  CHECK(workspace->release(low) && workspace->release(high));
+}
+
 TEST(a_page_that_cannot_be_had) {
   const Faulty system;
   const auto pool = pool_of(system, 8192);

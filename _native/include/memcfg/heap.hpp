@@ -103,7 +103,7 @@ class Heap {
 
   // Gives at least so many bytes of the holes' pages back if there are as many. Returns
   // the bytes given back.
-  Bytes give_back(Bytes wanted) noexcept;
+  Bytes give_back(Bytes wanted) noexcept { return give_back(wanted, false); }
 
   // The same of the holes that were holes when it was last called.
   Bytes give_back_old() noexcept;
@@ -192,7 +192,8 @@ class Heap {
   void commit_runs(ChunkId id);
   void afford(Bytes more);
   Bytes allowance() const noexcept;
-  Bytes discard(ChunkId id, Bytes wanted) noexcept;
+  Bytes give_back(Bytes wanted, bool for_good) noexcept;
+  Bytes discard(ChunkId id, Bytes wanted, bool for_good) noexcept;
   Bytes drop_segment(ChunkId id) noexcept;
 
   Stretch stretch(const Chunk& chunk, const std::vector<std::string>& tags) const;

@@ -40,11 +40,14 @@ class HugePages {
   void advise(std::uintptr_t first, std::uintptr_t last) noexcept;
 
   // None stands behind the units with a byte of [first, last) once they are touched
-  // anew. To be called before they lose a page.
-  void forgo(std::uintptr_t first, std::uintptr_t last) noexcept;
+  // anew. To be called before they lose a page. `for_good`: none of them is advised
+  // again, for pages that come and go would cost two calls of the system each time.
+  void forgo(std::uintptr_t first, std::uintptr_t last, bool for_good) noexcept;
 
   Bytes unit() const noexcept { return unit_; }  // bytes; 0: there are no huge pages
-  Bytes bytes() const noexcept { return advised_.bytes() + cuts_.bytes(); }
+  Bytes bytes() const noexcept {
+    return advised_.bytes() + spent_.bytes() + cuts_.bytes();
+  }
   void check() const;  // throws invariant_broken
 
   static std::size_t cuts_made() noexcept;  // of all segments of the process
@@ -61,6 +64,7 @@ class HugePages {
   Unit units_ = 0;
   std::size_t cut_count_ = 0;
   Bits advised_;  // by unit
+  Bits spent_;    // by unit: it is not to be advised again
   Bits cuts_;     // by unit: its low end is one
 };
 

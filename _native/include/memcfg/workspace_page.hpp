@@ -85,6 +85,7 @@ class WorkspacePage {
  private:
   using Records = std::vector<Record>;
 
+  Offset end_of(const Record& record) const noexcept;
   bool sweep(Offset from, Offset to, bool over);
   void gone(const Record& record) noexcept;
   Record* search(const void* address) noexcept;
