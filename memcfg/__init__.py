@@ -22,30 +22,155 @@ if TYPE_CHECKING:
         nn,
         plan,
         runtime,
+        testing,
         units,
+        workspaces,
     )
-    from memcfg.config import device
+    from memcfg.config import (
+        AllocationPolicy,
+        DebugMode,
+        EscapePolicy,
+        LearningPolicy,
+        LocationPolicy,
+        MirroringPolicy,
+        ResetPolicy,
+        SpillPolicy,
+        WorkspaceConfig,
+        device,
+    )
+    from memcfg.errors import (
+        NoSuchWorkspaceError,
+        WorkspaceConfigError,
+        WorkspaceError,
+        WorkspaceFullError,
+        WorkspaceLeakError,
+        WorkspaceLeakWarning,
+        WorkspaceSpillWarning,
+        WorkspaceStaleError,
+        WorkspaceWarning,
+    )
+    from memcfg.workspaces import (
+        ArrayType,
+        LayerWorkspaceMgr,
+        PingPong,
+        RingWorkspace,
+        Workspace,
+        WorkspaceMode,
+        WorkspaceStats,
+        current_workspace,
+        destroy_all_workspaces,
+        detach,
+        gc,
+        generation_of,
+        get_workspace,
+        is_attached,
+        is_in_scope,
+        is_valid,
+        leverage,
+        leverage_or_detach,
+        leverage_to,
+        list_workspaces,
+        migrate,
+        scope_out,
+        summary,
+        workspace,
+        workspace_exists,
+        workspace_of,
+    )
+
+_ROOMS = (
+    *("config", "devices", "errors", "graph", "memory", "nn", "plan", "runtime"),
+    *("testing", "units", "workspaces"),
+)
+_NAMES = {  # from the room that defines them
+    "config": (
+        *("AllocationPolicy", "DebugMode", "EscapePolicy", "LearningPolicy"),
+        *("LocationPolicy", "MirroringPolicy", "ResetPolicy", "SpillPolicy"),
+        *("WorkspaceConfig", "device"),
+    ),
+    "errors": (
+        *("NoSuchWorkspaceError", "WorkspaceConfigError", "WorkspaceError"),
+        *("WorkspaceFullError", "WorkspaceLeakError", "WorkspaceLeakWarning"),
+        *("WorkspaceSpillWarning", "WorkspaceStaleError", "WorkspaceWarning"),
+    ),
+    "workspaces": (
+        *("ArrayType", "LayerWorkspaceMgr", "PingPong", "RingWorkspace", "Workspace"),
+        *("WorkspaceMode", "WorkspaceStats"),
+        *("current_workspace", "destroy_all_workspaces", "detach", "gc"),
+        *("generation_of", "get_workspace", "is_attached", "is_in_scope", "is_valid"),
+        *("leverage", "leverage_or_detach", "leverage_to", "list_workspaces"),
+        *("migrate", "scope_out", "summary", "workspace", "workspace_exists"),
+        "workspace_of",
+    ),
+}
+_ROOM_OF = {name: room for room, names in _NAMES.items() for name in names}
 
 __all__ = [
+    "AllocationPolicy",
+    "ArrayType",
+    "DebugMode",
+    "EscapePolicy",
+    "LayerWorkspaceMgr",
+    "LearningPolicy",
+    "LocationPolicy",
+    "MirroringPolicy",
+    "NoSuchWorkspaceError",
+    "PingPong",
+    "ResetPolicy",
+    "RingWorkspace",
+    "SpillPolicy",
+    "Workspace",
+    "WorkspaceConfig",
+    "WorkspaceConfigError",
+    "WorkspaceError",
+    "WorkspaceFullError",
+    "WorkspaceLeakError",
+    "WorkspaceLeakWarning",
+    "WorkspaceMode",
+    "WorkspaceSpillWarning",
+    "WorkspaceStaleError",
+    "WorkspaceStats",
+    "WorkspaceWarning",
     "__version__",
     "config",
+    "current_workspace",
+    "destroy_all_workspaces",
+    "detach",
     "device",
     "devices",
     "errors",
+    "gc",
+    "generation_of",
+    "get_workspace",
     "graph",
+    "is_attached",
+    "is_in_scope",
+    "is_valid",
+    "leverage",
+    "leverage_or_detach",
+    "leverage_to",
+    "list_workspaces",
     "memory",
+    "migrate",
     "nn",
     "plan",
     "runtime",
+    "scope_out",
+    "summary",
+    "testing",
     "units",
+    "workspace",
+    "workspace_exists",
+    "workspace_of",
+    "workspaces",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'memcfg' has no attribute {name!r}")
-    if name == "device":
-        return import_module("memcfg.config").device
+    if name in _ROOM_OF:
+        return getattr(import_module(f"memcfg.{_ROOM_OF[name]}"), name)
     return import_module(f"memcfg.{name}")
 
 

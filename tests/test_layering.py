@@ -23,7 +23,7 @@ LAYERS = [
     {"devices"},
     {"config"},
     {"runtime", "workspaces"},
-    {"data"},
+    {"data", "testing"},
     {"nn"},
     {"models", "evaluation", "parallel", "compression", "interop"},
     {"commands"},

@@ -112,7 +112,7 @@ Workspace::Numbers Workspace::numbers() const noexcept {
   numbers.cycles = cycles_.cycles();
   numbers.steps = cycles_.steps();
   numbers.generation = cycles_.generation();
-  numbers.escaped = escaped_;
+  numbers.escaped = escaped_ + escaped_now_;
   numbers.open = open_;
   numbers.enabled = enabled_;
   for (const auto& [address, ground] : grounds_) {

@@ -82,11 +82,11 @@ bool WorkspaceCycles::end(bool learns) noexcept {
 
 bool WorkspaceCycles::due() const noexcept {
   if (rules_->learning == WorkspaceRules::first_loop) return true;
-  if (rules_->learning == WorkspaceRules::never) return false;
   return rules_->learning_cycles != 0 && cycles_ >= rules_->learning_cycles;
 }
 
 bool WorkspaceCycles::relearn() noexcept {
+  if (rules_->learning == WorkspaceRules::never) return false;
   if (size_.size == 0) return due() && learn();
   if (rules_->spill != WorkspaceRules::reallocate) return false;
   if (!rules_->circular) {
@@ -97,6 +97,7 @@ bool WorkspaceCycles::relearn() noexcept {
 }
 
 bool WorkspaceCycles::learn() noexcept {
+  if (rules_->learning == WorkspaceRules::never) return false;
   return size_.size == 0 && most_ != 0 && adopt();
 }
 

@@ -33,7 +33,8 @@ WorkspacePage::Outcome WorkspacePage::take(Record record, Bytes alignment, bool 
   const Bytes size = align_up(record.size);
   if (start > size_ || record.size > size_ - start) return Outcome::full;
   make_room(now_);
-  if (!sweep(start, start + size, over)) return Outcome::blocked;
+  if (!sweep(start, start + size, over ? record.generation : 0))
+    return Outcome::blocked;
   record.offset = start;
   now_.push_back(record);
   offset_ = end_of(record);
@@ -48,9 +49,10 @@ Offset WorkspacePage::end_of(const Record& record) const noexcept {
   return std::min(record.offset + align_up(record.size), size_);
 }
 
-// Passes the records of the lap before that begin before `to`. One that ends before
+// Passes the records of the lap before that begin before `to`; live ones if they are of
+// a generation before `over`. One that ends before
 // `from` lies in a gap of this lap, and stays.
-bool WorkspacePage::sweep(Offset from, Offset to, bool over) {
+bool WorkspacePage::sweep(Offset from, Offset to, std::uint64_t over) {
   for (; next_ < before_.size() && before_[next_].offset < to; ++next_) {
     const Record& record = before_[next_];
     if (!record.live) continue;
@@ -58,7 +60,7 @@ bool WorkspacePage::sweep(Offset from, Offset to, bool over) {
       now_.push_back(record);
       offset_ = std::max(offset_, end_of(record));
       make_room(now_);
-    } else if (over) {
+    } else if (record.generation < over) {
       gone(record);
       ++overwritten_;
     } else {

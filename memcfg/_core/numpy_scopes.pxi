@@ -102,13 +102,15 @@ cdef class Scope:
     cdef bint borrowed
     cdef bint cold  # it has been told that there is no page
 
+    def __cinit__(self, *args, **kwargs):
+        self.entries = []
+
     def __init__(self, WorkspaceMemory memory not None, capture=True):
         if self.memory is not None:
             raise RuntimeError("a scope is made once")
         self.memory = memory
         self.capture = capture
         self.self_ref = ref(self)
-        self.entries = []
         self.capsule = self.make_capsule(0)
 
     def __dealloc__(self):
@@ -116,6 +118,12 @@ cdef class Scope:
             return
         self.memory.end()
         self.memory.forget()
+
+    # For a subclass that has not called __init__ (yet).
+    cdef WorkspaceMemory made(self):
+        if self.memory is None:
+            raise RuntimeError("the scope has not been made: call super().__init__")
+        return self.memory
 
     cdef object make_capsule(self, uint64_t generation):
         memory = ArrayMemory(self.memory)
@@ -146,18 +154,18 @@ cdef class Scope:
     @property
     def enabled(self):
         """Whether arrays made in it come from its memory; True when a cycle begins."""
-        return self.memory.enabled()
+        return self.made().enabled()
 
     @enabled.setter
     def enabled(self, enabled):
         if not isinstance(enabled, bool):
             raise TypeError(f"enabled is True or False, not {enabled!r}")
-        self.memory.enable(enabled)
+        self.made().enable(enabled)
 
     cdef int enter(self) except -1:
         if self.entries:
             return self.enter_again()
-        cdef bint warm = self.memory.begin()
+        cdef bint warm = self.made().begin()
         try:
             if not warm:
                 self.tell_of_page()
@@ -199,7 +207,7 @@ cdef class Scope:
 
     cdef int leave(self, error) except -1:
         if not self.entries:
-            raise WorkspaceError(f"workspace {self.memory.label!r} is not open")
+            raise WorkspaceError(f"workspace {self.made().label!r} is not open")
         capsule = self.entries.pop()
         if capsule is not None:
             pull(capsule)
@@ -217,12 +225,33 @@ cdef class Scope:
         return 0
 
     def open(self):
-        """Begin a cycle; where one is on, one more `close` is needed to end it."""
+        """Begin a cycle; where one is on, one more `close` is needed to end it.
+
+        Returns
+        -------
+        Scope
+            This one.
+
+        Raises
+        ------
+        ResourceExhaustedError
+            If there is no room for its page and it must not spill; it is closed then.
+        MemoryError
+            If the books find no memory; it is closed then.
+        """
         self.enter()
         return self
 
     def close(self):
-        """End what the last `open` began."""
+        """End what the last `open` began.
+
+        Raises
+        ------
+        WorkspaceError
+            If it is not open.
+        WorkspaceLeakError
+            If arrays outlive their cycle and it is made so; it is closed all the same.
+        """
         self.leave(None)
 
     def __enter__(self):
@@ -236,16 +265,39 @@ cdef class Scope:
             settle(memory, error)
 
     def borrow(self):
-        """Make it current again for a ``with`` block, without a new cycle."""
+        """Make it current again for a ``with`` block, without a new cycle.
+
+        Returns
+        -------
+        context manager
+            Gives this scope. Entering it is a WorkspaceError where the scope is not
+            open, or is borrowed already.
+        """
         return Borrowing(self, True)
 
     def inside(self):
-        """Do the same from inside the library: it may be borrowed already."""
+        """Do the same from inside the library: it may be borrowed already.
+
+        Returns
+        -------
+        context manager
+            Gives this scope; NumPy's arrays come from it whatever `capture` says.
+            Entering it is a WorkspaceError where the scope is not open.
+        """
         return Borrowing(self, False)
 
     def initialize(self):
-        """Learn the size from the cycles so far, if there is none yet."""
-        self.memory.learn()
+        """Learn the size from the cycles so far, if there is none yet.
+
+        Does nothing where nothing is to be learned: with ``learning="none"``, or while
+        everything is spilled to find faults.
+
+        Raises
+        ------
+        ResourceExhaustedError
+            If there is no room for a page of that size; nothing is learned then.
+        """
+        self.made().learn()
 
     def destroy(self):
         """Give the memory back, or leave it to the arrays that are alive."""
@@ -254,16 +306,31 @@ cdef class Scope:
             if capsule is not None:
                 pull(capsule)
         self.parent = None
-        self.memory.end()
+        self.made().end()
         self.memory.forget()
 
     def trim(self):
-        """Give back what the last cycle did not need; the bytes given."""
-        return self.memory.shrink()
+        """Give back what the last cycle did not need.
+
+        A size that was learned becomes that of the last cycle, unless a cycle is on; a
+        page that no array needs goes.
+
+        Returns
+        -------
+        int
+            The bytes given back.
+        """
+        return self.made().shrink()
 
     def counters(self):
-        """Read the numbers of the cycles."""
-        return self.memory.numbers()
+        """Read the numbers of the cycles.
+
+        Returns
+        -------
+        dict of str to int
+            What `WorkspaceMemory.numbers` returns.
+        """
+        return self.made().numbers()
 
     def _escaped(self, count):
         """Hear that arrays have outlived their cycle; may raise."""
@@ -296,7 +363,7 @@ cdef class Borrowing:
             raise RuntimeError("the block is entered already; make another one")
         if not scope.entries:
             raise WorkspaceError(
-                f"workspace {scope.memory.label!r} is not open: enter it first"
+                f"workspace {scope.made().label!r} is not open: enter it first"
             )
         if self.by_user:
             if scope.borrowed:

@@ -18,6 +18,12 @@ for `set_memory_limit`; `reset` starts over. The environment is read at first ne
     that which is.
 ``MEMCFG_MAX_BYTES``, ``MEMCFG_MAX_RSS_BYTES``
     The limits of `set_host_memory_limit`, until it is called.
+``MEMCFG_WORKSPACE_DEBUG``
+    ``spill_everything`` or ``bypass_everything``: the mode of `set_debug_mode`, until
+    it is called.
+
+`WorkspaceConfig` and its policies say what a workspace is to be; `memcfg.workspaces`
+makes it.
 """
 
 from __future__ import annotations
@@ -50,6 +56,16 @@ from memcfg.config._placement import (
     logical_device,
     set_soft_device_placement,
 )
+from memcfg.config._policies import (
+    AllocationPolicy,
+    DebugMode,
+    EscapePolicy,
+    LearningPolicy,
+    LocationPolicy,
+    MirroringPolicy,
+    ResetPolicy,
+    SpillPolicy,
+)
 from memcfg.config._state import registry as _registry
 from memcfg.config._types import (
     LogicalDevice,
@@ -57,14 +73,34 @@ from memcfg.config._types import (
     PhysicalDevice,
 )
 from memcfg.config._visibility import get_visible_devices, set_visible_devices
+from memcfg.config._workspace_config import WorkspaceConfig
+from memcfg.config._workspaces import (
+    get_debug_mode,
+    get_default_workspace_config,
+    get_scope_checks,
+    set_debug_mode,
+    set_default_workspace_config,
+    set_scope_checks,
+)
 
 __all__ = [
+    "AllocationPolicy",
+    "DebugMode",
+    "EscapePolicy",
     "HostLimits",
+    "LearningPolicy",
+    "LocationPolicy",
     "LogicalDevice",
     "LogicalDeviceConfiguration",
+    "MirroringPolicy",
     "PhysicalDevice",
+    "ResetPolicy",
+    "SpillPolicy",
+    "WorkspaceConfig",
     "device",
     "experimental",
+    "get_debug_mode",
+    "get_default_workspace_config",
     "get_device_details",
     "get_host_memory_info",
     "get_logical_device_configuration",
@@ -72,6 +108,7 @@ __all__ = [
     "get_memory_info",
     "get_memory_limit",
     "get_memory_usage",
+    "get_scope_checks",
     "get_soft_device_placement",
     "get_visible_devices",
     "list_logical_devices",
@@ -81,10 +118,13 @@ __all__ = [
     "optimizer",
     "reset",
     "reset_memory_stats",
+    "set_debug_mode",
+    "set_default_workspace_config",
     "set_host_memory_limit",
     "set_logical_device_configuration",
     "set_memory_growth",
     "set_memory_limit",
+    "set_scope_checks",
     "set_soft_device_placement",
     "set_visible_devices",
     "threading",
@@ -95,10 +135,11 @@ __all__ = [
 def reset() -> None:
     """Forget all configurations and devices, as if nothing had been used.
 
-    That includes simulated devices, limits on host memory that were set here, and
-    the number of threads; the environment is read anew. A compiled model remembers
-    its device by name: it takes memory again on the device that bears this name then,
-    inside that device's limit, or raises RuntimeError when there is none.
+    That includes simulated devices, limits on host memory that were set here, the
+    number of threads and the settings of workspaces; the environment is read anew. A
+    compiled model remembers its device by name: it takes memory again on the device
+    that bears this name then, inside that device's limit, or raises RuntimeError when
+    there is none.
 
     Raises
     ------

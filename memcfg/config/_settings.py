@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 from memcfg.config import _environment as environment
 from memcfg.config._limits import limit_from_bytes
 from memcfg.config._types import LogicalDeviceConfiguration, PhysicalDevice
+from memcfg.config._workspace_config import WorkspaceConfig
 
 if TYPE_CHECKING:
     from memcfg.config._names import DeviceName
+    from memcfg.config._policies import DebugMode
     from memcfg.devices import Hardware
 
 __all__ = ["DEFAULT", "Configurations", "Demands", "Machine", "Options", "Settings"]
@@ -73,6 +75,12 @@ class Options:
         Stored only.
     of_thread : threading.local
         Stored only: each thread's device policy and execution mode.
+    workspace_config : WorkspaceConfig
+        Of workspaces that are made without one.
+    scope_checks : str
+        What a use of an invalid array does.
+    debug_mode : DebugMode or None
+        Of all workspaces; None is what the environment says.
     """
 
     soft_placement: bool = True
@@ -80,6 +88,9 @@ class Options:
     jit: bool = False
     optimizer: dict[str, bool | int] = field(default_factory=dict)
     of_thread: threading.local = field(default_factory=threading.local)
+    workspace_config: WorkspaceConfig = field(default_factory=WorkspaceConfig)
+    scope_checks: str = "error"
+    debug_mode: DebugMode | None = None
 
 
 @dataclass(frozen=True)

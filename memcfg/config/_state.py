@@ -15,6 +15,7 @@ import os
 from threading import RLock
 from typing import TYPE_CHECKING, NamedTuple
 
+from memcfg._core import set_bypass_everything, set_spill_everything
 from memcfg._core._environment import host as process_memory
 from memcfg.config import _environment as environment
 from memcfg.config._bounds import Bounds, Share
@@ -194,6 +195,8 @@ class Registry:
         with self.lock:
             self.settings = Settings()
             self.options = Options()
+            set_spill_everything(False)
+            set_bypass_everything(False)
             self.host.forget()
             self.threads.use(0)
             self._machine = None

@@ -241,7 +241,9 @@ TEST(a_ring_passes_what_is_alive) {
   std::byte* const second = cycle();
   CHECK(first == lap[0] && second == lap[1]);
   CHECK(pool->stats().current == 1024);
-  std::byte* const third = cycle();  // in the place of one that is alive
+  workspace->open();
+  auto* const third = static_cast<std::byte*>(workspace->allocate({256}));
+  CHECK(workspace->close().escaped == 4);  // it came round to one that is alive
   CHECK(pool->stats().current == 2048 && workspace->numbers().escaped == 4);
   CHECK(workspace->numbers().offset == 768);
   CHECK(kind_of(*workspace, lap[2]) == Kind::retired);
@@ -250,6 +252,54 @@ TEST(a_ring_passes_what_is_alive) {
     workspace->check();
   }
   CHECK(workspace->numbers().live == 0 && pool->stats().current == 2048);
+}
+
+TEST(a_ring_never_overwrites_the_cycle_that_is_on) {
+  const Faulty system;
+  const auto workspace =
+      make(pool_of(system), with(ring_of(4096), &WorkspaceRules::overwrites));
+  workspace->open();
+  std::vector<conformance::Block> blocks(3);
+  const std::vector<Bytes> sizes = {1345, 193, 2433};
+  for (std::size_t i = 0; i < 3; ++i) {
+    blocks[i].request.size = sizes[i];
+    blocks[i].pattern = static_cast<unsigned char>(i + 1);
+    blocks[i].address = workspace->allocate(blocks[i].request);
+    blocks[i].write();
+  }
+  workspace->check();
+  const auto now = workspace->generation();
+  for (const auto& block : blocks) {
+    CHECK(block.intact() && workspace->release_of(block.address, now));
+  }
+}
+
+TEST(nothing_is_learned_unasked) {
+  const Faulty system;
+  WorkspaceRules rules = rules_of();
+  rules.learning = WorkspaceRules::never;
+  rules.spill = WorkspaceRules::reallocate;
+  for (const Bytes initial : {0, 1024}) {
+    rules.initial = initial;
+    const auto workspace = make(pool_of(system), rules);
+    for (int cycle = 0; cycle < 3; ++cycle) {
+      workspace->open();
+      CHECK(workspace->release(workspace->allocate({5000})));
+      workspace->close();
+    }
+    workspace->initialize();
+    CHECK(workspace->numbers().size == initial);
+  }
+  Workspace::spill_everything(true);
+  const auto workspace = make(pool_of(system), rules_of());
+  workspace->open();
+  CHECK(workspace->release(workspace->allocate({5000})));
+  workspace->close();
+  workspace->initialize();
+  CHECK(workspace->numbers().size == 0);
+  Workspace::spill_everything(false);
+  workspace->initialize();
+  CHECK(workspace->numbers().size == 5056);
 }
 
 TEST(space_that_was_taken_last_can_be_given_back) {

@@ -39,7 +39,8 @@ class Workspace final : public Resource {
     Bytes size = 0;  // as asked for
   };
   struct End {
-    std::uint64_t escaped = 0;  // blocks that are alive behind their cycle
+    // Blocks that are alive behind their cycle; in a ring, when it came round to them.
+    std::uint64_t escaped = 0;
     bool was_disabled = false;
   };
   struct Numbers {
@@ -165,10 +166,11 @@ class Workspace final : public Resource {
   Offset resume_ = 0;        // where the next page goes on
   std::unordered_map<void*, Spilled> spilled_;
   std::uint64_t cycle_spills_ =
-      0;                   // live blocks of this cycle that are not in its page
-  std::size_t uncut_ = 0;  // retired pages that nobody has tried to cut
-  std::uint64_t escaped_ = 0;
-  Bytes elsewhere_ = 0;  // live bytes that are not in the page
+      0;                           // live blocks of this cycle that are not in its page
+  std::size_t uncut_ = 0;          // retired pages that nobody has tried to cut
+  std::uint64_t escaped_ = 0;      // so far
+  std::uint64_t escaped_now_ = 0;  // in this cycle
+  Bytes elsewhere_ = 0;            // live bytes that are not in the page
   Bytes peak_ = 0;
   std::uint64_t allocations_ = 0;
   std::uint64_t deallocations_ = 0;

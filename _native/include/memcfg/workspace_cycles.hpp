@@ -53,7 +53,8 @@ class WorkspaceCycles {
   void wrapped() noexcept { wrapped_ = true; }
   // True: the size is another one now, if it may be learned.
   bool end(bool learns) noexcept;
-  // Learns from the cycles so far, if nothing is known. True: there is a size now.
+  // Learns from the cycles so far, if nothing is known and it learns at all. True:
+  // there is a size now.
   bool learn() noexcept;
   void unlearn() noexcept { size_ = {}; }  // undoes a learn that came to nothing
   // Forgets cycles larger than the last. True: the size is smaller now.

@@ -41,8 +41,9 @@ class WorkspacePage {
   }
 
   // Hands out the next bytes. full: none before the end; blocked: somebody of the lap
-  // before is alive there, and `over` is false; in both cases nothing has changed.
-  // Throws std::bad_alloc; likewise. The record's offset is set.
+  // before is alive there, and `over` is false or it is of the record's own generation;
+  // in both cases nothing has changed. Throws std::bad_alloc; likewise. The record's
+  // offset is set.
   Outcome take(Record record, Bytes alignment, bool over);
 
   // What was handed out last. Pre: take() was Outcome::taken.
@@ -86,7 +87,7 @@ class WorkspacePage {
   using Records = std::vector<Record>;
 
   Offset end_of(const Record& record) const noexcept;
-  bool sweep(Offset from, Offset to, bool over);
+  bool sweep(Offset from, Offset to, std::uint64_t over);
   void gone(const Record& record) noexcept;
   Record* search(const void* address) noexcept;
 

@@ -1,0 +1,358 @@
+"""What a workspace is to be, as a value.
+
+Owns the fields of a configuration, their checks, and their ways to and from plain
+data. Refuses to make anything: a configuration opens no file and takes no memory.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from operator import index
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from memcfg._core._machine import machine_bytes
+from memcfg.config._limits import LARGEST
+from memcfg.config._policies import (
+    AllocationPolicy,
+    EscapePolicy,
+    LearningPolicy,
+    LocationPolicy,
+    MirroringPolicy,
+    ResetPolicy,
+    SpillPolicy,
+)
+from memcfg.errors import WorkspaceConfigError
+from memcfg.units import parse_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from os import PathLike
+    from typing import Self
+
+__all__ = ["WorkspaceConfig"]
+
+P = TypeVar("P", bound=StrEnum)
+
+
+@dataclass(frozen=True, init=False)
+class WorkspaceConfig:
+    """What a workspace is to be; all policies in one value.
+
+    Sizes are in bytes: a number, a string with its unit (``"8MiB"``), or a share of the
+    machine's memory (``"50%"``). Policies are members of their enumerations, or their
+    words in lower case. What is read is always a number and a member.
+
+    Parameters
+    ----------
+    initial_size : int or str, default 0
+        The size of the page that is there from the start; 0 is none.
+    min_size : int or str, default 0
+        What a learned size is raised to.
+    max_size : int, str or None, default None
+        What no size exceeds; None is no bound.
+    overallocation : float, default 0.3
+        By which share a page is larger than what was learned, or than `initial_size`,
+        under "overallocate". A ring has `ring_blocks` blocks by it and needs 1 or more.
+    allocation : AllocationPolicy or str, default "overallocate"
+        "strict" or "overallocate".
+    learning : LearningPolicy or str, default "first_loop"
+        "first_loop", "over_time" or "none".
+    spill : SpillPolicy or str, default "external"
+        What becomes of a request that does not fit: "external", "reallocate" or
+        "fail".
+    reset : ResetPolicy or str, default "block_left"
+        "block_left", or "end_of_buffer" for a ring.
+    mirroring : MirroringPolicy or str, default "full"
+        "full" or "host_only". On a CPU they are the same.
+    location : LocationPolicy or str, default "ram"
+        "ram", or "mmap" for a page that is the whole of a mapped file, and exactly as
+        long as `initial_size` says.
+    path : str, path-like or None, default None
+        The file of an "mmap" workspace. None is a temporary one, which is removed.
+    overwrite : bool, default False
+        Whether that file is replaced if it is there. Else its bytes are kept.
+    learning_cycles : int, default 0
+        After how many cycles "over_time" learns. 0 waits for `Workspace.initialize`.
+        Other policies do not read it.
+    on_escape : EscapePolicy or str, default "retire"
+        What becomes of arrays that outlive their cycle: "retire", "warn", "error" or
+        "invalidate".
+    reclaim : bool, default False
+        Whether the array that was made last gives its space back as soon as it dies.
+    capture_numpy : bool, default True
+        Whether the arrays that NumPy makes inside the scope are made in the workspace.
+
+    Raises
+    ------
+    WorkspaceConfigError
+        If a value is not of its kind; a size is beyond the address space, or above
+        `max_size`; a ring over-allocates by less than 1, or is to reclaim; an "mmap"
+        workspace learns, or has neither a path nor an initial size; a path is given
+        and the location is not "mmap", or `overwrite` without a path.
+
+    Notes
+    -----
+    The size of a page is
+
+    * at first ``initial + int(initial * overallocation)``, at most `max_size`;
+    * learned: ``cycle + int(cycle * overallocation)``, at least `min_size`, at most
+      `max_size`, where ``cycle`` is the most that a cycle took;
+    * of a ring, learned: `ring_blocks` blocks of ``int(cycle * 1.3)`` bytes, rounded up
+      beyond the next multiple of 64, within `min_size` and `max_size` too.
+
+    The policies are those of ND4J's WorkspaceConfiguration (Deeplearning4j 1.0.0-M1).
+
+    Examples
+    --------
+    >>> from memcfg.config import WorkspaceConfig
+    >>> config = WorkspaceConfig(initial_size="8MiB", spill="fail")
+    >>> config.initial_size, config.spill.name
+    (8388608, 'FAIL')
+    >>> config.replace(reset="end_of_buffer", overallocation=3).ring_blocks
+    4
+    """
+
+    initial_size: int
+    min_size: int
+    max_size: int | None
+    overallocation: float
+    allocation: AllocationPolicy
+    learning: LearningPolicy
+    spill: SpillPolicy
+    reset: ResetPolicy
+    mirroring: MirroringPolicy
+    location: LocationPolicy
+    path: str | None
+    overwrite: bool
+    learning_cycles: int
+    on_escape: EscapePolicy
+    reclaim: bool
+    capture_numpy: bool
+
+    def __init__(  # noqa: PLR0913 - each is a field, and keyword-only
+        self,
+        *,
+        initial_size: int | str = 0,
+        min_size: int | str = 0,
+        max_size: int | str | None = None,
+        overallocation: float = 0.3,
+        allocation: AllocationPolicy | str = AllocationPolicy.OVERALLOCATE,
+        learning: LearningPolicy | str = LearningPolicy.FIRST_LOOP,
+        spill: SpillPolicy | str = SpillPolicy.EXTERNAL,
+        reset: ResetPolicy | str = ResetPolicy.BLOCK_LEFT,
+        mirroring: MirroringPolicy | str = MirroringPolicy.FULL,
+        location: LocationPolicy | str = LocationPolicy.RAM,
+        path: str | PathLike[str] | None = None,
+        overwrite: bool = False,
+        learning_cycles: int = 0,
+        on_escape: EscapePolicy | str = EscapePolicy.RETIRE,
+        reclaim: bool = False,
+        capture_numpy: bool = True,
+    ) -> None:
+        values: dict[str, Any] = {
+            "initial_size": _size("initial_size", initial_size),
+            "min_size": _size("min_size", min_size),
+            "max_size": None if max_size is None else _size("max_size", max_size),
+            "overallocation": _share(overallocation),
+            "allocation": _member(AllocationPolicy, "allocation", allocation),
+            "learning": _member(LearningPolicy, "learning", learning),
+            "spill": _member(SpillPolicy, "spill", spill),
+            "reset": _member(ResetPolicy, "reset", reset),
+            "mirroring": _member(MirroringPolicy, "mirroring", mirroring),
+            "location": _member(LocationPolicy, "location", location),
+            "path": _path(path),
+            "overwrite": _flag("overwrite", overwrite),
+            "learning_cycles": _count("learning_cycles", learning_cycles),
+            "on_escape": _member(EscapePolicy, "on_escape", on_escape),
+            "reclaim": _flag("reclaim", reclaim),
+            "capture_numpy": _flag("capture_numpy", capture_numpy),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)  # the class is frozen
+        _check_sizes(self)
+        _check_ring(self)
+        _check_file(self)
+
+    @property
+    def circular(self) -> bool:
+        """Whether the workspace is a ring."""
+        return self.reset is ResetPolicy.ENDOFBUFFER_REACHED
+
+    @property
+    def ring_blocks(self) -> int:
+        """How many blocks a ring has, each for a cycle; 1 without a ring."""
+        if not self.circular or self.allocation is AllocationPolicy.STRICT:
+            return 1
+        return int(self.overallocation + 1)
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a configuration that differs in some fields.
+
+        Parameters
+        ----------
+        **changes
+            Fields and their new values, as the constructor takes them.
+
+        Returns
+        -------
+        WorkspaceConfig
+            Another configuration; this one stays as it is.
+
+        Raises
+        ------
+        WorkspaceConfigError
+            If a name is no field, or the result is no configuration.
+        """
+        return self.from_dict({**_values(self), **changes})
+
+    def to_dict(self) -> dict[str, int | float | str | bool | None]:
+        """Return the fields as plain data, such as JSON takes.
+
+        Returns
+        -------
+        dict
+            By name; policies as their words, sizes in bytes.
+        """
+        return {
+            name: value.value if isinstance(value, StrEnum) else value
+            for name, value in asdict(self).items()
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Make a configuration from plain data.
+
+        Parameters
+        ----------
+        data : mapping of str to object
+            Fields by name, as `to_dict` returns them; those left out are the defaults.
+
+        Returns
+        -------
+        WorkspaceConfig
+            The configuration.
+
+        Raises
+        ------
+        WorkspaceConfigError
+            If a name is no field, or a value not of its kind.
+        """
+        known = [field.name for field in fields(cls)]
+        unknown = [name for name in data if name not in known]
+        if unknown:
+            raise WorkspaceConfigError(
+                f"a workspace has no setting {', '.join(map(repr, unknown))}; it has "
+                f"{', '.join(known)}"
+            )
+        return cls(**data)
+
+
+def _values(config: WorkspaceConfig) -> dict[str, Any]:
+    return {field.name: getattr(config, field.name) for field in fields(config)}
+
+
+def _size(name: str, value: int | str) -> int:
+    if hasattr(value, "__index__") and not isinstance(value, bool):
+        value = index(value)  # NumPy's integers too
+    try:
+        nbytes = parse_bytes(value, total_bytes=machine_bytes())
+    except (TypeError, ValueError) as error:
+        raise WorkspaceConfigError(f"{name}: {error}") from None
+    if nbytes > LARGEST:
+        raise WorkspaceConfigError(f"{name}={value!r} is beyond the address space")
+    return nbytes
+
+
+def _share(value: float) -> float:
+    try:
+        if isinstance(value, bool | str):
+            raise TypeError
+        share = float(value)
+    except (TypeError, ValueError, OverflowError):
+        share = math.nan
+    if not 0 <= share < math.inf:
+        raise WorkspaceConfigError(
+            "overallocation is a share such as 0.3, finite and not negative, not "
+            f"{value!r}"
+        )
+    return share
+
+
+def _count(name: str, value: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 0:
+        raise WorkspaceConfigError(f"{name} is 0 or a positive int, not {value!r}")
+    return index(value)
+
+
+def _flag(name: str, value: bool) -> bool:
+    if not isinstance(value, bool):
+        raise WorkspaceConfigError(f"{name} is True or False, not {value!r}")
+    return value
+
+
+def _member(kind: type[P], name: str, value: P | str) -> P:
+    try:
+        return kind(value)
+    except ValueError:
+        words = ", ".join(repr(member.value) for member in kind)
+        raise WorkspaceConfigError(f"{name} is one of {words}, not {value!r}") from None
+
+
+def _path(value: str | PathLike[str] | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        return os.fsdecode(value)
+    except TypeError:
+        raise WorkspaceConfigError(
+            f"path is the name of a file or None, not {value!r}"
+        ) from None
+
+
+def _check_sizes(config: WorkspaceConfig) -> None:
+    most = config.max_size
+    if most == 0:
+        raise WorkspaceConfigError("max_size is positive; None is no bound")
+    for name in ("initial_size", "min_size"):
+        nbytes = getattr(config, name)
+        if most is not None and nbytes > most:
+            raise WorkspaceConfigError(
+                f"{name}={nbytes} is above max_size={most}: lower it or raise max_size"
+            )
+
+
+def _check_ring(config: WorkspaceConfig) -> None:
+    if not config.circular:
+        return
+    if config.ring_blocks < 2 and config.allocation is AllocationPolicy.OVERALLOCATE:
+        raise WorkspaceConfigError(
+            "a ring over-allocates by 1 or more, a block for each further cycle that "
+            f"stays readable, not by {config.overallocation}: write overallocation=3 "
+            "for a ring of 4, or use RingWorkspace(slots=4)"
+        )
+    if config.reclaim:
+        raise WorkspaceConfigError(
+            "a ring cannot reclaim: write reclaim=False, or reset='block_left'"
+        )
+
+
+def _check_file(config: WorkspaceConfig) -> None:
+    if config.location is LocationPolicy.RAM:
+        if config.path is not None or config.overwrite:
+            raise WorkspaceConfigError(
+                "path and overwrite are for location='mmap'; this one is in memory"
+            )
+        return
+    if config.learning is not LearningPolicy.NONE:
+        raise WorkspaceConfigError(
+            "a mapped file has the size that it has: write learning='none' beside "
+            "location='mmap', and initial_size"
+        )
+    if config.path is None and (config.initial_size == 0 or config.overwrite):
+        raise WorkspaceConfigError(
+            "an 'mmap' workspace needs a path, or an initial_size for a temporary "
+            "file; overwrite is for a path"
+        )

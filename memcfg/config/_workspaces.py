@@ -1,0 +1,177 @@
+"""Settings that all workspaces of the process share.
+
+Owns the default configuration, the checks of arrays and the debug mode, with
+``MEMCFG_WORKSPACE_DEBUG``. Refuses to make workspaces: `memcfg.workspaces` does.
+All of it may be changed at any time, and `reset` puts it back.
+"""
+
+from __future__ import annotations
+
+from memcfg._core import _environment as process
+from memcfg._core import set_bypass_everything, set_spill_everything
+from memcfg.config._policies import DebugMode
+from memcfg.config._state import registry
+from memcfg.config._workspace_config import WorkspaceConfig
+
+__all__ = [
+    "get_debug_mode",
+    "get_default_workspace_config",
+    "get_scope_checks",
+    "set_debug_mode",
+    "set_default_workspace_config",
+    "set_scope_checks",
+]
+
+_DEBUG = "MEMCFG_WORKSPACE_DEBUG"
+_CHECKS = ("error", "warn", "off")
+
+
+def get_scope_checks() -> str:
+    """Tell what happens when an array is used whose bytes may be another's by now.
+
+    Returns
+    -------
+    str
+        ``"error"`` by default, ``"warn"`` or ``"off"``.
+    """
+    return registry.options.scope_checks
+
+
+def set_scope_checks(checks: str) -> str:
+    """Choose what happens when an array is used whose bytes may be another's by now.
+
+    That can only be an array of a workspace with ``on_escape="invalidate"``. `detach`,
+    `leverage`, `migrate` and their like look at the arrays that they are given, and so
+    do models that run in workspaces.
+
+    Parameters
+    ----------
+    checks : str
+        ``"error"`` raises WorkspaceLeakError or WorkspaceStaleError, ``"warn"`` gives a
+        WorkspaceLeakWarning and goes on, ``"off"`` does not look.
+
+    Returns
+    -------
+    str
+        What was set before.
+
+    Raises
+    ------
+    ValueError
+        If it is none of these.
+    """
+    if checks not in _CHECKS:
+        raise ValueError(
+            f"scope checks are one of {', '.join(_CHECKS)}, not {checks!r}"
+        )
+    before, registry.options.scope_checks = registry.options.scope_checks, checks
+    return before
+
+
+def get_debug_mode() -> DebugMode:
+    """Tell what all workspaces do while a fault is being looked for.
+
+    Returns
+    -------
+    DebugMode
+        What `set_debug_mode` was given, else what ``MEMCFG_WORKSPACE_DEBUG`` says, else
+        DISABLED.
+
+    Raises
+    ------
+    FormatError
+        If the variable counts and cannot be read.
+    """
+    mode = registry.options.debug_mode
+    if mode is None:
+        mode = _debug_mode_outside()
+        _use(mode)
+    return mode
+
+
+def set_debug_mode(mode: DebugMode | str) -> DebugMode:
+    """Choose what all workspaces do while a fault is being looked for.
+
+    If a fault goes away when nothing shares a page, it is one of arrays that outlive
+    their cycle.
+
+    Parameters
+    ----------
+    mode : DebugMode or str
+        "disabled"; "spill_everything": every array in a workspace gets a block of its
+        own, and nothing is learned; "bypass_everything": arrays are made outside of
+        workspaces, as if there were none.
+
+    Returns
+    -------
+    DebugMode
+        The mode before.
+
+    Raises
+    ------
+    ValueError
+        If it is none of these.
+    FormatError
+        If ``MEMCFG_WORKSPACE_DEBUG`` counted so far and cannot be read.
+    """
+    try:
+        wanted = DebugMode(mode)
+    except ValueError:
+        raise ValueError(f"a debug mode is {_words()}, not {mode!r}") from None
+    before = get_debug_mode()
+    _use(wanted)
+    return before
+
+
+def get_default_workspace_config() -> WorkspaceConfig:
+    """Return the configuration of workspaces that are made without one.
+
+    Returns
+    -------
+    WorkspaceConfig
+        ``WorkspaceConfig()`` unless it was set.
+    """
+    return registry.options.workspace_config
+
+
+def set_default_workspace_config(config: WorkspaceConfig) -> WorkspaceConfig:
+    """Set the configuration of workspaces that are made without one, from now on.
+
+    Parameters
+    ----------
+    config : WorkspaceConfig
+        The configuration. Workspaces that exist keep theirs.
+
+    Returns
+    -------
+    WorkspaceConfig
+        The one before.
+
+    Raises
+    ------
+    TypeError
+        If it is no WorkspaceConfig.
+    """
+    if not isinstance(config, WorkspaceConfig):
+        raise TypeError(f"a WorkspaceConfig is needed, not {config!r}")
+    before = registry.options.workspace_config
+    registry.options.workspace_config = config
+    return before
+
+
+def _use(mode: DebugMode) -> None:
+    registry.options.debug_mode = mode
+    set_spill_everything(mode is DebugMode.SPILL_EVERYTHING)
+    set_bypass_everything(mode is DebugMode.BYPASS_EVERYTHING)
+
+
+def _debug_mode_outside() -> DebugMode:
+    text = process.value_of(_DEBUG)
+    try:
+        return DebugMode(text) if text else DebugMode.DISABLED
+    except ValueError:
+        raise process.unreadable(_DEBUG, _words()) from None
+
+
+def _words() -> str:
+    return ", ".join(repr(mode.value) for mode in DebugMode)

@@ -1,0 +1,155 @@
+"""Assertions about workspaces, for tests of programs that use them.
+
+Owns their words. Each raises AssertionError and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memcfg.workspaces import (
+    current_workspace,
+    generation_of,
+    is_valid,
+    list_workspaces,
+    workspace_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memcfg.workspaces import Workspace
+
+__all__ = [
+    "assert_current",
+    "assert_no_workspaces_open",
+    "assert_open",
+    "assert_valid",
+]
+
+
+def assert_no_workspaces_open(
+    message: str = "workspaces are open", allow_scoped_out: bool = False
+) -> None:
+    """Assert that no workspace of this thread is open.
+
+    Parameters
+    ----------
+    message : str, default "workspaces are open"
+        What the error begins with.
+    allow_scoped_out : bool, default False
+        Whether they may be open inside of `scope_out`.
+
+    Raises
+    ------
+    AssertionError
+        If one is; the message lists them.
+    """
+    if allow_scoped_out and current_workspace() is None:
+        return
+    if _open_names():
+        raise AssertionError(f"{message} - Open/active workspaces: {_open_names()}")
+
+
+def assert_open(workspace: Workspace | str, message: str = "") -> None:
+    """Assert that a workspace is open.
+
+    Parameters
+    ----------
+    workspace : Workspace or str
+        The workspace, or its name in this thread.
+    message : str, default ""
+        What the error begins with.
+
+    Raises
+    ------
+    AssertionError
+        If it is closed, or there is none of this name.
+    """
+    found = _found(workspace)
+    if found is None or not found.is_open:
+        raise AssertionError(
+            _told(message, f"workspace {_name(workspace)!r} is closed")
+        )
+
+
+def assert_current(workspace: Workspace | str | None, message: str = "") -> None:
+    """Assert that a workspace is the one that arrays are made in now.
+
+    Parameters
+    ----------
+    workspace : Workspace, str or None
+        The workspace, or its name in this thread; None asserts that there is none.
+    message : str, default ""
+        What the error begins with.
+
+    Raises
+    ------
+    AssertionError
+        If another one is, or none.
+    """
+    current = current_workspace()
+    if current is not _found(workspace) or (current is None and workspace is not None):
+        now = "none" if current is None else repr(current.name)
+        raise AssertionError(
+            _told(message, f"the current workspace is {now}, not {_name(workspace)!r}")
+        )
+
+
+def assert_valid(value: Any, message: str = "") -> None:
+    """Assert that the bytes of arrays are their own.
+
+    Parameters
+    ----------
+    value : numpy.ndarray, or tuple, list or dict of such, nested as they may be
+        The arrays. Other things in containers are passed by.
+    message : str, default ""
+        What the error begins with.
+
+    Raises
+    ------
+    AssertionError
+        If one is of a cycle that has ended, in a workspace that uses its page again.
+    """
+    for array in _arrays(value):
+        if not is_valid(array):
+            owner = workspace_of(array)
+            name = "?" if owner is None else owner.name
+            raise AssertionError(
+                _told(
+                    message,
+                    f"an array is of cycle {generation_of(array)} of workspace "
+                    f"{name!r}, which uses its page again",
+                )
+            )
+
+
+def _arrays(value: Any) -> Iterator[np.ndarray[Any, Any]]:
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, dict):
+        yield from _arrays(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _arrays(item)
+
+
+def _found(workspace: Workspace | str | None) -> Workspace | None:
+    if isinstance(workspace, str):
+        return next((w for w in list_workspaces() if w.name == workspace), None)
+    return workspace
+
+
+def _name(workspace: Workspace | str | None) -> str | None:
+    return workspace if isinstance(workspace, str | None) else workspace.name
+
+
+def _told(message: str, what: str) -> str:
+    text = f"{message} - {what}" if message else what
+    return f"{text}; open are: {_open_names()}"
+
+
+def _open_names() -> list[str]:
+    return [each.name for each in list_workspaces() if each.is_open]

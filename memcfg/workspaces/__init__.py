@@ -1,0 +1,92 @@
+"""Workspaces: memory for cyclic work, learned in size and used again.
+
+Owns scopes with names, the moves of arrays between them, and what a user is told of
+them. Refuses pages and NumPy's hooks, which are the native core's, and configurations,
+which are `memcfg.config`'s.
+
+The model is ND4J's, with one difference: an array that outlives its cycle is never
+overwritten, unless that was asked for with ``on_escape="invalidate"``.
+
+Examples
+--------
+>>> import numpy as np
+>>> import memcfg as mc
+>>> config = mc.WorkspaceConfig(allocation="strict")
+>>> for step in range(3):
+...     with mc.workspace("loop", config) as ws:
+...         a = ws.full(1000, step, float)
+...         last = ws.detach(a)
+...         del a
+>>> ws.stats().size, ws.stats().live_arrays, float(last[0])
+(8000, 0, 2.0)
+>>> mc.destroy_all_workspaces()
+"""
+
+from __future__ import annotations
+
+from memcfg._core.numpy_memory import scope_out
+from memcfg.workspaces import gc
+from memcfg.workspaces._array_types import ArrayType
+from memcfg.workspaces._layer_arrays import WorkspaceSource
+from memcfg.workspaces._layers import LayerWorkspaceMgr
+from memcfg.workspaces._manager import (
+    destroy_all_workspaces,
+    get_workspace,
+    list_workspaces,
+    summary,
+    workspace,
+    workspace_exists,
+)
+from memcfg.workspaces._modes import WorkspaceMode
+from memcfg.workspaces._moves import (
+    detach,
+    leverage,
+    leverage_or_detach,
+    leverage_to,
+    migrate,
+)
+from memcfg.workspaces._owned import OwnedWorkspace
+from memcfg.workspaces._places import (
+    check_valid,
+    current_workspace,
+    generation_of,
+    is_attached,
+    is_in_scope,
+    is_valid,
+    workspace_of,
+)
+from memcfg.workspaces._rings import PingPong, RingWorkspace
+from memcfg.workspaces._stats import WorkspaceStats
+from memcfg.workspaces._workspace import Workspace
+
+__all__ = [
+    "ArrayType",
+    "LayerWorkspaceMgr",
+    "OwnedWorkspace",
+    "PingPong",
+    "RingWorkspace",
+    "Workspace",
+    "WorkspaceMode",
+    "WorkspaceSource",
+    "WorkspaceStats",
+    "check_valid",
+    "current_workspace",
+    "destroy_all_workspaces",
+    "detach",
+    "gc",
+    "generation_of",
+    "get_workspace",
+    "is_attached",
+    "is_in_scope",
+    "is_valid",
+    "leverage",
+    "leverage_or_detach",
+    "leverage_to",
+    "list_workspaces",
+    "migrate",
+    "scope_out",
+    "summary",
+    "workspace",
+    "workspace_exists",
+    "workspace_of",
+]

@@ -1,0 +1,255 @@
+"""Name the arrays that are alive behind their cycle, for messages.
+
+Owns the search: what the variables of running functions hold, a few containers deep,
+and then everything that the garbage collector tracks. Refuses to keep anything that it
+finds, and to call anybody's code. It takes as long as the program is large (half a
+second for a million objects) and runs only where an escape is to be told.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import tracemalloc
+from inspect import CO_OPTIMIZED
+from itertools import islice
+from types import CoroutineType, FrameType, FunctionType, GeneratorType, ModuleType
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
+
+from memcfg._core.numpy_memory import placement_of
+from memcfg.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from memcfg.workspaces._workspace import Workspace
+
+__all__ = ["describe_escapes"]
+
+_DEPTH = 4  # steps from a variable to an array
+_NAMED = 8  # arrays in one message
+_WIDE = 10_000  # entries of one container that are looked at for a name
+_CHUNK = 1000  # objects
+_CLOSED = (ModuleType, FunctionType, type, FrameType)  # not gone into by names
+
+
+def describe_escapes(workspace: Workspace, count: int) -> str:
+    """Say which arrays are alive behind the cycle that ends, and what to do.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        Whose cycle ends.
+    count : int
+        How many arrays are alive.
+
+    Returns
+    -------
+    str
+        For an error or a warning. With tracemalloc it has the lines that made them.
+    """
+    search = _Search(workspace, count)
+    search.look_into_frames()
+    search.look_at_everything()
+    outlive = "1 array outlives" if count == 1 else f"{count} arrays outlive"
+    advice = (
+        "Call memcfg.detach(x) inside the with block for what is needed later, and "
+        "`del` the rest there."
+    )
+    if not tracemalloc.is_tracing():
+        advice += " After tracemalloc.start(10) this message has the lines they are of."
+    return (
+        f"{outlive} cycle {search.generation} of workspace {workspace.name!r}: "
+        f"{search.words()}. {advice}"
+    )
+
+
+class _Search:
+    """What was found, in words, by the address that an array begins at."""
+
+    def __init__(self, workspace: Workspace, count: int) -> None:
+        self.generation = workspace.counters()["generation"]
+        self._workspace = workspace
+        self._count = count
+        self._found: dict[int, str] = {}
+        self._seen: set[int] = set()
+
+    @property
+    def done(self) -> bool:
+        """Whether each array has a name."""
+        return len(self._found) >= self._count
+
+    def words(self) -> str:
+        """Tell of the first few, and how many more there are."""
+        named = list(islice(self._found.values(), _NAMED))
+        rest = self._count - len(named)
+        if rest > 0 and len(named) == _NAMED:
+            named.append(f"and {rest} more")
+        elif rest > 0:
+            named.append(f"{'and ' if named else ''}{rest} that no variable names")
+        return "; ".join(named)
+
+    def look_into_frames(self) -> None:
+        """Look into the variables of all functions that run, in all threads."""
+        for top in sys._current_frames().values():
+            frame: FrameType | None = top
+            while frame is not None and not self.done:
+                if frame.f_globals is not globals():
+                    self._look_into(frame)
+                frame = frame.f_back
+
+    def look_at_everything(self) -> None:
+        """Look at whatever the garbage collector knows to hold an array."""
+        if self.done:
+            return
+        everything = gc.get_objects()
+        for start in range(0, len(everything), _CHUNK):
+            chunk = everything[start : start + _CHUNK]
+            if not self._any_in(gc.get_referents(*chunk)):
+                continue
+            for holder in chunk:
+                if self._any_in(gc.get_referents(holder)):
+                    self._tell_of(holder)
+
+    def _tell_of(self, holder: object) -> None:
+        frame = _frame_of(holder)
+        if frame is not None and frame.f_globals is not globals():
+            self._look_into(frame)
+        self._seen.discard(id(holder))
+        self._look(holder, "", _owner(holder), 2)
+        for referent in gc.get_referents(holder):  # what has no name in it
+            self._look(referent, "it", _owner(holder), 0)
+
+    def _look_into(self, frame: FrameType) -> None:
+        owner = f"{frame.f_code.co_qualname}()"
+        if frame.f_code.co_name == "<module>":
+            owner = f"module {frame.f_globals.get('__name__')}"
+        for name, value in _variables(frame):
+            self._look(value, name, owner, _DEPTH)
+
+    def _look(self, value: object, path: str, owner: str, depth: int) -> None:
+        """Note an array, or those in a container."""
+        if _is_array(value):
+            self._note(value, path, owner)
+        elif depth > 0 and not _is(value, *_CLOSED) and id(value) not in self._seen:
+            self._seen.add(id(value))
+            for name, item in islice(_items(value), _WIDE):
+                self._look(item, path + name, owner, depth - 1)
+
+    def _note(self, array: np.ndarray[Any, Any], path: str, owner: str) -> None:
+        place = self._place(array)
+        if place is not None and place.address not in self._found:
+            self._found[place.address] = (
+                f"{path} in {owner} ({array.dtype} {array.shape}, "
+                f"{format_bytes(place.nbytes)}{_line_of(array)})"
+            )
+
+    def _any_in(self, referents: Iterable[object]) -> bool:
+        """Tell whether one is an array that has no name yet."""
+        for value in referents:
+            if _is_array(value):
+                place = self._place(value)
+                if place is not None and place.address not in self._found:
+                    return True
+            elif _is_hidden(value) and self._any_in(gc.get_referents(value)):
+                return True
+        return False
+
+    def _place(self, array: np.ndarray[Any, Any]) -> Any:
+        """Return the place of an array that outlives this cycle, or the ring's page."""
+        place = placement_of(array)
+        if place is None or place.scope is not self._workspace:
+            return None
+        if self._workspace.config.circular:
+            return place if place.kind == "retired" else None
+        mine = place.generation == self.generation and place.kind != "outside"
+        return place if mine else None
+
+
+def _is_hidden(value: object) -> bool:
+    """Tell whether the collector leaves a container out, as it holds no container."""
+    return type(value) in (dict, tuple) and not gc.is_tracked(value)
+
+
+def _variables(frame: FrameType) -> Iterator[tuple[str, object]]:
+    """List the variables of a function that runs, and do not keep them.
+
+    Until Python 3.12 a frame keeps the dictionary that it shows, and with it arrays
+    that the function deletes. Nobody else has it unless the function called `locals`.
+    """
+    shown = frame.f_locals
+    yield from list(shown.items())
+    optimized = frame.f_code.co_flags & CO_OPTIMIZED
+    if optimized and type(shown) is dict and sys.getrefcount(shown) <= 3:
+        shown.clear()
+
+
+def _items(value: object) -> Iterator[tuple[str, object]]:
+    """List what a container or an instance holds, in the words of a path."""
+    if _is(value, dict):
+        for key, item in list(dict.items(value)):
+            yield (f"[{key!r}]" if type(key) in (str, int) else "[…]"), item
+    for kind in (list, tuple):
+        if _is(value, kind):
+            for place, item in enumerate(kind.__iter__(value)):
+                yield f"[{place}]", item
+    if _is(value, memoryview):
+        yield "", _shown_by(value)
+    yield from _attributes(value)
+
+
+def _attributes(value: object) -> Iterator[tuple[str, object]]:
+    try:
+        held = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return
+    if type(held) is dict:
+        for name, item in list(held.items()):
+            yield f".{name}", item
+
+
+def _shown_by(view: memoryview) -> object:
+    try:
+        return view.obj
+    except ValueError:  # it was released
+        return None
+
+
+def _frame_of(holder: object) -> FrameType | None:
+    """Return the variables that a function which waits or has ended leaves."""
+    if isinstance(holder, GeneratorType):
+        return holder.gi_frame
+    if isinstance(holder, CoroutineType):
+        return holder.cr_frame
+    return holder if isinstance(holder, FrameType) else None
+
+
+def _owner(holder: object) -> str:
+    if type(holder) is dict and isinstance(holder.get("__name__"), str):
+        return f"module {holder['__name__']}"
+    name = type(holder).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def _is_array(value: object) -> TypeGuard[np.ndarray[Any, Any]]:
+    return _is(value, np.ndarray)
+
+
+def _is(value: object, *kinds: type) -> TypeGuard[Any]:
+    """Tell what something is; `isinstance` would ask it."""
+    return issubclass(type(value), kinds)
+
+
+def _line_of(array: np.ndarray[Any, Any]) -> str:
+    """Tell the line that made an array, if tracemalloc knows."""
+    root: object = array
+    while _is_array(root):
+        array, root = root, root.base
+    traceback = tracemalloc.get_object_traceback(array)
+    if traceback is None:
+        return ""
+    own = [frame for frame in traceback if "/numpy/" not in frame.filename]
+    frame = (own or list(traceback))[-1]
+    return f", made at {frame.filename}:{frame.lineno}"

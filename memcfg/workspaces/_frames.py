@@ -1,0 +1,28 @@
+"""Whose code is running.
+
+Owns one question: where, above memcfg's own functions, a warning is to point.
+"""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["outside"]
+
+
+def outside() -> int:
+    """Count the frames up to the first that is not memcfg's.
+
+    Returns
+    -------
+    int
+        The `stacklevel` for a call of `warnings.warn` in the calling function.
+    """
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] == "memcfg"

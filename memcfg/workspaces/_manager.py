@@ -1,0 +1,255 @@
+"""The workspaces of this thread: made on demand, found by name, ended together.
+
+Owns get-or-create and its rules. Refuses the list itself, which is the registry's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memcfg.errors import WorkspaceConfigError, WorkspaceError
+from memcfg.units import format_bytes
+from memcfg.workspaces._registry import all_names, names_here
+from memcfg.workspaces._workspace import DEFAULT_NAME, Workspace
+
+if TYPE_CHECKING:
+    from memcfg.config import WorkspaceConfig
+    from memcfg.memory import Resource
+
+__all__ = [
+    "destroy_all_workspaces",
+    "get_workspace",
+    "list_workspaces",
+    "summary",
+    "workspace",
+    "workspace_exists",
+]
+
+
+def workspace(
+    name: str = DEFAULT_NAME,
+    config: WorkspaceConfig | None = None,
+    *,
+    resource: Resource | None = None,
+) -> Workspace:
+    """Return this thread's workspace of a name; it is made when first asked for.
+
+    Parameters
+    ----------
+    name : str, default "DefaultWorkspace"
+        The name. Each thread has workspaces of its own.
+    config : WorkspaceConfig or None, default None
+        What it is to be. None is what it is, or the default of
+        `memcfg.config.set_default_workspace_config` for a new one.
+    resource : Resource or None, default None
+        Where its memory comes from. None is where it comes from, or the pool of the
+        current device for a new one.
+
+    Returns
+    -------
+    Workspace
+        To be entered: ``with memcfg.workspace("loop") as ws:``.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of another type.
+    WorkspaceConfigError
+        If there is one of this name with another configuration or resource.
+    WorkspaceConfigError, ValueError, ResourceExhaustedError, OSError, FormatError
+        What `Workspace` raises, for a new one.
+
+    Notes
+    -----
+    A workspace of a device that `memcfg.config.reset` has forgotten is made anew.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import memcfg as mc
+    >>> for _ in range(3):
+    ...     with mc.workspace("loop") as ws:
+    ...         total = float((np.arange(1000.0) + 1).sum())
+    >>> ws.stats().cycles, ws is mc.workspace("loop")
+    (3, True)
+    >>> mc.destroy_all_workspaces()
+    """
+    found = names_here().get(name)
+    if found is not None and found._forgotten:
+        found.destroy()
+        found = None
+    if found is None:
+        return Workspace(config, name, resource=resource)
+    if config is not None and config != found.config:
+        raise WorkspaceConfigError(
+            f"workspace {name!r} has another configuration: "
+            f"{_differences(found, config)}. Leave the configuration out, or call "
+            f"memcfg.workspace({name!r}).destroy() first."
+        )
+    if resource is not None and resource is not found.resource:
+        raise WorkspaceConfigError(
+            f"workspace {name!r} is in {found.resource!r}, not in {resource!r}. Leave "
+            f"the resource out, or call memcfg.workspace({name!r}).destroy() first."
+        )
+    return found
+
+
+def get_workspace(
+    name: str = DEFAULT_NAME,
+    config: WorkspaceConfig | None = None,
+    *,
+    resource: Resource | None = None,
+) -> Workspace:
+    """Return the same as `workspace`, under ND4J's name.
+
+    Parameters
+    ----------
+    name : str, default "DefaultWorkspace"
+        The name.
+    config : WorkspaceConfig or None, default None
+        What it is to be.
+    resource : Resource or None, default None
+        Where its memory comes from.
+
+    Returns
+    -------
+    Workspace
+        This thread's.
+
+    Raises
+    ------
+    TypeError, WorkspaceConfigError, ValueError, ResourceExhaustedError, OSError
+        What `workspace` raises.
+    """
+    return workspace(name, config, resource=resource)
+
+
+def workspace_exists(name: str, *, is_open: bool = False) -> bool:
+    """Tell whether this thread has a workspace of a name.
+
+    Parameters
+    ----------
+    name : str
+        The name.
+    is_open : bool, default False
+        Whether it must be open, too.
+
+    Returns
+    -------
+    bool
+        Nothing is made.
+    """
+    found = names_here().get(name)
+    return found is not None and (found.is_open or not is_open)
+
+
+def list_workspaces() -> list[Workspace]:
+    """List the workspaces of this thread.
+
+    Returns
+    -------
+    list of Workspace
+        In the order they were made in.
+    """
+    return names_here().all()
+
+
+def destroy_all_workspaces(thread: str = "current") -> None:
+    """Give the memory of workspaces back, and forget their names.
+
+    Parameters
+    ----------
+    thread : str, default "current"
+        "current": those of this thread; open ones are closed. "all": those of all
+        threads.
+
+    Raises
+    ------
+    ValueError
+        If it is neither.
+    WorkspaceError
+        If a workspace of another thread is open. Nothing is destroyed then.
+    OSError
+        If a mapped file cannot be flushed or removed. The others are destroyed.
+
+    Notes
+    -----
+    Arrays that are alive keep their pages, and what is in them.
+    """
+    if thread not in ("current", "all"):
+        raise ValueError(f"thread is 'current' or 'all', not {thread!r}")
+    here = names_here()
+    doomed = [here]
+    if thread == "all":
+        doomed += [names for names in all_names() if names is not here]
+    _require_closed([each for names in doomed[1:] for each in names.all()])
+    failures: list[BaseException] = []
+    for each in [each for names in doomed for each in reversed(names.all())]:
+        try:
+            each.destroy()
+        except OSError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+def summary() -> str:
+    """Tell what the workspaces of this thread hold.
+
+    Returns
+    -------
+    str
+        A line that counts them, and one line each: the name, whether it is open, the
+        cycles, and the bytes of its page, of what found no room in it, and of what did
+        not fit a ring's block.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> _ = mc.workspace("loop", mc.WorkspaceConfig(initial_size=1000))
+    >>> print(mc.summary())
+    1 workspace of this thread
+    loop: closed, 0 cycles; page 1.27 KiB (1300 B), spilled 0 B, pinned 0 B
+    >>> mc.destroy_all_workspaces()
+    """
+    found = list_workspaces()
+    count = f"{len(found) or 'No'} workspace{'s' if len(found) != 1 else ''}"
+    return "\n".join([f"{count} of this thread", *map(_line, found)])
+
+
+def _line(each: Workspace) -> str:
+    stats = each.stats()
+    state = "open" if each.is_open else "closed"
+    sizes = ", ".join(
+        f"{word} {_both(nbytes)}"
+        for word, nbytes in (
+            ("page", stats.size),
+            ("spilled", stats.spilled_bytes),
+            ("pinned", stats.pinned_bytes),
+        )
+    )
+    plural = "" if stats.cycles == 1 else "s"
+    return f"{each.name}: {state}, {stats.cycles} cycle{plural}; {sizes}"
+
+
+def _both(nbytes: int) -> str:
+    short = format_bytes(nbytes)
+    return short if short.endswith(" B") else f"{short} ({nbytes} B)"
+
+
+def _differences(found: Workspace, config: WorkspaceConfig) -> str:
+    mine, wanted = found.config.to_dict(), config.to_dict()
+    return ", ".join(
+        f"{key}={mine[key]!r}, not {wanted[key]!r}"
+        for key in mine
+        if mine[key] != wanted[key]
+    )
+
+
+def _require_closed(others: list[Workspace]) -> None:
+    still = [each for each in others if each.is_open]
+    if still:
+        names = ", ".join(f"{each.name!r} of thread {each.thread_id}" for each in still)
+        raise WorkspaceError(
+            f"{names} open: only that thread can leave it. Wait until it has."
+        )

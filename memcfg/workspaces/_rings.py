@@ -1,0 +1,219 @@
+"""Workspaces that arrays may outlive by a cycle or more: the ring, and the pair.
+
+Owns what their users would else have to know of configurations and of the order of
+opening and closing. Refuses anything that `Workspace` does.
+"""
+
+from __future__ import annotations
+
+from operator import index
+from typing import TYPE_CHECKING
+
+from memcfg.config import (
+    AllocationPolicy,
+    ResetPolicy,
+    WorkspaceConfig,
+    get_default_workspace_config,
+)
+from memcfg.errors import WorkspaceConfigError, WorkspaceError
+from memcfg.workspaces._workspace import Workspace
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from memcfg.memory import Resource
+
+__all__ = ["PingPong", "RingWorkspace"]
+
+
+class RingWorkspace(Workspace):
+    """A workspace whose cycles go round a ring of blocks.
+
+    What is made in one cycle is overwritten by none of the next ``slots - 1``: a queue
+    of batches, each made in a cycle of its own. A batch that is alive for longer keeps
+    its place all the same, and the ring gets another page.
+
+    Parameters
+    ----------
+    slots : int
+        How many blocks the ring has once it has learned, at least 2.
+    config : WorkspaceConfig or None, default None
+        Everything but `reset`, `allocation` and `overallocation`. None is
+        `memcfg.config.get_default_workspace_config`.
+    name : str, default "RingWorkspace"
+        Its name in this thread.
+    resource : Resource or None, default None
+        Where its memory comes from; as for `Workspace`.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of another type.
+    WorkspaceConfigError
+        If there are fewer than 2 slots, or the configuration reclaims.
+    WorkspaceConfigError, ValueError, ResourceExhaustedError, OSError
+        What `Workspace` raises.
+
+    Notes
+    -----
+    The same as ``reset="end_of_buffer", overallocation=slots - 1``. Each block has room
+    for 1.3 times the largest cycle so far.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import memcfg as mc
+    >>> ring = mc.RingWorkspace(slots=4, name="batches")
+    >>> with ring:
+    ...     batch = np.ones(1000)
+    >>> ring.stats().size == 4 * ring.stats().block_size > 4 * 8000
+    True
+    >>> ring.destroy()
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        config: WorkspaceConfig | None = None,
+        name: str = "RingWorkspace",
+        *,
+        resource: Resource | None = None,
+    ) -> None:
+        count = index(slots)
+        if count < 2:
+            raise WorkspaceConfigError(f"a ring has at least 2 slots, not {count}")
+        super().__init__(_ring(config, count), name, resource=resource)
+
+    @property
+    def slots(self) -> int:
+        """How many blocks the ring has once it has learned."""
+        return self.config.ring_blocks
+
+
+class PingPong:
+    """Two workspaces that take turns: the last turn's arrays are there in the next.
+
+    For chains in which each step reads what the one before it made, as layers do. Both
+    are open at a time, and each is opened anew every other turn.
+
+    Parameters
+    ----------
+    name : str
+        The workspaces are ``name + "_1"`` and ``name + "_2"``.
+    config : WorkspaceConfig or None, default None
+        Of both; as for `Workspace`.
+    resource : Resource or None, default None
+        Where their memory comes from; as for `Workspace`.
+
+    Raises
+    ------
+    WorkspaceConfigError
+        If the configuration is a ring's or names a file, or this thread has a workspace
+        of one of the names.
+    TypeError, ValueError, ResourceExhaustedError
+        What `Workspace` raises.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import memcfg as mc
+    >>> x = np.ones((2, 3))
+    >>> act = mc.PingPong("act")
+    >>> with act:
+    ...     for layer in range(5):
+    ...         workspace = act.turn()
+    ...         x = x + layer
+    ...     y = mc.detach(x)
+    >>> float(y[0, 0]), workspace.name
+    (11.0, 'act_1')
+    >>> act.destroy()
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: WorkspaceConfig | None = None,
+        *,
+        resource: Resource | None = None,
+    ) -> None:
+        if config is not None and (config.circular or config.path is not None):
+            raise WorkspaceConfigError(
+                "each of the two workspaces needs memory of its own: no ring, no path"
+            )
+        first = Workspace(config, f"{name}_1", resource=resource)
+        try:
+            second = Workspace(config, f"{name}_2", resource=resource)
+        except BaseException:
+            first.destroy()
+            raise
+        self._pair = (first, second)
+        self._turns = 0
+        self._entered = False
+
+    @property
+    def workspaces(self) -> tuple[Workspace, Workspace]:
+        """The two, in the order of their turns."""
+        return self._pair
+
+    def turn(self) -> Workspace:
+        """Begin a turn: what was made in the last but one may be overwritten.
+
+        Returns
+        -------
+        Workspace
+            The one whose turn it is; it is current until the next turn, or the end of
+            the ``with`` block.
+
+        Raises
+        ------
+        WorkspaceError
+            Outside of a ``with`` block.
+        """
+        if not self._entered:
+            raise WorkspaceError("take turns inside of `with` the pair")
+        workspace = self._pair[self._turns % 2]
+        if workspace.is_open:
+            workspace.close()
+        workspace.open()
+        self._turns += 1
+        return workspace
+
+    def destroy(self) -> None:
+        """Give the memory of both back, and forget their names.
+
+        Raises
+        ------
+        WorkspaceError
+            If one is open, and this is not the thread that made them.
+        """
+        for workspace in self._pair:
+            workspace.destroy()
+
+    def __enter__(self) -> Self:
+        if self._entered:
+            raise WorkspaceError("the pair is entered already")
+        self._entered = True
+        self._turns = 0
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._entered = False
+        last = self._pair[(self._turns - 1) % 2]
+        other = self._pair[self._turns % 2]
+        try:
+            if last.is_open:
+                last.close()
+        finally:
+            if other.is_open:
+                other.close()
+
+
+def _ring(config: WorkspaceConfig | None, slots: int) -> WorkspaceConfig:
+    base = get_default_workspace_config() if config is None else config
+    if not isinstance(base, WorkspaceConfig):
+        raise TypeError(f"config is a WorkspaceConfig or None, not {config!r}")
+    return base.replace(
+        reset=ResetPolicy.ENDOFBUFFER_REACHED,
+        allocation=AllocationPolicy.OVERALLOCATE,
+        overallocation=slots - 1,
+    )
