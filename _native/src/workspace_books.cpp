@@ -21,10 +21,11 @@ Bytes Workspace::size_of(const void* address) const {
 std::optional<Workspace::Placement> Workspace::place_of(
     const void* address, std::uint64_t generation) const noexcept {
   const ForkLock lock(mutex_);
-  if (const Ground* const ground = ground_of(address)) {
+  if (const Ground* const ground = pages_.find(address)) {
     const WorkspacePage::Record* const found = ground->page.find(address);
     if (found != nullptr && (generation == 0 || found->generation == generation)) {
-      const Kind kind = ground->retired ? Kind::retired : Kind::page;
+      const bool retired = ground->state == WorkspacePages::State::retired;
+      const Kind kind = retired ? Kind::retired : Kind::page;
       return Placement{kind, found->generation, found->size};
     }
     if (generation != 0) return Placement{Kind::overwritten, generation, 0};
@@ -48,7 +49,7 @@ std::vector<LiveBlock> Workspace::blocks() const {
   };
   {
     const ForkLock lock(mutex_);
-    for (const auto& [address, ground] : grounds_) {
+    for (const auto& [address, ground] : pages_.all()) {
       const std::uintptr_t base = address;
       ground.page.each_live([&](const WorkspacePage::Record& record) {
         add(base + record.offset, record.size);
@@ -65,32 +66,46 @@ std::vector<LiveBlock> Workspace::blocks() const {
 }
 
 Offset Workspace::offset() const noexcept {
-  return page_ == nullptr ? resume_ : page_->page.offset();
+  const Ground* const ground = pages_.page();
+  return ground == nullptr ? resume_ : ground->page.offset();
 }
 
 Bytes Workspace::current() const noexcept {
-  return elsewhere_ + (page_ == nullptr ? 0 : page_->page.live_bytes());
+  const Ground* const ground = pages_.page();
+  const Bytes here = ground == nullptr ? 0 : ground->page.live_bytes();
+  return here + pages_.live_elsewhere() + spilled_bytes_;
+}
+
+Bytes Workspace::reserved_now() const noexcept {
+  return pages_.reserved() + spilled_bytes_;
+}
+
+Bytes Workspace::reserved() const {
+  const ForkLock lock(mutex_);
+  return reserved_now();
 }
 
 ResourceStats Workspace::stats() const {
   ResourceStats stats;
   stats.largest_free = upstream_->stats().largest_free;
   const ForkLock lock(mutex_);
-  for (const auto& [address, ground] : grounds_) {
+  for (const auto& [address, ground] : pages_.all()) {
     stats.requested += ground.page.requested();
-    stats.reserved += ground.taken;
   }
-  for (const auto& [address, block] : spilled_) {
-    stats.requested += block.size;
-    stats.reserved += align_up(block.size);
-  }
+  for (const auto& [address, block] : spilled_) stats.requested += block.size;
   stats.current = current();
   stats.peak = peak_;
-  stats.peak_reserved = stats.addresses = stats.reserved;
+  stats.reserved = stats.addresses = reserved_now();
+  stats.peak_reserved = peak_reserved_;
   stats.idle = stats.reserved - stats.current;
   stats.allocations = allocations_;
   stats.deallocations = deallocations_;
   return stats;
+}
+
+bool Workspace::enabled() const noexcept {
+  const ForkLock lock(mutex_);
+  return enabled_;
 }
 
 std::uint64_t Workspace::generation() const noexcept {
@@ -115,19 +130,15 @@ Workspace::Numbers Workspace::numbers() const noexcept {
   numbers.escaped = escaped_ + escaped_now_;
   numbers.open = open_;
   numbers.enabled = enabled_;
-  for (const auto& [address, ground] : grounds_) {
-    numbers.live += ground.page.held();
-    if (ground.retired) numbers.retired += ground.taken;
-  }
-  for (const auto& [address, block] : spilled_) {
-    if (block.kind != Kind::outside) ++numbers.live;
-  }
+  numbers.live = live_;
+  numbers.retired = pages_.retired();
   return numbers;
 }
 
 void Workspace::reset_peak() {
   const ForkLock lock(mutex_);
   peak_ = current();
+  peak_reserved_ = reserved_now();
 }
 
 Owners Workspace::owners() const {
@@ -138,21 +149,23 @@ Owners Workspace::owners() const {
 
 void Workspace::check() const {
   const ForkLock lock(mutex_);
-  Bytes live = 0;
-  std::size_t uncut = 0;
-  for (const auto& [address, ground] : grounds_) {
-    ground.page.check();
-    live += ground.page.live_bytes();
-    if (ground.retired && !ground.cut) ++uncut;
-    const bool needed = &ground == page_ || &ground == spare_ || ground.busy;
-    require(needed || ground.page.held() > 0, "a page is kept for nobody");
-    require(!needed || !ground.retired || ground.busy, "a retired page is in use");
+  pages_.check();
+  Bytes bytes = 0;
+  std::uint64_t live = 0;
+  std::uint64_t now = 0;
+  for (const auto& [address, block] : spilled_) {
+    bytes += align_up(block.size);
+    if (block.kind == Kind::outside) continue;
+    ++live;
+    if (block.generation == cycles_.generation()) ++now;
   }
-  for (const auto& [address, block] : spilled_) live += align_up(block.size);
-  require(live == current(), "live bytes are not those counted");
-  require(current() <= peak_, "the peak is below what is in use");
-  require(uncut == uncut_, "retired pages are not those counted");
-  require(spare_ == nullptr || spare_->page.held() == 0, "the spare page is in use");
+  require(bytes == spilled_bytes_, "blocks of upstream do not add up");
+  require(!open_ || now == cycle_spills_, "spilled blocks are not those counted");
+  for (const auto& [address, ground] : pages_.all()) live += ground.page.held();
+  require(live == live_, "live blocks are not those counted");
+  require(current() <= peak_ && peak_ <= peak_reserved_, "a peak is too low");
+  require(current() <= reserved_now(), "more in use than reserved");
+  require(offset() <= std::max(cycles_.size(), resume_), "the offset is too high");
 }
 
 }  // namespace memcfg

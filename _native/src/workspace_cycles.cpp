@@ -66,6 +66,11 @@ void WorkspaceCycles::gone(std::size_t mark, std::uint64_t generation) noexcept 
   }
 }
 
+void WorkspaceCycles::cancel() noexcept {
+  now_ = peak_ = 0;
+  marks_.clear();
+}
+
 bool WorkspaceCycles::end(bool learns) noexcept {
   last_ = peak_;
   most_ = std::max(most_, last_);
@@ -101,7 +106,13 @@ bool WorkspaceCycles::learn() noexcept {
   return size_.size == 0 && most_ != 0 && adopt();
 }
 
+void WorkspaceCycles::unlearn() noexcept {
+  size_ = {};
+  most_ = most_before_;
+}
+
 bool WorkspaceCycles::adopt() noexcept {
+  most_before_ = most_;
   size_ = learned_size(*rules_, most_);
   if (rules_->circular) most_ = size_.block;
   trimmed_ = false;

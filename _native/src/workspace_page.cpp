@@ -20,28 +20,41 @@ Record* at(std::vector<Record>& records, std::size_t first, Offset offset) {
   return found != records.end() && found->offset == offset ? &*found : nullptr;
 }
 
-// For one more record. Throws std::bad_alloc.
-void make_room(std::vector<Record>& records) {
-  if (records.size() == records.capacity()) records.reserve(2 * records.size() + 16);
+// For so many more records. Throws std::bad_alloc.
+void make_room(std::vector<Record>& records, std::size_t more) {
+  if (records.capacity() - records.size() >= more) return;
+  records.reserve(2 * records.size() + more + 15);
 }
 
 }  // namespace
 
 WorkspacePage::Outcome WorkspacePage::take(Record record, Bytes alignment, bool over) {
-  const auto base = reinterpret_cast<std::uintptr_t>(base_);
-  const Offset start = round_up(base + offset_, std::max(alignment, kAlignment)) - base;
-  const Bytes size = align_up(record.size);
-  if (start > size_ || record.size > size_ - start) return Outcome::full;
-  make_room(now_);
-  if (!sweep(start, start + size, over ? record.generation : 0))
-    return Outcome::blocked;
+  const Offset start = start_at(offset_, alignment);
+  if (!fits(start, record.size)) return Outcome::full;
+  const Offset end = start + align_up(record.size);
+  if (!is_clear(start, end, over ? record.generation : 0)) return Outcome::blocked;
+  make_room(now_, 1 + gaps(start, end));
+  pass(start, end);
   record.offset = start;
   now_.push_back(record);
   offset_ = end_of(record);
   ++live_;
-  live_bytes_ += size;
+  live_bytes_ += align_up(record.size);
   requested_ += record.size;
   return Outcome::taken;
+}
+
+bool WorkspacePage::could_take(Bytes size, Bytes alignment) const noexcept {
+  return fits(start_at(0, alignment), size);
+}
+
+Offset WorkspacePage::start_at(Offset offset, Bytes alignment) const noexcept {
+  const auto base = reinterpret_cast<std::uintptr_t>(base_);
+  return round_up(base + offset, std::max(alignment, kAlignment)) - base;
+}
+
+bool WorkspacePage::fits(Offset start, Bytes size) const noexcept {
+  return start <= size_ && size <= size_ - start;
 }
 
 // Where the next one can begin: the page's last line may be short.
@@ -49,25 +62,40 @@ Offset WorkspacePage::end_of(const Record& record) const noexcept {
   return std::min(record.offset + align_up(record.size), size_);
 }
 
-// Passes the records of the lap before that begin before `to`; live ones if they are of
-// a generation before `over`. One that ends before
-// `from` lies in a gap of this lap, and stays.
-bool WorkspacePage::sweep(Offset from, Offset to, std::uint64_t over) {
+// Nobody of the lap before is alive in [from, to) but those of generations before
+// `over`.
+bool WorkspacePage::is_clear(Offset from,
+                             Offset to,
+                             std::uint64_t over) const noexcept {
+  for (std::size_t i = next_; i < before_.size() && before_[i].offset < to; ++i) {
+    const Record& record = before_[i];
+    if (record.live && end_of(record) > from && record.generation >= over) return false;
+  }
+  return true;
+}
+
+// Live records of the lap before that end at or before `from`: this lap left them out.
+std::size_t WorkspacePage::gaps(Offset from, Offset to) const noexcept {
+  std::size_t count = 0;
+  for (std::size_t i = next_; i < before_.size() && before_[i].offset < to; ++i) {
+    if (before_[i].live && end_of(before_[i]) <= from) ++count;
+  }
+  return count;
+}
+
+// Passes the records of the lap before that begin before `to`. What this lap has left
+// out is one of its records from now on; others that are alive are overwritten.
+void WorkspacePage::pass(Offset from, Offset to) noexcept {
   for (; next_ < before_.size() && before_[next_].offset < to; ++next_) {
     const Record& record = before_[next_];
     if (!record.live) continue;
     if (end_of(record) <= from) {
       now_.push_back(record);
-      offset_ = std::max(offset_, end_of(record));
-      make_room(now_);
-    } else if (record.generation < over) {
+    } else {
       gone(record);
       ++overwritten_;
-    } else {
-      return false;
     }
   }
-  return true;
 }
 
 void WorkspacePage::gone(const Record& record) noexcept {

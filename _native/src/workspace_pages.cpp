@@ -1,10 +1,10 @@
-// The pages of a workspace: taken, kept for whoever is alive there, given back.
+#include "memcfg/workspace_pages.hpp"
+
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "memcfg/error.hpp"
-#include "memcfg/fork_lock.hpp"
-#include "memcfg/workspace.hpp"
 
 namespace memcfg {
 namespace {
@@ -15,153 +15,13 @@ std::uintptr_t as_number(const void* address) {
 
 }  // namespace
 
-// A page of the size that is known, unless there is one.
-void Workspace::fetch_page() {
-  Bytes size = 0;
-  {
-    const ForkLock lock(mutex_);
-    size = cycles_.size();
-    if (page_ != nullptr || size == 0 || use_spare()) return;
-  }
-  const Request request{size, kAlignment, Lifetime::long_lived, tag_};
-  auto* const base = static_cast<std::byte*>(pages_->allocate(request));
-  Grounds fresh;
-  try {
-    fresh.emplace(std::piecewise_construct,
+void WorkspacePages::put(Grounds& grounds, std::byte* base, Bytes size) {
+  grounds.emplace(std::piecewise_construct,
                   std::forward_as_tuple(as_number(base)),
                   std::forward_as_tuple(base, size));
-  } catch (...) {
-    pages_->deallocate(base, size);
-    throw;
-  }
-  {
-    const ForkLock lock(mutex_);
-    if (page_ == nullptr && cycles_.size() == size) {
-      page_ = &grounds_.insert(fresh.extract(fresh.begin())).position->second;
-      page_->page.skip_to(std::min(resume_, size));
-    }
-  }
-  give(fresh);
 }
 
-bool Workspace::use_spare() noexcept {
-  if (spare_ == nullptr || spare_->page.size() != cycles_.size()) return false;
-  page_ = std::exchange(spare_, nullptr);
-  page_->page.skip_to(std::min(resume_, page_->page.size()));
-  return true;
-}
-
-// Pre: a refusal is being handled.
-void Workspace::stay_cold() noexcept {
-  const ForkLock lock(mutex_);
-  cold_ = true;
-  refusal_ = std::current_exception();
-}
-
-// The page belongs to its blocks from now on.
-void Workspace::retire() noexcept {
-  elsewhere_ += page_->page.live_bytes();
-  page_->retired = true;
-  page_->cut = false;
-  page_->retired_at = cycles_.cycles();
-  page_ = nullptr;
-  ++uncut_;
-}
-
-// The page goes, or stays with whoever is alive there.
-void Workspace::drop_page(Grounds& garbage) noexcept {
-  resume_ = 0;
-  if (page_ == nullptr) return;
-  if (page_->page.held() > 0) return retire();
-  garbage.insert(grounds_.extract(as_number(page_->page.base())));
-  page_ = nullptr;
-}
-
-// A page that nobody needs any more becomes the spare one, or goes.
-void Workspace::settle(Ground& ground, Grounds& garbage) noexcept {
-  if (&ground == page_ || ground.page.held() > 0 || ground.busy) return;
-  if (!ground.cut) --uncut_;
-  if (spare_ == nullptr && ground.taken == cycles_.size()) {
-    ground.retired = false;
-    ground.page.rewind();
-    spare_ = &ground;
-    return;
-  }
-  garbage.insert(grounds_.extract(as_number(ground.page.base())));
-}
-
-void Workspace::drop_spare(Grounds& garbage) noexcept {
-  if (spare_ == nullptr) return;
-  garbage.insert(grounds_.extract(as_number(spare_->page.base())));
-  spare_ = nullptr;
-}
-
-// A page that is still held when the cycle after its own has ended is held for long:
-// what lies behind its last live block goes.
-void Workspace::cut_retired() noexcept {
-  Grounds garbage;
-  for (;;) {
-    Ground* ground = nullptr;
-    Bytes taken = 0;
-    Bytes end = 0;
-    {
-      const ForkLock lock(mutex_);
-      ground = find_uncut();
-      if (ground == nullptr) break;
-      ground->cut = true;
-      --uncut_;
-      taken = ground->taken;
-      end = std::max(ground->page.end_of_live(), kAlignment);
-      ground->busy = end < taken;
-      if (!ground->busy) continue;
-      ground->page.resize(end);  // before somebody else can be where it ended
-    }
-    const bool done = resize_page(*ground, taken, end);
-    const ForkLock lock(mutex_);
-    ground->busy = false;
-    if (done) {
-      ground->taken = end;
-    } else {
-      ground->page.resize(taken);
-    }
-    settle(*ground, garbage);
-  }
-  give(garbage);
-}
-
-bool Workspace::resize_page(Ground& ground, Bytes taken, Bytes end) noexcept {
-  try {
-    return pages_->resize(ground.page.base(), taken, end);
-  } catch (...) {  // it stays as it is
-    return false;
-  }
-}
-
-Workspace::Ground* Workspace::find_uncut() noexcept {
-  if (uncut_ == 0) return nullptr;
-  for (auto& [address, ground] : grounds_) {
-    if (ground.retired && !ground.cut && ground.retired_at + 1 < cycles_.cycles()) {
-      return &ground;
-    }
-  }
-  return nullptr;
-}
-
-// Bytes that were given.
-Bytes Workspace::give(Grounds& garbage) noexcept {
-  Bytes given = 0;
-  for (auto& [address, ground] : garbage) {
-    given += ground.taken;
-    try {
-      pages_->deallocate(ground.page.base(), ground.taken);
-    } catch (...) {  // somebody gave it back behind its back
-    }
-  }
-  garbage.clear();
-  return given;
-}
-
-Workspace::Ground* Workspace::ground_of(const void* address) const noexcept {
+WorkspacePages::Ground* WorkspacePages::find(const void* address) const noexcept {
   if (page_ != nullptr && page_->page.contains(address)) return page_;
   auto found = grounds_.upper_bound(as_number(address));
   if (found == grounds_.begin()) return nullptr;
@@ -169,23 +29,115 @@ Workspace::Ground* Workspace::ground_of(const void* address) const noexcept {
   return found->second.page.contains(address) ? &found->second : nullptr;
 }
 
-Bytes Workspace::shrink() noexcept {
-  Grounds garbage;
-  {
-    const ForkLock lock(mutex_);
-    drop_spare(garbage);
-    if (!open_ && cycles_.shrink()) drop_page(garbage);
-  }
-  return give(garbage);
+void WorkspacePages::use(Grounds& fresh, Offset from) noexcept {
+  page_ = &grounds_.insert(fresh.extract(fresh.begin())).position->second;
+  page_->page.skip_to(std::min(from, page_->page.size()));
+  reserved_ += align_up(page_->taken);
 }
 
-Bytes Workspace::trim(Bytes) {
-  Grounds garbage;
-  {
-    const ForkLock lock(mutex_);
-    drop_spare(garbage);
+bool WorkspacePages::use_spare(Bytes size, Offset from) noexcept {
+  if (spare_ == nullptr || spare_->page.size() != size) return false;
+  page_ = std::exchange(spare_, nullptr);
+  page_->state = State::current;
+  page_->page.skip_to(std::min(from, size));
+  return true;
+}
+
+void WorkspacePages::retire(std::uint64_t generation) noexcept {
+  Ground& ground = *std::exchange(page_, nullptr);
+  ground.state = State::retired;
+  ground.retired_at = generation;
+  retired_ += align_up(ground.taken);
+  live_elsewhere_ += ground.page.live_bytes();
+  wait(ground);
+}
+
+void WorkspacePages::drop_page(std::uint64_t generation, Grounds& garbage) noexcept {
+  if (page_ == nullptr) return;
+  if (page_->page.held() > 0) return retire(generation);
+  drop(*std::exchange(page_, nullptr), garbage);
+}
+
+void WorkspacePages::drop_spare(Grounds& garbage) noexcept {
+  if (spare_ != nullptr) drop(*std::exchange(spare_, nullptr), garbage);
+}
+
+void WorkspacePages::drop(Ground& ground, Grounds& garbage) noexcept {
+  reserved_ -= align_up(ground.taken);
+  garbage.insert(grounds_.extract(as_number(ground.page.base())));
+}
+
+void WorkspacePages::settle(Ground& ground, Bytes size, Grounds& garbage) noexcept {
+  if (ground.state != State::retired || ground.page.held() > 0 || ground.busy) return;
+  wait_no_more(ground);
+  retired_ -= align_up(ground.taken);
+  if (spare_ != nullptr || ground.taken != size) return drop(ground, garbage);
+  ground.state = State::spare;
+  ground.page.rewind();
+  spare_ = &ground;
+}
+
+void WorkspacePages::gone(const Ground& ground, Bytes size) noexcept {
+  if (ground.state == State::retired) live_elsewhere_ -= align_up(size);
+}
+
+void WorkspacePages::wait(Ground& ground) noexcept {
+  ground.waiting = true;
+  ground.younger = nullptr;
+  ground.older = std::exchange(youngest_, &ground);
+  (ground.older == nullptr ? oldest_ : ground.older->younger) = &ground;
+}
+
+void WorkspacePages::wait_no_more(Ground& ground) noexcept {
+  if (!std::exchange(ground.waiting, false)) return;
+  (ground.older == nullptr ? oldest_ : ground.older->younger) = ground.younger;
+  (ground.younger == nullptr ? youngest_ : ground.younger->older) = ground.older;
+}
+
+WorkspacePages::Ground* WorkspacePages::begin_cut(std::uint64_t before) noexcept {
+  while (oldest_ != nullptr && oldest_->retired_at < before) {
+    Ground& ground = *oldest_;
+    wait_no_more(ground);
+    const Bytes end = std::max(ground.page.end_of_live(), kAlignment);
+    if (end >= ground.taken) continue;
+    ground.busy = true;
+    ground.page.resize(end);  // before somebody else can be where it ended
+    return &ground;
   }
-  return give(garbage);
+  return nullptr;
+}
+
+void WorkspacePages::end_cut(Ground& ground, bool done) noexcept {
+  ground.busy = false;
+  if (!done) return ground.page.resize(ground.taken);
+  const Bytes given = align_up(ground.taken) - align_up(ground.page.size());
+  reserved_ -= given;
+  retired_ -= given;
+  ground.taken = ground.page.size();
+}
+
+void WorkspacePages::check() const {
+  Bytes reserved = 0;
+  Bytes retired = 0;
+  Bytes live = 0;
+  std::size_t waiting = 0;
+  for (const auto& [address, ground] : grounds_) {
+    ground.page.check();
+    reserved += align_up(ground.taken);
+    if (ground.waiting) ++waiting;
+    const bool current = &ground == page_;
+    require((ground.state == State::current) == current, "two pages are current");
+    require((ground.state == State::spare) == (&ground == spare_), "two are spare");
+    if (ground.state != State::retired) continue;
+    retired += align_up(ground.taken);
+    live += ground.page.live_bytes();
+    require(ground.page.held() > 0 || ground.busy, "a page is kept for nobody");
+  }
+  for (const Ground* each = oldest_; each != nullptr; each = each->younger) --waiting;
+  require(waiting == 0, "pages to be cut are not those listed");
+  require(reserved == reserved_ && retired == retired_, "the pages do not add up");
+  require(live == live_elsewhere_, "live bytes are not those counted");
+  require(spare_ == nullptr || spare_->page.held() == 0, "the spare page is in use");
 }
 
 }  // namespace memcfg

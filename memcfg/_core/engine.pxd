@@ -76,6 +76,7 @@ cdef class WorkspaceMemory(Resource):
     cdef native.Workspace* workspace
     cdef bint begin(self) except -1
     cdef int refuse(self) except -1
+    cdef int cancel(self) noexcept
     cdef native.WorkspaceEnd end(self) noexcept
     cdef int learn(self) except -1
     cdef int forget(self) noexcept
@@ -134,7 +135,12 @@ cdef void* resize_array(
 cdef bint is_touchable(Resource resource) noexcept
 
 # For arrays in a workspace; what each does stands in workspaces.pxi.
-cdef void* take_scoped(WorkspaceMemory memory, size_t size, bint zeroed) except NULL
+cdef void* take_scoped(
+    WorkspaceMemory memory, size_t size, bint zeroed, uint64_t generation
+) except NULL
+cdef void* resize_scoped(
+    WorkspaceMemory memory, void* place, size_t size, uint64_t generation
+) except NULL
 cdef bint release_scoped(
     native.Workspace* workspace, void* place, uint64_t generation
 ) noexcept nogil

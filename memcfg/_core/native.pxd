@@ -408,17 +408,22 @@ cdef extern from "memcfg/workspace.hpp" namespace "memcfg" nogil:
             shared_ptr[Resource] pages,
             const WorkspaceRules& rules,
         ) except +raise_failure
+        void* allocate_of(
+            const Request& request, uint64_t generation
+        ) except +raise_failure
         bool release_of(void* address, uint64_t generation) noexcept
         optional[WorkspacePlacement] place_of(
             const void* address, uint64_t generation
         ) noexcept
         bool open() except +raise_failure
+        void cancel() noexcept
         WorkspaceEnd close() noexcept
         void rethrow_refusal() except +raise_failure
         void initialize() except +raise_failure
         void destroy() noexcept
         size_t shrink() noexcept
         void set_enabled(bool enabled) noexcept
+        bool enabled() noexcept
         bool overwrites() noexcept
         uint64_t generation() noexcept
         WorkspaceNumbers numbers() noexcept

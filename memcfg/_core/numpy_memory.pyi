@@ -4,6 +4,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, ParamSpec, Self, TypeVar, final
 
 import numpy as np
+from typing_extensions import disjoint_base
 
 from memcfg._core.engine import Resource, WorkspaceMemory
 from memcfg.errors import ResourceExhaustedError
@@ -41,6 +42,7 @@ class NumpyAllocator:
 
 def resource_of(array: np.ndarray[Any, Any]) -> Resource | None: ...
 
+@disjoint_base
 class Scope:
     def __init__(self, memory: WorkspaceMemory, capture: bool = True) -> None: ...
     @property

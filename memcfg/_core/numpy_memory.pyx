@@ -42,6 +42,7 @@ from memcfg._core.engine cimport (
     may_wait,
     release_scoped,
     resize_array,
+    resize_scoped,
     take_array,
     take_scoped,
 )
@@ -60,7 +61,6 @@ from memcfg.errors import (
     InvalidFreeError,
     ResourceExhaustedError,
     WorkspaceError,
-    WorkspaceStaleError,
 )
 
 __all__ = [
@@ -79,6 +79,8 @@ cdef extern from "Python.h":
         pass
     PyFrameObject* PyEval_GetFrame()
 
+cdef class Scope
+
 cdef extern from *:
     """
     static int raise_it(void) { return -1; }
@@ -91,7 +93,7 @@ cdef extern from "numpy/arrayobject.h":
 cnp.import_array()
 
 ctypedef void* (*Taker)(Resource, size_t, bint, str) noexcept
-ctypedef void* (*ScopeTaker)(WorkspaceMemory, size_t, bint) noexcept
+ctypedef void* (*ScopeTaker)(WorkspaceMemory, size_t, bint, uint64_t) noexcept
 
 cdef const char* CAPSULE = "mem_handler"  # the name that NumPy insists on
 cdef object ENTERED = ContextVar("memcfg_numpy_allocator")
@@ -99,6 +101,7 @@ cdef object ENTERED = ContextVar("memcfg_numpy_allocator")
 
 # What NumPy calls, and the resource that it calls for. NumPy's struct lies in it.
 @cython.final
+@cython.freelist(16)  # a cycle of a workspace makes one
 @cython.no_gc_clear  # C code holds it by a pointer
 cdef class ArrayMemory:
     cdef cnp.PyDataMem_Handler handler
@@ -108,15 +111,16 @@ cdef class ArrayMemory:
     cdef bint entered  # a block of it will be left
     cdef bint abandoned  # it was left out of turn: whoever comes back to it goes on
     cdef native.Workspace* workspace  # of the resource; null where it is none
-    cdef uint64_t generation  # of the arrays made with this; 0: whatever is on
+    cdef uint64_t generation  # of the arrays made with this, where it is a workspace's
     cdef object scope  # a weak reference to whose memory it is; None: nobody's
+    cdef bint passing  # made by a workspace, to be entered once
     cdef object under  # the capsule whose allocator is lent; None: this one has its own
-    cdef object before  # the capsule that was in place; None: not entered
+    cdef object before  # the capsule that was in place; None: never entered
     cdef object refusal  # the last ResourceExhaustedError
     cdef object reason  # the last MemoryError, and
     cdef tuple site  # where in the program it came up: see `site_now`
     cdef object raised  # what else came up, and nobody was told yet
-    cdef set moving  # the places that `move` is at work on
+    cdef set moving  # the places that `move` is at work on; None: it never was
 
     def __cinit__(self, Resource resource=None, str tag=""):
         if resource is None:  # see `lend`
@@ -126,7 +130,6 @@ cdef class ArrayMemory:
         if isinstance(resource, WorkspaceMemory):
             self.workspace = (<WorkspaceMemory>resource).workspace
         self.tag = tag
-        self.moving = set()
         strcpy(self.handler.name, "memcfg")
         self.handler.version = 1
         self.handler.allocator.ctx = <void*>self
@@ -178,7 +181,10 @@ cdef inline void* take_block(void* context, size_t size, bint zeroed) noexcept:
     cdef void* place
     if (<ArrayMemory>context).workspace != NULL:
         place = (<ScopeTaker>take_scoped)(
-            <WorkspaceMemory>(<ArrayMemory>context).resource, size, zeroed
+            <WorkspaceMemory>(<ArrayMemory>context).resource,
+            size,
+            zeroed,
+            (<ArrayMemory>context).generation,
         )
     else:
         place = (<Taker>take_array)(
@@ -209,11 +215,14 @@ cdef void* move(void* context, void* place, size_t size) noexcept with gil:
         return take(context, size)
     key = <uintptr_t>place
     try:
+        if memory.moving is None:
+            memory.moving = set()
         if key in memory.moving:
             raise RuntimeError("the array is being resized already")
-        require_own(memory, place)
         memory.moving.add(key)
         try:
+            if memory.workspace != NULL:
+                return resize_scoped(memory.resource, place, size, memory.generation)
             return resize_array(memory.resource, place, size, memory.tag)
         finally:
             memory.moving.discard(key)
@@ -234,17 +243,6 @@ cdef inline bint release_block(void* context, void* place) noexcept nogil:
     return release_scoped(workspace, place, (<ArrayMemory>context).generation)
 
 
-# Where a workspace uses memory again under an array, the bytes are no longer its own.
-cdef int require_own(ArrayMemory memory, void* place) except -1:
-    cdef optional[native.WorkspacePlacement] found
-    if memory.workspace == NULL or memory.generation == 0:
-        return 0
-    found = (<WorkspaceMemory>memory.resource).place_of(place, memory.generation)
-    if not found.has_value() or found.value().kind == native.WorkspaceKind.overwritten:
-        raise WorkspaceStaleError("the array's memory has been used again")
-    return 0
-
-
 # An array may go while an exception is on its way, which must stay as it is.
 cdef void tell_of_free(void* place) noexcept with gil:
     cdef PyObject* kind
@@ -259,16 +257,32 @@ cdef void tell_of_free(void* place) noexcept with gil:
     PyErr_Restore(kind, error, traceback)
 
 
-# The capsule that is to be in place once an allocator is left: the one before it, past
-# those that were left out of turn.
-cdef object left(ArrayMemory memory):
-    while memory is not None:
-        before, memory.before = memory.before, None
-        memory.entered = memory.abandoned = False
-        memory = memory_of(before)
-        if memory is not None and not memory.abandoned:
-            break
-    return before
+# The capsule that is to be in place: this one, or the one below those that are left. An
+# allocator that was left out of turn can be entered again now.
+cdef object in_force(object capsule):
+    memory = memory_of(capsule)
+    while memory is not None and is_left(memory):
+        capsule = memory.before
+        if memory.abandoned:
+            memory.before = None
+            memory.entered = memory.abandoned = False
+        memory = memory_of(capsule)
+    return capsule
+
+
+# The capsule itself, or the first below it that is not of a scope that has been left.
+cdef object without_scopes(object capsule):
+    memory = memory_of(capsule)
+    while memory is not None and memory.passing and not memory.entered:
+        capsule = memory.before
+        memory = memory_of(capsule)
+    return capsule
+
+
+# A user's allocator is left in turn, or out of turn: then it stays in the chain. What a
+# workspace puts in place is made for one time, and stays in the chains of other contexts.
+cdef bint is_left(ArrayMemory memory):
+    return memory.abandoned or (memory.passing and not memory.entered)
 
 
 # None where another library's allocator, or NumPy's own, has the capsule.
@@ -413,7 +427,7 @@ cdef class NumpyAllocator:
     cdef int leave(self) except -1:
         if self.memory.before is None:
             raise RuntimeError("the allocator is not entered")
-        if cnp.PyDataMem_GetHandler() is not self.capsule:
+        if without_scopes(cnp.PyDataMem_GetHandler()) is not self.capsule:
             self.memory.abandoned = True
             raise RuntimeError(
                 "another allocator of NumPy's is in place: this one is left in another "
@@ -426,7 +440,9 @@ cdef class NumpyAllocator:
                 "the allocator is left in another task than it was entered in"
             ) from None
         self.token = None
-        cnp.PyDataMem_SetHandler(left(self.memory))
+        before, self.memory.before = self.memory.before, None
+        self.memory.entered = False
+        cnp.PyDataMem_SetHandler(in_force(before))
         return 0
 
     def __exit__(self, kind, error, traceback):
@@ -495,4 +511,7 @@ def resource_of(cnp.ndarray array not None):
     return None if memory is None else memory.resource
 
 
+include "numpy_chain.pxi"
 include "numpy_scopes.pxi"
+include "numpy_borrowing.pxi"
+include "numpy_places.pxi"

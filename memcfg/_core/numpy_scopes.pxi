@@ -1,73 +1,4 @@
 # The scopes of workspaces. A part of numpy_memory.pyx.
-#
-# Which workspace is current is what NumPy's allocator of the running context says, and
-# nothing else. Each scope that is entered has an `ArrayMemory` in the chain from there:
-# its `before` is the capsule that it took the place of.
-
-cdef dict KINDS = {
-    native.WorkspaceKind.page: "page",
-    native.WorkspaceKind.retired: "retired",
-    native.WorkspaceKind.spilled: "spilled",
-    native.WorkspaceKind.pinned: "pinned",
-    native.WorkspaceKind.outside: "outside",
-    native.WorkspaceKind.overwritten: "overwritten",
-}
-
-
-# An allocator that is another one's, lent: arrays are as if made by that one. It is
-# there to be seen in the chain.
-cdef object lend(object capsule, object scope):
-    handler = <cnp.PyDataMem_Handler*>PyCapsule_GetPointer(capsule, CAPSULE)
-    lent = ArrayMemory()
-    lent.handler = handler[0]
-    lent.under = capsule
-    lent.scope = scope
-    return capsule_of(lent)
-
-
-# Puts a capsule in place, on top of the one that is there.
-cdef int push(object capsule) except -1:
-    memory = memory_of(capsule)
-    memory.before = cnp.PyDataMem_SetHandler(capsule)
-    memory.entered = True
-    return 0
-
-
-# Takes a capsule out of the chain, wherever in it it is. One that is not in it was put
-# in place in another context, where it stays and is that of a closed scope.
-cdef int pull(object capsule) except -1:
-    memory = memory_of(capsule)
-    before, memory.before = memory.before, None
-    memory.entered = False
-    top = cnp.PyDataMem_GetHandler()
-    if top is capsule:
-        cnp.PyDataMem_SetHandler(before)
-        return 0
-    holder = memory_of(top)
-    while holder is not None and holder.before is not None:
-        if holder.before is capsule:
-            holder.before = before
-            return 0
-        holder = memory_of(holder.before)
-    return 0
-
-
-cdef Scope scope_of(ArrayMemory memory):
-    if memory is None or memory.scope is None:
-        return None
-    return memory.scope()
-
-
-# The capsule in place outside of all scopes.
-cdef object outermost():
-    capsule = cnp.PyDataMem_GetHandler()
-    memory = memory_of(capsule)
-    while memory is not None and memory.before is not None:
-        if memory.scope is None and memory.under is None:  # a user's allocator
-            break
-        capsule = memory.before
-        memory = memory_of(capsule)
-    return capsule
 
 
 @cython.no_gc_clear
@@ -89,16 +20,17 @@ cdef class Scope:
     memory : WorkspaceMemory
         Whose cycles they are.
     parent : Scope or None
-        The workspace that was current when the cycle began.
+        The workspace that was current when the cycle began, as long as it lives.
     """
 
     cdef object __weakref__
     cdef readonly WorkspaceMemory memory
-    cdef readonly Scope parent
     cdef bint capture
     cdef object self_ref
-    cdef object capsule  # of the cycles; where memory is overwritten, of one
-    cdef list entries  # of this cycle: capsules in the chain, None where it was current
+    cdef object parent_ref
+    cdef uint64_t generation  # of the cycle that is on, or was last
+    cdef list entries  # capsules, one for each time that the cycle was entered
+    cdef bint opening
     cdef bint borrowed
     cdef bint cold  # it has been told that there is no page
 
@@ -111,10 +43,11 @@ cdef class Scope:
         self.memory = memory
         self.capture = capture
         self.self_ref = ref(self)
-        self.capsule = self.make_capsule(0)
 
     def __dealloc__(self):
-        if self.memory is None or self.memory.workspace == NULL:
+        for capsule in self.entries:
+            memory_of(capsule).entered = False
+        if self.memory is None:
             return
         self.memory.end()
         self.memory.forget()
@@ -125,21 +58,20 @@ cdef class Scope:
             raise RuntimeError("the scope has not been made: call super().__init__")
         return self.memory
 
-    cdef object make_capsule(self, uint64_t generation):
+    # What is to be in place for this scope to be current.
+    cdef object make_capsule(self, bint capture):
+        if not capture:
+            return lend(top(), self.self_ref)
         memory = ArrayMemory(self.memory)
         memory.scope = self.self_ref
-        memory.generation = generation
+        memory.passing = True
+        memory.generation = self.generation
         return capsule_of(memory)
 
-    # What is to be in place for this scope to be current.
-    cdef object current_capsule(self):
-        if self.capture:
-            return self.make_capsule(memory_of(self.capsule).generation)
-        return lend(cnp.PyDataMem_GetHandler(), self.self_ref)
-
-    cdef bint on_top(self):
-        memory = memory_of(cnp.PyDataMem_GetHandler())
-        return memory is not None and memory.scope is self.self_ref
+    @property
+    def parent(self):
+        """The workspace that was current when the cycle began."""
+        return None if self.parent_ref is None else self.parent_ref()
 
     @property
     def is_open(self):
@@ -149,7 +81,7 @@ cdef class Scope:
     @property
     def is_current(self):
         """Whether it is the innermost workspace of the running thread or task."""
-        return self.on_top()
+        return len(self.entries) > 0 and scope_of(memory_of(top())) is self
 
     @property
     def enabled(self):
@@ -163,65 +95,88 @@ cdef class Scope:
         self.made().enable(enabled)
 
     cdef int enter(self) except -1:
-        if self.entries:
-            return self.enter_again()
-        cdef bint warm = self.made().begin()
+        if self.opening:
+            raise WorkspaceError(f"workspace {self.memory.label!r} is being opened")
+        if not self.entries:
+            return self.begin()
+        self.put_in_place()
+        return 0
+
+    cdef int begin(self) except -1:
+        cdef bint warm
+        self.opening = True
         try:
+            warm = self.made().begin()
+        finally:
+            self.opening = False
+        try:
+            self.generation = self.memory.generation()
+            self.parent_ref = parent_of(top())
             if not warm:
                 self.tell_of_page()
             self.put_in_place()
         except BaseException:
-            self.memory.end()
+            self.parent_ref = None
+            self.memory.cancel()
             raise
         return 0
 
     cdef int put_in_place(self) except -1:
-        if self.memory.overwrites():
-            self.capsule = self.make_capsule(self.memory.generation())
-        top = cnp.PyDataMem_GetHandler()
-        self.parent = scope_of(memory_of(top))
-        capsule = self.capsule if self.capture else lend(top, self.self_ref)
-        push(capsule)
+        capsule = self.make_capsule(self.capture)
         self.entries.append(capsule)
-        return 0
-
-    cdef int enter_again(self) except -1:
-        capsule = None
-        if not self.on_top():
-            capsule = self.current_capsule()
+        try:
             push(capsule)
-        self.entries.append(capsule)
+        except BaseException:
+            self.entries.pop()
+            raise
         return 0
 
-    # A cycle without its page: under `fail` it does not begin.
+    # A cycle without its page.
     cdef int tell_of_page(self) except -1:
+        if self.cold:
+            return 0
         try:
             self.memory.refuse()
         except ResourceExhaustedError as error:
-            if self.memory.spill == "fail":
-                raise
-            if not self.cold:
-                self.cold = True
-                self._spilled(without_frames(error))
+            self.cold = True
+            self._spilled(without_frames(error))
         return 0
 
+    # Ends what was entered last in the running context, and tells what came up in it.
     cdef int leave(self, error) except -1:
+        capsule = innermost(self.entries)
+        if capsule is None:
+            if error is not None:
+                return 0  # that is what is to be heard of
+            raise WorkspaceError(
+                f"workspace {self.made().label!r} is not open in this thread or task"
+            )
+        self.entries = [entry for entry in self.entries if entry is not capsule]
+        pull(capsule)
+        memory = memory_of(capsule)
         if not self.entries:
-            raise WorkspaceError(f"workspace {self.made().label!r} is not open")
-        capsule = self.entries.pop()
-        if capsule is not None:
-            pull(capsule)
-        if not self.entries:
-            self.end(error)
+            try:
+                self.end(error)
+            except BaseException as told:
+                raised, memory.raised = memory.raised, None
+                if raised is not None:
+                    raise told from raised
+                raise
+        if memory.reason is not None or memory.raised is not None:
+            settle(memory, error)
         return 0
 
     cdef int end(self, error) except -1:
         cdef native.WorkspaceEnd end = self.memory.end()
-        self.parent = None
-        if end.was_disabled and error is None:
-            self._reenabled()
-        if end.escaped > 0 and error is None and self.memory.on_escape in TOLD:
-            self._escaped(end.escaped)
+        self.parent_ref = None
+        if error is not None:
+            return 0
+        try:
+            if end.was_disabled:
+                self._reenabled()
+        finally:
+            if end.escaped > 0 and self.memory.on_escape in TOLD:
+                self._escaped(end.escaped)
         return 0
 
     def open(self):
@@ -248,7 +203,7 @@ cdef class Scope:
         Raises
         ------
         WorkspaceError
-            If it is not open.
+            If it is not open in this thread or task: `destroy` ends it anywhere.
         WorkspaceLeakError
             If arrays outlive their cycle and it is made so; it is closed all the same.
         """
@@ -259,10 +214,7 @@ cdef class Scope:
         return self
 
     def __exit__(self, kind, error, traceback):
-        memory = memory_of(self.capsule)
         self.leave(error)
-        if memory.reason is not None or memory.raised is not None:
-            settle(memory, error)
 
     def borrow(self):
         """Make it current again for a ``with`` block, without a new cycle.
@@ -302,10 +254,8 @@ cdef class Scope:
     def destroy(self):
         """Give the memory back, or leave it to the arrays that are alive."""
         while self.entries:
-            capsule = self.entries.pop()
-            if capsule is not None:
-                pull(capsule)
-        self.parent = None
+            pull(self.entries.pop())
+        self.parent_ref = None
         self.made().end()
         self.memory.forget()
 
@@ -342,132 +292,11 @@ cdef class Scope:
         """Hear that a cycle ended while it was disabled."""
 
 
+# A weak reference to the scope in force that is open; None: there is none.
+cdef object parent_of(object capsule):
+    memory = memory_of(capsule)
+    scope = scope_of(memory)
+    return memory.scope if scope is not None and scope.entries else None
+
+
 cdef tuple TOLD = ("warn", "error")
-
-
-@cython.final
-cdef class Borrowing:
-    """A ``with`` block in which a workspace that is open is current again."""
-
-    cdef Scope scope
-    cdef bint by_user
-    cdef object capsule
-
-    def __cinit__(self, Scope scope not None, bint by_user):
-        self.scope = scope
-        self.by_user = by_user
-
-    def __enter__(self):
-        scope = self.scope
-        if self.capsule is not None:
-            raise RuntimeError("the block is entered already; make another one")
-        if not scope.entries:
-            raise WorkspaceError(
-                f"workspace {scope.made().label!r} is not open: enter it first"
-            )
-        if self.by_user:
-            if scope.borrowed:
-                raise WorkspaceError(
-                    f"Can't borrow from borrowed workspace {scope.memory.label!r}"
-                )
-            self.capsule = scope.current_capsule()
-            scope.borrowed = True
-        else:
-            self.capsule = scope.make_capsule(memory_of(scope.capsule).generation)
-        push(self.capsule)
-        return scope
-
-    def __exit__(self, kind, error, traceback):
-        if self.capsule is None:
-            raise RuntimeError("the block is not entered")
-        capsule, self.capsule = self.capsule, None
-        if self.by_user:
-            self.scope.borrowed = False
-        pull(capsule)
-        settle(memory_of(capsule), error)
-
-
-@cython.final
-cdef class ScopeOut:
-    """A ``with`` block outside of all workspaces."""
-
-    cdef object capsule
-
-    def __enter__(self):
-        if self.capsule is not None:
-            raise RuntimeError("the block is entered already; make another one")
-        self.capsule = lend(outermost(), None)
-        push(self.capsule)
-
-    def __exit__(self, kind, error, traceback):
-        if self.capsule is None:
-            raise RuntimeError("the block is not entered")
-        capsule, self.capsule = self.capsule, None
-        pull(capsule)
-
-
-class Placement(NamedTuple):
-    """Where an array's memory is: which workspace, how, since which cycle.
-
-    `kind` is "page", "spilled" or "pinned", "retired" for a page that is its arrays'
-    alone, "outside" for what no cycle counts, "overwritten" where the memory has been
-    used again. `scope` is None where the workspace is gone. `nbytes` are the bytes of
-    the array that owns them, as asked for; 0 where they are overwritten.
-    """
-
-    scope: Scope | None
-    label: str
-    kind: str
-    generation: int
-    address: int
-    nbytes: int
-
-
-def scope_out():
-    """Leave all workspaces for a ``with`` block."""
-    return ScopeOut()
-
-
-def current_scope():
-    """Find the innermost workspace of the running thread or task; None outside."""
-    return scope_of(memory_of(cnp.PyDataMem_GetHandler()))
-
-
-# The array whose memory a view shows; None where it is no array's.
-cdef cnp.ndarray owner_array(array):
-    holder = array
-    while holder is not None:
-        if isinstance(holder, cnp.ndarray):
-            if cnp.PyArray_CHKFLAGS(holder, cnp.NPY_ARRAY_OWNDATA):
-                return holder
-            holder = cnp.get_array_base(<cnp.ndarray>holder)
-        elif isinstance(holder, memoryview):
-            holder = holder.obj
-        elif hasattr(holder, "__array_interface__"):
-            holder = getattr(holder, "base", None)  # a window of stride_tricks
-        else:
-            return None
-    return None
-
-
-def placement_of(cnp.ndarray array not None):
-    """Find where in a workspace an array's memory is; None where it is in none."""
-    cdef cnp.ndarray owner = owner_array(array)
-    cdef optional[native.WorkspacePlacement] found
-    if owner is None:
-        return None
-    memory = source_of(owner)
-    if memory is None or memory.workspace == NULL:
-        return None
-    address = cnp.PyArray_DATA(owner)
-    found = (<WorkspaceMemory>memory.resource).place_of(address, memory.generation)
-    if not found.has_value():
-        return None
-    return Placement(
-        scope_of(memory),
-        (<WorkspaceMemory>memory.resource).label,
-        KINDS[found.value().kind],
-        found.value().generation,
-        <uintptr_t>address,
-        found.value().size,
-    )

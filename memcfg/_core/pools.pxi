@@ -203,6 +203,8 @@ cdef dict STATES = {
 # for a thread that does, would wait for ever.
 cdef int require_no_callback(Resource resource) except -1:
     while resource is not None:
+        if isinstance(resource, WorkspaceMemory):
+            require_no_callback((<WorkspaceMemory>resource).pages)
         if isinstance(resource, FailureCallbackResource):
             raise ValueError("a failure callback goes on top of a pool, not below it")
         if isinstance(resource, TrackingResource) and resource.stacks:

@@ -123,6 +123,10 @@ cdef class WorkspaceMemory(Resource):
         self.workspace.rethrow_refusal()
         return 0
 
+    cdef int cancel(self) noexcept:
+        self.workspace.cancel()
+        return 0
+
     cdef native.WorkspaceEnd end(self) noexcept:
         return self.workspace.close()
 
@@ -142,7 +146,7 @@ cdef class WorkspaceMemory(Resource):
         return 0
 
     cdef bint enabled(self) noexcept:
-        return self.workspace.numbers().enabled
+        return self.workspace.enabled()
 
     cdef bint overwrites(self) noexcept:
         return self.workspace.overwrites()
@@ -184,12 +188,37 @@ cdef class WorkspaceMemory(Resource):
         }
 
 
-# A block for an array, with the interpreter's lock kept, as for every array.
-cdef void* take_scoped(WorkspaceMemory memory, size_t size, bint zeroed) except NULL:
+# A block for an array of a generation, with the interpreter's lock kept, as for every
+# array.
+cdef void* take_scoped(
+    WorkspaceMemory memory, size_t size, bint zeroed, uint64_t generation
+) except NULL:
     cdef native.Request request
     request.size = size if size > 0 else 1
     request.zeroed = zeroed
-    return memory.core.get().allocate(request)
+    return memory.workspace.allocate_of(request, generation)
+
+
+# The same array with another size: elsewhere, with the bytes that both sizes have. On
+# an error it is as it was.
+cdef void* resize_scoped(
+    WorkspaceMemory memory, void* place, size_t size, uint64_t generation
+) except NULL:
+    cdef optional[native.WorkspacePlacement] found
+    cdef void* moved
+    found = memory.workspace.place_of(place, generation)
+    if not found.has_value() or found.value().kind == native.WorkspaceKind.overwritten:
+        raise WorkspaceStaleError("the array's memory has been used again")
+    held = found.value().size
+    try:
+        moved = take_scoped(memory, size, False, generation)
+    except ResourceExhaustedError:
+        if size > held:
+            raise
+        return place  # a smaller array can stay where it is
+    memcpy(moved, place, min(held, size))
+    memory.workspace.release_of(place, generation)
+    return moved
 
 
 cdef bint release_scoped(

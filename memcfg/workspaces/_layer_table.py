@@ -100,6 +100,8 @@ class LayerTable:
 
 def checked(kind: object) -> ArrayType:
     """Return the kind that a word means; ValueError if there is none."""
+    if isinstance(kind, ArrayType):
+        return kind
     try:
         return ArrayType(kind)  # type: ignore[arg-type]
     except ValueError:

@@ -73,11 +73,13 @@ def file_of(config: WorkspaceConfig, name: str) -> MappedFile | None:
             delete=config.path is None,
         )
     except ValueError as error:
-        raise WorkspaceConfigError(
-            f"workspace {name!r}: {error}. Leave initial_size out to take the file as "
-            "long as it is, make it larger to let the file grow, or write "
-            "overwrite=True to replace the file."
-        ) from error
+        step = (
+            "Leave initial_size out to take the file as long as it is, make it larger "
+            "to let the file grow, or write overwrite=True to replace the file."
+            if config.initial_size
+            else "Name an initial_size: the file has no bytes of its own."
+        )
+        raise WorkspaceConfigError(f"workspace {name!r}: {error}. {step}") from error
 
 
 def rules_of(config: WorkspaceConfig, file: MappedFile | None) -> dict[str, Any]:

@@ -202,12 +202,12 @@ TEST(memory_that_is_overwritten_stays_until_the_last_block_goes) {
   const auto pool = pool_of(system);
   const auto workspace = make(pool, with(rules_of(4096), &WorkspaceRules::overwrites));
   workspace->open();
-  void* const old = workspace->allocate({100});
+  void* const old = workspace->allocate_of({100}, 1);
   const auto generation = workspace->generation();
   CHECK(workspace->close().escaped == 1);
   CHECK(workspace->place_of(old, generation)->kind == Kind::overwritten);
   workspace->open();
-  void* const fresh = workspace->allocate({200});
+  void* const fresh = workspace->allocate_of({200}, 2);
   CHECK(fresh == old);
   CHECK(workspace->place_of(fresh, generation + 1)->kind == Kind::page);
   CHECK(workspace->place_of(old, generation)->kind == Kind::overwritten);
@@ -220,6 +220,35 @@ TEST(memory_that_is_overwritten_stays_until_the_last_block_goes) {
   CHECK(pool->stats().current == 4096);  // its last block is alive
   CHECK(workspace->release_of(fresh, generation + 1));
   CHECK(pool->stats().current == 0);
+}
+
+// Only what knows its generation comes into memory that is overwritten.
+TEST(a_block_of_no_generation_is_not_overwritten) {
+  const Faulty system;
+  const auto workspace =
+      make(pool_of(system), with(rules_of(4096), &WorkspaceRules::overwrites));
+  workspace->open();
+  CHECK(kind_of(*workspace, workspace->allocate({100})) == Kind::outside);
+  CHECK(kind_of(*workspace, workspace->allocate_of({100}, 9)) == Kind::outside);
+  CHECK(kind_of(*workspace, workspace->allocate_of({100}, 1)) == Kind::page);
+  for (const auto& block : workspace->blocks()) {
+    auto* const address = reinterpret_cast<void*>(block.address);
+    CHECK(workspace->release(address));
+  }
+}
+
+TEST(a_cycle_of_before_is_outside) {
+  const Faulty system;
+  const auto workspace = make(pool_of(system), rules_of(4096));
+  workspace->open();
+  workspace->close();
+  workspace->open();
+  void* const late = workspace->allocate_of({100}, 1);
+  CHECK(kind_of(*workspace, late) == Kind::outside && workspace->numbers().live == 0);
+  CHECK(workspace->release_of(late, 1));
+  CHECK_THROWS(std::invalid_argument, workspace->open());
+  workspace->cancel();
+  CHECK(workspace->numbers().cycles == 1 && workspace->open());
 }
 
 TEST(a_ring_passes_what_is_alive) {
@@ -264,7 +293,7 @@ TEST(a_ring_never_overwrites_the_cycle_that_is_on) {
   for (std::size_t i = 0; i < 3; ++i) {
     blocks[i].request.size = sizes[i];
     blocks[i].pattern = static_cast<unsigned char>(i + 1);
-    blocks[i].address = workspace->allocate(blocks[i].request);
+    blocks[i].address = workspace->allocate_of(blocks[i].request, 1);
     blocks[i].write();
   }
   workspace->check();
@@ -399,6 +428,122 @@ TEST(a_page_that_cannot_be_had) {
   CHECK(workspace->shrink() == 0 && workspace->numbers().size == 4096);
   CHECK(workspace->open() && pool->stats().current == 4096);
   workspace->close();
+}
+
+TEST(numbers_are_of_whole_lines) {
+  const Faulty system;
+  const auto pool = pool_of(system);
+  const auto workspace = make(pool, rules_of(1000));
+  workspace->open();
+  void* const block = workspace->allocate({1000});
+  const auto stats = workspace->stats();
+  CHECK(stats.current == 1024 && stats.reserved == 1024 && stats.idle == 0);
+  CHECK(stats.requested == 1000 && stats.peak == 1024 && stats.peak_reserved == 1024);
+  CHECK(workspace->release(block));
+  workspace->close();
+  CHECK(workspace->trim(kNoLimit) == 0 && workspace->stats().idle == 1024);
+  workspace->destroy();
+  CHECK(workspace->stats().reserved == 0 && workspace->stats().peak_reserved == 1024);
+}
+
+TEST(a_failed_initialize_changes_nothing) {
+  const Faulty system;
+  const auto pool = pool_of(system, 8192);
+  WorkspaceRules rules = ring_of(0, 4);
+  rules.learning = WorkspaceRules::over_time;
+  const auto workspace = make(pool, rules);
+  workspace->open();
+  CHECK(workspace->release(workspace->allocate({4000})));
+  workspace->close();
+  for (int i = 0; i < 3; ++i) {
+    CHECK_THROWS(memcfg::out_of_memory, workspace->initialize());
+    CHECK(workspace->numbers().size == 0 && workspace->numbers().most_cycle == 4032);
+  }
+  pool->set_limit(kNoLimit);
+  workspace->initialize();
+  CHECK(workspace->numbers().block == 5248 && workspace->numbers().size == 4 * 5248);
+}
+
+TEST(under_fail_a_cycle_without_a_page_does_not_begin) {
+  const Faulty system;
+  const auto pool = pool_of(system);
+  WorkspaceRules rules = rules_of();
+  rules.spill = WorkspaceRules::fail;
+  const auto workspace = make(pool, rules);
+  const auto cycle = [&](Bytes size) {
+    workspace->open();
+    CHECK(workspace->release(workspace->allocate({size})));
+    workspace->close();
+  };
+  cycle(16000);
+  pool->set_limit(8192);
+  for (int i = 0; i < 2; ++i) {
+    CHECK_THROWS(memcfg::out_of_memory, workspace->open());
+    CHECK(workspace->numbers().cycles == 1 && !workspace->numbers().open);
+    CHECK(workspace->numbers().last_cycle == 16000);
+  }
+  pool->set_limit(kNoLimit);
+  cycle(4000);
+  CHECK(workspace->shrink() == 16000 && workspace->numbers().size == 4032);
+  pool->set_limit(8192);
+  CHECK(workspace->open() && workspace->numbers().cycles == 2);
+  workspace->close();
+}
+
+TEST(pages_that_were_destroyed_are_cut) {
+  const Faulty system;
+  const auto pool = pool_of(system);
+  const auto workspace = make(pool, rules_of(kMiB));
+  for (int cycle = 0; cycle < 100; ++cycle) {
+    workspace->open();
+    workspace->close();
+  }
+  workspace->open();
+  void* const kept = workspace->allocate({100});
+  workspace->close();
+  CHECK(pool->stats().current == kMiB);
+  workspace->destroy();
+  CHECK(pool->stats().current == 128 && workspace->numbers().retired == 128);
+  CHECK(workspace->release(kept) && pool->stats().current == 0);
+}
+
+// A gap that a ring has padded, with somebody alive in it, and no memory for the books.
+TEST(no_memory_for_the_books_of_a_gap) {
+  for (int grants = 0; grants < 4; ++grants) {
+    const Faulty system;
+    const auto workspace = make(pool_of(system), ring_of(8192));
+    std::vector<void*> held;
+    const auto cycle = [&](Bytes alignment, int few) {
+      workspace->open();
+      for (int i = 0; i < 40; ++i) {
+        try {
+          const failing_new::After some(i > 2 ? few : -1);
+          held.push_back(workspace->allocate({64, alignment}));
+        } catch (const std::bad_alloc&) {
+        }
+        workspace->check();
+      }
+      workspace->close();
+    };
+    held.reserve(1000);
+    for (int lap = 0; lap < 3; ++lap) {
+      cycle(64, -1);
+      cycle(64, -1);
+      cycle(64, -1);
+      cycle(128, grants);
+      cycle(256, grants);
+      for (std::size_t i = 0; i < held.size(); i += 2) {
+        CHECK(workspace->release(held[i]));
+        held[i] = nullptr;
+      }
+      for (void* block : held) {
+        if (block != nullptr) CHECK(workspace->release(block));
+      }
+      held.clear();
+    }
+    workspace->check();
+    CHECK(workspace->stats().current == 0 && workspace->numbers().live == 0);
+  }
 }
 
 // Everything that can fail fails once, and leaves all as it was.

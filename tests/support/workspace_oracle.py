@@ -9,61 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-
-def up(nbytes: int, alignment: int = 64) -> int:
-    """Round a size up."""
-    return -(-nbytes // alignment) * alignment
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What a configuration comes to."""
-
-    initial: int = 0
-    least: int = 0
-    most: int | None = None
-    overallocation: float | None = 0.3  # None: STRICT
-    circular: bool = False
-    learning: str = "first_loop"
-    learning_cycles: int = 0
-    spill: str = "external"
-    reclaim: bool = False
-    overwrites: bool = False  # on_escape="invalidate"
-    alignment: int = 64
-    upstream: bool = False
-
-    @property
-    def ring_blocks(self) -> int:
-        if self.circular and self.overallocation is not None:
-            return int(self.overallocation + 1)
-        return 1
-
-    def clamped(self, size: int) -> int:
-        return size if self.most is None else min(size, self.most)
-
-    def larger(self, size: int) -> int:
-        return size + int(size * (self.overallocation or 0))
-
-
-@dataclass(eq=False)
-class Made:
-    """A block that was asked for."""
-
-    kind: str  # page, spilled, pinned
-    offset: int  # in the page
-    size: int  # rounded up
-    generation: int
-    page: int  # which of a ring's, from 1 on
-    live: bool = True
-    counted: bool = True
-
-    @property
-    def end(self) -> int:
-        return self.offset + self.size if self.kind == "page" else 0
-
-
-class FullError(Exception):
-    """The spill policy is FAIL, and it does not fit."""
+from workspace_rules import FullError, Made, Rules, up
 
 
 @dataclass
@@ -112,6 +58,7 @@ class Oracle:
         self.cycle_bytes = self.peak = 0
         if not self.rules.circular:
             self.offset = 0
+        self.made = [made for made in self.made if made.live]
 
     def close(self) -> None:
         self.is_open = False
@@ -300,7 +247,8 @@ class Oracle:
             for made in hit:
                 made.page = 0  # nobody's
         elif hit:
-            self.escaped_arrays += len(here)
+            older = [made for made in here if made.generation < self.generation]
+            self.escaped_arrays += len(older)
             self.page += 1
 
     def free(self, made: Made) -> None:

@@ -246,6 +246,7 @@ def test_tasks_that_go_on_behind_the_scope(make, pool):
         kept.append(np.full(1000, number))
         assert mc.workspace_of(kept[-1]) is ws
         await gate.wait()
+        assert mc.current_workspace() is None
         late = np.full(1000, -number)
         assert not mc.is_attached(late)
         assert memory.owner_of(late) is not None
@@ -295,5 +296,5 @@ def test_a_hundred_thousand_cycles(make, pool, config):
     resident = resident_bytes()
     cycles(100_000)
     assert pool.stats().current_bytes == tracked
-    assert pool.stats().allocation_count - allocations < 1000
+    assert pool.stats().allocation_count == allocations
     assert resident_bytes() < resident + 2 * MIB

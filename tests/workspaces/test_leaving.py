@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from workspace_oracle import up
+from workspace_rules import up
 
 import memcfg as mc
 from memcfg.errors import (
     NoSuchWorkspaceError,
-    WorkspaceError,
     WorkspaceLeakError,
     WorkspaceStaleError,
 )
@@ -304,5 +303,8 @@ def test_leverage_or_detach_asks_whether_it_is_open(make):
 
 
 def test_only_arrays_leave(make):
-    with make(), pytest.raises((TypeError, WorkspaceError)):
-        mc.workspace_of("no array")
+    for question in mc.is_attached, mc.is_valid, mc.is_in_scope, mc.workspace_of:
+        with make(), pytest.raises(TypeError, match="not an array"):
+            question("no array")
+    with pytest.raises(TypeError, match="an array is needed"):
+        mc.detach("no array")

@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from workspace_oracle import up
+from workspace_rules import up
 
 import memcfg as mc
 from memcfg import config, memory
@@ -149,7 +149,7 @@ def soak(ws, *counts: int) -> None:
 @pytest.mark.parametrize(
     ("initial", "counts", "learning"),
     [
-        ("16MiB", [1_000_000], "none"),  # re-use without spills
+        ("16MiB", [1_000_000], "none"),  # the page again and again
         ("10MiB", [2_000_000, 3_000_000], "none"),  # spills
         (0, [1000, 17, 250_000], "first_loop"),
     ],

@@ -6,7 +6,8 @@ The numbers stand as they are there: sizes in bytes, of doubles of 8.
 from __future__ import annotations
 
 import pytest
-from workspace_oracle import FullError, Oracle, Rules, up
+from workspace_oracle import Oracle
+from workspace_rules import FullError, Rules, up
 
 STRICT = None
 MIB = 2**20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from workspace_oracle import up
+from workspace_rules import up
 
 import memcfg as mc
 from memcfg.errors import (

@@ -10,7 +10,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from workspace_oracle import up
+from workspace_rules import up
 
 import memcfg as mc
 from memcfg.errors import (

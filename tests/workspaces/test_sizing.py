@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from workspace_oracle import up
+from workspace_rules import up
 
 import memcfg as mc
 from memcfg.errors import ResourceExhaustedError, WorkspaceFullError
@@ -186,6 +186,25 @@ def test_w15_what_grew_does_not_shrink(make):
     assert set(sizes(ws, range(1000, 0, -100))) == {up(8000)}
     ws.initialize()
     assert ws.stats().size == up(8000)
+
+
+def test_w13_growth_by_the_smallest_step(make):
+    ws = make(STRICT.replace(spill="reallocate"))
+    assert sizes(ws, [8, 16, 15, 17, 16]) == [64, 128, 128, 192, 192]
+
+
+def test_w15_trimmed_only_between_cycles(make):
+    ws = make(STRICT)
+    assert sizes(ws, [1000, 8]) == [8000, 8000]
+    with ws:
+        assert ws.trim() == 0
+        array = ws.ones(1000)
+        assert ws.stats().spilled_count == 0
+        del array
+    cycle(ws, 8)
+    assert ws.trim() == 8000
+    assert ws.stats().size == 64
+    assert sizes(ws, [1000]) == [64]
 
 
 def test_w16_the_default_adds_three_tenths(make):

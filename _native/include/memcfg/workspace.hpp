@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,7 +14,7 @@
 #include "memcfg/resource.hpp"
 #include "memcfg/types.hpp"
 #include "memcfg/workspace_cycles.hpp"
-#include "memcfg/workspace_page.hpp"
+#include "memcfg/workspace_pages.hpp"
 #include "memcfg/workspace_rules.hpp"
 
 namespace memcfg {
@@ -28,8 +27,8 @@ namespace memcfg {
 //
 // No lock is held while upstream is called, so upstream may call back.
 //
-//     current == sum of the live blocks, rounded; every page but the current one and
-//     the spare one has a live block; offset() <= size of the page
+//     current == live bytes of the pages, and of blocks of upstream, each rounded;
+//     current <= reserved == what upstream was charged; offset() <= size of the page
 class Workspace final : public Resource {
  public:
   enum class Kind { page, retired, spilled, pinned, outside, overwritten };
@@ -59,28 +58,33 @@ class Workspace final : public Resource {
 
   const std::string& name() const noexcept override { return upstream_->name(); }
   bool touchable() const noexcept override { return upstream_->touchable(); }
+  // A block of the cycle that is on; where memory is overwritten, one of upstream, for
+  // its address alone would not tell it from those that come after.
   void* allocate(const Request& request) override;
   void deallocate(void* address, Bytes size) override;
   bool release(void* address) noexcept override { return release_of(address, 0); }
   Bytes size_of(const void* address) const override;
   std::vector<LiveBlock> blocks() const override;
   ResourceStats stats() const override;
+  Bytes reserved() const override;
   void reset_peak() override;
   Owners owners() const override;
-  Bytes trim(Bytes keep) override;  // the spare page
+  Bytes trim(Bytes keep) override;  // pages that no block needs, and ends of others
   void check() const override;
 
-  // The same as release, for a block of a generation (0: of any). Where memory is used
-  // again under live blocks, the address alone does not tell them apart.
+  // The same as allocate, for a generation: outside of any cycle, if it is not on.
+  void* allocate_of(const Request& request, std::uint64_t generation);
+  // The same as release, for a block of a generation (0: of any).
   bool release_of(void* address, std::uint64_t generation) noexcept;
   // Nothing: no block of this workspace.
   std::optional<Placement> place_of(const void* address,
                                     std::uint64_t generation) const noexcept;
 
-  // A cycle begins. False: there is no page for it, `refusal` says why, and blocks come
-  // from upstream. Throws std::bad_alloc, and what upstream does but out_of_memory; it
-  // is not open then. Pre: not open.
+  // A cycle begins. False: there is no page for it, the refusal says why, and blocks
+  // come from upstream. Throws what upstream does, out_of_memory only if nothing is to
+  // be spilled, and std::invalid_argument where one is open; nothing has changed then.
   bool open();
+  void cancel() noexcept;  // the cycle that has just begun: it was none
   // A cycle ends. Does nothing where none is open.
   End close() noexcept;
   void rethrow_refusal() const;  // pre: there was one
@@ -90,6 +94,7 @@ class Workspace final : public Resource {
   void destroy() noexcept;  // pre: not open
   Bytes shrink() noexcept;  // to the last cycle, where no cycle is open; bytes given
   void set_enabled(bool enabled) noexcept;
+  bool enabled() const noexcept;
   bool overwrites() const noexcept { return rules_.overwrites; }
   Numbers numbers() const noexcept;
   std::uint64_t generation() const noexcept;
@@ -102,16 +107,8 @@ class Workspace final : public Resource {
  private:
   using Fit = WorkspaceCycles::Fit;
 
-  struct Ground {
-    Ground(std::byte* base, Bytes size) : page(base, size), taken(size) {}
-    WorkspacePage page;
-    Bytes taken;                   // bytes that are left of it
-    std::uint64_t retired_at = 0;  // cycles that had ended then
-    bool retired = false;
-    bool cut = false;   // it has been tried to give its end back
-    bool busy = false;  // somebody is trying
-  };
-  using Grounds = std::map<std::uintptr_t, Ground>;  // by address
+  using Grounds = WorkspacePages::Grounds;
+  using Ground = WorkspacePages::Ground;
 
   struct Spilled {
     Bytes size;
@@ -127,51 +124,48 @@ class Workspace final : public Resource {
     Kind kind = Kind::outside;  // where it comes from upstream
   };
 
-  Attempt attempt(const Request& request);
+  Attempt attempt(const Request& request, std::uint64_t generation);
   Attempt enter_page(const Request& request, Bytes size);
+  bool wraps_for(const Request& request) const noexcept;
+  std::uint64_t in_the_way() const noexcept;
   void* take_below(const Request& request, Kind kind);
   void book(void* address, Bytes size, Kind kind);
+  void note_block() noexcept;
+  void require_may_spill(const Request& request) const;
+  bool end_on(Ground& ground, void* address, std::uint64_t generation) noexcept;
+  Bytes end_spilled(void* address) noexcept;
+
   void fetch_page();
-  bool use_spare() noexcept;
-  void stay_cold() noexcept;
-  void retire() noexcept;
-  void drop_page(Grounds& garbage) noexcept;
-  void drop_spare(Grounds& garbage) noexcept;
+  bool stay_cold();
   std::uint64_t leave_cycle() noexcept;
   void pad() noexcept;
-  bool end_on(Ground& ground, void* address, std::uint64_t generation) noexcept;
-  void settle(Ground& ground, Grounds& garbage) noexcept;
-  void cut_retired() noexcept;
-  Ground* find_uncut() noexcept;
-  bool resize_page(Ground& ground, Bytes taken, Bytes end) noexcept;
+  void cut_retired(std::uint64_t before) noexcept;
   Bytes give(Grounds& garbage) noexcept;
-  Ground* ground_of(const void* address) const noexcept;
   bool learn();
+  void require_closed() const;
   Offset offset() const noexcept;
   Bytes current() const noexcept;
-  void require_may_spill(const Request& request) const;
+  Bytes reserved_now() const noexcept;
 
   static std::atomic<bool> spill_everything_;
   static std::atomic<bool> bypass_everything_;
 
   const std::shared_ptr<Resource> upstream_;
-  const std::shared_ptr<Resource> pages_;
+  const std::shared_ptr<Resource> source_;  // of the pages
   const WorkspaceRules rules_;
   const std::string tag_;
   mutable std::mutex mutex_;  // guards all below
   WorkspaceCycles cycles_;
-  mutable Grounds grounds_;
-  Ground* page_ = nullptr;   // of the current cycle; null: none yet
-  Ground* spare_ = nullptr;  // whose blocks have all gone
-  Offset resume_ = 0;        // where the next page goes on
+  WorkspacePages pages_;
+  Offset resume_ = 0;  // where the next page goes on
   std::unordered_map<void*, Spilled> spilled_;
-  std::uint64_t cycle_spills_ =
-      0;                           // live blocks of this cycle that are not in its page
-  std::size_t uncut_ = 0;          // retired pages that nobody has tried to cut
-  std::uint64_t escaped_ = 0;      // so far
-  std::uint64_t escaped_now_ = 0;  // in this cycle
-  Bytes elsewhere_ = 0;            // live bytes that are not in the page
+  Bytes spilled_bytes_ = 0;         // of these, each rounded up
+  std::uint64_t cycle_spills_ = 0;  // of these: alive, and of this cycle
+  std::uint64_t live_ = 0;          // blocks that a cycle counts
+  std::uint64_t escaped_ = 0;       // so far
+  std::uint64_t escaped_now_ = 0;   // in this cycle
   Bytes peak_ = 0;
+  Bytes peak_reserved_ = 0;
   std::uint64_t allocations_ = 0;
   std::uint64_t deallocations_ = 0;
   bool open_ = false;

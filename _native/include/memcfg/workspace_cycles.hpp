@@ -51,12 +51,13 @@ class WorkspaceCycles {
   void gone(std::size_t mark, std::uint64_t generation) noexcept;
   // The ring begins anew with the next block.
   void wrapped() noexcept { wrapped_ = true; }
+  void cancel() noexcept;  // the cycle that has just begun: it was none
   // True: the size is another one now, if it may be learned.
   bool end(bool learns) noexcept;
   // Learns from the cycles so far, if nothing is known and it learns at all. True:
   // there is a size now.
   bool learn() noexcept;
-  void unlearn() noexcept { size_ = {}; }  // undoes a learn that came to nothing
+  void unlearn() noexcept;  // undoes a learn that came to nothing
   // Forgets cycles larger than the last. True: the size is smaller now.
   bool shrink() noexcept;
   void forget() noexcept;   // everything, the size included
@@ -83,6 +84,7 @@ class WorkspaceCycles {
   Bytes peak_ = 0;  // the highest of it
   Bytes last_ = 0;
   Bytes most_ = 0;
+  Bytes most_before_ = 0;  // when a size was learned last
   std::uint64_t cycles_ = 0;
   std::uint64_t steps_ = 0;  // rounds of the ring
   std::uint64_t generation_ = 0;

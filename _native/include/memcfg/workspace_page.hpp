@@ -40,14 +40,16 @@ class WorkspacePage {
     return byte >= base_ && byte < base_ + size_;
   }
 
-  // Hands out the next bytes. full: none before the end; blocked: somebody of the lap
-  // before is alive there, and `over` is false or it is of the record's own generation;
-  // in both cases nothing has changed. Throws std::bad_alloc; likewise. The record's
-  // offset is set.
+  // Hands out the next bytes; the record's offset is set. full: there are none before
+  // the end. blocked: somebody of the lap before is alive there, who is not to be
+  // passed
+  // (`over` is false, or it is of the record's own generation). Nothing has changed
+  // then. Throws std::bad_alloc; likewise.
   Outcome take(Record record, Bytes alignment, bool over);
-
   // What was handed out last. Pre: take() was Outcome::taken.
   void* last() const noexcept { return base_ + now_.back().offset; }
+  // Whether it could from the front of the page, if nobody were alive.
+  bool could_take(Bytes size, Bytes alignment) const noexcept;
 
   // The record of the block that begins there; null: none that is alive.
   const Record* find(const void* address) const noexcept;
@@ -87,7 +89,11 @@ class WorkspacePage {
   using Records = std::vector<Record>;
 
   Offset end_of(const Record& record) const noexcept;
-  bool sweep(Offset from, Offset to, std::uint64_t over);
+  Offset start_at(Offset offset, Bytes alignment) const noexcept;
+  bool fits(Offset start, Bytes size) const noexcept;
+  bool is_clear(Offset from, Offset to, std::uint64_t over) const noexcept;
+  std::size_t gaps(Offset from, Offset to) const noexcept;
+  void pass(Offset from, Offset to) noexcept;
   void gone(const Record& record) noexcept;
   Record* search(const void* address) noexcept;
 

@@ -1,0 +1,144 @@
+"""Which workspace is current: any order of opening, borrowing, leaving and closing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+import memcfg as mc
+from memcfg import memory
+from memcfg.errors import WorkspaceError
+
+CONFIGS = [
+    mc.WorkspaceConfig(initial_size=4096),
+    mc.WorkspaceConfig(),
+    mc.WorkspaceConfig(reset="end_of_buffer", overallocation=2),
+    mc.WorkspaceConfig(initial_size=4096, on_escape="invalidate"),
+]
+PLACES = st.integers(0, len(CONFIGS) - 1)
+
+
+class Nesting(RuleBasedStateMachine):
+    """Four workspaces, and the chain of what was entered and not left."""
+
+    def __init__(self):
+        super().__init__()
+        self.pool = memory.Pool(limit="8MiB")
+        self.all = [
+            mc.Workspace(config, str(place), resource=self.pool)
+            for place, config in enumerate(CONFIGS)
+        ]
+        self.chain = []  # entries, the current one last: the place, None for outside
+        self.entries = [[] for _ in self.all]  # what each close undoes, last first
+        self.blocks = []  # with blocks that were entered: the block, its entry
+        self.borrowed = set()
+        self.parents = [None for _ in self.all]
+
+    def teardown(self):
+        for block, _ in reversed(self.blocks):
+            block.__exit__(None, None, None)
+        for ws in self.all:
+            ws.destroy()
+        self.pool.check()
+        assert mc.current_workspace() is None
+        assert not mc.is_attached(np.empty(1))
+        assert self.pool.stats().current_bytes == 0
+
+    def current(self):
+        """The place of what is on top, if that is open."""
+        place = self.chain[-1][0] if self.chain else None
+        return place if place is not None and self.entries[place] else None
+
+    def on_top(self, place):
+        return bool(self.chain) and self.chain[-1][0] == place
+
+    @precondition(lambda self: sum(map(len, self.entries)) < 8)
+    @rule(place=PLACES)
+    def open(self, place):
+        entry = [place]
+        if not self.entries[place]:
+            self.parents[place] = self.current()
+        self.all[place].open()
+        self.entries[place].append(entry)
+        self.chain.append(entry)
+
+    @rule(place=PLACES)
+    def close(self, place):
+        if not self.entries[place]:
+            with pytest.raises(WorkspaceError, match="not open"):
+                self.all[place].close()
+            return
+        self.all[place].close()
+        self.leave(self.entries[place].pop())
+        if not self.entries[place]:
+            self.parents[place] = None
+
+    def leave(self, entry):
+        self.chain = [each for each in self.chain if each is not entry]
+
+    @rule(place=PLACES)
+    def borrow(self, place):
+        block = self.all[place].borrow()
+        if not self.entries[place] or place in self.borrowed:
+            with pytest.raises(WorkspaceError, match=r"not open|borrow"):
+                block.__enter__()
+            return
+        assert block.__enter__() is self.all[place]
+        self.borrowed.add(place)
+        self.enter_block(block, [place])
+
+    @rule()
+    def go_out(self):
+        block = mc.scope_out()
+        block.__enter__()
+        self.enter_block(block, [None])
+
+    def enter_block(self, block, entry):
+        self.blocks.append((block, entry))
+        self.chain.append(entry)
+
+    @precondition(lambda self: self.blocks)
+    @rule(data=st.data())
+    def leave_block(self, data):
+        last = len(self.blocks) - 1
+        block, entry = self.blocks.pop(data.draw(st.integers(0, last) | st.just(last)))
+        block.__exit__(None, None, None)
+        self.leave(entry)
+        self.borrowed.discard(entry[0])
+
+    @precondition(lambda self: self.chain)
+    @rule()
+    def fail(self):
+        """An exception leaves all blocks, from the inside to the outside."""
+        while self.blocks:
+            block, entry = self.blocks.pop()
+            assert not block.__exit__(KeyError, KeyError(), None)
+            self.leave(entry)
+        self.borrowed.clear()
+
+    @invariant()
+    def arrays_are_where_they_should_be(self):
+        place = self.current()
+        expected = None if place is None else self.all[place]
+        array = np.empty(100, np.uint8)
+        assert mc.workspace_of(array) is expected
+        assert mc.current_workspace() is expected
+        for ws, entries, parent in zip(
+            self.all, self.entries, self.parents, strict=True
+        ):
+            assert ws.is_open == bool(entries)
+            assert ws.is_current == (ws is expected)
+            assert ws.parent is (None if parent is None else self.all[parent])
+            ws.memory.check()
+
+
+TestNesting = pytest.mark.slow(Nesting.TestCase)
+TestNesting.settings = settings(
+    max_examples=150,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
