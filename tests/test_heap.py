@@ -74,6 +74,18 @@ heap.heap_watch(0)
 tell(before, 5)
 """
 
+WORKSPACE_MODE = """
+model = build(training_workspace_mode="{mode}")
+for _ in range(2):
+    model.train_on_batch(x[:64], y[:64])
+before = calls()
+heap.heap_watch(1)
+for _ in range(5):
+    model.train_on_batch(x[:64], y[:64])
+heap.heap_watch(0)
+tell(before, 5)
+"""
+
 # Watches from the end of fit's first training step to the end of its last one:
 # whatever fit does between steps (shuffling, gathering rows) counts too.
 FIT = """
@@ -163,6 +175,21 @@ def test_a_training_step_takes_no_memory(watcher, tmp_path, policy):
     assert found["sizes"] == []
     before, after = found["pool"]
     assert before == after
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("native_kernels")
+@pytest.mark.parametrize("mode", ["none", "single", "separate"])
+def test_a_step_in_a_workspace_mode_takes_memory_from_the_pool_alone(
+    watcher, tmp_path, mode
+):
+    """In workspaces not even that: their pages are there."""
+    found = watch(watcher, WORKSPACE_MODE.format(mode=mode), tmp_path)
+    assert found["steps"] == 5
+    assert found["sizes"] == []
+    before, after = found["pool"]
+    assert before[1:] == after[1:]
+    assert (before[0] == after[0]) == (mode != "none")
 
 
 @pytest.mark.slow

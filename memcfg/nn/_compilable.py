@@ -19,6 +19,7 @@ from memcfg.nn._arguments import positive_int
 from memcfg.nn._data import Dataset, check_labels, check_shape, check_x, check_y
 from memcfg.nn._foundation import Foundation
 from memcfg.nn._graphs import Program
+from memcfg.nn._outside import outside
 from memcfg.nn._setup import Setup, make_setup
 from memcfg.nn._steps import Totals, evaluate_step, train_step
 from memcfg.nn._symbolic import Shape, show_shape
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from memcfg.nn._optimizers import Optimizer
     from memcfg.nn._programs import Programs
     from memcfg.plan import Plan, Policy
+    from memcfg.workspaces import WorkspaceMode
 
 __all__ = ["Compilable", "check_output", "returned"]
 
@@ -53,12 +55,38 @@ class Compilable(Foundation):
         """
         return self._compiled("the optimizer").optimizer
 
+    @property
+    def training_workspace_mode(self) -> WorkspaceMode:
+        """Where the tensors of a training step live; `compile` sets it.
+
+        Raises
+        ------
+        RuntimeError
+            If the model is not compiled.
+        """
+        return self._compiled("training_workspace_mode").modes.training
+
+    @property
+    def inference_workspace_mode(self) -> WorkspaceMode:
+        """Where the tensors of evaluation and prediction live; `compile` sets it.
+
+        Raises
+        ------
+        RuntimeError
+            If the model is not compiled.
+        """
+        return self._compiled("inference_workspace_mode").modes.inference
+
+    @outside
     def compile(
         self,
         optimizer: Optimizer | str,
         loss: SparseCategoricalCrossentropy,
         metrics: Sequence[str] | None = None,
         memory: Policy | str | None = None,
+        *,
+        training_workspace_mode: WorkspaceMode | str = "enabled",
+        inference_workspace_mode: WorkspaceMode | str = "enabled",
     ) -> None:
         """Say how the model is trained.
 
@@ -75,16 +103,28 @@ class Compilable(Foundation):
         metrics : sequence of str, optional
             ``["accuracy"]``.
         memory : Policy or str, optional
-            A policy of `memcfg.plan` or its name. None: ``memcfg.plan.auto()``.
+            A policy of `memcfg.plan` or its name. None: ``memcfg.plan.auto()``. It
+            plans the programs whose workspace mode is ``"enabled"``.
+        training_workspace_mode : WorkspaceMode or str, default "enabled"
+            Where the tensors of a training step live. ``"enabled"``: each has its place
+            in a plan, and the step is one compiled program. The other modes run op by
+            op. ``"none"``: each tensor is an allocation of its own, freed when its last
+            reader is done. ``"single"``: one workspace for the whole iteration.
+            ``"separate"``: workspaces by kind of array and by layer. Losses, weights
+            and predictions are the same bits in all of them.
+        inference_workspace_mode : WorkspaceMode or str, default "enabled"
+            The same of evaluation, validation during `fit`, and prediction.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be honoured; the model is as it was.
+            If an argument cannot be honoured, such as a policy where nothing is
+            planned; the model is as it was.
         RuntimeError
             If another thread is in `fit`; the model is as it was.
         """
-        setup = make_setup(optimizer, loss, metrics, memory, _default_device)
+        modes = (training_workspace_mode, inference_workspace_mode)
+        setup = make_setup(optimizer, loss, metrics, memory, modes, _default_device)
         with self._lock:
             self._check_not_in_training()
             setup.optimizer.check_free(self)
@@ -92,6 +132,7 @@ class Compilable(Foundation):
                 check_output(self._network)
             self._set_up(setup)
 
+    @outside
     def plan(self, batch_size: int = 32) -> Plan:
         """Plan the training step without taking memory.
 
@@ -116,6 +157,7 @@ class Compilable(Foundation):
         self._compiled("plan")
         return self._built_programs().plan(Program("train", size))
 
+    @outside
     def train_on_batch(
         self,
         x: Array,
@@ -167,6 +209,7 @@ class Compilable(Foundation):
         totals.add(outcome)
         return returned(totals.logs(setup.metrics), return_dict)
 
+    @outside
     def test_on_batch(
         self, x: Array, y: Array, *, return_dict: bool = False
     ) -> float | list[float] | dict[str, float]:

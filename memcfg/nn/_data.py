@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg.nn._symbolic import Shape, show_shape
+from memcfg.workspaces import check_valid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +73,8 @@ def check_x(x: Any, what: str = "x") -> npt.NDArray[np.float32]:
         If it is not a NumPy array of float32.
     ValueError
         If it is empty, or has no axis beside that of the samples.
+    WorkspaceLeakError, WorkspaceStaleError
+        If it is of a workspace that may have used its bytes again.
     """
     if not isinstance(x, np.ndarray) or isinstance(x, np.ma.MaskedArray):
         raise TypeError(
@@ -88,6 +91,7 @@ def check_x(x: Any, what: str = "x") -> npt.NDArray[np.float32]:
         )
     if x.size == 0:
         raise ValueError(f"{what} is empty: its shape is {x.shape}")
+    check_valid(x, f"read {what}")
     return np.asarray(x)
 
 
@@ -137,6 +141,8 @@ def check_y(y: Any, samples: int, what: str = "y") -> npt.NDArray[Any]:
         If it is not a NumPy array of integers.
     ValueError
         If its shape is another, or its length is not that of the samples.
+    WorkspaceLeakError, WorkspaceStaleError
+        If it is of a workspace that may have used its bytes again.
     """
     if not isinstance(y, np.ndarray) or isinstance(y, np.ma.MaskedArray):
         raise TypeError(
@@ -157,6 +163,7 @@ def check_y(y: Any, samples: int, what: str = "y") -> npt.NDArray[Any]:
             f"the samples and their labels differ in number: {samples} samples, "
             f"{what} has shape {y.shape}"
         )
+    check_valid(y, f"read {what}")
     return np.asarray(y).reshape(samples)
 
 

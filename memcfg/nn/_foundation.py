@@ -13,10 +13,12 @@ import numpy.typing as npt
 
 from memcfg.nn._graphs import Program, Recipe
 from memcfg.nn._names import check_name
+from memcfg.nn._outside import outside
 from memcfg.nn._programs import Programs
 from memcfg.nn._setup import Setup, get_policy
 from memcfg.nn._summary import summary_text
 from memcfg.nn._turns import TurnLock
+from memcfg.nn._ways import PLANNED
 from memcfg.nn._weights import check_list, check_mapping, read_file, write_file
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from memcfg.nn._layer import Layer
     from memcfg.nn._network import Network, Weight
+    from memcfg.nn._ways import Modes
     from memcfg.plan import Plan
     from memcfg.runtime import MemoryReport
 
@@ -74,6 +77,7 @@ class Foundation:
             programs, program = self._lead()
             return programs.loaded_plan(program)
 
+    @outside
     def memory_report(self, *, verify: bool = False) -> MemoryReport:
         """Measure the memory of the program that `memory_plan` speaks of.
 
@@ -95,7 +99,7 @@ class Foundation:
         """
         with self._lock:
             programs, program = self._lead()
-            return programs.report(program, verify=verify)
+            return programs.executor.memory_report(program.label, verify=verify)
 
     def count_params(self) -> int:
         """Return the number of parameters.
@@ -141,6 +145,7 @@ class Foundation:
         layers = self.layers
         print(summary_text(self.name, layers, self._network), end="")
 
+    @outside
     def get_weights(self) -> list[Floats]:
         """Return copies of all weights.
 
@@ -159,6 +164,7 @@ class Foundation:
             weights, programs = self._weights_and_programs()
             return [programs.read(weight.name) for weight in weights]
 
+    @outside
     def set_weights(self, weights: Sequence[npt.ArrayLike]) -> None:
         """Replace all weights.
 
@@ -176,6 +182,7 @@ class Foundation:
         """
         self._write(check_list(self._built_network().weights, weights))
 
+    @outside
     def save_weights(self, path: str | os.PathLike[str]) -> None:
         """Write all weights to a safetensors file.
 
@@ -199,6 +206,7 @@ class Foundation:
             values = {w.key: programs.read(w.name) for w in weights}
         write_file(path, values)
 
+    @outside
     def load_weights(self, path: str | os.PathLike[str]) -> None:
         """Read all weights from a safetensors file.
 
@@ -220,6 +228,7 @@ class Foundation:
         weights = self._built_network().weights
         self._write(check_mapping(weights, read_file(path), os.fspath(path)))
 
+    @outside
     def close(self) -> None:
         """Give the device's memory back.
 
@@ -252,9 +261,14 @@ class Foundation:
         setup = self._setup
         if setup is None:
             recipe = Recipe(self.name, network, None, counting=False)
-            return Programs(recipe, get_policy(None), None, self._lock, values)
+            return Programs(recipe, get_policy(None), PLANNED, None, self._lock, values)
         recipe = Recipe(self.name, network, setup.optimizer, bool(setup.metrics))
-        return Programs(recipe, setup.policy, setup.device, self._lock, values)
+        return Programs(
+            recipe, setup.policy, setup.modes, setup.device, self._lock, values
+        )
+
+    def _modes(self) -> Modes:
+        return PLANNED if self._setup is None else self._setup.modes
 
     def _built_network(self) -> Network:
         if self._network is None:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from memcfg.nn._network import Network, Weight
     from memcfg.nn._optimizers import Optimizer
 
-__all__ = ["Program", "Recipe", "state_names", "trace"]
+__all__ = ["KINDS", "Program", "Recipe", "state_names", "trace"]
+
+KINDS = ("train", "evaluate", "predict")
 
 
 class Program(NamedTuple):

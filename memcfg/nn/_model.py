@@ -18,13 +18,17 @@ from memcfg.nn._data import check_shape, check_x
 from memcfg.nn._history import History
 from memcfg.nn._names import automatic_name
 from memcfg.nn._network import Network
+from memcfg.nn._outside import outside
 from memcfg.nn._progress import check_verbose
+from memcfg.nn._results import check_workspace, make_result
 from memcfg.nn._split import Parts, split
 from memcfg.nn._steps import programs_for
 from memcfg.nn._symbolic import SymbolicTensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from memcfg.workspaces import Workspace
 
 __all__ = ["Model"]
 
@@ -72,6 +76,7 @@ class Model(Compilable):
         self.history: History | None = None
         self._adopt(Network(_single(inputs, "inputs"), _single(outputs, "outputs")))
 
+    @outside
     def fit(  # noqa: PLR0913  (Keras's signature)
         self,
         x: Array,
@@ -170,6 +175,7 @@ class Model(Compilable):
         _fit.train(programs, setup, (data, validation), options, history)
         return history
 
+    @outside
     def evaluate(
         self,
         x: Array,
@@ -219,8 +225,14 @@ class Model(Compilable):
         logs = _fit.evaluate(programs, setup, data, size, shown)
         return returned(logs, return_dict)
 
+    @outside
     def predict(
-        self, x: Array, batch_size: int = 32, verbose: str | int = "auto"
+        self,
+        x: Array,
+        batch_size: int = 32,
+        verbose: str | int = "auto",
+        *,
+        workspace: Workspace | None = None,
     ) -> Floats:
         """Return the model's outputs.
 
@@ -232,6 +244,9 @@ class Model(Compilable):
             Samples a step.
         verbose : {"auto", 0, 1, 2}, default "auto"
             As in `fit`.
+        workspace : Workspace, optional
+            Where the result is made; it must be open. None: outside of all workspaces,
+            also inside of one.
 
         Returns
         -------
@@ -242,6 +257,11 @@ class Model(Compilable):
         ------
         TypeError, ValueError
             If the data or an argument is wrong.
+        WorkspaceError
+            If the workspace is not open.
+        WorkspaceConfigError
+            If there is a workspace, and the model's `inference_workspace_mode` is
+            ``"none"``, which stands for no workspaces at all.
         InfeasiblePlanError
             If no plan fits the device's limit.
         RuntimeError
@@ -253,8 +273,10 @@ class Model(Compilable):
             samples = check_x(x)
             network, programs = self._built_network(), self._built_programs()
             check_shape(samples, network.input_shape)
+            check_workspace(workspace, self._modes())
             programs.require(programs_for("predict", len(samples), size))
-            result = np.empty((len(samples), *network.output_shape), np.float32)
+            shape = (len(samples), *network.output_shape)
+            result = make_result(shape, workspace)
         _fit.predict(programs, samples, result, size, shown)
         return result
 

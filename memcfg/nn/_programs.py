@@ -10,34 +10,30 @@ fetches holds it from `Programs.ensure` to the last output, and keeps no view be
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from memcfg import config
 from memcfg.errors import ResourceExhaustedError
-from memcfg.nn._graphs import Program, Recipe, trace
+from memcfg.nn._device import device_of
+from memcfg.nn._graphs import KINDS, Program, Recipe, trace
 from memcfg.nn._rooms import Rooms, input_rooms, output_rooms
-from memcfg.runtime import Executor, MemoryReport
+from memcfg.nn._values import Floats, HostValues
+from memcfg.nn._ways import way_of
+from memcfg.runtime import Executor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from memcfg.devices import Device
     from memcfg.graph import Graph
     from memcfg.nn._turns import TurnLock
+    from memcfg.nn._ways import Modes
     from memcfg.plan import Plan, Policy
 
 __all__ = ["Programs"]
 
 _KEPT = 12  # programs of a model that stay loaded; they share one arena
-
-Floats = npt.NDArray[np.float32]
-Value = Floats | Callable[[], npt.NDArray[Any]]
 
 
 class Programs:
@@ -48,7 +44,9 @@ class Programs:
     recipe : Recipe
         What to trace; its optimizer joins the arena with the first training step.
     policy : Policy
-        Plans every program.
+        Plans the programs that are planned.
+    modes : Modes
+        Which are, and how the others run.
     device : str or None
         The name of the device that has the arena, looked up whenever there is none
         yet. None: the default device of that moment.
@@ -63,21 +61,23 @@ class Programs:
         self,
         recipe: Recipe,
         policy: Policy,
+        modes: Modes,
         device: str | None,
         lock: TurnLock,
         values: Mapping[str, Floats] | None = None,
     ) -> None:
         self._recipe = recipe
         self._policy = policy
+        self._modes = modes
+        self._walked = {kind for kind in KINDS if way_of(modes.of(kind)) is not None}
         self._device = device
         self.lock = lock
         self._superseded = False
-        self._weights = {weight.name: weight for weight in recipe.network.weights}
-        self._host: dict[str, Floats] = dict(values or {})
+        self._host = HostValues(recipe.network.weights, values)
         self._resident: set[str] = set()  # names of the state in the arena
         self._training = False  # whether the optimizer's state is in the arena
         self._graphs: dict[Program, Graph] = {}  # loaded; last used last
-        self._views: dict[tuple[Program, str], Rooms] = {}
+        self._views: dict[tuple[Program, object], Rooms] = {}
         self._lead: Program | None = None
         self._executor: Executor | None = None
 
@@ -90,7 +90,7 @@ class Programs:
         """
         with self.lock:
             if self._executor is None or not self._executor.nbytes:
-                device = self._find_device()
+                device = device_of(self._recipe.name, self._device)
                 if self._executor is None or self._executor.device is not device:
                     self._executor = Executor(device, name=self._recipe.name)
             return self._executor
@@ -116,9 +116,7 @@ class Programs:
         with self.lock:
             if name in self._resident:
                 return np.asarray(self.executor.read_state(name), np.float32)
-            if name not in self._host:
-                self._host[name] = self._weights[name].first_value()
-            return self._host[name].copy()
+            return self._host.read(name)
 
     def write(self, name: str, value: Floats) -> None:
         """Overwrite a weight.
@@ -134,7 +132,7 @@ class Programs:
             if name in self._resident:
                 self.executor.write_state(name, value)
             else:
-                self._host[name] = value
+                self._host.write(name, value)
 
     def require(self, wanted: Sequence[Program]) -> None:
         """See to it that programs are loaded, all at once.
@@ -197,12 +195,14 @@ class Programs:
         Returns
         -------
         dict of str to numpy.ndarray
-            Views of the arena, by name; those inputs that the program reads.
+            Views of its memory, by name; those inputs that the program reads.
+
+        Raises
+        ------
+        ResourceExhaustedError
+            If the program is not planned, and there is no room.
         """
-        if (program, "inputs") not in self._views:
-            rooms = input_rooms(self.executor, program, self._graphs[program])
-            self._views[program, "inputs"] = rooms
-        return self._views[program, "inputs"]
+        return self._rooms(program, input_rooms)
 
     def outputs(self, program: Program) -> Rooms:
         """Return the rooms of what a loaded program keeps, state left out.
@@ -215,12 +215,9 @@ class Programs:
         Returns
         -------
         dict of str to numpy.ndarray
-            Views of the arena, by name; a prediction is named ``output``.
+            Views of its memory, by name; a prediction is named ``output``.
         """
-        if (program, "outputs") not in self._views:
-            rooms = output_rooms(self.executor, program, self._graphs[program])
-            self._views[program, "outputs"] = rooms
-        return self._views[program, "outputs"]
+        return self._rooms(program, output_rooms)
 
     def run(self, program: Program, *, guard: bool = False) -> bool:
         """Run a loaded program once.
@@ -236,8 +233,24 @@ class Programs:
         -------
         bool
             Whether it ran to the end.
+
+        Raises
+        ------
+        ResourceExhaustedError
+            If the program is not planned, and there is no room; the state is as before.
         """
         return self.executor.run(program.label, guard=guard)
+
+    def finish(self, program: Program) -> None:
+        """End a step, also one that failed: its inputs and outputs are done with.
+
+        Parameters
+        ----------
+        program : Program
+            A program.
+        """
+        if program.kind in self._walked and self._executor is not None:
+            self._executor.finish(program.label)
 
     def plan(self, program: Program) -> Plan:
         """Plan a program without taking memory.
@@ -257,9 +270,10 @@ class Programs:
         InfeasiblePlanError
             If it does not fit the device.
         RuntimeError
-            If the device no longer exists.
+            If the device no longer exists, or the program is not planned.
         """
         with self.lock:
+            self._check_planned(program)
             training = self._training or program.kind == "train"
             graph = trace(self._recipe_for(training), program)
             return self.executor.plan(graph, self._policy)
@@ -276,25 +290,14 @@ class Programs:
         -------
         Plan
             Its plan.
+
+        Raises
+        ------
+        RuntimeError
+            If it is not planned.
         """
+        self._check_planned(program)
         return self.executor.plans[program.label]
-
-    def report(self, program: Program, *, verify: bool) -> MemoryReport:
-        """Return the measured memory of a loaded program.
-
-        Parameters
-        ----------
-        program : Program
-            A loaded program.
-        verify : bool
-            Whether to run it on a canary.
-
-        Returns
-        -------
-        MemoryReport
-            Peak, bytes by role, timeline.
-        """
-        return self.executor.memory_report(program.label, verify=verify)
 
     def retire(self) -> dict[str, Floats]:
         """Bring all values to the host and give the arena back.
@@ -305,11 +308,10 @@ class Programs:
             The values by tensor name.
         """
         with self.lock:
-            values = dict(self._host)
-            values.update({name: self.read(name) for name in self._resident})
-            self._host = values
+            for name in self._resident:
+                self._host.write(name, self.read(name))
             self.close()
-            return values
+            return self._host.known()
 
     def supersede(self) -> dict[str, Floats]:
         """Retire for good: calls of other threads that still run on this end.
@@ -341,14 +343,25 @@ class Programs:
                 f"another thread compiled or built {self._recipe.name!r} again: retry"
             )
 
-    def _find_device(self) -> Device:
-        try:
-            return config.logical_device(self._device)
-        except ValueError as error:
+    def _check_planned(self, program: Program) -> None:
+        if program.kind in self._walked:
             raise RuntimeError(
-                f"{self._recipe.name!r} was compiled for {self._device}, which is no "
-                f"longer configured: compile it again ({error})"
-            ) from error
+                f"{program.label!r} has no plan: it runs in workspace mode "
+                f"{self._modes.of(program.kind).value!r}. memory_report() says what it "
+                "takes; compile with mode 'enabled' to have it planned"
+            )
+
+    def _rooms(
+        self, program: Program, find: Callable[[Executor, Program, Graph], Rooms]
+    ) -> Rooms:
+        """Find rooms, once for each planned program: the others' go with each step."""
+        key = (program, find)
+        if key in self._views:
+            return self._views[key]
+        rooms = find(self.executor, program, self._graphs[program])
+        if program.kind not in self._walked:
+            self._views[key] = rooms
+        return rooms
 
     def _recipe_for(self, training: bool) -> Recipe:
         return self._recipe if training else replace(self._recipe, optimizer=None)
@@ -371,30 +384,17 @@ class Programs:
         recipe = self._recipe_for(training)
         known = self._graphs if training == self._training else {}
         graphs = {p: known.get(p) or trace(recipe, p) for p in programs}
-        initial = self._initial(graphs[programs[0]])
+        initial = self._host.initial(graphs[programs[0]], self._resident)
         self._views = {}  # they would point into rooms of the programs before
+        ways = {p.label: way_of(self._modes.of(p.kind)) for p in programs}
         self.executor.load(
-            {p.label: graph for p, graph in graphs.items()}, self._policy, initial
+            {p.label: graph for p, graph in graphs.items()},
+            self._policy,
+            initial,
+            {label: way for label, way in ways.items() if way is not None},
         )
         self._graphs = {p: graphs[p] for p in reversed(programs)}
         self._training = training
         self._resident |= set(initial)
-        for name in initial:
-            self._host.pop(name, None)
-        if self._lead not in self._graphs:
-            self._lead = None
-
-    def _initial(self, graph: Graph) -> dict[str, Value]:
-        """Values of the state that is not in the arena yet, drawn when asked for."""
-        values: dict[str, Value] = {}
-        for i in graph.persistent:
-            tensor = graph.tensors[i]
-            if tensor.name in self._resident:
-                continue
-            if tensor.name in self._host:
-                values[tensor.name] = self._host[tensor.name]
-            elif tensor.role == "optimizer_state":
-                values[tensor.name] = partial(np.zeros, tensor.shape or (), np.float32)
-            else:
-                values[tensor.name] = self._weights[tensor.name].first_value
-        return values
+        self._host.forget(initial)
+        self._lead = self._lead if self._lead in self._graphs else None

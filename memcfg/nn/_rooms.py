@@ -1,4 +1,4 @@
-"""Where a loaded program's inputs and outputs lie in the arena."""
+"""Where a loaded program's inputs and outputs lie."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def input_rooms(executor: Executor, program: Program, graph: Graph) -> Rooms:
     Returns
     -------
     dict of str to numpy.ndarray
-        Views of the arena, by name; those inputs that the program reads.
+        Views of its memory, by name; those inputs that the program reads.
     """
     return {
         tensor.name: executor.feed(program.label, tensor.name)
@@ -55,7 +55,7 @@ def output_rooms(executor: Executor, program: Program, graph: Graph) -> Rooms:
     Returns
     -------
     dict of str to numpy.ndarray
-        Views of the arena, by name; a prediction is named ``output``.
+        Views of its memory, by name; a prediction is named ``output``.
     """
     kept = [graph.tensors[i] for i in graph.keep]
     names = {tensor.name for tensor in kept if tensor.role in ("output", "input")}

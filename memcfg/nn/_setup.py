@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg.nn._losses import SparseCategoricalCrossentropy, get_loss, get_metrics
 from memcfg.nn._optimizers import Optimizer, get_optimizer
+from memcfg.nn._ways import Modes, check_mode
 from memcfg.plan import POLICIES, auto
+from memcfg.workspaces import WorkspaceMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from memcfg.plan import Policy
 
-__all__ = ["Setup", "get_policy", "make_setup"]
+__all__ = ["Setup", "get_modes", "get_policy", "make_setup"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Setup:
         Names under which right answers are told.
     policy : Policy
         Plans the memory.
+    modes : Modes
+        Whether it is planned, or else where tensors live.
     device : str
         The name of the device that has the arena.
     """
@@ -40,6 +44,7 @@ class Setup:
     loss: SparseCategoricalCrossentropy
     metrics: tuple[str, ...]
     policy: Policy
+    modes: Modes
     device: str
 
 
@@ -81,11 +86,46 @@ def get_policy(memory: Any) -> Policy:
     return found
 
 
+def get_modes(training: Any, inference: Any, memory: Any) -> Modes:
+    """Return the workspace modes that `compile`'s arguments mean.
+
+    Parameters
+    ----------
+    training, inference : WorkspaceMode or str
+        As given.
+    memory : Policy, str or None
+        The policy as given: there must be something for it to plan.
+
+    Returns
+    -------
+    Modes
+        The modes.
+
+    Raises
+    ------
+    ValueError
+        If a mode is unknown, or a policy is given and nothing is planned.
+    """
+    modes = Modes(
+        check_mode(training, "training_workspace_mode"),
+        check_mode(inference, "inference_workspace_mode"),
+    )
+    if memory is not None and WorkspaceMode.ENABLED not in modes:
+        raise ValueError(
+            f"memory={memory!r} has nothing to plan: programs are planned in workspace "
+            f"mode 'enabled' only, and the modes are {modes.training.value!r} for "
+            f"training and {modes.inference.value!r} for inference. Leave memory out, "
+            "or set one of the modes to 'enabled'"
+        )
+    return modes
+
+
 def make_setup(
     optimizer: Any,
     loss: Any,
     metrics: Sequence[str] | None,
     memory: Any,
+    modes: tuple[Any, Any],
     device: Callable[[], str],
 ) -> Setup:
     """Read `compile`'s arguments.
@@ -94,6 +134,8 @@ def make_setup(
     ----------
     optimizer, loss, metrics, memory : object
         As `Model.compile` documents them.
+    modes : tuple of object
+        The workspace modes of training and of inference, as it documents them.
     device : callable
         Returns the device's name; called when all else is known to be right.
 
@@ -112,5 +154,6 @@ def make_setup(
         get_loss(loss),
         get_metrics(metrics),
         get_policy(memory),
+        get_modes(*modes, memory),
         device(),
     )

@@ -139,13 +139,18 @@ def train_step(
     Outcome
         What it found.
     """
+    program = Program("train", _count(rows))
     with programs.lock:
-        program = _feed(programs, "train", data, rows)
-        _feed_scalars(programs, program, optimizer)
-        finished = programs.run(program, guard=guard)
-        if finished:
-            optimizer.advance()
-        return _outcome(programs, program)._replace(finished=finished)
+        programs.ensure(program)
+        try:
+            _feed(programs, program, data, rows)
+            _feed_scalars(programs, program, optimizer)
+            finished = programs.run(program, guard=guard)
+            if finished:
+                optimizer.advance()
+            return _outcome(programs, program)._replace(finished=finished)
+        finally:
+            programs.finish(program)
 
 
 def evaluate_step(programs: Programs, data: Dataset, rows: Rows) -> Outcome:
@@ -166,10 +171,15 @@ def evaluate_step(programs: Programs, data: Dataset, rows: Rows) -> Outcome:
     Outcome
         What it found.
     """
+    program = Program("evaluate", _count(rows))
     with programs.lock:
-        program = _feed(programs, "evaluate", data, rows)
-        programs.run(program)
-        return _outcome(programs, program)
+        programs.ensure(program)
+        try:
+            _feed(programs, program, data, rows)
+            programs.run(program)
+            return _outcome(programs, program)
+        finally:
+            programs.finish(program)
 
 
 def predict_step(
@@ -195,18 +205,18 @@ def predict_step(
     program = Program("predict", _count(rows))
     with programs.lock:
         programs.ensure(program)
-        gather(x, rows, programs.inputs(program)["x"])
-        programs.run(program)
-        result[rows] = programs.outputs(program)["output"]
+        try:
+            gather(x, rows, programs.inputs(program)["x"])
+            programs.run(program)
+            result[rows] = programs.outputs(program)["output"]
+        finally:
+            programs.finish(program)
 
 
-def _feed(programs: Programs, kind: str, data: Dataset, rows: Rows) -> Program:
-    program = Program(kind, _count(rows))
-    programs.ensure(program)
+def _feed(programs: Programs, program: Program, data: Dataset, rows: Rows) -> None:
     inputs = programs.inputs(program)
     gather(data.x, rows, inputs["x"])
     gather(data.y, rows, inputs["y"])
-    return program
 
 
 def _feed_scalars(programs: Programs, program: Program, optimizer: Optimizer) -> None:

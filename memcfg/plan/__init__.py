@@ -25,6 +25,7 @@ from memcfg.plan._bound import lower_bound
 from memcfg.plan._csv import read_buffers, write_placement
 from memcfg.plan._facts import Group, Predicted, Summary
 from memcfg.plan._keep_all import keep_all
+from memcfg.plan._lifetimes import state_updates
 from memcfg.plan._place import Buffer, Placement, place
 from memcfg.plan._plan import Plan
 from memcfg.plan._policies import POLICIES
@@ -62,6 +63,7 @@ __all__ = [
     "share",
     "simulate",
     "sqrt_checkpoint",
+    "state_updates",
     "unchecked_claims",
     "validate",
     "violations",

@@ -170,6 +170,17 @@ def state_updates(graph: Graph) -> dict[int, int]:
 
     A pair counts when its input is in the state's rooms, its op is of the update
     phase and the input's last reader, and the input is not to be kept.
+
+    Parameters
+    ----------
+    graph : Graph
+        A graph.
+
+    Returns
+    -------
+    dict of int to int
+        Ids of outputs, to the ids of the tensors whose rooms they take over; such a
+        tensor may itself be such an output.
     """
     state = set(graph.persistent)
     updates: dict[int, int] = {}

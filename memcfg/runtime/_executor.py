@@ -8,25 +8,26 @@ order), so training, evaluation and prediction see the same weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from threading import RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from memcfg.runtime._budget import Budget
 from memcfg.runtime._gate import gate
-from memcfg.runtime._measure import measure
-from memcfg.runtime._program import Program
-from memcfg.runtime._recipes import Budget, PolicyLike, Recipe, recipes_for
+from memcfg.runtime._recipes import PolicyLike, Recipe, recipes_for
+from memcfg.runtime._state import ModelArena, check_load, state_offsets
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from memcfg._core.engine import Arena
     from memcfg.devices import Device
     from memcfg.graph import Graph
     from memcfg.plan import Plan
     from memcfg.runtime._report import MemoryReport
+    from memcfg.runtime._runnable import Runnable
+    from memcfg.runtime._ways import Way
 
 __all__ = ["Executor"]
 
@@ -56,14 +57,19 @@ class Executor:
         self.device = device
         self.name = name
         self.lock = RLock()
-        self._arena: Arena | None = None
+        self._arena = ModelArena(device.pool, name)
         self._recipes: dict[str, Recipe] = {}
-        self._programs: dict[str, Program] = {}
+        self._programs: dict[str, Runnable] = {}
+        self._settled: Runnable | None = None  # may keep memory beside the arena
 
     @property
     def plans(self) -> Mapping[str, Plan]:
-        """The plan of each loaded program."""
-        return {name: recipe.plan for name, recipe in self._recipes.items()}
+        """The plan of each loaded program that has one."""
+        return {
+            name: recipe.plan
+            for name, recipe in self._recipes.items()
+            if recipe.plan is not None
+        }
 
     @property
     def graphs(self) -> Mapping[str, Graph]:
@@ -73,7 +79,7 @@ class Executor:
     @property
     def nbytes(self) -> int:
         """Size of the arena in bytes; 0 before the first load."""
-        return 0 if self._arena is None else self._arena.nbytes
+        return self._arena.nbytes
 
     def plan(self, graph: Graph, policy: PolicyLike) -> Plan:
         """Plan a graph under the device's budget without taking memory.
@@ -96,13 +102,16 @@ class Executor:
             If nothing fits.
         """
         with self.lock:
-            return recipes_for({"": graph}, policy, self._budget(), {})[""].plan
+            self._settle()
+            recipes = recipes_for({"": graph}, policy, {}, self._budget(), {})
+            return cast("Plan", recipes[""].plan)
 
     def load(
         self,
         graphs: Mapping[str, Graph],
         policy: PolicyLike,
         initial: Mapping[str, _Value],
+        ways: Mapping[str, Way] | None = None,
     ) -> None:
         """Replace the programs by those of `graphs`.
 
@@ -119,12 +128,14 @@ class Executor:
         initial : mapping of str to array_like or callable
             Values of new state, by tensor name; a callable is asked for its value
             after the memory has been taken, one at a time.
+        ways : mapping of str to Way, optional
+            How programs run that are not planned; those that it names.
 
         Raises
         ------
         InfeasiblePlanError
-            If a graph has no plan within the budget. No memory was taken, and the
-            programs are as they were.
+            If a graph has no plan within the budget, or its way needs more. No memory
+            was taken, and the programs are as they were.
         ResourceExhaustedError
             If the machine has not the memory that the limit allows.
         RuntimeError
@@ -135,12 +146,13 @@ class Executor:
             If the graphs disagree about the state, or state has no value.
         """
         with self.lock:
-            _check_runs(self.device)
-            _check_state(graphs)
-            self._check_values(graphs, initial)
-            recipes = recipes_for(graphs, policy, self._budget(), self._recipes)
+            check_load(self.device, graphs, {*state_offsets(self._recipes), *initial})
+            self._settle()
+            recipes = recipes_for(
+                graphs, policy, ways or {}, self._budget(), self._recipes
+            )
             before, moved = self._recipes, self._moved(recipes)
-            new = _state(recipes).keys() - _state(before).keys()
+            new = state_offsets(recipes).keys() - state_offsets(before).keys()
             try:
                 self._install(recipes, moved)
                 for name in new:
@@ -163,15 +175,17 @@ class Executor:
         Returns
         -------
         ndarray
-            A view of the arena with the input's shape and dtype.
+            A view of the program's memory with the input's shape and dtype.
 
         Raises
         ------
         KeyError
             If there is no such program or input.
+        ResourceExhaustedError
+            If the program runs op by op, and there is no room for the input.
         """
         with self.lock:
-            return self._programs[program].view(tensor, at_end=False)
+            return self._turn(program).view(tensor, at_end=False)
 
     def run(self, program: str, *, guard: bool = False) -> bool:
         """Run a program once, when the process runs fewer programs than it may.
@@ -194,9 +208,11 @@ class Executor:
             If there is no such program.
         KernelError
             If a kernel failed.
+        ResourceExhaustedError
+            If the program runs op by op, and there is no room; the state is as before.
         """
         with self.lock, gate:
-            return self._programs[program].run(guard=guard)
+            return self._turn(program).run(guard=guard)
 
     def fetch(self, program: str, tensor: str) -> _Array:
         """Return a kept tensor's room.
@@ -211,7 +227,7 @@ class Executor:
         Returns
         -------
         ndarray
-            A view of the arena, valid until the next run.
+            A view, valid until `finish` or the next run.
 
         Raises
         ------
@@ -220,6 +236,20 @@ class Executor:
         """
         with self.lock:
             return self._programs[program].view(tensor, at_end=True)
+
+    def finish(self, program: str) -> None:
+        """End a step: what was to be fetched has been fetched.
+
+        A program that runs op by op gives its rooms back.
+
+        Parameters
+        ----------
+        program : str
+            A program; nothing is done for one that is not loaded.
+        """
+        with self.lock:
+            if program in self._programs:
+                self._programs[program].finish()
 
     def read_state(self, tensor: str) -> _Array:
         """Return a copy of a state tensor.
@@ -276,9 +306,9 @@ class Executor:
         program : str
             A loaded program.
         verify : bool, default False
-            Measure: fill the arena with a canary, run the program on made-up input
-            and look for the highest byte that changed; each kernel's scratch counts
-            as handed over. State is put back.
+            Measure: run the program on made-up input over a canary and look for the
+            highest byte that changed, scratch counted as handed over; or op by op,
+            while the pool's books are read. State is put back.
 
         Returns
         -------
@@ -291,9 +321,9 @@ class Executor:
             If there is no such program.
         """
         with self.lock, gate if verify else nullcontext():
-            found = self._programs[program]
-            assert self._arena is not None
-            return measure(found, program, self.device, self._arena, verify=verify)
+            found = self._turn(program) if verify else self._programs[program]
+            arena = self._arena.get()
+            return found.report(program, self.device, arena, verify=verify)
 
     def close(self) -> None:
         """Give the arena back; the executor can be loaded again.
@@ -304,27 +334,32 @@ class Executor:
             If a view that `feed` or `fetch` returned is still in use.
         """
         with self.lock:
-            self._recipes, self._programs = {}, {}
-            if self._arena is not None:
-                self._arena.free()
-                self._arena = None
+            self._settle()
+            self._keep({})
+            self._recipes = {}
+            self._arena.free()
+
+    def _turn(self, name: str) -> Runnable:
+        """Let a program work; the one before gives back what it kept for itself."""
+        program = self._programs[name]
+        if self._settled is not program:
+            self._settle()
+            self._settled = program
+        return program
+
+    def _settle(self) -> None:
+        """Have nothing beside the arena."""
+        settled, self._settled = self._settled, None
+        if settled is not None:
+            settled.give_back()
 
     def _budget(self) -> Budget:
         elsewhere = self.device.pool.stats().current_bytes - self.nbytes
         return Budget(self.device, self.name, elsewhere)
 
-    def _check_values(
-        self, graphs: Mapping[str, Graph], initial: Mapping[str, _Value]
-    ) -> None:
-        graph = next(iter(graphs.values()))
-        for tensor in graph.persistent:
-            name = graph.tensors[tensor].name
-            if name not in _state(self._recipes) and name not in initial:
-                raise ValueError(f"state {name!r} has no value")
-
     def _moved(self, recipes: Mapping[str, Recipe]) -> dict[str, _Array]:
         """Copy the state that `recipes` place elsewhere than the programs do now."""
-        here, there = _state(self._recipes), _state(recipes)
+        here, there = state_offsets(self._recipes), state_offsets(recipes)
         return {
             name: self.read_state(name)
             for name, offset in here.items()
@@ -338,62 +373,28 @@ class Executor:
         if not recipes:
             self.close()
             return
-        arena = self._fit(max(recipe.plan.peak_bytes for recipe in recipes.values()))
-        self._programs = {
-            name: self._program(name, recipe, arena) for name, recipe in recipes.items()
-        }
+        nbytes = align_up(max(recipe.arena_bytes for recipe in recipes.values()))
+        if nbytes < self.nbytes:
+            self._keep({})  # they point into the arena
+        self._arena.fit(nbytes)
+        self._keep({name: self._program(name, each) for name, each in recipes.items()})
         self._recipes = dict(recipes)
-        for name in moved.keys() & _state(recipes).keys():
+        for name in moved.keys() & state_offsets(recipes).keys():
             self.write_state(name, moved[name])
 
-    def _program(self, name: str, recipe: Recipe, arena: Arena) -> Program:
+    def _program(self, name: str, recipe: Recipe) -> Runnable:
         if name in self._programs and self._recipes.get(name) is recipe:
             return self._programs[name]
-        return Program(recipe.graph, recipe.plan, recipe.kernels, arena)
+        return recipe.program(self._arena.get(), self.device, self.name)
+
+    def _keep(self, programs: dict[str, Runnable]) -> None:
+        """Have these programs and no others."""
+        before, self._programs = self._programs, programs
+        for program in before.values():
+            if program not in programs.values():
+                program.close()
 
     def _state_view(self, tensor: str) -> _Array:
-        if not self._programs or tensor not in _state(self._recipes):
+        if not self._programs or tensor not in state_offsets(self._recipes):
             raise KeyError(f"{self.name} has no state {tensor!r} loaded")
         return next(iter(self._programs.values())).view(tensor, at_end=False)
-
-    def _fit(self, nbytes: int) -> Arena:
-        if self._arena is None:
-            self._arena = self.device.pool.arena(tag=self.name)
-        if align_up(nbytes) < self._arena.nbytes:
-            self._programs = {}  # they point into the arena
-            with suppress(BufferError):  # a view is out: the arena stays as it is
-                self._arena.shrink(nbytes)
-        else:
-            self._arena.grow(nbytes)
-        return self._arena
-
-
-def _state(recipes: Mapping[str, Recipe]) -> dict[str, int]:
-    """Offset of each state tensor: in order from 0, in every program."""
-    offsets: dict[str, int] = {}
-    end = 0
-    for recipe in list(recipes.values())[:1]:
-        for tensor in recipe.graph.persistent:
-            found = recipe.graph.tensors[tensor]
-            offsets[found.name] = end
-            end += align_up(found.nbytes)
-    return offsets
-
-
-def _check_runs(device: Device) -> None:
-    if device.simulated:
-        raise RuntimeError(
-            f"{device.name} is simulated: it has addresses without memory, so programs "
-            "can be planned on it and not run; place the model on a CPU to run it"
-        )
-
-
-def _check_state(graphs: Mapping[str, Graph]) -> None:
-    if not graphs:
-        raise ValueError("there is nothing to load")
-    states = {
-        tuple((graph.tensors[i].name, graph.tensors[i].shape) for i in graph.persistent)
-        for graph in graphs.values()
-    }
-    if len(states) > 1:
-        raise ValueError("the graphs of one model must list the same state")

@@ -15,13 +15,15 @@ from memcfg import plan as planning
 from memcfg._core.engine import Arena
 from memcfg._core.engine import Program as Loop
 from memcfg.errors import PlanError
+from memcfg.runtime._measure import measure
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memcfg.devices import BoundlessKernel
+    from memcfg.devices import BoundlessKernel, Device
     from memcfg.graph import Graph, Op
+    from memcfg.runtime._report import MemoryReport
 
 __all__ = ["Program", "check_actions"]
 
@@ -96,6 +98,22 @@ class Program:
         """
         seconds = self._loop.run_timed()
         return [s for s, op in zip(seconds, self._timed, strict=True) if op is not None]
+
+    def finish(self) -> None:
+        """Do nothing: the arena stays as it is."""
+
+    def give_back(self) -> None:
+        """Do nothing: the arena is the executor's."""
+
+    def close(self) -> None:
+        """Let go of the arena."""
+        del self._loop, self._bytes
+
+    def report(
+        self, name: str, device: Device, arena: Arena, *, verify: bool
+    ) -> MemoryReport:
+        """Tell what a step takes; with `verify`, look at the bytes that change."""
+        return measure(self, name, device, arena, verify=verify)
 
     @property
     def _timed(self) -> list[Op | None]:

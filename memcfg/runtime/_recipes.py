@@ -1,97 +1,164 @@
-"""From graphs to what programs are compiled from: kernels, then plans.
+"""From graphs to what programs are made from: kernels, then plans or walks.
 
-Owns the budget that a device leaves to one model and the refusal when a graph has no
-plan within it. Takes no memory.
+Owns the choice between a compiled program and one that runs op by op, and the refusal
+when a graph does not fit the budget. Takes no memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from memcfg import plan as planning
 from memcfg.errors import InfeasiblePlanError, KernelError
 from memcfg.runtime._kernels import annotate, kernels_for
-from memcfg.runtime._program import check_actions
+from memcfg.runtime._program import Program, check_actions
+from memcfg.runtime._stepwise import Stepwise
+from memcfg.runtime._walk import Walk
 
 if TYPE_CHECKING:
+    from memcfg._core.engine import Arena
     from memcfg.devices import BoundlessKernel, Device
     from memcfg.graph import Graph
+    from memcfg.runtime._budget import Budget
+    from memcfg.runtime._runnable import Runnable
+    from memcfg.runtime._ways import Way
 
-__all__ = ["Budget", "PolicyLike", "Recipe", "recipes_for"]
+__all__ = ["PolicyLike", "Recipe", "recipes_for"]
 
 PolicyLike = Callable[..., planning.Plan]
 
 
-@dataclass(frozen=True)
-class Budget:
-    """What a device leaves to one model: its limit less what others hold."""
-
-    device: Device
-    owner: str
-    elsewhere: int  # bytes in use that are not the model's
+class Recipe(Protocol):
+    """What a program is made from."""
 
     @property
-    def nbytes(self) -> int | None:
-        """Bytes that the model may take; None without a limit."""
-        limit = self.device.pool.limit
-        return None if limit is None else max(limit - self.elsewhere, 0)
+    def graph(self) -> Graph:
+        """The graph, with the kernels' scratch."""
 
-    def refusal(self, program: str, error: InfeasiblePlanError) -> InfeasiblePlanError:
-        """Say the same of the device's limit, others' bytes included."""
-        others = dict(self.device.pool.owners())
-        others.pop(self.owner, None)
-        return InfeasiblePlanError(
-            f"{self.owner} does not fit: {program or 'its step'} needs too much.",
-            smallest_limit_bytes=error.smallest_limit_bytes + self.elsewhere,
-            lower_bound_bytes=error.lower_bound_bytes + self.elsewhere,
-            requested_bytes=error.smallest_limit_bytes,
-            in_use_bytes=self.elsewhere,
-            limit_bytes=self.device.pool.limit,
-            largest_free_bytes=self.nbytes,
-            device=self.device.name,
-            owners=others,
-            hint="Raise the limit, lower the batch size, or allow another method.",
-        )
+    @property
+    def plan(self) -> planning.Plan | None:
+        """The plan; None for a program that runs op by op."""
+
+    @property
+    def arena_bytes(self) -> int:
+        """What the program takes of the arena."""
+
+    @property
+    def beside_bytes(self) -> int:
+        """What the program takes of the pool beside the arena, at most."""
+
+    def program(self, arena: Arena, device: Device, owner: str) -> Runnable:
+        """Make the program."""
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What a program is compiled from, and what that was decided by."""
+class _Planned:
+    """What a compiled program is made from, and what that was decided by."""
 
     source: Graph  # as traced
     policy: PolicyLike
     budget: int | None
-    graph: Graph  # with the kernels' scratch
+    graph: Graph
     kernels: tuple[BoundlessKernel, ...]
     plan: planning.Plan
+
+    beside_bytes = 0
+
+    @property
+    def arena_bytes(self) -> int:
+        """The plan's peak."""
+        return self.plan.peak_bytes
 
     def serves(self, source: Graph, policy: PolicyLike, budget: int | None) -> bool:
         """Whether planning again would give the same."""
         return self.source is source and self.policy == policy and self.budget == budget
 
+    def program(self, arena: Arena, device: Device, owner: str) -> Runnable:
+        """Compile the program."""
+        return Program(self.graph, self.plan, self.kernels, arena)
+
+
+@dataclass(frozen=True)
+class _Walked:
+    """What a program that runs op by op is made from."""
+
+    source: Graph  # as traced
+    way: Way
+    walk: Walk
+    kernels: tuple[BoundlessKernel, ...]
+    beside_bytes: int
+    enough_bytes: int
+
+    plan = None
+
+    @property
+    def graph(self) -> Graph:
+        """The graph, with the kernels' scratch."""
+        return self.walk.graph
+
+    @property
+    def arena_bytes(self) -> int:
+        """The state alone."""
+        return self.walk.state_bytes
+
+    def program(self, arena: Arena, device: Device, owner: str) -> Runnable:
+        """Make the program."""
+        placer = self.way.placer(self.walk, device, owner)
+        return Stepwise(
+            self.walk,
+            self.kernels,
+            placer,
+            arena,
+            mode=self.way.name,
+            needed_bytes=self.beside_bytes,
+        )
+
 
 def recipes_for(
+    graphs: Mapping[str, Graph],
+    policy: PolicyLike,
+    ways: Mapping[str, Way],
+    budget: Budget,
+    known: Mapping[str, Recipe],
+) -> dict[str, Recipe]:
+    """Find the recipes of all graphs; those that are known and would be the same stay.
+
+    Raises InfeasiblePlanError with the largest of the smallest limits, or PlanError
+    for a plan that the validator refutes or the runtime cannot carry out.
+    """
+    walked = {
+        name: _walked(name, graph, ways[name], budget, known.get(name))
+        for name, graph in graphs.items()
+        if name in ways
+    }
+    rest = {name: graph for name, graph in graphs.items() if name not in ways}
+    aside = max((recipe.beside_bytes for recipe in walked.values()), default=0)
+    enough = max((recipe.enough_bytes for recipe in walked.values()), default=0)
+    left = budget.beside(aside, enough)
+    for name, recipe in walked.items():
+        if recipe.beside_bytes == aside:
+            left.check(name, recipe.arena_bytes, planning.lower_bound(recipe.graph))
+    found: dict[str, Recipe] = {**walked, **_planned_all(rest, policy, left, known)}
+    return {name: found[name] for name in graphs}
+
+
+def _planned_all(
     graphs: Mapping[str, Graph],
     policy: PolicyLike,
     budget: Budget,
     known: Mapping[str, Recipe],
 ) -> dict[str, Recipe]:
-    """Plan all graphs; those that are known and would be planned alike, not again.
-
-    Raises InfeasiblePlanError with the largest of the smallest limits, or PlanError
-    for a plan that the validator refutes or the runtime cannot carry out.
-    """
     recipes: dict[str, Recipe] = {}
     failures: list[tuple[str, InfeasiblePlanError]] = []
     for name, source in graphs.items():
         old = known.get(name)
-        if old is not None and old.serves(source, policy, budget.nbytes):
+        if isinstance(old, _Planned) and old.serves(source, policy, budget.nbytes):
             recipes[name] = old
             continue
         try:
-            recipes[name] = _recipe(source, policy, budget)
+            recipes[name] = _planned(source, policy, budget)
         except InfeasiblePlanError as error:
             failures.append((name, error))
     if failures:
@@ -100,7 +167,7 @@ def recipes_for(
     return recipes
 
 
-def _recipe(source: Graph, policy: PolicyLike, budget: Budget) -> Recipe:
+def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> _Planned:
     try:
         kernels = kernels_for(source, budget.device)
     except KernelError:  # perhaps for a size that does not fit the limit either
@@ -112,4 +179,22 @@ def _recipe(source: Graph, policy: PolicyLike, budget: Budget) -> Recipe:
     plan = policy(graph, limit_bytes=budget.nbytes)
     planning.validate(graph, plan)
     check_actions(plan)
-    return Recipe(source, policy, budget.nbytes, graph, kernels, plan)
+    return _Planned(source, policy, budget.nbytes, graph, kernels, plan)
+
+
+def _walked(
+    name: str, source: Graph, way: Way, budget: Budget, old: Recipe | None
+) -> _Walked:
+    if isinstance(old, _Walked) and old.source is source and old.way == way:
+        return old
+    try:
+        kernels = kernels_for(source, budget.device)
+    except KernelError:  # perhaps for a size that does not fit the limit either
+        bound = planning.lower_bound(source)
+        budget.check(name, bound, bound)
+        raise
+    graph = annotate(source, kernels)
+    walk = Walk.of(graph, way.order(graph))
+    return _Walked(
+        source, way, walk, kernels, way.needed_bytes(walk), way.enough_bytes(walk)
+    )

@@ -32,7 +32,8 @@ class TimelineEntry:
     live_bytes : int
         Bytes in rooms while it runs, scratch included.
     top_bytes : int
-        The highest end of any of these rooms, in bytes from the arena's base.
+        The highest end of any of these rooms, in bytes from the arena's base; where
+        the program runs op by op, the bytes of the pool that it has then.
     seconds : float or None
         Its measured time in seconds; None when the report did not run the step.
     """
@@ -57,23 +58,30 @@ class MemoryReport:
     limit_bytes : int or None
         The device's limit in bytes.
     predicted_peak_bytes : int
-        What the plan promised.
+        What the plan promised, or what the tensors' lives say.
     measured_peak_bytes : int
         With `verified`: the end of the highest arena byte that changed while the
         step ran, rounded up to 64; each kernel's scratch counts as it was handed
-        over. Without: the highest end of any room that a kernel was given.
+        over. Without: the highest end of any room that a kernel was given. Where the
+        program runs op by op, the most bytes of the pool that it had, state included:
+        with `verified` by the pool's books while one step ran, without by its own,
+        in all steps so far.
     changed_peak_bytes : int or None
         With `verified`: the same for what the kernels changed by themselves. It is
         lower only where scratch lies on top and its end, which libraries pad for
         alignment, was left alone.
     verified : bool
-        Whether the arena was filled with a canary and looked at afterwards.
+        Whether a step was run on made-up input and looked at; that of a plan over an
+        arena filled with a canary.
     arena_bytes : int
-        The arena that all programs of the model share.
+        The arena that all programs of the model share; state alone where they all run
+        op by op.
     by_role : mapping of str to int
         Bytes by role while the op runs that has most bytes in rooms.
     timeline : tuple of TimelineEntry
         One entry an executed op, in order.
+    mode : str, default "enabled"
+        The workspace mode in which the program runs; ``"enabled"`` is a plan.
     """
 
     program: str
@@ -86,6 +94,7 @@ class MemoryReport:
     arena_bytes: int
     by_role: Mapping[str, int]
     timeline: tuple[TimelineEntry, ...]
+    mode: str = "enabled"
 
     def __str__(self) -> str:
         """Return the report as text for a terminal."""
@@ -94,6 +103,9 @@ class MemoryReport:
     def _head(self) -> list[str]:
         limit = "none" if self.limit_bytes is None else _exact(self.limit_bytes)
         how = "canary" if self.verified else "rooms given to kernels"
+        if self.mode != "enabled":
+            books = "the pool's books" if self.verified else "its own books"
+            how = f"{books}; workspace mode {self.mode!r}"
         if self.changed_peak_bytes not in (None, self.measured_peak_bytes):
             how += f"; kernels changed bytes up to {self.changed_peak_bytes} B"
         return [

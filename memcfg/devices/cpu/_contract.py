@@ -80,6 +80,22 @@ class BoundlessKernel(Protocol):
             What `Program.compute` takes, to be given the same offsets.
         """
 
+    def run(self, addresses: Sequence[int], scratch: int) -> None:
+        """Run once, outside of any program.
+
+        Parameters
+        ----------
+        addresses : sequence of int
+            Where the inputs, then the outputs lie; the caller vouches for them.
+        scratch : int
+            Where `scratch_bytes` of scratch lie; 0 if there are none.
+
+        Raises
+        ------
+        KernelError
+            If the kernel failed.
+        """
+
 
 class KernelTable(Protocol):
     """Makes a kernel for every type of op."""

@@ -71,6 +71,10 @@ class _NativeKernel:
         del arena_view, input_offsets, output_offsets
         return self.kernel
 
+    def run(self, addresses: Sequence[int], scratch: int) -> None:
+        """Run once on operands anywhere."""
+        self.kernel.run(addresses, scratch)
+
 
 class NativeKernels:
     """Convolutions and matrix products on oneDNN, all else on our own kernels.

@@ -1,11 +1,12 @@
 """The NumPy reference as a table of kernels.
 
-Owns the binding of the reference functions to an arena. Refuses the functions
-themselves: they are plain NumPy and know no arena.
+Owns the binding of the reference functions to places in memory. Refuses the
+functions themselves: they are plain NumPy and know no arena.
 """
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,14 @@ class _ReferenceKernel:
             partial(_run, self.function, self.attributes, inputs, outputs)
         )
 
+    def run(self, addresses: Sequence[int], scratch: int) -> None:
+        """Run once on operands anywhere."""
+        del scratch
+        count = len(self.inputs)
+        inputs = _arrays_at(self.inputs, addresses[:count])
+        outputs = _arrays_at(self.outputs, addresses[count:])
+        _run(self.function, self.attributes, inputs, outputs)
+
 
 class ReferenceKernels:
     """Every op on plain NumPy: slow, simple, and what the others are tested against."""
@@ -80,6 +89,17 @@ def _views(
     return [
         arena_view[offset : offset + spec.nbytes].view(spec.dtype).reshape(spec.shape)
         for spec, offset in zip(specs, offsets, strict=True)
+    ]
+
+
+def _arrays_at(specs: Sequence[OperandSpec], addresses: Sequence[int]) -> list[Array]:
+    return [
+        np.ndarray(
+            spec.shape,
+            np.dtype(spec.dtype),
+            memoryview((ctypes.c_uint8 * spec.nbytes).from_address(address)),
+        )
+        for spec, address in zip(specs, addresses, strict=True)
     ]
 
 

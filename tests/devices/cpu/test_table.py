@@ -93,6 +93,22 @@ def test_the_reference_runs_in_an_arena_and_lets_nan_pass():
     np.testing.assert_array_equal(found, [10, -np.inf, 32, 13, np.nan, np.nan])
 
 
+@pytest.mark.parametrize("choice", ["onednn", "reference"])
+def test_a_kernel_runs_on_operands_anywhere(monkeypatch, choice):
+    monkeypatch.setenv("MEMCFG_KERNELS", choice)
+    try:
+        table = kernel_table()
+    except MissingDependencyError as error:
+        pytest.skip(str(error))
+    x, b = np.arange(6, dtype="f4").reshape(2, 3), np.array([10, 20, 30], "f4")
+    y = np.empty_like(x)
+    specs = [OperandSpec(x.shape, "float32"), OperandSpec(b.shape, "float32")]
+    kernel = table.make("bias", {}, specs, specs[:1])
+    kernel.run([array.ctypes.data for array in (x, b, y)], 0)
+    np.testing.assert_array_equal(y, x + b)
+    assert x.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
 def test_the_reference_refuses_unknown_types():
     with pytest.raises(KernelError, match="no kernel of type 'nothing'"):
         ReferenceKernels().make("nothing", {}, [], [])

@@ -1,0 +1,133 @@
+"""What a device leaves to one model.
+
+Owns the budget and the refusal when something does not fit it. Takes no memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from memcfg.errors import InfeasiblePlanError
+
+if TYPE_CHECKING:
+    from memcfg.devices import Device
+
+__all__ = ["Budget"]
+
+_HINT = "Raise the limit, lower the batch size, or allow another method."
+_STEPWISE_HINT = (
+    "Raise the limit, lower the batch size, or plan the program, which needs least: "
+    "workspace mode 'enabled'."
+)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a device leaves to one model: its limit less what others hold.
+
+    Parameters
+    ----------
+    device : Device
+        The device.
+    owner : str
+        The model's name.
+    elsewhere : int
+        Bytes in use that are not the model's.
+    aside : int, default 0
+        Bytes that the model's programs need beside their arena.
+    margin : int, default 0
+        More bytes, with which they surely get those.
+    """
+
+    device: Device
+    owner: str
+    elsewhere: int
+    aside: int = 0
+    margin: int = 0
+
+    @property
+    def nbytes(self) -> int | None:
+        """Bytes that the model's arena may take; None without a limit."""
+        limit = self.device.pool.limit
+        return None if limit is None else max(limit - self.elsewhere - self.aside, 0)
+
+    def beside(self, needed: int, enough: int) -> Budget:
+        """Return the same budget with bytes put aside.
+
+        Parameters
+        ----------
+        needed : int
+            What programs need beside the arena.
+        enough : int
+            With which they surely get it.
+
+        Returns
+        -------
+        Budget
+            What is left to the arena.
+        """
+        return replace(self, aside=needed, margin=enough - needed)
+
+    def refusal(self, program: str, error: InfeasiblePlanError) -> InfeasiblePlanError:
+        """Say the same of the device's limit, others' bytes included.
+
+        Parameters
+        ----------
+        program : str
+            The program that has no plan.
+        error : InfeasiblePlanError
+            What its policy said.
+
+        Returns
+        -------
+        InfeasiblePlanError
+            To be raised.
+        """
+        return self._refusal(
+            program,
+            error.smallest_limit_bytes,
+            error.lower_bound_bytes + self.aside,
+            _HINT,
+        )
+
+    def check(self, program: str, arena: int, bound: int) -> None:
+        """Refuse a program that runs op by op if an arena and `aside` do not fit.
+
+        Parameters
+        ----------
+        program : str
+            The program.
+        arena : int
+            The arena's bytes.
+        bound : int
+            Bytes below which no method can run the program.
+
+        Raises
+        ------
+        InfeasiblePlanError
+            If it does not fit.
+        """
+        left = self.nbytes
+        if left is not None and arena > left:
+            raise self._refusal(program, arena, bound, _STEPWISE_HINT)
+
+    def _refusal(
+        self, program: str, arena: int, bound: int, hint: str
+    ) -> InfeasiblePlanError:
+        others = dict(self.device.pool.owners())
+        others.pop(self.owner, None)
+        limit = self.device.pool.limit
+        left = None if limit is None else max(limit - self.elsewhere, 0)
+        return InfeasiblePlanError(
+            f"{self.owner} does not fit: {program or 'its step'} needs too much.",
+            smallest_limit_bytes=arena + self.aside + self.margin + self.elsewhere,
+            lower_bound_bytes=bound + self.elsewhere,
+            requested_bytes=arena + self.aside,
+            in_use_bytes=self.elsewhere,
+            limit_bytes=limit,
+            largest_free_bytes=left,
+            device=self.device.name,
+            owners=others,
+            hint=hint,
+        )

@@ -1,0 +1,138 @@
+"""The state of a model: what its programs must agree on, and the arena that has it.
+
+Owns the arena, where each state tensor lies in it, and the checks before a load.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from memcfg._core.engine import Arena
+    from memcfg.devices import Device
+    from memcfg.graph import Graph
+    from memcfg.memory import Pool
+    from memcfg.runtime._recipes import Recipe
+    from memcfg.runtime._ways import Room
+
+__all__ = [
+    "ModelArena",
+    "check_load",
+    "state_offsets",
+    "state_rooms",
+]
+
+
+class ModelArena:
+    """The arena of a model, made when it is first needed.
+
+    Parameters
+    ----------
+    pool : Pool
+        Pays for it.
+    owner : str
+        The model's name.
+    """
+
+    def __init__(self, pool: Pool, owner: str) -> None:
+        self._pool = pool
+        self._owner = owner
+        self._arena: Arena | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in bytes; 0 while there is none."""
+        return 0 if self._arena is None else self._arena.nbytes
+
+    def get(self) -> Arena:
+        """Return the arena."""
+        if self._arena is None:
+            self._arena = self._pool.arena(tag=self._owner)
+        return self._arena
+
+    def fit(self, nbytes: int) -> None:
+        """Make it so large; larger where a view into it is out."""
+        arena = self.get()
+        if align_up(nbytes) < arena.nbytes:
+            with suppress(BufferError):
+                arena.shrink(nbytes)
+        else:
+            arena.grow(nbytes)
+
+    def free(self) -> None:
+        """Give it back; BufferError if a view into it is out."""
+        if self._arena is not None:
+            self._arena.free()
+            self._arena = None
+
+
+def state_offsets(recipes: Mapping[str, Recipe]) -> dict[str, int]:
+    """Return the offset of each state tensor: in order from 0, in every program."""
+    offsets: dict[str, int] = {}
+    end = 0
+    for recipe in list(recipes.values())[:1]:
+        for tensor in recipe.graph.persistent:
+            found = recipe.graph.tensors[tensor]
+            offsets[found.name] = end
+            end += align_up(found.nbytes)
+    return offsets
+
+
+def state_rooms(graph: Graph, arena: Arena) -> dict[int, Room]:
+    """Find the state in the arena: in order from 0, in every program."""
+    cells = np.frombuffer(memoryview(arena), np.uint8)
+    rooms: dict[int, Room] = {}
+    offset = 0
+    for tensor in graph.persistent:
+        end = offset + graph.tensors[tensor].nbytes
+        rooms[tensor] = _StateRoom(cells[offset:end], arena.address + offset)
+        offset += align_up(graph.tensors[tensor].nbytes)
+    return rooms
+
+
+def check_load(
+    device: Device, graphs: Mapping[str, Graph], known: Collection[str]
+) -> None:
+    """Refuse a device that cannot run anything, and graphs that do not fit together.
+
+    Raises RuntimeError, or ValueError if there is no graph, they do not agree about the
+    state, or some of it has no value.
+    """
+    if device.simulated:
+        raise RuntimeError(
+            f"{device.name} is simulated: it has addresses without memory, so programs "
+            "can be planned on it and not run; place the model on a CPU to run it"
+        )
+    if not graphs:
+        raise ValueError("there is nothing to load")
+    states = {
+        tuple((graph.tensors[i].name, graph.tensors[i].shape) for i in graph.persistent)
+        for graph in graphs.values()
+    }
+    if len(states) > 1:
+        raise ValueError("the graphs of one model must list the same state")
+    for name, _ in states.pop():
+        if name not in known:
+            raise ValueError(f"state {name!r} has no value")
+
+
+class _StateRoom:
+    """A piece of the arena's front."""
+
+    __slots__ = ("_bytes", "address", "nbytes")
+
+    def __init__(self, cells: npt.NDArray[np.uint8], address: int) -> None:
+        self._bytes = cells
+        self.address = address
+        self.nbytes = align_up(cells.nbytes)
+
+    def array(self, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
+        return np.ndarray(shape, np.dtype(dtype), self._bytes)

@@ -1,0 +1,278 @@
+"""A program that runs op by op: room is asked for when an op is about to run.
+
+Owns the walk over the graph with the same kernels, in the same order of the ops that
+depend on each other, as a compiled program. Refuses to say where room comes from;
+that is the placer's.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from memcfg._core.engine import Arena, CallbackKernel
+from memcfg._core.engine import Program as Loop
+from memcfg.errors import KernelError, ResourceExhaustedError
+from memcfg.runtime._interrupts import interrupts_wait
+from memcfg.runtime._measure_stepwise import measure_stepwise
+from memcfg.runtime._state import state_rooms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from memcfg.devices import BoundlessKernel, Device
+    from memcfg.graph import Graph
+    from memcfg.runtime._report import MemoryReport
+    from memcfg.runtime._walk import Moment, Walk
+    from memcfg.runtime._ways import Placer, Room
+
+__all__ = ["Stepwise", "Watch"]
+
+_LOSS = "loss"  # the guard stands behind the op that makes the tensor of this name
+
+
+class Watch(Protocol):
+    """Looks on while a step runs."""
+
+    def ready(self, moment: Moment, rooms: Mapping[int, Room], scratch: Room) -> None:
+        """See what has room, just before an op runs."""
+
+    def done(self, moment: Moment) -> None:
+        """See that the op has run."""
+
+
+class Stepwise:
+    """A graph that is run op by op, its state in an arena.
+
+    A step begins with the first `view` of an input, or with `run`; what it made stays
+    until `finish`.
+
+    Parameters
+    ----------
+    walk : Walk
+        The ops in order.
+    kernels : sequence of BoundlessKernel
+        One for each op of the graph.
+    placer : Placer
+        Gives room to everything but the state.
+    arena : Arena
+        Has the state at its front.
+    mode : str
+        What reports call this way of running.
+    needed_bytes : int
+        What the placer promises to hold at most.
+    """
+
+    def __init__(
+        self,
+        walk: Walk,
+        kernels: Sequence[BoundlessKernel],
+        placer: Placer,
+        arena: Arena,
+        *,
+        mode: str,
+        needed_bytes: int,
+    ) -> None:
+        self.walk = walk
+        self.placer = placer
+        self.mode = mode
+        self.predicted_bytes = walk.state_bytes + needed_bytes
+        self.held_bytes = [0] * len(walk.moments)  # by the placer, in the last run
+        self.top_bytes = 0  # the most in any run
+        self._kernels = kernels
+        self._state = state_rooms(walk.graph, arena)
+        self._guarded = _guarded(walk)
+        self._ids = {tensor.name: i for i, tensor in enumerate(walk.graph.tensors)}
+        self._rooms: dict[int, Room] = {}
+        self._begun = self._ran = False
+        self._torn = False  # whether the state has changed since the step began
+        # One instruction of a program, so threads and forks are as for all programs.
+        self._call = _Call()
+        self._loop = Loop(arena)
+        self._loop.compute(CallbackKernel(self._call), [], [], None)
+
+    @property
+    def graph(self) -> Graph:
+        """The annotated graph."""
+        return self.walk.graph
+
+    def view(self, name: str, *, at_end: bool) -> npt.NDArray[Any]:
+        """Return a tensor's room as an array, where it lies before or after a run.
+
+        Raises KeyError if the tensor has no room then.
+        """
+        tensor = self._ids.get(name, -1)
+        if not at_end and tensor in self.walk.fed:
+            self._feed(tensor)
+        room = self._state.get(tensor)
+        if room is None and at_end in (False, self._ran):
+            room = self._rooms.get(tensor)
+        if room is None:
+            when = "end" if at_end else "start"
+            raise KeyError(f"tensor {name!r} is not resident at the {when} of a run")
+        found = self.graph.tensors[tensor]
+        return room.array(found.shape or (), found.dtype or "uint8")
+
+    def run(self, *, guard: bool) -> bool:
+        """Run once; False if the guard stopped it at a loss that is not finite."""
+        return self.run_watched(_Held(self), guard=guard)
+
+    def run_watched(self, watch: Watch, *, guard: bool = False) -> bool:
+        """Run once and let `watch` look on."""
+        finished: list[bool] = []
+        try:
+            with interrupts_wait():
+                for tensor in self.walk.fed:
+                    self._feed(tensor)
+                self._ran, self._torn = True, False
+                self._call.act = partial(self._go, watch, guard, finished)
+                self._loop.run(False)
+        except BaseException:
+            self.finish()
+            raise
+        finally:
+            self._call.act = None
+        return finished[0]
+
+    def finish(self) -> None:
+        """Give back what the last step made; its views keep their bytes."""
+        self._begun = self._ran = False
+        self._rooms.clear()
+        self.placer.end()
+
+    def give_back(self) -> None:
+        """Finish, and give back what was kept for the next step too."""
+        self.finish()
+        self.placer.give_back()
+
+    def close(self) -> None:
+        """Give everything back, and let go of the arena."""
+        self.give_back()
+        self._state = {}
+        del self._loop
+
+    def report(
+        self, name: str, device: Device, arena: Arena, *, verify: bool
+    ) -> MemoryReport:
+        """Tell what a step takes; with `verify`, run one and ask the pool."""
+        return measure_stepwise(self, name, device, arena, verify=verify)
+
+    def _feed(self, tensor: int) -> None:
+        """Give an input room, in a new step if the last one has run."""
+        if self._ran:
+            self.finish()
+        if tensor in self._rooms:
+            return
+        try:
+            if not self._begun:
+                self.placer.begin()
+                self._begun = True
+            self._rooms[tensor] = self.placer.make(tensor)
+        except ResourceExhaustedError as error:
+            self.finish()
+            name = self.graph.tensors[tensor].name
+            what = f"a step with input {name!r}"
+            raise _explained(error, what, torn=False) from error
+        except BaseException:
+            self.finish()
+            raise
+
+    def _go(self, watch: Watch, guard: bool, finished: list[bool]) -> None:
+        for moment in self.walk.moments:
+            self._compute(moment, watch)
+            if guard and moment.number in self._guarded and not self._is_finite(moment):
+                finished.append(False)
+                return
+            for tensor in moment.ends:
+                self.placer.drop(self._rooms.pop(tensor))
+            self.placer.leave(moment)
+        finished.append(True)
+
+    def _compute(self, moment: Moment, watch: Watch) -> None:
+        placer, rooms = self.placer, self._rooms
+        op = self.graph.ops[moment.op]
+        scratch = None
+        try:
+            placer.enter(moment)
+            for tensor in moment.makes:
+                rooms[tensor] = placer.make(tensor)
+            for tensor, source in moment.aliases:
+                rooms[tensor] = self._room(source)
+            scratch = placer.scratch(moment)
+            addresses = [self._room(t).address for t in (*op.inputs, *op.outputs)]
+            watch.ready(moment, rooms, scratch)
+            self._kernels[moment.op].run(addresses, scratch.address)
+            self._torn = self._torn or bool(moment.aliases)
+            watch.done(moment)
+            placer.drop(scratch)
+        except ResourceExhaustedError as error:
+            raise _explained(error, f"op {op.name!r}", torn=self._torn) from error
+        except KernelError as error:
+            raise KernelError(f"op {op.name!r} failed: {error}") from error
+        finally:
+            del scratch  # the frames of an error would keep it
+
+    def _room(self, tensor: int) -> Room:
+        found = self._rooms.get(tensor)
+        return self._state[tensor] if found is None else found
+
+    def _is_finite(self, moment: Moment) -> bool:
+        loss = self._rooms[self.graph.ops[moment.op].outputs[0]]
+        return math.isfinite(loss.array((), "float32"))
+
+
+class _Call:
+    """What the loop calls: the walk, while there is one.
+
+    The loop refers to it for good. If it referred to its program as well, nobody but
+    the garbage collector could free the arena.
+    """
+
+    act: Callable[[], None] | None = None
+
+    def __call__(self) -> None:
+        assert self.act is not None
+        self.act()
+
+
+class _Held:
+    """Notes what the placer holds."""
+
+    def __init__(self, program: Stepwise) -> None:
+        self._program = program
+        self._placer = program.placer
+
+    def ready(self, moment: Moment, rooms: Mapping[int, Room], scratch: Room) -> None:
+        held = self._placer.held_bytes
+        self._program.held_bytes[moment.number] = held
+        self._program.top_bytes = max(self._program.top_bytes, held)
+
+    def done(self, moment: Moment) -> None:
+        """Do nothing: nobody holds more than before."""
+
+
+def _guarded(walk: Walk) -> set[int]:
+    """Find the moments behind which the loss is looked at."""
+    graph = walk.graph
+    return {
+        moment.number
+        for moment in walk.moments
+        if graph.ops[moment.op].phase == "forward"
+        and graph.tensors[graph.ops[moment.op].outputs[0]].name == _LOSS
+    }
+
+
+def _explained(
+    error: ResourceExhaustedError, what: str, *, torn: bool
+) -> ResourceExhaustedError:
+    """Say what the memory was for, and what has become of the state."""
+    fields = {name: getattr(error, name) for name in ResourceExhaustedError._fields}
+    state = "half of the step's, and of no use" if torn else "as before the step"
+    fields["hint"] = (
+        f"Weights and optimizer are {state}. Give memory back, raise the limit, or "
+        "lower the batch size; planned programs (workspace mode 'enabled') need least."
+    )
+    return ResourceExhaustedError(f"There is no room for {what}.", **fields)

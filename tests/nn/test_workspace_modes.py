@@ -1,0 +1,676 @@
+"""Models in every workspace mode: the same bits, other bytes.
+
+G1 to G11 are DL4J's network tests of workspaces (`WorkspaceTests`), run for every mode
+with scope checks on. Not here: G4 (rnnTimeStep) and G5 (truncated backpropagation)
+need recurrent layers, which memcfg does not have yet; G12 (a closed network refuses to
+be used) is not memcfg's contract, whose models take their memory again.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+from memcfg.errors import (
+    InfeasiblePlanError,
+    KernelError,
+    NonFiniteLossError,
+    ResourceExhaustedError,
+    WorkspaceConfigError,
+    WorkspaceError,
+    WorkspaceLeakError,
+    WorkspaceLeakWarning,
+    WorkspaceStaleError,
+)
+
+nn = mc.nn
+MODES = list(mc.WorkspaceMode)
+OP_BY_OP = [mode for mode in MODES if mode is not mc.WorkspaceMode.ENABLED]
+
+
+@pytest.fixture(autouse=True)
+def _scope_checks():
+    assert mc.config.get_scope_checks() == "error"
+    yield
+    mc.destroy_all_workspaces(thread="all")
+    gc.collect()
+
+
+@pytest.fixture(params=MODES, ids=str)
+def mode(request):
+    return request.param
+
+
+def both(mode):
+    return {"training_workspace_mode": mode, "inference_workspace_mode": mode}
+
+
+def in_use():
+    return mc.config.get_memory_info("CPU:0")["current"]
+
+
+def mlp():
+    layers = [nn.Dense(16, activation="relu"), nn.Dropout(0.2), nn.Dense(5)]
+    return nn.Sequential([nn.Input((8, 8, 3)), nn.Flatten(), *layers])
+
+
+def lenet():
+    return nn.Sequential(
+        [
+            nn.Input((8, 8, 3)),
+            nn.Conv2D(6, 3, padding="same", activation="relu"),
+            nn.MaxPool2D(2),
+            nn.Conv2D(8, 3, activation="relu"),
+            nn.AveragePooling2D(2),
+            nn.Flatten(),
+            nn.Dense(12, activation="relu"),
+            nn.Dense(5),
+        ]
+    )
+
+
+def residual():
+    shared = nn.Conv2D(4, 3, padding="same")
+    x = nn.Input((8, 8, 3))
+    h = nn.Conv2D(4, 3, padding="same", use_bias=False)(x)
+    h = nn.Dropout(0.2)(nn.ReLU()(nn.BatchNormalization()(h)))
+    inner = nn.ReLU()(nn.BatchNormalization()(shared(h)))
+    h = nn.Add()([nn.Dropout(0.1)(h), shared(inner)])
+    return nn.Model(x, nn.Dense(5)(nn.GlobalAvgPool2D()(h)))
+
+
+NETWORKS = {"mlp": mlp, "lenet": lenet, "residual": residual}
+OPTIMIZERS = {
+    "sgd": lambda: nn.SGD(0.05),
+    "momentum": lambda: nn.SGD(0.05, momentum=0.9, nesterov=True),
+    "adam": lambda: nn.Adam(0.01),
+}
+
+
+def make(network="lenet", optimizer="adam", **options):
+    nn.set_random_seed(3)
+    model = NETWORKS[network]()
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(OPTIMIZERS[optimizer](), loss, ["accuracy"], **options)
+    return model
+
+
+def data():
+    generator = np.random.default_rng(5)
+    x = generator.standard_normal((40, 8, 8, 3)).astype(np.float32)
+    return x, generator.integers(0, 5, 40)
+
+
+def everything(model):
+    """Train, evaluate and predict; return all numbers as bytes."""
+    x, y = data()
+    history = model.fit(
+        x, y, batch_size=12, epochs=5, verbose=0, seed=1, validation_split=0.05
+    )
+    numbers = [history.history, model.evaluate(x, y, batch_size=16, verbose=0)]
+    outputs = model.predict(x, batch_size=25, verbose=0)
+    weights = [weight.tobytes() for weight in model.get_weights()]
+    return numbers, outputs.tobytes(), weights
+
+
+@functools.cache
+def planned(network, optimizer):
+    model = make(network, optimizer)
+    found = everything(model)
+    model.close()
+    return found
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("mode", OP_BY_OP, ids=str)
+def test_all_numbers_are_those_of_the_planned_default(network, optimizer, mode):
+    """Twenty steps in two batch sizes, validation, evaluation, prediction."""
+    model = make(network, optimizer, **both(mode))
+    assert everything(model) == planned(network, optimizer)
+    model.close()
+    assert in_use() == 0
+
+
+def test_the_modes_may_differ(mode):
+    options = {"inference_workspace_mode": mode}
+    found = everything(make("residual", "adam", **options))
+    assert found == planned("residual", "adam")
+    found = everything(make("residual", "adam", training_workspace_mode=mode))
+    assert found == planned("residual", "adam")
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("mode", OP_BY_OP, ids=str)
+def test_the_reported_peak_is_the_pools(network, mode):
+    x, y = data()
+    model = make(network, **both(mode))
+    pool = mc.config.logical_device().pool
+    pool.reset_peak()
+    model.train_on_batch(x, y)
+    peak = pool.stats().peak_bytes
+    before = model.get_weights()
+    report = model.memory_report()
+    verified = model.memory_report(verify=True)
+    assert report.measured_peak_bytes == report.predicted_peak_bytes == peak
+    assert verified.measured_peak_bytes == verified.predicted_peak_bytes == peak
+    assert report.mode == mode.value
+    assert f"workspace mode '{mode.value}'" in str(verified)
+    assert all(entry.seconds is not None for entry in verified.timeline)
+    for first, second in zip(before, model.get_weights(), strict=True):
+        assert np.array_equal(first, second)
+
+
+def peaks(network, act):
+    """Measure what an act takes of the pool in each mode."""
+    found = {}
+    for mode in MODES:
+        model = make(network, **both(mode))
+        pool = mc.config.logical_device().pool
+        pool.reset_peak()
+        act(model)
+        found[mode.name] = pool.stats().peak_bytes
+        model.close()
+        assert in_use() == 0
+    return found
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda model: model.fit(*data(), 12, verbose=0, validation_split=0.4),
+        lambda model: model.evaluate(*data(), 16, verbose=0),
+        lambda model: model.predict(data()[0], 25, verbose=0),
+        everything,
+    ],
+    ids=["fit", "evaluate", "predict", "all"],
+)
+def test_separate_takes_less_than_single_and_plans_least(network, act):
+    found = peaks(network, act)
+    assert found["SEPARATE"] < found["SINGLE"]
+    assert found["ENABLED"] < found["SEPARATE"]
+    assert found["ENABLED"] <= found["NONE"] < found["SINGLE"]
+
+
+def allocations(model):
+    x, y = data()
+    pool = mc.config.logical_device().pool
+    for _ in range(2):
+        model.train_on_batch(x, y)
+    before = pool.stats().allocation_count
+    for _ in range(3):
+        model.train_on_batch(x, y)
+    return (pool.stats().allocation_count - before) / 3
+
+
+def test_what_a_step_allocates(mode):
+    """Nothing once its workspaces are there; with NONE one block a tensor at least."""
+    found = allocations(make(**both(mode)))
+    assert found > 30 if mode is mc.WorkspaceMode.NONE else found == 0
+
+
+def test_the_pool_is_as_it_was(mode):
+    model = make(**both(mode))
+    with mc.config.logical_device().pool.allocate(1000, tag="neighbour"):
+        before = in_use()
+        everything(model)
+        assert in_use() > before
+        model.close()
+        assert in_use() == before
+        everything(model)
+        del model
+        assert in_use() == before
+
+
+def test_with_none_only_weights_and_optimizer_stay():
+    model = make("mlp", "sgd", **both("none"))
+    model.fit(*data(), verbose=0)
+    sizes = [-(-weight.nbytes // 64) * 64 for weight in model.get_weights()]
+    assert in_use() == sum(sizes)
+
+
+def test_no_workspace_of_a_model_is_among_the_threads(mode):
+    model = make(**both(mode))
+    model.fit(*data(), verbose=0)
+    assert mc.list_workspaces() == []
+    assert mc.current_workspace() is None
+    mc.destroy_all_workspaces(thread="all")
+    model.fit(*data(), verbose=0)
+
+
+# DL4J's network tests
+
+
+def test_g1_gradients_and_score(mode):
+    """After a step of SGD, weights tell the gradients."""
+    x, y = data()
+    expected, model = make("residual", "sgd"), make("residual", "sgd", **both(mode))
+    for each in (expected, model):
+        each.test_on_batch(x, y)
+    assert model.test_on_batch(x, y) == expected.test_on_batch(x, y)
+    assert model.train_on_batch(x, y) == expected.train_on_batch(x, y)
+    for first, second in zip(expected.get_weights(), model.get_weights(), strict=True):
+        assert np.array_equal(first, second)
+
+
+@pytest.mark.parametrize("other", MODES, ids=str)
+def test_g2_models_of_different_modes_do_not_meet(mode, other):
+    x, _ = data()
+    first, second = make(**both(mode)), make(**both(other))
+    a = first.predict(x, verbose=0)
+    b = second.predict(x, verbose=0)
+    assert np.array_equal(a, b)
+    assert np.array_equal(first.predict(x, verbose=0), a)
+
+
+def test_g3_an_input_that_is_read_twice(mode):
+    """DL4J has preprocessors; here the input is added to itself and flattened."""
+
+    def build(**options):
+        nn.set_random_seed(3)
+        x = nn.Input((8, 8, 3))
+        doubled = nn.Flatten()(nn.Add()([x, x]))
+        model = nn.Model(x, nn.Dense(5)(doubled))
+        loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("sgd", loss, **options)
+        return model
+
+    x, y = data()
+    expected, model = build(), build(**both(mode))
+    for each in (expected, model):
+        each.fit(x, y, batch_size=15, verbose=0, seed=2)
+    wanted = expected.predict(x, verbose=0)
+    assert np.array_equal(model.predict(x, verbose=0), wanted)
+
+
+def test_g6_outputs_are_detached_and_equal(mode):
+    x, _ = data()
+    model = make(**both(mode))
+    with mc.workspace("outer"):
+        first = model.predict(x[:1], verbose=0)
+        second = model.predict_on_batch(x[:1])
+    assert not mc.is_attached(first)
+    assert not mc.is_attached(second)
+    mc.destroy_all_workspaces()
+    assert np.array_equal(first, second)
+    assert np.array_equal(model.predict(x[:1], verbose=0), first)
+
+
+def test_g7_the_modes_can_be_read_back(mode):
+    model = make(training_workspace_mode=mode)
+    assert model.training_workspace_mode is mode
+    assert model.inference_workspace_mode is mc.WorkspaceMode.ENABLED
+    again = make(
+        training_workspace_mode=model.training_workspace_mode.value,
+        inference_workspace_mode=model.training_workspace_mode,
+    )
+    assert again.training_workspace_mode is again.inference_workspace_mode is mode
+
+
+def test_g8_fit_after_fit(mode):
+    x, y = data()
+    model, expected = make(**both(mode)), make()
+    for each in (model, expected):
+        for size in (7, 40, 12):
+            each.fit(x, y, batch_size=size, verbose=0, seed=size)
+    for first, second in zip(expected.get_weights(), model.get_weights(), strict=True):
+        assert np.array_equal(first, second)
+
+
+WITH_WORKSPACES = [mode for mode in MODES if mode is not mc.WorkspaceMode.NONE]
+
+
+@pytest.mark.parametrize("mode", WITH_WORKSPACES, ids=str)
+@pytest.mark.parametrize(
+    "config",
+    [mc.WorkspaceConfig(learning="over_time", learning_cycles=1), mc.WorkspaceConfig()],
+    ids=["over time (G9)", "default (G10)"],
+)
+def test_g9_g10_the_output_goes_into_the_callers_workspace(mode, config):
+    x, _ = data()
+    model = make(**both(mode))
+    expected = model.predict(x, 16, verbose=0)
+    for number in range(3):
+        with mc.workspace("output", config) as ws:
+            found = model.predict(x, 16, verbose=0, workspace=ws)
+            assert ws.stats().spilled_count == (number == 0)
+            assert ws.stats().cycle_bytes == -(-expected.nbytes // 64) * 64
+            assert mc.workspace_of(found) is ws
+            assert mc.is_in_scope(found)
+            assert np.array_equal(found, expected)
+            assert ws.is_open
+            del found
+        assert not ws.is_open
+
+
+def test_g11_scores_inside_a_workspace_and_out_of_it(mode):
+    x, y = data()
+    model = make(**both(mode))
+    expected = model.test_on_batch(x, y)
+    with mc.workspace("outer") as outer, mc.scope_out():
+        for _ in range(10):
+            assert model.test_on_batch(x, y) == expected
+    for _ in range(10):
+        rows = [model.test_on_batch(x[i : i + 1], y[i : i + 1])[0] for i in range(3)]
+        assert np.isfinite(rows).all()
+    assert outer.stats().max_cycle_bytes == 0
+
+
+# Arrays from and for workspaces
+
+
+def test_a_model_leaves_its_callers_workspace_alone(mode):
+    x, y = data()
+    model = make(**both(mode))
+    with mc.workspace("outer") as outer:
+        model.fit(x, y, verbose=0, seed=1)
+        model.evaluate(x, y, verbose=0)
+        kept = [model.predict(x, verbose=0), *model.get_weights()]
+        model.set_weights(model.get_weights())
+        model.close()
+        assert outer.stats().cycle_bytes == 0
+    assert not any(mc.is_attached(array) for array in kept)
+    assert outer.stats().escaped_arrays == 0
+
+
+INVALIDATE = mc.WorkspaceConfig(on_escape="invalidate")
+CALLS = {
+    "fit": lambda model, x, y: model.fit(x, y, verbose=0),
+    "validation": lambda model, x, y: model.fit(
+        *data(), verbose=0, validation_data=(x, y)
+    ),
+    "evaluate": lambda model, x, y: model.evaluate(x, y, verbose=0),
+    "train_on_batch": lambda model, x, y: model.train_on_batch(x, y),
+    "test_on_batch": lambda model, x, y: model.test_on_batch(x, y),
+    "predict": lambda model, x, y: model.predict(x, verbose=0),
+    "predict_on_batch": lambda model, x, y: model.predict_on_batch(x),
+}
+
+
+@pytest.mark.parametrize(
+    ("call", "which"),
+    [(c, w) for c in CALLS for w in "xy" if w == "x" or "predict" not in c],
+)
+def test_data_whose_bytes_may_be_anothers_is_refused(mode, call, which):
+    model = make(**both(mode))
+    before = model.get_weights()
+    ws = mc.workspace("data", INVALIDATE)
+    given = dict(zip("xy", data(), strict=True))
+    with ws:
+        given[which] = ws.array(given[which])
+        CALLS[call](model, **given)  # it is in scope here
+        expected = model.get_weights()
+    with pytest.raises(WorkspaceLeakError, match=f"cannot read .*{which}: .*'data'"):
+        CALLS[call](model, **given)
+    with ws, pytest.raises(WorkspaceStaleError, match="in cycle 2"):
+        CALLS[call](model, **given)
+    for first, second in zip(expected, model.get_weights(), strict=True):
+        assert np.array_equal(first, second)
+    assert len(before) == len(expected)
+
+
+def test_scope_checks_can_be_turned_off(mode):
+    x, y = data()
+    model = make(**both(mode))
+    with mc.workspace("data", INVALIDATE) as ws:
+        stale = ws.array(x)
+    mc.config.set_scope_checks("warn")
+    with pytest.warns(WorkspaceLeakWarning, match="cannot read x"):
+        model.predict(stale, verbose=0)
+    mc.config.set_scope_checks("off")
+    model.predict(stale, verbose=0)
+    mc.config.set_scope_checks("error")
+    with pytest.raises(WorkspaceError):
+        model.evaluate(stale, y, verbose=0)
+
+
+def test_data_that_escaped_its_workspace_is_fine(mode):
+    """By default what outlives its cycle is never overwritten."""
+    x, y = data()
+    model = make(**both(mode))
+    expected = model.evaluate(x, y, verbose=0)
+    with mc.workspace("data") as ws:
+        escaped = ws.array(x)
+    assert model.evaluate(escaped, y, verbose=0) == expected
+
+
+def test_a_workspace_for_the_output_must_be_open(mode):
+    x, _ = data()
+    model = make(inference_workspace_mode="single", training_workspace_mode=mode)
+    with pytest.raises(WorkspaceError, match="'output' is not open: call predict insi"):
+        model.predict(x, verbose=0, workspace=mc.workspace("output"))
+    with pytest.raises(TypeError, match="workspace is a Workspace or None, not 'out"):
+        model.predict(x, verbose=0, workspace="output")
+    assert in_use() == 0
+
+
+def test_without_workspaces_the_output_cannot_go_into_one():
+    x, _ = data()
+    model = make(inference_workspace_mode="none")
+    with (
+        mc.workspace("output") as ws,
+        pytest.raises(WorkspaceConfigError, match="inference_workspace_mode='none'"),
+    ):
+        model.predict(x, verbose=0, workspace=ws)
+    assert isinstance(model.predict(x, verbose=0), np.ndarray)
+
+
+def test_a_workspace_that_is_full_refuses_the_output(mode):
+    x, _ = data()
+    model = make(training_workspace_mode=mode)
+    config = mc.WorkspaceConfig(initial_size=64, allocation="strict", spill="fail")
+    with mc.workspace("output", config) as ws, pytest.raises(mc.WorkspaceFullError):
+        model.predict(x, verbose=0, workspace=ws)
+    assert model.predict(x, verbose=0).shape == (40, 5)
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    "name", ["training_workspace_mode", "inference_workspace_mode"]
+)
+@pytest.mark.parametrize("wrong", ["fast", "ENABLED ", None, 3])
+def test_an_unknown_mode_names_the_choices(name, wrong):
+    model = make("mlp")
+    before = model.optimizer
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    with pytest.raises(ValueError, match=f"{name} is one of 'none', 'enabled', 'sin"):
+        model.compile("sgd", loss, **{name: wrong})
+    assert model.optimizer is before
+    assert getattr(model, name) is mc.WorkspaceMode.ENABLED
+
+
+def test_a_policy_needs_something_to_plan():
+    with pytest.raises(
+        ValueError, match=r"nothing to plan.*'none' for training and 'si"
+    ):
+        make(
+            memory="share",
+            training_workspace_mode="none",
+            inference_workspace_mode="single",
+        )
+    model = make(memory="share", training_workspace_mode="none")
+    model.predict(data()[0], verbose=0)
+    assert model.memory_plan.method == "share"
+
+
+@pytest.mark.parametrize("mode", OP_BY_OP, ids=str)
+def test_what_is_not_planned_has_no_plan(mode):
+    model = make(training_workspace_mode=mode)
+    with pytest.raises(RuntimeError, match=f"'train, batch 8' has no plan.*'{mode}'"):
+        model.plan(8)
+    model.train_on_batch(*data())
+    with pytest.raises(RuntimeError, match=r"memory_report\(\) says"):
+        _ = model.memory_plan
+    assert in_use() > 0
+    with pytest.raises(RuntimeError, match="compile"):
+        _ = NETWORKS["mlp"]().training_workspace_mode
+
+
+def test_compiling_again_changes_the_mode_and_keeps_all(mode):
+    x, y = data()
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    model, expected = make(), make()
+    for each, options in ((model, both(mode)), (expected, {})):
+        each.fit(x, y, verbose=0, seed=1)
+        each.compile(each.optimizer, loss, **options)
+        each.fit(x, y, verbose=0, seed=2)
+    for first, second in zip(expected.get_weights(), model.get_weights(), strict=True):
+        assert np.array_equal(first, second)
+
+
+# Limits and faults
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("mode", OP_BY_OP, ids=str)
+def test_the_limit_is_real(cpu, network, mode):
+    """The limit that the error names does; under what is needed it is refused."""
+    x, y = data()
+    mc.config.set_memory_limit(cpu, 1024)
+    model = make(network, **both(mode))
+    with pytest.raises(InfeasiblePlanError, match="workspace mode 'enabled'") as caught:
+        model.fit(x, y, batch_size=12, verbose=0)
+    needed, enough = caught.value.requested_bytes, caught.value.smallest_limit_bytes
+    assert caught.value.lower_bound_bytes < needed <= enough
+    before = model.get_weights()
+    mc.config.set_memory_limit(cpu, needed - 64)
+    with pytest.raises(InfeasiblePlanError):
+        model.fit(x, y, batch_size=12, verbose=0)
+    assert mc.config.get_memory_info("CPU:0")["peak"] == 0
+    for first, second in zip(before, model.get_weights(), strict=True):
+        assert np.array_equal(first, second)
+    mc.config.set_memory_limit(cpu, enough)
+    model.fit(x, y, batch_size=12, epochs=2, verbose=0)
+    assert mc.config.get_memory_info("CPU:0")["peak"] == needed
+
+
+@pytest.mark.parametrize("mode", OP_BY_OP, ids=str)
+def test_a_mode_may_need_more_than_a_plan(cpu, mode):
+    x, y = data()
+    model = make("residual")
+    peak = model.plan(40).peak_bytes
+    mc.config.set_memory_limit(cpu, peak)
+    model.fit(x, y, batch_size=40, verbose=0)
+    model.close()
+    other = make("residual", **both(mode))
+    with pytest.raises(InfeasiblePlanError) as caught:
+        other.fit(x, y, batch_size=40, verbose=0)
+    assert caught.value.smallest_limit_bytes > peak
+    assert in_use() == 0
+
+
+@pytest.mark.parametrize("mode", OP_BY_OP, ids=str)
+def test_memory_that_others_take_between_steps(mode):
+    """The step is refused whole, and the next one goes on as if nothing had been."""
+    x, y = data()
+    device = mc.config.logical_device()
+    model, expected = make(**both(mode)), make()
+    for each in (model, expected):
+        each.train_on_batch(x[:8], y[:8])
+    mc.config.set_memory_limit(device.name, in_use() + 4 * 2**20)
+    model.train_on_batch(x, y)
+    model.predict(x[:8], verbose=0)  # training gives its pages back
+    before = model.get_weights()
+    left = device.pool.limit - in_use()
+    with (
+        device.pool.allocate(left - 32 * 2**10, tag="neighbour"),
+        pytest.raises(ResourceExhaustedError, match="neighbour") as caught,
+    ):
+        model.train_on_batch(x, y)
+    assert "as before the step" in caught.value.hint
+    assert model.optimizer.iterations == 2
+    for first, second in zip(before, model.get_weights(), strict=True):
+        assert np.array_equal(first, second)
+    expected.train_on_batch(x, y)
+    assert model.train_on_batch(x, y) == expected.train_on_batch(x, y)
+
+
+class _Failing:
+    def run(self, addresses, scratch):
+        raise KernelError("no luck")
+
+
+@pytest.mark.parametrize("mode", OP_BY_OP, ids=str)
+@pytest.mark.parametrize("place", [0, 5, 12])
+def test_an_error_inside_a_step_closes_all_and_changes_nothing(
+    monkeypatch, mode, place
+):
+    x, y = data()
+    model, expected = make(**both(mode)), make()
+    for each in (model, expected):
+        each.train_on_batch(x, y)
+    held, before = in_use(), model.get_weights()
+    (program,) = model._programs.executor._programs.values()
+    kernels = list(program._kernels)
+    kernels[place] = _Failing()
+    with monkeypatch.context() as patch:
+        patch.setattr(program, "_kernels", kernels)
+        with pytest.raises(KernelError, match="no luck") as caught:
+            model.train_on_batch(x, y)
+    assert mc.current_workspace() is None
+    assert in_use() == held
+    assert model.optimizer.iterations == 1
+    for first, second in zip(before, model.get_weights(), strict=True):
+        assert np.array_equal(first, second)
+    assert model.train_on_batch(x, y) == expected.train_on_batch(x, y)
+    expected.close()
+    model.close()
+    assert in_use() == 0
+    assert caught.value.__traceback__ is not None
+
+
+def test_a_loss_that_is_not_finite(mode):
+    x, y = data()
+    x = x.copy()
+    x[3] = np.nan
+    model = make("residual", **both(mode))
+    before = model.get_weights()
+    with pytest.raises(NonFiniteLossError, match="the loss is nan"):
+        model.train_on_batch(x, y)
+    for first, second in zip(before, model.get_weights(), strict=True):
+        assert np.array_equal(first, second)
+    assert np.isnan(model.train_on_batch(x, y, on_nan="ignore")[0])
+    assert mc.current_workspace() is None
+
+
+def test_two_threads_use_one_model(mode):
+    """Steps follow one another, whichever thread made the workspaces."""
+    x, y = data()
+    model, expected = make(**both(mode)), make()
+    wanted = expected.predict(x, verbose=0)
+    assert np.array_equal(model.predict(x, verbose=0), wanted)
+    found = []
+
+    def predict():
+        found.extend(model.predict(x, 10, verbose=0) for _ in range(10))
+
+    threads = [threading.Thread(target=predict) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(5):
+        model.evaluate(x, y, verbose=0)
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 20
+    assert all(np.array_equal(each, wanted) for each in found)
+    model.fit(x, y, verbose=0, seed=1)
+    expected.fit(x, y, verbose=0, seed=1)
+    assert np.array_equal(model.predict(x, verbose=0), expected.predict(x, verbose=0))
+
+
+@pytest.mark.parametrize("debug", ["spill_everything", "bypass_everything"])
+@pytest.mark.parametrize("mode", OP_BY_OP, ids=str)
+def test_debug_modes_change_no_number(mode, debug):
+    before = mc.config.set_debug_mode(debug)
+    try:
+        assert everything(make("mlp", **both(mode))) == planned("mlp", "adam")
+    finally:
+        mc.config.set_debug_mode(before)

@@ -1,0 +1,381 @@
+"""Programs that run op by op: the same bits, and every byte in the pool's books."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import weakref
+
+import numpy as np
+import pytest
+from interpreter import random_values
+from networks import NETWORKS, chain
+
+import memcfg as mc
+from memcfg import plan as planning
+from memcfg.errors import InfeasiblePlanError, KernelError, ResourceExhaustedError
+from memcfg.runtime import Executor, OwnBlocks, Walk, graph_order, updates_last
+from memcfg.runtime import _own_blocks as own_blocks
+from memcfg.units import align_up
+
+WAYS = {"train": OwnBlocks()}
+
+
+@pytest.fixture
+def device():
+    return mc.config.logical_device()
+
+
+def feeds(graph, values):
+    return {
+        t.name: values[t.name]
+        for i, t in enumerate(graph.tensors)
+        if t.role == "input" and graph.producer[i] is None
+    }
+
+
+def loaded(device, graph, values, ways=WAYS):
+    executor = Executor(device, name="model")
+    executor.load({"train": graph}, planning.share(), values, ways)
+    return executor
+
+
+def step(executor, graph, values, *, guard=False):
+    for key, value in feeds(graph, values).items():
+        executor.feed("train", key)[...] = value
+    return executor.run("train", guard=guard)
+
+
+def state(executor, graph):
+    names = [graph.tensors[i].name for i in graph.persistent]
+    return {name: executor.read_state(name).tobytes() for name in names}
+
+
+@pytest.fixture
+def chained(device):
+    """A chain that has run once: executor, graph, values."""
+    graph = chain()
+    values = random_values(graph)
+    executor = loaded(device, graph, values)
+    assert step(executor, graph, values)
+    executor.finish("train")
+    yield executor, graph, values
+    executor.close()
+    assert device.pool.stats().current_bytes == 0
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_twenty_steps_give_the_bits_of_the_compiled_program(network, device):
+    graph = NETWORKS[network]()
+    values = random_values(graph)
+    found = []
+    for ways in ({}, WAYS):
+        executor = loaded(device, graph, values, ways)
+        losses = []
+        for number in range(20):
+            feed = values | ({"step": np.int64(number)} if "step" in values else {})
+            assert step(executor, graph, feed)
+            losses.append(float(executor.fetch("train", "loss")))
+            executor.finish("train")
+        found.append((losses, state(executor, graph)))
+        executor.close()
+    assert found[0] == found[1]
+    assert len(set(found[0][0])) > 1
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_peak_is_that_of_the_live_tensors_to_the_byte(network, device):
+    graph = NETWORKS[network]()
+    values = random_values(graph)
+    executor = loaded(device, graph, values)
+    device.pool.reset_peak()
+    step(executor, graph, values)
+    peak = device.pool.stats().peak_bytes
+    executor.finish("train")
+    before = state(executor, graph)
+    for verify in (False, True):
+        report = executor.memory_report("train", verify=verify)
+        assert report.predicted_peak_bytes == report.measured_peak_bytes == peak
+        assert report.mode == "none"
+        assert report.verified == verify
+        assert max(entry.live_bytes for entry in report.timeline) == peak
+        assert all(entry.live_bytes == entry.top_bytes for entry in report.timeline)
+        assert sum(report.by_role.values()) == peak
+        assert "workspace mode 'none'" in str(report)
+    assert state(executor, graph) == before
+    executor.close()
+    assert device.pool.stats().current_bytes == 0
+
+
+def test_only_the_state_stays_between_steps(chained, device):
+    executor, graph, values = chained
+    nbytes = sum(align_up(graph.tensors[i].nbytes) for i in graph.persistent)
+    assert executor.nbytes == device.pool.stats().current_bytes == nbytes
+    step(executor, graph, values)
+    kept = [graph.tensors[i] for i in graph.keep if graph.tensors[i].role == "output"]
+    kept = sum(align_up(tensor.nbytes) for tensor in kept)
+    assert device.pool.stats().current_bytes == nbytes + kept
+    executor.finish("train")
+    executor.finish("train")
+    assert device.pool.stats().current_bytes == nbytes
+
+
+def test_every_tensor_is_an_allocation_of_its_own(chained, device):
+    executor, graph, values = chained
+    before = device.pool.stats().allocation_count
+    step(executor, graph, values)
+    updated = planning.state_updates(executor.graphs["train"])
+    made = sum(len(op.outputs) for op in graph.ops) - len(updated)
+    scratch = sum(op.scratch_bytes > 0 for op in executor.graphs["train"].ops)
+    fed = len(feeds(graph, values))
+    assert device.pool.stats().allocation_count - before == made + fed + scratch
+
+
+def test_a_view_keeps_its_bytes(chained, device):
+    executor, graph, values = chained
+    step(executor, graph, values)
+    loss = executor.fetch("train", "loss")
+    value, held = float(loss), device.pool.stats().current_bytes
+    executor.finish("train")
+    assert device.pool.stats().current_bytes == held
+    step(executor, graph, values)
+    assert float(executor.fetch("train", "loss")) != value
+    assert float(loss) == value
+    executor.finish("train")
+    assert device.pool.stats().current_bytes == held
+    del loss
+    assert device.pool.stats().current_bytes < held
+
+
+def test_a_new_step_begins_where_the_last_one_was_not_finished(chained, device):
+    executor, graph, values = chained
+    held = device.pool.stats().current_bytes
+    step(executor, graph, values)
+    executor.feed("train", "x")[...] = values["x"]
+    with pytest.raises(KeyError, match="not resident at the end"):
+        executor.fetch("train", "loss")
+    x = align_up(values["x"].nbytes)
+    assert device.pool.stats().current_bytes == held + x
+    executor.finish("train")
+
+
+def test_views_of_what_is_not_there(chained):
+    executor, _, _ = chained
+    for name in ("unheard", "loss", "conv2d"):
+        with pytest.raises(KeyError):
+            executor.feed("train", name)
+        with pytest.raises(KeyError):
+            executor.fetch("train", name)
+    assert np.array_equal(
+        executor.feed("train", "c0/bias"), executor.read_state("c0/bias")
+    )
+
+
+def test_the_guard_stops_before_any_state_changes(chained):
+    executor, graph, values = chained
+    before = state(executor, graph)
+    bad = {**values, "x": np.full_like(values["x"], np.nan)}
+    assert not step(executor, graph, bad, guard=True)
+    assert np.isnan(executor.fetch("train", "loss"))
+    executor.finish("train")
+    assert state(executor, graph) == before
+    assert step(executor, graph, bad, guard=False)
+    assert state(executor, graph) != before
+
+
+def test_the_limit_is_known_before_the_first_step(device):
+    graph = chain()
+    values = random_values(graph)
+    peak = loaded_peak(device, graph, values)
+    mc.config.set_memory_limit(device.name, peak - 64)
+    executor = Executor(device, name="model")
+    with pytest.raises(InfeasiblePlanError, match="workspace mode 'enabled'") as caught:
+        executor.load({"train": graph}, planning.share(), values, WAYS)
+    assert caught.value.requested_bytes == peak
+    assert device.pool.stats().current_bytes == 0
+    mc.config.set_memory_limit(device.name, caught.value.smallest_limit_bytes)
+    executor.load({"train": graph}, planning.share(), values, WAYS)
+    for _ in range(3):
+        assert step(executor, graph, values)
+    executor.close()
+
+
+def loaded_peak(device, graph, values):
+    executor = loaded(device, graph, values)
+    peak = executor.memory_report("train", verify=True).measured_peak_bytes
+    executor.close()
+    return peak
+
+
+def test_planned_programs_make_room_for_those_that_run_op_by_op(device):
+    """Both are counted: the arena, and what a step takes beside it."""
+    big, small = chain(batch=16), chain(batch=2)
+    values = random_values(big)
+    executor = Executor(device, name="model")
+    graphs = {"train": small, "big": big}
+    executor.load(graphs, planning.share(), values, WAYS)
+    arena = executor.nbytes
+    assert list(executor.plans) == ["big"]
+    assert arena == executor.plans["big"].peak_bytes
+    beside = executor.memory_report("train", verify=True)
+    beside = beside.measured_peak_bytes - sum(
+        align_up(small.tensors[i].nbytes) for i in small.persistent
+    )
+    executor.close()
+    mc.config.set_memory_limit(device.name, arena + beside - 64)
+    with pytest.raises(InfeasiblePlanError) as caught:
+        executor.load(graphs, planning.share(), values, WAYS)
+    assert device.pool.stats().current_bytes == 0
+    mc.config.set_memory_limit(device.name, caught.value.smallest_limit_bytes)
+    executor.load(graphs, planning.share(), values, WAYS)
+    assert step(executor, small, random_values(small))
+    executor.close()
+
+
+def failing(monkeypatch, when):
+    """Let an allocation fail in a full pool; -1: count them."""
+    room, count = own_blocks._BlockPlacer._room, [0]
+
+    def fail(self, nbytes):
+        count[0] += 1
+        if count[0] == when:
+            limit = self._pool.set_limit(self._pool.stats().current_bytes or 64)
+            try:
+                return room(self, nbytes)
+            finally:
+                self._pool.set_limit(limit)
+        return room(self, nbytes)
+
+    monkeypatch.setattr(own_blocks._BlockPlacer, "_room", fail)
+    return count
+
+
+def test_whichever_allocation_fails_the_state_is_as_before(
+    chained, device, monkeypatch
+):
+    executor, graph, values = chained
+    before, held = state(executor, graph), device.pool.stats().current_bytes
+    count = failing(monkeypatch, -1)
+    step(executor, graph, values)
+    executor.finish("train")
+    expected = state(executor, graph)
+    for name, value in before.items():
+        shape = executor.read_state(name).shape
+        executor.write_state(name, np.frombuffer(value, "f4").reshape(shape))
+    for when in range(1, count[0] + 1):
+        monkeypatch.undo()
+        failing(monkeypatch, when)
+        with pytest.raises(ResourceExhaustedError, match="as before the step") as error:
+            step(executor, graph, values)
+        assert "no room for" in str(error.value)
+        assert state(executor, graph) == before
+        assert device.pool.stats().current_bytes == held
+    monkeypatch.undo()
+    assert step(executor, graph, values)
+    executor.finish("train")
+    assert state(executor, graph) == expected
+
+
+def test_a_kernel_that_fails_is_named_and_gives_its_rooms_back(
+    chained, device, monkeypatch
+):
+    executor, graph, values = chained
+    held = device.pool.stats().current_bytes
+
+    class Failing:
+        def run(self, addresses, scratch):
+            raise KernelError("no luck")
+
+    program = executor._programs["train"]
+    kernels = list(program._kernels)
+    kernels[3] = Failing()
+    monkeypatch.setattr(program, "_kernels", kernels)
+    with pytest.raises(KernelError, match=f"op '{graph.ops[3].name}' failed: no luck"):
+        step(executor, graph, values)
+    assert device.pool.stats().current_bytes == held
+    monkeypatch.undo()
+    assert step(executor, graph, values)
+
+
+def test_an_interrupt_waits_for_the_end_of_the_step(chained, monkeypatch):
+    """Weights of half a step would be of no use; a compiled step cannot stop either."""
+    executor, graph, values = chained
+    expected = Executor(executor.device, name="expected")
+    initial = {name: executor.read_state(name) for name in state(executor, graph)}
+    expected.load({"train": graph}, planning.share(), initial)
+    step(expected, graph, values)
+
+    class Interrupted:
+        def __init__(self, kernel):
+            self.kernel = kernel
+
+        def run(self, addresses, scratch):
+            signal.raise_signal(signal.SIGINT)
+            self.kernel.run(addresses, scratch)
+
+    program = executor._programs["train"]
+    kernels = [Interrupted(kernel) for kernel in program._kernels]
+    monkeypatch.setattr(program, "_kernels", kernels)
+    with pytest.raises(KeyboardInterrupt):
+        step(executor, graph, values)
+    assert state(executor, graph) == state(expected, graph)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    expected.close()
+
+
+def test_an_error_that_is_kept_does_not_hold_the_arena(device, monkeypatch):
+    graph = chain()
+    values = random_values(graph)
+    executor = loaded(device, graph, values)
+    failing(monkeypatch, 9)
+    with pytest.raises(ResourceExhaustedError) as caught:
+        step(executor, graph, values)
+    executor.close()
+    assert device.pool.stats().current_bytes == 0
+    assert caught.value.__traceback__ is not None
+
+
+def test_nothing_of_a_program_waits_for_the_garbage_collector(device):
+    graph = chain()
+    values = random_values(graph)
+    gc.collect()
+    gc.disable()
+    try:
+        executor = loaded(device, graph, values)
+        step(executor, graph, values)
+        program = weakref.ref(executor._programs["train"])
+        executor.close()
+        assert program() is None
+        assert device.pool.stats().current_bytes == 0
+    finally:
+        gc.enable()
+
+
+def test_updates_come_last_and_nothing_is_allocated_after_the_first(device):
+    graph = NETWORKS["noisy"]()
+    order = updates_last(graph)
+    assert sorted(order) == list(graph_order(graph))
+    phases = [graph.ops[i].phase for i in order]
+    first = phases.index("update")
+    assert set(phases[first:]) == {"update"}
+    executor = loaded(device, graph, random_values(graph))
+    walk = Walk.of(executor.graphs["train"], order)
+    for moment in walk.moments[first:]:
+        assert moment.makes == ()
+        assert walk.scratch(moment) == 0
+    executor.close()
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_walk_ends_each_tensor_once_after_its_last_reader(network):
+    graph = NETWORKS[network]()
+    for order in (graph_order(graph), updates_last(graph)):
+        walk = Walk.of(graph, order)
+        alive = set(walk.fed) | set(graph.persistent)
+        for moment in walk.moments:
+            op = graph.ops[moment.op]
+            alive |= {*moment.makes, *(output for output, _ in moment.aliases)}
+            assert {*op.inputs, *op.outputs} <= alive
+            alive -= set(moment.ends)
+        updated = set(planning.state_updates(graph))
+        assert alive == {*graph.keep, *graph.persistent, *updated}
