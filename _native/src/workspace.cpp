@@ -40,16 +40,13 @@ Workspace::~Workspace() {
 }
 
 bool Workspace::open() {
-  {
-    const ForkLock lock(mutex_);
-    require_closed();
-    cycles_.restore();
-  }
   bool warm = true;
-  try {
-    fetch_page();
-  } catch (const out_of_memory&) {
-    warm = stay_cold();
+  if (wants_page()) {
+    try {
+      fetch_page();
+    } catch (const out_of_memory&) {
+      warm = stay_cold();
+    }
   }
   const ForkLock lock(mutex_);
   require_closed();
@@ -58,6 +55,14 @@ bool Workspace::open() {
   open_ = enabled_ = true;
   cold_ = !warm;
   return warm;
+}
+
+// Whether a cycle that begins has yet to get its page.
+bool Workspace::wants_page() {
+  const ForkLock lock(mutex_);
+  require_closed();
+  cycles_.restore();
+  return cycles_.size() > 0 && pages_.page() == nullptr;
 }
 
 void Workspace::require_closed() const {
@@ -74,6 +79,7 @@ Workspace::End Workspace::close() noexcept {
   Grounds garbage;
   End end;
   std::uint64_t generation = 0;
+  bool cuts = false;
   {
     const ForkLock lock(mutex_);
     if (!open_) return end;
@@ -81,6 +87,7 @@ Workspace::End Workspace::close() noexcept {
     open_ = false;
     enabled_ = true;
     generation = cycles_.generation();
+    cuts = pages_.waits(generation);
     end.escaped = leave_cycle();
     if (cycles_.end(!spill_everything_)) {
       pages_.drop_page(generation, garbage);
@@ -91,7 +98,7 @@ Workspace::End Workspace::close() noexcept {
     }
   }
   give(garbage);
-  cut_retired(generation);
+  if (cuts) cut_retired(generation);
   return end;
 }
 

@@ -39,6 +39,9 @@ cdef int pull(object capsule) except -1:
     memory.entered = False
     memory.before = in_force(memory.before)
     above = cnp.PyDataMem_GetHandler()
+    if above is capsule:  # nobody is on top of it
+        cnp.PyDataMem_SetHandler(memory.before)
+        return 0
     current = in_force(above)
     if current is not above:
         cnp.PyDataMem_SetHandler(current)

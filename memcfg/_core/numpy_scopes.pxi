@@ -144,14 +144,20 @@ cdef class Scope:
 
     # Ends what was entered last in the running context, and tells what came up in it.
     cdef int leave(self, error) except -1:
-        capsule = innermost(self.entries)
+        capsule = cnp.PyDataMem_GetHandler()
+        last = self.entries[len(self.entries) - 1] if self.entries else None
+        if last is not capsule:
+            capsule = innermost(self.entries)
         if capsule is None:
             if error is not None:
                 return 0  # that is what is to be heard of
             raise WorkspaceError(
                 f"workspace {self.made().label!r} is not open in this thread or task"
             )
-        self.entries = [entry for entry in self.entries if entry is not capsule]
+        if capsule is last:
+            self.entries.pop()
+        else:
+            self.entries = [entry for entry in self.entries if entry is not capsule]
         pull(capsule)
         memory = memory_of(capsule)
         if not self.entries:

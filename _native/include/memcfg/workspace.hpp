@@ -135,6 +135,7 @@ class Workspace final : public Resource {
   bool end_on(Ground& ground, void* address, std::uint64_t generation) noexcept;
   Bytes end_spilled(void* address) noexcept;
 
+  bool wants_page();
   void fetch_page();
   bool stay_cold();
   std::uint64_t leave_cycle() noexcept;

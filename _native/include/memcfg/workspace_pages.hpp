@@ -58,6 +58,9 @@ class WorkspacePages {
   // The page that has been retired longest, if it was before a generation and nobody
   // has tried yet to give back what lies behind its last live block. It is so short
   // from now on. Null: none.
+  bool waits(std::uint64_t before) const noexcept {  // whether there may be one
+    return oldest_ != nullptr && oldest_->retired_at < before;
+  }
   Ground* begin_cut(std::uint64_t before) noexcept;
   void end_cut(Ground& ground, bool done) noexcept;
 
