@@ -12,7 +12,12 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-OTHERS = {"allocators.json", "arrays.json"}  # with a script of their own
+OTHERS = {  # with a script of their own
+    "allocators.json",
+    "arrays.json",
+    "workspace_modes.json",
+    "workspaces.json",
+}
 MARKED = re.compile(
     r"(<!-- table: benchmarks/table\.py -->\n).*?(<!-- end of table -->)", re.DOTALL
 )

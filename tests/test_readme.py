@@ -95,3 +95,9 @@ def test_the_table_of_arrays_is_that_of_the_committed_results():
 def test_the_tables_of_the_allocator_are_those_of_the_committed_results():
     module = runpy.run_path(str(ROOT / "benchmarks" / "allocator_table.py"))
     assert module["with_table"](README, module["RESULTS"]) == README
+
+
+@pytest.mark.parametrize("script", ["mode_table.py", "workspace_table.py"])
+def test_a_table_of_workspaces_is_that_of_the_committed_results(script):
+    module = runpy.run_path(str(ROOT / "benchmarks" / script))
+    assert module["with_table"](README, module["RESULTS"]) == README

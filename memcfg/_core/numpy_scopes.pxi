@@ -220,7 +220,8 @@ cdef class Scope:
         return self
 
     def __exit__(self, kind, error, traceback):
-        self.leave(error)
+        if self.entries:  # else it has been destroyed inside the block
+            self.leave(error)
 
     def borrow(self):
         """Make it current again for a ``with`` block, without a new cycle.

@@ -37,3 +37,10 @@ class ArrayType(StrEnum):
     """What an optimizer needs while it updates."""
     FF_CACHE = "ff_cache"
     """What a layer keeps from its forward pass for its backward pass."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> ArrayType | None:
+        """Take a word in any case, as configurations do."""
+        if isinstance(value, str) and value.lower() in cls._value2member_map_:
+            return cls(value.lower())
+        return None

@@ -9,15 +9,18 @@ second for a million objects) and runs only where an escape is to be told.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import tracemalloc
 from inspect import CO_OPTIMIZED
 from itertools import islice
+from pathlib import Path
 from types import CoroutineType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
+import memcfg
 from memcfg._core.numpy_memory import placement_of
 from memcfg.units import format_bytes
 
@@ -88,7 +91,10 @@ class _Search:
         if rest > 0 and len(named) == _NAMED:
             named.append(f"and {rest} more")
         elif rest > 0:
-            named.append(f"{'and ' if named else ''}{rest} that no variable names")
+            named.append(
+                f"{'and ' if named else ''}{rest} that no variable names, such as a "
+                "result on its way out of the block"
+            )
         return "; ".join(named)
 
     def look_into_frames(self) -> None:
@@ -242,6 +248,14 @@ def _is(value: object, *kinds: type) -> TypeGuard[Any]:
     return issubclass(type(value), kinds)
 
 
+# Folders of code that makes arrays for others.
+_LIBRARIES = tuple(
+    str(Path(found.__file__).parent) + os.sep
+    for found in (memcfg, np)
+    if found.__file__
+)
+
+
 def _line_of(array: np.ndarray[Any, Any]) -> str:
     """Tell the line that made an array, if tracemalloc knows."""
     root: object = array
@@ -250,6 +264,6 @@ def _line_of(array: np.ndarray[Any, Any]) -> str:
     traceback = tracemalloc.get_object_traceback(array)
     if traceback is None:
         return ""
-    own = [frame for frame in traceback if "/numpy/" not in frame.filename]
+    own = [frame for frame in traceback if not frame.filename.startswith(_LIBRARIES)]
     frame = (own or list(traceback))[-1]
     return f", made at {frame.filename}:{frame.lineno}"

@@ -27,3 +27,10 @@ class WorkspaceMode(StrEnum):
     """One workspace for the iteration; nothing in it is freed before its end."""
     SEPARATE = "separate"
     """Workspaces by kind of array and by layer, closed as soon as they may be."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> WorkspaceMode | None:
+        """Take a word in any case, as configurations do."""
+        if isinstance(value, str) and value.lower() in cls._value2member_map_:
+            return cls(value.lower())
+        return None

@@ -117,6 +117,16 @@ def test_an_error_is_not_hidden_by_a_scope_that_is_gone(ws):
         raise ValueError("mine")
 
 
+def test_it_may_be_destroyed_inside_its_block(pool, ws):
+    with ws:
+        kept = np.ones(3)
+        ws.destroy()
+        assert mc.current_workspace() is None
+    assert kept.sum() == 3
+    del kept
+    assert pool.stats().current_bytes == 0
+
+
 def test_a_callback_cannot_open_what_is_being_opened(pool):
     told = []
 

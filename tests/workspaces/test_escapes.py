@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-import sys
 import threading
 import tracemalloc
 import weakref
@@ -287,16 +286,18 @@ class TestTracemalloc:
         yield
         tracemalloc.stop()
 
-    def test_the_line_is_told(self, ws):
+    @pytest.mark.parametrize(
+        "make", [lambda ws: np.full(5, 1.0)[1:], lambda ws: ws.ones(5)[1:]]
+    )
+    def test_the_line_is_told(self, ws, make):
         def train(ws):
             with ws:
-                line = sys._getframe().f_lineno + 1
-                kept = np.ones(5)[1:]
+                line = make.__code__.co_firstlineno
+                kept = make(ws)
             return kept, line
 
-        first = train.__code__.co_firstlineno
         text = message(ws, train)
-        assert f"made at {__file__}:{first + 3})" in text
+        assert f"made at {__file__}:{make.__code__.co_firstlineno})" in text
         assert "tracemalloc" not in text
 
     def test_an_array_from_before_tracing_has_none(self, ws):
