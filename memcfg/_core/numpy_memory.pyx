@@ -78,6 +78,7 @@ cdef extern from "Python.h":
     ctypedef struct PyFrameObject:
         pass
     PyFrameObject* PyEval_GetFrame()
+    unsigned long PyThread_get_thread_ident()
 
 cdef class Scope
 

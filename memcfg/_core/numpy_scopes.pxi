@@ -30,6 +30,7 @@ cdef class Scope:
     cdef object parent_ref
     cdef uint64_t generation  # of the cycle that is on, or was last
     cdef list entries  # capsules, one for each time that the cycle was entered
+    cdef unsigned long thread  # in which the cycle began
     cdef bint opening
     cdef bint borrowed
     cdef bint cold  # it has been told that there is no page
@@ -99,6 +100,11 @@ cdef class Scope:
             raise WorkspaceError(f"workspace {self.memory.label!r} is being opened")
         if not self.entries:
             return self.begin()
+        if self.thread != PyThread_get_thread_ident():
+            raise WorkspaceError(
+                f"workspace {self.memory.label!r} is open in another thread: "
+                "memcfg.workspace gives each thread its own"
+            )
         self.put_in_place()
         return 0
 
@@ -111,6 +117,7 @@ cdef class Scope:
             self.opening = False
         try:
             self.generation = self.memory.generation()
+            self.thread = PyThread_get_thread_ident()
             self.parent_ref = parent_of(top())
             if not warm:
                 self.tell_of_page()
@@ -199,6 +206,8 @@ cdef class Scope:
             If there is no room for its page and it must not spill; it is closed then.
         MemoryError
             If the books find no memory; it is closed then.
+        WorkspaceError
+            If it is open in another thread, or being opened; nothing has changed.
         """
         self.enter()
         return self

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -109,6 +110,19 @@ def test_it_is_closed_where_it_was_opened(ws):
     assert not mc.is_attached(np.empty(1))
     with ws:
         assert mc.is_attached(np.empty(1))
+
+
+def test_a_cycle_is_one_thread_s(ws):
+    with ThreadPoolExecutor(1) as pool, ws:
+        with pytest.raises(WorkspaceError, match="open in another thread"):
+            pool.submit(ws.open).result()
+        before = contextvars.copy_context()
+        with pytest.raises(WorkspaceError, match="open in another thread"):
+            pool.submit(before.run, ws.open).result()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(ws.open).result()
+        pool.submit(ws.close).result()
+    assert ws.stats().cycles == 2
 
 
 def test_an_error_is_not_hidden_by_a_scope_that_is_gone(ws):
