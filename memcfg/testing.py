@@ -112,7 +112,11 @@ def assert_valid(value: Any, message: str = "") -> None:
     ------
     AssertionError
         If one is of a cycle that has ended, in a workspace that uses its page again.
+    TypeError
+        If it is neither an array nor a container.
     """
+    if not isinstance(value, np.ndarray | dict | list | tuple):
+        raise TypeError(f"neither an array nor a container: {value!r}")
     for array in _arrays(value):
         if not is_valid(array):
             owner = workspace_of(array)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memcfg.config import WorkspaceConfig
 from memcfg.errors import WorkspaceConfigError, WorkspaceError
 from memcfg.units import format_bytes
 from memcfg.workspaces._registry import all_names, names_here
 from memcfg.workspaces._workspace import DEFAULT_NAME, Workspace
 
 if TYPE_CHECKING:
-    from memcfg.config import WorkspaceConfig
     from memcfg.memory import Resource
 
 __all__ = [
@@ -80,6 +80,8 @@ def workspace(
         found = None
     if found is None:
         return Workspace(config, name, resource=resource)
+    if config is not None and not isinstance(config, WorkspaceConfig):
+        raise TypeError(f"not a WorkspaceConfig: {config!r}")
     if config is not None and config != found.config:
         raise WorkspaceConfigError(
             f"workspace {name!r} has another configuration: "

@@ -192,12 +192,14 @@ def migrate(value: T, detach: bool = False) -> T:
     Raises
     ------
     TypeError
-        If it is neither an array nor a container.
+        If it is neither an array nor a container, or `detach` is no bool.
     WorkspaceLeakError, WorkspaceStaleError
         If the bytes of an array may be another's by now; see `is_valid`.
     ResourceExhaustedError, MemoryError
         If there is no memory for a copy.
     """
+    if not isinstance(detach, bool):
+        raise TypeError(f"detach is True or False, not {detach!r}")
     current = current_workspace()
     if current is None and not detach:
         return _each(value, lambda array: _checked(array, "migrate it"))

@@ -42,6 +42,16 @@ def test_a_name_is_one_workspace_of_the_thread(pool):
     assert mc.workspace("other", resource=pool) is not ws
 
 
+def test_a_configuration_is_one(pool):
+    mc.workspace("loop", PAGE, resource=pool)
+    with pytest.raises(TypeError, match="not a WorkspaceConfig"):
+        mc.workspace("loop", {"initial_size": 1})
+    with pytest.raises(TypeError, match="detach is True or False"):
+        mc.migrate(np.ones(3), detach="x")
+    with pytest.raises(TypeError, match="neither an array nor a container"):
+        mc.testing.assert_valid(3)
+
+
 def test_the_default_name(pool):
     ws = mc.workspace(resource=pool)
     assert ws.name == "DefaultWorkspace"
