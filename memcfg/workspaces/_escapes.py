@@ -35,7 +35,8 @@ _DEPTH = 4  # steps from a variable to an array
 _NAMED = 8  # arrays in one message
 _WIDE = 10_000  # entries of one container that are looked at for a name
 _CHUNK = 1000  # objects
-_CLOSED = (ModuleType, FunctionType, type, FrameType)  # not gone into by names
+# What is not gone into by names.
+_CLOSED: tuple[Any, ...] = (ModuleType, FunctionType, type, FrameType)
 
 
 def describe_escapes(workspace: Workspace, count: int) -> str:
