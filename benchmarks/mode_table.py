@@ -48,26 +48,28 @@ Peaks of the pool, to the byte in the file; time is the median of
 """
 
 
-def with_table(text: str, path: Path) -> str:
+def with_table(readme: str, path: Path) -> str:
+    """Return the README's text with the present table in it."""
     results = json.loads(path.read_text(encoding="utf-8"))
-    replaced, count = MARKED.subn(
-        lambda found: found[1] + table(results) + found[2], text
-    )
+    text, count = MARKED.subn(lambda m: m[1] + table(results) + m[2], readme)
     if count != 1:
-        raise SystemExit("the README has not one place for this table")
-    return replaced
+        raise ValueError("the README must hold the two marks of the table once")
+    return text
 
 
-def main() -> None:
+def main() -> int:
+    """Rewrite the README, or check it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
     readme = ROOT / "README.md"
-    text = readme.read_text(encoding="utf-8")
-    new = with_table(text, RESULTS)
-    if parser.parse_args().check:
-        raise SystemExit(0 if new == text else "the table is not that of the results")
-    readme.write_text(new, encoding="utf-8")
+    present = readme.read_text(encoding="utf-8")
+    wanted = with_table(present, RESULTS)
+    if check:
+        return int(present != wanted)
+    readme.write_text(wanted, encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -83,7 +83,6 @@ cdef class WorkspaceMemory(Resource):
     cdef size_t shrink(self) noexcept
     cdef int enable(self, bint enabled) noexcept
     cdef bint enabled(self) noexcept
-    cdef bint overwrites(self) noexcept
     cdef uint64_t generation(self) noexcept
     cdef optional[native.WorkspacePlacement] place_of(
         self, const void* place, uint64_t generation

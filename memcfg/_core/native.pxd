@@ -424,7 +424,6 @@ cdef extern from "memcfg/workspace.hpp" namespace "memcfg" nogil:
         size_t shrink() noexcept
         void set_enabled(bool enabled) noexcept
         bool enabled() noexcept
-        bool overwrites() noexcept
         uint64_t generation() noexcept
         WorkspaceNumbers numbers() noexcept
 

@@ -148,9 +148,6 @@ cdef class WorkspaceMemory(Resource):
     cdef bint enabled(self) noexcept:
         return self.workspace.enabled()
 
-    cdef bint overwrites(self) noexcept:
-        return self.workspace.overwrites()
-
     cdef uint64_t generation(self) noexcept:
         return self.workspace.generation()
 

@@ -94,7 +94,7 @@ def test_f7_a_file_needs_a_size(make, path):
     with pytest.raises(WorkspaceConfigError):
         MAPPED.replace(initial_size=0)
     nobody = MAPPED.replace(initial_size=0, path=path)
-    with pytest.raises(WorkspaceConfigError, match="pages"):
+    with pytest.raises(WorkspaceConfigError, match="Name an initial_size"):
         make(nobody)
     assert not path.exists()
     path.write_bytes(b"")

@@ -95,7 +95,6 @@ class Workspace final : public Resource {
   Bytes shrink() noexcept;  // to the last cycle, where no cycle is open; bytes given
   void set_enabled(bool enabled) noexcept;
   bool enabled() const noexcept;
-  bool overwrites() const noexcept { return rules_.overwrites; }
   Numbers numbers() const noexcept;
   std::uint64_t generation() const noexcept;
 
