@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 import memcfg
+from memcfg._core import blocks_of
 from memcfg._core.numpy_memory import placement_of
 from memcfg.units import format_bytes
 
@@ -94,9 +95,18 @@ class _Search:
         elif rest > 0:
             named.append(
                 f"{'and ' if named else ''}{rest} that no variable names, such as a "
-                "result on its way out of the block"
+                f"result on its way out of the block{self._sizes(rest)}"
             )
         return "; ".join(named)
+
+    def _sizes(self, rest: int) -> str:
+        """Tell what is known of arrays without a name, if it is of them alone."""
+        blocks = blocks_of(self._workspace.memory)
+        sizes = [nbytes for at, nbytes, *_ in blocks if at not in self._found]
+        if len(sizes) != rest:
+            return ""
+        told = [f"{format_bytes(size)}{_line_of_size(size)}" for size in sizes[:_NAMED]]
+        return f" ({', '.join(told)})"
 
     def look_into_frames(self) -> None:
         """Look into the variables of all functions that run, in all threads."""
@@ -263,8 +273,22 @@ def _line_of(array: np.ndarray[Any, Any]) -> str:
     while _is_array(root):
         array, root = root, root.base
     traceback = tracemalloc.get_object_traceback(array)
-    if traceback is None:
+    return "" if traceback is None else _told(traceback)
+
+
+def _line_of_size(nbytes: int) -> str:
+    """Tell the line that made data of a size, if there is only one such line."""
+    if not tracemalloc.is_tracing():
         return ""
+    lines = {
+        _told(trace.traceback)
+        for trace in tracemalloc.take_snapshot().traces
+        if trace.domain == np.lib.tracemalloc_domain and trace.size == nbytes
+    }
+    return lines.pop() if len(lines) == 1 else ""
+
+
+def _told(traceback: tracemalloc.Traceback) -> str:
     own = [frame for frame in traceback if not frame.filename.startswith(_LIBRARIES)]
     frame = (own or list(traceback))[-1]
     return f", made at {frame.filename}:{frame.lineno}"

@@ -300,6 +300,16 @@ class TestTracemalloc:
         assert f"made at {__file__}:{make.__code__.co_firstlineno})" in text
         assert "tracemalloc" not in text
 
+    def test_the_line_of_a_result_that_nothing_names(self, ws):
+        def train(ws):
+            with ws:
+                return np.ones(1234) + 1
+
+        text = message(ws, train)
+        line = train.__code__.co_firstlineno + 2
+        assert "1 that no variable names" in text
+        assert f"(9.64 KiB, made at {__file__}:{line})" in text
+
     def test_an_array_from_before_tracing_has_none(self, ws):
         tracemalloc.stop()
         ws.open()
