@@ -67,6 +67,7 @@ class Collector:
         self._calls = 0
         self._thread: threading.Thread | None = None
         self._pauses: list[_Pause] = []
+        self._collecting: list[int] = []  # the threads inside `collect`
         self._make_locks()
 
     def _make_locks(self) -> None:
@@ -129,22 +130,30 @@ class Collector:
 
     def collect(self) -> int:
         """Collect now, and note the time."""
-        with self._between_collections():
-            found = gc.collect()
         with self._change:
-            self._last = time.monotonic()
-            self.collected_at = time.time()
-        return found
+            self._collecting.append(threading.get_ident())
+        try:
+            with self._between_collections():
+                return gc.collect()
+        finally:
+            with self._change:
+                self._collecting.remove(threading.get_ident())
+                self._last = time.monotonic()
+                self.collected_at = time.time()
 
     def collect_occasionally(self) -> bool:
-        """Collect if this call is the one in `frequency`, and the window has passed."""
+        """Collect if this call is the one in `frequency`, and the window has passed.
+
+        The window begins when a collection ends, so none is due while one is at work.
+        """
         with self._change:
             now = time.monotonic()
             self._note_call(now)
             if self.frequency == 0:
                 return False
             self._calls += 1
-            early = now <= self._last + self.window_ms / 1000
+            ended = now if self._collecting else self._last
+            early = now <= ended + self.window_ms / 1000
             if self._calls % self.frequency or early or self._pauses:
                 return False
             self._last = now  # no second thread collects for this window
@@ -256,6 +265,7 @@ class Collector:
         self._make_locks()
         self._thread = None
         here = threading.get_ident()
+        self._collecting = [each for each in self._collecting if each == here]
         for pause in [each for each in self._pauses if each.thread != here]:
             self._end(pause)
 

@@ -16,6 +16,7 @@ import pytest
 
 import memcfg as mc
 from memcfg.workspaces import gc as control
+from memcfg.workspaces._collector import Collector
 
 
 class Node:
@@ -362,15 +363,14 @@ def test_within_a_window_no_second_occasion_comes():
 
 
 def test_of_several_threads_one_collects_for_a_window():
-    control.set_occasional_frequency(1)
-    control.set_window(300)
-    control.collect()
-    time.sleep(0.31)
+    collector = Collector()
+    collector.set_frequency(1)
+    collector.set_window(60_000)
     told, barrier = [], threading.Barrier(8)
 
     def call():
         barrier.wait()
-        told.append(control.collect_occasionally())
+        told.append(collector.collect_occasionally())
 
     threads = [threading.Thread(target=call) for _ in range(8)]
     for thread in threads:
@@ -378,6 +378,30 @@ def test_of_several_threads_one_collects_for_a_window():
     for thread in threads:
         thread.join()
     assert sorted(told) == [False] * 7 + [True]
+
+
+@pytest.mark.usefixtures("_only_ours")
+def test_no_occasion_comes_while_a_collection_longer_than_the_window_is_at_work():
+    control.set_occasional_frequency(1)
+    control.set_window(1)
+    began, end = threading.Event(), threading.Event()
+
+    def hold():
+        began.set()
+        end.wait(60)
+
+    reference = garbage(hold)
+    thread = threading.Thread(target=control.collect)
+    thread.start()
+    assert began.wait(60)
+    time.sleep(0.002)
+    told = [control.collect_occasionally() for _ in range(3)]
+    end.set()
+    thread.join()
+    assert told == [False] * 3
+    assert gone(reference)
+    time.sleep(0.002)
+    assert control.collect_occasionally()
 
 
 def test_a_pause_lets_an_occasion_pass():
@@ -557,6 +581,7 @@ START = """
 import atexit, gc, os, signal, sys, threading, time, warnings, weakref
 warnings.simplefilter("ignore", DeprecationWarning)  # fork in threads, 3.12
 from memcfg.workspaces import gc as control
+from memcfg.workspaces._collector import Collector
 gc.disable()
 
 class Node:
