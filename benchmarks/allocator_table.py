@@ -1,14 +1,8 @@
-"""Write the README's tables of the allocator from the committed results.
-
-``python benchmarks/allocator_table.py`` rewrites the README beside this folder;
-``--check`` only tells whether it is up to date.
-"""
+"""The README's tables of the allocator, out of the committed results."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import re
 import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "allocators.json"
-MARKED = re.compile(
-    r"(<!-- table: benchmarks/allocator_table\.py -->\n).*?(<!-- end of table -->)",
-    re.DOTALL,
-)
+RESULTS = Path(__file__).resolve().parent / "results" / "allocators.json"
 MALLOC = ("glibc", "mimalloc", "jemalloc", "tcmalloc")
 BFC = ("bfc", "bfc-virtual", "bfc-fixed")  # configurations of one allocator
 
@@ -238,8 +227,10 @@ def judged(results: Results) -> list[str]:
     return lines
 
 
-def table(document: dict[str, Any]) -> str:
-    """Return the tables of a document, as Markdown."""
+def table(document: dict[str, Any] | None = None) -> str:
+    """Return the tables of a document, as Markdown; None is what is committed."""
+    if document is None:
+        document = json.loads(RESULTS.read_text(encoding="utf-8"))
     results = Results(document)
     rows = [row(line, results) for line in ROWS.strip().splitlines()]
     place = {name: value or "–" for name, value in document["environment"].items()}
@@ -255,30 +246,3 @@ def table(document: dict[str, Any]) -> str:
             NOTE.format_map(place),
         ]
     )
-
-
-def with_table(readme: str, results: Path) -> str:
-    """Return the README's text with the present tables in it."""
-    document = json.loads(results.read_text(encoding="utf-8"))
-    text, count = MARKED.subn(lambda m: m[1] + table(document) + m[2], readme)
-    if count != 1:
-        raise ValueError("the README must hold the two marks of the table once")
-    return text
-
-
-def main() -> int:
-    """Rewrite the README, or check it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    check = parser.parse_args().check
-    readme = ROOT / "README.md"
-    present = readme.read_text(encoding="utf-8")
-    wanted = with_table(present, RESULTS)
-    if check:
-        return int(present != wanted)
-    readme.write_text(wanted, encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,22 +1,11 @@
-"""Write the README's table of NumPy's arrays in a pool from the committed results.
-
-``python benchmarks/array_table.py`` rewrites the README beside this folder; ``--check``
-only tells whether it is up to date.
-"""
+"""The README's table of NumPy's arrays in a pool, out of the committed results."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import re
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "arrays.json"
-MARKED = re.compile(
-    r"(<!-- table: benchmarks/array_table\.py -->\n).*?(<!-- end of table -->)",
-    re.DOTALL,
-)
+RESULTS = Path(__file__).resolve().parent / "results" / "arrays.json"
 HEAD = """| | NumPy's own, µs | in a pool, µs | pool ÷ NumPy's own | promised | kept |
 | --- | ---: | ---: | ---: | ---: | --- |
 """
@@ -46,7 +35,7 @@ def row(result: dict) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def table(path: Path) -> str:
+def table(path: Path = RESULTS) -> str:
     """Return the table of a file of results, as Markdown."""
     document = json.loads(path.read_text(encoding="utf-8"))
     place = document["environment"]
@@ -56,29 +45,3 @@ def table(path: Path) -> str:
         f" {place['cores']} cores, {place['date']}.\n"
     )
     return HEAD + "\n".join(map(row, document["results"])) + "\n" + note
-
-
-def with_table(readme: str, path: Path) -> str:
-    """Return the README's text with the present table in it."""
-    text, count = MARKED.subn(lambda m: m[1] + table(path) + m[2], readme)
-    if count != 1:
-        raise ValueError("the README must hold the two marks of the table once")
-    return text
-
-
-def main() -> int:
-    """Rewrite the README, or check it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    check = parser.parse_args().check
-    readme = ROOT / "README.md"
-    present = readme.read_text(encoding="utf-8")
-    wanted = with_table(present, RESULTS)
-    if check:
-        return int(present != wanted)
-    readme.write_text(wanted, encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,22 +1,11 @@
-"""Write the README's table of loops in a workspace from the committed results.
-
-``python benchmarks/workspace_table.py`` rewrites the README beside this folder;
-``--check`` only tells whether it is up to date.
-"""
+"""The README's table of loops in a workspace, out of the committed results."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import re
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "workspaces.json"
-MARKED = re.compile(
-    r"(<!-- table: benchmarks/workspace_table\.py -->\n).*?(<!-- end of table -->)",
-    re.DOTALL,
-)
+RESULTS = Path(__file__).resolve().parent / "results" / "workspaces.json"
 HEAD = """| a cycle | NumPy's own, µs | workspace ÷ NumPy's own | with `reclaim` | \
 from the pool a cycle |
 | --- | ---: | ---: | ---: | ---: |
@@ -65,7 +54,7 @@ def promise_kept(cases: list[dict]) -> str:
     )
 
 
-def table(path: Path) -> str:
+def table(path: Path = RESULTS) -> str:
     """Return the tables of a file of results, as Markdown."""
     document = json.loads(path.read_text(encoding="utf-8"))
     place, cases = document["environment"], document["cases"]
@@ -78,29 +67,3 @@ def table(path: Path) -> str:
     )
     rows = "\n".join(map(row, cases)) + "\n"
     return HEAD + rows + promise_kept(cases) + SCOPES + "\n".join(scopes) + "\n" + note
-
-
-def with_table(readme: str, path: Path) -> str:
-    """Return the README's text with the present table in it."""
-    text, count = MARKED.subn(lambda m: m[1] + table(path) + m[2], readme)
-    if count != 1:
-        raise ValueError("the README must hold the two marks of the table once")
-    return text
-
-
-def main() -> int:
-    """Rewrite the README, or check it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    check = parser.parse_args().check
-    readme = ROOT / "README.md"
-    present = readme.read_text(encoding="utf-8")
-    wanted = with_table(present, RESULTS)
-    if check:
-        return int(present != wanted)
-    readme.write_text(wanted, encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
