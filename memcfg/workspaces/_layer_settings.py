@@ -48,6 +48,8 @@ class LayerSettings:
 
         Raises
         ------
+        TypeError
+            If the name is no string, or the configuration is none.
         ValueError
             If the kind is unknown.
         WorkspaceConfigError

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from memcfg.config import WorkspaceConfig
 from memcfg.errors import WorkspaceConfigError, WorkspaceError
 from memcfg.workspaces._array_types import ArrayType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from memcfg.config import WorkspaceConfig
 
 __all__ = ["Home", "LayerTable", "checked"]
 
@@ -89,6 +88,8 @@ class LayerTable:
             return None
         if not isinstance(name, str) or not name:
             raise TypeError(f"the name of a workspace is a string, not {name!r}")
+        if config is not None and not isinstance(config, WorkspaceConfig):
+            raise TypeError(f"config is a WorkspaceConfig or None, not {config!r}")
         for other in self._homes.values():
             if other is not None and other.name == name and other.config != config:
                 raise WorkspaceConfigError(

@@ -79,10 +79,7 @@ class RingWorkspace(Workspace):
         *,
         resource: Resource | None = None,
     ) -> None:
-        count = index(slots)
-        if count < 2:
-            raise WorkspaceConfigError(f"a ring has at least 2 slots, not {count}")
-        super().__init__(_ring(config, count), name, resource=resource)
+        super().__init__(_ring(config, _count(slots)), name, resource=resource)
 
     @property
     def slots(self) -> int:
@@ -206,6 +203,16 @@ class PingPong:
         finally:
             if other.is_open:
                 other.close()
+
+
+def _count(slots: int) -> int:
+    try:
+        count = index(slots)
+    except TypeError:
+        raise TypeError(f"slots is a whole number, not {slots!r}") from None
+    if count < 2:
+        raise WorkspaceConfigError(f"a ring has at least 2 slots, not {count}")
+    return count
 
 
 def _ring(config: WorkspaceConfig | None, slots: int) -> WorkspaceConfig:

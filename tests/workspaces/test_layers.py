@@ -354,6 +354,8 @@ def test_one_workspace_has_one_configuration(manager):
     assert not manager.has_configuration(INPUT)
     with pytest.raises(TypeError, match="name of a workspace is a string"):
         manager.set(INPUT, "")
+    with pytest.raises(TypeError, match="config is a WorkspaceConfig or None, not 3"):
+        manager.set(INPUT, "a", 3)
 
 
 def test_workspaces_are_made_with_their_configuration(pool):

@@ -484,7 +484,7 @@ class TestRing:
     def test_it_has_two_slots_at_least(self, slots):
         with pytest.raises(WorkspaceConfigError, match="at least 2 slots"):
             mc.RingWorkspace(slots)
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match=r"slots is a whole number, not 2\.0"):
             mc.RingWorkspace(2.0)
         with pytest.raises(TypeError):
             mc.RingWorkspace(2, {})
