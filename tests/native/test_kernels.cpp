@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "kernels/philox.hpp"
 #include "memcfg/onednn.hpp"
+#include "memcfg/philox.hpp"
 #include "operands.hpp"
 
 using namespace operands;

@@ -8,7 +8,7 @@
 
 #include "kernels/factories.hpp"
 #include "kernels/parallel.hpp"
-#include "kernels/philox.hpp"
+#include "memcfg/philox.hpp"
 
 namespace memcfg {
 namespace {

@@ -1,0 +1,29 @@
+from collections.abc import Callable
+from typing import Any, Self, TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["RandomWords", "ShuffleOrder", "read_rows"]
+
+_Numbers: TypeAlias = npt.NDArray[np.int64]  # or any other buffer of int64
+
+@final
+class RandomWords:
+    def __new__(cls, key: int, stream: int) -> Self: ...
+    def next(self) -> int: ...
+
+@final
+class ShuffleOrder:
+    def __new__(
+        cls, size: int, seed: int, seed2: int, allocate: Callable[[int], _Numbers]
+    ) -> Self: ...
+    @property
+    def held(self) -> int: ...
+    def exchange(self, number: int) -> int: ...
+    def exchange_rows(self, rows: _Numbers, out: _Numbers) -> int: ...
+    def drain(self, out: _Numbers) -> int: ...
+
+def read_rows(
+    fd: int, offset: int, row_bytes: int, rows: _Numbers, out: npt.NDArray[Any]
+) -> None: ...
