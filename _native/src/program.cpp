@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -118,6 +119,61 @@ void Program::guard(Offset offset) {
   const Turn turn(*this);
   void* const operand = place(offset, sizeof(float));
   append({nullptr, operands_.size(), nullptr}, {operand});
+}
+
+// The index of an operand in operands_. An instruction's end where the next's begin.
+std::size_t Program::find(const Operand& operand) const {
+  const std::size_t next = operand.instruction + 1;
+  if (operand.instruction < instructions_.size()) {
+    const std::size_t end = next < instructions_.size()
+                                ? instructions_[next].first_operand
+                                : operands_.size();
+    const std::size_t begin = instructions_[operand.instruction].first_operand;
+    if (operand.position < end - begin) return begin + operand.position;
+  }
+  throw std::invalid_argument("instruction " + std::to_string(operand.instruction) +
+                              " has no operand " + std::to_string(operand.position));
+}
+
+std::size_t Program::input(const std::vector<Operand>& operands, Bytes size) {
+  const Turn turn(*this);
+  if (operands.empty()) throw std::invalid_argument("an input without operands");
+  Input made{{}, operands_[find(operands.front())], size};
+  for (const Operand& operand : operands) {
+    made.operands.push_back(find(operand));
+    if (operands_[made.operands.back()] != made.home) {
+      throw std::invalid_argument("the operands of an input lie at several places");
+    }
+  }
+  inputs_.push_back(std::move(made));
+  return inputs_.size() - 1;
+}
+
+Program::Input& Program::find_input(std::size_t input) {
+  if (input < inputs_.size()) return inputs_[input];
+  throw std::invalid_argument("there is no input " + std::to_string(input));
+}
+
+void Program::send(const Input& input, void* address) noexcept {
+  for (const std::size_t operand : input.operands) operands_[operand] = address;
+}
+
+bool Program::bind(std::size_t input, const void* address, Bytes size) {
+  const Turn turn(*this);
+  const Input& found = find_input(input);
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  const auto base = reinterpret_cast<std::uintptr_t>(pin_.arena().base());
+  const bool outside =
+      begin >= base + pin_.arena().capacity() || (begin < base && size <= base - begin);
+  if (begin % kAlignment != 0 || size != found.size || !outside) return false;
+  send(found, const_cast<void*>(address));  // kernels take void*, and only read there
+  return true;
+}
+
+void Program::unbind(std::size_t input) {
+  const Turn turn(*this);
+  const Input& found = find_input(input);
+  send(found, found.home);
 }
 
 void Program::execute_one(std::size_t index) {

@@ -122,6 +122,7 @@ cdef class Program:
     cdef unique_ptr[native.Program] core
     cdef readonly Arena arena
     cdef list kernels  # kept alive: a callback's C++ side only borrows its object
+    cdef dict bound  # by input: a view that keeps the bytes that are read elsewhere
 
 
 # For the memory of NumPy's arrays; what each does stands in arrays.pxi.

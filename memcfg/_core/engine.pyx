@@ -13,6 +13,7 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.contextvars cimport get_value
 from cpython.exc cimport PyErr_CheckSignals, PyErr_WriteUnraisable
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t, uintptr_t
@@ -190,6 +191,7 @@ cdef class Program:
         self.core.reset(new native.Program(arena.core))
         self.arena = arena
         self.kernels = []
+        self.bound = {}
 
     def compute(self, kernel, offsets, sizes, scratch_offset):
         """Append a kernel whose inputs, then outputs, lie at these places.
@@ -219,6 +221,44 @@ cdef class Program:
     def guard(self, offset):
         """Append a guard: a run stops here unless the float32 there is finite."""
         self.core.get().guard(as_size(offset, "an offset"))
+
+    def input(self, operands, size):
+        """Declare an input; gives its number.
+
+        Operands are (instruction, position) pairs that stand for the same `size` bytes,
+        read by kernels and written by none. ValueError when one does not exist, or they
+        lie at several places.
+        """
+        cdef vector[native.ProgramOperand] places
+        cdef native.ProgramOperand place
+        for instruction, position in operands:
+            place.instruction = as_size(instruction, "an instruction")
+            place.position = as_size(position, "a position")
+            places.push_back(place)
+        return self.core.get().input(places, as_size(size, "a size"))
+
+    def bind(self, number, array):
+        """Have runs read an input where `array` lies; gives whether that can be.
+
+        The bytes must be C-contiguous, 64-byte aligned, of the input's size and outside
+        of the arena; they are kept until `unbind`, and never written.
+        """
+        cdef size_t place = as_size(number, "an input")
+        view = memoryview(array)
+        if not view.c_contiguous:
+            return False
+        self.bound.setdefault(number, None)  # from now on nothing fails behind `bind`
+        buffer = PyMemoryView_GET_BUFFER(view)
+        if not self.core.get().bind(place, buffer.buf, <size_t>buffer.len):
+            return False
+        self.bound[number] = view
+        return True
+
+    def unbind(self, number):
+        """Have runs read an input in the arena again, and let go of the array."""
+        if self.bound.get(number) is not None:
+            self.core.get().unbind(as_size(number, "an input"))
+            self.bound[number] = None
 
     def run(self, guard=True):
         """Run every instruction in order; takes no memory.

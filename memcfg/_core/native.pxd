@@ -317,6 +317,10 @@ cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
             int (*function)(void*) except -1, void* context
         ) except +raise_failure
 
+    cdef cppclass ProgramOperand "memcfg::Program::Operand":
+        size_t instruction
+        size_t position
+
     cdef cppclass Program:
         Program(shared_ptr[Arena] arena) except +raise_failure
         void compute(
@@ -326,6 +330,13 @@ cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
             optional[size_t] scratch,
         ) except +raise_failure
         void guard(size_t offset) except +raise_failure
+        size_t input(
+            const vector[ProgramOperand]& operands, size_t size
+        ) except +raise_failure
+        bool bind(
+            size_t input, const void* address, size_t size
+        ) except +raise_failure
+        void unbind(size_t input) except +raise_failure
         int64_t run(bool heed_guards, int threads) except +raise_failure
         vector[double] run_timed(int threads) except +raise_failure
         size_t size() noexcept

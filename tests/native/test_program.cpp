@@ -91,8 +91,14 @@ TEST(running_takes_no_memory) {
   Program program(make_arena());
   program.compute(std::make_shared<AddOne>(), {0, 64}, {4, 4}, std::nullopt);
   program.guard(64);
+  const std::size_t x = program.input({{0, 0}}, 4);
+  alignas(64) const float batch[16] = {};
   const int before = allocations;
-  for (int i = 0; i < 100; ++i) program.run(true, 1);
+  for (int i = 0; i < 100; ++i) {
+    program.bind(x, batch, 4);
+    program.run(true, 1);
+    program.unbind(x);
+  }
   CHECK(allocations == before);
   CHECK(before > 0);
 }
@@ -131,6 +137,83 @@ TEST(places_are_checked) {
   CHECK_THROWS(std::invalid_argument, program.compute(nullptr, {}, {}, std::nullopt));
   CHECK(program.size() == 0 && program.run(true, 0) == Program::kEnded);
   program.compute(add, {0, kSize - 64}, {4, 64}, std::nullopt);
+}
+
+TEST(bound_inputs_are_read_elsewhere) {
+  const auto arena = make_arena();
+  Program program(arena);
+  program.compute(std::make_shared<AddOne>(), {0, 64}, {4, 4}, std::nullopt);
+  program.guard(64);
+  program.compute(std::make_shared<AddOne>(), {64, 0}, {4, 4}, std::nullopt);
+  program.compute(std::make_shared<AddOne>(), {0, 128}, {4, 4}, std::nullopt);
+  const std::size_t x = program.input({{0, 0}}, 4);
+  alignas(64) const float batch[16] = {10.0F};
+  at(*arena, 0) = 1.0F;
+  CHECK(program.bind(x, batch, 4) && program.run(true, 0) == Program::kEnded);
+  // The room of the input is another tensor's by then, as in a plan.
+  CHECK(at(*arena, 64) == 11.0F && at(*arena, 0) == 12.0F && batch[0] == 10.0F);
+  CHECK(at(*arena, 128) == 13.0F);
+  CHECK(program.run_timed(0).size() == 4 && at(*arena, 64) == 11.0F);
+  program.unbind(x);
+  program.unbind(x);
+  at(*arena, 0) = 1.0F;
+  CHECK(program.run(true, 0) == Program::kEnded && at(*arena, 64) == 2.0F);
+}
+
+TEST(all_operands_of_an_input_are_bound) {
+  const auto arena = make_arena();
+  Program program(arena);
+  program.compute(std::make_shared<AddOne>(), {0, 64}, {4, 4}, std::nullopt);
+  program.compute(std::make_shared<AddOne>(), {0, 128}, {4, 4}, std::nullopt);
+  program.compute(std::make_shared<AddOne>(), {192, 256}, {4, 4}, std::nullopt);
+  const std::size_t x = program.input({{0, 0}, {1, 0}}, 4);
+  const std::size_t y = program.input({{2, 0}}, 4);
+  alignas(64) const float first[16] = {5.0F};
+  alignas(64) const float second[16] = {7.0F};
+  CHECK(program.bind(x, first, 4) && program.bind(y, second, 4));
+  program.run(true, 0);
+  CHECK(at(*arena, 64) == 6.0F && at(*arena, 128) == 6.0F && at(*arena, 256) == 8.0F);
+  CHECK(program.bind(x, second, 4));
+  program.run(true, 0);
+  CHECK(at(*arena, 64) == 8.0F && at(*arena, 128) == 8.0F);
+}
+
+TEST(what_cannot_be_bound_is_not) {
+  const auto arena = make_arena();
+  Program program(arena);
+  program.compute(std::make_shared<AddOne>(), {0, 64}, {4, 4}, std::nullopt);
+  const std::size_t x = program.input({{0, 0}}, 4);
+  alignas(64) const float batch[32] = {5.0F};
+  CHECK(!program.bind(x, batch + 1, 4) && !program.bind(x, batch, 8));
+  CHECK(!program.bind(x, arena->base() + 64, 4));
+  CHECK(!program.bind(x, arena->base() + arena->capacity() - 64, 4));
+  CHECK(program.bind(x, batch + 16, 4) && program.bind(x, batch, 4));
+  CHECK(!program.bind(x, batch + 1, 4));
+  CHECK(program.run(true, 0) == Program::kEnded && at(*arena, 64) == 6.0F);
+
+  using Operands = std::vector<Program::Operand>;
+  for (const Operands& wrong : {Operands{}, {{0, 2}}, {{1, 0}}, {{0, 0}, {0, 1}}}) {
+    CHECK_THROWS(std::invalid_argument, program.input(wrong, 4));
+  }
+  CHECK_THROWS(std::invalid_argument, program.bind(x + 1, batch, 4));
+  CHECK_THROWS(std::invalid_argument, program.unbind(x + 1));
+}
+
+TEST(operands_added_later_leave_inputs_as_they_are) {
+  const auto arena = make_arena();
+  Program program(arena);
+  program.compute(std::make_shared<AddOne>(), {0, 64}, {4, 4}, std::nullopt);
+  const std::size_t x = program.input({{0, 0}}, 4);
+  alignas(64) const float batch[16] = {5.0F};
+  CHECK(program.bind(x, batch, 4));
+  for (int i = 0; i < 100; ++i) {
+    program.compute(std::make_shared<AddOne>(), {64, 64}, {4, 4}, std::nullopt);
+  }
+  program.run(true, 0);
+  CHECK(at(*arena, 64) == 106.0F);
+  program.unbind(x);
+  program.run(true, 0);
+  CHECK(at(*arena, 64) == 101.0F);
 }
 
 TEST(scratch_is_checked_and_passed) {
@@ -234,9 +317,13 @@ TEST(one_thread_at_a_time) {
     }
     return false;
   };
+  alignas(64) const float batch[16] = {};
   const bool refused = attempt([&] { program.run(true, 0); }) &&
                        attempt([&] { program.run_timed(0); }) &&
-                       attempt([&] { program.guard(0); });
+                       attempt([&] { program.guard(0); }) &&
+                       attempt([&] { program.input({{0, 0}}, 4); }) &&
+                       attempt([&] { program.bind(0, batch, 4); }) &&
+                       attempt([&] { program.unbind(0); });
   gate.open = true;
   runner.join();
   CHECK(refused && program.size() == 1);

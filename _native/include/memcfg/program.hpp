@@ -32,10 +32,16 @@ class CallbackKernel final : public Kernel {
 //
 // Invariant: every operand and every scratch lies, 64-byte aligned, inside the bytes
 // that the arena had when the instruction was added (it never shrinks, and its base
-// never moves).
+// never moves); those of a bound input lie, 64-byte aligned, outside of the arena.
 class Program {
  public:
   static constexpr std::int64_t kEnded = -1;
+
+  // Which operand: inputs, then outputs, counted from 0.
+  struct Operand {
+    std::size_t instruction;
+    std::size_t position;
+  };
 
   explicit Program(std::shared_ptr<Arena> arena);
 
@@ -50,6 +56,20 @@ class Program {
   // Appends a guard: a run that heeds guards stops here unless the float32 at
   // `offset` is finite.
   void guard(Offset offset);
+
+  // Declares an input of `size` bytes: all operands that stand for its bytes, so that
+  // runs can read them elsewhere. Pre: their kernels take addresses with each run and
+  // do not write there. Returns the input's number. Throws std::invalid_argument when
+  // an operand does not exist, or they lie at several places.
+  std::size_t input(const std::vector<Operand>& operands, Bytes size);
+
+  // Has runs read an input at `address`, which the caller keeps alive, until `unbind`.
+  // Returns false, and nothing changed, unless it is 64-byte aligned, of the input's
+  // size, and outside of the arena.
+  bool bind(std::size_t input, const void* address, Bytes size);
+
+  // Has runs read an input in the arena again.
+  void unbind(std::size_t input);
 
   // Runs with at most `threads` OpenMP threads (0: as many as OpenMP would). Returns
   // kEnded, or the index of the instruction that is the guard that stopped it. Throws
@@ -71,8 +91,16 @@ class Program {
     std::size_t first_operand;  // index into operands_
     void* scratch;
   };
+  struct Input {
+    std::vector<std::size_t> operands;  // indices into operands_
+    void* home;                         // their place in the arena
+    Bytes size;
+  };
   class Turn;
 
+  std::size_t find(const Operand& operand) const;
+  Input& find_input(std::size_t input);
+  void send(const Input& input, void* address) noexcept;
   void* place(Offset offset, Bytes size) const;
   void append(const Instruction& instruction, const std::vector<void*>& operands);
   std::int64_t execute(bool heed_guards);
@@ -82,6 +110,7 @@ class Program {
   Pin pin_;
   std::vector<Instruction> instructions_;
   std::vector<void*> operands_;
+  std::vector<Input> inputs_;
   std::vector<std::shared_ptr<Kernel>> kernels_;  // keeps them alive
   std::int64_t first_process_ = 0;                // that ran it; 0: none yet
 };
