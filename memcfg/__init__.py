@@ -15,6 +15,7 @@ from memcfg._version import __version__
 if TYPE_CHECKING:
     from memcfg import (
         config,
+        data,
         devices,
         errors,
         graph,
@@ -79,8 +80,8 @@ if TYPE_CHECKING:
     )
 
 _ROOMS = (
-    *("config", "devices", "errors", "graph", "memory", "nn", "plan", "runtime"),
-    *("testing", "units", "workspaces"),
+    *("config", "data", "devices", "errors", "graph", "memory", "nn", "plan"),
+    *("runtime", "testing", "units", "workspaces"),
 )
 _NAMES = {  # from the room that defines them
     "config": (
@@ -134,6 +135,7 @@ __all__ = [
     "__version__",
     "config",
     "current_workspace",
+    "data",
     "destroy_all_workspaces",
     "detach",
     "device",

@@ -26,7 +26,13 @@ PUBLIC = [
 
 
 def test_the_rooms_are_found():
-    assert {"memcfg.config", "memcfg.nn", "memcfg.plan", "memcfg.cli"} <= set(PUBLIC)
+    assert {
+        "memcfg.config",
+        "memcfg.data",
+        "memcfg.nn",
+        "memcfg.plan",
+        "memcfg.cli",
+    } <= set(PUBLIC)
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -1,7 +1,8 @@
 """The only door to the C++ core.
 
 Owns the compiled modules and re-exports the engine's classes. Refuses policy.
-`memcfg._core.search`, the pure packing functions, is imported by its full name.
+`memcfg._core.search`, `rows` and `columns`, pure functions, are imported by their full
+names.
 """
 
 from __future__ import annotations

@@ -81,8 +81,6 @@ cdef class Numbers:
 cdef class RandomWords:
     """Random words of 32 bits, those of Philox4x32-10 in their order.
 
-    One thread uses it at a time.
-
     Parameters
     ----------
     key : int
@@ -113,6 +111,17 @@ cdef class RandomWords:
             In [0, 2**32).
         """
         return self.words.next()
+
+    def pair(self):
+        """Return the next two words; no other thread comes in between.
+
+        Returns
+        -------
+        tuple of int
+            Each in [0, 2**32).
+        """
+        cdef uint32_t first = self.words.next()
+        return first, self.words.next()
 
 
 @cython.final

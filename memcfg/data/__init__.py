@@ -1,0 +1,84 @@
+"""Datasets: batches prepared in the background, inside the device's limit.
+
+Owns pipelines with tf.data's names, and DL4J's asynchronous iterators. Refuses models:
+`memcfg.nn` reads datasets, and nothing here knows it.
+
+Arrays come from the pool of the current device. What is prepared ahead lies in blocks
+that are used again and again, and a batch that is kept is never overwritten.
+
+Examples
+--------
+>>> import numpy as np
+>>> import memcfg as mc
+>>> x, y = np.zeros((70, 4), "float32"), np.arange(70)
+>>> data = mc.data.Dataset.from_tensor_slices((x, y)).batch(32)
+>>> for features, labels in data.prefetch(mc.data.experimental.AUTOTUNE):
+...     print(features.shape, labels[0])
+(32, 4) 0
+(32, 4) 32
+(6, 4) 64
+"""
+
+from __future__ import annotations
+
+from memcfg.data import experimental
+from memcfg.data._async_iterators import AsyncDataSetIterator, AsyncMultiDataSetIterator
+from memcfg.data._callbacks import (
+    DataSetCallback,
+    DefaultCallback,
+    InterleavedDataSetCallback,
+)
+from memcfg.data._data_sets import DataSet, MultiDataSet
+from memcfg.data._dataset import Dataset
+from memcfg.data._epochs import EarlyTerminationDataSetIterator, MultipleEpochsIterator
+from memcfg.data._example_rows import SplitTestAndTrain
+from memcfg.data._grouping import DummyBlockDataSetIterator, ListDataSetIterator
+from memcfg.data._iterator import DatasetIterator
+from memcfg.data._iterators import DataSetIterator, ExistingDataSetIterator
+from memcfg.data._options import AutotuneOptions, Options, ThreadingOptions
+from memcfg.data._report import PipelineReport, StageReport
+from memcfg.data._shields import (
+    AsyncShieldDataSetIterator,
+    AsyncShieldMultiDataSetIterator,
+    WorkspacesShieldDataSetIterator,
+)
+from memcfg.data._spec import TensorSpec
+from memcfg.data._splitting import DataSetIteratorSplitter
+from memcfg.data.experimental import (
+    AUTOTUNE,
+    INFINITE_CARDINALITY,
+    UNKNOWN_CARDINALITY,
+)
+
+__all__ = [
+    "AUTOTUNE",
+    "INFINITE_CARDINALITY",
+    "UNKNOWN_CARDINALITY",
+    "AsyncDataSetIterator",
+    "AsyncMultiDataSetIterator",
+    "AsyncShieldDataSetIterator",
+    "AsyncShieldMultiDataSetIterator",
+    "AutotuneOptions",
+    "DataSet",
+    "DataSetCallback",
+    "DataSetIterator",
+    "DataSetIteratorSplitter",
+    "Dataset",
+    "DatasetIterator",
+    "DefaultCallback",
+    "DummyBlockDataSetIterator",
+    "EarlyTerminationDataSetIterator",
+    "ExistingDataSetIterator",
+    "InterleavedDataSetCallback",
+    "ListDataSetIterator",
+    "MultiDataSet",
+    "MultipleEpochsIterator",
+    "Options",
+    "PipelineReport",
+    "SplitTestAndTrain",
+    "StageReport",
+    "TensorSpec",
+    "ThreadingOptions",
+    "WorkspacesShieldDataSetIterator",
+    "experimental",
+]

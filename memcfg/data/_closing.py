@@ -1,0 +1,37 @@
+"""Iterators that end when their reader ends."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["closing"]
+
+
+@contextmanager
+def closing(*iterators: Iterator[Any]) -> Iterator[None]:
+    """Close iterators at the end of a block, in every case.
+
+    Parameters
+    ----------
+    *iterators : iterator
+        Each is closed if it has a method ``close()``, the last one first.
+
+    Yields
+    ------
+    None
+        Nothing.
+
+    Notes
+    -----
+    Without it, the traceback of an error would keep what the iterators hold.
+    """
+    with ExitStack() as stack:
+        for iterator in iterators:
+            close = getattr(iterator, "close", None)
+            if close is not None:
+                stack.callback(close)
+        yield

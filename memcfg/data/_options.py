@@ -1,0 +1,188 @@
+"""What a user may ask of a whole pipeline.
+
+Owns `Options`, with tf.data's names for what is honoured here. Any other name is an
+AttributeError: nothing that is set is without effect.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Self
+
+from memcfg.units import parse_bytes
+
+__all__ = ["AutotuneOptions", "Options", "ThreadingOptions"]
+
+
+class _Settings:
+    """Settings by name; None is what nobody set."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        for name in self.__slots__:
+            object.__setattr__(self, name, None)
+
+    def merge(self, other: Self) -> Self:
+        """Combine two sets of settings.
+
+        Parameters
+        ----------
+        other : same class
+            What it sets counts.
+
+        Returns
+        -------
+        same class
+            A new one.
+
+        Raises
+        ------
+        TypeError
+            If the classes differ.
+        """
+        if type(other) is not type(self):
+            raise TypeError(
+                f"{type(self).__name__} merges with its like, not with "
+                f"{type(other).__name__}"
+            )
+        found = type(self)()
+        for name in self.__slots__:
+            mine, its = getattr(self, name), getattr(other, name)
+            if isinstance(mine, _Settings):
+                its = mine.merge(its)
+            object.__setattr__(found, name, mine if its is None else its)
+        return found
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        check = _CHECKS.get((type(self), name))
+        if check is None:
+            offered = ", ".join(self.__slots__)
+            raise AttributeError(
+                f"{type(self).__name__} has no {name!r}; it has {offered}"
+            )
+        unset = value is None and check is not _settings
+        object.__setattr__(self, name, None if unset else check(name, value))
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and all(
+            getattr(self, name) == getattr(other, name) for name in self.__slots__
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        parts = (f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+class AutotuneOptions(_Settings):
+    """What AUTOTUNE may do; an attribute that is None takes the default.
+
+    Attributes
+    ----------
+    enabled : bool or None
+        False: steps with AUTOTUNE keep what they begin with.
+    ram_budget : int or None
+        Bytes that the buffers of a pass may hold together. It may be set to a string
+        with a unit. None: what the device has free.
+    cpu_budget : int or None
+        Threads that the steps of a pass may use together. None: one for each core.
+    """
+
+    __slots__ = ("cpu_budget", "enabled", "ram_budget")
+
+    enabled: bool | None
+    ram_budget: int | None
+    cpu_budget: int | None
+
+
+class ThreadingOptions(_Settings):
+    """How many threads there may be.
+
+    Attributes
+    ----------
+    private_threadpool_size : int or None
+        The most threads that run the functions of a pass. None or 0: the steps decide.
+    """
+
+    __slots__ = ("private_threadpool_size",)
+
+    private_threadpool_size: int | None
+
+
+class Options(_Settings):
+    """Settings of a whole pipeline, for `Dataset.with_options`.
+
+    Attributes
+    ----------
+    deterministic : bool or None
+        False: parallel steps give elements in the order in which they are ready, unless
+        a step says otherwise. None is True.
+    autotune : AutotuneOptions
+        What AUTOTUNE may do.
+    threading : ThreadingOptions
+        How many threads there may be.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> options = mc.data.Options()
+    >>> options.autotune.ram_budget = "64MiB"
+    >>> dataset = mc.data.Dataset.range(3).with_options(options)
+    >>> dataset.options().autotune.ram_budget
+    67108864
+    """
+
+    __slots__ = ("autotune", "deterministic", "threading")
+
+    deterministic: bool | None
+    autotune: AutotuneOptions
+    threading: ThreadingOptions
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.autotune = AutotuneOptions()
+        self.threading = ThreadingOptions()
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} is True, False or None, not {value!r}")
+    return value
+
+
+def _count(name: str, value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError(f"{name} is a number, not {value!r}")
+    try:
+        found = operator.index(value)
+    except TypeError as error:
+        raise TypeError(f"{name} is an int or None, not {value!r}") from error
+    if found < 0:
+        raise ValueError(f"{name} is not negative, got {found}")
+    return found
+
+
+def _bytes(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise TypeError(f"{name} is bytes, or a string with a unit, not {value!r}")
+    return parse_bytes(value)
+
+
+def _settings(name: str, value: Any) -> _Settings:
+    kind = {"autotune": AutotuneOptions, "threading": ThreadingOptions}[name]
+    if type(value) is not kind:
+        raise TypeError(f"{name} is {kind.__name__}, not {type(value).__name__}")
+    return value
+
+
+_CHECKS = {
+    (AutotuneOptions, "enabled"): _flag,
+    (AutotuneOptions, "ram_budget"): _bytes,
+    (AutotuneOptions, "cpu_budget"): _count,
+    (ThreadingOptions, "private_threadpool_size"): _count,
+    (Options, "deterministic"): _flag,
+    (Options, "autotune"): _settings,
+    (Options, "threading"): _settings,
+}

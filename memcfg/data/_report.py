@@ -1,0 +1,146 @@
+"""What a pass tells of itself.
+
+Owns its words and columns. Refuses to count: every number comes from a step.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from memcfg._core._columns import fit_name
+from memcfg.units import format_bytes
+
+if TYPE_CHECKING:
+    from rich.console import JustifyMethod
+
+__all__ = ["PipelineReport", "StageReport"]
+
+_WIDTH = 80  # columns of a terminal
+_NAME = 16  # of which a name has at most
+_HEADINGS = ("step", "threads", "buffer", "items", "waited", "an item", "holds")
+_LEGEND = "* chosen by AUTOTUNE"
+_NOTHING = "No step of this pass has threads or a buffer."
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageReport:
+    """A step that has threads or a buffer.
+
+    Parameters
+    ----------
+    name : str
+        The step's name.
+    autotuned : bool
+        Whether the numbers were chosen while it ran.
+    parallelism : int, default 1
+        Threads.
+    buffer_size : int, default 0
+        How many elements may wait.
+    items : int
+        Elements that were taken.
+    waited_seconds : float
+        How long they were waited for, in all.
+    nbytes : int, default 0
+        What the buffer holds, in bytes.
+    """
+
+    name: str
+    autotuned: bool
+    parallelism: int = 1
+    buffer_size: int = 0
+    items: int
+    waited_seconds: float
+    nbytes: int = 0
+
+    def joined(self, other: StageReport) -> StageReport:
+        """Add what another pass of the same step has to tell.
+
+        Parameters
+        ----------
+        other : StageReport
+            Of the later pass: its choices are told.
+
+        Returns
+        -------
+        StageReport
+            Items, seconds and bytes are those of both.
+        """
+        return replace(
+            other,
+            items=self.items + other.items,
+            waited_seconds=self.waited_seconds + other.waited_seconds,
+            nbytes=self.nbytes + other.nbytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineReport:
+    """The steps of a pass that have threads or buffers.
+
+    Parameters
+    ----------
+    stages : tuple of StageReport
+        In the order of the pipeline.
+
+    Examples
+    --------
+    >>> from memcfg.data import PipelineReport, StageReport
+    >>> batch = StageReport(
+    ...     name="batch", autotuned=True, items=640, waited_seconds=0.05
+    ... )
+    >>> print(PipelineReport((batch,)))
+    step   threads  buffer  items   waited  an item  holds
+    ───────────────────────────────────────────────────────
+    batch       1*      0*    640  50.0 ms  78.1 µs    0 B
+    * chosen by AUTOTUNE
+    """
+
+    stages: tuple[StageReport, ...]
+
+    def __str__(self) -> str:
+        """Make a table of it, at most 80 columns wide."""
+        if not self.stages:
+            return _NOTHING
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+        for number, heading in enumerate(_HEADINGS):
+            justify: JustifyMethod = "right" if number else "left"
+            table.add_column(heading, justify=justify, no_wrap=True)
+        for stage in self.stages:
+            table.add_row(*map(Text, _row(stage)))
+        buffer = io.StringIO()
+        Console(file=buffer, width=_WIDTH, color_system=None).print(table)
+        lines = [line.rstrip() for line in buffer.getvalue().splitlines()]
+        if any(stage.autotuned for stage in self.stages):
+            lines.append(_LEGEND)
+        return "\n".join(line for line in lines if line)
+
+
+def _row(stage: StageReport) -> tuple[str, ...]:
+    mark = "*" if stage.autotuned else ""
+    return (
+        fit_name(stage.name, _NAME).rstrip(),
+        f"{stage.parallelism:,}{mark}",
+        f"{stage.buffer_size:,}{mark}",
+        f"{stage.items:,}",
+        _seconds(stage.waited_seconds),
+        _seconds(stage.waited_seconds / stage.items) if stage.items else "-",
+        format_bytes(stage.nbytes),
+    )
+
+
+def _seconds(seconds: float) -> str:
+    """Write seconds with three digits and a unit."""
+    if seconds <= 0:
+        return "0 s"
+    scale, unit = next((each for each in _UNITS if seconds >= each[0]), _UNITS[-1])
+    value = seconds / scale
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:,.{digits}f} {unit}"

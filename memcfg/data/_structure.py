@@ -1,0 +1,238 @@
+"""Nests: what an element is made of.
+
+Owns the walk over tuples, named tuples and dicts. A list is no nest: it is data, as in
+tf.data. The leaves of a dict come in the order of its sorted keys, and a dict that is
+made keeps the order of the keys that it is made like.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = [
+    "call",
+    "flatten",
+    "is_flat_tuple",
+    "is_nest",
+    "map_structure",
+    "pack",
+    "packer",
+    "same_structure",
+]
+
+_LEAVES = (np.ndarray, np.generic, list, int, float, str, bytes)
+
+
+def is_nest(value: Any) -> bool:
+    """Tell a nest from a leaf.
+
+    Parameters
+    ----------
+    value : object
+        Anything.
+
+    Returns
+    -------
+    bool
+        Whether it is a tuple or a mapping.
+    """
+    if isinstance(value, tuple | dict):
+        return True
+    return not isinstance(value, _LEAVES) and isinstance(value, Mapping)  # slow
+
+
+def flatten(nest: Any) -> list[Any]:
+    """List the leaves of a nest.
+
+    Parameters
+    ----------
+    nest : nest
+        A leaf is a nest too.
+
+    Returns
+    -------
+    list
+        From left to right, those of a dict by sorted keys.
+
+    Raises
+    ------
+    TypeError
+        If the keys of a dict have no order.
+    """
+    if not is_nest(nest):
+        return [nest]
+    return [leaf for child in _children(nest) for leaf in flatten(child)]
+
+
+def pack(like: Any, leaves: Sequence[Any]) -> Any:
+    """Make a nest of leaves.
+
+    Parameters
+    ----------
+    like : nest
+        The form.
+    leaves : sequence
+        In the order of `flatten`.
+
+    Returns
+    -------
+    nest
+        Of the same form.
+
+    Raises
+    ------
+    ValueError
+        If the number of leaves is another.
+    """
+    count = len(flatten(like))
+    if count != len(leaves):
+        raise ValueError(f"a nest of {count} leaves can't be made of {len(leaves)}")
+    return _packed(like, iter(leaves))
+
+
+def packer(like: Any) -> Callable[[Sequence[Any]], Any]:
+    """Make the function that packs leaves into one form, again and again.
+
+    Parameters
+    ----------
+    like : nest
+        The form.
+
+    Returns
+    -------
+    callable
+        Takes leaves in the order of `flatten`, all of them, and returns a nest.
+    """
+    if is_flat_tuple(like):
+        return tuple
+    keys = _sorted_keys(like) if type(like) is dict else []
+    if keys and keys == list(like) and not any(map(is_nest, like.values())):
+        return lambda leaves: dict(zip(keys, leaves, strict=True))
+    return lambda leaves: _packed(like, iter(leaves))
+
+
+def is_flat_tuple(nest: Any) -> bool:
+    """Tell whether a nest is a tuple of leaves, and no named one.
+
+    Parameters
+    ----------
+    nest : nest
+        Any.
+
+    Returns
+    -------
+    bool
+        Whether the leaves in a tuple are the nest.
+    """
+    return type(nest) is tuple and not any(map(is_nest, nest))
+
+
+def map_structure(function: Callable[..., Any], *nests: Any) -> Any:
+    """Apply a function to the leaves of nests of one form.
+
+    Parameters
+    ----------
+    function : callable
+        Takes a leaf of each nest.
+    *nests : nest
+        At least one.
+
+    Returns
+    -------
+    nest
+        Of the form of the first.
+
+    Raises
+    ------
+    ValueError
+        If the forms differ.
+    """
+    first = nests[0]
+    for other in nests[1:]:
+        if not same_structure(first, other):
+            raise ValueError(f"the nests differ in form: {first!r} and {other!r}")
+    columns = [flatten(nest) for nest in nests]
+    leaves = [function(*row) for row in zip(*columns, strict=True)]
+    return _packed(first, iter(leaves))
+
+
+def same_structure(first: Any, second: Any) -> bool:
+    """Tell whether two nests have the same form.
+
+    Parameters
+    ----------
+    first, second : nest
+        What to compare; leaves are not looked at.
+
+    Returns
+    -------
+    bool
+        Tuples compare by class and length, dicts by their keys.
+    """
+    if isinstance(first, Mapping):
+        return (
+            isinstance(second, Mapping)
+            and set(first) == set(second)
+            and all(same_structure(first[key], second[key]) for key in first)
+        )
+    if isinstance(first, tuple):
+        return (
+            isinstance(second, tuple)
+            and getattr(first, "_fields", None) == getattr(second, "_fields", None)
+            and len(first) == len(second)
+            and all(map(same_structure, first, second))
+        )
+    return not is_nest(second)
+
+
+def call(function: Callable[..., Any], element: Any) -> Any:
+    """Call a user's function on an element, as tf.data does.
+
+    Parameters
+    ----------
+    function : callable
+        Takes the parts of a tuple as arguments, and anything else as one argument.
+    element : nest
+        The element.
+
+    Returns
+    -------
+    object
+        What the function returns.
+    """
+    if isinstance(element, tuple) and not hasattr(element, "_fields"):
+        return function(*element)
+    return function(element)
+
+
+def _children(nest: Any) -> list[Any]:
+    if isinstance(nest, Mapping):
+        return [nest[key] for key in _sorted_keys(nest)]
+    return list(nest)
+
+
+def _sorted_keys(nest: Mapping[Any, Any]) -> list[Any]:
+    try:
+        return sorted(nest)
+    except TypeError as error:
+        raise TypeError(
+            f"the keys of a dict must have an order, got {list(nest)!r}"
+        ) from error
+
+
+def _packed(like: Any, leaves: Iterator[Any]) -> Any:
+    if isinstance(like, Mapping):
+        found = {key: _packed(like[key], leaves) for key in _sorted_keys(like)}
+        kind = OrderedDict if isinstance(like, OrderedDict) else dict
+        return kind((key, found[key]) for key in like)
+    if isinstance(like, tuple):
+        parts = [_packed(child, leaves) for child in like]
+        return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+    return next(leaves)

@@ -1,0 +1,9 @@
+"""Names that tf.data had here before they moved to `memcfg.data`."""
+
+from __future__ import annotations
+
+from memcfg.data._node import INFINITE as INFINITE_CARDINALITY
+from memcfg.data._node import UNKNOWN as UNKNOWN_CARDINALITY
+from memcfg.data._prefetching import AUTOTUNE
+
+__all__ = ["AUTOTUNE", "INFINITE_CARDINALITY", "UNKNOWN_CARDINALITY"]

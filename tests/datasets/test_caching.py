@@ -1,0 +1,432 @@
+"""What a cache keeps, when, and where: in memory and in files."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from steps import Items, listed, numbers, passing
+
+from memcfg.data._cache_files import CacheWriter, read_cache
+from memcfg.data._caching import Cache
+from memcfg.data._interleaving import FlatMap
+from memcfg.data._probe import probe
+from memcfg.data._repeating import Repeat
+from memcfg.data._selecting import Skip, Take
+from memcfg.data._shuffling import Shuffle
+from memcfg.data._structure import flatten, same_structure
+from memcfg.errors import FormatError, ResourceExhaustedError
+from memcfg.memory import Pool
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+def left(node, count):
+    """Read a part of a pass, and leave it."""
+    found = listed(Take(node, count, "take"))
+    gc.collect()
+    return found
+
+
+@pytest.fixture(params=["memory", "file"])
+def where(request, tmp_path):
+    return "" if request.param == "memory" else str(tmp_path / "cache")
+
+
+def same(one, other):
+    if not same_structure(one, other):
+        return False
+    return all(
+        type(a) is type(b)
+        and a.dtype == b.dtype
+        and a.shape == b.shape
+        and np.asarray(a).tobytes() == np.asarray(b).tobytes()
+        for a, b in zip(flatten(one), flatten(other), strict=True)
+    )
+
+
+# Rules
+
+
+def test_the_source_makes_a_whole_pass_once(where):
+    source = numbers(10)
+    node = Cache(source, where)
+    for _ in range(3):
+        assert listed(node) == list(range(10))
+    assert (source.begun, source.pulled) == (1, 10)
+
+
+def test_an_empty_pass_is_kept_too(where):
+    source = numbers(0)
+    node = Cache(source, where)
+    assert listed(node) == listed(node) == []
+    assert source.begun == 1
+
+
+def test_a_repeated_cache_reads_what_the_first_pass_noted(where):
+    source = numbers(4)
+    assert listed(Repeat(Cache(source, where), 3, "repeat")) == [0, 1, 2, 3] * 3
+    assert source.begun == 1
+
+
+def test_a_cached_shuffle_has_one_order(where):
+    node = Cache(Shuffle(numbers(50), 50, 1), where)
+    assert listed(node) == listed(node)
+
+
+def test_a_part_of_a_pass_keeps_nothing_and_warns_once(where):
+    source = numbers(10)
+    node = Cache(source, where, name="mine")
+    with pytest.warns(UserWarning, match="'mine' ended before its data did"):
+        assert left(node, 3) == [0, 1, 2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert left(node, 2) == [0, 1]
+    assert source.begun == 2
+    assert listed(node) == listed(node) == list(range(10))
+    assert source.begun == 3
+
+
+def test_a_pass_of_which_nothing_was_read_does_not_warn(where):
+    node = Cache(numbers(3), where)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        passing(node).close()
+        assert listed(Take(node, 0, "take")) == []
+        assert listed(node) == [0, 1, 2]
+
+
+def test_asking_what_elements_are_keeps_nothing_and_does_not_warn(where):
+    source = numbers(3)
+    node = Cache(source, where)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert probe(node).dtype == np.int64
+    assert listed(node) == [0, 1, 2]
+    assert source.begun == 2
+
+
+def test_all_elements_without_the_end_are_a_part(where):
+    source = numbers(3)
+    node = Cache(source, where)
+    with pytest.warns(UserWarning, match="ended before"):
+        assert left(node, 3) == [0, 1, 2]
+    assert listed(node) == [0, 1, 2]
+    assert source.begun == 2
+
+
+def test_a_failed_pass_keeps_nothing_and_does_not_warn(where):
+    boom = ValueError("boom")
+    source = Items([np.int64(1), boom])
+    node = Cache(source, where)
+    for _ in range(2):
+        elements = passing(node)
+        assert next(elements) == 1
+        with pytest.raises(ValueError, match="boom") as caught:
+            next(elements)
+        assert caught.value is boom
+    source.items = [np.int64(7)]
+    assert listed(node) == [7]
+    source.items = []
+    assert listed(node) == [7]
+
+
+def test_elements_are_as_they_were(where):
+    elements = [
+        (
+            np.arange(6, dtype=np.float32).reshape(2, 3)[:, ::2],
+            {"b": np.str_("grün"), "a": np.array([b"x", b"longer"])},
+            Point(np.float16(1.5), np.array(["", "abc"])),
+            np.bool_(True),
+        ),
+        (
+            np.empty((0, 3), np.float32),
+            {"b": np.str_(""), "a": np.array([b""])},
+            Point(np.float16(np.nan), np.array([["é"]])),
+            np.bool_(False),
+        ),
+    ]
+    source = Items(elements)
+    source.element_spec = elements[0]
+    node = Cache(source, where)
+    for _ in range(2):
+        for one, other in zip(passing(node), elements, strict=True):
+            assert same(one, other)
+            assert list(one[1]) == ["b", "a"]
+
+
+# In memory
+
+
+def test_what_memory_keeps_is_in_the_pool_and_read_only(pool):
+    def element():
+        return {"x": np.ones(1000)}
+
+    node = Cache(Items([element] * 10))
+    first = list(passing(node, pool))
+    assert all(element["x"].flags.writeable for element in first)
+    first[0]["x"][:] = 7
+    del first
+    gc.collect()
+    assert pool.stats().current_bytes == 10 * 8000
+    for given_out in passing(node, pool):
+        assert (given_out["x"] == 1).all()
+        with pytest.raises(ValueError, match="read-only"):
+            given_out["x"][0] = 2
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            given_out["x"].flags.writeable = True
+        given_out["x"].shape = (10, 100)
+        given_out["y"] = 3
+    assert {*next(passing(node, pool))} == {"x"}
+    del node, given_out
+    gc.collect()
+    assert pool.stats().current_bytes == 0
+
+
+def test_an_array_that_its_maker_uses_again_is_kept_as_it_was():
+    scratch = np.zeros(3)
+
+    def element():
+        scratch[:] += 1
+        return scratch
+
+    node = Cache(Items([element] * 3))
+    for _ in passing(node):
+        pass
+    assert [one.tolist() for one in passing(node)] == [[1] * 3, [2] * 3, [3] * 3]
+
+
+def test_what_does_not_fit_is_an_error_and_lets_go():
+    pool = Pool(limit="1MiB", name="small")
+    node = Cache(Items([lambda: np.ones(10_000)] * 100))
+    elements = passing(node, pool)
+    with pytest.raises(ResourceExhaustedError):
+        list(elements)
+    del elements
+    gc.collect()
+    assert pool.stats().current_bytes == 0
+
+
+def test_passes_side_by_side_note_their_own():
+    source = numbers(4)
+    node = Cache(source)
+    one, other = passing(node), passing(node)
+    assert [int(next(one)), int(next(other)), int(next(one))] == [0, 0, 1]
+    assert [int(x) for x in other] == [1, 2, 3]
+    assert listed(node) == [0, 1, 2, 3]
+    assert [int(x) for x in one] == [2, 3]
+    assert source.begun == 2
+    assert listed(node) == [0, 1, 2, 3]
+
+
+# In files
+
+
+def test_another_process_reads_what_one_wrote(tmp_path):
+    path = str(tmp_path / "cache")
+    assert listed(Cache(numbers(5), path)) == [0, 1, 2, 3, 4]
+    assert os.listdir(tmp_path) == ["cache"]
+    none = numbers(0)
+    assert listed(Cache(none, path)) == [0, 1, 2, 3, 4]
+    assert none.begun == 0
+
+
+def test_paths_of_any_kind_are_taken(tmp_path):
+    for path in (tmp_path / "one", os.fsencode(tmp_path / "two")):
+        assert listed(Cache(numbers(2), path)) == [0, 1]
+        assert os.path.exists(path)
+    with pytest.raises(TypeError):
+        Cache(numbers(2), 3)
+    with pytest.raises(FileNotFoundError):
+        listed(Cache(numbers(2), str(tmp_path / "no" / "folder")))
+
+
+def test_a_second_writer_is_refused_until_the_first_is_done(tmp_path):
+    node = Cache(numbers(3), str(tmp_path / "cache"))
+    first = passing(node)
+    next(first)
+    with pytest.raises(BlockingIOError, match="another pass writes this cache"):
+        next(passing(node))
+    assert os.listdir(tmp_path) == ["cache.partial"]
+    with pytest.warns(UserWarning, match="ended before"):
+        first.close()
+    assert os.listdir(tmp_path) == []
+    assert listed(node) == [0, 1, 2]
+
+
+def test_a_killed_process_leaves_no_lock(tmp_path):
+    script = """
+        import os, signal, sys
+        from steps import numbers, passing
+        from memcfg.data._caching import Cache
+        elements = passing(Cache(numbers(100), sys.argv[1]))
+        next(elements)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    path = str(tmp_path / "cache")
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), path],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=120,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert os.listdir(tmp_path) == ["cache.partial"]
+    assert listed(Cache(numbers(3), path)) == [0, 1, 2]
+    assert os.listdir(tmp_path) == ["cache"]
+
+
+def test_a_forked_child_does_not_keep_the_lock(tmp_path):
+    path = str(tmp_path / "cache")
+    elements = passing(Cache(numbers(3), path))
+    next(elements)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(reading, 1)
+        os._exit(0)
+    try:
+        assert [int(x) for x in elements] == [1, 2]
+        os.unlink(path)
+        assert listed(Cache(numbers(2), path)) == [0, 1]
+    finally:
+        os.write(writing, b"x")
+        os.waitpid(child, 0)
+        os.close(reading)
+        os.close(writing)
+
+
+@pytest.fixture
+def short_files():
+    """No file may be longer than 64 KiB; the signal that tells so is ignored."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65536, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, before)
+
+
+@pytest.mark.usefixtures("short_files")
+def test_a_full_disk_is_an_error_and_leaves_no_file(tmp_path):
+    node = Cache(Items([np.ones(1000)] * 100), str(tmp_path / "cache"))
+    elements = passing(node)
+    with pytest.raises(OSError) as caught:  # noqa: PT011
+        list(elements)
+    assert caught.value.errno == errno.EFBIG
+    assert os.listdir(tmp_path) == []
+
+
+def test_reading_a_file_needs_memory_for_one_element(tmp_path, pool):
+    node = Cache(Items([lambda: np.ones(2**17)] * 64), str(tmp_path / "cache"))
+    for _ in passing(node, pool):
+        pass
+    pool.reset_peak()
+    for element in passing(node, pool):
+        assert (element == 1).all()
+    del element
+    assert pool.stats().peak_bytes <= 3 * 2**20
+
+
+def test_a_key_that_a_file_cannot_keep_is_refused(tmp_path):
+    node = Cache(Items([{1.5: np.int64(1)}]), str(tmp_path / "cache"))
+    with pytest.raises(TypeError, match="str or int"):
+        listed(node)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_named_tuple_of_other_fields_is_refused(tmp_path):
+    path = str(tmp_path / "cache")
+
+    class Other(NamedTuple):
+        a: Any
+        b: Any
+
+    source = Items([Point(np.int64(1), np.int64(2))])
+    list(passing(Cache(source, path)))
+    source.element_spec = Other(0, 0)
+    with pytest.raises(FormatError, match="fields"):
+        list(passing(Cache(source, path)))
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("cache") / "cache")
+    list(passing(Cache(Items([(np.arange(3), np.str_("ab"))] * 2), path)))
+    with open(path, "rb") as file:
+        return path, file.read()
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=200)
+def test_any_damage_is_found(written, data):
+    path, whole = written
+    damaged = bytearray(whole)
+    kind = data.draw(st.sampled_from(["cut", "change", "longer"]))
+    place = data.draw(st.integers(0, len(whole) - 1))
+    if kind == "cut":
+        del damaged[place:]
+    elif kind == "change":
+        damaged[place] ^= data.draw(st.integers(1, 255))
+    else:
+        damaged += b"Z"
+    with open(path, "wb") as file:
+        file.write(damaged)
+    with pytest.raises(FormatError, match="cache"):
+        list(read_cache(path, tuple))
+
+
+@given(
+    st.lists(
+        hnp.arrays(
+            st.one_of(
+                hnp.scalar_dtypes(),
+                hnp.unicode_string_dtypes(),
+                hnp.byte_string_dtypes(),
+            ).map(lambda dtype: dtype.newbyteorder("=")),
+            hnp.array_shapes(min_dims=0, min_side=0, max_dims=3),
+        ),
+        max_size=4,
+    )
+)
+@settings(deadline=None)
+def test_arrays_come_back_as_they_were(tmp_path_factory, arrays):
+    path = str(tmp_path_factory.mktemp("cache") / "cache")
+    elements = [array if array.ndim else array[()] for array in arrays]
+    writer = CacheWriter(path)
+    try:
+        for element in elements:
+            writer.add(element)
+        writer.finish()
+    finally:
+        writer.close()
+    found = list(read_cache(path, tuple))
+    assert len(found) == len(elements)
+    assert all(map(same, found, elements))
+
+
+@pytest.mark.parametrize("node", [Take, Skip])
+def test_inner_passes_cache_for_themselves(node, where):
+    """A dataset that a function makes anew has a cache of its own."""
+    source = numbers(3)
+    made = FlatMap(numbers(2), lambda _: Cache(source))
+    assert listed(node(made, 100 if node is Take else 0, "node")) == [0, 1, 2] * 2
+    assert source.begun == 2
+    kept = Cache(source, where)
+    assert listed(FlatMap(numbers(2), lambda _: kept)) == [0, 1, 2] * 2
+    assert source.begun == 3

@@ -1,0 +1,215 @@
+"""Shuffled passes against a plain model of tf.data's, and what they keep where."""
+
+from __future__ import annotations
+
+import threading
+import time
+from itertools import chain, islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shuffle_oracle import seeds_of, shuffled, words_of
+from steps import Items, listed, numbers, passing, rows
+
+from memcfg._core.rows import RandomWords, ShuffleOrder
+from memcfg.data._interleaving import FlatMap
+from memcfg.data._node import UNKNOWN
+from memcfg.data._options import Options
+from memcfg.data._probe import probe
+from memcfg.data._repeating import Repeat
+from memcfg.data._run import Run
+from memcfg.data._shuffling import Shuffle
+from memcfg.errors import ResourceExhaustedError
+from memcfg.memory import Pool
+
+SIZES = st.integers(1, 300)
+COUNTS = st.integers(0, 300)
+SEEDS = st.integers(-(2**70), 2**70)
+
+
+@given(COUNTS, SIZES, SEEDS, st.booleans())
+@settings(deadline=None)
+def test_passes_are_those_of_tensorflow_on_both_ways(count, size, seed, reshuffle):
+    seeds = seeds_of(seed, reshuffle)
+    one_by_one = Shuffle(numbers(count), size, seed, reshuffle)
+    by_rows = Shuffle(rows(count), size, seed, reshuffle)
+    assert by_rows.has_rows
+    assert not one_by_one.has_rows
+    for _ in range(3):
+        expected = shuffled(range(count), size, next(seeds))
+        assert listed(one_by_one) == expected
+        assert listed(by_rows) == expected
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(1, 1000))
+@settings(deadline=None, max_examples=20)
+def test_words_are_philoxs(key, stream, count):
+    words = RandomWords(key, stream)
+    assert [words.next() for _ in range(count)] == list(
+        islice(words_of(key, stream), count)
+    )
+
+
+@given(COUNTS, SIZES, st.lists(st.integers(1, 100), min_size=1))
+@settings(deadline=None)
+def test_chunks_of_any_length_give_one_order(count, size, lengths):
+    order = ShuffleOrder(size, 1, 2, lambda length: np.empty(length, np.int64))
+    found, start = [], 0
+    while start < count:
+        length = min(lengths[start % len(lengths)], count - start)
+        chunk = np.arange(start, start + length)
+        found += chunk[: order.exchange_rows(chunk, chunk)].tolist()
+        start += length
+    out = np.empty(7, np.int64)
+    while gone := order.drain(out):
+        found += out[:gone].tolist()
+    assert found == shuffled(range(count), size, (1, 2))
+
+
+def test_repeated_passes_draw_from_one_sequence():
+    for source in (numbers(10), rows(10)):
+        seeds = seeds_of(3)
+        node = Repeat(Shuffle(source, 4, 3), 3, "repeat")
+        expected = [shuffled(range(10), 4, next(seeds)) for _ in range(3)]
+        assert listed(node) == list(chain(*expected))
+
+
+def test_a_pass_draws_when_it_begins_and_not_when_it_is_read():
+    for source in (numbers(10), rows(10)):
+        seeds = seeds_of(3)
+        node = Shuffle(source, 4, 3)
+        first, second = passing(node), passing(node)
+        assert [int(x) for x in second] != (one := shuffled(range(10), 4, next(seeds)))
+        assert [int(x) for x in first] == one
+        second.close()
+
+
+def test_the_source_of_a_shuffle_begins_at_its_first_element():
+    inner = Shuffle(rows(10), 4, 3)
+    outer = Shuffle(inner, 5, 1)
+    assert not outer.has_rows
+    with passing(outer) as later:
+        with passing(inner) as sooner:
+            expected = shuffled(range(10), 4, next(seeds_of(3)))
+            assert [int(x) for x in sooner] == expected
+        list(later)
+
+
+def test_asking_what_elements_are_draws_nothing():
+    for source in (numbers(10), rows(10)):
+        node = Shuffle(source, 4, 3)
+        assert probe(node).dtype == np.int64
+        assert FlatMap(node, lambda n: rows(2)).element_spec.dtype == np.int64
+        assert listed(node) == shuffled(range(10), 4, next(seeds_of(3)))
+
+
+def test_without_a_seed_orders_differ():
+    node = Shuffle(rows(100), 100)
+    assert listed(node) != listed(node)
+    assert listed(node) != listed(Shuffle(rows(100), 100))
+    fixed = Shuffle(rows(100), 100, reshuffle_each_iteration=False)
+    assert listed(fixed) == listed(fixed)
+    assert listed(fixed) != listed(
+        Shuffle(rows(100), 100, reshuffle_each_iteration=False)
+    )
+
+
+def test_a_buffer_of_unknown_size_holds_everything():
+    expected = shuffled(range(100), 10**9, next(seeds_of(1)))
+    assert listed(Shuffle(rows(100), UNKNOWN, 1)) == expected
+    assert listed(Shuffle(numbers(100), UNKNOWN, 1)) == expected
+
+
+def test_every_order_of_four_is_about_as_likely():
+    node = Shuffle(rows(4), 4, 7)
+    counts = {}
+    for _ in range(24 * 50):
+        order = tuple(listed(node))
+        counts[order] = counts.get(order, 0) + 1
+    assert len(counts) == 24
+    assert sum((count - 50) ** 2 / 50 for count in counts.values()) < 60  # p ~ 4e-5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((0,), ValueError),
+        ((-1,), ValueError),
+        ((-3,), ValueError),
+        ((2.0,), TypeError),
+        ((True,), TypeError),
+        ((None,), TypeError),
+        ((3, 1.5), TypeError),
+        ((3, "a"), TypeError),
+        ((3, 1, 1), TypeError),
+    ],
+)
+def test_arguments_that_are_none_are_refused(arguments, error):
+    with pytest.raises(error):
+        Shuffle(rows(3), *arguments)
+
+
+def test_elements_that_wait_are_let_go_when_they_went(pool):
+    made = []
+
+    def element():
+        made.append(np.ones(1000))
+        return made.pop()
+
+    with passing(Shuffle(Items([element] * 100), 10, 1), pool) as elements:
+        for _ in range(50):
+            next(elements)
+        kept = pool.stats().current_bytes
+        assert 9 * 8000 <= kept <= 11 * 8064 + 4096
+        list(elements)
+        assert pool.stats().current_bytes == 0
+
+
+def test_numbers_of_rows_are_in_the_pool(pool):
+    with passing(Shuffle(rows(50_000), 50_000, 1), pool) as elements:
+        next(elements)
+        assert pool.stats().current_bytes >= 50_000 * 8
+
+
+def test_a_buffer_that_does_not_fit_is_an_error_and_keeps_nothing():
+    pool = Pool(limit="1MiB", name="small")
+    node = Shuffle(Repeat(rows(1000), -1, "repeat"), 10**9, 1)
+    elements = passing(node, pool)
+    with pytest.raises(ResourceExhaustedError):
+        next(elements)
+    assert list(elements) == []
+    del elements
+    assert pool.stats().current_bytes == 0
+
+
+def test_an_error_of_the_source_is_raised_and_ends_the_pass():
+    boom = ValueError("boom")
+    source = Items([*map(np.int64, range(5)), boom])
+    with passing(Shuffle(source, 3, 1)) as elements:
+        found = [int(next(elements)) for _ in range(3)]
+        with pytest.raises(ValueError, match="boom") as caught:
+            next(elements)
+        assert caught.value is boom
+        assert list(elements) == []
+    assert len(set(found)) == 3
+
+
+@pytest.mark.parametrize("source", [rows(10), Items([np.int64(1)], endless=True)])
+def test_filling_a_buffer_ends_when_the_pass_is_closed(source, pool):
+    node = Shuffle(Repeat(source, -1, "repeat"), 2**61, 1)
+    run = Run(pool, Options())
+    found = []
+
+    def fill():
+        with run.allocator():
+            found.extend(node.elements(run))
+
+    thread = threading.Thread(target=fill)
+    thread.start()
+    time.sleep(0.05)
+    run.close()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert found == []
