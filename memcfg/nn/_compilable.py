@@ -1,46 +1,39 @@
-"""What a compiled model does with one batch.
+"""Models that are told how to train.
 
-Owns `compile`, training and evaluation of single batches, and the checks that every
-use of data goes through.
+Owns `compile` and what every use of data goes through: the model is built, and one
+thread at a time is in `fit`. Refuses data.
 """
 
 from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from memcfg import config
-from memcfg.errors import NonFiniteLossError
-from memcfg.nn import _fit
 from memcfg.nn._arguments import positive_int
-from memcfg.nn._data import Dataset, check_labels, check_shape, check_x, check_y
+from memcfg.nn._device import device_of
 from memcfg.nn._foundation import Foundation
 from memcfg.nn._graphs import Program
 from memcfg.nn._outside import outside
 from memcfg.nn._setup import Setup, make_setup
-from memcfg.nn._steps import Totals, evaluate_step, train_step
 from memcfg.nn._symbolic import Shape, show_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from memcfg.memory import Pool
     from memcfg.nn._losses import SparseCategoricalCrossentropy
     from memcfg.nn._network import Network
     from memcfg.nn._optimizers import Optimizer
-    from memcfg.nn._programs import Programs
     from memcfg.plan import Plan, Policy
     from memcfg.workspaces import WorkspaceMode
 
 __all__ = ["Compilable", "check_output", "returned"]
 
-Array = npt.NDArray[Any]
-
 
 class Compilable(Foundation):
-    """The part of a model that is trained, batch by batch."""
+    """The part of a model that `compile` sets up."""
 
     _trainer: threading.Thread | None = None  # that is in `fit`
 
@@ -157,94 +150,6 @@ class Compilable(Foundation):
         self._compiled("plan")
         return self._built_programs().plan(Program("train", size))
 
-    @outside
-    def train_on_batch(
-        self,
-        x: Array,
-        y: Array,
-        *,
-        return_dict: bool = False,
-        on_nan: str = "raise",
-    ) -> float | list[float] | dict[str, float]:
-        """Train on one batch.
-
-        Parameters
-        ----------
-        x : numpy.ndarray
-            float32 samples.
-        y : numpy.ndarray
-            Integer labels.
-        return_dict : bool, default False
-            Whether to return the numbers by name.
-        on_nan : {"raise", "ignore"}, default "raise"
-            What a loss that is NaN or infinite does.
-
-        Returns
-        -------
-        float, list of float or dict
-            The loss before the update; with metrics ``[loss, *metrics]``; or by name.
-
-        Raises
-        ------
-        RuntimeError
-            If the model is not compiled.
-        TypeError, ValueError
-            If the data is wrong.
-        InfeasiblePlanError
-            If no plan fits the device's limit.
-        NonFiniteLossError
-            If the loss is NaN or infinite; weights and optimizer are as before.
-        """
-        with self._lock:
-            setup, guard = self._compiled("train_on_batch"), _fit.check_on_nan(on_nan)
-            programs, data = self._batch("train", x, y)
-            rows = slice(0, len(data))
-            outcome = train_step(programs, setup.optimizer, data, rows, guard=guard)
-        if not outcome.finished:
-            raise NonFiniteLossError(
-                f"the loss is {outcome.loss} in step {setup.optimizer.iterations + 1}; "
-                "weights and optimizer are as before that step"
-            )
-        totals = Totals()
-        totals.add(outcome)
-        return returned(totals.logs(setup.metrics), return_dict)
-
-    @outside
-    def test_on_batch(
-        self, x: Array, y: Array, *, return_dict: bool = False
-    ) -> float | list[float] | dict[str, float]:
-        """Return loss and metrics of one batch.
-
-        Parameters
-        ----------
-        x : numpy.ndarray
-            float32 samples.
-        y : numpy.ndarray
-            Integer labels.
-        return_dict : bool, default False
-            Whether to return the numbers by name.
-
-        Returns
-        -------
-        float, list of float or dict
-            The loss; with metrics ``[loss, *metrics]``; or by name.
-
-        Raises
-        ------
-        RuntimeError
-            If the model is not compiled.
-        TypeError, ValueError
-            If the data is wrong.
-        InfeasiblePlanError
-            If no plan fits the device's limit.
-        """
-        totals = Totals()
-        with self._lock:
-            setup = self._compiled("test_on_batch")
-            programs, data = self._batch("evaluate", x, y)
-            totals.add(evaluate_step(programs, data, slice(0, len(data))))
-        return returned(totals.logs(setup.metrics), return_dict)
-
     def _compiled(self, what: str) -> Setup:
         if self._setup is None:
             raise RuntimeError(
@@ -281,23 +186,16 @@ class Compilable(Foundation):
         finally:
             self._trainer = None
 
-    def _batch(self, kind: str, x: Array, y: Array) -> tuple[Programs, Dataset]:
-        with self._built_for(x):
-            data = self._dataset(x, y)
-            programs = self._built_programs()
-            programs.require([Program(kind, len(data))])
-        return programs, data
-
     @contextmanager
-    def _built_for(self, x: Array) -> Iterator[None]:
-        """Build from `x` if need be, and undo that if the block fails.
+    def _built_for(self, shape: Shape | None) -> Iterator[None]:
+        """Build for samples of a shape if need be, and undo that if the block fails.
 
         The block is one act for other threads.
         """
         with self._lock:
-            fresh = not self.built
-            if fresh:
-                self._build(check_x(x).shape[1:])
+            fresh = not self.built and shape is not None
+            if fresh and shape is not None:
+                self._build(shape)
             try:
                 yield
             except BaseException:
@@ -311,14 +209,16 @@ class Compilable(Foundation):
     def _unbuild(self) -> None:
         """Undo `_build`."""
 
-    def _dataset(self, x: Array, y: Array, what: str = "") -> Dataset:
-        """Check data against the model."""
-        network = self._built_network()
-        classes = check_output(network)
-        samples = check_x(x, f"{what}x")
-        check_shape(samples, network.input_shape, f"{what}x")
-        labels = check_y(y, len(samples), f"{what}y")
-        return Dataset(samples, check_labels(labels, classes, f"{what}y"))
+    def _classes(self) -> int:
+        """Return how many classes labels choose from."""
+        return check_output(self._built_network())
+
+    def _pool(self) -> Pool:
+        """Return the pool of the device that the model is on, or will be."""
+        if self._programs is not None:
+            return self._programs.executor.device.pool
+        device = None if self._setup is None else self._setup.device
+        return device_of(self.name, device).pool
 
 
 def _default_device() -> str:

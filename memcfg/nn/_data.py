@@ -1,14 +1,13 @@
-"""Arrays that users hand over: checked once, gathered batch by batch.
+"""Arrays that users hand over: what they must be.
 
-Owns what is said about wrong data, and the copy of rows into the arena. Refuses
-conversions that would copy a user's data: samples must be float32 already, and are
-never modified. Labels, four bytes each, are converted.
+Owns what is said about wrong data. Refuses conversions that would copy a user's data:
+samples must be float32 already, and are never modified. Labels, four bytes each, are
+converted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,40 +15,12 @@ import numpy.typing as npt
 from memcfg.nn._symbolic import Shape, show_shape
 from memcfg.workspaces import check_valid
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 __all__ = [
-    "Dataset",
-    "Rows",
-    "batches",
     "check_labels",
     "check_shape",
     "check_x",
     "check_y",
-    "gather",
 ]
-
-Rows = slice | npt.NDArray[np.intp]
-
-
-@dataclass(frozen=True, slots=True)
-class Dataset:
-    """Samples and, except for prediction, their labels.
-
-    Parameters
-    ----------
-    x : numpy.ndarray
-        float32, the first axis counts samples.
-    y : numpy.ndarray
-        int32 labels, one a sample; empty for prediction.
-    """
-
-    x: npt.NDArray[np.float32]
-    y: npt.NDArray[np.int32]
-
-    def __len__(self) -> int:
-        return len(self.x)
 
 
 def check_x(x: Any, what: str = "x") -> npt.NDArray[np.float32]:
@@ -198,49 +169,3 @@ def check_labels(
             f"{classes} outputs, so labels are 0 to {classes - 1}"
         )
     return np.ascontiguousarray(y, np.int32)
-
-
-def batches(
-    samples: int, batch_size: int, order: npt.NDArray[np.intp] | None = None
-) -> Iterator[Rows]:
-    """Yield the rows of each batch; the last may be shorter.
-
-    Parameters
-    ----------
-    samples : int
-        How many there are.
-    batch_size : int
-        How many a batch holds.
-    order : numpy.ndarray, optional
-        A permutation of the samples. None: as they stand.
-
-    Yields
-    ------
-    slice or numpy.ndarray
-        Rows.
-    """
-    for start in range(0, samples, batch_size):
-        rows = slice(start, min(start + batch_size, samples))
-        yield rows if order is None else order[rows]
-
-
-def gather(source: npt.NDArray[Any], rows: Rows, room: npt.NDArray[Any]) -> None:
-    """Copy rows into the arena without any memory of their own.
-
-    Parameters
-    ----------
-    source : numpy.ndarray
-        Of any strides; its dtype is the room's.
-    rows : slice or numpy.ndarray
-        Which rows, all of them in range.
-    room : numpy.ndarray
-        Where they go.
-    """
-    if isinstance(rows, slice):
-        np.copyto(room, source[rows])
-    elif source.flags.c_contiguous and source.flags.aligned:
-        # mode="clip": with the default, take() gathers into a copy of `out` first.
-        np.take(source, rows, axis=0, out=room, mode="clip")
-    else:  # take() would copy the whole source first
-        for place, row in enumerate(rows):
-            room[place] = source[row]

@@ -1,225 +1,100 @@
 """Passes over data: epochs of training, evaluation, prediction.
 
-Owns the loops, shuffling and what is said when the loss is not finite. Refuses
-checks of data, which are done before, and memory: no step allocates any.
+Owns the loops and what is said when the loss is not finite. Refuses to know where
+batches come from, checks of data, which are done before, and memory: no step allocates
+any.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.errors import NonFiniteLossError
-from memcfg.nn._arguments import nonnegative_int, positive_int
-from memcfg.nn._data import Dataset, batches
-from memcfg.nn._progress import Progress, check_verbose
-from memcfg.nn._random import check_seed, next_seed
-from memcfg.nn._steps import (
-    Totals,
-    evaluate_step,
-    predict_step,
-    programs_for,
-    train_step,
-)
+from memcfg.nn._progress import Progress
+from memcfg.nn._steps import Totals, evaluate_step, predict_step, train_step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memcfg.nn._graphs import Program
+    from memcfg.nn._feed import Feed
+    from memcfg.nn._fit_options import FitOptions
     from memcfg.nn._history import History
     from memcfg.nn._programs import Programs
+    from memcfg.nn._results import Result
     from memcfg.nn._setup import Setup
 
-__all__ = [
-    "FitOptions",
-    "check_on_nan",
-    "evaluate",
-    "fit_options",
-    "predict",
-    "required",
-    "train",
-]
+__all__ = ["Feeds", "evaluate", "predict", "train"]
 
 
-@dataclass(frozen=True, slots=True)
-class FitOptions:
-    """The checked arguments of `fit` that are not data.
+class Feeds(NamedTuple):
+    """What `train` reads.
 
     Parameters
     ----------
-    batch_size, validation_batch_size : int
-        Samples a step.
-    epochs, initial_epoch : int
-        The epochs ``initial_epoch`` to ``epochs - 1`` are run.
-    verbose : int
-        0, 1 or 2.
-    shuffle : bool
-        Whether each epoch has an order of its own.
-    seed : int
-        Decides the orders.
-    guard : bool
-        Whether a loss that is not finite stops training.
-    """
-
-    batch_size: int
-    validation_batch_size: int
-    epochs: int
-    initial_epoch: int
-    verbose: int
-    shuffle: bool
-    seed: int
-    guard: bool
-
-
-def fit_options(given: dict[str, Any]) -> FitOptions:
-    """Check the arguments of `fit` that are not data.
-
-    Parameters
-    ----------
-    given : dict
-        The arguments by name.
-
-    Returns
-    -------
-    FitOptions
-        The same, checked.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If one cannot be honoured.
-    """
-    batch_size = positive_int(given["batch_size"], "batch_size")
-    validation = given["validation_batch_size"]
-    if not isinstance(given["shuffle"], bool | np.bool_):
-        raise TypeError(f"shuffle is True or False, not {given['shuffle']!r}")
-    return FitOptions(
-        batch_size=batch_size,
-        validation_batch_size=(
-            batch_size
-            if validation is None
-            else positive_int(validation, "validation_batch_size")
-        ),
-        epochs=positive_int(given["epochs"], "epochs"),
-        initial_epoch=nonnegative_int(given["initial_epoch"], "initial_epoch"),
-        verbose=check_verbose(given["verbose"]),
-        shuffle=bool(given["shuffle"]),
-        seed=next_seed() if given["seed"] is None else check_seed(given["seed"]),
-        guard=check_on_nan(given["on_nan"]),
-    )
-
-
-def check_on_nan(on_nan: Any) -> bool:
-    """Return whether a loss that is not finite stops training.
-
-    Parameters
-    ----------
-    on_nan : {"raise", "ignore"}
-        What was given.
-
-    Returns
-    -------
-    bool
-        True for ``"raise"``.
-
-    Raises
-    ------
-    ValueError
-        If it is something else.
-    """
-    if on_nan not in ("raise", "ignore"):
-        raise ValueError(f'on_nan is "raise" or "ignore", not {on_nan!r}')
-    return bool(on_nan == "raise")
-
-
-def required(
-    train: Dataset, validation: Dataset | None, options: FitOptions
-) -> list[Program]:
-    """Return all programs that `train` will run.
-
-    Parameters
-    ----------
-    train : Dataset
+    train : Feed
         To train on.
-    validation : Dataset or None
+    held : Feed or None
         To evaluate after each epoch.
-    options : FitOptions
-        The batch sizes.
-
-    Returns
-    -------
-    list of Program
-        The full training step first.
     """
-    wanted = programs_for("train", len(train), options.batch_size)
-    if validation is not None:
-        size = options.validation_batch_size
-        wanted += programs_for("evaluate", len(validation), size)
-    return wanted
+
+    train: Feed
+    held: Feed | None
 
 
 def train(
     programs: Programs,
     setup: Setup,
-    data: tuple[Dataset, Dataset | None],
+    feeds: Feeds,
     options: FitOptions,
     history: History,
 ) -> None:
-    """Train for some epochs.
+    """Train for some epochs, or until the data has ended.
 
     Parameters
     ----------
     programs : Programs
-        With everything `required` loaded.
+        With the programs of all known batch sizes loaded.
     setup : Setup
         How to train.
-    data : tuple of Dataset and (Dataset or None)
-        To train on, and to evaluate after each epoch.
+    feeds : Feeds
+        What is read.
     options : FitOptions
         The checked arguments.
     history : History
-        Each finished epoch is added to it.
+        Each epoch that had a step is added to it.
 
     Raises
     ------
     NonFiniteLossError
         If a loss is NaN or infinite; weights and optimizer are as before that step.
+    BaseException
+        What the data raises.
     """
-    samples, validation = data
-    steps = -(-len(samples) // options.batch_size)
-    orders = _orders(len(samples), options)
     for epoch in range(options.initial_epoch, options.epochs):
         title = f"Epoch {epoch + 1}/{options.epochs}"
-        with Progress(options.verbose, steps, title) as progress:
-            logs = _epoch(
-                programs, setup, (samples, next(orders)), options, progress, title
-            )
-            if validation is not None:
-                size = options.validation_batch_size
-                found = _pass(programs, validation, size).logs(setup.metrics)
+        with Progress(options.verbose, feeds.train.steps, title) as progress:
+            logs = _epoch(programs, setup, feeds.train, options, progress, title)
+            if logs and feeds.held is not None:
+                found = _pass(programs, feeds.held).logs(setup.metrics)
                 logs |= {f"val_{name}": value for name, value in found.items()}
             progress.finish(logs)
-        history.add(epoch, logs)
+        if logs:
+            history.add(epoch, logs)
+        if feeds.train.ran_out:
+            break
 
 
 def evaluate(
-    programs: Programs, setup: Setup, data: Dataset, batch_size: int, verbose: int
+    programs: Programs, setup: Setup, feed: Feed, verbose: int
 ) -> dict[str, float]:
-    """Evaluate a data set.
+    """Evaluate data.
 
     Parameters
     ----------
     programs : Programs
-        With the programs of these batch sizes loaded.
+        With the programs of all known batch sizes loaded.
     setup : Setup
         Names the metrics.
-    data : Dataset
+    feed : Feed
         Samples and labels.
-    batch_size : int
-        Samples a step.
     verbose : int
         0, 1 or 2.
 
@@ -228,55 +103,44 @@ def evaluate(
     dict of str to float
         ``loss`` and the metrics.
     """
-    steps = -(-len(data) // batch_size)
-    with Progress(verbose, steps, "") as progress:
-        totals = _pass(programs, data, batch_size, progress)
+    with Progress(verbose, feed.steps, "") as progress:
+        totals = _pass(programs, feed, progress)
         logs = totals.logs(setup.metrics)
         progress.finish(logs)
     return logs
 
 
-def predict(
-    programs: Programs,
-    x: npt.NDArray[np.float32],
-    result: npt.NDArray[np.float32],
-    batch_size: int,
-    verbose: int,
-) -> None:
+def predict(programs: Programs, feed: Feed, result: Result, verbose: int) -> None:
     """Predict all samples.
 
     Parameters
     ----------
     programs : Programs
-        With the programs of these batch sizes loaded.
-    x : numpy.ndarray
+        With the programs of all known batch sizes loaded.
+    feed : Feed
         The samples.
-    result : numpy.ndarray
+    result : Result
         Takes the predictions.
-    batch_size : int
-        Samples a step.
     verbose : int
         0, 1 or 2.
     """
-    with Progress(verbose, -(-len(x) // batch_size), "") as progress:
-        for rows in batches(len(x), batch_size):
-            predict_step(programs, x, rows, result)
+    with Progress(verbose, feed.steps, "") as progress:
+        for batch in feed.epoch():
+            predict_step(programs, batch, result.room(batch.size))
             progress.step({})
 
 
 def _epoch(
     programs: Programs,
     setup: Setup,
-    ordered: tuple[Dataset, npt.NDArray[np.intp] | None],
+    feed: Feed,
     options: FitOptions,
     progress: Progress,
     title: str,
 ) -> dict[str, float]:
-    data, order = ordered
     totals = Totals()
-    steps = batches(len(data), options.batch_size, order)
-    for step, rows in enumerate(steps, start=1):
-        outcome = train_step(programs, setup.optimizer, data, rows, guard=options.guard)
+    for step, batch in enumerate(feed.epoch(), start=1):
+        outcome = train_step(programs, setup.optimizer, batch, guard=options.guard)
         if not outcome.finished:
             raise NonFiniteLossError(
                 f"the loss is {outcome.loss} in epoch {title[6:]}, step {step}; "
@@ -288,35 +152,10 @@ def _epoch(
     return totals.logs(setup.metrics)
 
 
-def _pass(
-    programs: Programs,
-    data: Dataset,
-    batch_size: int,
-    progress: Progress | None = None,
-) -> Totals:
+def _pass(programs: Programs, feed: Feed, progress: Progress | None = None) -> Totals:
     totals = Totals()
-    for rows in batches(len(data), batch_size):
-        totals.add(evaluate_step(programs, data, rows))
+    for batch in feed.epoch():
+        totals.add(evaluate_step(programs, batch))
         if progress is not None:
             progress.step({})
     return totals
-
-
-def _orders(samples: int, options: FitOptions) -> Iterator[npt.NDArray[np.intp] | None]:
-    """Yield each epoch's order, in one array that is reused.
-
-    The orders are those of ``default_rng(seed).permutation(samples)``, called once an
-    epoch from epoch 0: training that goes on at `initial_epoch` sees what it would
-    have seen without the break.
-    """
-    if not options.shuffle:
-        while True:
-            yield None
-    generator = np.random.default_rng(options.seed)
-    identity = np.arange(samples, dtype=np.intp)
-    order = identity.copy()
-    for epoch in range(options.epochs):
-        np.copyto(order, identity)
-        generator.shuffle(order)
-        if epoch >= options.initial_epoch:
-            yield order

@@ -61,13 +61,13 @@ class Progress:
     ----------
     verbose : int
         0: nothing; 1: a bar; 2: a line at the end.
-    steps : int
-        How many steps the pass has.
+    steps : int or None
+        How many steps the pass has; None where that is not known.
     title : str
         What stands before the numbers, such as ``"Epoch 1/5"``.
     """
 
-    def __init__(self, verbose: int, steps: int, title: str) -> None:
+    def __init__(self, verbose: int, steps: int | None, title: str) -> None:
         self._verbose = verbose
         self._steps = steps
         self._title = title
@@ -81,7 +81,7 @@ class Progress:
         if self._verbose == 1:
             self._bar = RichProgress(
                 TextColumn("{task.description}", table_column=_whole(len(self._title))),
-                MofNCompleteColumn(table_column=_whole(2 * len(f"{self._steps}") + 1)),
+                MofNCompleteColumn(table_column=_whole(2 * len(self._total) + 1)),
                 BarColumn(bar_width=_BAR, table_column=_whole(_BAR)),
                 TextColumn("{task.fields[numbers]}", table_column=Column()),
                 console=Console(file=sys.stdout),
@@ -92,10 +92,10 @@ class Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None and self._verbose == 2:
+        if kind is None and self._verbose == 2 and self._done:
             prefix = f"{self._title} - " if self._title else ""
             seconds = time.perf_counter() - self._started
-            steps = f"{self._done}/{self._steps} - {seconds:.1f}s"
+            steps = f"{self._done}/{self._total} - {seconds:.1f}s"
             print(f"{prefix}{steps} - {self._numbers()}")
         if self._bar is not None:
             self._draw()
@@ -125,6 +125,11 @@ class Progress:
             Such as those of the epoch with those of validation.
         """
         self._logs = logs
+
+    @property
+    def _total(self) -> str:
+        """The number of steps; as far as is known."""
+        return str(self._done if self._steps is None else self._steps)
 
     def _draw(self) -> None:
         if self._bar is not None:

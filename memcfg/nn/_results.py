@@ -1,11 +1,12 @@
 """Where predictions are written to.
 
-Owns the choice between plain memory and a workspace of the caller's.
+Owns the choice between plain memory and a workspace of the caller's, and the putting
+together of what comes from a stream whose length nobody knows.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +15,107 @@ from memcfg.errors import WorkspaceConfigError, WorkspaceError
 from memcfg.workspaces import Workspace, WorkspaceMode
 
 if TYPE_CHECKING:
+    from memcfg.nn._symbolic import Shape
     from memcfg.nn._ways import Modes
 
-__all__ = ["check_workspace", "make_result"]
+__all__ = ["Result", "check_workspace", "result_of"]
+
+Floats = npt.NDArray[np.float32]
+
+
+class Result(Protocol):
+    """Takes predictions, batch by batch."""
+
+    def room(self, size: int) -> Floats:
+        """Return the room of the next batch.
+
+        Parameters
+        ----------
+        size : int
+            How many samples it has.
+
+        Returns
+        -------
+        numpy.ndarray
+            To be written.
+        """
+
+    def array(self) -> Floats:
+        """Return all predictions.
+
+        Returns
+        -------
+        numpy.ndarray
+            float32, one row a sample.
+        """
+
+
+def result_of(samples: int | None, shape: Shape, workspace: Workspace | None) -> Result:
+    """Make what predictions are written to.
+
+    Parameters
+    ----------
+    samples : int or None
+        How many there will be; None where that is not known.
+    shape : tuple of int
+        Of one prediction.
+    workspace : Workspace or None
+        Where the result is made; None is what NumPy uses now.
+
+    Returns
+    -------
+    Result
+        Where the number is known, the array is there.
+
+    Raises
+    ------
+    ResourceExhaustedError
+        If the workspace has no room for it.
+    """
+    if samples is None:
+        return _Pieces(shape, workspace)
+    return _Whole(samples, shape, workspace)
+
+
+class _Whole:
+    """The predictions of a known number of samples."""
+
+    def __init__(self, samples: int, shape: Shape, workspace: Workspace | None) -> None:
+        self._all = _made((samples, *shape), workspace)
+        self._end = 0
+
+    def room(self, size: int) -> Floats:
+        """Return the rows that come next."""
+        begin, self._end = self._end, self._end + size
+        return self._all[begin : self._end]
+
+    def array(self) -> Floats:
+        """Return the predictions."""
+        return self._all
+
+
+class _Pieces:
+    """The predictions of nobody knows how many samples."""
+
+    def __init__(self, shape: Shape, workspace: Workspace | None) -> None:
+        self._shape = shape
+        self._workspace = workspace
+        self._pieces: list[Floats] = []
+
+    def room(self, size: int) -> Floats:
+        """Return an array of its own for each batch."""
+        self._pieces.append(np.empty((size, *self._shape), np.float32))
+        return self._pieces[-1]
+
+    def array(self) -> Floats:
+        """Put the pieces together; each goes when it has been copied."""
+        samples = sum(map(len, self._pieces))
+        result = _Whole(samples, self._shape, self._workspace)
+        self._pieces.reverse()
+        while self._pieces:
+            piece = self._pieces.pop()
+            result.room(len(piece))[...] = piece
+        return result.array()
 
 
 def check_workspace(workspace: Workspace | None, modes: Modes) -> None:
@@ -58,28 +157,7 @@ def check_workspace(workspace: Workspace | None, modes: Modes) -> None:
         )
 
 
-def make_result(
-    shape: tuple[int, ...], workspace: Workspace | None
-) -> npt.NDArray[np.float32]:
-    """Make the array that predictions are written to.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Its shape.
-    workspace : Workspace or None
-        Where it is made; None is what NumPy uses now.
-
-    Returns
-    -------
-    numpy.ndarray
-        float32.
-
-    Raises
-    ------
-    ResourceExhaustedError
-        If the workspace has no room for it.
-    """
+def _made(shape: tuple[int, ...], workspace: Workspace | None) -> Floats:
     if workspace is None:
         return np.empty(shape, np.float32)
     return workspace.empty(shape, np.float32)

@@ -15,8 +15,6 @@ from memcfg.nn._symbolic import Shape, SymbolicTensor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memcfg.nn._history import History
-
 __all__ = ["Sequential"]
 
 
@@ -58,7 +56,6 @@ class Sequential(Model):
         Foundation.__init__(
             self, automatic_name("sequential") if name is None else name
         )
-        self.history: History | None = None
         self._stack: list[Layer] = []
         self._input: SymbolicTensor | None = None
         if layers is not None and not isinstance(layers, list | tuple):

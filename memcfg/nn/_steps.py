@@ -1,4 +1,4 @@
-"""One step: rows in, a loss out.
+"""One step: a batch in, a loss out.
 
 Owns the feeding of a program's inputs and the sums over an epoch. Refuses loops and
 words. A step holds its model's lock from the first input to the last output, so that
@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg.nn._data import Dataset, Rows, gather
 from memcfg.nn._graphs import Program
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     import numpy.typing as npt
 
+    from memcfg.nn._batch import Batch
     from memcfg.nn._optimizers import Optimizer
     from memcfg.nn._programs import Programs
 
@@ -81,56 +83,46 @@ class Totals:
         Returns
         -------
         dict of str to float
-            ``loss`` first.
+            ``loss`` first; empty where there was no sample.
         """
+        if not self.samples:
+            return {}
         accuracy = self._correct / self.samples
         return {"loss": self._loss / self.samples} | dict.fromkeys(metrics, accuracy)
 
 
-def programs_for(kind: str, samples: int, batch_size: int) -> list[Program]:
+def programs_for(kind: str, sizes: Sequence[int]) -> list[Program]:
     """Return the programs that a pass over the data needs.
 
     Parameters
     ----------
     kind : str
         ``train``, ``evaluate`` or ``predict``.
-    samples : int
-        Number of samples.
-    batch_size : int
-        Samples of a full batch.
+    sizes : sequence of int
+        The batch sizes, that of a full batch first.
 
     Returns
     -------
     list of Program
-        That of a full batch, if there is one, and that of a shorter last one.
+        In that order.
     """
-    sizes = [batch_size] if samples >= batch_size else []
-    if samples % batch_size:
-        sizes.append(samples % batch_size)
     return [Program(kind, size) for size in sizes]
 
 
 def train_step(
-    programs: Programs,
-    optimizer: Optimizer,
-    data: Dataset,
-    rows: Rows,
-    *,
-    guard: bool,
+    programs: Programs, optimizer: Optimizer, batch: Batch, *, guard: bool
 ) -> Outcome:
     """Train on a batch.
 
     Parameters
     ----------
     programs : Programs
-        Runs the program of this batch size; loaded again if another thread's call
-        took its place.
+        Runs the program of this batch size; loaded if it is new, or if another thread's
+        call took its place.
     optimizer : Optimizer
         Gives the learning rate and counts the step.
-    data : Dataset
+    batch : Batch
         Samples and labels.
-    rows : slice or numpy.ndarray
-        The batch.
     guard : bool
         Whether a loss that is not finite stops the step.
 
@@ -139,12 +131,11 @@ def train_step(
     Outcome
         What it found.
     """
-    program = Program("train", _count(rows))
+    program = Program("train", batch.size)
     with programs.lock:
         programs.ensure(program)
         try:
-            _feed(programs, program, data, rows)
-            _feed_scalars(programs, program, optimizer)
+            _feed(programs, program, batch, optimizer)
             finished = programs.run(program, guard=guard)
             if finished:
                 optimizer.advance()
@@ -153,29 +144,27 @@ def train_step(
             programs.finish(program)
 
 
-def evaluate_step(programs: Programs, data: Dataset, rows: Rows) -> Outcome:
+def evaluate_step(programs: Programs, batch: Batch) -> Outcome:
     """Evaluate a batch.
 
     Parameters
     ----------
     programs : Programs
-        Runs the program of this batch size; loaded again if another thread's call
-        took its place.
-    data : Dataset
+        Runs the program of this batch size; loaded if it is new, or if another thread's
+        call took its place.
+    batch : Batch
         Samples and labels.
-    rows : slice or numpy.ndarray
-        The batch.
 
     Returns
     -------
     Outcome
         What it found.
     """
-    program = Program("evaluate", _count(rows))
+    program = Program("evaluate", batch.size)
     with programs.lock:
         programs.ensure(program)
         try:
-            _feed(programs, program, data, rows)
+            _feed(programs, program, batch)
             programs.run(program)
             return _outcome(programs, program)
         finally:
@@ -183,55 +172,56 @@ def evaluate_step(programs: Programs, data: Dataset, rows: Rows) -> Outcome:
 
 
 def predict_step(
-    programs: Programs,
-    x: npt.NDArray[np.float32],
-    rows: Rows,
-    result: npt.NDArray[np.float32],
+    programs: Programs, batch: Batch, result: npt.NDArray[np.float32]
 ) -> None:
     """Predict a batch.
 
     Parameters
     ----------
     programs : Programs
-        Runs the program of this batch size; loaded again if another thread's call
-        took its place.
-    x : numpy.ndarray
-        All samples.
-    rows : slice or numpy.ndarray
-        The batch.
+        Runs the program of this batch size; loaded if it is new, or if another thread's
+        call took its place.
+    batch : Batch
+        Samples.
     result : numpy.ndarray
-        All predictions; those of the batch are written.
+        Takes their predictions.
     """
-    program = Program("predict", _count(rows))
+    program = Program("predict", batch.size)
     with programs.lock:
         programs.ensure(program)
         try:
-            gather(x, rows, programs.inputs(program)["x"])
+            _feed(programs, program, batch)
             programs.run(program)
-            result[rows] = programs.outputs(program)["output"]
+            result[...] = programs.outputs(program)["output"]
         finally:
             programs.finish(program)
 
 
-def _feed(programs: Programs, program: Program, data: Dataset, rows: Rows) -> None:
-    inputs = programs.inputs(program)
-    gather(data.x, rows, inputs["x"])
-    gather(data.y, rows, inputs["y"])
+def _feed(
+    programs: Programs,
+    program: Program,
+    batch: Batch,
+    optimizer: Optimizer | None = None,
+) -> None:
+    """Hand inputs over, and keep no room beyond that.
 
-
-def _feed_scalars(programs: Programs, program: Program, optimizer: Optimizer) -> None:
-    inputs = programs.inputs(program)
-    if "learning_rate" in inputs:
-        inputs["learning_rate"][...] = optimizer.learning_rate
-    if "step" in inputs:
-        inputs["step"][...] = optimizer.iterations
+    The rooms come first: to ask for one ends what is bound.
+    """
+    rooms = programs.inputs(program)
+    samples = batch.in_place()
+    if samples is None or not programs.bind(program, "x", samples):
+        batch.copy("x", rooms["x"])
+    if "y" in rooms:
+        batch.copy("y", rooms["y"])
+    if optimizer is None:
+        return
+    if "learning_rate" in rooms:
+        rooms["learning_rate"][...] = optimizer.learning_rate
+    if "step" in rooms:
+        rooms["step"][...] = optimizer.iterations
 
 
 def _outcome(programs: Programs, program: Program) -> Outcome:
     found = programs.outputs(program)
     correct = float(found["correct_count"]) if "correct_count" in found else 0.0
     return Outcome(program.batch_size, float(found["loss"]), correct)
-
-
-def _count(rows: Rows) -> int:
-    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)

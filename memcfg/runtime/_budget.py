@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from memcfg.errors import InfeasiblePlanError
+from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError
+from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     from memcfg.devices import Device
 
-__all__ = ["Budget"]
+__all__ = ["Budget", "ends_of_pages"]
 
 _HINT = "Raise the limit, lower the batch size, or allow another method."
 _STEPWISE_HINT = (
@@ -34,6 +35,8 @@ class Budget:
         The model's name.
     elsewhere : int
         Bytes in use that are not the model's.
+    promised : int, default 0
+        Bytes that others are about to take.
     aside : int, default 0
         Bytes that the model's programs need beside their arena.
     margin : int, default 0
@@ -43,14 +46,22 @@ class Budget:
     device: Device
     owner: str
     elsewhere: int
+    promised: int = 0
     aside: int = 0
     margin: int = 0
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes that the model's arena may take; None without a limit."""
+        """Bytes that the model's arena may take, at least 1; None without a limit.
+
+        Policies want a positive limit, and no model fits one byte.
+        """
         limit = self.device.pool.limit
-        return None if limit is None else max(limit - self.elsewhere - self.aside, 0)
+        return None if limit is None else max(limit - self._others - self.aside, 1)
+
+    @property
+    def _others(self) -> int:
+        return self.elsewhere + self.promised
 
     def beside(self, needed: int, enough: int) -> Budget:
         """Return the same budget with bytes put aside.
@@ -118,11 +129,16 @@ class Budget:
         others = dict(self.device.pool.owners())
         others.pop(self.owner, None)
         limit = self.device.pool.limit
-        left = None if limit is None else max(limit - self.elsewhere, 0)
+        left = None if limit is None else max(limit - self._others, 0)
+        beside = ""
+        if self.promised:
+            beside = f", beside {format_bytes(self.promised)} for batches read ahead"
+            hint = f"Prefetch fewer batches. {hint}"
         return InfeasiblePlanError(
-            f"{self.owner} does not fit: {program or 'its step'} needs too much.",
-            smallest_limit_bytes=arena + self.aside + self.margin + self.elsewhere,
-            lower_bound_bytes=bound + self.elsewhere,
+            f"{self.owner} does not fit: {program or 'its step'} needs too much"
+            f"{beside}.",
+            smallest_limit_bytes=arena + self.aside + self.margin + self._others,
+            lower_bound_bytes=bound + self._others,
             requested_bytes=arena + self.aside,
             in_use_bytes=self.elsewhere,
             limit_bytes=limit,
@@ -131,3 +147,26 @@ class Budget:
             owners=others,
             hint=hint,
         )
+
+
+def ends_of_pages(error: ResourceExhaustedError) -> int:
+    """Return what is lost to the ends of pages, if that is why there is no arena.
+
+    A budget counts bytes, and others' blocks have whole pages: a plan that takes its
+    budget to the last byte can be too large by those.
+
+    Parameters
+    ----------
+    error : ResourceExhaustedError
+        Why there is no arena.
+
+    Returns
+    -------
+    int
+        Bytes to plan with less; 0 if that would be of no use.
+    """
+    free = error.largest_free_bytes
+    if isinstance(error, InfeasiblePlanError) or free is None:
+        return 0
+    lost = error.reserved_bytes - error.in_use_bytes
+    return lost if lost > 0 and free + lost >= error.requested_bytes else 0

@@ -1,41 +1,29 @@
-"""The programs of one model and the arena that they share.
+"""Steps of one model's programs: inputs in, a run, outputs out.
 
-Owns loading: plan everything, check it against the device's budget, and only then
-take memory. State lies at the same place in every program (plans put it first, in
-order), so training, evaluation and prediction see the same weights.
+Owns what is done with loaded programs. Refuses planning and memory, which come with
+loading.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from threading import RLock
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from memcfg.runtime._budget import Budget
 from memcfg.runtime._gate import gate
-from memcfg.runtime._recipes import PolicyLike, Recipe, recipes_for
-from memcfg.runtime._state import ModelArena, check_load, state_offsets
-from memcfg.units import align_up
+from memcfg.runtime._loaded import Loaded
 
 if TYPE_CHECKING:
-    from memcfg.devices import Device
-    from memcfg.graph import Graph
-    from memcfg.plan import Plan
     from memcfg.runtime._report import MemoryReport
-    from memcfg.runtime._runnable import Runnable
-    from memcfg.runtime._ways import Way
 
 __all__ = ["Executor"]
 
 _Array = npt.NDArray[np.generic]
-_Value = npt.ArrayLike | Callable[[], npt.ArrayLike]
 
 
-class Executor:
+class Executor(Loaded):
     """Run the programs of one model in one arena of a device.
 
     Parameters
@@ -53,117 +41,10 @@ class Executor:
     holds it from the first to the last.
     """
 
-    def __init__(self, device: Device, *, name: str) -> None:
-        self.device = device
-        self.name = name
-        self.lock = RLock()
-        self._arena = ModelArena(device.pool, name)
-        self._recipes: dict[str, Recipe] = {}
-        self._programs: dict[str, Runnable] = {}
-        self._settled: Runnable | None = None  # may keep memory beside the arena
-
-    @property
-    def plans(self) -> Mapping[str, Plan]:
-        """The plan of each loaded program that has one."""
-        return {
-            name: recipe.plan
-            for name, recipe in self._recipes.items()
-            if recipe.plan is not None
-        }
-
-    @property
-    def graphs(self) -> Mapping[str, Graph]:
-        """The graph of each loaded program, with its scratch sizes."""
-        return {name: recipe.graph for name, recipe in self._recipes.items()}
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the arena in bytes; 0 before the first load."""
-        return self._arena.nbytes
-
-    def plan(self, graph: Graph, policy: PolicyLike) -> Plan:
-        """Plan a graph under the device's budget without taking memory.
-
-        Parameters
-        ----------
-        graph : Graph
-            A traced step.
-        policy : Policy
-            Such as ``memcfg.plan.auto()``.
-
-        Returns
-        -------
-        Plan
-            The plan that `load` would run.
-
-        Raises
-        ------
-        InfeasiblePlanError
-            If nothing fits.
-        """
-        with self.lock:
-            self._settle()
-            recipes = recipes_for({"": graph}, policy, {}, self._budget(), {})
-            return cast("Plan", recipes[""].plan)
-
-    def load(
-        self,
-        graphs: Mapping[str, Graph],
-        policy: PolicyLike,
-        initial: Mapping[str, _Value],
-        ways: Mapping[str, Way] | None = None,
-    ) -> None:
-        """Replace the programs by those of `graphs`.
-
-        State that is loaded already keeps its value; state that is new takes it
-        from `initial`. The arena grows or shrinks to the largest peak; it stays as
-        it is while a view that `feed` or `fetch` returned is in use.
-
-        Parameters
-        ----------
-        graphs : mapping of str to Graph
-            Program names to graphs that list the same state, in the same order.
-        policy : Policy
-            Plans each of them.
-        initial : mapping of str to array_like or callable
-            Values of new state, by tensor name; a callable is asked for its value
-            after the memory has been taken, one at a time.
-        ways : mapping of str to Way, optional
-            How programs run that are not planned; those that it names.
-
-        Raises
-        ------
-        InfeasiblePlanError
-            If a graph has no plan within the budget, or its way needs more. No memory
-            was taken, and the programs are as they were.
-        ResourceExhaustedError
-            If the machine has not the memory that the limit allows.
-        RuntimeError
-            If the device is simulated.
-        PlanError
-            If the independent validator refutes the policy's plan.
-        ValueError
-            If the graphs disagree about the state, or state has no value.
-        """
-        with self.lock:
-            check_load(self.device, graphs, {*state_offsets(self._recipes), *initial})
-            self._settle()
-            recipes = recipes_for(
-                graphs, policy, ways or {}, self._budget(), self._recipes
-            )
-            before, moved = self._recipes, self._moved(recipes)
-            new = state_offsets(recipes).keys() - state_offsets(before).keys()
-            try:
-                self._install(recipes, moved)
-                for name in new:
-                    value = initial[name]
-                    self.write_state(name, value() if callable(value) else value)
-            except BaseException:
-                self._install(before, moved)
-                raise
-
     def feed(self, program: str, tensor: str) -> _Array:
         """Return an input's room, to be written before each run.
+
+        The program reads the input there, not where `bind` said.
 
         Parameters
         ----------
@@ -186,6 +67,39 @@ class Executor:
         """
         with self.lock:
             return self._turn(program).view(tensor, at_end=False)
+
+    def bind(self, program: str, tensor: str, array: _Array) -> bool:
+        """Have a program read an input where an array lies: nothing is copied.
+
+        It holds until `finish`, the next `bind` or `feed` of that input, or a run that
+        fails. The room stays taken: a step's peak is the same.
+
+        Parameters
+        ----------
+        program : str
+            A loaded program.
+        tensor : str
+            The name of an input.
+        array : ndarray
+            Its value. It is kept alive, and never written; who changes it before the
+            end of the run changes what the run reads.
+
+        Returns
+        -------
+        bool
+            False if the array must be copied into the room that `feed` returns: unless
+            it has the input's shape and dtype, is C-contiguous and begins at a multiple
+            of 64, and no op needs the input in the arena. The reference kernels do.
+
+        Raises
+        ------
+        KeyError
+            If there is no such program or tensor.
+        ResourceExhaustedError
+            If the program runs op by op, and there is no room for the input.
+        """
+        with self.lock:
+            return self._turn(program).bind(tensor, array)
 
     def run(self, program: str, *, guard: bool = False) -> bool:
         """Run a program once, when the process runs fewer programs than it may.
@@ -240,7 +154,8 @@ class Executor:
     def finish(self, program: str) -> None:
         """End a step: what was to be fetched has been fetched.
 
-        A program that runs op by op gives its rooms back.
+        Arrays that were bound are let go. A program that runs op by op gives its rooms
+        back.
 
         Parameters
         ----------
@@ -250,53 +165,6 @@ class Executor:
         with self.lock:
             if program in self._programs:
                 self._programs[program].finish()
-
-    def read_state(self, tensor: str) -> _Array:
-        """Return a copy of a state tensor.
-
-        Parameters
-        ----------
-        tensor : str
-            Its name.
-
-        Returns
-        -------
-        ndarray
-            A copy.
-
-        Raises
-        ------
-        KeyError
-            If nothing is loaded or no such state exists.
-        """
-        with self.lock:
-            return self._state_view(tensor).copy()
-
-    def write_state(self, tensor: str, value: npt.ArrayLike) -> None:
-        """Overwrite a state tensor.
-
-        Parameters
-        ----------
-        tensor : str
-            Its name.
-        value : array_like
-            An array of exactly its shape.
-
-        Raises
-        ------
-        KeyError
-            If nothing is loaded or no such state exists.
-        ValueError
-            If the shape differs.
-        """
-        with self.lock:
-            room = self._state_view(tensor)
-            array = np.asarray(value, room.dtype)
-            if array.shape != room.shape:
-                raise ValueError(
-                    f"{tensor!r} has shape {room.shape}, not {array.shape}"
-                )
-            room[...] = array
 
     def memory_report(self, program: str, *, verify: bool = False) -> MemoryReport:
         """Tell what a program's step takes.
@@ -324,77 +192,3 @@ class Executor:
             found = self._turn(program) if verify else self._programs[program]
             arena = self._arena.get()
             return found.report(program, self.device, arena, verify=verify)
-
-    def close(self) -> None:
-        """Give the arena back; the executor can be loaded again.
-
-        Raises
-        ------
-        BufferError
-            If a view that `feed` or `fetch` returned is still in use.
-        """
-        with self.lock:
-            self._settle()
-            self._keep({})
-            self._recipes = {}
-            self._arena.free()
-
-    def _turn(self, name: str) -> Runnable:
-        """Let a program work; the one before gives back what it kept for itself."""
-        program = self._programs[name]
-        if self._settled is not program:
-            self._settle()
-            self._settled = program
-        return program
-
-    def _settle(self) -> None:
-        """Have nothing beside the arena."""
-        settled, self._settled = self._settled, None
-        if settled is not None:
-            settled.give_back()
-
-    def _budget(self) -> Budget:
-        elsewhere = self.device.pool.stats().current_bytes - self.nbytes
-        return Budget(self.device, self.name, elsewhere)
-
-    def _moved(self, recipes: Mapping[str, Recipe]) -> dict[str, _Array]:
-        """Copy the state that `recipes` place elsewhere than the programs do now."""
-        here, there = state_offsets(self._recipes), state_offsets(recipes)
-        return {
-            name: self.read_state(name)
-            for name, offset in here.items()
-            if there.get(name) != offset
-        }
-
-    def _install(
-        self, recipes: Mapping[str, Recipe], moved: Mapping[str, _Array]
-    ) -> None:
-        """Fit the arena, compile what is not compiled, put moved state in place."""
-        if not recipes:
-            self.close()
-            return
-        nbytes = align_up(max(recipe.arena_bytes for recipe in recipes.values()))
-        if nbytes < self.nbytes:
-            self._keep({})  # they point into the arena
-        self._arena.fit(nbytes)
-        self._keep({name: self._program(name, each) for name, each in recipes.items()})
-        self._recipes = dict(recipes)
-        for name in moved.keys() & state_offsets(recipes).keys():
-            self.write_state(name, moved[name])
-
-    def _program(self, name: str, recipe: Recipe) -> Runnable:
-        if name in self._programs and self._recipes.get(name) is recipe:
-            return self._programs[name]
-        return recipe.program(self._arena.get(), self.device, self.name)
-
-    def _keep(self, programs: dict[str, Runnable]) -> None:
-        """Have these programs and no others."""
-        before, self._programs = self._programs, programs
-        for program in before.values():
-            if program not in programs.values():
-                program.close()
-
-    def _state_view(self, tensor: str) -> _Array:
-        if not self._programs or tensor not in state_offsets(self._recipes):
-            raise KeyError(f"{self.name} has no state {tensor!r} loaded")
-        return next(iter(self._programs.values())).view(tensor, at_end=False)

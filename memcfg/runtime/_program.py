@@ -1,20 +1,21 @@
 """One plan compiled against an arena: instructions with addresses.
 
-Owns the reading of a plan as a list of instructions and where each tensor lies at
-the start and at the end of a run.
+Owns the reading of a plan as a list of instructions, where each tensor lies at the
+start and at the end of a run, and which inputs can be read elsewhere.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from memcfg import plan as planning
-from memcfg._core.engine import Arena
+from memcfg._core.engine import Arena, Kernel
 from memcfg._core.engine import Program as Loop
 from memcfg.errors import PlanError
+from memcfg.runtime._inputs import Readers, fits
 from memcfg.runtime._measure import measure
 from memcfg.units import align_up
 
@@ -70,15 +71,26 @@ class Program:
         self._loop = Loop(arena)
         self._first: dict[int, int] = {}
         self._rooms: dict[int, int] = {}
+        readers = Readers(graph)
         for action in plan.actions:
-            self._compile(action, kernels)
+            self._compile(action, kernels, readers)
+        self._inputs = {
+            graph.tensors[tensor].name: (
+                self._loop.input(operands, graph.tensors[tensor].nbytes),
+                graph.tensors[tensor],
+            )
+            for tensor, operands in readers.movable()
+        }
+        self._bound: set[str] = set()
 
     def view(self, name: str, *, at_end: bool) -> npt.NDArray[np.generic]:
         """Return a tensor's room as an array, where it lies before or after a run.
 
-        Raises KeyError if the tensor has no room then.
+        An input is read there again. Raises KeyError if the tensor has no room then.
         """
         tensor = self.graph.find(name)
+        if not at_end and name in self._bound:
+            self._unbind(name)
         rooms = self._rooms if at_end else self._first
         if tensor not in rooms:
             when = "end" if at_end else "start"
@@ -87,9 +99,26 @@ class Program:
         room = self._bytes[rooms[tensor] : rooms[tensor] + found.nbytes]
         return np.ndarray(found.shape or (), np.dtype(found.dtype), room)
 
+    def bind(self, name: str, array: npt.NDArray[Any]) -> bool:
+        """Have runs read an input where `array` lies; False if it must be copied."""
+        if name in self._bound:
+            self._unbind(name)
+        if name not in self._inputs:
+            self.graph.find(name)
+            return False
+        number, tensor = self._inputs[name]
+        if not fits(tensor, array):
+            return False
+        self._bound.add(name)  # first: whatever interrupts, `finish` undoes it
+        return self._loop.bind(number, array.data)
+
     def run(self, *, guard: bool) -> bool:
         """Run once; False if the guard stopped it at a loss that is not finite."""
-        return self._loop.run(guard) == -1
+        try:
+            return self._loop.run(guard) == -1
+        except BaseException:
+            self.finish()
+            raise
 
     def run_timed(self) -> list[float]:
         """Run once without the guard; seconds of each op.
@@ -100,7 +129,9 @@ class Program:
         return [s for s, op in zip(seconds, self._timed, strict=True) if op is not None]
 
     def finish(self) -> None:
-        """Do nothing: the arena stays as it is."""
+        """Let go of arrays that were read in place of inputs."""
+        while self._bound:
+            self._unbind(next(iter(self._bound)))
 
     def give_back(self) -> None:
         """Do nothing: the arena is the executor's."""
@@ -115,6 +146,10 @@ class Program:
         """Tell what a step takes; with `verify`, look at the bytes that change."""
         return measure(self, name, device, arena, verify=verify)
 
+    def _unbind(self, name: str) -> None:
+        self._loop.unbind(self._inputs[name][0])
+        self._bound.discard(name)
+
     @property
     def _timed(self) -> list[Op | None]:
         """The op of each instruction of the loop; None for the guard."""
@@ -126,7 +161,10 @@ class Program:
         return marks
 
     def _compile(
-        self, action: planning.Action, kernels: Sequence[BoundlessKernel]
+        self,
+        action: planning.Action,
+        kernels: Sequence[BoundlessKernel],
+        readers: Readers,
     ) -> None:
         match action:
             case planning.Alloc(tensor, offset):
@@ -136,18 +174,22 @@ class Program:
             case planning.Free(tensor):
                 del self._rooms[tensor]
             case planning.Compute(index, _, scratch):
-                self._compute(self.graph.ops[index], kernels[index], scratch)
+                self._compute(self.graph.ops[index], kernels[index], scratch, readers)
 
     def _place(self, tensor: int, offset: int) -> None:
         self._rooms[tensor] = offset
         self._first.setdefault(tensor, offset)
 
-    def _compute(self, op: Op, kernel: BoundlessKernel, scratch: int | None) -> None:
+    def _compute(
+        self, op: Op, kernel: BoundlessKernel, scratch: int | None, readers: Readers
+    ) -> None:
         operands = (*op.inputs, *op.outputs)
         offsets = [self._rooms[tensor] for tensor in operands]
         sizes = [self.graph.tensors[tensor].nbytes for tensor in operands]
         count = len(op.inputs)
         bound = kernel.bind(self._bytes, offsets[:count], offsets[count:])
+        movable = isinstance(bound, Kernel)  # a callback's operands stay
+        readers.see(len(self._loop), op, self._rooms, movable=movable)
         self._loop.compute(bound, offsets, sizes, scratch)
         self.instructions.append(op)
         ends = [o + align_up(n) for o, n in zip(offsets, sizes, strict=True)]

@@ -28,6 +28,9 @@ class Runnable(Protocol):
     def view(self, name: str, *, at_end: bool) -> npt.NDArray[Any]:
         """Return a tensor's room, where it lies before or after a run.
 
+        An input whose room is asked for before a run is read there, not where `bind`
+        said.
+
         Parameters
         ----------
         name : str
@@ -48,8 +51,31 @@ class Runnable(Protocol):
             If there is no room for an input; nothing was taken.
         """
 
+    def bind(self, name: str, array: npt.NDArray[Any]) -> bool:
+        """Read an input where an array lies, until `finish`.
+
+        Parameters
+        ----------
+        name : str
+            The input's name.
+        array : ndarray
+            Its value; kept alive, and never written.
+
+        Returns
+        -------
+        bool
+            False if it must be copied into the input's room.
+
+        Raises
+        ------
+        KeyError
+            If there is no tensor of that name.
+        ResourceExhaustedError
+            If there is no room for an input; nothing was taken.
+        """
+
     def run(self, *, guard: bool) -> bool:
-        """Run once.
+        """Run once. What it raises ends the step: nothing is bound then.
 
         Parameters
         ----------

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from memcfg._core.engine import Arena, CallbackKernel
 from memcfg._core.engine import Program as Loop
 from memcfg.errors import KernelError, ResourceExhaustedError
+from memcfg.runtime._inputs import Elsewhere
 from memcfg.runtime._interrupts import interrupts_wait
 from memcfg.runtime._measure_stepwise import measure_stepwise
 from memcfg.runtime._state import state_rooms
@@ -87,6 +88,7 @@ class Stepwise:
         self._guarded = _guarded(walk)
         self._ids = {tensor.name: i for i, tensor in enumerate(walk.graph.tensors)}
         self._rooms: dict[int, Room] = {}
+        self._elsewhere: dict[int, Elsewhere] = {}  # in place of inputs' rooms
         self._begun = self._ran = False
         self._torn = False  # whether the state has changed since the step began
         # One instruction of a program, so threads and forks are as for all programs.
@@ -102,11 +104,12 @@ class Stepwise:
     def view(self, name: str, *, at_end: bool) -> npt.NDArray[Any]:
         """Return a tensor's room as an array, where it lies before or after a run.
 
-        Raises KeyError if the tensor has no room then.
+        An input is read there again. Raises KeyError if the tensor has no room then.
         """
         tensor = self._ids.get(name, -1)
         if not at_end and tensor in self.walk.fed:
             self._feed(tensor)
+            self._elsewhere.pop(tensor, None)
         room = self._state.get(tensor)
         if room is None and at_end in (False, self._ran):
             room = self._rooms.get(tensor)
@@ -115,6 +118,20 @@ class Stepwise:
             raise KeyError(f"tensor {name!r} is not resident at the {when} of a run")
         found = self.graph.tensors[tensor]
         return room.array(found.shape or (), found.dtype or "uint8")
+
+    def bind(self, name: str, array: npt.NDArray[Any]) -> bool:
+        """Have runs read an input where `array` lies; False if it must be copied.
+
+        The input has room all the same: what a step takes does not depend on arrays.
+        """
+        tensor = self.graph.find(name)
+        self._elsewhere.pop(tensor, None)
+        found = Elsewhere.of(self.graph, tensor, array, self._state.values())
+        if found is None or tensor not in self.walk.fed:
+            return False
+        self._feed(tensor)
+        self._elsewhere[tensor] = found
+        return True
 
     def run(self, *, guard: bool) -> bool:
         """Run once; False if the guard stopped it at a loss that is not finite."""
@@ -140,6 +157,7 @@ class Stepwise:
     def finish(self) -> None:
         """Give back what the last step made; its views keep their bytes."""
         self._begun = self._ran = False
+        self._elsewhere.clear()
         self._rooms.clear()
         self.placer.end()
 
@@ -202,7 +220,8 @@ class Stepwise:
             for tensor, source in moment.aliases:
                 rooms[tensor] = self._room(source)
             scratch = placer.scratch(moment)
-            addresses = [self._room(t).address for t in (*op.inputs, *op.outputs)]
+            addresses = [self._source(tensor) for tensor in op.inputs]
+            addresses += [self._room(t).address for t in op.outputs]
             watch.ready(moment, rooms, scratch)
             self._kernels[moment.op].run(addresses, scratch.address)
             self._torn = self._torn or bool(moment.aliases)
@@ -214,6 +233,10 @@ class Stepwise:
             raise KernelError(f"op {op.name!r} failed: {error}") from error
         finally:
             del scratch  # the frames of an error would keep it
+
+    def _source(self, tensor: int) -> int:
+        found = self._elsewhere.get(tensor)
+        return (self._room(tensor) if found is None else found).address
 
     def _room(self, tensor: int) -> Room:
         found = self._rooms.get(tensor)
@@ -246,8 +269,7 @@ class _Held:
         self._placer = program.placer
 
     def ready(self, moment: Moment, rooms: Mapping[int, Room], scratch: Room) -> None:
-        held = self._placer.held_bytes
-        self._program.held_bytes[moment.number] = held
+        held = self._program.held_bytes[moment.number] = self._placer.held_bytes
         self._program.top_bytes = max(self._program.top_bytes, held)
 
     def done(self, moment: Moment) -> None:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import faulthandler
+import gc
+import sys
+
 import numpy as np
 import pytest
+from calls import data_threads, eventually
 
 import memcfg as mc
+from memcfg.nn import _batch
+from memcfg.runtime import Executor
 
 
 @pytest.fixture(autouse=True)
@@ -46,3 +53,43 @@ def dense(loss):
         return model
 
     return make
+
+
+@pytest.fixture
+def no_threads():
+    """End a test that hangs, and fail one that leaves a thread or a batch behind."""
+    faulthandler.dump_traceback_later(300, exit=True, file=sys.__stderr__)
+    yield
+    gc.collect()
+    eventually(lambda: not data_threads(), 10)
+    faulthandler.cancel_dump_traceback_later()
+    assert data_threads() == []
+
+
+@pytest.fixture
+def bindings(monkeypatch):
+    """Note what is bound, and whether it could be."""
+    found = []
+    bind = Executor.bind
+
+    def noted(self, program, tensor, array):
+        bound = bind(self, program, tensor, array)
+        found.append((program, array.__array_interface__["data"][0], bound))
+        return bound
+
+    monkeypatch.setattr(Executor, "bind", noted)
+    return found
+
+
+@pytest.fixture
+def copies(monkeypatch):
+    """Note the dtypes of what is copied into programs."""
+    found = []
+    gather = _batch.gather
+
+    def noted(source, rows, room):
+        found.append(room.dtype.name)
+        gather(source, rows, room)
+
+    monkeypatch.setattr(_batch, "gather", noted)
+    return found

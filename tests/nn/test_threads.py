@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import memcfg as mc
-from memcfg.nn import _fit
-from memcfg.nn._data import batches
+from memcfg.nn import _array_source
+from memcfg.nn._batch import Batch, batches
+from memcfg.nn._steps import predict_step
 from memcfg.nn._turns import TurnLock
 
 nn = mc.nn
@@ -67,7 +68,7 @@ class Meanwhile:
         self._call = call
         self._end = False
         self._pool = ThreadPoolExecutor(1)
-        monkeypatch.setattr(_fit, "batches", self._batches)
+        monkeypatch.setattr(_array_source, "batches", self._batches)
 
     def __enter__(self):
         self._future = self._pool.submit(self._loop)
@@ -231,8 +232,9 @@ def test_a_prediction_ends_when_the_model_is_compiled_again(loss, rows):
     model.predict(x, verbose=0)
     held = mc.config.get_memory_info("CPU:0")["current"]
     model.compile("adam", loss)
+    room = np.empty((30, 4), np.float32)
     with pytest.raises(RuntimeError, match="another thread compiled or built"):
-        _fit.predict(before, x, np.empty((30, 4), np.float32), 32, 0)
+        predict_step(before, Batch(x, None, slice(0, 30), in_place=True), room)
     assert held > 0
     assert mc.config.get_memory_info("CPU:0")["current"] == 0
 

@@ -123,9 +123,9 @@ def test_everything_is_loaded_at_once_before_the_first_step(dense, rows, monkeyp
     calls = []
     load, run = Executor.load, Executor.run
 
-    def noted_load(self, graphs, *arguments):
+    def noted_load(self, graphs, *arguments, **options):
         calls.append(sorted(graphs))
-        load(self, graphs, *arguments)
+        load(self, graphs, *arguments, **options)
 
     def noted_run(self, program, **options):
         calls.append(program)

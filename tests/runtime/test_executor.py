@@ -367,3 +367,27 @@ def test_threads_take_turns(device):
     assert losses == expected
     executor.close()
     alone.close()
+
+
+def test_ends_of_pages_are_no_reason_to_refuse(device):
+    """A plan that takes its budget to the last byte is made anew with a little less."""
+    graph = chain(depth=8, size=16)
+    values = random_values(graph)
+    peak = planning.share()(graph).peak_bytes
+    others = [device.pool.allocate(3 * 4096 + 64) for _ in range(3)]
+    limit = device.pool.stats().current_bytes + loaded_peak(device, graph, values)
+    mc.config.set_memory_limit(device.name, limit)
+    executor = loaded(device, graph, planning.auto(), values)
+    assert executor.plans["train"].peak_bytes <= peak
+    assert step(executor, graph, values)
+    executor.close()
+    for other in others:
+        other.free()
+
+
+def loaded_peak(device, graph, values):
+    """Return the peak of the plan that is made where memory is plenty."""
+    executor = loaded(device, graph, planning.auto(), values)
+    peak = executor.plans["train"].peak_bytes
+    executor.close()
+    return peak

@@ -1,0 +1,166 @@
+"""A model's values: on the host before the first program, then in the arena.
+
+Owns where each weight is now, and the executor. Refuses to load programs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memcfg.nn._device import device_of
+from memcfg.nn._graphs import KINDS, Program, Recipe
+from memcfg.nn._values import Floats, HostValues
+from memcfg.nn._ways import way_of
+from memcfg.runtime import Executor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from memcfg.graph import Graph
+    from memcfg.nn._rooms import Rooms
+    from memcfg.nn._turns import TurnLock
+    from memcfg.nn._ways import Modes
+    from memcfg.plan import Policy
+
+__all__ = ["ResidentValues"]
+
+
+class ResidentValues:
+    """The state of a model and the programs that work on it.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        What to trace; its optimizer joins the arena with the first training step.
+    policy : Policy
+        Plans the programs that are planned.
+    modes : Modes
+        Which are, and how the others run.
+    device : str or None
+        The name of the device that has the arena, looked up whenever there is none
+        yet. None: the default device of that moment.
+    lock : TurnLock
+        The model's.
+    values : mapping of str to numpy.ndarray, optional
+        Values of weights and optimizer state by tensor name; weights without one
+        are drawn by their initializers, state starts from zero.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        policy: Policy,
+        modes: Modes,
+        device: str | None,
+        lock: TurnLock,
+        values: Mapping[str, Floats] | None = None,
+    ) -> None:
+        self._recipe = recipe
+        self._policy = policy
+        self._modes = modes
+        self._walked = {kind for kind in KINDS if way_of(modes.of(kind)) is not None}
+        self._device = device
+        self.lock = lock
+        self._superseded = False
+        self._host = HostValues(recipe.network.weights, values)
+        self._resident: set[str] = set()  # names of the state in the arena
+        self._training = False  # whether the optimizer's state is in the arena
+        self._graphs: dict[Program, Graph] = {}  # loaded; last used last
+        self._views: dict[tuple[Program, object], Rooms] = {}
+        self._bound: set[Program] = set()  # those that read a user's array
+        self._lead: Program | None = None
+        self._executor: Executor | None = None
+
+    @property
+    def executor(self) -> Executor:
+        """The executor; made without memory.
+
+        While it has none, the device is looked up by its name each time: the one it
+        was made for may be gone since `memcfg.config.reset`.
+        """
+        with self.lock:
+            if self._executor is None or not self._executor.nbytes:
+                device = device_of(self._recipe.name, self._device)
+                if self._executor is None or self._executor.device is not device:
+                    self._executor = Executor(device, name=self._recipe.name)
+            return self._executor
+
+    def read(self, name: str) -> Floats:
+        """Return a copy of a weight or of optimizer state.
+
+        Parameters
+        ----------
+        name : str
+            A tensor name.
+
+        Returns
+        -------
+        numpy.ndarray
+            float32.
+        """
+        with self.lock:
+            if name in self._resident:
+                return np.asarray(self.executor.read_state(name), np.float32)
+            return self._host.read(name)
+
+    def write(self, name: str, value: Floats) -> None:
+        """Overwrite a weight.
+
+        Parameters
+        ----------
+        name : str
+            A tensor name.
+        value : numpy.ndarray
+            float32 of the weight's shape; the caller must not change it afterwards.
+        """
+        with self.lock:
+            if name in self._resident:
+                self.executor.write_state(name, value)
+            else:
+                self._host.write(name, value)
+
+    def retire(self) -> dict[str, Floats]:
+        """Bring all values to the host and give the arena back.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            The values by tensor name.
+        """
+        with self.lock:
+            for name in self._resident:
+                self._host.write(name, self.read(name))
+            self.close()
+            return self._host.known()
+
+    def supersede(self) -> dict[str, Floats]:
+        """Retire for good: calls of other threads that still run on this end.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            The values by tensor name.
+        """
+        with self.lock:
+            values = self.retire()
+            self._superseded = True
+            return values
+
+    def close(self) -> None:
+        """Give the arena back; what is in it is lost."""
+        with self.lock:
+            self._views = {}
+            self._graphs = {}
+            self._resident = set()
+            self._training = False
+            self._lead = None
+            if self._executor is not None:
+                self._executor.close()
+
+    def _check_current(self) -> None:
+        if self._superseded:
+            raise RuntimeError(
+                f"another thread compiled or built {self._recipe.name!r} again: retry"
+            )

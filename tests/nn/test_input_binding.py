@@ -1,0 +1,269 @@
+"""Batches that are read where they lie: the same bits, no copy, the same peaks."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from placed import locked, placed
+
+import memcfg as mc
+from memcfg.nn import _array_source
+from memcfg.runtime import Executor
+
+nn = mc.nn
+MODES = ["enabled", "none", "single", "separate"]
+
+
+@pytest.fixture(autouse=True)
+def _small_batches_too(monkeypatch):
+    monkeypatch.setattr(_array_source, "_WORTH", 0)
+
+
+def moves(mode="enabled"):
+    """Whether inputs can lie elsewhere: the reference reads the arena when compiled."""
+    return mode != "enabled" or mc.config.logical_device().kernels.name != "reference"
+
+
+def convolutional(loss, mode="enabled"):
+    nn.set_random_seed(3)
+    model = nn.Sequential(
+        [
+            nn.Input((8, 8, 2)),
+            nn.Conv2D(4, 3, padding="same", activation="relu"),
+            nn.BatchNormalization(),
+            nn.MaxPool2D(),
+            nn.Dropout(0.25),
+            nn.Flatten(),
+            nn.Dense(5),
+        ]
+    )
+    model.compile(
+        nn.Adam(0.01),
+        loss,
+        ["accuracy"],
+        training_workspace_mode=mode,
+        inference_workspace_mode=mode,
+    )
+    return model
+
+
+@pytest.fixture
+def images():
+    """32 images whose batches of 8 begin at multiples of 64, and labels."""
+    generator = np.random.default_rng(5)
+    x = placed(generator.standard_normal((32, 8, 8, 2)).astype(np.float32))
+    return x, generator.integers(0, 5, 32)
+
+
+def used(model, x, y):
+    """Train, evaluate and predict in order; everything that comes out."""
+    history = model.fit(x, y, 8, 2, 0, shuffle=False).history
+    numbers = model.evaluate(x, y, 8, 0)
+    predicted = model.predict(x, 8, 0)
+    return (
+        history,
+        numbers,
+        predicted.tobytes(),
+        [w.tobytes() for w in model.get_weights()],
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_batches_of_an_array_are_read_in_place(loss, images, mode, bindings, copies):
+    x, y = images
+    model = convolutional(loss, mode)
+    used(model, x, y)
+    starts = [x.__array_interface__["data"][0] + 8 * i * x[0].nbytes for i in range(4)]
+    assert [where for _, where, _ in bindings] == 4 * starts
+    assert all(bound == moves(mode) for _, _, bound in bindings)
+    if moves(mode):
+        assert "float32" not in copies
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_copied_and_bound_batches_give_the_same_bits(
+    loss, images, mode, copies, tmp_path
+):
+    x, y = images
+    results = [
+        used(convolutional(loss, mode), samples, y)
+        for samples in (
+            placed(x, 4),
+            x,
+            locked(x, tmp_path / "x"),
+            np.asfortranarray(x),
+        )
+    ]
+    assert all(result == results[0] for result in results)
+    assert copies.count("float32") == (2 if moves(mode) else 4) * 16
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_predicted_and_measured_peaks_are_what_they_were(loss, images, mode):
+    x, y = images
+    for samples in (x, placed(x, 4)):
+        model = convolutional(loss, mode)
+        pool = mc.config.logical_device().pool
+        before = pool.stats().current_bytes
+        pool.reset_peak()
+        model.fit(samples, y, 8, 1, 0, shuffle=False)
+        peak = pool.stats().peak_bytes - before
+        report = model.memory_report()
+        assert report.measured_peak_bytes == report.predicted_peak_bytes == peak
+        report = model.memory_report(verify=True)
+        assert report.measured_peak_bytes == report.predicted_peak_bytes == peak
+        model.close()
+
+
+def test_rows_that_do_not_begin_at_a_line_are_copied(loss, images, bindings):
+    x, y = images
+    model = nn.Sequential([nn.Input((3,)), nn.Dense(5)])
+    model.compile("sgd", loss)
+    rows = placed(np.ascontiguousarray(x.reshape(32, -1)[:, :3]))
+    model.fit(rows, y, 8, 1, 0, shuffle=False)  # 96 bytes a batch
+    assert bindings == []
+    model.fit(rows[:8], y[:8], 8, 1, 0, shuffle=False)  # one batch
+    model.fit(rows, y, 16, 1, 0, shuffle=False)  # 192 bytes
+    assert len(bindings) == 3
+
+
+def test_a_shuffled_array_is_gathered_and_a_batch_of_its_own_is_bound(
+    loss, images, bindings, copies
+):
+    x, y = images
+    model = convolutional(loss)
+    model.fit(x, y, 8, 1, 0)
+    assert bindings == []
+    assert copies.count("float32") == 4
+    model.train_on_batch(x[:8], y[:8])
+    model.test_on_batch(x[:8], y[:8])
+    model.predict_on_batch(x[:8])
+    assert [bound for _, _, bound in bindings] == [moves()] * 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_is_kept_behind_a_step(loss, images, mode):
+    x, y = images
+    model = convolutional(loss, mode)
+    x = placed(x)
+    model.train_on_batch(x[:8], y[:8])
+    model.evaluate(x, y, 8, 0)
+    model.predict(x, 8, 0)
+    base = weakref.ref(x.base)
+    del x
+    assert base() is None
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("mode", MODES)
+def test_an_error_between_binding_and_running_leaves_no_binding(
+    loss, images, mode, error, monkeypatch
+):
+    x, y = images
+    model, expected = convolutional(loss, mode), convolutional(loss, mode)
+    for each in (model, expected):
+        each.train_on_batch(x[:8], y[:8])
+
+    def fail(*_, **__):
+        raise error
+
+    other = placed(x[8:16])
+    base = weakref.ref(other.base)
+    with monkeypatch.context() as patch:
+        patch.setattr(Executor, "run", fail)
+        with pytest.raises(error):
+            model.train_on_batch(other, y[8:16])
+    del other
+    gc.collect()  # the traceback
+    assert base() is None
+    for each in (model, expected):
+        each.train_on_batch(placed(x[16:24], 4), y[16:24])
+    for one, two in zip(model.get_weights(), expected.get_weights(), strict=True):
+        assert np.array_equal(one, two)
+
+
+def test_small_batches_of_arrays_are_copied(loss, bindings, monkeypatch):
+    x = placed(np.ones((32, 1024), np.float32))
+    monkeypatch.setattr(_array_source, "_WORTH", 16 * x[0].nbytes)
+    model = nn.Sequential([nn.Input((1024,)), nn.Dense(5)])
+    model.compile("sgd", loss)
+    counts = []
+    for size in (1, 15, 16, 32):
+        bindings.clear()
+        model.fit(x[:size], np.zeros(size, int), 32, verbose=0, shuffle=False)
+        counts.append(len(bindings))
+    assert counts == [0, 0, 1, 1]
+
+
+def test_a_report_between_two_steps_measures_the_arena(loss, images):
+    x, y = images
+    model = convolutional(loss)
+    for _ in range(2):
+        model.train_on_batch(x[:8], y[:8])
+        report = model.memory_report(verify=True)
+        assert report.measured_peak_bytes == report.predicted_peak_bytes
+
+
+LAYERS = {
+    "conv": lambda: nn.Conv2D(3, 3, padding="same"),
+    "conv relu": lambda: nn.Conv2D(2, 1, activation="relu"),
+    "norm": nn.BatchNormalization,
+    "relu": nn.ReLU,
+    "dropout": lambda: nn.Dropout(0.5),
+    "max": lambda: nn.MaxPool2D(2, strides=1),
+    "average": lambda: nn.AveragePooling2D(2, strides=1),
+}
+LAYOUTS = {
+    "aligned": placed,
+    "off by 4": lambda x: placed(x, 4),
+    "off by 32": lambda x: placed(x, 32),
+    "columns first": np.asfortranarray,
+    "every other": lambda x: placed(np.repeat(x, 2, axis=0))[::2],
+    "a part": lambda x: placed(np.concatenate([x, x, x]))[len(x) : 2 * len(x)],
+    "read only": lambda x: np.broadcast_to(placed(x), x.shape),
+}
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    names=st.lists(st.sampled_from(list(LAYERS)), max_size=4),
+    flat_first=st.booleans(),
+    layout=st.sampled_from(list(LAYOUTS)),
+    batch_size=st.integers(1, 7),
+    mode=st.sampled_from(MODES),
+    memory=st.sampled_from(["keep_all", "share", "sqrt_checkpoint"]),
+)
+def test_any_model_gives_the_same_bits_with_any_layout(
+    names, flat_first, layout, batch_size, mode, memory
+):
+    generator = np.random.default_rng(9)
+    x = generator.standard_normal((7, 6, 6, 2)).astype(np.float32)
+    y = generator.integers(0, 3, 7)
+
+    def run(samples):
+        nn.set_random_seed(4)
+        layers = [] if flat_first else [LAYERS[name]() for name in names]
+        head = [nn.Flatten(), nn.ReLU(), nn.Dense(3)]
+        model = nn.Sequential([nn.Input((6, 6, 2)), *layers, *head])
+        model.compile(
+            nn.SGD(0.1, momentum=0.9),
+            nn.SparseCategoricalCrossentropy(from_logits=True),
+            memory=memory if mode == "enabled" else None,
+            training_workspace_mode=mode,
+            inference_workspace_mode=mode,
+        )
+        history = model.fit(samples, y, batch_size, 2, 0, shuffle=False).history
+        predicted = model.predict(samples, batch_size, 0).tobytes()
+        weights = [weight.tobytes() for weight in model.get_weights()]
+        model.close()
+        return history, predicted, weights
+
+    given_x = LAYOUTS[layout](x)
+    before = given_x.tobytes()
+    assert run(given_x) == run(placed(x, 4))
+    assert given_x.tobytes() == before
