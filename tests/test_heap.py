@@ -25,6 +25,8 @@ import numpy as np
 import memcfg as mc
 from memcfg.runtime import Executor
 
+# The interpreter's table of names must not happen to grow in a step: it has room now.
+names = [sys.intern(f"name {number}") for number in range(50_000)]
 heap = ctypes.CDLL(sys.argv[1])
 heap.heap_watch_size.restype = ctypes.c_size_t
 heap.heap_watch_caller.restype = ctypes.c_void_p

@@ -9,9 +9,11 @@ import sys
 import textwrap
 import threading
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
+from placed import placed
 
 from memcfg._core import (
     CallbackKernel,
@@ -296,3 +298,56 @@ def test_a_fork_is_refused_instead_of_hanging():
         check=False,
     )
     assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+class TestBinding:
+    """Inputs that are read elsewhere; what C++ refuses stands in its own tests."""
+
+    @pytest.fixture
+    def bound(self, arena, cells):
+        program = Program(arena)
+        program.compute(relu(16), [0, 64], [64, 64], None)
+        return program, program.input([(0, 0)], 64), cells
+
+    def test_a_bound_input_is_read_and_the_array_is_kept(self, bound):
+        program, number, cells = bound
+        x = placed(np.arange(16, dtype=np.float32))
+        x.flags.writeable = False
+        alive = weakref.ref(x.base)
+        assert program.bind(number, x)
+        program.run()
+        np.testing.assert_array_equal(cells[16:32], x)
+        assert not cells[:16].any()
+        del x
+        assert alive() is not None
+        program.unbind(number)
+        program.unbind(number)
+        assert alive() is None
+        program.run()
+        assert not cells[16:32].any()
+
+    def test_what_is_refused_leaves_what_was_bound(self, bound):
+        program, number, cells = bound
+        x = placed(np.ones(16, np.float32))
+        assert program.bind(number, x)
+        for wrong in (placed(x, 4), placed(x)[::-1], x[:8], np.asfortranarray(x[:0])):
+            assert not program.bind(number, wrong)
+        assert not program.bind(number, cells[:16])
+        program.run()
+        assert cells[16:32].all()
+
+    def test_wrong_arguments(self, bound):
+        program, number, _ = bound
+        x = placed(np.ones(16, np.float32))
+        for wrong in ([(1, 0)], [(0, 2)], [(0, 0), (0, 1)], []):
+            with pytest.raises(ValueError, match="operand"):
+                program.input(wrong, 64)
+        with pytest.raises(ValueError, match="no input 1"):
+            program.bind(number + 1, x)
+        with pytest.raises(ValueError, match="negative"):
+            program.input([(0, -1)], 64)
+        with pytest.raises(TypeError):
+            program.bind(number, 5)
+        with pytest.raises(TypeError):
+            program.bind(None, x)
+        program.unbind(number)
