@@ -10,7 +10,7 @@ RESULTS = Path(__file__).resolve().parent / "results" / "data.json"
 IN_PROCESS = ("torch", "tf.data", "tf.data, as NumPy")  # the faster tf.data counts
 BESIDE = "torch, 2 processes"
 LONGEST = 1.08  # of computing alone
-HEAD = f"""| items a second | memcfg | torch | tf.data | memcfg ÷ the better | {BESIDE} |
+HEAD = f"""| items a second | memcfg | torch | tf.data | ÷ the better | {BESIDE} |
 | --- | ---: | ---: | ---: | ---: | ---: |
 """
 WAITING = """
@@ -62,10 +62,10 @@ def table(path: Path = RESULTS) -> str:
     return f"""{HEAD}{rows}
 {WAITING}{waits}
 
-Medians of {place["repeats"]} turns. A producer sleeps 0.9 of a step for each batch, while
-{place["steps"]} steps are trained. All but the last column of the first table run in one
-process; every peer gave the same items. Blocks of the pool that a batch takes in the
-steady state: {allocated(results["allocations"])}. torch {place["torch"]},
-tensorflow-cpu {place["tensorflow-cpu"]}, {place["processor"]}, {place["cores"]} cores,
-{place["date"]}.
+Medians of {place["repeats"]} turns. In the second table a producer sleeps 0.9 of a step
+for each batch, while {place["steps"]} steps are trained. Every peer gave the same items;
+all but the last column of the first table work in one process. Blocks of the pool that a
+batch takes in the steady state: {allocated(results["allocations"])}.
+torch {place["torch"]}, tensorflow-cpu {place["tensorflow-cpu"]}, {place["processor"]},
+{place["cores"]} cores, {place["date"]}.
 """
