@@ -110,6 +110,31 @@ model.fit(x, y, batch_size=64, epochs=epochs, verbose=0, seed=0)
 tell(before, len(seen))
 """
 
+# The same of one pass over a dataset, its thread included, once its blocks are there.
+FIT_DATASET = """
+model = build(memory=mc.plan.auto())
+rows = np.tile(np.arange(128), 20)
+data = mc.data.Dataset.from_tensor_slices((x[rows], y[rows]))
+seen, before = [], []
+run = Executor.run
+
+def watched(self, program, **options):
+    ended = run(self, program, **options)
+    seen.append(program)
+    if len(seen) == 12:
+        before.extend(calls())
+        heap.heap_watch(1)
+    if len(seen) == 36:
+        heap.heap_watch(0)
+        before.append(calls())
+    return ended
+
+Executor.run = watched
+model.fit(data.batch(64).prefetch(2), verbose=0)
+heap.heap_watch(0)
+tell(before, len(seen))
+"""
+
 
 @pytest.fixture(scope="module")
 def watcher(tmp_path_factory):
@@ -201,4 +226,15 @@ def test_fit_takes_no_memory_from_its_second_epoch_on(watcher, tmp_path):
     assert found["steps"] == 9
     assert found["sizes"] == []
     before, after = found["pool"]
+    assert before == after
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("native_kernels")
+def test_batches_of_a_dataset_take_no_memory(watcher, tmp_path):
+    """Neither the heap's nor the pool's: their blocks are there."""
+    found = watch(watcher, FIT_DATASET, tmp_path)
+    assert found["steps"] == 40
+    assert found["sizes"] == []
+    *before, after = found["pool"][0]
     assert before == after

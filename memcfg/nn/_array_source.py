@@ -119,6 +119,9 @@ class ArraySource:
         for each in rows:
             yield batch.moved(each)
 
+    def report(self) -> None:
+        """Return None: nothing is prepared ahead."""
+
     def close(self) -> None:
         """Do nothing: nothing is held."""
 

@@ -195,6 +195,8 @@ class Fitting(OnBatch):
             try:
                 _fit.train(programs, setup, feeds, options, history)
             finally:
+                feed.close()
+                history.pipeline = train.report()
                 if held_feed is not None:
                     held_feed.close()
         return history

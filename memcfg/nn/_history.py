@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from memcfg.data import PipelineReport
+
 __all__ = ["History"]
 
 
@@ -20,9 +22,13 @@ class History:
     history : dict of str to list of float
         ``loss``, the metrics, and the same with ``val_`` before them; one number
         an epoch.
+    pipeline : PipelineReport or None
+        What AUTOTUNE chose for the training data in its last pass, how long was waited
+        for it, and what it held. None where it was no `memcfg.data.Dataset`.
     """
 
     def __init__(self) -> None:
+        self.pipeline: PipelineReport | None = None
         self.epoch: list[int] = []
         self.history: dict[str, list[float]] = {}
 

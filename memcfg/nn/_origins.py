@@ -14,7 +14,7 @@ from memcfg.data._for_models import BUFFER_SIZE, Outlook, begin, outlook
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from memcfg.data import Dataset
+    from memcfg.data import Dataset, PipelineReport
     from memcfg.memory import Resource
 
 __all__ = ["DatasetOrigin", "Items", "IterableOrigin", "Origin"]
@@ -25,6 +25,9 @@ class Items(Protocol):
 
     def __next__(self) -> Any:
         """Return the next element."""
+
+    def report(self) -> PipelineReport | None:
+        """Tell what was chosen for the steps that make elements."""
 
     def close(self) -> None:
         """End the pass."""
@@ -145,6 +148,9 @@ class _Items:
 
     def __next__(self) -> Any:
         return next(self._items)
+
+    def report(self) -> None:
+        """Return None: nothing was chosen."""
 
 
 def _nothing() -> None:

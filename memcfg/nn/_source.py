@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 if TYPE_CHECKING:
+    from memcfg.data import PipelineReport
     from memcfg.nn._batch import Batch
     from memcfg.nn._symbolic import Shape
 
@@ -139,6 +140,15 @@ class Source(Protocol):
         -------
         Pass
             The pass.
+        """
+
+    def report(self) -> PipelineReport | None:
+        """Tell what the steps chose that made the batches of the last closed pass.
+
+        Returns
+        -------
+        PipelineReport or None
+            None where there are no such steps, or no such pass.
         """
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Never, Self
 
+    from memcfg.data import PipelineReport
     from memcfg.memory import Resource
     from memcfg.nn._origins import Items, Origin
     from memcfg.nn._source import Target
@@ -53,6 +54,7 @@ class StreamSource:
         self._labelled = labelled
         self._target: Target | None = None
         self._begun: _StreamPass | None = None
+        self._last: _StreamPass | None = None
         known = origin.outlook
         self.sizes = list(known.sizes)
         self.sample_shape: Shape | None = sample_shape_of(known.spec)
@@ -110,8 +112,14 @@ class StreamSource:
         if begun is not None:
             begun.close()
 
+    def report(self) -> PipelineReport | None:
+        """Tell what was chosen; see `Source.report`."""
+        return None if self._last is None else self._last.report
+
     def _made(self) -> _StreamPass:
-        return _StreamPass(self._origin.begin(self._resource()), self._as_batch)
+        items = self._origin.begin(self._resource())
+        self._last = _StreamPass(items, self._as_batch)
+        return self._last
 
     def _as_batch(self, element: Any) -> Batch:
         """Check an element, against the model too if that is known."""
@@ -138,6 +146,7 @@ class _StreamPass:
         self._ahead: deque[Any] = deque()  # elements that were taken, not handed out
         self._handed: Batch | None = None
         self._number = 1  # of the next batch
+        self.report: PipelineReport | None = None  # once it is closed
         self._over = False
         self._failure: BaseException | None = None  # behind what was taken
 
@@ -176,6 +185,8 @@ class _StreamPass:
 
     def close(self) -> None:
         """Let everything go, and end the pass."""
+        if self.report is None:
+            self.report = self._items.report()
         self._over, self._failure = True, None
         self._let_go()
         self._ahead.clear()

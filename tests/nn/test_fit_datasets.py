@@ -826,3 +826,25 @@ class TestEnds:
         make().fit(Same(*rows), epochs=2, verbose=0)
         make().fit(AsyncShieldDataSetIterator(Walked(*rows)), verbose=0)
         assert names == {threading.current_thread().name}
+
+
+def test_the_history_tells_of_the_pipeline(rows):
+    dataset = Dataset.from_tensor_slices(rows).batch(SIZE).prefetch(mc.data.AUTOTUNE)
+    history = make().fit(dataset, epochs=2, verbose=0)
+    (stage,) = history.pipeline.stages
+    assert (stage.name, stage.autotuned, stage.items) == ("prefetch", True, 3)
+    history = make().fit(dataset, steps_per_epoch=2, verbose=0)
+    assert history.pipeline.stages[0].items == 2
+    assert make().fit(*rows, verbose=0).pipeline is None
+    assert make().fit(parts(*rows), verbose=0).pipeline is None
+
+
+def test_the_history_of_a_training_that_failed_tells_of_the_pipeline(rows):
+    def failing(x, y):
+        raise BrokenError
+
+    model = make()
+    dataset = Dataset.from_tensor_slices(rows).map(failing).batch(SIZE).prefetch(2)
+    with pytest.raises(BrokenError):
+        model.fit(dataset, verbose=0)
+    assert model.history is None or model.history.pipeline is not None
