@@ -19,6 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from memcfg._core._live import Living
+from memcfg.data._bell import Bell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,9 +153,9 @@ class Line:
         _lines.add(self)
 
     def _make_locks(self) -> None:
-        lock = threading.RLock()
-        self._filled = threading.Condition(lock)
-        self._emptied = threading.Condition(lock)
+        self._lock = threading.RLock()
+        self._filled = Bell(self._lock)
+        self._emptied = Bell(self._lock)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -172,7 +173,7 @@ class Line:
         start : callable
             Starts it.
         """
-        with self._filled:
+        with self._lock:
             if not (self._begun or self._stopped):
                 start()
                 self._begun = True
@@ -185,10 +186,10 @@ class Line:
         bool
             False if none is wanted any more.
         """
-        with self._emptied:
-            while not self._stopped and (self._items or not self._wanting):
-                self._emptied.wait()
-            return not self._stopped
+        self._emptied.wait(
+            lambda: self._stopped or (self._wanting and not self._items)
+        )
+        return not self._stopped
 
     def wait_for_room(self) -> bool:
         """Wait until an item may be begun.
@@ -198,10 +199,10 @@ class Line:
         bool
             False if none is wanted any more.
         """
-        with self._emptied:
-            while not self._stopped and len(self._items) >= self.depth.capacity:
-                self._emptied.wait()
-            return not self._stopped
+        self._emptied.wait(
+            lambda: self._stopped or len(self._items) < self.depth.capacity
+        )
+        return not self._stopped
 
     def put(self, item: Any) -> None:
         """Add an item; it is dropped if nobody wants it any more.
@@ -211,10 +212,10 @@ class Line:
         item : object
             Anything.
         """
-        with self._filled:
+        with self._lock:
             if not self._stopped:
                 self._items.append(item)
-                self._filled.notify()
+                self._filled.ring()
 
     def end(self, failure: BaseException | None = None) -> None:
         """Say that no item will follow.
@@ -224,11 +225,11 @@ class Line:
         failure : BaseException, optional
             To be raised behind the items that are there.
         """
-        with self._filled:
+        with self._lock:
             if not self._stopped:
                 self._failure = failure
             self._ended = True
-            self._filled.notify_all()
+            self._filled.ring()
 
     def get(self, is_alive: Callable[[], bool]) -> Any:
         """Take the next item, in order.
@@ -253,18 +254,21 @@ class Line:
             What ended the thread.
         """
         self._check_process()
-        with self._filled:
-            waiting = len(self._items)
-            waited = 0.0 if waiting else self._wait_for_item(is_alive)
-            items = self._items  # a signal's handler may stop the line meanwhile
-            if items:
-                item = items.popleft()
-                self.taken += 1
-                self.waited += waited
-                self.depth.consumed(waiting, waited)
-                self._emptied.notify()
-                return item
-            failure, self._failure = self._failure, None
+        waiting, waited = len(self._items), 0.0
+        while True:
+            with self._lock:
+                items = self._items  # a signal's handler may stop the line meanwhile
+                if items:
+                    item = items.popleft()
+                    self.taken += 1
+                    self.waited += waited
+                    self.depth.consumed(waiting, waited)
+                    self._emptied.ring()
+                    return item
+                if self._is_settled():
+                    failure, self._failure = self._failure, None
+                    break
+            waited += self._wait_for_item(is_alive)
         if failure is None:
             raise StopIteration
         try:
@@ -291,36 +295,38 @@ class Line:
             In a forked child, or if the thread is gone without a word.
         """
         self._check_process()
-        with self._filled:
-            if not self._items:
-                self.waited += self._wait_for_item(is_alive)
-            return bool(self._items) or self._failure is not None
+        while True:
+            with self._lock:
+                if self._is_settled():
+                    return bool(self._items) or self._failure is not None
+            self.waited += self._wait_for_item(is_alive)
 
     def stop(self) -> None:
         """Want no item any more; those that are there are dropped."""
-        with self._filled:
+        with self._lock:
             self._stopped = True
             self._failure = None
-            self._filled.notify_all()
-            self._emptied.notify_all()
+            self._filled.ring()
+            self._emptied.ring()
             items, self._items = self._items, deque()
         del items  # with the lock released: finalizers may run
 
     def _wait_for_item(self, is_alive: Callable[[], bool]) -> float:
         began = time.perf_counter()
-        self._wanting += 1
-        self._emptied.notify_all()
+        with self._lock:
+            self._wanting += 1
         try:
-            while not self._settled:
-                if not (self._filled.wait(_LOOK) or is_alive() or self._settled):
+            self._emptied.ring()
+            while not self._filled.wait(self._is_settled, _LOOK):
+                if not (is_alive() or self._is_settled()):
                     self._ended = True
                     raise RuntimeError(f"the thread of {self.name} died without a word")
         finally:
-            self._wanting -= 1
+            with self._lock:
+                self._wanting -= 1
         return time.perf_counter() - began
 
-    @property
-    def _settled(self) -> bool:
+    def _is_settled(self) -> bool:
         """Whether a consumer knows what comes."""
         return bool(self._items) or self._ended or self._stopped
 

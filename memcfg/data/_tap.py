@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from memcfg._core._live import Living
+from memcfg.data._bell import Bell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,8 @@ class Tap(Generic[S]):
 
     def _make_locks(self) -> None:
         self._reading = threading.Lock()
-        self._changed = threading.Condition(threading.RLock())
+        self._lock = threading.RLock()
+        self._changed = Bell(self._lock)
 
     def forked(self) -> None:
         """Be closed in a forked child: the threads that read are not there."""
@@ -66,17 +68,15 @@ class Tap(Generic[S]):
         object or None
             What the reader returned; None if it was not called any more.
         """
-        with self._changed:
-            while self._next != number and not self._closed:
-                self._changed.wait()
-            if self._closed:
-                return None
+        self._changed.wait(lambda: self._next == number or self._closed)
+        if self._closed:
+            return None
         try:
             return self.read_alone(reader)
         finally:
-            with self._changed:
+            with self._lock:
                 self._next += 1
-                self._changed.notify_all()
+                self._changed.ring()
 
     def read_alone(self, reader: Callable[[S], R]) -> R | None:
         """Read while nobody has a turn.
@@ -102,8 +102,7 @@ class Tap(Generic[S]):
     def close(self) -> None:
         """Read no more; who reads now closes the source then."""
         self.ended = self._closed = True
-        with self._changed:
-            self._changed.notify_all()
+        self._changed.ring()
         self._release()
 
     def _release(self) -> None:

@@ -20,6 +20,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from memcfg._core._live import Living
+from memcfg.data._bell import Bell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,9 +121,9 @@ class Desk:
         desks.add(self)
 
     def _begin(self) -> None:
-        lock = threading.RLock()
-        self._given = threading.Condition(lock)
-        self._finished = threading.Condition(lock)
+        self._lock = threading.RLock()
+        self._given = Bell(self._lock)
+        self._finished = Bell(self._lock)
         self._tasks: deque[Ticket[Any]] = deque()
         self._threads: list[threading.Thread] = []
         self._idle = 0
@@ -145,12 +146,12 @@ class Desk:
             Starts a thread, if it takes another one.
         """
         self._check_process()
-        with self._given:
+        with self._lock:
             if self._stopped:
                 return
             self._tasks.append(ticket)
             if self._idle >= len(self._tasks) or len(self._threads) >= self.count:
-                self._given.notify()
+                self._given.ring()
             else:
                 self._threads.append(thread())
 
@@ -162,18 +163,25 @@ class Desk:
         Ticket or None
             None: the thread is not needed any more.
         """
-        with self._given:
-            while not self._stopped and len(self._threads) <= self.count:
+        idle = 0
+        while True:
+            with self._lock:
+                self._idle -= idle
+                if self._stopped:
+                    return None
+                if len(self._threads) > self.count:
+                    self._threads.remove(threading.current_thread())
+                    return None
                 if self._tasks:
                     return self._tasks.popleft()
                 self._idle += 1
-                try:
-                    self._given.wait()
-                finally:
-                    self._idle -= 1
-            if not self._stopped:
-                self._threads.remove(threading.current_thread())
-            return None
+            idle = 1
+            self._given.wait(self._has_news)
+
+    def _has_news(self) -> bool:
+        """Whether a thread that waits is to look again."""
+        too_many = len(self._threads) > self.count
+        return self._stopped or too_many or bool(self._tasks)
 
     def finish(self, ticket: Ticket[Any]) -> None:
         """Say that a task is done.
@@ -183,9 +191,9 @@ class Desk:
         ticket : Ticket
             The task.
         """
-        with self._finished:
+        with self._lock:
             ticket.done = True
-            self._finished.notify_all()
+            self._finished.ring()
 
     def wait(self, tickets: list[Ticket[Any]]) -> None:
         """Wait until one is done, or the desk is closed.
@@ -201,12 +209,13 @@ class Desk:
             In a forked child, or if the threads are gone without a word.
         """
         self._check_process()
-        with self._finished:
-            while not (self._stopped or any(ticket.done for ticket in tickets)):
-                if not self._finished.wait(_LOOK) and not self.alive():
-                    raise RuntimeError(
-                        f"the threads of {self.name} died without a word"
-                    )
+
+        def is_over() -> bool:
+            return self._stopped or any(ticket.done for ticket in tickets)
+
+        while not self._finished.wait(is_over, _LOOK):
+            if not (self.alive() or is_over()):
+                raise RuntimeError(f"the threads of {self.name} died without a word")
 
     def resize(self, count: int) -> None:
         """Have another number of threads; those that are too many leave.
@@ -216,16 +225,16 @@ class Desk:
         count : int
             How many at most.
         """
-        with self._given:
+        with self._lock:
             self.count = count
-            self._given.notify_all()
+            self._given.ring()
 
     def close(self) -> None:
         """Have the threads end; tasks that wait are dropped."""
-        with self._given:
+        with self._lock:
             self._stopped = True
-            self._given.notify_all()
-            self._finished.notify_all()
+            self._given.ring()
+            self._finished.ring()
             tasks, self._tasks = self._tasks, deque()
         del tasks  # with the lock released: finalizers may run
 
