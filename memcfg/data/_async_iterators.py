@@ -19,6 +19,7 @@ from memcfg.memory import numpy_allocator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import NoReturn
 
     from memcfg.data._callbacks import DataSetCallback
     from memcfg.data._producer import Producer
@@ -263,6 +264,12 @@ class AsyncDataSetIterator(DataSetIterator):
                 f"this {self._passes.name} has its thread in the process that was "
                 "forked: make another one in this one"
             )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} has a thread, and cannot be copied or pickled: "
+            "make another one"
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or self._base is None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg.data._cache_forms import Form, form_text, read_form
+from memcfg.data._cache_forms import Form, check_form, form_text, read_form
 from memcfg.data._convert import as_scalars
 from memcfg.data._structure import flatten, pack
 from memcfg.errors import FormatError
@@ -69,6 +69,7 @@ class CacheWriter:
         self.count = 0
         self._path = path
         self._partial = f"{path}.partial"
+        self._process = os.getpid()
         self._forms: dict[str, int] = {}
         self._file = _locked(self._partial)
         _write(self._file, [_MAGIC])
@@ -114,8 +115,9 @@ class CacheWriter:
         os.replace(self._partial, self._path)
 
     def discard(self) -> None:
-        """Remove the file."""
-        os.unlink(self._partial)  # while it is locked: it is this one
+        """Remove the file, unless this is a forked child: it is its parent's."""
+        if os.getpid() == self._process:
+            os.unlink(self._partial)  # while it is locked: it is this one
 
     def close(self) -> None:
         """Let go of the file, which unlocks it."""
@@ -131,7 +133,9 @@ class CacheWriter:
         return self._forms[text]
 
 
-def read_cache(path: str, template: Callable[[], Any]) -> Iterator[Any]:
+def read_cache(
+    path: str, template: Callable[[], Any], spec: Any = None
+) -> Iterator[Any]:
     """Read a file of elements, one after the other.
 
     Parameters
@@ -140,6 +144,8 @@ def read_cache(path: str, template: Callable[[], Any]) -> Iterator[Any]:
         Its name.
     template : callable
         Returns a nest with the classes of named tuples. Called only if there are any.
+    spec : nest of TensorSpec, optional
+        What elements are to be, but for their sizes. None: nobody knows.
 
     Yields
     ------
@@ -155,7 +161,7 @@ def read_cache(path: str, template: Callable[[], Any]) -> Iterator[Any]:
     """
     with open(path, "rb") as file:
         try:
-            yield from _Reader(file, template).elements()
+            yield from _Reader(file, template, spec).elements()
         except (ValueError, TypeError, IndexError, struct.error) as error:
             raise FormatError(
                 f"{path!r} is no cache of this dataset, or damaged ({error}): remove "
@@ -164,10 +170,13 @@ def read_cache(path: str, template: Callable[[], Any]) -> Iterator[Any]:
 
 
 class _Reader:
-    def __init__(self, file: BufferedReader, template: Callable[[], Any]) -> None:
+    def __init__(
+        self, file: BufferedReader, template: Callable[[], Any], spec: Any
+    ) -> None:
         self._file = file
         self._size = os.fstat(file.fileno()).st_size
         self._template = template
+        self._spec = spec
         self._forms: list[Form] = []
 
     def elements(self) -> Iterator[Any]:
@@ -188,7 +197,10 @@ class _Reader:
     def _form(self) -> Form:
         text = self._take(*_UINT32.unpack(self._take(4)))
         self._check(zlib.crc32(text))
-        return read_form(text, self._template)
+        form = read_form(text, self._template)
+        if self._spec is not None:
+            check_form(form, self._spec)
+        return form
 
     def _element(self) -> Any:
         head = self._take(4)

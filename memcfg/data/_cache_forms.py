@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg.data._structure import flatten
+from memcfg.data._spec import TensorSpec
+from memcfg.data._structure import flatten, pack, same_structure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Form", "form_text", "read_form"]
+__all__ = ["Form", "check_form", "form_text", "read_form"]
 
 _KINDS = frozenset("biufcSUmM")  # of dtypes: numbers, text, dates
 
@@ -99,6 +100,35 @@ def read_form(text: bytes, template: Callable[[], Any]) -> Form:
     if any(dtype.kind not in _KINDS for dtype in dtypes) or min(axes, default=0) < 0:
         raise ValueError("a form has a dtype that no cache has")
     return Form(nest, dtypes, axes)
+
+
+def check_form(form: Form, spec: Any) -> None:
+    """Refuse a form that elements of a dataset do not have.
+
+    Parameters
+    ----------
+    form : Form
+        The form.
+    spec : nest of TensorSpec
+        What the dataset's elements are; sizes are not looked at.
+
+    Raises
+    ------
+    ValueError
+        If structure, a dtype or a number of axes differs.
+    """
+    leaves = [
+        TensorSpec([None] * axes, dtype)
+        for dtype, axes in zip(form.dtypes, form.axes, strict=True)
+    ]
+    if same_structure(form.nest, spec) and all(
+        wanted.is_compatible_with(leaf)
+        for wanted, leaf in zip(flatten(spec), leaves, strict=True)
+    ):
+        return
+    raise ValueError(
+        f"its elements are {pack(form.nest, leaves)}, those of the dataset {spec}"
+    )
 
 
 def _words(nest: Any) -> Any:

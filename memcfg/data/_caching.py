@@ -225,7 +225,9 @@ class _File:
         return CacheWriter(self._path)
 
     def read(self) -> Iterator[Any]:
-        return read_cache(self._path, lambda: self._source.element_spec)
+        source = self._source
+        spec = None if source.is_probed else source.element_spec
+        return read_cache(self._path, lambda: source.element_spec, spec)
 
 
 def _copied(leaf: Any) -> Any:

@@ -124,8 +124,11 @@ def as_array(value: Any) -> npt.NDArray[Any]:
     try:
         found = np.asarray(value)
     except ValueError as error:
+        arrays = listed and any(isinstance(row, np.ndarray) for row in value)
+        hint = "; arrays side by side are a tuple: (x, y)" if arrays else ""
         raise ValueError(
-            f"a list is to be rectangular, with rows of one length: {value!r:.120}"
+            f"a list is to be rectangular, with rows of one length{hint}: "
+            f"{value!r:.120}"
         ) from error
     _check_dtype(found, value)
     return found

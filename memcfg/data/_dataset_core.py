@@ -10,15 +10,13 @@ import numpy as np
 from memcfg.data._applying import as_result
 from memcfg.data._convert import as_element
 from memcfg.data._iterator import DatasetIterator
-from memcfg.data._node import INFINITE, UNKNOWN
+from memcfg.data._node import INFINITE, UNKNOWN, Node
 from memcfg.data._options import Options
 from memcfg.data._spec import TensorSpec, spec_of
 from memcfg.data._structure import flatten, same_structure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from memcfg.data._node import Node
 
 __all__ = ["DatasetCore", "integer"]
 
@@ -32,9 +30,19 @@ class DatasetCore:
         Its last step.
     options : Options, optional
         Of the whole.
+
+    Raises
+    ------
+    TypeError
+        If that is no step, but data.
     """
 
     def __init__(self, node: Node, options: Options | None = None) -> None:
+        if not isinstance(node, Node):
+            raise TypeError(
+                "a Dataset is made by from_tensor_slices, from_generator or one of "
+                f"their like, not of {type(node).__name__}"
+            )
         self._node = node
         self._options = Options() if options is None else options
 
@@ -231,7 +239,8 @@ def _check_state(state: Any, first: Any) -> None:
     for leaf, spec in zip(flatten(state), flatten(first), strict=True):
         if not TensorSpec(None, spec.dtype).is_compatible_with(leaf):
             raise TypeError(
-                f"the state changed its dtype from {spec.dtype} to {leaf.dtype}"
+                f"the state changed its dtype from {spec.dtype} to {leaf.dtype}: begin "
+                f"with an initial_state of {leaf.dtype}"
             )
 
 

@@ -238,6 +238,7 @@ class DatasetSources(DatasetCore):
                 raise TypeError(
                     "zip takes datasets, and tuples and dicts of them, not "
                     f"{type(item).__name__}"
+                    + (": zip(*datasets)" if isinstance(item, list) else "")
                 )
             options = options.merge(item._options)
         nodes = map_structure(lambda item: item._node, nest)

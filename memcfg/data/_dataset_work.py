@@ -172,6 +172,34 @@ class DatasetWork(DatasetCore):
         ------
         TypeError
             If `filename` is no path.
+        BlockingIOError
+            In the pass, if another one is writing the file.
+        FormatError
+            In the pass, if the file is damaged, or of elements of another kind.
+
+        Warns
+        -----
+        UserWarning
+            Once, if a pass was left before its end: it keeps nothing.
+
+        Notes
+        -----
+        A file that is there is read, and the steps before do not run: remove it when
+        the data or a function changes.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> def square(x):
+        ...     print("squaring", x)
+        ...     return x * x
+        >>> data = mc.data.Dataset.range(2, 4).map(square).cache()
+        >>> [int(x) for x in data]
+        squaring 2
+        squaring 3
+        [4, 9]
+        >>> [int(x) for x in data]
+        [4, 9]
         """
         return self._then(Cache(self._node, filename, name or "cache"))
 

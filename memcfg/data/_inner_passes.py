@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Inner", "Inners", "Turn", "in_turns"]
 
-Turn: TypeAlias = tuple[list[Any], bool]  # what was taken; whether that is the end
+# What was taken; whether that is the end; what was raised behind it.
+Turn: TypeAlias = tuple[list[Any], bool, BaseException | None]
 
 _END = object()
 
@@ -71,13 +72,23 @@ class Inner:
         Returns
         -------
         tuple
-            A list of them, and whether there are no more.
+            A list of them, whether there are no more, and what was raised behind them.
         """
+        taken: list[Any] = []
+        failure: BaseException | None = None
         with self._taking:
-            taken = [] if self._closed else list(islice(self, count))
+            if not self._closed:
+                try:
+                    with self._run.allocator():  # which tells why there is no memory
+                        taken.extend(islice(self, count))  # keeps what came before
+                except BaseException as error:
+                    failure = error
         if self._closed:
             self.close()
-        return taken, len(taken) < count
+        try:
+            return taken, len(taken) < count, failure
+        finally:
+            del failure  # it refers to this frame by now
 
     def close(self) -> None:
         """End the pass, and all that it started; a thread that takes does it then."""

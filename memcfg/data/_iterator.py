@@ -16,7 +16,7 @@ from memcfg.data._run import Run
 
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Self
+    from typing import NoReturn, Self
 
     from memcfg.data._node import Node
     from memcfg.data._options import Options
@@ -125,6 +125,12 @@ class DatasetIterator:
                 raise
             finally:
                 self._run.stall.end()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a pass over a dataset cannot be copied or pickled: copy the dataset, and "
+            "begin a pass of the copy with iter()"
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -245,7 +245,13 @@ class ExistingDataSetIterator(DataSetIterator):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        return getattr(self._iterable, name)
+        try:
+            return getattr(self._iterable, name)
+        except AttributeError as error:
+            raise AttributeError(
+                f"{name!r} is no attribute of the iterator, nor of what it is over "
+                f"({error})"
+            ) from error
 
 
 def as_iterator(base: Any) -> DataSetIterator:

@@ -171,12 +171,18 @@ class Line:
         Parameters
         ----------
         start : callable
-            Starts it.
+            Starts it. It waits for the thread, which may run a finalizer that stops
+            this line, so the lock is not held.
         """
         with self._lock:
-            if not (self._begun or self._stopped):
-                start()
-                self._begun = True
+            if self._begun or self._stopped:
+                return
+            self._begun = True
+        try:
+            start()
+        except BaseException:
+            self._begun = False
+            raise
 
     def wait_until_wanted(self) -> bool:
         """Wait until all items are taken, and the consumer waits for one.
@@ -186,9 +192,7 @@ class Line:
         bool
             False if none is wanted any more.
         """
-        self._emptied.wait(
-            lambda: self._stopped or (self._wanting and not self._items)
-        )
+        self._emptied.wait(lambda: self._stopped or (self._wanting and not self._items))
         return not self._stopped
 
     def wait_for_room(self) -> bool:

@@ -89,22 +89,34 @@ class PreparedTurns:
         run.on_close(self._workers)
         run.stages.append(self)
         self._turns: dict[Ticket[Turn], Inner | None] = {}  # the next one first
+        self._failure: BaseException | None = None  # behind the last turn
 
     def __iter__(self) -> Iterator[list[Any]]:
         return self
 
     def __next__(self) -> list[Any]:
+        self._raise()
         while self._unused:
             self._unused = self._unused - 1 if self._prepare(None) else 0
         if not self._turns or self._inners.run.closed:
             raise StopIteration
-        ticket, (taken, ended) = self._taken()
+        ticket, (taken, ended, self._failure) = self._taken()
         inner = self._turns.pop(ticket)
         if ended and inner is not None:
             inner.close()
-        self._prepare(None if ended else inner)
+        if self._failure is None:
+            self._prepare(None if ended else inner)
         self._note(len(taken))
         return taken
+
+    def _raise(self) -> None:
+        """Raise what came behind the last turn."""
+        failure, self._failure = self._failure, None
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # it refers to this frame by now
 
     def _note(self, items: int) -> None:
         self._items += items
@@ -126,7 +138,9 @@ class PreparedTurns:
         """Have the next turn of a place prepared; False: there is nothing to take."""
         try:
             inner = inner or next(self._inners, None)
-        except Exception as error:  # it comes when the turn does
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # it comes when the turn does
             self._turns[self._workers.submit(partial(_fail, error))] = None
             return False
         if inner is None:
@@ -159,5 +173,5 @@ class PreparedTurns:
             pass
 
 
-def _fail(error: Exception) -> Turn:
+def _fail(error: BaseException) -> Turn:
     raise error

@@ -143,7 +143,8 @@ class Desk:
         ticket : Ticket
             The task.
         thread : callable
-            Starts a thread, if it takes another one.
+            Makes a thread, if it takes another one. To start it is to wait for it, and
+            it may run a finalizer that closes this desk: the lock is not held then.
         """
         self._check_process()
         with self._lock:
@@ -152,8 +153,14 @@ class Desk:
             self._tasks.append(ticket)
             if self._idle >= len(self._tasks) or len(self._threads) >= self.count:
                 self._given.ring()
-            else:
-                self._threads.append(thread())
+                return
+            another = thread()
+            self._threads.append(another)
+        try:
+            another.start()
+        except RuntimeError:  # the system has no thread left
+            self._threads.remove(another)
+            raise
 
     def next_task(self) -> Ticket[Any] | None:
         """Wait for something to do.

@@ -48,7 +48,7 @@ class Workers:
 
     def __init__(self, count: int, name: str, allocator: Allocator) -> None:
         self._desk = Desk(count, name)
-        self._thread = partial(_start, self._desk, allocator)
+        self._thread = partial(_thread, self._desk, allocator)
         self._finalizer = weakref.finalize(self, self._desk.close)
         self._finalizer.atexit = False  # `_stop_all` does that
 
@@ -114,13 +114,11 @@ class Workers:
         return self._desk.join(patience) if wait else not self._desk.alive()
 
 
-def _start(desk: Desk, allocator: Allocator) -> threading.Thread:
+def _thread(desk: Desk, allocator: Allocator) -> threading.Thread:
     name = f"memcfg-data-{desk.name}"
-    thread = threading.Thread(
+    return threading.Thread(
         target=_work, args=(desk, allocator), name=name, daemon=True
     )
-    thread.start()
-    return thread
 
 
 def _work(desk: Desk, allocator: Allocator) -> None:

@@ -7,11 +7,13 @@ converted.
 
 from __future__ import annotations
 
+from inspect import isfunction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from memcfg.data import DataSet, MultiDataSet
 from memcfg.nn._symbolic import Shape, show_shape
 from memcfg.workspaces import check_valid
 
@@ -49,8 +51,7 @@ def check_x(x: Any, what: str = "x") -> npt.NDArray[np.float32]:
     """
     if not isinstance(x, np.ndarray) or isinstance(x, np.ma.MaskedArray):
         raise TypeError(
-            f"{what} is a NumPy array of float32, not {type(x).__name__}"
-            + ("; fill its masked places first" if isinstance(x, np.ndarray) else "")
+            f"{what} is a NumPy array of float32, not {type(x).__name__}" + _hint(x)
         )
     if x.dtype != np.float32:
         raise TypeError(
@@ -64,6 +65,17 @@ def check_x(x: Any, what: str = "x") -> npt.NDArray[np.float32]:
         raise ValueError(f"{what} is empty: its shape is {x.shape}")
     check_valid(x, f"read {what}")
     return np.asarray(x)
+
+
+def _hint(x: Any) -> str:
+    """Tell what to do with what is no plain array."""
+    if isinstance(x, np.ndarray):
+        return "; fill its masked places first"
+    if isinstance(x, DataSet | MultiDataSet):
+        return "; in a list it is a stream of one batch: [data_set]"
+    if isfunction(x):
+        return "; if it makes batches, call it, or give Dataset.from_generator of it"
+    return ""
 
 
 def check_shape(x: npt.NDArray[np.float32], wanted: Shape, what: str = "x") -> None:

@@ -110,7 +110,8 @@ class Fitting(OnBatch):
         Returns
         -------
         History
-            The numbers of each epoch, means over its samples.
+            The numbers of each epoch, means over its samples. Its `pipeline` tells what
+            AUTOTUNE chose, and how long steps waited for a Dataset.
 
         Raises
         ------

@@ -47,7 +47,8 @@ def is_stream(x: Any, y: Any = None) -> bool:
     if isinstance(x, Dataset | DataSetIterator):
         return True
     is_array = isinstance(x, np.ndarray) or hasattr(x, "__array__")
-    return y is None and not is_array and hasattr(x, "__iter__")
+    is_iterable = hasattr(x, "__iter__") and not isinstance(x, type)
+    return y is None and not is_array and is_iterable
 
 
 def as_stream(data: Any, resources: Resources, *, labelled: bool) -> StreamSource:

@@ -10,10 +10,12 @@ from collections import deque
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from memcfg.nn._batch import Batch
 from memcfg.nn._data import check_labels, check_shape, check_x, check_y
 from memcfg.nn._elements import unpack
-from memcfg.nn._stream_specs import check_spec, sample_shape_of
+from memcfg.nn._stream_specs import BATCH_FIRST, check_spec, sample_shape_of
 from memcfg.runtime import with_margin
 from memcfg.units import align_up
 
@@ -118,12 +120,14 @@ class StreamSource:
 
     def _made(self) -> _StreamPass:
         items = self._origin.begin(self._resource())
-        self._last = _StreamPass(items, self._as_batch)
+        self._last = _StreamPass(items, self._as_batch, once=not self.restartable)
         return self._last
 
     def _as_batch(self, element: Any) -> Batch:
         """Check an element, against the model too if that is known."""
         x, y = unpack(element, labelled=self._labelled)
+        if isinstance(y, np.generic | int):
+            raise ValueError(f"y is one label, {y}, and x one sample: {BATCH_FIRST}")
         samples, target = check_x(x), self._target
         if target is not None:
             check_shape(samples, target.shape)
@@ -140,8 +144,11 @@ class _StreamPass:
     An error says which batch it is of, and has no frame that keeps the batch's arrays.
     """
 
-    def __init__(self, items: Items, as_batch: Callable[[Any], Batch]) -> None:
+    def __init__(
+        self, items: Items, as_batch: Callable[[Any], Batch], *, once: bool
+    ) -> None:
         self._items = items
+        self._once = once  # it cannot begin anew
         self._as_batch = as_batch
         self._ahead: deque[Any] = deque()  # elements that were taken, not handed out
         self._handed: Batch | None = None
@@ -158,7 +165,10 @@ class _StreamPass:
         """
         self._take()
         if not self._ahead:
-            raise ValueError("the data is empty: it has no batch")
+            raise ValueError(
+                "the data is empty: it has no batch"
+                + (" left, or never had one" if self._once else "")
+            )
         try:
             while len(self._ahead) < count and not self._over:
                 self._take()

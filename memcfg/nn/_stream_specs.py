@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from memcfg.nn._source import Target
     from memcfg.nn._symbolic import Shape
 
-__all__ = ["check_spec", "sample_shape_of"]
+__all__ = ["BATCH_FIRST", "check_spec", "sample_shape_of"]
+
+BATCH_FIRST = "make batches first, as dataset.batch(batch_size) does"
 
 
 def sample_shape_of(spec: Any) -> Shape | None:
@@ -85,4 +87,5 @@ def _check_samples(x: TensorSpec, wanted: Shape) -> None:
         raise ValueError(
             f"the dataset's x has shape {x.shape}, but the model reads "
             f"{show_shape(wanted)}"
+            + (f": {BATCH_FIRST}" if x.shape == tuple(wanted) else "")
         )

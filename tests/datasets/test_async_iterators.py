@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
+import pickle
 import signal
 import threading
 import time
@@ -444,6 +446,23 @@ def test_memory_comes_from_the_device_that_is_current_when_it_is_made(cpu):
     iterator.close()
     kept.clear()
     assert mc.config.get_memory_info("CPU:1")["current"] == 0
+
+
+def test_what_is_no_attribute_at_all():
+    told = "'report' is no attribute of the iterator, nor of what it is over"
+    with (
+        AsyncDataSetIterator([1]) as iterator,
+        pytest.raises(AttributeError, match=told),
+    ):
+        iterator.report()
+
+
+def test_it_is_not_copied():
+    with AsyncDataSetIterator([1, 2]) as iterator:
+        for act in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="make another one"):
+                act(iterator)
+        assert list(iterator) == [1, 2]
 
 
 def test_other_attributes_are_the_bases(pool):

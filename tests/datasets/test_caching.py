@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from steps import Items, listed, numbers, passing
 
+from memcfg.data import Dataset
 from memcfg.data._cache_files import CacheWriter, read_cache
 from memcfg.data._caching import Cache
 from memcfg.data._interleaving import FlatMap
@@ -27,6 +28,7 @@ from memcfg.data._probe import probe
 from memcfg.data._repeating import Repeat
 from memcfg.data._selecting import Skip, Take
 from memcfg.data._shuffling import Shuffle
+from memcfg.data._spec import merge, spec_of
 from memcfg.data._structure import flatten, same_structure
 from memcfg.errors import FormatError, ResourceExhaustedError
 from memcfg.memory import Pool
@@ -163,7 +165,7 @@ def test_elements_are_as_they_were(where):
         ),
     ]
     source = Items(elements)
-    source.element_spec = elements[0]
+    source.element_spec = merge(*map(spec_of, elements))
     node = Cache(source, where)
     for _ in range(2):
         for one, other in zip(passing(node), elements, strict=True):
@@ -311,6 +313,23 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path):
         os.close(writing)
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_child_does_not_remove_the_file_of_its_parent(tmp_path):
+    path = str(tmp_path / "cache")
+    elements = passing(Cache(numbers(3), path))
+    next(elements)
+    child = os.fork()
+    if child == 0:
+        warnings.simplefilter("ignore")  # its pass was not read to the end
+        try:
+            elements.close()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert [int(x) for x in elements] == [1, 2]
+    assert os.listdir(tmp_path) == ["cache"]
+
+
 @pytest.fixture
 def short_files():
     """No file may be longer than 64 KiB; the signal that tells so is ignored."""
@@ -362,6 +381,26 @@ def test_a_named_tuple_of_other_fields_is_refused(tmp_path):
     source.element_spec = Other(0, 0)
     with pytest.raises(FormatError, match="fields"):
         list(passing(Cache(source, path)))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        np.zeros((1, 2)),
+        (np.zeros((1, 2)), np.zeros(1), np.zeros(1)),
+        (np.zeros((1, 2), np.float32), np.zeros(1)),
+        (np.zeros((1, 2, 2)), np.zeros(1)),
+        {"a": np.zeros((1, 2)), "b": np.zeros(1)},
+    ],
+    ids=["an array", "three", "dtype", "axes", "a dict"],
+)
+def test_a_file_of_other_elements_is_refused(other, tmp_path):
+    path = tmp_path / "cache"
+    for length in (2, 3):  # sizes may differ
+        both = (np.zeros((1, length)), np.zeros(1))
+        assert len(list(Dataset.from_tensor_slices(both).cache(path))) == 1
+    with pytest.raises(FormatError, match=r"those of the dataset .*: remove it"):
+        list(Dataset.from_tensor_slices(other).cache(path))
 
 
 @pytest.fixture(scope="module")

@@ -72,6 +72,11 @@ def test_what_is_no_zip(args):
         Dataset.zip(*args)
 
 
+def test_datasets_in_a_list_are_given_one_by_one():
+    with pytest.raises(TypeError, match=r"not list: zip\(\*datasets\)"):
+        Dataset.zip([Dataset.range(1)])
+
+
 def test_a_zip_is_given_in_one_way():
     with pytest.raises(TypeError, match="both"):
         Dataset.zip(Dataset.range(1), datasets=Dataset.range(1))

@@ -92,6 +92,13 @@ def test_what_is_out_of_range_or_shape(value):
         as_leaf(value)
 
 
+def test_arrays_in_a_list_are_told_of_tuples():
+    with pytest.raises(ValueError, match=r"side by side are a tuple"):
+        as_leaf([np.zeros((3, 2)), np.zeros(3)])
+    with pytest.raises(ValueError, match="rows of one length: "):
+        as_leaf([[1], [2, 3]])
+
+
 def test_infinity_is_a_number():
     assert np.isinf(as_leaf([float("inf"), 1.0])[0])
     assert np.isnan(as_leaf(float("nan")))

@@ -40,6 +40,12 @@ def test_a_dataset_is_true(dataset):
     assert bool(dataset) is True
 
 
+@pytest.mark.parametrize("data", [np.arange(3), ([1], [2]), None, Dataset.range(3)])
+def test_data_is_not_given_to_the_class(data):
+    with pytest.raises(TypeError, match="is made by from_tensor_slices"):
+        Dataset(data)
+
+
 def test_passes_are_apart():
     dataset = Dataset.range(3)
     one, two = iter(dataset), iter(dataset)
@@ -84,7 +90,7 @@ def test_reduce():
 @pytest.mark.parametrize(
     ("state", "function", "match"),
     [
-        (np.int64(0), lambda state, x: 1.5, "dtype"),
+        (np.int64(0), lambda state, x: 1.5, "initial_state of float32"),
         ((0, 0), lambda state, x: state[0], "structure"),
         ({"a": 0}, lambda state, x: {"b": 0}, "structure"),
     ],
@@ -196,6 +202,14 @@ def test_a_dataset_of_arrays_is_copied_and_pickled():
         [(x, y)] = other
         assert x.tolist() == [[2, 3], [4, 5]]
         assert y.tolist() == ["b", "c"]
+
+
+def test_a_pass_is_not_copied():
+    with iter(Dataset.range(3).prefetch(1)) as numbers:
+        for act in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="copy the dataset"):
+                act(numbers)
+        assert list(numbers) == [0, 1, 2]
 
 
 def test_elements_come_from_the_devices_pool_and_are_under_its_limit():

@@ -201,6 +201,40 @@ def test_what_an_inner_pass_raises_comes_behind_what_it_made(calls, kind):
 
 
 @WAYS
+@pytest.mark.parametrize("ordered", [True, False])
+def test_what_is_raised_within_a_turn_comes_behind_what_it_took(calls, ordered):
+    boom = ValueError("boom")
+    node = Interleave(
+        numbers(1),
+        lambda n: Items([np.int64(0), np.int64(1), boom]),
+        2,
+        4,
+        calls,
+        None if calls is None else ordered,
+    )
+    elements = passing(node)
+    assert [int(x) for x in islice(elements, 2)] == [0, 1]
+    with pytest.raises(ValueError, match="boom") as caught:
+        next(elements)
+    assert caught.value is boom
+    assert list(elements) == []
+
+
+class Boom(BaseException):
+    """An error of a user's that is no Exception."""
+
+
+@WAYS
+def test_any_error_of_the_source_comes_when_its_turn_does(calls):
+    source = Items([np.int64(1), np.int64(5), Boom()])
+    elements = passing(Interleave(source, lambda n: rows(int(n)), 2, 1, calls))
+    found = []
+    with pytest.raises(Boom):
+        found.extend(int(x) for x in elements)
+    assert found == [0, 0, 1]
+
+
+@WAYS
 def test_what_the_source_raises_comes_behind_what_was_made(calls):
     boom = ValueError("boom")
     source = Items([np.int64(0), np.int64(1), boom])

@@ -303,7 +303,7 @@ def test_a_forked_child_is_told_and_never_waits(line):
     holding, go_on = threading.Event(), threading.Event()
 
     def hold():
-        with line._filled:
+        with line._lock:
             holding.set()
             go_on.wait(SOON)
 
@@ -469,3 +469,15 @@ class Model(RuleBasedStateMachine):
 
 
 TestModel = Model.TestCase
+
+
+def test_a_line_may_be_stopped_while_its_thread_starts(line):
+    """A thread that starts may run the finalizer of whom it works for."""
+    stopping = []
+
+    def start():
+        stopping.append(Call(line.stop))
+        stopping[0].result()
+
+    line.begin(start)
+    assert line.stopped

@@ -166,3 +166,22 @@ def test_the_end_of_the_interpreter_does_not_wait_for_long():
         [sys.executable, "-c", script], capture_output=True, timeout=60, check=True
     )
     assert done.stderr == b""
+
+
+def test_a_desk_may_be_closed_while_its_thread_starts(monkeypatch):
+    """A thread that starts may run the finalizer of whom it works for."""
+    start = threading.Thread.start
+    workers = Workers(1, "w", NONE)
+
+    def close_first(thread):
+        closing = threading.Thread(target=workers._desk.close, daemon=True)
+        start(closing)
+        closing.join(10)
+        assert not closing.is_alive()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", close_first)
+    with pytest.raises(StopIteration):
+        workers.submit(int).result()
+    assert workers.stop(wait=True)
+    assert gone()

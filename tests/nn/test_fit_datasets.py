@@ -430,6 +430,38 @@ def test_arguments_of_arrays(source, wrong, rows):
     model.fit(data, verbose=0, shuffle=False)
 
 
+@pytest.mark.parametrize("built", [False, True])
+def test_samples_without_batches_are_told(built, rows):
+    data = Dataset.from_tensor_slices(rows)
+    for samples in (data, list(data), [(x, int(y)) for x, y in data]):
+        with pytest.raises(ValueError, match=r"y is one label, .*make batches first"):
+            make(built=built).fit(samples, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        (lambda x, y: DataSet(x, y), r"\[data_set\]"),
+        (lambda x, y: MultiDataSet(x, y), r"\[data_set\]"),
+        (lambda x, y: lambda: parts(x, y), "call it"),
+        (lambda x, y: Dataset, "type$"),
+    ],
+    ids=["data set", "multi data set", "function", "class"],
+)
+def test_what_to_do_instead_is_told(kind, hint, rows):
+    with pytest.raises(TypeError, match=f"x is a NumPy array of float32, not.*{hint}"):
+        make().fit(kind(*rows), verbose=0)
+
+
+def test_an_iterator_at_its_end_is_told(rows):
+    used = iter(Dataset.from_tensor_slices(rows).batch(SIZE))
+    list(used)
+    with pytest.raises(ValueError, match="it has no batch left, or never had one"):
+        make().fit(used, verbose=0)
+    with pytest.raises(ValueError, match=r"it has no batch$"):
+        make().fit([], verbose=0)
+
+
 @pytest.mark.parametrize("x", [None, 5, [[1.0, 2.0]], "text", object()])
 def test_what_cannot_be_read(x, rows):
     for y in (rows[1], None):

@@ -127,7 +127,7 @@ def test_arguments_of_arrays(dense, rows):
 
 
 def test_samples_without_batches_are_told(dense, rows):
-    with pytest.raises(ValueError, match="the model reads"):
+    with pytest.raises(ValueError, match=r"the model reads .*: make batches first"):
         dense().predict(Dataset.from_tensor_slices(rows[0]), verbose=0)
 
 

@@ -1,0 +1,108 @@
+"""Waiting for a change of what a lock guards, wherever a signal interrupts."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+from contextlib import suppress
+
+import pytest
+from calls import Call, data_threads, settle
+
+from memcfg.data import Dataset
+from memcfg.data._bell import Bell
+
+TIMES = 200
+
+
+@pytest.fixture
+def lock():
+    return threading.RLock()
+
+
+def test_who_waits_is_woken_when_it_is_so(lock):
+    bell, found = Bell(lock), []
+    waiting = Call(bell.wait, lambda: found)
+    assert waiting.waits
+    bell.ring()
+    assert waiting.waits
+    found.append(1)
+    bell.ring()
+    assert waiting.result() is True
+
+
+def test_all_are_woken(lock):
+    bell, found = Bell(lock), []
+    waiting = [Call(bell.wait, lambda: found) for _ in range(3)]
+    assert all(one.waits for one in waiting)
+    found.append(1)
+    bell.ring()
+    assert [one.result() for one in waiting] == [True] * 3
+
+
+def test_patience_ends_and_leaves_nothing(lock):
+    bell = Bell(lock)
+    assert bell.wait(lambda: False, 0.01) is False
+    assert bell._waiters == []
+
+
+def test_nobody_holds_the_lock_while_it_waits(lock):
+    bell, found = Bell(lock), []
+    waiting = Call(bell.wait, lambda: found)
+    assert waiting.waits
+    with lock:
+        found.append(1)
+        bell.ring()
+    assert waiting.result() is True
+
+
+def test_a_finalizer_may_ring_in_a_thread_that_holds_the_lock(lock):
+    bell = Bell(lock)
+
+    def is_over():
+        bell.ring()
+        return True
+
+    assert bell.wait(is_over) is True
+
+
+def pipelines():
+    """Each thread is there after the first element: `Thread.start` has conditions."""
+    numbers = Dataset.range(10**5)
+    return {
+        "prefetch": numbers.batch(4).prefetch(2),
+        "map": numbers.map(lambda x: x + 1, num_parallel_calls=1),
+        "map and batch": numbers.map(lambda x: x + 1, num_parallel_calls=1).batch(4),
+        "interleave": numbers.interleave(
+            lambda x: Dataset.range(9), cycle_length=2, num_parallel_calls=1
+        ),
+    }
+
+
+@pytest.fixture
+def interrupts():
+    """Make interrupts of the main thread, some time from now on."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", pipelines())
+def test_an_interrupt_at_any_point_ends_the_threads(name, interrupts):
+    """Ctrl-C in `threading.Condition` left its lock held, and the threads with it."""
+    moments = random.Random(5)
+    for _ in range(TIMES):
+        iterator = iter(pipelines()[name])
+        next(iterator)  # the threads have been started
+        with suppress(KeyboardInterrupt):
+            try:
+                interrupts(moments.uniform(1e-5, 2e-3))
+                for _ in iterator:
+                    pass
+            finally:
+                interrupts(0)
+        del iterator
+        assert settle(lambda: not data_threads())
