@@ -154,7 +154,8 @@ class TunedDepth(_Tuner):
         item_bytes : int
             Bytes in the ring; 0 where items lie elsewhere.
         """
-        if item_bytes != self._item_bytes:
+        elsewhere = not item_bytes and self._budget.item_bytes > 0
+        if elsewhere or item_bytes != self._item_bytes:
             self._item_bytes = item_bytes
             self._limit(self._fitting())
         self._budget.hold(self, self._slots(self.capacity) * item_bytes)

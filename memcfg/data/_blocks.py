@@ -34,9 +34,19 @@ class Blocks:
         The pass.
     name : str
         For messages and the resource's books.
+
+    Attributes
+    ----------
+    budgeted : bool
+        Whether they stay within the budget of AUTOTUNE.
+    most_bytes : int
+        The most that all have taken.
     """
 
     def __init__(self, run: Run, name: str) -> None:
+        self.budgeted = False
+        self.most_bytes = 0  # of all, so far
+        self._lent = 0  # bytes of those that are borrowed
         self._run = run
         self._name = f"data {name}"
         self._free: list[OwnedWorkspace] = []  # the one that was returned last is last
@@ -47,7 +57,8 @@ class Blocks:
     @property
     def nbytes(self) -> int:
         """What all blocks take, in bytes."""
-        return sum(block.config.initial_size for block in self._free.copy())
+        free = sum(block.config.initial_size for block in self._free.copy())
+        return free + self._lent
 
     def borrow(self, nbytes: int) -> OwnedWorkspace | None:
         """Take a block that no array is in.
@@ -69,17 +80,25 @@ class Blocks:
             if _is_empty(free[place]):
                 block = free.pop(place)
                 self._note_need(free, len(free) - place + 1)
+                self._lent += block.config.initial_size
                 return block
         self._note_need(free, len(free) + 1)
-        if free_bytes(self._run.resource) < 2 * nbytes:
+        if free_bytes(self._run.resource) < 2 * nbytes or self._is_spent(nbytes):
             return None
         config = WorkspaceConfig(
             initial_size=max(1, nbytes), allocation="strict", learning="none"
         )
         try:
-            return OwnedWorkspace(config, self._name, resource=self._run.resource)
+            made = OwnedWorkspace(config, self._name, resource=self._run.resource)
         except ResourceExhaustedError:  # another thread was quicker
             return None
+        self._lent += config.initial_size
+        return made
+
+    def _is_spent(self, nbytes: int) -> bool:
+        """Tell whether there is no budget for one more, and for one made elsewhere."""
+        room = self._run.budget.room(self) if self.budgeted else None
+        return room is not None and self.nbytes + 2 * nbytes > room
 
     def give_back(self, block: OwnedWorkspace) -> None:
         """Return a block.
@@ -89,8 +108,11 @@ class Blocks:
         block : OwnedWorkspace
             What was borrowed, and is not open any more.
         """
+        self._lent -= block.config.initial_size
         self._free.append(block)
-        self._run.budget.hold(self, self.nbytes)
+        nbytes = self.nbytes
+        self.most_bytes = max(self.most_bytes, nbytes)
+        self._run.budget.hold(self, nbytes)
         if self._closed:
             self.close()
 

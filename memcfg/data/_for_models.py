@@ -57,6 +57,11 @@ class Outlook:
     sizes: tuple[int, ...]
     blocks: int
 
+    @property
+    def buffer_size(self) -> int:
+        """How many of the batches wait."""
+        return max(0, self.blocks - _FIRST - SPARE)
+
 
 def outlook(dataset: Dataset) -> Outlook:
     """Tell what is known of a dataset, without running anything.

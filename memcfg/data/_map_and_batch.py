@@ -96,7 +96,8 @@ class ParallelBatches:
         self._shop = shop = Shop(run, self._tap, function, order.room, name)
         run.on_close(shop)
         blocks = shop.blocks  # a report must not keep the function
-        self._crew.held = lambda: blocks.nbytes
+        blocks.budgeted = self._crew.tuned is not None
+        self._crew.held = lambda: blocks.most_bytes
         self._filler = Filler(  # of the consumer's own thread
             run, order.room, order.least, function, is_certain=order.is_certain
         )

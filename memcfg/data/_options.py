@@ -84,8 +84,10 @@ class AutotuneOptions(_Settings):
     enabled : bool or None
         False: steps with AUTOTUNE keep what they begin with.
     ram_budget : int or None
-        Bytes that the buffers of a pass may hold together. It may be set to a string
-        with a unit. None: what the device has free.
+        Bytes that AUTOTUNE keeps the buffers of a pass within, together. It may be set
+        to a string with a unit. None: half of what the device has free when the pass
+        begins. Beside them lie the first batch, which tells the size, and what
+        functions make on their way; one batch in each place is the least.
     cpu_budget : int or None
         Threads that the steps of a pass may use together. None: one for each core.
     """

@@ -99,5 +99,5 @@ class _Stage:
             buffer_size=line.depth.capacity,
             items=line.taken,
             waited_seconds=line.waited,
-            nbytes=self._ring.nbytes,
+            nbytes=self._ring.most_bytes,
         )

@@ -24,7 +24,7 @@ __all__ = ["PipelineReport", "StageReport"]
 
 _WIDTH = 80  # columns of a terminal
 _NAME = 16  # of which a name has at most
-_HEADINGS = ("step", "threads", "buffer", "items", "waited", "an item", "holds")
+_HEADINGS = ("step", "threads", "buffer", "items", "waited", "an item", "held")
 _LEGEND = "* chosen by AUTOTUNE"
 _NOTHING = "No step of this pass has threads or a buffer."
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
@@ -49,7 +49,7 @@ class StageReport:
     waited_seconds : float
         How long they were waited for, in all.
     nbytes : int, default 0
-        What the buffer holds, in bytes.
+        The most that the buffer has held, in bytes.
     """
 
     name: str
@@ -60,8 +60,8 @@ class StageReport:
     waited_seconds: float
     nbytes: int = 0
 
-    def joined(self, other: StageReport) -> StageReport:
-        """Add what another pass of the same step has to tell.
+    def before(self, other: StageReport) -> StageReport:
+        """Add what a later pass of the same step has to tell.
 
         Parameters
         ----------
@@ -71,14 +71,29 @@ class StageReport:
         Returns
         -------
         StageReport
-            Items, seconds and bytes are those of both.
+            Items and seconds are those of both, bytes the more of the two.
         """
         return replace(
             other,
             items=self.items + other.items,
             waited_seconds=self.waited_seconds + other.waited_seconds,
-            nbytes=self.nbytes + other.nbytes,
+            nbytes=max(self.nbytes, other.nbytes),
         )
+
+    def beside(self, other: StageReport) -> StageReport:
+        """Add what another pass of the same step has to tell that is on as well.
+
+        Parameters
+        ----------
+        other : StageReport
+            Of the other pass: its choices are told.
+
+        Returns
+        -------
+        StageReport
+            Items, seconds and bytes are those of both.
+        """
+        return replace(self.before(other), nbytes=self.nbytes + other.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +112,9 @@ class PipelineReport:
     ...     name="batch", autotuned=True, items=640, waited_seconds=0.05
     ... )
     >>> print(PipelineReport((batch,)))
-    step   threads  buffer  items   waited  an item  holds
-    ───────────────────────────────────────────────────────
-    batch       1*      0*    640  50.0 ms  78.1 µs    0 B
+    step   threads  buffer  items   waited  an item  held
+    ──────────────────────────────────────────────────────
+    batch       1*      0*    640  50.0 ms  78.1 µs   0 B
     * chosen by AUTOTUNE
     """
 

@@ -40,6 +40,11 @@ class Ring:
     resource : Resource
         Where the blocks come from.
 
+    Attributes
+    ----------
+    most_bytes : int
+        The most that all blocks have taken.
+
     Notes
     -----
     DL4J's ring is one page of ``prefetchSize + 3`` blocks: its thread makes a batch
@@ -54,6 +59,7 @@ class Ring:
         self._blocks: list[OwnedWorkspace] = []
         self._turn = 0
         self._fits = 0
+        self.most_bytes = 0  # of all blocks, so far
         self._open = self._learning = self._workspace(0)
 
     @property
@@ -94,6 +100,7 @@ class Ring:
                 self._blocks.append(self._workspace(self._block_bytes))
             self._turn %= slots
             self._renew()
+            self.most_bytes = max(self.most_bytes, self.nbytes)
         except ResourceExhaustedError as error:
             raise self._explained(error, buffer_size) from error
 

@@ -7,7 +7,6 @@ Refuses to know steps.
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from memcfg._core.numpy_memory import scope_out
@@ -113,13 +112,16 @@ class Run:
         list of StageReport
             As it is now.
         """
-        found = dict(self._past)
         parts = [part for part in self._parts if isinstance(part, Run)]
         told = [stage.report() for stage in self.stages]
+        found: dict[str, StageReport] = {}
         for each in (*told, *(one for part in parts for one in part.reports())):
             known = found.get(each.name)
-            found[each.name] = each if known is None else known.joined(each)
-        return list(found.values())
+            found[each.name] = each if known is None else known.beside(each)
+        past = dict(self._past)
+        for name, each in found.items():
+            past[name] = past[name].before(each) if name in past else each
+        return list(past.values())
 
     @property
     def closed(self) -> bool:
@@ -194,6 +196,5 @@ class Run:
             self._parts.remove(part)
         for each in part.reports():
             known = self._past.get(each.name)
-            over = replace(each, nbytes=0)
-            self._past[each.name] = over if known is None else known.joined(over)
+            self._past[each.name] = each if known is None else known.before(each)
         part.stages, part._past = [], {}

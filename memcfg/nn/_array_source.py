@@ -98,6 +98,9 @@ class ArraySource:
         """Return 0: the arrays are there."""
         return 0
 
+    def buffer_that_fits(self, target: Target, missing: int) -> None:
+        """Return None: nothing is read ahead."""
+
     def look(self) -> None:
         """Do nothing: all is known."""
 

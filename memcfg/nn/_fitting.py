@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from memcfg.errors import InfeasiblePlanError
 from memcfg.nn import _fit
 from memcfg.nn._compilable import returned
 from memcfg.nn._feed import Feed
@@ -299,5 +300,24 @@ class Fitting(OnBatch):
             programs = self._built_programs()
             known = [p for kind, each in wanted for p in programs_for(kind, each.sizes)]
             promised = add([source.promised(target) for _, source in wanted])
-            programs.require(known, promised)
+            try:
+                programs.require(known, promised)
+            except InfeasiblePlanError as error:
+                advised = _advised(error, first, target)
+                if advised is None:
+                    raise
+                raise advised from error
         return programs
+
+
+def _advised(
+    error: InfeasiblePlanError, source: Source, target: Target
+) -> InfeasiblePlanError | None:
+    """Say how many batches can be read ahead beside the model, if any can."""
+    missing = error.smallest_limit_bytes - (error.limit_bytes or 0)
+    fits = source.buffer_that_fits(target, missing)
+    if fits is None:
+        return None
+    fields = {name: getattr(error, name) for name in error._fields}
+    fields["hint"] = f"prefetch({fits}) fits. {error.hint}"
+    return InfeasiblePlanError(error.message, **fields)

@@ -106,6 +106,22 @@ class Source(Protocol):
             Bytes that are not taken yet; 0 where nobody knows.
         """
 
+    def buffer_that_fits(self, target: Target, missing: int) -> int | None:
+        """Tell how many batches could be read ahead with less memory.
+
+        Parameters
+        ----------
+        target : Target
+            What the model reads.
+        missing : int
+            By how many bytes less than `promised`.
+
+        Returns
+        -------
+        int or None
+            None where none could, or none are.
+        """
+
     def look(self) -> None:
         """Begin the first pass, so that shape and a batch size are known.
 

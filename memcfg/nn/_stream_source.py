@@ -88,6 +88,14 @@ class StreamSource:
         y = 0 if target.classes is None else align_up(_LABEL * size)
         return with_margin(blocks * (x + y), blocks) if blocks else 0
 
+    def buffer_that_fits(self, target: Target, missing: int) -> int | None:
+        """Take as many blocks away as bytes are missing."""
+        known, promised = self._origin.outlook, self.promised(target)
+        if not promised:
+            return None
+        fits = known.buffer_size + -missing * known.blocks // promised
+        return fits if fits > 0 else None
+
     def look(self) -> None:
         """Learn from the first batch; see `Source.look`.
 

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 import memcfg as mc
 from memcfg import memory
+from memcfg.data import AUTOTUNE, Dataset
 from memcfg.data._autotune import FIRST_DEPTH, TunedDepth, TunedParallelism
 from memcfg.data._budget import Budget, Stall, cores, free_bytes
 from memcfg.data._climbing import Climber
+from memcfg.data._iterator import DatasetIterator
 from memcfg.data._options import Options
 
 MIB = 1 << 20
@@ -328,3 +330,21 @@ def test_a_pass_tells_what_was_chosen():
     assert {stage.name for stage in report.stages} == {"batch", "prefetch"}
     assert all(stage.autotuned for stage in report.stages)
     assert "* chosen by AUTOTUNE" in str(report)
+
+
+@pytest.mark.parametrize("batches", [4, 6])
+@pytest.mark.parametrize("calls", [None, AUTOTUNE])
+def test_a_pass_stays_within_its_budget(batches, calls):
+    batch_bytes = 8 * 2**15
+    options = Options()
+    options.autotune.ram_budget = batches * batch_bytes
+    dataset = Dataset.range(800).map(
+        lambda i: np.full(2**13, i, np.float32), num_parallel_calls=calls
+    )
+    dataset = dataset.batch(8).prefetch(AUTOTUNE).with_options(options)
+    pool = memory.Pool(limit="64MiB")
+    with DatasetIterator(dataset._node, dataset.options(), pool) as elements:
+        assert sum(len(element) for element in elements) == 800
+    # Beside the buffers: the first batch, and what functions make on their way.
+    assert pool.stats().peak_bytes < (batches + 2) * batch_bytes
+    assert pool.stats().current_bytes == 0

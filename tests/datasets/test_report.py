@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from memcfg.data import PipelineReport, StageReport
+from memcfg.data import Dataset, PipelineReport, StageReport
 from memcfg.data._report import _seconds
 
 
@@ -22,7 +25,7 @@ def test_a_table():
         )
     )
     heading, _, batch, prefetch, legend = str(report).splitlines()
-    assert " ".join(heading.split()) == "step threads buffer items waited an item holds"
+    assert " ".join(heading.split()) == "step threads buffer items waited an item held"
     assert " ".join(batch.split()) == "batch 2 3 640 50.0 ms 78.1 µs 0 B"
     assert " ".join(prefetch.split()) == "prefetch 1* 8* 0 0 s - 4.00 MiB"
     assert legend == "* chosen by AUTOTUNE"
@@ -72,6 +75,13 @@ def test_seconds(seconds, text):
 def test_passes_of_a_step_are_told_together():
     one = stage(items=3, waited_seconds=1.0, nbytes=10, buffer_size=1)
     two = stage(items=4, waited_seconds=0.5, nbytes=20, buffer_size=2)
-    assert one.joined(two) == stage(
-        items=7, waited_seconds=1.5, nbytes=30, buffer_size=2
-    )
+    both = stage(items=7, waited_seconds=1.5, nbytes=30, buffer_size=2)
+    assert one.beside(two) == both
+    assert one.before(two) == dataclasses.replace(both, nbytes=20)
+
+
+def test_what_was_held_is_told_behind_the_end():
+    dataset = Dataset.from_tensor_slices(np.zeros((64, 256), np.float32)).batch(16)
+    batches = iter(dataset.prefetch(2))
+    assert sum(1 for _ in batches) == 4
+    assert batches.report().stages[0].nbytes == (2 + 2) * 16 * 256 * 4

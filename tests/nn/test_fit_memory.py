@@ -330,3 +330,26 @@ def _expected():
     if not _known:
         _known.append(trained(2))
     return _known[0]
+
+
+def test_an_error_says_how_many_batches_fit():
+    cpu = mc.config.list_physical_devices("CPU")[0]
+    limit = mc.config.LogicalDeviceConfiguration(memory_limit=2)
+    mc.config.set_logical_device_configuration(cpu, [limit])
+    x, y = np.zeros((640, 1024), np.float32), np.zeros(640, np.int64)
+    dataset = mc.data.Dataset.from_tensor_slices((x, y)).batch(32)
+
+    def fit(buffer_size):
+        model = nn.Sequential([nn.Dense(10)])
+        model.compile("sgd", nn.SparseCategoricalCrossentropy(from_logits=True))
+        try:
+            model.fit(dataset.prefetch(buffer_size), verbose=0)
+        finally:
+            model.close()
+
+    with pytest.raises(InfeasiblePlanError, match=r"prefetch\(\d+\) fits") as caught:
+        fit(100)
+    fits = int(re.search(r"prefetch\((\d+)\)", str(caught.value))[1])
+    fit(fits)
+    with pytest.raises(InfeasiblePlanError):
+        fit(fits + 2)
