@@ -119,7 +119,9 @@ class Batch(Node):
             is_certain,
             is_ordered(run, deterministic),
         )
-        return ParallelBatches(run, drawer, function, calls, self.name, order)
+        is_map = isinstance(self.source, ParallelMap)
+        name = f"{self.source.name}+{self.name}" if is_map else self.name
+        return ParallelBatches(run, drawer, function, calls, name, order)
 
     def _unmapped(self) -> tuple[Node, Callable[..., Any] | None]:
         """Take over what maps do, unless one thread is to do it and several batch."""

@@ -18,6 +18,7 @@ from memcfg.data._closing import closing
 from memcfg.data._convert import read_only
 from memcfg.data._node import Node
 from memcfg.data._structure import map_structure
+from memcfg.workspaces._frames import outside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -160,7 +161,7 @@ class Cache(Node):
         warn(
             f"a pass over {self.name!r} ended before its data did, and nothing was "
             "kept: put take() before cache(), or read to the end",
-            stacklevel=2,
+            stacklevel=outside(),
         )
 
 

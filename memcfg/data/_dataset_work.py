@@ -38,7 +38,9 @@ class DatasetWork(DatasetCore):
             many arguments, and returns the new one: arrays, numbers, text and lists, in
             tuples and dicts. Arrays that it gets may be read-only.
         num_parallel_calls : int, optional
-            Threads that call it, or `AUTOTUNE`. None: one call after the other.
+            Threads that call it, or `AUTOTUNE`: as many as save time, one a core at
+            most. Functions that wait, such as for a network, gain by more: say a
+            number, or `options.autotune.cpu_budget`. None: one call after the other.
         deterministic : bool, optional
             False: elements come as they are ready. None: as the options say.
         name : str, optional

@@ -181,6 +181,8 @@ class Fitting(OnBatch):
         self, train: Source, held: Source | None, options: FitOptions
     ) -> History:
         setup = self._compiled("fit")
+        if held is None and options.validation_steps is not None:
+            raise ValueError("validation_steps is for validation_data: there is none")
         epochs = max(1, options.epochs - options.initial_epoch)
         steps, held_steps = options.steps_per_epoch, options.validation_steps
         with Feed(train, steps, "steps_per_epoch", epochs=epochs) as feed:

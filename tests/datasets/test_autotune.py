@@ -327,7 +327,7 @@ def test_a_pass_tells_what_was_chosen():
     with iter(data.batch(10).prefetch(mc.data.AUTOTUNE)) as batches:
         assert sum(len(batch) for batch in batches) == 2000
         report = batches.report()
-    assert {stage.name for stage in report.stages} == {"batch", "prefetch"}
+    assert {stage.name for stage in report.stages} == {"map+batch", "prefetch"}
     assert all(stage.autotuned for stage in report.stages)
     assert "* chosen by AUTOTUNE" in str(report)
 

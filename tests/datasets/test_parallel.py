@@ -353,7 +353,7 @@ def test_reports(calls, size):
     with iter(data) as elements:
         list(elements)
         (stage,) = elements.report().stages
-    assert stage.name == ("work" if size is None else "batch")
+    assert stage.name == ("work" if size is None else "work+batch")
     assert stage.autotuned == (calls == AUTOTUNE)
     assert stage.parallelism >= 1
     assert stage.items == 100

@@ -880,3 +880,8 @@ def test_the_history_of_a_training_that_failed_tells_of_the_pipeline(rows):
     with pytest.raises(BrokenError):
         model.fit(dataset, verbose=0)
     assert model.history.pipeline.stages[0].items == 0
+
+
+def test_validation_steps_without_validation_data_are_refused(rows):
+    with pytest.raises(ValueError, match="validation_steps is for validation_data"):
+        make().fit(Dataset.from_tensor_slices(rows).batch(SIZE), validation_steps=1)
