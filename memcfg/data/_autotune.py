@@ -14,7 +14,7 @@ and kept if the waiting that is measured gets less.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memcfg.data._climbing import Climber
 from memcfg.data._ring import SPARE
@@ -64,7 +64,16 @@ class _Period:
 class _Tuner:
     """What both choices have in common: when to try, and what to do then."""
 
-    def __init__(self, budget: Budget, climber: Climber, period: _Period) -> None:
+    def __init__(
+        self,
+        budget: Budget,
+        climber: Climber,
+        period: _Period,
+        hindsight: dict[str, Any] | None,
+    ) -> None:
+        self._hindsight = {} if hindsight is None else hindsight
+        if "learned" in self._hindsight:
+            climber.resume(self._hindsight["learned"])
         self._budget = budget
         self._climber = climber
         self._period = period
@@ -86,6 +95,8 @@ class _Tuner:
         elif budget.enabled:
             skip = self._try(cost, spare, waiting=waiting)
         period.begin(now, waited, skip=skip)
+        if not climber.is_trying:
+            self._hindsight["learned"] = climber.learned
 
     def _try(self, cost: float, spare: int, *, waiting: bool) -> int:
         climber, budget = self._climber, self._budget
@@ -118,6 +129,8 @@ class TunedDepth(_Tuner):
     ----------
     run : Run
         The pass.
+    hindsight : dict, optional
+        What the pass before has learned, and where this one notes it for the next.
 
     Notes
     -----
@@ -133,9 +146,9 @@ class TunedDepth(_Tuner):
     has as many as help, and for one that is always slower none help.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, hindsight: dict[str, Any] | None = None) -> None:
         climber = Climber(FIRST_DEPTH, self._larger, _gain_of_depth)
-        super().__init__(run.budget, climber, _Period(16, 0.05))
+        super().__init__(run.budget, climber, _Period(16, 0.05), hindsight)
         self._clock = run.stall.clock
         self._item_bytes = 0
         self._waited = 0.0
@@ -213,6 +226,8 @@ class TunedParallelism(_Tuner):
     ----------
     run : Run
         The pass.
+    hindsight : dict, optional
+        What the pass before has learned, and where this one notes it for the next.
 
     Attributes
     ----------
@@ -232,12 +247,13 @@ class TunedParallelism(_Tuner):
     cores that other steps leave, and within the bytes that other buffers leave.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, hindsight: dict[str, Any] | None = None) -> None:
         climber = Climber(1, self._more, _gain_of_threads)
-        super().__init__(run.budget, climber, _Period(4, 0.1))
+        super().__init__(run.budget, climber, _Period(4, 0.1), hindsight)
         self._stall = run.stall
         self.item_bytes = 0
-        run.budget.employ(self, 1)
+        self._limit(run.budget.threads_for(self))
+        run.budget.employ(self, self.parallelism)
 
     @property
     def parallelism(self) -> int:

@@ -67,6 +67,21 @@ class Climber:
         self._shrunk = False
 
     @property
+    def learned(self) -> tuple[int, int, float, int]:
+        """The value, and what was tried in vain, for `resume`; not during a try."""
+        return self.value, self._vain, self._resistance, self._floor
+
+    def resume(self, learned: tuple[int, int, float, int]) -> None:
+        """Go on where another climber was.
+
+        Parameters
+        ----------
+        learned : tuple
+            Its `learned`.
+        """
+        self.value, self._vain, self._resistance, self._floor = learned
+
+    @property
     def is_trying(self) -> bool:
         """Whether the value is being tried."""
         return self._tried is not None

@@ -109,7 +109,9 @@ def begin(dataset: Dataset, resource: Resource) -> DatasetIterator:
 def _ending_in_prefetch(node: Node) -> Node:
     if isinstance(node, Prefetch):
         return node
-    return Prefetch(node, BUFFER_SIZE, "ahead")
+    found = Prefetch(node, BUFFER_SIZE, "ahead")
+    vars(found)["hindsight"] = node.hindsight  # passes end there, but for this step
+    return found
 
 
 def _blocks(node: Node) -> int:

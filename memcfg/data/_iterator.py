@@ -58,7 +58,7 @@ class DatasetIterator:
     ) -> None:
         self._node = node
         pool = config.logical_device(None).pool if resource is None else resource
-        self._run = Run(pool, options, probing=probing)
+        self._run = Run(pool, options, probing=probing, hindsight=node.hindsight)
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._allocator = self._run.allocator()

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -94,6 +95,11 @@ class Node(ABC):
     """
 
     name: str
+
+    @cached_property
+    def hindsight(self) -> dict[str, dict[str, Any]]:
+        """What passes that end here have learned of their steps, by name."""
+        return {}
 
     @property
     @abstractmethod

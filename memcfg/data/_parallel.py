@@ -123,8 +123,12 @@ class Crew:
         self.held: Callable[[], int] = int
         self._name = name
         self._tap = tap
-        self.tuned = TunedParallelism(run) if calls == AUTOTUNE else None
-        threads = 1 if self.tuned else run.budget.employ(self, calls)
+        self.tuned: TunedParallelism | None = None
+        if calls == AUTOTUNE:
+            self.tuned = TunedParallelism(run, run.hindsight(name))
+            threads = self.tuned.parallelism
+        else:
+            threads = run.budget.employ(self, calls)
         self._workers = Workers(threads, name, run.allocator)
         self._number = 0
         run.on_close(self)

@@ -71,7 +71,11 @@ class Prefetch(Node):
         if self.buffer_size == 0:
             return self.source.elements(run)
         tuned = self.buffer_size == AUTOTUNE
-        depth = TunedDepth(run) if tuned else FixedDepth(self.buffer_size)
+        depth = (
+            TunedDepth(run, run.hindsight(self.name))
+            if tuned
+            else FixedDepth(self.buffer_size)
+        )
         ring = Ring(f"data {self.name}", run.resource)
         elements = self.source.elements(run)
         producer = Producer(

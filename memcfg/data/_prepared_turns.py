@@ -83,8 +83,12 @@ class PreparedTurns:
         self._name = name
         self._items = 0
         self._waited = 0.0
-        self._tuned = TunedParallelism(run) if calls == _AUTOTUNE else None
-        threads = 1 if self._tuned else run.budget.employ(self, calls)
+        self._tuned: TunedParallelism | None = None
+        if calls == _AUTOTUNE:
+            self._tuned = TunedParallelism(run, run.hindsight(name))
+            threads = self._tuned.parallelism
+        else:
+            threads = run.budget.employ(self, calls)
         self._workers = Workers(threads, name, run.allocator)
         run.on_close(self._workers)
         run.stages.append(self)

@@ -27,11 +27,11 @@ _RESERVE = 1.3  # of a block over the largest batch, once batches differ; as in 
 
 
 class Ring:
-    """Workspaces that take turns, one for each batch that can be alive.
+    """Workspaces, one for each batch that can be alive.
 
     After `fit`, a ``with`` block is a cycle: the arrays made inside are one batch. The
     first batch tells how large a block is. A batch that is larger than the blocks lies
-    outside of them; each block is 1.3 times as large as it from its next turn on.
+    outside of them; each block is 1.3 times as large as it when it is used next.
 
     Parameters
     ----------
@@ -57,7 +57,6 @@ class Ring:
         self._resource = resource
         self._block_bytes = 0
         self._blocks: list[OwnedWorkspace] = []
-        self._turn = 0
         self._fits = 0
         self.most_bytes = 0  # of all blocks, so far
         self._open = self._learning = self._workspace(0)
@@ -98,8 +97,7 @@ class Ring:
         try:
             while len(self._blocks) < slots:
                 self._blocks.append(self._workspace(self._block_bytes))
-            self._turn %= slots
-            self._renew()
+            self._choose()
             self.most_bytes = max(self.most_bytes, self.nbytes)
         except ResourceExhaustedError as error:
             raise self._explained(error, buffer_size) from error
@@ -111,7 +109,7 @@ class Ring:
         self._blocks = []
 
     def __enter__(self) -> Self:
-        self._open = self._blocks[self._turn] if self._blocks else self._learning
+        self._open = self._blocks[-1] if self._blocks else self._learning
         self._open.open()
         return self
 
@@ -123,7 +121,6 @@ class Ring:
     ) -> None:
         self._open.__exit__(kind, error, trace)
         if error is None:
-            self._turn += 1
             self._learn(self._open.counters()["last_cycle_bytes"])
 
     def _learn(self, nbytes: int) -> None:
@@ -131,13 +128,19 @@ class Ring:
             larger = int(nbytes * _RESERVE) if self._block_bytes else nbytes
             self._block_bytes = align_up(larger)
 
-    def _renew(self) -> None:
-        """Replace the block whose turn it is, if it has become too small."""
-        block = self._blocks[self._turn]
+    def _choose(self) -> None:
+        """Put the block last that is next: one that nobody needs, used most lately.
+
+        It may still be in the processor's caches. Where all are needed it is the one
+        that was used first; its arrays keep its bytes.
+        """
+        blocks = self._blocks
+        free = (n for n in range(len(blocks) - 1, -1, -1) if not _live(blocks[n]))
+        block = blocks.pop(next(free, 0))
         if block.config.initial_size < self._block_bytes:
-            del self._blocks[self._turn]
             block.destroy()
-            self._blocks.insert(self._turn, self._workspace(self._block_bytes))
+            block = self._workspace(self._block_bytes)
+        blocks.append(block)
 
     def _workspace(self, nbytes: int) -> OwnedWorkspace:
         config = WorkspaceConfig(
@@ -167,3 +170,7 @@ class Ring:
             f"(buffer_size={buffer_size}).",
             **fields,
         )
+
+
+def _live(block: OwnedWorkspace) -> int:
+    return int(block.counters()["live_arrays"])

@@ -53,6 +53,9 @@ class Run:
     probing : bool, default False
         Whether the pass is only to tell what elements are: it draws no seeds, keeps
         nothing in caches. A part does as its parent.
+    hindsight : dict, optional
+        What earlier passes over the same pipeline have learned, by step. A part shares
+        its parent's.
 
     Attributes
     ----------
@@ -77,6 +80,7 @@ class Run:
         *,
         parent: Run | None = None,
         probing: bool = False,
+        hindsight: dict[str, dict[str, Any]] | None = None,
     ) -> None:
         self.resource = resource
         self.options = options
@@ -87,6 +91,11 @@ class Run:
         self.stall: Stall = Stall() if parent is None else parent.stall
         self.probing: bool = probing if parent is None else parent.probing
         self._past: dict[str, StageReport] = {}  # of parts that are over
+        if parent is not None:
+            hindsight = parent._hindsight
+        self._hindsight: dict[str, dict[str, Any]] = (
+            {} if hindsight is None else hindsight
+        )
         self._parent = parent
         # Lists whose operations nothing divides: a lock could be held over a fork.
         self._parts: list[Stoppable] = []
@@ -103,6 +112,21 @@ class Run:
         inner = Run(self.resource, self.options, parent=self)
         self.on_close(inner)
         return inner
+
+    def hindsight(self, name: str) -> dict[str, Any]:
+        """Tell what an earlier pass over the same pipeline has learned of a step.
+
+        Parameters
+        ----------
+        name : str
+            The step's.
+
+        Returns
+        -------
+        dict
+            What this pass learns is noted in it.
+        """
+        return self._hindsight.setdefault(name, {})
 
     def reports(self) -> list[StageReport]:
         """Ask each stage, those of parts too; stages of one name are told as one.

@@ -348,3 +348,23 @@ def test_a_pass_stays_within_its_budget(batches, calls):
     # Beside the buffers: the first batch, and what functions make on their way.
     assert pool.stats().peak_bytes < (batches + 2) * batch_bytes
     assert pool.stats().current_bytes == 0
+
+
+def test_a_pass_goes_on_where_the_last_one_was():
+    hindsight = {"learned": (2, 1, 0.5, 1)}
+    assert TunedParallelism(Pass(cpus=2), hindsight).parallelism == 2
+    assert TunedParallelism(Pass(cpus=1), hindsight).parallelism == 1
+    assert TunedParallelism(Pass(cpus=2)).parallelism == 1
+
+
+def test_passes_over_a_dataset_share_what_they_learn():
+    data = mc.data.Dataset.from_tensor_slices(np.zeros((4000, 4)))
+    data = data.map(lambda row: row + 1, num_parallel_calls=AUTOTUNE)
+    data = data.batch(10).prefetch(AUTOTUNE)
+    for _ in range(200):  # until something was tried, and judged
+        for _ in data:
+            pass
+        if "learned" in data._node.hindsight.get("map+batch", {}):
+            break
+    assert data._node.hindsight["map+batch"]["learned"][0] >= 1
+    assert data.batch(2)._node.hindsight == {}

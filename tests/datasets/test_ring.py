@@ -87,9 +87,19 @@ def test_one_that_is_kept_keeps_its_block_only(ring, pool):
     first.clear()
     for number in range(50):
         batch(ring, 1000, number)
+    assert pool.stats().current_bytes == 4 * 1024
+    alive = [batch(ring, 1000, number) for number in range(4)]  # one block too few
     assert pool.stats().current_bytes == 5 * 1024
     assert int(kept[0].max()) == 8
+    alive.clear()
     kept.clear()
+    ring.destroy()
+
+
+def test_a_block_that_was_used_lately_is_used_again(ring):
+    batch(ring, 1000)
+    places = {batch(ring, 1000).ctypes.data for _ in range(10)}
+    assert len(places) == 1
     ring.destroy()
 
 
@@ -99,9 +109,11 @@ def test_a_larger_batch_lies_outside_and_blocks_grow_in_their_turns(ring, pool):
     assert ring.nbytes == 4 * 1024
     large = [batch(ring, 4000)]
     assert ring.block_bytes == align_up(int(align_up(4000) * 1.3))
+    alive = []
     for number in range(1, 5):
-        batch(ring, 1000)
+        alive.append(batch(ring, 1000))
         assert ring.nbytes == (4 - number) * 1024 + number * ring.block_bytes
+    alive.clear()
     count = pool.stats().allocation_count
     large.clear()
     for _ in range(10):
