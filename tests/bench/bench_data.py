@@ -23,11 +23,11 @@ What was expected before the first measurement:
 
 What was found: waiting 1.04 and 1.05. In memory 1.5 and 2.6 times the better peer: the
 90 µs of a batch of 32 are mostly the hand-over of two threads that both want the
-interpreter's lock. File 1.7 times torch and 10 times tf.data. Map 0.92 of torch (0.81 before passes
-went on where the last one was, and before a ring took its warmest block): of 41 µs an
-item the function is 33; 4 are its 18 arrays, which come out of a workspace, 50 to 90 ns
-each more than from NumPy's own cache; 2 to 3 are written past the second-level cache by
-the thread that prefetches; what is left is Python.
+interpreter's lock. File 1.7 times torch and 10 times tf.data. Map 0.92 of torch (0.81
+before passes went on where the last one was, and before a ring took its warmest block):
+of 41 µs an item the function is 33; 4 are its 18 arrays, which come out of a workspace,
+50 to 90 ns each more than from NumPy's own cache; 2 to 3 are written past the second-
+level cache by the thread that prefetches; what is left is Python.
 """
 
 from __future__ import annotations
