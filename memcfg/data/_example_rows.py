@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ExampleRows", "SplitTestAndTrain"]
 
-T = TypeVar("T", bound="ExampleRows")
 
-
-class SplitTestAndTrain(NamedTuple, Generic[T]):
+class SplitTestAndTrain(NamedTuple):
     """The two parts of a data set.
 
     Parameters
@@ -38,8 +36,8 @@ class SplitTestAndTrain(NamedTuple, Generic[T]):
         The rest.
     """
 
-    train: T
-    test: T
+    train: Any
+    test: Any
 
 
 class ExampleRows(ABC):
@@ -90,7 +88,7 @@ class ExampleRows(ABC):
 
     def split_test_and_train(
         self, train: float, seed: int | None = None
-    ) -> SplitTestAndTrain[Self]:
+    ) -> SplitTestAndTrain:
         """Cut it in two.
 
         Parameters

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
-    Allocator = Callable[[], AbstractContextManager[Any]]
+    _Allocator = Callable[[], AbstractContextManager[Any]]
 
 __all__ = ["Ticket", "Workers"]
 
@@ -46,7 +46,7 @@ class Workers:
     The threads do not refer to this object: when nobody else does, they end.
     """
 
-    def __init__(self, count: int, name: str, allocator: Allocator) -> None:
+    def __init__(self, count: int, name: str, allocator: _Allocator) -> None:
         self._desk = Desk(count, name)
         self._thread = partial(_thread, self._desk, allocator)
         self._finalizer = weakref.finalize(self, self._desk.close)
@@ -114,14 +114,14 @@ class Workers:
         return self._desk.join(patience) if wait else not self._desk.alive()
 
 
-def _thread(desk: Desk, allocator: Allocator) -> threading.Thread:
+def _thread(desk: Desk, allocator: _Allocator) -> threading.Thread:
     name = f"memcfg-data-{desk.name}"
     return threading.Thread(
         target=_work, args=(desk, allocator), name=name, daemon=True
     )
 
 
-def _work(desk: Desk, allocator: Allocator) -> None:
+def _work(desk: Desk, allocator: _Allocator) -> None:
     while (ticket := desk.next_task()) is not None:
         ticket.act(allocator)
         desk.finish(ticket)
