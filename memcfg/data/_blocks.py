@@ -16,7 +16,7 @@ from memcfg.workspaces import OwnedWorkspace
 if TYPE_CHECKING:
     from memcfg.data._run import Run
 
-__all__ = ["Blocks", "Scratches", "scratch"]
+__all__ = ["Blocks", "Scratches", "is_empty", "scratch"]
 
 PERIOD = 64  # times that a block is borrowed between two looks at what is needed
 SLACK = 2  # blocks that are kept beside those
@@ -77,7 +77,7 @@ class Blocks:
         free = self._free  # another thread may close meanwhile
         self._drop_small(free, nbytes)
         for place in range(len(free) - 1, -1, -1):
-            if _is_empty(free[place]):
+            if is_empty(free[place]):
                 block = free.pop(place)
                 self._note_need(free, len(free) - place + 1)
                 self._lent += block.config.initial_size
@@ -129,7 +129,7 @@ class Blocks:
         if self._times < PERIOD:
             return
         for block in free[: -self._needed - SLACK]:
-            if _is_empty(block):
+            if is_empty(block):
                 free.remove(block)
                 block.destroy()
         self._times = self._needed = 0
@@ -218,5 +218,17 @@ def scratch(run: Run, size: int = 0) -> OwnedWorkspace:
     return OwnedWorkspace(config, "data scratch", resource=run.resource)
 
 
-def _is_empty(block: OwnedWorkspace) -> bool:
+def is_empty(block: OwnedWorkspace) -> bool:
+    """Tell whether no array that is alive lies in a block.
+
+    Parameters
+    ----------
+    block : OwnedWorkspace
+        The block.
+
+    Returns
+    -------
+    bool
+        Whether it may be used again.
+    """
     return not block.counters()["live_arrays"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.config import WorkspaceConfig
+from memcfg.data._blocks import is_empty
 from memcfg.errors import ResourceExhaustedError
 from memcfg.units import align_up, format_bytes
 from memcfg.workspaces import OwnedWorkspace
@@ -135,7 +136,7 @@ class Ring:
         that was used first; its arrays keep its bytes.
         """
         blocks = self._blocks
-        free = (n for n in range(len(blocks) - 1, -1, -1) if not _live(blocks[n]))
+        free = (n for n in range(len(blocks) - 1, -1, -1) if is_empty(blocks[n]))
         block = blocks.pop(next(free, 0))
         if block.config.initial_size < self._block_bytes:
             block.destroy()
@@ -170,7 +171,3 @@ class Ring:
             f"(buffer_size={buffer_size}).",
             **fields,
         )
-
-
-def _live(block: OwnedWorkspace) -> int:
-    return int(block.counters()["live_arrays"])
