@@ -1,13 +1,18 @@
 """Compile the extension modules; everything else stands in pyproject.toml.
 
 ``MEMCFG_DEBUG=1`` compiles with Cython's bounds checks and without optimisation.
+As many compilers run at once as there are processors, or as ``build_ext -j`` says;
+they run under ccache where it is installed and neither ``CC`` nor ``CXX`` is set.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import shutil
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 from pathlib import Path
 
@@ -18,6 +23,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, LinkError
 
 DEBUG = os.environ.get("MEMCFG_DEBUG") == "1"
+PROCESSORS = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
 HEADERS = sorted(glob("_native/**/*.h*", recursive=True))
 # Exactly one module links the native core: two would have two sets of limits.
 NATIVE_SOURCES = {
@@ -35,15 +41,24 @@ DIRECTIVES = {
 
 
 class BuildExtensions(build_ext):
-    """Add OpenMP where the compiler has it."""
+    """Add OpenMP where the compiler has it, and compile sources side by side."""
 
     def build_extensions(self) -> None:
         """Compile every extension."""
+        if {"CC", "CXX"}.isdisjoint(os.environ) and (ccache := shutil.which("ccache")):
+            for name in ("compiler_so", "compiler_so_cxx"):
+                if command := getattr(self.compiler, name, None):
+                    setattr(self.compiler, name, [ccache, *command])
         if self._has_openmp():
             for extension in self.extensions:
                 extension.extra_compile_args.append("-fopenmp")
                 extension.extra_link_args.append("-fopenmp")
-        super().build_extensions()
+        with ThreadPoolExecutor(self.parallel or PROCESSORS) as executor:
+            self.compiler.compile = functools.partial(
+                compile_each, executor, self.compiler.compile
+            )
+            self.parallel = len(self.extensions)  # all of them share the executor
+            super().build_extensions()
 
     def _has_openmp(self) -> bool:
         with tempfile.TemporaryDirectory() as folder:
@@ -65,6 +80,17 @@ class BuildExtensions(build_ext):
             except (CompileError, LinkError):
                 return False
         return True
+
+
+def compile_each(executor, compile_sources, sources, **options) -> list[str]:
+    """Compile each source in a task of its own, the largest first."""
+    by_size = sorted(sources, key=os.path.getsize, reverse=True)
+    tasks = {one: executor.submit(compile_sources, [one], **options) for one in by_size}
+    try:
+        return [path for source in sources for path in tasks[source].result()]
+    finally:
+        for task in tasks.values():
+            task.cancel()  # what has not begun, if one failed
 
 
 def extension(path: str) -> Extension:
