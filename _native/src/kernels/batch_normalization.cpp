@@ -67,7 +67,8 @@ MEMCFG_VECTORIZED void normalize(
   }
 }
 
-// dx = scale * dy + slope * (x - mean) + shift. In place: dx = dy.
+// dx = scale * ((dy - shift) - slope * (x - mean)): exactly 0 where a channel has one
+// value, since both differences are. In place: dx = dy.
 MEMCFG_VECTORIZED void differentiate(const float* x,
                                      const float* dy,
                                      const Factors& f,
@@ -79,7 +80,7 @@ MEMCFG_VECTORIZED void differentiate(const float* x,
     const Count length = std::min(width, count - i);
     MEMCFG_INDEPENDENT
     for (Count j = 0; j < length; ++j) {
-      dx[i + j] = scale[j] * dy[i + j] + (slope[j] * (x[i + j] - mean[j]) + shift[j]);
+      dx[i + j] = scale[j] * ((dy[i + j] - shift[j]) - slope[j] * (x[i + j] - mean[j]));
     }
   }
 }
@@ -204,11 +205,9 @@ KernelPtr make_batch_normalization_gradient(const KernelSpec& spec) {
     const double rows = static_cast<double>(shape.rows);
     factors.fill(shape, [&](Count c) {
       const double inverse = 1 / std::sqrt(variance[c] + shape.epsilon);
-      const double scale = gamma[c] * inverse;
-      factors.scale[c] = static_cast<float>(scale);
-      factors.slope[c] =
-          static_cast<float>(-scale * inverse * inverse * dgamma[c] / rows);
-      factors.shift[c] = static_cast<float>(-scale * dbeta[c] / rows);
+      factors.scale[c] = static_cast<float>(gamma[c] * inverse);
+      factors.slope[c] = static_cast<float>(inverse * inverse * dgamma[c] / rows);
+      factors.shift[c] = static_cast<float>(dbeta[c] / rows);
       dgamma[c] = static_cast<float>(dgamma[c] * inverse);
     });
     parallel_chunks(shape.count, shape.chunk, [&](Count begin, Count length) {

@@ -329,6 +329,29 @@ def test_batch_normalization(table, shape, in_place):
     )
 
 
+@pytest.mark.parametrize("channels", [1, 3, 700])
+@pytest.mark.parametrize("kernel", ["native", "reference"])
+def test_one_value_a_channel_has_no_gradient(table, channels, kernel):
+    """One value is its own mean: whatever it is, the output is beta."""
+    shape, c = (1, channels), (channels,)
+    x, dy, gamma = (normal(*shape, seed=s) for s in range(3))
+    case = Case(
+        "batch_normalization_gradient",
+        [x, dy, gamma.reshape(c), x.reshape(c), np.zeros(c, np.float32)],
+        [f32(shape), f32(c), f32(c)],
+        {"epsilon": 1e-3},
+    )
+    if kernel == "native":
+        dx, dgamma, dbeta = (
+            np.frombuffer(each, np.float32) for each in execute(table, case, 0xFF, 64)
+        )
+    else:
+        dx, dgamma, dbeta = outputs = [np.empty(s, t) for s, t in case.outputs]
+        REFERENCE[case.op_type](case.attributes, case.inputs, outputs)
+    assert not dx.any() and not dgamma.any()
+    np.testing.assert_array_equal(dbeta.ravel(), dy.ravel())
+
+
 def test_batch_normalization_far_from_zero(table):
     """The variance of values near 1000 is not lost to cancellation."""
     x = 1000 + normal(5000, 3)
