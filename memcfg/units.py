@@ -163,7 +163,7 @@ def format_bytes(nbytes: int, *, exact: bool = False) -> str:
     """
     size, unit = float(nbytes), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if abs(size) < 1024:
+        if round(abs(size), 2) < 1024:  # as it is written below
             break
         size, unit = size / 1024, larger
     if unit == "B":

@@ -104,11 +104,33 @@ def test_what_is_no_text_is_a_type_error(value):
         (3 * 2**29, "1.50 GiB", "1610612736 B (1.50 GiB)"),
         (2**40, "1.00 TiB", "1099511627776 B (1.00 TiB)"),
         (2**51, "2048.00 TiB", "2251799813685248 B (2048.00 TiB)"),
+        (2**20 - 6, "1023.99 KiB", "1048570 B (1023.99 KiB)"),
+        (2**20 - 5, "1.00 MiB", "1048571 B (1.00 MiB)"),
+        (-(2**20) + 1, "-1.00 MiB", "-1048575 B (-1.00 MiB)"),
     ],
 )
 def test_sizes_are_written(nbytes, rounded, exact):
     assert format_bytes(nbytes) == rounded
     assert format_bytes(nbytes, exact=True) == exact
+
+
+NEAR_A_UNIT = st.builds(
+    lambda power, share, off: 2**power * share // 1024 + off,
+    st.sampled_from([10, 20, 30, 40, 50]),
+    st.integers(1020, 1026),
+    st.integers(-(2**12), 2**12),
+)
+
+
+@given(nbytes=NEAR_A_UNIT | st.integers(0, 2**63))
+def test_a_written_size_is_the_nearest_and_below_the_next_unit(nbytes):
+    nbytes = max(nbytes, 0)
+    number, unit = format_bytes(nbytes).split()
+    scale = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}[unit]
+    assert unit == "TiB" or Fraction(number) < 1024
+    assert unit == "B" or Fraction(number) >= 1
+    rounding = Fraction(0 if unit == "B" else scale, 200) + nbytes * Fraction(1, 2**52)
+    assert abs(Fraction(number) * scale - nbytes) <= rounding
 
 
 @given(nbytes=st.integers(0, 2**63))
