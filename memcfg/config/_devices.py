@@ -92,7 +92,8 @@ def physical_device(device: str | PhysicalDevice) -> PhysicalDevice:
     ----------
     device : str or PhysicalDevice
         A name such as ``"GPU:0"`` or ``"/physical_device:GPU:0"`` (the index may be
-        left out when there is one device of the type), or an object of the list.
+        left out when there is one device of the type; ``"/device:GPU:0"`` is the
+        hardware of that number), or an object of the list.
 
     Returns
     -------
@@ -112,7 +113,7 @@ def physical_device(device: str | PhysicalDevice) -> PhysicalDevice:
     if isinstance(device, PhysicalDevice):
         found = [device] if device in registry.machine else []
     elif isinstance(device, str):
-        kind, number = parse_name(device, physical=True)
+        kind, number, _ = parse_name(device)
         found = [item for item in registry.machine if item.device_type == kind]
         if number is not None:
             found = found[number : number + 1]
@@ -122,7 +123,7 @@ def physical_device(device: str | PhysicalDevice) -> PhysicalDevice:
         there = ", ".join(item.name for item in registry.machine)
         raise ValueError(f"Unrecognized device {_shown(device)}; there are: {there}")
     if len(found) > 1:
-        raise ValueError(f"Multiple devices match {device!r}; say which: {device}:0, …")
+        raise ValueError(_ambiguous(device, [item.name for item in found]))
     return found[0]
 
 
@@ -132,8 +133,8 @@ def find(device: AnyDevice) -> Made:
     Parameters
     ----------
     device : str, LogicalDevice or PhysicalDevice
-        A name with or without ``/device:`` (the index may be left out when there is
-        one device of the type), or an object of the lists. Hardware stands for the
+        A name in any of TensorFlow's spellings (the index may be left out when there
+        is one device of the type), or an object of the lists. Hardware stands for the
         one logical device on it.
 
     Returns
@@ -191,8 +192,7 @@ def matching(device: AnyDevice) -> Made | None:
     else:
         raise TypeError(f"expected a device or its name, got {device!r}")
     if len(found) > 1:
-        names = ", ".join(made.logical.name for made in found)
-        raise ValueError(f"Multiple devices match {_shown(device)}; say which: {names}")
+        raise ValueError(_ambiguous(device, [made.logical.name for made in found]))
     return found[0] if found else None
 
 
@@ -201,11 +201,17 @@ def _on(device: PhysicalDevice) -> list[Made]:
 
 
 def _named(name: str) -> list[Made]:
-    kind, number = parse_name(name)
+    kind, number, physical = parse_name(name)
+    if physical:
+        return _on(physical_device(name))
     if number is None:
         return [made for made in registry.made() if made.logical.device_type == kind]
     wanted = LogicalDevice(f"/device:{kind}:{number}", kind)
     return [made for made in registry.made() if made.logical == wanted]
+
+
+def _ambiguous(device: AnyDevice, names: list[str]) -> str:
+    return f"Multiple devices match {_shown(device)}; say which: {', '.join(names)}"
 
 
 def _shown(device: AnyDevice) -> str:

@@ -134,7 +134,7 @@ def physical_limits() -> dict[tuple[str, int], str]:
         name, _, text = entry.partition("=")
         size = process.with_unit(text)
         try:
-            device_type, index = parse_name(name.strip(), physical=True)
+            device_type, index, _ = parse_name(name.strip())
             limit_from_bytes(size, total_bytes=LARGEST, name="the size")
         except ValueError as error:
             raise unreadable(LIMITS, str(error)) from None

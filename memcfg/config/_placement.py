@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from memcfg.config._devices import AnyDevice, find, matching
 from memcfg.config._names import parse_name
 from memcfg.config._state import registry
-from memcfg.config._types import LogicalDevice, PhysicalDevice
+from memcfg.config._types import LogicalDevice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,7 @@ def device(name: AnyDevice) -> Iterator[LogicalDevice]:
     Parameters
     ----------
     name : str, LogicalDevice or PhysicalDevice
-        Such as ``"CPU:1"``, ``"/device:CPU:1"``, or an entry of
+        Such as ``"CPU:1"``, ``"/cpu:1"``, ``"/device:CPU:1"``, or an entry of
         `list_logical_devices`.
 
     Yields
@@ -150,7 +150,7 @@ def _place(name: AnyDevice) -> Made:
             f"Could not satisfy the placement on {shown!r}; there are: "
             f"{', '.join(there)}"
         )
-    missing = parse_name(shown, physical=isinstance(name, PhysicalDevice))
+    missing = parse_name(shown)
     with registry.lock:
         known = missing in registry.options.warned
         registry.options.warned.add(missing)

@@ -185,10 +185,10 @@ class TestMemoryLimit:
             *("CPU:0=101%", "CPU:0=-1B", "CPU:0=1GiB,CPU:00=2GiB", "CPU:0=1GiB;"),
             *(
                 "GPU:0=1GiB",
-                "cpu:0=1GiB",
+                "/job:worker/cpu:0=1GiB",
                 "CPU:1=1GiB",
                 "CPU:0=1GiB,",
-                "/device:CPU:0=1B",
+                "cpu:0=1GiB,/device:CPU:0=2GiB",
             ),
         ],
     )
