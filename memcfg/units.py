@@ -6,9 +6,17 @@ Owns the grammar of sizes and their display. Imports nothing of memcfg.
 from __future__ import annotations
 
 import re
+import warnings
 from fractions import Fraction
 
-__all__ = ["ALIGNMENT", "align_up", "format_bytes", "parse_bytes", "parse_share"]
+__all__ = [
+    "ALIGNMENT",
+    "align_up",
+    "format_bytes",
+    "parse_bytes",
+    "parse_share",
+    "warn_of_few_bytes",
+]
 
 ALIGNMENT = 64  # bytes; every room in an arena or pool starts and ends on it
 
@@ -121,6 +129,32 @@ def parse_share(size: str) -> Fraction | None:
     if share > 1:
         raise ValueError(f"a share is at most 100%, not {size.strip()!r}")
     return share
+
+
+def warn_of_few_bytes(number: int, what: str, *, stacklevel: int = 2) -> None:
+    """Warn of a size without a unit that was probably meant in another one.
+
+    Parameters
+    ----------
+    number : int
+        A size in bytes that was written without a unit.
+    what : str
+        What it is the size of, as it was written: ``"memory_limit=512"``.
+    stacklevel : int, default 2
+        Whose line the warning names, as `warnings.warn` counts from the caller.
+
+    Warns
+    -----
+    RuntimeWarning
+        Below 1 KiB.
+    """
+    if 0 < number < 1024:
+        warnings.warn(
+            f"{what} is {number} bytes: write '{number}MiB' if MiB are meant, or "
+            f"'{number}B'",
+            RuntimeWarning,
+            stacklevel=stacklevel + 1,
+        )
 
 
 def _parse_text(size: str) -> int:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from memcfg._core import get_host_limits, set_host_limits
 from memcfg._core._machine import machine_bytes
 from memcfg.errors import FormatError, ResourceExhaustedError
-from memcfg.units import parse_bytes
+from memcfg.units import parse_bytes, warn_of_few_bytes
 
 __all__ = ["HostLimits", "HostMemory", "host", "unreadable", "value_of", "with_unit"]
 
@@ -135,21 +135,31 @@ def value_of(variable: str) -> str:
     return os.environ.get(variable, "").strip()
 
 
-def with_unit(size: str) -> str:
+def with_unit(size: str, variable: str) -> str:
     """Read a mere number as bytes, as everywhere but in a configuration.
 
     Parameters
     ----------
     size : str
         Such as ``"4096"`` or ``"2GiB"``.
+    variable : str
+        Where it stands.
 
     Returns
     -------
     str
         The size with its unit.
+
+    Warns
+    -----
+    RuntimeWarning
+        If it is a mere number below 1 KiB.
     """
     size = size.strip()
-    return f"{size}B" if size.isascii() and size.isdecimal() else size
+    if not (size.isascii() and size.isdecimal()):
+        return size
+    warn_of_few_bytes(int(size), f"{size} in {variable}={value_of(variable)!r}")
+    return f"{size}B"
 
 
 def unreadable(variable: str, form: str, why: str = "") -> FormatError:
@@ -176,7 +186,7 @@ def unreadable(variable: str, form: str, why: str = "") -> FormatError:
 
 
 def _size(variable: str) -> int | None:
-    text = with_unit(value_of(variable))
+    text = with_unit(value_of(variable), variable)
     if not text:
         return None
     try:

@@ -132,7 +132,7 @@ def physical_limits() -> dict[tuple[str, int], str]:
     limits: dict[tuple[str, int], str] = {}
     for entry in _entries(LIMITS):
         name, _, text = entry.partition("=")
-        size = process.with_unit(text)
+        size = process.with_unit(text, LIMITS)
         try:
             device_type, index, _ = parse_name(name.strip())
             limit_from_bytes(size, total_bytes=LARGEST, name="the size")
@@ -150,7 +150,7 @@ def _simulated(entry: str) -> SimulatedEntry:
     parts = [part.strip() for part in entry.split(":")]
     try:
         device_type, count, memory = parts
-        nbytes = parse_bytes(process.with_unit(memory))
+        nbytes = parse_bytes(process.with_unit(memory, SIMULATED))
         check_type(device_type)
     except ValueError as error:
         raise unreadable(SIMULATED, str(error) if len(parts) == 3 else "") from None

@@ -88,6 +88,11 @@ def set_host_memory_limit(
     ResourceExhaustedError
         If more is in use, or resident, now than a limit or the environment's allows.
 
+    Warns
+    -----
+    RuntimeWarning
+        If a limit is a number below 1 KiB: it is bytes, and MiB were probably meant.
+
     Notes
     -----
     ``MEMCFG_MAX_BYTES`` and ``MEMCFG_MAX_RSS_BYTES`` are the limits from the first
@@ -111,4 +116,4 @@ def _read(
 ) -> int | None:
     if isinstance(limit, _Keep):
         return present
-    return limit_from_bytes(limit, total_bytes=total, name=name)
+    return limit_from_bytes(limit, total_bytes=total, name=name, stacklevel=3)

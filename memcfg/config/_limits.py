@@ -12,7 +12,7 @@ from fractions import Fraction
 from numbers import Rational, Real
 from operator import index
 
-from memcfg.units import parse_bytes
+from memcfg.units import parse_bytes, warn_of_few_bytes
 
 __all__ = ["LARGEST", "limit_from_bytes", "limit_from_mib"]
 
@@ -21,7 +21,11 @@ _MIB = 2**20  # bytes
 
 
 def limit_from_bytes(
-    limit: int | str | None, *, total_bytes: int, name: str = "memory_limit"
+    limit: int | str | None,
+    *,
+    total_bytes: int,
+    name: str = "memory_limit",
+    stacklevel: int | None = None,
 ) -> int | None:
     """Read a limit in which a number is bytes.
 
@@ -33,6 +37,9 @@ def limit_from_bytes(
         What a percentage is of, in bytes.
     name : str, default "memory_limit"
         What the limit is called in errors.
+    stacklevel : int or None, default None
+        Whose line a warning of few bytes names, as `warnings.warn` counts from the
+        caller; None: nobody is warned.
 
     Returns
     -------
@@ -45,11 +52,19 @@ def limit_from_bytes(
         If it is none of these, or a bool.
     ValueError
         If it is not positive, or a string that is no size.
+
+    Warns
+    -----
+    RuntimeWarning
+        If it is a number below 1 KiB, which is probably meant in MiB.
     """
     if limit is None:
         return None
     if hasattr(limit, "__index__") and not isinstance(limit, bool):
-        return _positive(index(limit), limit, name)  # NumPy's integers too
+        nbytes = _positive(index(limit), limit, name)  # NumPy's integers too
+        if stacklevel is not None:
+            warn_of_few_bytes(nbytes, f"{name}={nbytes}", stacklevel=stacklevel + 1)
+        return nbytes
     try:
         nbytes = parse_bytes(limit, total_bytes=total_bytes)
     except (TypeError, ValueError) as error:

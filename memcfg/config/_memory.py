@@ -155,6 +155,11 @@ def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
     ValueError, ResourceExhaustedError
         What `list_logical_devices` raises, if this is the first use.
 
+    Warns
+    -----
+    RuntimeWarning
+        If `limit` is a number below 1 KiB: it is bytes, and MiB were probably meant.
+
     Notes
     -----
     What a higher limit adds is taken as it is needed, also where there is no growth;
@@ -162,7 +167,8 @@ def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
     limit are not made again: a model plans when it is compiled or meets a new batch
     size.
     """
-    limit_from_bytes(limit, total_bytes=LARGEST)  # before anything is made
+    # Before anything is made; a warning names the line that calls.
+    limit_from_bytes(limit, total_bytes=LARGEST, stacklevel=2)
     made = find(device)
     total = registry.machine[made.specification.physical].memory_bytes
     return registry.set_limit(made, limit_from_bytes(limit, total_bytes=total))

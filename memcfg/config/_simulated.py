@@ -50,11 +50,16 @@ def add_simulated_device(
         If a device was used already.
     FormatError
         If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
+
+    Warns
+    -----
+    RuntimeWarning
+        If the memory is a number below 1 KiB: it is bytes, and MiB were probably meant.
     """
     check_type(device_type)
     if memory is None:
         raise TypeError("a simulated device needs a memory, such as '16GiB'")
-    nbytes = limit_from_bytes(memory, total_bytes=0, name="memory")
+    nbytes = limit_from_bytes(memory, total_bytes=0, name="memory", stacklevel=2)
     assert nbytes is not None, "a size was given"
     if nbytes > LARGEST_DEVICE:
         raise ValueError(f"a simulated device has at most 2**62 bytes, not {memory!r}")

@@ -68,7 +68,6 @@ class TestSimulatedDevices:
             *(
                 "GPU:-1:16GiB",
                 "GPU:2:",
-                "GPU:2:16",
                 "GPU:2:lots",
                 "GPU:2:0B",
                 "gpu:1:1B",
@@ -85,9 +84,6 @@ class TestSimulatedDevices:
     )
     def test_bad_text_is_an_error_that_names_the_variable(self, monkeypatch, text):
         monkeypatch.setenv("MEMCFG_SIMULATED_DEVICES", text)
-        if text == "GPU:2:16":  # a mere number is bytes
-            assert len(config.list_physical_devices("GPU")) == 2
-            return
         with pytest.raises(
             ValueError, match=r"MEMCFG_SIMULATED_DEVICES.*TYPE:COUNT:MEMORY"
         ):
@@ -131,6 +127,18 @@ class TestMemoryLimit:
     def test_a_mere_number_is_bytes(self, monkeypatch, limits):
         monkeypatch.setenv("MEMCFG_MEMORY_LIMIT", "/physical_device:CPU:0=4096")
         assert limits() == [4096]
+
+    def test_few_bytes_are_probably_meant_in_another_unit(self, monkeypatch, limits):
+        monkeypatch.setenv("MEMCFG_MEMORY_LIMIT", "CPU:0=512")
+        monkeypatch.setenv("MEMCFG_SIMULATED_DEVICES", "GPU:1:16")
+        with pytest.warns(RuntimeWarning) as warned:
+            assert limits() == [512]
+        texts = [str(each.message) for each in warned]
+        assert len(texts) == 2
+        assert any("512 in MEMCFG_MEMORY_LIMIT='CPU:0=512'" in each for each in texts)
+            "512 in MEMCFG_MEMORY_LIMIT='CPU:0=512' is" in each for each in texts
+        )
+        assert any("'16MiB' if MiB are meant, or '16B'" in each for each in texts)
 
     def test_a_configuration_below_it_holds(self, monkeypatch, cpu, limits):
         monkeypatch.setenv("MEMCFG_MEMORY_LIMIT", "CPU:0=2MiB")

@@ -80,7 +80,7 @@ def test_anything_else_is_a_type_error(device):
         with pytest.raises(TypeError):
             ask(device)
     with pytest.raises(TypeError):
-        config.set_memory_limit(device, 64)
+        config.set_memory_limit(device, 4096)
 
 
 def test_each_logical_device_counts_for_itself(cpu):
@@ -93,7 +93,13 @@ def test_each_logical_device_counts_for_itself(cpu):
 class TestLimit:
     @pytest.mark.parametrize(
         ("limit", "nbytes"),
-        [(128, 128), (np.int64(128), 128), ("1KiB", 1024), ("100B", 100), (None, None)],
+        [
+            (2048, 2048),
+            (np.int64(2048), 2048),
+            ("1KiB", 1024),
+            ("100B", 100),
+            (None, None),
+        ],
     )
     def test_it_can_change_while_memory_is_in_use(self, limit, nbytes):
         pool = config.logical_device().pool
@@ -103,12 +109,12 @@ class TestLimit:
             assert config.set_memory_limit("CPU:0", None) == nbytes
 
     def test_the_changed_limit_is_the_one_that_is_kept(self):
-        config.set_memory_limit("CPU:0", 128)
+        config.set_memory_limit("CPU:0", "128B")
         pool = config.logical_device().pool
         with pool.allocate(128):
             with pytest.raises(ResourceExhaustedError):
                 pool.allocate(1)
-            config.set_memory_limit("CPU:0", 192)
+            config.set_memory_limit("CPU:0", "192B")
             pool.allocate(1).free()
 
     def test_below_what_is_in_use_is_refused_and_nothing_changes(self):
@@ -116,7 +122,7 @@ class TestLimit:
         pool = config.logical_device().pool
         with pool.allocate(1000, tag="weights"):
             with pytest.raises(ResourceExhaustedError, match="weights") as caught:
-                config.set_memory_limit("CPU:0", 1023)
+                config.set_memory_limit("CPU:0", "1023B")
             assert caught.value.in_use_bytes == 1024
             assert caught.value.device == "/device:CPU:0"
             assert pool.limit == 4096
@@ -127,14 +133,27 @@ class TestLimit:
         [0, -5, np.int64(-5), "0B", "-5B", "much", 2**63, "0%", "101%"],
     )
     def test_no_positive_size_changes_nothing(self, limit):
-        config.set_memory_limit("CPU:0", 128)
+        config.set_memory_limit("CPU:0", "128B")
         with pytest.raises(ValueError, match="memory_limit"):
             config.set_memory_limit("CPU:0", limit)
         assert config.logical_device().pool.limit == 128
 
+    @pytest.mark.parametrize("limit", [512, np.int32(1), 1023])
+    def test_few_bytes_are_probably_meant_in_another_unit(self, limit):
+        both = f"'{limit}MiB' if MiB are meant, or '{limit}B'"
+        with pytest.warns(RuntimeWarning, match=both) as warned:
+            config.set_memory_limit("CPU:0", limit)
+        assert [each.filename for each in warned] == [__file__]
+        assert config.get_memory_limit("CPU:0") == limit
+        with pytest.warns(RuntimeWarning, match=f"tracked={limit} is .*{both}") as it:
+            config.set_host_memory_limit(tracked=limit, rss=2**62)
+        assert [each.filename for each in it] == [__file__]
+        config.set_memory_limit("CPU:0", f"{limit}B")  # says it is bytes
+        config.set_memory_limit("CPU:0", 1024)
+
     @pytest.mark.parametrize("limit", [True, 1.5, float("nan"), [64]])
     def test_no_whole_number_changes_nothing(self, limit):
-        config.set_memory_limit("CPU:0", 128)
+        config.set_memory_limit("CPU:0", "128B")
         with pytest.raises(TypeError, match="memory_limit"):
             config.set_memory_limit("CPU:0", limit)
         assert config.logical_device().pool.limit == 128

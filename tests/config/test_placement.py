@@ -124,7 +124,7 @@ class TestSoftPlacement:
                 config.memory_fraction,
                 config.trim,
                 config.logical_device,
-                lambda device: config.set_memory_limit(device, 64),
+                lambda device: config.set_memory_limit(device, 4096),
             ):
                 with pytest.raises(ValueError, match="No matching devices"):
                     ask("GPU:0")
