@@ -45,6 +45,8 @@ class ArraySource:
         Decides the order of each pass; None is the order of the arrays.
     skipped : int, default 0
         So many batches were read before, in passes whose orders count.
+    part : slice, default all
+        Which rows of both are read. Messages speak of the whole arrays.
     what : str, default ""
         Before the arrays' names in messages, such as ``"validation "``.
     """
@@ -60,10 +62,13 @@ class ArraySource:
         *,
         seed: int | None = None,
         skipped: int = 0,
+        part: slice = slice(None),
         what: str = "",
     ) -> None:
-        self._x = x
-        self._y = y
+        self._given = x
+        self._first = part.start or 0
+        self._x = x = x[part]
+        self._y = None if y is None else y[part]
         self._batch_size = batch_size
         self._what = what
         passes, self._skipped = divmod(skipped, self.steps)
@@ -106,9 +111,10 @@ class ArraySource:
 
     def aim(self, target: Target) -> None:
         """Check shape and labels; see `Source.aim`."""
-        check_shape(self._x, target.shape, f"{self._what}x")
+        check_shape(self._given, target.shape, f"{self._what}x")
         if target.classes is not None and self._y is not None:
-            self._y = check_labels(self._y, target.classes, f"{self._what}y")
+            name = f"{self._what}y"
+            self._y = check_labels(self._y, target.classes, name, self._first)
 
     def begin(self) -> Generator[Batch]:
         """Begin a pass, in the next order."""

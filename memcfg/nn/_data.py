@@ -131,15 +131,16 @@ def check_y(y: Any, samples: int, what: str = "y") -> npt.NDArray[Any]:
         raise TypeError(
             f"{what} is a NumPy array of integer labels, not {type(y).__name__}"
         )
-    if not np.issubdtype(y.dtype, np.integer):
-        raise TypeError(
-            f"{what} holds integer class labels; got {y.dtype}: pass "
-            f'{what}.astype("int64") if its values are labels'
-        )
     if y.ndim == 0 or y.shape[1:] not in ((), (1,)):
         raise ValueError(
             f"{what} has shape {y.shape}; labels have shape ({samples},) or "
             f"({samples}, 1), one integer a sample"
+            + (f": if they are one-hot, pass {what}.argmax(1)" if y.ndim == 2 else "")
+        )
+    if not np.issubdtype(y.dtype, np.integer):
+        raise TypeError(
+            f"{what} holds integer class labels; got {y.dtype}: pass "
+            f'{what}.astype("int64") if its values are labels'
         )
     if len(y) != samples:
         raise ValueError(
@@ -151,7 +152,7 @@ def check_y(y: Any, samples: int, what: str = "y") -> npt.NDArray[Any]:
 
 
 def check_labels(
-    y: npt.NDArray[Any], classes: int, what: str = "y"
+    y: npt.NDArray[Any], classes: int, what: str = "y", first: int = 0
 ) -> npt.NDArray[np.int32]:
     """Return labels as int32 after checking each against the number of classes.
 
@@ -163,6 +164,8 @@ def check_labels(
         The number of the model's outputs.
     what : str, default "y"
         The argument's name, for the message.
+    first : int, default 0
+        The index of the first label in that argument.
 
     Returns
     -------
@@ -177,7 +180,7 @@ def check_labels(
     if int(y.min()) < 0 or int(y.max()) >= classes:
         place = int(np.flatnonzero((y < 0) | (y >= classes))[0])
         raise ValueError(
-            f"label {int(y[place])} at {what}[{place}] is out of range: the model has "
-            f"{classes} outputs, so labels are 0 to {classes - 1}"
+            f"label {int(y[place])} at {what}[{first + place}] is out of range: the "
+            f"model has {classes} outputs, so labels are 0 to {classes - 1}"
         )
     return np.ascontiguousarray(y, np.int32)

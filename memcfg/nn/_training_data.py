@@ -107,11 +107,12 @@ def _arrays(
     cut = len(x)
     if part:
         cut = _cut(len(x), part, given.validation_split)
-        held = ArraySource(x[cut:], y[cut:], held_size, what="validation ")
+        held = ArraySource(x, y, held_size, part=slice(cut, None))
     seed = None if given.shuffle is False else drawn
     epochs, steps = before
     skipped = epochs * (-(-cut // size) if steps is None else steps)
-    return ArraySource(x[:cut], y[:cut], size, seed=seed, skipped=skipped), held
+    rows = slice(0, cut)
+    return ArraySource(x, y, size, seed=seed, skipped=skipped, part=rows), held
 
 
 def _cut(samples: int, part: float, given: Any) -> int:

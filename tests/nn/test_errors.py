@@ -78,6 +78,27 @@ def test_wrong_types(same, method, x, y, message):
         getattr(same, method)(x, y)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+def test_one_hot_labels(same, dtype):
+    """What the message says works."""
+    labels = np.eye(4, dtype=dtype)[Y]
+    with pytest.raises(ValueError, match=r"one-hot, pass y\.argmax\(1\)$"):
+        same.fit(X, labels, verbose=0)
+    same.evaluate(X, labels.argmax(1), verbose=0)
+    same.close()
+
+
+@pytest.mark.parametrize("place", [1, 5])
+def test_a_wrong_label_is_named_by_its_place_in_what_was_given(same, place):
+    """Also where a part is held out."""
+    labels = Y.copy()
+    labels[place] = 9
+    with pytest.raises(ValueError, match=rf"label 9 at y\[{place}\] "):
+        same.fit(X, labels, verbose=0, validation_split=0.5)
+    with pytest.raises(ValueError, match=r"^x has shape \(6, 3\)"):
+        same.fit(X[:, :3], Y, verbose=0, validation_split=0.5)
+
+
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
