@@ -31,7 +31,9 @@ outputs = nn.Dense(10)(nn.GlobalAveragePooling2D()(h))
 model = nn.Model(inputs, outputs, name="digits")
 
 model.compile(
-    nn.Adam(0.003), nn.SparseCategoricalCrossentropy(from_logits=True), ["accuracy"]
+    nn.Adam(0.003),
+    nn.SparseCategoricalCrossentropy(from_logits=True),
+    metrics=["accuracy"],
 )
 model.summary()
 history = model.fit(x, y, batch_size=64, epochs=4, validation_split=0.2, seed=0)

@@ -26,7 +26,9 @@ x, y = (digits.data / 16).astype(np.float32), digits.target
 
 nn.set_random_seed(0)
 model = make(64)
-model.compile("adam", nn.SparseCategoricalCrossentropy(from_logits=True), ["accuracy"])
+model.compile(
+    "adam", nn.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
+)
 model.fit(x, y, batch_size=64, epochs=10, validation_split=0.2, seed=0)
 
 with tempfile.TemporaryDirectory() as folder:

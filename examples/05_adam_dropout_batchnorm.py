@@ -29,7 +29,9 @@ model = nn.Sequential(
     ]
 )
 model.compile(
-    nn.Adam(0.003), nn.SparseCategoricalCrossentropy(from_logits=True), ["accuracy"]
+    nn.Adam(0.003),
+    nn.SparseCategoricalCrossentropy(from_logits=True),
+    metrics=["accuracy"],
 )
 for epoch in range(5):
     model.optimizer.learning_rate = 0.003 * 0.6**epoch

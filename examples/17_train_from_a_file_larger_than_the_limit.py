@@ -45,7 +45,9 @@ model = nn.Sequential(
     ]
 )
 model.compile(
-    nn.Adam(0.003), nn.SparseCategoricalCrossentropy(from_logits=True), ["accuracy"]
+    nn.Adam(0.003),
+    nn.SparseCategoricalCrossentropy(from_logits=True),
+    metrics=["accuracy"],
 )
 history = model.fit(data, epochs=2, verbose=2)
 

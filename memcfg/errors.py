@@ -129,6 +129,8 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
             top = sorted(self.owners.items(), key=lambda item: -item[1])[:3]
             held = ", ".join(f"{name} ({format_bytes(size)})" for name, size in top)
             parts.append(f"Held by: {held}.")
+            if any(name.startswith("model ") for name in self.owners):
+                parts.append("close() of a model gives its memory back.")
         if self.hint:
             parts.append(self.hint)
         return " ".join(parts)

@@ -75,9 +75,9 @@ class Compilable(Foundation):
         self,
         optimizer: Optimizer | str,
         loss: SparseCategoricalCrossentropy,
+        *,
         metrics: Sequence[str] | None = None,
         memory: Policy | str | None = None,
-        *,
         training_workspace_mode: WorkspaceMode | str = "enabled",
         inference_workspace_mode: WorkspaceMode | str = "enabled",
     ) -> None:

@@ -29,12 +29,9 @@ class Auto:
         """Plan a graph; see `Policy`."""
         try:
             return _chosen(share()(graph, limit_bytes))
-        except InfeasiblePlanError as refusal:
-            smallest = refusal
-        try:
-            return _chosen(sqrt_checkpoint()(graph, limit_bytes))
-        except InfeasiblePlanError as refusal:
-            raise min(smallest, refusal, key=_smallest_limit) from None
+        except InfeasiblePlanError:
+            pass
+        return _chosen(sqrt_checkpoint()(graph, limit_bytes))  # needs `share`'s at most
 
 
 def auto() -> Auto:
@@ -53,10 +50,6 @@ def auto() -> Auto:
     takes the least recomputation that fits, is tried when it does not.
     """
     return Auto()
-
-
-def _smallest_limit(refusal: InfeasiblePlanError) -> int:
-    return refusal.smallest_limit_bytes
 
 
 def _chosen(plan: Plan) -> Plan:

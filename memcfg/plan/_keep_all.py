@@ -32,7 +32,7 @@ class KeepAll:
         request = Request.of(graph, self.name, limit_bytes)
         plan = request.plan(_actions(graph))
         if not fits(plan):
-            raise refuse(plan, hint="Try share(): it reuses room.")
+            raise refuse(plan, other="auto(), which reuses room")
         return plan
 
 

@@ -62,21 +62,24 @@ def fits(plan: Plan) -> bool:
     return plan.limit_bytes is None or plan.peak_bytes <= plan.limit_bytes
 
 
-def refuse(plan: Plan, *, hint: str = "") -> InfeasiblePlanError:
+def refuse(plan: Plan, *, other: str = "") -> InfeasiblePlanError:
     """Make the refusal of a limit.
 
     Parameters
     ----------
     plan : Plan
         The plan of least peak that the method has; above its limit.
-    hint : str, default ""
-        The next thing to try.
+    other : str, default ""
+        A method that may need less, and why; there is none where it is empty.
 
     Returns
     -------
     InfeasiblePlanError
         To be raised.
     """
+    steps = "Raise the limit or lower the batch size."
+    if other:
+        steps = f"Raise the limit, lower the batch size, or plan with {other}."
     return InfeasiblePlanError(
         f"{plan.method} cannot plan {plan.graph!r} within "
         f"{format_bytes(plan.limit_bytes or 0, exact=True)}.",
@@ -84,5 +87,5 @@ def refuse(plan: Plan, *, hint: str = "") -> InfeasiblePlanError:
         lower_bound_bytes=plan.lower_bound_bytes,
         requested_bytes=plan.peak_bytes,
         limit_bytes=plan.limit_bytes,
-        hint=hint,
+        hint=steps,
     )

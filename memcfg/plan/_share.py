@@ -33,7 +33,7 @@ class Share:
         layout = lowest_layout(graph, make_step(graph), nothing_dropped(graph))
         plan = request.plan_of(layout)
         if not fits(plan):
-            raise refuse(plan, hint="Try sqrt_checkpoint() or auto(): they recompute.")
+            raise refuse(plan, other="auto(), which can recompute")
         return plan
 
 

@@ -42,7 +42,7 @@ class SqrtCheckpoint:
         if limit_bytes is None:
             return least
         if not fits(least):
-            raise refuse(least, hint="Make the batch smaller.")
+            raise refuse(least)
         return _least_time(request, search, choice, least)
 
 

@@ -5,10 +5,12 @@ Owns the budget and the refusal when something does not fit it. Takes no memory.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError
+from memcfg.runtime._state import model_tag
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Budget", "ends_of_pages"]
 
-_HINT = "Raise the limit, lower the batch size, or allow another method."
 _STEPWISE_HINT = (
     "Raise the limit, lower the batch size, or plan the program, which needs least: "
     "workspace mode 'enabled'."
@@ -99,7 +100,7 @@ class Budget:
             program,
             error.smallest_limit_bytes,
             error.lower_bound_bytes + self.aside,
-            _HINT,
+            error.hint,
         )
 
     def check(self, program: str, arena: int, bound: int) -> None:
@@ -126,9 +127,11 @@ class Budget:
     def _refusal(
         self, program: str, arena: int, bound: int, hint: str
     ) -> InfeasiblePlanError:
-        others = dict(self.device.pool.owners())
-        others.pop(self.owner, None)
-        limit = self.device.pool.limit
+        pool = self.device.pool
+        own = pool.stats().current_bytes - self.elsewhere
+        others = Counter(pool.owners())
+        others[model_tag(self.owner)] -= own  # a copy of the model has the same name
+        limit = pool.limit
         left = None if limit is None else max(limit - self._others, 0)
         beside = ""
         if self.promised:
@@ -144,7 +147,7 @@ class Budget:
             limit_bytes=limit,
             largest_free_bytes=left,
             device=self.device.name,
-            owners=others,
+            owners=+others,
             hint=hint,
         )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from memcfg.runtime._state import model_tag
 from memcfg.runtime._walk import Moment, Walk, updates_last
 from memcfg.runtime._ways import NO_ROOM, Room, with_margin
 
@@ -169,6 +170,6 @@ class _BlockPlacer:
         """Do nothing: no block outlives its step."""
 
     def _room(self, nbytes: int) -> Room:
-        room = _BlockRoom(self._pool.allocate(nbytes, tag=self._owner))
+        room = _BlockRoom(self._pool.allocate(nbytes, tag=model_tag(self._owner)))
         self.held_bytes += room.nbytes
         return room

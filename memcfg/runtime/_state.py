@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ModelArena",
     "check_load",
+    "model_tag",
     "state_offsets",
     "state_rooms",
 ]
@@ -55,7 +56,7 @@ class ModelArena:
     def get(self) -> Arena:
         """Return the arena."""
         if self._arena is None:
-            self._arena = self._pool.arena(tag=self._owner)
+            self._arena = self._pool.arena(tag=model_tag(self._owner))
         return self._arena
 
     def fit(self, nbytes: int) -> None:
@@ -72,6 +73,11 @@ class ModelArena:
         if self._arena is not None:
             self._arena.free()
             self._arena = None
+
+
+def model_tag(name: str) -> str:
+    """Return what a model's memory is listed under in its device's pool."""
+    return f"model {name}"
 
 
 def state_offsets(recipes: Mapping[str, Recipe]) -> dict[str, int]:

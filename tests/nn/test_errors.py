@@ -317,6 +317,46 @@ def test_a_limit_that_is_too_small(cpu, loss, images):
         model.plan(40)
 
 
+@pytest.mark.parametrize(
+    ("policy", "steps"),
+    [
+        ("auto", "Raise the limit or lower the batch size."),
+        ("sqrt_checkpoint", "Raise the limit or lower the batch size."),
+        ("share", r"batch size, or plan with auto\(\), which can recompute."),
+        ("keep_all", r"batch size, or plan with auto\(\), which reuses room."),
+    ],
+)
+def test_only_methods_that_may_need_less_are_advised(dense, rows, policy, steps):
+    model = dense(memory=policy)
+    mc.config.set_memory_limit("CPU:0", 1024)
+    with pytest.raises(InfeasiblePlanError, match=steps):
+        model.fit(*rows, verbose=0)
+
+
+def test_where_memory_went_is_told_with_the_way_to_have_it_back(dense, rows):
+    """Another model's arena is one `close` away."""
+    held, refused = dense(), dense()
+    alone = refused.plan(30).peak_bytes
+    held.fit(*rows, batch_size=30, verbose=0)
+    mc.config.set_memory_limit("CPU:0", alone + 64)
+    names = (
+        f"Held by: model {held.name} .* close\\(\\) of a model gives its memory back"
+    )
+    with pytest.raises(InfeasiblePlanError, match=names) as caught:
+        refused.fit(*rows, batch_size=30, verbose=0)
+    assert caught.value.owners == {f"model {held.name}": held.memory_plan.peak_bytes}
+    with pytest.raises(ResourceExhaustedError, match=names):
+        mc.config.logical_device().pool.allocate(alone)
+    held.close()
+    refused.fit(*rows, batch_size=30, verbose=0)
+
+
+def test_the_third_argument_of_compile_is_not_the_metrics(dense, loss):
+    """Keras's is `loss_weights`: all but two are given by name."""
+    with pytest.raises(TypeError, match="positional"):
+        dense().compile("sgd", loss, ["accuracy"])
+
+
 class Counted(nn.Zeros):
     """An initializer that counts its weights, and fails when it is told to."""
 

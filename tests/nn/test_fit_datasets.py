@@ -47,7 +47,7 @@ def make(mode="enabled", *, built=True, optimizer="adam"):
     model.compile(
         optimizer,
         nn.SparseCategoricalCrossentropy(from_logits=True),
-        ["accuracy"],
+        metrics=["accuracy"],
         training_workspace_mode=mode,
         inference_workspace_mode=mode,
     )

@@ -211,7 +211,7 @@ def test_a_ring_that_does_not_fit_says_what_would(pool):
     assert 1 <= fits < 8
     assert model.optimizer.iterations == 1
     model.fit(batches.prefetch(fits), verbose=0)
-    assert list(pool.owners()) == [model.name]
+    assert list(pool.owners()) == [f"model {model.name}"]
 
 
 def test_autotune_shrinks_to_what_is_left(pool):

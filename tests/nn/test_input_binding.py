@@ -45,7 +45,7 @@ def convolutional(loss, mode="enabled"):
     model.compile(
         nn.Adam(0.01),
         loss,
-        ["accuracy"],
+        metrics=["accuracy"],
         training_workspace_mode=mode,
         inference_workspace_mode=mode,
     )

@@ -51,7 +51,7 @@ def trained(network, optimizer, policy, images, loss):
     """Twenty steps, in two batch sizes."""
     nn.set_random_seed(3)
     model = NETWORKS[network]()
-    model.compile(OPTIMIZERS[optimizer](), loss, ["accuracy"], memory=policy)
+    model.compile(OPTIMIZERS[optimizer](), loss, metrics=["accuracy"], memory=policy)
     history = model.fit(
         *images, batch_size=12, epochs=5, verbose=0, seed=1, validation_split=0.05
     )

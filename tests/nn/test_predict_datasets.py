@@ -115,7 +115,7 @@ def test_wrong_batches(bad, kind, text, dense, rows):
     model = dense()
     with pytest.raises(kind, match=rf"^batch 2: .*{text}") as caught:
         model.predict([rows[0], bad], verbose=0)
-    assert list(mc.config.logical_device().pool.owners()) == [model.name]
+    assert list(mc.config.logical_device().pool.owners()) == [f"model {model.name}"]
     assert caught.value is not None
 
 

@@ -25,7 +25,7 @@ def build(loss):
     layers = [nn.Input((6,)), nn.Dense(32, activation="relu")]
     layers += [nn.Dropout(0.2), nn.Dense(4)]
     model = nn.Sequential(layers)
-    model.compile(nn.SGD(0.05, momentum=0.9), loss, ["accuracy"])
+    model.compile(nn.SGD(0.05, momentum=0.9), loss, metrics=["accuracy"])
     return model
 
 
@@ -164,7 +164,7 @@ def in_fit(loss, rows):
     """Give a model that another thread is training, and the weights it must reach."""
     weights = trained_alone(loss, rows)[1]
     model, optimizer = build(loss), Inside()
-    model.compile(optimizer, loss, ["accuracy"])
+    model.compile(optimizer, loss, metrics=["accuracy"])
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(fit, model, rows)
         assert optimizer._reached.wait(60)

@@ -37,7 +37,7 @@ def separable(samples=120):
 def test_it_learns(loss):
     x, y = separable()
     model = nn.Sequential([nn.Dense(16, activation="relu"), nn.Dense(3)])
-    model.compile(nn.Adam(0.03), loss, ["accuracy"])
+    model.compile(nn.Adam(0.03), loss, metrics=["accuracy"])
     history = model.fit(x, y, batch_size=32, epochs=30, verbose=0, seed=0)
     found = history.history
     assert list(found) == ["loss", "accuracy"]

@@ -96,7 +96,7 @@ def make(network="lenet", optimizer="adam", **options):
     nn.set_random_seed(3)
     model = NETWORKS[network]()
     loss = nn.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(OPTIMIZERS[optimizer](), loss, ["accuracy"], **options)
+    model.compile(OPTIMIZERS[optimizer](), loss, metrics=["accuracy"], **options)
     return model
 
 
