@@ -11,7 +11,7 @@ from __future__ import annotations
 from memcfg.graph._builder import Builder
 from memcfg.graph._gradients import gradients
 from memcfg.graph._graph import PHASES, ROLES, Algorithm, Graph, Op, Tensor
-from memcfg.graph._updates import hoist_updates
+from memcfg.graph._updates import hoist_updates, update_order
 
 __all__ = [
     "PHASES",
@@ -23,4 +23,5 @@ __all__ = [
     "Tensor",
     "gradients",
     "hoist_updates",
+    "update_order",
 ]

@@ -5,11 +5,14 @@ A gradient that is consumed at once need not wait, live, for the end of the step
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
+from heapq import heappop, heappush
 
-from memcfg.graph._graph import STATE_ROLES, Graph, Op
+from memcfg.errors import GraphError
+from memcfg.graph._graph import STATE_ROLES, Graph
 
-__all__ = ["hoist_updates"]
+__all__ = ["hoist_updates", "update_order"]
 
 
 def hoist_updates(graph: Graph) -> Graph:
@@ -28,32 +31,93 @@ def hoist_updates(graph: Graph) -> Graph:
     -------
     Graph
         The same tensors and ops, the updates moved.
+
+    Raises
+    ------
+    GraphError
+        If there is no such order: an op reads a state beside its new value, two
+        updates overwrite one, or the forward phase needs an update.
     """
-    last_forward = max(
-        (i for i, op in enumerate(graph.ops) if op.phase == "forward"), default=-1
-    )
-    after: dict[int, int] = {}  # update op -> the non-update op it follows
+    return replace(graph, ops=tuple(graph.ops[i] for i in update_order(graph)))
+
+
+def update_order(graph: Graph) -> tuple[int, ...]:
+    """Order the ops as `hoist_updates` does.
+
+    Parameters
+    ----------
+    graph : Graph
+        A training step.
+
+    Returns
+    -------
+    tuple of int
+        The indices of all ops.
+
+    Raises
+    ------
+    GraphError
+        If there is no such order.
+    """
+    before = _needed(graph)
+    waiting = {update: len(ops) for update, ops in before.items()}
+    followers: defaultdict[int, list[int]] = defaultdict(list)
+    for update, ops in before.items():
+        for op in ops:
+            followers[op].append(update)
+    order: list[int] = []
+    ready = [index for index, count in waiting.items() if not count]  # a heap
+
+    def place(index: int) -> None:
+        order.append(index)
+        for update in followers[index]:
+            waiting[update] -= 1
+            if not waiting[update]:
+                heappush(ready, update)
+
+    for index in range(len(graph.ops)):
+        while ready:
+            place(heappop(ready))
+        if index not in waiting:
+            place(index)
+    while ready:
+        place(heappop(ready))
+    _check_order(graph, order)
+    return tuple(order)
+
+
+def _needed(graph: Graph) -> dict[int, set[int]]:
+    """Find what each update follows.
+
+    The last op of the forward phase, the makers of its inputs, and the other readers
+    of the state that it overwrites.
+    """
+    forward = [i for i, op in enumerate(graph.ops) if op.phase == "forward"]
+    found: dict[int, set[int]] = {}
     for index, op in enumerate(graph.ops):
         if op.phase == "update":
-            after[index] = _earliest(graph, index, op, after, last_forward)
-    order: list[Op] = [graph.ops[i] for i, place in after.items() if place == -1]
+            made = (graph.producer[tensor] for tensor in op.inputs)
+            makers = {maker for maker in made if maker is not None}
+            readers = {
+                reader
+                for source, _ in op.in_place
+                if graph.tensors[source].role in STATE_ROLES
+                for reader in graph.consumers[source]
+            }
+            found[index] = {*forward[-1:], *makers, *readers} - {index}
+    return found
+
+
+def _check_order(graph: Graph, order: list[int]) -> None:
+    """Raise GraphError unless every op is there, after the makers of its inputs."""
+    places = {index: place for place, index in enumerate(order)}
     for index, op in enumerate(graph.ops):
-        if op.phase != "update":
-            order.append(op)
-            order += [graph.ops[i] for i, place in after.items() if place == index]
-    return replace(graph, ops=tuple(order))
-
-
-def _earliest(
-    graph: Graph, index: int, op: Op, after: dict[int, int], last_forward: int
-) -> int:
-    place = last_forward
-    for tensor in op.inputs:
-        made = graph.producer[tensor]
-        if made is not None:
-            place = max(place, after.get(made, made))
-    for source, _ in op.in_place:
-        if graph.tensors[source].role in STATE_ROLES:
-            readers = (i for i in graph.consumers[source] if i != index)
-            place = max([place, *(after.get(i, i) for i in readers)])
-    return place
+        makers = [graph.producer[tensor] for tensor in op.inputs]
+        place = places.get(index, -1)
+        if any(m is not None and places.get(m, place) >= place for m in makers) or (
+            place < 0
+        ):
+            raise GraphError(
+                f"graph {graph.name!r}: op {op.name!r} cannot be ordered. Updates come "
+                "after the forward phase, and after other readers of their state"
+            )

@@ -25,7 +25,6 @@ from memcfg.plan._bound import lower_bound
 from memcfg.plan._csv import read_buffers, write_placement
 from memcfg.plan._facts import Group, Predicted, Summary
 from memcfg.plan._keep_all import keep_all
-from memcfg.plan._lifetimes import state_updates
 from memcfg.plan._place import Buffer, Placement, place
 from memcfg.plan._plan import Plan
 from memcfg.plan._policies import POLICIES
@@ -33,6 +32,7 @@ from memcfg.plan._policy import Policy
 from memcfg.plan._share import share
 from memcfg.plan._simulate import Simulation, simulate
 from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
+from memcfg.plan._updates import state_updates
 from memcfg.plan._validate import unchecked_claims, validate, violations
 
 __all__ = [

@@ -51,9 +51,13 @@ def check_claims(graph: Graph, plan: Plan, peak: int) -> Iterator[str]:
 
 
 def list_unchecked(graph: Graph, plan: Plan) -> list[str]:
-    """List the claims that `check_claims` takes on trust, with a reason."""
+    """List codecs, and claims that `check_claims` takes on trust, with a reason."""
     claims = plan.predicted
-    found = []
+    codecs = (action.codec for action in plan.actions if isinstance(action, Encode))
+    found = [
+        f"codec {codec!r} (unknown: neither its sizes nor what it gives back)"
+        for codec in dict.fromkeys(codecs)
+    ]
     if claims.lower_bound_bytes:
         found.append("lower_bound_bytes (only that it is not above the peak)")
     if _has(plan, SwapOut, SwapIn):

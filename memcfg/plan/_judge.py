@@ -22,6 +22,7 @@ from memcfg.plan._actions import (
 )
 from memcfg.plan._claims import check_claims
 from memcfg.plan._rooms import Room, Rooms
+from memcfg.units import ALIGNMENT
 
 if TYPE_CHECKING:
     from memcfg.graph import Graph, Op
@@ -44,6 +45,10 @@ class Judge:
         self.written: set[int] = set()  # tensors whose value is in their room
         self.state = set(graph.persistent)  # tensors of the state, old and new
         self.overwritten: set[int] = set()  # old ones: their room has a new owner
+        self.offsets = self._state_offsets()  # by tensor
+        self.forward = {
+            index for index, op in enumerate(graph.ops) if op.phase == "forward"
+        }  # not computed yet, as long as no update was
         self.sources = self._sources()
         self.unallocated = set(self.sources)  # sources still to be allocated
         self.aliases: dict[int, int] = {}  # output -> input, before the compute
@@ -56,6 +61,15 @@ class Judge:
     def _sources(self) -> set[int]:
         made = {output for op in self.graph.ops for output in op.outputs}
         return set(range(len(self.graph.tensors))) - made
+
+    def _state_offsets(self) -> dict[int, int]:
+        """Give each state tensor its place: all programs of a model agree on it."""
+        offsets: dict[int, int] = {}
+        end = 0
+        for tensor in self.graph.persistent:
+            offsets[tensor] = end
+            end += -(-self.graph.tensors[tensor].nbytes // ALIGNMENT) * ALIGNMENT
+        return offsets
 
     # -- words -----------------------------------------------------------------
 
@@ -92,8 +106,7 @@ class Judge:
                 f"{label} at [{room.start}, {room.end}) overlaps "
                 f"{other.label} at [{other.start}, {other.end})"
             )
-        if room.end > room.start:
-            self.peak = max(self.peak, room.end)
+        self.peak = max(self.peak, room.end)  # empty rooms have addresses too
         return room
 
     def open(self, homes: dict[int, Room], tensor: int, room: Room) -> None:
@@ -163,6 +176,12 @@ class Judge:
         if not self.known(tensor) or not self.give_room(tensor, offset):
             return
         if tensor in self.unallocated:
+            expected = self.offsets.get(tensor, offset)
+            if offset != expected:
+                self.blame(
+                    f"{self.name(tensor)} is state at {offset}; state lies first, in "
+                    f"the graph's order, and this one at {expected}"
+                )
             self.unallocated.discard(tensor)
             self.written.add(tensor)
 
@@ -173,6 +192,11 @@ class Judge:
             self.blame(f"{self.name(output)} or {self.name(source)} is aliased already")
         elif output in self.rooms:
             self.blame(f"{self.name(output)} has room already")
+        elif source not in self.rooms:
+            self.blame(
+                f"{self.name(output)} cannot take over the room of "
+                f"{self.name(source)}, which has none"
+            )
         elif self.size(output) > self.size(source):
             self.blame(
                 f"{self.name(output)} does not fit the room of {self.name(source)}"
@@ -217,6 +241,9 @@ class Judge:
         self.check_scratch(op, action)
         for tensor in dict.fromkeys(op.inputs):
             self.check_readable(tensor)
+        if op.phase == "update":
+            self.check_update(op)
+        self.forward.discard(action.op)
         for output in op.outputs:
             self.write(op, output)
         self.computed.add(action.op)
@@ -233,6 +260,31 @@ class Judge:
             self.room(action.scratch_offset, nbytes, "its scratch")
         elif nbytes:
             self.blame(f"the op needs {nbytes} B of scratch and has none")
+
+    def check_update(self, op: Op) -> None:
+        """Check that the forward phase is over, and that new values replace old ones.
+
+        A state that is left with its old bytes would begin the next step with them.
+        """
+        if self.forward:
+            first = min(self.forward)
+            self.blame(
+                "an update before the forward phase has ended: op "
+                f"{first} ({self.graph.ops[first].name!r}) was not computed"
+            )
+            self.forward.clear()
+        updated: dict[int, int] = {}  # state -> its new value
+        made: set[int] = set()
+        for source, output in op.in_place:
+            if source in self.state and source not in updated and output not in made:
+                updated[source] = output
+                made.add(output)
+        for source, output in updated.items():
+            if self.aliases.get(output) != source:
+                self.blame(
+                    f"{self.name(output)} is the new value of {self.name(source)} and "
+                    "does not take over its room"
+                )
 
     def check_readable(self, tensor: int) -> None:
         if tensor not in self.rooms:
@@ -326,6 +378,11 @@ class Judge:
         if tensor in self.encoded:
             self.blame(f"{self.name(tensor)} is encoded already")
             return
+        nbytes = self.graph.tensors[tensor].nbytes
+        if action.nbytes < min(nbytes, 1):
+            self.blame(
+                f"{self.name(tensor)} of {nbytes} B is encoded in {action.nbytes} B"
+            )
         label = f"the encoding of {self.name(tensor)}"
         self.open(self.encoded, tensor, self.room(action.offset, action.nbytes, label))
 
@@ -349,9 +406,13 @@ class Judge:
             self.blame(f"{self.name(tensor)} was overwritten in place and not freed")
         for output in sorted(self.aliases):
             self.blame(f"{self.name(output)} was to take over a room and was not made")
-        for index, op in enumerate(self.graph.ops):
-            if index not in self.computed:
-                self.blame(f"op {index} ({op.name!r}) was never computed")
+        inward = [c.tensor for c in self.copies.values() if isinstance(c, SwapIn)]
+        for tensor in inward:
+            self.blame(f"the copy back of {self.name(tensor)} was not waited for")
+        missing = [i for i in range(len(self.graph.ops)) if i not in self.computed]
+        for index in missing:
+            name = self.graph.ops[index].name
+            self.blame(f"op {index} ({name!r}) was never computed")
         for tensor in self.graph.keep:
             if tensor not in self.rooms or tensor not in self.written:
                 self.blame(f"{self.name(tensor)} is to be kept and is not resident")

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memcfg.plan._actions import Action, Alias, Alloc, Compute
-from memcfg.plan._lifetimes import Request, state_updates
+from memcfg.plan._lifetimes import Request
 from memcfg.plan._policy import fits, refuse
+from memcfg.plan._updates import state_updates
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class KeepAll:
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
         request = Request.of(graph, self.name, limit_bytes)
-        plan = request.plan(_actions(graph))
+        plan = request.plan(_actions(request.graph))
         if not fits(plan):
             raise refuse(plan, other="auto(), which reuses room")
         return plan

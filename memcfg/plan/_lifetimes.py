@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memcfg._core import search
@@ -20,6 +20,7 @@ from memcfg.plan._facts import Predicted
 from memcfg.plan._plan import Plan
 from memcfg.plan._simulate import simulate
 from memcfg.plan._summary import summarise
+from memcfg.plan._updates import state_updates, with_updates_in_time
 from memcfg.units import ALIGNMENT, align_up
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from memcfg.graph import Graph
 
-__all__ = ["Request", "effort", "make_step", "nothing_dropped", "state_updates"]
+__all__ = ["Request", "effort", "make_step", "nothing_dropped"]
 
 _EFFORT = 20_000_000  # comparisons of the packer's climb: below 0.1 s
 _TRIES = 1000  # orders that the climb tries in a small graph
@@ -43,7 +44,9 @@ class Request:
     Parameters
     ----------
     graph : Graph
-        The graph to plan.
+        The graph to plan, its updates where a plan may have them.
+    order : tuple of int
+        Its ops in the numbers of the graph that was given.
     method : str
         The policy's name.
     limit_bytes : int or None
@@ -53,6 +56,7 @@ class Request:
     """
 
     graph: Graph
+    order: tuple[int, ...]
     method: str
     limit_bytes: int | None
     began: float
@@ -68,7 +72,8 @@ class Request:
         ValueError
             If the limit is not positive or does not fit 63 bits.
         GraphError
-            If the graph's bytes do not fit 62 bits.
+            If the graph's bytes do not fit 62 bits, or there is a state that its update
+            cannot overwrite after the forward phase.
         """
         if isinstance(limit_bytes, bool) or not isinstance(limit_bytes, int | None):
             raise TypeError(f"a limit is a number of bytes or None: {limit_bytes!r}")
@@ -80,7 +85,9 @@ class Request:
         total = 2 * (sum(align_up(t.nbytes) for t in graph.tensors) + scratch)
         if total >= _LARGEST:
             raise GraphError(f"graph {graph.name!r}: sizes beyond 2**62 bytes")
-        return Request(graph, method, limit_bytes, time.perf_counter())
+        began = time.perf_counter()
+        ordered, order = with_updates_in_time(graph)
+        return Request(ordered, order, method, limit_bytes, began)
 
     def plan(self, actions: Sequence[Action]) -> Plan:
         """Make the plan of these actions: simulated, summarised, not yet judged."""
@@ -108,9 +115,14 @@ class Request:
             limit_bytes=blank.limit_bytes,
             alignment=blank.alignment,
             predicted=predicted,
-            actions=blank.actions,
+            actions=tuple(self._renumbered(action) for action in actions),
             summary=summarise(self.graph, blank, simulation, _own_rooms(self.graph)),
         )
+
+    def _renumbered(self, action: Action) -> Action:
+        if isinstance(action, Compute):
+            return replace(action, op=self.order[action.op])
+        return action
 
     def plan_of(self, layout: search.Layout) -> Plan:
         """Make the plan of a layout."""
@@ -132,6 +144,7 @@ def make_step(graph: Graph) -> search.Step:
     """
     keep = set(graph.keep)
     persistent = set(graph.persistent)
+    forward = _needed_forward(graph)
     timed = any(op.seconds for op in graph.ops)
     tensors = [
         (
@@ -152,49 +165,32 @@ def make_step(graph: Graph) -> search.Step:
             align_up(op.scratch_bytes),
             _PHASES[op.phase],
             op.seconds if timed else 1.0,
-            op.replayable and op.phase == "forward" and keep.isdisjoint(op.outputs),
+            op.replayable and index in forward and keep.isdisjoint(op.outputs),
         )
-        for op in graph.ops
+        for index, op in enumerate(graph.ops)
     ]
     return search.Step(tensors, ops)
+
+
+def _needed_forward(graph: Graph) -> set[int]:
+    """Find the forward ops that are surely computed before the first update.
+
+    One whose outputs only the backward phase reads could be put off beyond it.
+    """
+    forward = {i for i, op in enumerate(graph.ops) if op.phase == "forward"}
+    if all(op.phase != "update" for op in graph.ops):
+        return forward
+    return {
+        i
+        for i in forward
+        if any(not forward.isdisjoint(graph.consumers[t]) for t in graph.ops[i].outputs)
+    }
 
 
 def effort(graph: Graph) -> int:
     """Return the comparisons that the packer's climb may spend on a graph."""
     rooms = len(graph.ops) + len(graph.tensors)
     return min(_EFFORT, _TRIES * rooms * rooms // 4)
-
-
-def state_updates(graph: Graph) -> dict[int, int]:
-    """Return the outputs that live on in a room of the state, and what they update.
-
-    A pair counts when its input is in the state's rooms, its op is of the update
-    phase and the input's last reader, and the input is not to be kept.
-
-    Parameters
-    ----------
-    graph : Graph
-        A graph.
-
-    Returns
-    -------
-    dict of int to int
-        Ids of outputs, to the ids of the tensors whose rooms they take over; such a
-        tensor may itself be such an output.
-    """
-    state = set(graph.persistent)
-    updates: dict[int, int] = {}
-    for index, op in enumerate(graph.ops):
-        if op.phase != "update":
-            continue
-        for source, output in op.in_place:
-            legal = source in state and source not in graph.keep
-            legal = legal and graph.consumers[source][-1] == index
-            fits = _rounded(graph, output) <= _rounded(graph, source)
-            if legal and fits and source not in updates.values():
-                updates.setdefault(output, source)
-                state.add(output)
-    return updates
 
 
 def _rounded(graph: Graph, tensor: int) -> int:

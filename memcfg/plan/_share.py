@@ -30,6 +30,7 @@ class Share:
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
         request = Request.of(graph, self.name, limit_bytes)
+        graph = request.graph
         layout = lowest_layout(graph, make_step(graph), nothing_dropped(graph))
         plan = request.plan_of(layout)
         if not fits(plan):

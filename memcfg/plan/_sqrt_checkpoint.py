@@ -33,7 +33,7 @@ class SqrtCheckpoint:
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
         request = Request.of(graph, self.name, limit_bytes)
-        search = Search(graph)
+        search = Search(request.graph)
         if limit_bytes is not None:
             plan = _place(request, search, search.nothing)
             if fits(plan):

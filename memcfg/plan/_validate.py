@@ -9,13 +9,18 @@ What it proves, for every action of the format:
 * an op reads only what is resident, written and arrived; each op is computed at
   least once, again only if it is replayable, and never from an overwritten state;
 * no two rooms in use at a time share a byte, scratch and encodings included; every
-  offset is aligned;
-* a room is taken over only for a declared pair that fits, and ``free`` follows;
-* what is there from the start is allocated before anything else; the state stays
-  resident, its room belongs to the newest value, and an overwritten one does not come
-  back; what is to be kept is resident at the end;
+  offset is a multiple of the alignment, and that of 64;
+* a room is taken over only while it is there, for a declared pair that fits, and
+  ``free`` follows;
+* what is there from the start is allocated before anything else, the state at the
+  front of the arena in the graph's order: all programs of a model agree on it;
+* the state stays resident; each of its updates, of which none runs before every op of
+  the forward phase has, takes over its room, so that the next step begins with the
+  newest value, and a step that ends with the forward phase has changed nothing; an
+  overwritten value does not come back; what is to be kept is resident at the end;
 * a copy is waited for before its tensor is freed, overwritten or, on its way in,
   read; reading while it is on its way out is fine;
+* bytes are not encoded in none;
 * the highest end of any room is the claimed peak and within the limit; the claimed
   lower bound and times do not contradict the actions.
 
@@ -29,6 +34,7 @@ from typing import TYPE_CHECKING
 from memcfg.errors import PlanError
 from memcfg.plan._claims import list_unchecked
 from memcfg.plan._judge import Judge
+from memcfg.units import ALIGNMENT
 
 if TYPE_CHECKING:
     from memcfg.graph import Graph
@@ -73,8 +79,10 @@ def violations(graph: Graph, plan: Plan) -> list[str]:
     list of str
         One sentence a violation, in order; empty if the plan is right.
     """
-    if plan.alignment < 1:
-        return [f"the alignment is {plan.alignment}, not a positive number of bytes"]
+    if plan.alignment < 1 or plan.alignment % ALIGNMENT:
+        return [
+            f"the alignment is {plan.alignment}, not a positive multiple of {ALIGNMENT}"
+        ]
     judge = Judge(graph, plan)
     for index, action in enumerate(plan.actions):
         judge.step(index, action)
@@ -83,7 +91,7 @@ def violations(graph: Graph, plan: Plan) -> list[str]:
 
 
 def unchecked_claims(graph: Graph, plan: Plan) -> list[str]:
-    """List the claims of a plan that `violations` takes on trust.
+    """List what `violations` takes on trust.
 
     Parameters
     ----------
@@ -95,6 +103,6 @@ def unchecked_claims(graph: Graph, plan: Plan) -> list[str]:
     Returns
     -------
     list of str
-        Fields of `Predicted` that claim something, each with a reason.
+        Codecs, and fields of `Predicted` that claim something, each with a reason.
     """
     return list_unchecked(graph, plan)

@@ -254,6 +254,59 @@ def test_updates_stand_as_early_as_is_legal(network):
     )
 
 
+def updating(*ops) -> Graph:
+    """One tensor a name: w and v are state, w1, w2 and v1 their new values."""
+    names = ["x", "w", "v", "w1", "w2", "v1", "y"]
+    roles = {"x": "input", "y": "activation"}
+    tensors = tuple(Tensor(name, 4, roles.get(name, "parameter")) for name in names)
+    return Graph(
+        "updating",
+        tensors,
+        tuple(
+            Op(
+                label,
+                label,
+                phase,
+                tuple(map(names.index, inputs)),
+                tuple(map(names.index, outputs)),
+                in_place=tuple((names.index(a), names.index(b)) for a, b in pairs),
+            )
+            for label, phase, inputs, outputs, pairs in ops
+        ),
+    )
+
+
+def test_an_update_stands_behind_updates_that_read_its_state():
+    graph = updating(
+        ("f", "forward", ["x"], ["y"], []),
+        ("u", "update", ["w", "y"], ["w1"], [("w", "w1")]),
+        ("average", "update", ["v", "w"], ["v1"], [("v", "v1")]),
+    )
+    assert [op.name for op in hoist_updates(graph).ops] == ["f", "average", "u"]
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        [  # both overwrite w
+            ("u", "update", ["w"], ["w1"], [("w", "w1")]),
+            ("again", "update", ["w"], ["w2"], [("w", "w2")]),
+        ],
+        [  # beside its new value
+            ("u", "update", ["w"], ["w1"], [("w", "w1")]),
+            ("difference", "backward", ["w", "w1"], ["y"], []),
+        ],
+        [  # in the forward phase
+            ("u", "update", ["w"], ["w1"], [("w", "w1")]),
+            ("f", "forward", ["w1"], ["y"], []),
+        ],
+    ],
+)
+def test_updates_that_have_no_place_are_refused(ops):
+    with pytest.raises(GraphError, match="cannot be ordered"):
+        hoist_updates(updating(*ops))
+
+
 def test_every_op_type_is_used_by_a_network_or_is_known_not_to_be():
     used = {op.type for make in NETWORKS.values() for op in make().ops}
     unused = set(OP_TYPES) - used

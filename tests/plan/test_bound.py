@@ -7,6 +7,7 @@ import random
 
 from training_graphs import random_step
 
+from memcfg.errors import GraphError
 from memcfg.graph import Algorithm, Graph, Op, Tensor
 from memcfg.plan import lower_bound, share
 
@@ -115,9 +116,16 @@ def test_it_is_the_optimum_when_copies_are_free():
 
 
 def test_no_plan_is_below():
+    planned = 0
     for seed in range(1000):
         graph = tiny(seed)
-        assert lower_bound(graph) <= share()(graph).peak_bytes
+        try:
+            plan = share()(graph)
+        except GraphError:  # an update that cannot overwrite its state
+            continue
+        planned += 1
+        assert lower_bound(graph) <= plan.peak_bytes
+    assert planned > 700
 
 
 def test_it_counts_what_is_there_from_the_start():

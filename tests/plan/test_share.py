@@ -3,8 +3,19 @@ from __future__ import annotations
 import pytest
 from training_graphs import Sketch, chain, random_step
 
+from memcfg.errors import GraphError
 from memcfg.graph import Graph, Op, Tensor
-from memcfg.plan import Alias, Compute, Free, keep_all, share, simulate, validate
+from memcfg.plan import (
+    Alias,
+    Compute,
+    Free,
+    auto,
+    keep_all,
+    share,
+    simulate,
+    sqrt_checkpoint,
+    validate,
+)
 
 
 def convolutions(n: int) -> Graph:
@@ -99,14 +110,43 @@ def in_place(sizes=(64, 64), *, keep=(), again=False, phase="forward", role="inp
         (in_place(again=True), False),
         (in_place(role="parameter"), False),
         (in_place(role="parameter", phase="update"), True),
-        (in_place(role="parameter", phase="update", keep=(0,)), False),
-        (in_place(role="parameter", phase="update", again=True), False),
     ],
 )
 def test_in_place_is_granted_exactly_where_it_is_legal(graph, granted):
     plan = share()(graph)
     validate(graph, plan)
     assert any(isinstance(action, Alias) for action in plan.actions) == granted
+
+
+@pytest.mark.parametrize(
+    "fields", [{"keep": (0,)}, {"again": True}, {"sizes": (1, 65)}]
+)
+@pytest.mark.parametrize("policy", [keep_all(), share(), sqrt_checkpoint(), auto()])
+def test_a_state_that_its_update_cannot_overwrite_has_no_plan(fields, policy):
+    graph = in_place(role="parameter", phase="update", **fields)
+    with pytest.raises(GraphError, match="op '"):
+        policy(graph)
+
+
+def test_updates_that_stand_too_early_are_moved():
+    """u1 overwrites w before the forward phase ends, u2 before v's last reader."""
+    sketch = Sketch()
+    x = sketch.tensor("x", 64, "input")
+    w, v = (sketch.tensor(name, 64, "parameter") for name in "wv")
+    new = [sketch.tensor(f"{name}'", 64, "parameter") for name in "wv"]
+    y = sketch.tensor("y", 64, "output")
+    d = sketch.tensor("d", 64, "gradient")
+    update = {"replayable": False}
+    sketch.op("u1", "update", [w], [new[0]], in_place=((w, new[0]),), **update)
+    sketch.op("f", "forward", [x], [y])
+    sketch.op("u2", "update", [v], [new[1]], in_place=((v, new[1]),), **update)
+    sketch.op("b", "backward", [y, v], [d])
+    graph = sketch.graph("early", [y])
+    for policy in (keep_all(), share(), sqrt_checkpoint(), auto()):
+        plan = policy(graph)
+        validate(graph, plan)
+        ops = [a.op for a in plan.actions if isinstance(a, Compute)]
+        assert ops == [1, 0, 3, 2]
 
 
 def test_a_room_is_taken_over_once():
