@@ -24,15 +24,17 @@ from memcfg._core.rows import read_rows
 from memcfg.data._convert import as_scalars
 from memcfg.data._spec import TensorSpec
 from memcfg.errors import FormatError
+from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memcfg.data._rows import RowNumbers
 
-__all__ = ["FileColumn", "Unreadable", "file_column", "is_map"]
+__all__ = ["FileColumn", "Unreadable", "file_column", "is_map", "mapped_column"]
 
 _MAPS = "/proc/self/maps"
+_NOTEWORTHY = 32 << 20  # bytes of a map that a process may well notice
 
 
 class Unreadable(Exception):  # noqa: N818  told to the user as a warning
@@ -164,11 +166,38 @@ class FileColumn:
         """
         places = self._places
         found = np.empty((len(rows), *places.shape), places.dtype)
-        if found.size:
-            self._read(places.numbers(rows), found)
+        self.read(rows, found)
         if places.dtype.isnative:
             return found
         return found.byteswap(inplace=True).view(self._native)
+
+    def read(self, rows: RowNumbers, out: npt.NDArray[Any]) -> None:
+        """Read rows into an array, as the file has them.
+
+        Parameters
+        ----------
+        rows : numpy.ndarray
+            Their numbers, all in range.
+        out : numpy.ndarray
+            Gets them: C-contiguous, of the file's dtype.
+
+        Raises
+        ------
+        FormatError
+            If the file became shorter.
+        OSError
+            If it can't be read.
+        """
+        if not out.size:
+            return
+        places = self._places
+        flat = out.reshape(-1).view(np.uint8)
+        numbers = places.numbers(rows)
+        try:
+            read_rows(self._file, places.offset, places.row_bytes, numbers, flat)
+        except (FormatError, OSError) as error:
+            error.add_note(f"while rows were read from {places.path}")
+            raise
 
     def value(self, row: int) -> Any:
         """Read one row.
@@ -200,14 +229,38 @@ class FileColumn:
         """
         return map(self.value, range(count))
 
-    def _read(self, numbers: RowNumbers, found: npt.NDArray[Any]) -> None:
-        places = self._places
-        flat = found.reshape(-1).view(np.uint8)
-        try:
-            read_rows(self._file, places.offset, places.row_bytes, numbers, flat)
-        except (FormatError, OSError) as error:
-            error.add_note(f"while the rows of a dataset were read from {places.path}")
-            raise
+
+def mapped_column(array: npt.NDArray[Any]) -> tuple[FileColumn | None, str]:
+    """Find the rows of an array in a file, if that is where they are.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        Of at least one axis.
+
+    Returns
+    -------
+    tuple of (FileColumn or None) and str
+        None where they are to be read through the array, and what is to be said of
+        that: nothing, unless the array is a large map.
+
+    Raises
+    ------
+    FormatError
+        If the file became shorter.
+    """
+    if array.size == 0 or not is_map(array):
+        return None, ""
+    try:
+        return file_column(array), ""
+    except Unreadable as reason:
+        if array.nbytes < _NOTEWORTHY:
+            return None, ""
+        return None, (
+            f"a mapped array of {format_bytes(array.nbytes)} is read through its map, "
+            f"and its pages will count as the process's memory: {reason}. Open it with "
+            'np.load(path, mmap_mode="r"), and leave rows whole'
+        )
 
 
 def is_map(array: npt.NDArray[Any]) -> bool:
@@ -246,23 +299,26 @@ def file_column(array: npt.NDArray[Any]) -> FileColumn:
     ------
     Unreadable
         If that can't be, and why.
+    FormatError
+        If the file became shorter: whoever touches the map there would be killed.
     """
     step = _step(array)
     first = array if step > 0 else array[::-1]
     path, offset, inode = _mapped(first.__array_interface__["data"][0])
     places = RowPlaces(path, offset, step, len(array), array.shape[1:], array.dtype)
     try:
-        column = FileColumn(places)
-    except (OSError, FormatError) as error:
+        same = os.stat(path).st_ino == inode
+        column = FileColumn(places) if same else None
+    except OSError as error:
         raise Unreadable(f"its file can't be opened ({error})") from error
-    if os.fstat(column.file).st_ino != inode:
+    if column is None or os.fstat(column.file).st_ino != inode:
         raise Unreadable(f"{path} is another file by now")
     return column
 
 
 def _step(array: npt.NDArray[Any]) -> int:
     """Return the distance from a row to the next in rows."""
-    row = array[0]
+    row = array[0, ...]  # a view, also of a number: the map is not touched
     step, rest = divmod(array.strides[0], row.nbytes)
     if not row.flags.c_contiguous or rest or (step == 0 and len(array) > 1):
         raise Unreadable("the bytes of a row do not lie together in the file")

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg.data._array_rows import ArrayColumn
 from memcfg.data._convert import as_leaf, as_scalars, read_only
-from memcfg.data._file_rows import Unreadable, file_column, is_map
+from memcfg.data._file_rows import mapped_column
 from memcfg.data._node import Node, RowStream
 from memcfg.data._rows import Column, Rows, in_order
 from memcfg.data._spec import spec_of
 from memcfg.data._structure import flatten, map_structure
-from memcfg.units import format_bytes
 from memcfg.workspaces import check_valid, scope_out
 
 if TYPE_CHECKING:
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from memcfg.data._run import Run
 
 __all__ = ["Slices", "Tensors", "sliced", "whole"]
-
-
-_NOTEWORTHY = 32 << 20  # bytes of a map that a process may well notice
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,18 +216,10 @@ def sliced(value: Any, name: str) -> Slices:
 
 def _column(array: npt.NDArray[Any], complaints: list[str]) -> Column:
     """Read the rows of a mapped file from the file, where that can be."""
-    if array.size == 0 or not is_map(array):
-        return ArrayColumn(array)
-    try:
-        return file_column(array)
-    except Unreadable as reason:
-        if array.nbytes >= _NOTEWORTHY:
-            complaints.append(
-                f"a mapped array of {format_bytes(array.nbytes)} is read through its "
-                f"map, and its pages will count as the process's memory: {reason}. "
-                'Open it with np.load(path, mmap_mode="r"), and leave rows whole'
-            )
-        return ArrayColumn(array)
+    column, complaint = mapped_column(array)
+    if complaint:
+        complaints.append(complaint)
+    return ArrayColumn(array) if column is None else column
 
 
 def _arrays(value: Any, *, swap: bool = True) -> Any:

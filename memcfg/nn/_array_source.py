@@ -5,25 +5,30 @@ Owns the orders. Refuses checks that need no model; they come before.
 
 from __future__ import annotations
 
+import warnings
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from memcfg.nn._batch import Batch, batches
+from memcfg.data._file_rows import mapped_column
+from memcfg.nn._batch import Batch, as_numbers, batches
 from memcfg.nn._data import check_labels, check_shape
 from memcfg.units import ALIGNMENT
+from memcfg.workspaces._frames import outside
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from memcfg.data._file_rows import FileColumn
     from memcfg.nn._batch import Rows
     from memcfg.nn._source import Target
     from memcfg.nn._symbolic import Shape
 
 __all__ = ["ArraySource"]
 
+_LABELS = 1 << 16  # that are read from a file at once
 _WORTH = 1 << 16  # bytes of a batch whose copy takes longer than not to copy it
 
 Array = npt.NDArray[Any]
@@ -69,11 +74,14 @@ class ArraySource:
         self._first = part.start or 0
         self._x = x = x[part]
         self._y = None if y is None else y[part]
+        self._file = _file_of(x)
         self._batch_size = batch_size
         self._what = what
         passes, self._skipped = divmod(skipped, self.steps)
         self._orders = _orders(len(x), seed, passes)
-        self._in_place = seed is None and _lies_well(x, batch_size)
+        self._in_place = (
+            seed is None and self._file is None and _lies_well(x, batch_size)
+        )
 
     @property
     def steps(self) -> int:
@@ -114,7 +122,7 @@ class ArraySource:
         check_shape(self._given, target.shape, f"{self._what}x")
         if target.classes is not None and self._y is not None:
             name = f"{self._what}y"
-            self._y = check_labels(self._y, target.classes, name, self._first)
+            self._y = _labels(self._y, target.classes, name, self._first)
 
     def begin(self) -> Generator[Batch]:
         """Begin a pass, in the next order."""
@@ -124,7 +132,9 @@ class ArraySource:
 
     def _pass(self, rows: Iterator[Rows]) -> Generator[Batch]:
         """Hand out one batch again and again: the one before is let go."""
-        batch = Batch(self._x, self._y, slice(0, 0), in_place=self._in_place)
+        batch = Batch(
+            self._x, self._y, slice(0, 0), in_place=self._in_place, file=self._file
+        )
         for each in rows:
             yield batch.moved(each)
 
@@ -133,6 +143,27 @@ class ArraySource:
 
     def close(self) -> None:
         """Do nothing: nothing is held."""
+
+
+def _file_of(array: Array) -> FileColumn | None:
+    """Find the file that an array is a map of; its rows are read from there."""
+    column, complaint = mapped_column(array)
+    if complaint:
+        warnings.warn(complaint, stacklevel=outside())
+    return column
+
+
+def _labels(y: Array, classes: int, name: str, first: int) -> npt.NDArray[np.int32]:
+    """Return labels as int32, those of a map a part at a time."""
+    file = _file_of(y)
+    if file is None:
+        return check_labels(y, classes, name, first)
+    labels = np.empty(len(y), np.int32)
+    for start in range(0, len(y), _LABELS):
+        rows = slice(start, min(start + _LABELS, len(y)))
+        part = file.take(as_numbers(rows))
+        labels[rows] = check_labels(part, classes, name, first + start)
+    return labels
 
 
 def _lies_well(x: Array, batch_size: int) -> bool:

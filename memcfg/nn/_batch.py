@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
 
-__all__ = ["Batch", "Rows", "batches", "gather"]
+    from memcfg.data._file_rows import FileColumn
+
+__all__ = ["Batch", "Rows", "as_numbers", "batches", "gather"]
 
 Rows = slice | npt.NDArray[np.intp]
 Array = npt.NDArray[Any]
@@ -37,6 +39,8 @@ class Batch:
         Which rows of both.
     in_place : bool
         Whether a program may read the samples where they lie.
+    file : FileColumn, optional
+        The samples in their file: `x` is its map, which is not touched.
 
     Attributes
     ----------
@@ -46,11 +50,20 @@ class Batch:
         The shape of one.
     """
 
-    __slots__ = ("_in_place", "_rows", "_x", "_y", "sample_shape", "size")
+    __slots__ = ("_file", "_in_place", "_rows", "_x", "_y", "sample_shape", "size")
 
-    def __init__(self, x: Array, y: Array | None, rows: Rows, *, in_place: bool):
+    def __init__(
+        self,
+        x: Array,
+        y: Array | None,
+        rows: Rows,
+        *,
+        in_place: bool,
+        file: FileColumn | None = None,
+    ) -> None:
         self._x: Array | None = x
         self._y = y
+        self._file = file
         self._rows = rows
         self._in_place = in_place
         self.sample_shape = x.shape[1:]
@@ -95,7 +108,10 @@ class Batch:
         """
         source = self._x if what == "x" else self._y
         assert source is not None  # nobody asks for what was let go, or not there
-        gather(source, self._rows, room)
+        if what == "x" and self._file is not None:
+            self._file.read(as_numbers(self._rows), room)
+        else:
+            gather(source, self._rows, room)
 
     def let_go(self) -> None:
         """Forget the arrays."""
@@ -124,6 +140,11 @@ def batches(
     for start in range(0, samples, batch_size):
         rows = slice(start, min(start + batch_size, samples))
         yield rows if order is None else order[rows]
+
+
+def as_numbers(rows: Rows) -> npt.NDArray[np.intp]:
+    """Return rows as their numbers."""
+    return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
 
 
 def gather(source: Array, rows: Rows, room: Array) -> None:

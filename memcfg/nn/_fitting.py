@@ -70,7 +70,8 @@ class Fitting(OnBatch):
         Parameters
         ----------
         x : numpy.ndarray, Dataset or iterable
-            float32 samples of shape ``(n, ...)``, never modified. Or batches: a
+            float32 samples of shape ``(n, ...)``, never modified; a map of a file is
+            read from the file, and not touched. Or batches: a
             `memcfg.data.Dataset` of ``(x, y)``, a `memcfg.data.DataSetIterator`, or
             anything to iterate over that gives ``(x, y)``, `memcfg.data.DataSet` or
             `memcfg.data.MultiDataSet` with one array of features and of labels.

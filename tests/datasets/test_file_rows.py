@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import memcfg as mc
-from memcfg.data import _sources
+from memcfg.data import _file_rows
 from memcfg.data._array_rows import ArrayColumn
 from memcfg.data._file_rows import FileColumn, file_column, is_map
 from memcfg.errors import FormatError
@@ -268,7 +268,7 @@ def test_the_process_does_not_grow(tmp_path, rows):
 
 
 def test_a_large_map_that_is_not_read_from_its_file_is_told_once(path, monkeypatch):
-    monkeypatch.setattr(_sources, "_NOTEWORTHY", 100)
+    monkeypatch.setattr(_file_rows, "_NOTEWORTHY", 100)
     mapped = opened(path)
     with pytest.warns(UserWarning, match=r"mmap_mode=\"r\"") as warned:
         Dataset.from_tensor_slices((mapped[:, ::-1], mapped[:, ::-1]))
