@@ -49,10 +49,15 @@ class Foundation:
 
     def __init__(self, name: str) -> None:
         self.name = check_name(name)
-        self._network: Network | None = None
+        self._adopted: Network | None = None
         self._programs: Programs | None = None
         self._setup: Setup | None = None
         self._lock = TurnLock()
+
+    @property
+    def _network(self) -> Network | None:
+        """The architecture; None while shapes are not known."""
+        return self._adopted
 
     @property
     def built(self) -> bool:
@@ -252,7 +257,7 @@ class Foundation:
         for layer in owned:
             layer.claim(self)
         values = None if self._programs is None else self._programs.supersede()
-        self._network = network
+        self._adopted = network
         self._programs = self._make_programs(network, values)
 
     def _make_programs(
@@ -293,7 +298,7 @@ class Foundation:
                 programs.write(weight.name, value)
 
     def _lead(self) -> tuple[Programs, Program]:
-        programs = self._programs
+        programs = None if self._network is None else self._programs
         if programs is None or programs.lead is None:
             raise RuntimeError(
                 f"{self.name!r} has no memory plan yet: call fit, evaluate or predict "

@@ -56,8 +56,9 @@ class Sequential(Model):
         Foundation.__init__(
             self, automatic_name("sequential") if name is None else name
         )
-        self._stack: list[Layer] = []
-        self._input: SymbolicTensor | None = None
+        self._stack: dict[str, Layer] = {}  # by name
+        self._ends: tuple[SymbolicTensor, SymbolicTensor] | None = None
+        self._extensible = True  # the shape is not from `build` or data
         if layers is not None and not isinstance(layers, list | tuple):
             raise TypeError(f"Sequential takes a list of layers, not {layers!r}")
         for layer in layers or ():
@@ -66,7 +67,7 @@ class Sequential(Model):
     @property
     def layers(self) -> list[Layer]:
         """The layers, in order; an `Input` is not counted, as in Keras."""
-        return list(self._stack)
+        return list(self._stack.values())
 
     def add(self, layer: Layer | SymbolicTensor) -> None:
         """Append a layer.
@@ -86,7 +87,7 @@ class Sequential(Model):
         RuntimeError
             If the model is compiled, or was built from data.
         """
-        if self._setup is not None or (self.built and self._input is None):
+        if self._setup is not None or not self._extensible:
             raise RuntimeError(
                 f"{self.name!r} is compiled or built: add all layers before that"
             )
@@ -98,13 +99,13 @@ class Sequential(Model):
                 "Sequential takes layers, and an Input as the first of them; models "
                 f"inside models are not supported yet. Got {layer!r}"
             )
-        if any(layer.name == other.name for other in self._stack):
+        if layer.name in self._stack:
             raise ValueError(
                 f"layer names must be unique in a model; {layer.name!r} is taken"
             )
-        if self._input is not None:
-            self._extend(self._built_network().outputs, [layer])
-        self._stack.append(layer)
+        if self._ends is not None:
+            self._extend(*self._ends, [layer])
+        self._stack[layer.name] = layer
 
     def build(self, input_shape: Sequence[int | None]) -> None:
         """Find all shapes before there is data.
@@ -135,33 +136,57 @@ class Sequential(Model):
             raise TypeError(
                 f"Sequential takes layers, not the result of one: {tensor!r}"
             )
-        if self._stack or self._input is not None:
+        if self._stack or self._ends is not None:
             raise ValueError("an Input can only be the first of a Sequential")
-        self._adopt(Network(tensor, tensor))
-        self._input = tensor
+        self._ends = (tensor, tensor)
 
     def _build(self, shape: Shape) -> None:
         if not self._stack:
             raise ValueError(f"{self.name!r} has no layers")
-        self._extend(Input(shape), self._stack)
+        tensor = Input(shape)
+        self._extend(tensor, tensor, self.layers)
+        self._extensible = False
 
     def _unbuild(self) -> None:
         if self._programs is not None:
             self._programs.close()
-        self._network = self._programs = None
-        for layer in self._stack:
+        self._adopted = self._programs = self._ends = None
+        self._extensible = True
+        for layer in self._stack.values():
             layer.release()
 
-    def _extend(self, tensor: SymbolicTensor, layers: Sequence[Layer]) -> None:
+    @property
+    def _network(self) -> Network | None:
+        """The architecture, made of the layers when it is first asked for."""
+        if self._ends is None:
+            return None
+        with self._lock:
+            if self._adopted is None or self._adopted.outputs is not self._ends[1]:
+                self._adopt(Network(*self._ends))
+            return self._adopted
+
+    def _extend(
+        self, start: SymbolicTensor, end: SymbolicTensor, layers: Sequence[Layer]
+    ) -> None:
         """Call layers one after the other; as they were if one of them cannot."""
-        start = tensor if self._network is None else self._network.inputs
         fresh = [layer for layer in layers if layer.weight_specs is None]
         try:
             for layer in layers:
+                if layer.name == start.name:
+                    raise ValueError(
+                        f"layer names must be unique in a model; {layer.name!r} is "
+                        "the input's"
+                    )
                 layer.check_free(self)
-                tensor = layer(tensor)
-            self._adopt(Network(start, tensor))
+                end = layer(end)
         except BaseException:
             for layer in fresh:
                 layer.release()
             raise
+        with self._lock:
+            for layer in layers:
+                if layer.weight_specs:
+                    layer.claim(self)
+            if self._programs is not None:  # of the layers before
+                self._programs.retire()
+            self._ends = start, end

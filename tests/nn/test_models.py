@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import memcfg as mc
+from memcfg.nn import _sequential
+from memcfg.nn._network import Network
 
 nn = mc.nn
 
@@ -287,3 +289,47 @@ def test_a_model_is_placed_where_it_is_compiled(cpu, loss, images):
     assert mc.config.get_memory_info("CPU:1")["current"] > 0
     del model
     assert mc.config.get_memory_info("CPU:1")["current"] == 0
+
+
+@pytest.mark.parametrize("how", ["constructor", "add", "build"])
+def test_a_chain_is_joined_once_however_long_it_is(monkeypatch, how):
+    """Not with each layer: a thousand would take a minute."""
+    made = []
+    monkeypatch.setattr(
+        _sequential, "Network", lambda *ends: made.append(ends) or Network(*ends)
+    )
+    layers = [nn.Dense(3) for _ in range(40)]
+    start = [] if how == "build" else [nn.Input((3,))]
+    model = nn.Sequential([] if how == "add" else [*start, *layers])
+    for layer in [*start, *layers] if how == "add" else []:
+        model.add(layer)
+    if how == "build":
+        model.build((None, 3))
+    assert model.count_params() == 40 * 12
+    assert len(made) == 1
+
+
+def test_a_layer_that_is_added_behind_others_at_work(rows):
+    """Weights stay, memory goes, and what follows is the longer model's."""
+    model = nn.Sequential([nn.Input((6,)), nn.Dense(5, name="first")])
+    before = model.predict(rows[0], verbose=0)
+    weights = model.get_weights()
+    assert mc.config.get_memory_info("CPU:0")["current"] > 0
+    model.add(nn.Dense(2))
+    assert mc.config.get_memory_info("CPU:0")["current"] == 0
+    with pytest.raises(RuntimeError, match="no memory plan yet"):
+        model.memory_plan  # noqa: B018
+    kernel, bias = model.get_weights()[2:]
+    found = model.predict(rows[0], verbose=0)
+    np.testing.assert_allclose(found, before @ kernel + bias, rtol=1e-5, atol=1e-6)
+    for first, second in zip(weights, model.get_weights(), strict=False):
+        assert np.array_equal(first, second)
+
+
+def test_the_name_of_the_input_is_taken(rows):
+    model = nn.Sequential([nn.Input((6,), name="x")])
+    layer = nn.Dense(5, name="x")
+    with pytest.raises(ValueError, match="'x' is the input's"):
+        model.add(layer)
+    model.add(nn.Dense(5))
+    assert nn.Sequential([layer]).predict(rows[0], verbose=0).shape == (30, 5)
