@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Rooms of one line never import each other. From the lowest to the highest.
 LAYERS = [
-    {"units", "files", "_version"},
-    {"errors"},  # speaks of sizes, so it stands on units
+    {"units", "files", "_terminal", "_version"},
+    {"errors", "_tables"},  # errors speak of sizes, so they stand on units
     {"_core", "documents"},
     {"graph"},
     {"plan", "memory"},

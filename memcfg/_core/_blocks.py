@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memcfg._core._columns import fit, fit_name
+from memcfg._terminal import fit, fit_name
 from memcfg.units import format_bytes
 
 __all__ = ["LiveBlock"]
@@ -70,7 +70,7 @@ class LiveBlock:
 
 def _call(filename: str, line: int, function: str) -> str:
     """Write a call so that its line shows, whatever its names."""
-    place = fit(f"{filename.rpartition('/')[2]}:{line}", 18, tail=True)
+    place = fit(f"{filename.rpartition('/')[2]}:{line}", 18, keep="end")
     return f"{place.rstrip()} {function.replace('.<locals>', '')}"
 
 

@@ -5,16 +5,15 @@ Owns its words and columns. Refuses to count: every number comes from a step.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from memcfg._core._columns import fit_name
+from memcfg._tables import draw
+from memcfg._terminal import fit_name
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PipelineReport", "StageReport"]
 
-_WIDTH = 80  # columns of a terminal
-_NAME = 16  # of which a name has at most
+_NAME = 16  # columns that a name has at most
 _HEADINGS = ("step", "threads", "buffer", "items", "waited", "an item", "held")
 _LEGEND = "* chosen by AUTOTUNE"
 _NOTHING = "No step of this pass has threads or a buffer."
@@ -130,12 +128,10 @@ class PipelineReport:
             table.add_column(heading, justify=justify, no_wrap=True)
         for stage in self.stages:
             table.add_row(*map(Text, _row(stage)))
-        buffer = io.StringIO()
-        Console(file=buffer, width=_WIDTH, color_system=None).print(table)
-        lines = [line.rstrip() for line in buffer.getvalue().splitlines()]
+        lines = [draw(table)]
         if any(stage.autotuned for stage in self.stages):
             lines.append(_LEGEND)
-        return "\n".join(line for line in lines if line)
+        return "\n".join(lines)
 
 
 def _row(stage: StageReport) -> tuple[str, ...]:

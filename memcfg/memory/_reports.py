@@ -6,28 +6,26 @@ Owns their words and columns. Refuses to count: every number comes from a resour
 from __future__ import annotations
 
 import heapq
-import io
 import textwrap
 from operator import index
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from memcfg._core import LiveBlock, MappedFile, Pool
-from memcfg._core._columns import fit, fit_name
+from memcfg._tables import draw, new_table
+from memcfg._terminal import WIDTH, fit, fit_name
 from memcfg.memory._census import Selection, arena_rows, kind_of, label_of
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from memcfg._core import Resource
     from memcfg.memory._census import Row
 
 __all__ = ["list_live", "occupancy", "summary"]
 
-_WIDTH = 80  # columns of a terminal
 _TAGS = 10  # rows of a table of tags
 _NOTHING = "There is no resource."
 _NARROWEST = 40  # columns of a bar
@@ -72,14 +70,14 @@ def summary(*resources: Resource) -> str:
     selection = Selection(resources)
     if not selection.resources:
         return _NOTHING
-    parts = [_render(_numbers(selection)), *_notes(selection)]
+    parts = [draw(_numbers(selection)), *_notes(selection)]
     tags = _tags(selection.owners())
-    return "\n\n".join(parts if tags is None else [*parts, _render(tags)])
+    return "\n\n".join(parts if tags is None else [*parts, draw(tags)])
 
 
 def _numbers(selection: Selection) -> Table:
     """Make a table of two lines a resource."""
-    table = _table()
+    table = new_table()
     table.add_column("Resource\n kind", no_wrap=True, width=17)
     for header, width in (
         ("In use\nPeak", 11),
@@ -122,7 +120,7 @@ def _tags(owners: dict[str, int]) -> Table | None:
     total = sum(owners.values())
     if total == 0:
         return None
-    table = _table()
+    table = new_table()
     table.add_column("Tag", no_wrap=True, width=34)
     for header, width in (("In use", 11), ("Bytes", 19), ("Share", 6)):
         table.add_column(header, justify="right", no_wrap=True, width=width)
@@ -137,32 +135,7 @@ def _tags(owners: dict[str, int]) -> Table | None:
     return table
 
 
-def _table() -> Table:
-    return Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-
-
-def _render(table: Table) -> str:
-    """Write a table without colours, whatever the environment says of terminals.
-
-    Plain words only: for markup `rich` imports more, and the child of a fork in another
-    thread would wait for that import for ever.
-    """
-    buffer = io.StringIO()
-    console = Console(
-        file=buffer,
-        width=_WIDTH,
-        color_system=None,
-        force_terminal=False,
-        markup=False,
-        emoji=False,
-        highlight=False,
-    )
-    console.print(table)
-    lines = (line.rstrip() for line in buffer.getvalue().splitlines())
-    return "\n".join(line for line in lines if line)
-
-
-def occupancy(*resources: Resource, width: int = _WIDTH) -> str:
+def occupancy(*resources: Resource, width: int = WIDTH) -> str:
     """Draw what lies where in the addresses of pools.
 
     Parameters

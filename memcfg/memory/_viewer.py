@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memcfg._core._columns import printable
+from memcfg._terminal import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

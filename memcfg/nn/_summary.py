@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import math
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from memcfg._tables import draw, new_table
+from memcfg._terminal import shorten
 from memcfg.nn._symbolic import show_shape
 from memcfg.units import format_bytes
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["summary_text"]
 
-_WIDTH = 88  # columns
+_LAYER, _SHAPE = 30, 21  # columns; of longer names the middle is left out
 
 
 def summary_text(name: str, layers: Sequence[Layer], network: Network | None) -> str:
@@ -39,23 +38,21 @@ def summary_text(name: str, layers: Sequence[Layer], network: Network | None) ->
     Returns
     -------
     str
-        A table and two lines of totals.
+        A table and the totals, at most 80 columns wide.
     """
-    table = Table(title=Text(f"Model: {name}"), title_justify="left")
-    table.add_column("Layer (type)", overflow="fold")
-    table.add_column("Output shape", overflow="fold")
-    table.add_column("Parameters", justify="right")
-    table.add_column("Bytes / sample", justify="right")
+    table = new_table()
+    table.add_column("Layer (type)", max_width=_LAYER)
+    table.add_column("Output shape", max_width=_SHAPE)
+    for heading in ("Parameters", "Bytes/sample"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for layer in layers:
         table.add_row(*_row(layer, network))
-    buffer = io.StringIO()
-    console = Console(file=buffer, width=_WIDTH)
-    console.print(table)
-    return buffer.getvalue() + _totals(network)
+    return f"Model: {shorten(name, 73)}\n{draw(table)}\n{_totals(network)}"
 
 
 def _row(layer: Layer, network: Network | None) -> tuple[Text, str, str, str]:
-    label = Text(f"{layer.name} ({type(layer).__name__})")  # brackets are no markup
+    words = layer.name, f"({type(layer).__name__})"  # on two lines where they are long
+    label = Text(" ".join(shorten(word, _LAYER) for word in words))
     if network is None:
         return label, "?", "?", "?"
     shape = network.output_shape_of(layer)
@@ -71,9 +68,11 @@ def _totals(network: Network | None) -> str:
         )
     total = sum(weight.size for weight in network.weights)
     trained = sum(weight.size for weight in network.weights if weight.trainable)
-    rest = total - trained
-    return (
-        f"Total parameters: {total:,} ({format_bytes(4 * total)})\n"
-        f"Trainable: {trained:,} ({format_bytes(4 * trained)}); "
-        f"not trainable: {rest:,} ({format_bytes(4 * rest)})\n"
+    return "".join(
+        f"{label + ':':<17} {size:,} ({format_bytes(4 * size)})\n"
+        for label, size in (
+            ("Total parameters", total),
+            ("Trainable", trained),
+            ("Not trainable", total - trained),
+        )
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memcfg._terminal import WIDTH, paragraph, shorten, writable
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -16,21 +17,24 @@ if TYPE_CHECKING:
 __all__ = ["describe"]
 
 _LABEL = 13  # width of the first column, in characters
+_NAME = 40  # columns of a name in a sentence
 
 
 def describe(plan: Plan) -> str:
-    """Write a plan as lines of text, without a newline at the end."""
+    """Write a plan as lines of 80 columns at most, without a newline at the end."""
     lines = [_title(plan), *_costs(plan)]
     if plan.summary is not None:
         lines += _deeds(plan.summary)
         lines += _roles(plan.summary, plan.peak_bytes)
-    return "\n".join(lines)
+    return writable("\n".join(lines))
 
 
 def _title(plan: Plan) -> str:
     chosen = plan.summary.chosen_by if plan.summary else ""
     by = f", chosen by {chosen}" if chosen else ""
-    return f"Plan of {plan.graph!r} by {plan.method}{by}"
+    how = shorten(f"by {plan.method}{by}", _NAME)
+    graph = shorten(plan.graph, WIDTH - len("Plan of '' ") - len(how))
+    return f"Plan of '{graph}' {how}"
 
 
 def _line(label: str, text: str) -> str:
@@ -75,27 +79,31 @@ def _time(seconds: float, recompute_seconds: float) -> str:
 
 
 def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
 
 
 def _deeds(summary: Summary) -> list[str]:
     return [
-        _line("kept", _group(summary.kept, "tensors for the backward phase")),
-        _line("shared", _group(summary.in_place, "outputs in place")),
-        _line("recomputed", _group(summary.recomputed, "ops")),
+        _group("kept", summary.kept, "tensors for the backward phase"),
+        _group("shared", summary.in_place, "outputs in place"),
+        _group("recomputed", summary.recomputed, "ops"),
     ]
 
 
-def _group(group: Group, what: str) -> str:
+def _group(label: str, group: Group, what: str) -> str:
     if group.count == 0:
-        return f"{'nothing':>10}"
+        return _line(label, f"{'nothing':>10}")
+    words = f"{group.count} {what}:".split()
+    words += [f"{name}," for name in group.names[:-1]]
     more = ", ..." if group.count > len(group.names) else ""
-    names = ", ".join(group.names)
-    return f"{_size(group.nbytes)}  {group.count} {what}: {names}{more}"
+    words += [f"{name}{more}" for name in group.names[-1:]]
+    return paragraph(_line(label, f"{_size(group.nbytes)}  "), words)
 
 
 def _roles(summary: Summary, peak_bytes: int) -> list[str]:
-    moment = f"while {summary.busiest_op!r} runs" if summary.busiest_op else "at rest"
+    moment = "at rest"
+    if summary.busiest_op:
+        moment = f"while '{shorten(summary.busiest_op, _NAME)}' runs"
     lines = [f"  busiest moment, {moment}:"]
     entries = dict(summary.by_role)
     entries["unused"] = peak_bytes - sum(entries.values())

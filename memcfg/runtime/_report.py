@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from memcfg._terminal import fit, paragraph, shorten, writable
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["MemoryReport", "TimelineEntry"]
 
 _ROWS = 12  # of the picture
-_BAR = 40  # characters
+_BAR = 40  # characters of the bars of roles
+_SHORT_BAR = 20  # of those of ops, which leave room for a time
+_OP = 32  # columns of an op's name; of a longer one the middle is left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +100,9 @@ class MemoryReport:
     mode: str = "enabled"
 
     def __str__(self) -> str:
-        """Return the report as text for a terminal."""
-        return "\n".join([*self._head(), "", *self._roles(), "", *self._picture()])
+        """Return the report as text of 80 columns at most."""
+        lines = [*self._head(), "", *self._roles(), "", *self._picture()]
+        return writable("\n".join(lines))
 
     def _head(self) -> list[str]:
         limit = "none" if self.limit_bytes is None else _exact(self.limit_bytes)
@@ -108,11 +112,12 @@ class MemoryReport:
             how = f"{books}; workspace mode {self.mode!r}"
         if self.changed_peak_bytes not in (None, self.measured_peak_bytes):
             how += f"; kernels changed bytes up to {self.changed_peak_bytes} B"
+        measured = f"{_exact(self.measured_peak_bytes)} "
         return [
-            f"Memory of {self.program!r} on {self.device}",
+            f"Memory of '{shorten(self.program, 30)}' on {shorten(self.device, 30)}",
             f"  limit           {limit}",
             f"  predicted peak  {_exact(self.predicted_peak_bytes)}",
-            f"  measured peak   {_exact(self.measured_peak_bytes)} ({how})",
+            paragraph("  measured peak   " + measured, f"({how})".split()),
             f"  arena           {_exact(self.arena_bytes)}, shared by all programs",
         ]
 
@@ -120,8 +125,8 @@ class MemoryReport:
         total = sum(self.by_role.values())
         lines = ["  at the busiest moment"]
         for role, nbytes in sorted(self.by_role.items(), key=lambda item: -item[1]):
-            bar = _bar(nbytes, total)
-            lines.append(f"  {role:<20} {format_bytes(nbytes):>12}  {bar}")
+            bar = _bar(nbytes, total, _BAR)
+            lines.append(f"  {role:<20} {format_bytes(nbytes):>12}  {bar}".rstrip())
         return lines
 
     def _picture(self) -> list[str]:
@@ -129,10 +134,10 @@ class MemoryReport:
         lines = [f"  live bytes over the step ({len(self.timeline)} ops)"]
         for group in _groups(self.timeline, _ROWS):
             highest = max(group, key=lambda entry: entry.live_bytes)
-            label = f"{highest.phase} {highest.op}"
-            bar = _bar(highest.live_bytes, top)
+            label = fit(f"{highest.phase} {highest.op}", _OP, keep="ends")
+            bar = _bar(highest.live_bytes, top, _SHORT_BAR)
             size = format_bytes(highest.live_bytes)
-            lines.append(f"  {label[:34]:<34} {size:>12}  {bar}{_time(group)}")
+            lines.append(f"  {label} {size:>11}  {bar}{_time(group)}")
         return lines
 
 
@@ -140,13 +145,16 @@ def _exact(nbytes: int) -> str:
     return format_bytes(nbytes, exact=True)
 
 
-def _bar(part: int, whole: int) -> str:
-    return "█" * round(_BAR * part / whole) if whole else ""
+def _bar(part: int, whole: int, width: int) -> str:
+    return "█" * round(width * part / whole) if whole else ""
 
 
 def _time(group: tuple[TimelineEntry, ...]) -> str:
     known = [entry.seconds for entry in group if entry.seconds is not None]
-    return f"  {1e3 * sum(known):.2f} ms" if known else ""
+    if not known:
+        return ""
+    seconds = sum(known)
+    return f" {1e3 * seconds:.2f} ms" if seconds < 10 else f" {seconds:.1f} s"
 
 
 def _groups(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memcfg._terminal import paragraph, shorten
 from memcfg.config import WorkspaceConfig
 from memcfg.errors import WorkspaceConfigError, WorkspaceError
 from memcfg.units import format_bytes
@@ -203,7 +204,7 @@ def summary() -> str:
     str
         A line that counts them, and one line each: the name, whether it is open, the
         cycles, and the bytes of its page, of what found no room in it, and of what did
-        not fit a ring's block.
+        not fit a ring's block. Lines of more than 80 columns go on in the next one.
 
     Examples
     --------
@@ -222,16 +223,15 @@ def summary() -> str:
 def _line(each: Workspace) -> str:
     stats = each.stats()
     state = "open" if each.is_open else "closed"
-    sizes = ", ".join(
-        f"{word} {_both(nbytes)}"
-        for word, nbytes in (
-            ("page", stats.size),
-            ("spilled", stats.spilled_bytes),
-            ("pinned", stats.pinned_bytes),
-        )
-    )
     plural = "" if stats.cycles == 1 else "s"
-    return f"{each.name}: {state}, {stats.cycles} cycle{plural}; {sizes}"
+    facts = (
+        f"{state},",
+        f"{stats.cycles} cycle{plural};",
+        f"page {_both(stats.size)},",
+        f"spilled {_both(stats.spilled_bytes)},",
+        f"pinned {_both(stats.pinned_bytes)}",
+    )
+    return paragraph(f"{shorten(each.name, 30)}: ", facts)
 
 
 def _both(nbytes: int) -> str:

@@ -105,7 +105,8 @@ CONFIG = {
 ANEW = {
     "reset": "config.reset(); config.list_logical_devices()",
     "limits": "config.reset(); config.set_host_memory_limit(tracked=2**40)",
-    "simulated": "config.reset(); config.experimental.add_simulated_device(memory=64)",
+    "simulated": "config.reset(); "
+    "config.experimental.add_simulated_device(memory=2048)",
     "growth": "config.reset(); config.set_memory_growth(cpu, True)",
 }
 

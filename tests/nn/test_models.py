@@ -243,7 +243,7 @@ def test_summary(capsys):
     ):
         assert words in text
     assert f"Total parameters: {model.count_params()}" in text
-    assert "not trainable: 8 (32 B)" in text
+    assert "Not trainable:    8 (32 B)\n" in text
     nn.Sequential([nn.Dense(3, name="d[red]")]).summary()
     text = capsys.readouterr().out
     assert "d[red] (Dense)" in text

@@ -1,0 +1,42 @@
+"""Tables for people, in plain text.
+
+Owns their look. Refuses colours: a table is text, which may be kept in a file.
+"""
+
+from __future__ import annotations
+
+import io
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from memcfg._terminal import WIDTH, writable
+
+__all__ = ["draw", "new_table"]
+
+
+def new_table() -> Table:
+    """Make a table with a line below its head."""
+    return Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+
+
+def draw(table: Table) -> str:
+    """Write a table without colours, whatever the environment says of terminals.
+
+    Plain words only: for markup `rich` imports more, and the child of a fork in another
+    thread would wait for that import for ever.
+    """
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer,
+        width=WIDTH,
+        color_system=None,
+        force_terminal=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+    console.print(table)
+    lines = (line.rstrip() for line in buffer.getvalue().splitlines())
+    return writable("\n".join(line for line in lines if line))

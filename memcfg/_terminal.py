@@ -1,0 +1,111 @@
+"""Text for people: 80 columns, in characters that standard output can write.
+
+Owns how wide a text is on a terminal and what of it may be shown: letters of two
+columns count as two; what would move the cursor or change colours is written as its
+code, and so is what the encoding of standard output lacks, but for lines and marks,
+which have a likeness in ASCII.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Literal
+
+from rich.cells import cell_len
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "WIDTH",
+    "fit",
+    "fit_name",
+    "paragraph",
+    "printable",
+    "shorten",
+    "writable",
+    "write",
+]
+
+WIDTH = 80  # columns that every table fits
+# Each of one column, as what it stands for.
+_ASCII = str.maketrans("─━│┃…█×µ", "--||~#xu")
+
+_Part = Literal["start", "end", "ends"]
+
+
+def writable(text: str) -> str:
+    """Return a text that standard output can write, of the same width if it is ours."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        known = text.translate(_ASCII)
+        return known.encode(encoding, "backslashreplace").decode(encoding)
+    except LookupError:  # an encoding that only the stream knows
+        pass
+    return text
+
+
+def write(text: object) -> None:
+    """Print a line, or several, on standard output."""
+    print(writable(str(text)))
+
+
+def printable(text: str) -> str:
+    r"""Write what no terminal should be sent, such as ``\x1b``, as its code."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
+        for each in text
+    )
+
+
+def shorten(text: str, columns: int, *, keep: _Part = "ends") -> str:
+    """Cut a text to so many columns; the cut shows as an ellipsis."""
+    text = writable(printable(text))
+    if cell_len(text) <= columns:
+        return text
+    left = columns - 1  # one for the ellipsis
+    head = {"start": left, "end": 0, "ends": left - left // 2}[keep]
+    start = _first(text, head)
+    end = _first(text[::-1], left - cell_len(start) if keep != "start" else 0)
+    return start + writable("…") + end[::-1]
+
+
+def _first(text: str, columns: int) -> str:
+    """Return the beginning that fits."""
+    for count, letter in enumerate(text):
+        columns -= cell_len(letter)
+        if columns < 0:
+            return text[:count]
+    return text
+
+
+def fit(text: str, columns: int, *, right: bool = False, keep: _Part = "start") -> str:
+    """Pad or cut a text to so many columns; `right` moves it to the right."""
+    text = shorten(text, columns, keep=keep)
+    space = " " * (columns - cell_len(text))
+    return space + text if right else text + space
+
+
+def fit_name(name: str, columns: int) -> str:
+    """Pad or cut a resource's name; of a path the end is kept."""
+    return fit(name, columns, keep="end" if name.startswith("/") else "start")
+
+
+def paragraph(start: str, words: Iterable[str]) -> str:
+    """Write words after a start, in lines below each other; no word is broken."""
+    indent = cell_len(start)
+    lines = [start]
+    used = indent
+    for word in words:
+        short = shorten(word, WIDTH - indent)
+        space = " " * (used > indent)
+        if used + len(space) + cell_len(short) > WIDTH:
+            lines.append(" " * indent)
+            used, space = indent, ""
+        lines[-1] += space + short
+        used += len(space) + cell_len(short)
+    return "\n".join(line.rstrip() for line in lines)

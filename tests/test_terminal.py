@@ -1,0 +1,205 @@
+"""What is printed fits 80 columns, and the encoding of standard output."""
+
+from __future__ import annotations
+
+import io
+import sys
+import unicodedata
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from training_graphs import chain
+
+import memcfg as mc
+from memcfg import _terminal as terminal
+from memcfg import nn
+from memcfg.data import PipelineReport, StageReport
+from memcfg.plan import sqrt_checkpoint
+from memcfg.plan._facts import Group
+from memcfg.runtime import MemoryReport, TimelineEntry
+
+LONG = "encoder_" * 12 + "layer_7_kernel"
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=90)
+
+
+def columns(text: str) -> int:
+    """Count a terminal's columns, by a table that the library does not read."""
+    wide = {"W": 2, "F": 2}
+    return sum(
+        0 if unicodedata.combining(c) else wide.get(unicodedata.east_asian_width(c), 1)
+        for c in text
+    )
+
+
+def widest(text: str) -> int:
+    return max(columns(line) for line in text.splitlines())
+
+
+ENCODINGS = pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+
+
+@contextmanager
+def narrow_output(encoding):
+    """Make standard output one that lacks most letters; yield what is written."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
+    with redirect_stdout(stream):
+        yield lambda: stream.buffer.getvalue().decode(encoding)
+
+
+@given(NAMES, st.integers(1, 40), st.sampled_from(["start", "end", "ends"]))
+def test_a_text_is_cut_to_its_columns_and_keeps_what_it_is_told_to(name, room, keep):
+    shown = terminal.printable(name)
+    cut = terminal.shorten(name, room, keep=keep)
+    assert columns(cut) <= room
+    start, _, end = cut.partition("…") if columns(shown) > room else (cut, "", "")
+    assert shown.startswith(start)
+    assert shown.endswith(end)
+    assert columns(terminal.fit(name, room, keep=keep)) == room
+
+
+def test_both_ends_of_a_long_name_are_kept():
+    assert terminal.shorten("block_12/convolution/kernel", 15) == "block_1…/kernel"
+    assert terminal.shorten("abcdef", 4, keep="start") == "abc…"
+    assert terminal.shorten("abcdef", 4, keep="end") == "…def"
+
+
+@given(st.lists(st.text("abc def-", min_size=1, max_size=100), max_size=20))
+def test_a_paragraph_fits_and_loses_nothing(words):
+    text = terminal.paragraph("  kept  ", words)
+    assert widest(text) <= 80
+    assert all(line.startswith(" " * 8) for line in text.splitlines()[1:])
+    if all(len(word) <= 72 for word in words):
+        assert "".join(text.split()) == "kept" + "".join("".join(words).split())
+
+
+def model(name="net", layers=LONG):
+    return nn.Sequential(
+        [
+            nn.Input((640, 480, 3)),
+            nn.Conv2D(64, 3, padding="same", name=f"{layers}0"),
+            nn.BatchNormalization(name=f"{layers}_1_batch_normalization"),
+            nn.GlobalAveragePooling2D(name="short"),
+            nn.Dense(1_000_000, name=f"{layers}2"),
+        ],
+        name=name,
+    )
+
+
+def a_summary(name, capsys):
+    model(name, name).summary()
+    return capsys.readouterr().out
+
+
+def a_report(name):
+    entry = TimelineEntry(name, "backward", 2**43 - 1, 2**43, 99.99999)
+    return MemoryReport(
+        program=name,
+        device=f"/device:{name}",
+        limit_bytes=2**43,
+        predicted_peak_bytes=2**43 - 1,
+        measured_peak_bytes=2**43 - 1,
+        changed_peak_bytes=2**43 - 64,
+        verified=True,
+        arena_bytes=2**43 - 1,
+        by_role={"activation_gradient": 2**43 - 1, "optimizer_state": 1},
+        timeline=(entry,) * 40,
+        mode="separate",
+    )
+
+
+def a_plan(name):
+    plan = sqrt_checkpoint()(chain(20))
+    group = Group(12, 2**40 - 1, (name, name + "1", name + "2"))
+    facts = replace(
+        plan.summary,
+        kept=group,
+        in_place=group,
+        recomputed=group,
+        busiest_op=name,
+        chosen_by="auto",
+    )
+    return replace(plan, graph=name, summary=facts)
+
+
+@pytest.mark.parametrize(
+    "name", [LONG, "短い" * 40, "x"], ids=["long", "wide", "short"]
+)
+class TestEightyColumns:
+    def test_of_a_models_summary(self, name, capsys):
+        text = a_summary(name, capsys)
+        assert widest(text) <= 80
+        assert "(None, 640, 480, 64)" in text
+        assert "(BatchNormalization)" in text
+        assert "65,000,000" in text
+        assert "3.81 MiB" in text
+
+    def test_of_a_plan(self, name):
+        assert widest(str(a_plan(name))) <= 80
+
+    def test_of_a_memory_report(self, name):
+        assert widest(str(a_report(name))) <= 80
+
+    def test_of_workspaces(self, name):
+        with mc.workspace(name):
+            np.ones(2**20)
+        try:
+            assert widest(mc.summary()) <= 80
+        finally:
+            mc.destroy_all_workspaces()
+
+    def test_of_pools_and_pipelines(self, name):
+        pool = mc.memory.Pool(limit="64MiB", name=name)
+        with pool.allocate(2**20, tag=name):
+            assert widest(mc.memory.summary(pool)) <= 80
+            assert widest(mc.memory.occupancy(pool)) <= 80
+            assert widest(str(mc.memory.list_live(pool)[0])) <= 80
+        stage = StageReport(
+            name=name,
+            autotuned=True,
+            parallelism=1024,
+            buffer_size=10**6,
+            items=10**9,
+            waited_seconds=12_345.6,
+            nbytes=2**40 - 1,
+        )
+        assert widest(str(PipelineReport((stage,)))) <= 80
+
+
+@ENCODINGS
+class TestNarrowOutput:
+    """Nothing that is printed is more than the stream can write."""
+
+    def test_tables_are_drawn_in_what_there_is(self, encoding):
+        name = "gewöhnlich_短い" * 8
+        pool = mc.memory.Pool(limit="64MiB", name=name)
+        stage = StageReport(name=name, autotuned=False, items=9, waited_seconds=3e-5)
+        with narrow_output(encoding) as written:
+            model(layers=name).summary()
+            print(a_plan(name))
+            print(a_report(name))
+            with mc.workspace(name), pool.allocate(2**20, tag=name):
+                print(mc.summary())
+                print(mc.memory.summary(pool))
+                print(mc.memory.occupancy(pool))
+                print(mc.memory.list_live(pool)[0])
+            print(PipelineReport((stage,)))
+        mc.destroy_all_workspaces()
+        text = written()
+        assert widest(text) <= 80
+        assert "-----" in text
+        assert "#####" in text
+        assert "3.33 us" in text or encoding != "ascii"
+
+    def test_letters_that_are_missing_are_written_as_their_code(self, encoding):
+        with narrow_output(encoding) as written:
+            terminal.write("短い … ─")
+        assert written() == "\\u77ed\\u3044 ~ -\n"
+
+
+def test_without_a_standard_output_nothing_is_replaced(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert terminal.writable("短い …") == "短い …"
