@@ -52,6 +52,7 @@ class Builder:
         self._tensors: list[Tensor] = []
         self._ops: list[Op] = []
         self._names: set[str] = set()
+        self._losses: dict[int, None] = {}
 
     @property
     def ops(self) -> Sequence[Op]:
@@ -157,6 +158,16 @@ class Builder:
         )
         return outputs
 
+    def note_loss(self, tensor: int) -> None:
+        """Have runs that are guarded look at a number; `gradients` does it.
+
+        Parameters
+        ----------
+        tensor : int
+            Its id.
+        """
+        self._losses[tensor] = None
+
     def shape(self, tensor: int) -> tuple[int, ...]:
         """Return the shape of a tensor.
 
@@ -212,7 +223,13 @@ class Builder:
                 raise GraphError(f"keep names tensor {tensor}, which does not exist")
             if tensors[tensor].role == "activation":
                 tensors[tensor] = replace(tensors[tensor], role="output")
-        return Graph(self.name, tuple(tensors), tuple(self._ops), tuple(keep))
+        return Graph(
+            self.name,
+            tuple(tensors),
+            tuple(self._ops),
+            tuple(keep),
+            tuple(self._losses),
+        )
 
     def _append(self, name: str, spec: Spec, role: str) -> int:
         nbytes = spec.size * np.dtype(spec.dtype).itemsize

@@ -48,6 +48,7 @@ def gradients(builder: Builder, loss: int, wrt: Sequence[int]) -> dict[int, int]
     forward = builder.ops
     if builder.shape(loss) != () or not any(loss in op.outputs for op in forward):
         raise GraphError("the loss must be one number made by an op")
+    builder.note_loss(loss)
     depends = _dependents(forward, wrt)
     found: dict[int, int] = {}
     for op in reversed(forward):

@@ -138,6 +138,9 @@ class Graph:
         In topological order, which is the default order of execution.
     keep : tuple of int
         Ids that must be resident at the end.
+    losses : tuple of int, default ()
+        Ids of the numbers of the forward phase that were differentiated: a guarded run
+        ends where one of them is not finite. Not part of the interchange format.
 
     Raises
     ------
@@ -145,13 +148,14 @@ class Graph:
         If the graph breaks an invariant: unknown ids, roles, phases or dtypes,
         negative sizes, a tensor with two producers or read before it is made, an
         in-place pair that is not of its op, two algorithms of one name, times that
-        are not finite or whose sum is not.
+        are not finite or whose sum is not, a loss that no forward op makes.
     """
 
     name: str
     tensors: tuple[Tensor, ...]
     ops: tuple[Op, ...]
     keep: tuple[int, ...] = ()
+    losses: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         self.check()
@@ -225,6 +229,10 @@ class Graph:
         for tensor_id in self.keep:
             if tensor_id not in available:
                 raise GraphError(f"keep names tensor {tensor_id}, which does not exist")
+        made = {t for op in self.ops if op.phase == "forward" for t in op.outputs}
+        for tensor_id in self.losses:
+            if tensor_id not in made:
+                raise GraphError(f"no op of the forward phase makes loss {tensor_id}")
         longest = sum(max(seconds for seconds, _ in _costs(op)) for op in self.ops)
         if not math.isfinite(2 * longest):  # plans may compute an op twice
             raise GraphError("the times of the ops sum to more than a number can hold")

@@ -55,11 +55,13 @@ def output_rooms(executor: Executor, program: Program, graph: Graph) -> Rooms:
     Returns
     -------
     dict of str to numpy.ndarray
-        Views of its memory, by name; a prediction is named ``output``.
+        Views of its memory: ``output`` of a prediction, else ``loss`` and, where
+        answers are counted, ``correct_count``; whatever the graph calls them.
     """
     kept = [graph.tensors[i] for i in graph.keep]
-    names = {tensor.name for tensor in kept if tensor.role in ("output", "input")}
-    rooms = {name: executor.fetch(program.label, name) for name in names}
-    if program.kind == "predict":
-        rooms = {"output": rooms.popitem()[1]}
-    return rooms
+    found = [tensor.name for tensor in kept if tensor.role in ("output", "input")]
+    names = ("output",) if program.kind == "predict" else ("loss", "correct_count")
+    return {
+        name: executor.fetch(program.label, tensor)
+        for name, tensor in zip(names, found, strict=False)
+    }

@@ -32,7 +32,7 @@ from memcfg.plan._policy import Policy
 from memcfg.plan._share import share
 from memcfg.plan._simulate import Simulation, simulate
 from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
-from memcfg.plan._updates import state_updates
+from memcfg.plan._updates import state_updates, with_updates_in_time
 from memcfg.plan._validate import unchecked_claims, validate, violations
 
 __all__ = [
@@ -67,5 +67,6 @@ __all__ = [
     "unchecked_claims",
     "validate",
     "violations",
+    "with_updates_in_time",
     "write_placement",
 ]

@@ -54,6 +54,7 @@ class Judge:
         self.aliases: dict[int, int] = {}  # output -> input, before the compute
         self.taken: dict[int, int] = {}  # input -> output, until the free
         self.computed: set[int] = set()
+        self.losses: dict[int, int] = {}  # where each was first computed
         self.copies: dict[int, SwapOut | SwapIn] = {}  # by action index, not waited for
         self.elsewhere: set[tuple[int, str]] = set()  # arrived copies: tensor, tier
         self.peak = 0
@@ -245,6 +246,9 @@ class Judge:
             self.check_update(op)
         self.forward.discard(action.op)
         for output in op.outputs:
+            room = self.rooms.get(self.aliases.get(output, output))
+            if output in self.graph.losses and room is not None:
+                self.losses.setdefault(output, room.start)
             self.write(op, output)
         self.computed.add(action.op)
 
@@ -406,16 +410,24 @@ class Judge:
             self.blame(f"{self.name(tensor)} was overwritten in place and not freed")
         for output in sorted(self.aliases):
             self.blame(f"{self.name(output)} was to take over a room and was not made")
-        inward = [c.tensor for c in self.copies.values() if isinstance(c, SwapIn)]
-        for tensor in inward:
-            self.blame(f"the copy back of {self.name(tensor)} was not waited for")
-        missing = [i for i in range(len(self.graph.ops)) if i not in self.computed]
-        for index in missing:
-            name = self.graph.ops[index].name
-            self.blame(f"op {index} ({name!r}) was never computed")
-        for tensor in self.graph.keep:
-            if tensor not in self.rooms or tensor not in self.written:
-                self.blame(f"{self.name(tensor)} is to be kept and is not resident")
+        for copy in self.copies.values():
+            if isinstance(copy, SwapIn):
+                self.blame(
+                    f"the copy back of {self.name(copy.tensor)} was not waited for"
+                )
+        for index, op in enumerate(self.graph.ops):
+            if index not in self.computed:
+                self.blame(f"op {index} ({op.name!r}) was never computed")
+        self.check_kept()
         self.where = "claims"
         for text in check_claims(self.graph, self.plan, self.peak):
             self.blame(text)
+
+    def check_kept(self) -> None:
+        """Check what is read after the step; a loss also after one that it ended."""
+        for tensor in self.graph.keep:
+            room = self.rooms.get(tensor)
+            if room is None or tensor not in self.written:
+                self.blame(f"{self.name(tensor)} is to be kept and is not resident")
+            elif self.losses.get(tensor, room.start) != room.start:
+                self.blame(f"{self.name(tensor)} is a loss and was moved")

@@ -97,7 +97,9 @@ def _verify(program: Program, arena: Arena) -> tuple[int, int, list[float | None
         cells[:state] = saved
         used = max(used, _reach(program, cells, state, canary, timed))
         cells[:state] = saved
-    return align_up(state + used), align_up(state + changed), list(seconds)
+    line = program.plan.alignment
+    ends = [align_up(state + reach, line) for reach in (used, changed)]
+    return ends[0], ends[1], list(seconds)
 
 
 def _reach(
@@ -154,23 +156,25 @@ def _moments(graph: Graph, plan: planning.Plan) -> list[_Moment]:
             case planning.Free(tensor):
                 del rooms[tensor]
             case planning.Compute(index, _, scratch):
-                moments.append(_moment(graph, graph.ops[index], rooms, scratch))
+                moments.append(
+                    _moment(graph, plan.alignment, graph.ops[index], rooms, scratch)
+                )
             case _:
                 pass
     return moments
 
 
 def _moment(
-    graph: Graph, op: Op, rooms: dict[int, int], scratch: int | None
+    graph: Graph, line: int, op: Op, rooms: dict[int, int], scratch: int | None
 ) -> _Moment:
     found: dict[int, tuple[int, int, str]] = {}
     for tensor, offset in rooms.items():
         entry = graph.tensors[tensor]
-        if offset not in found or align_up(entry.nbytes) > found[offset][1]:
-            found[offset] = (offset, align_up(entry.nbytes), entry.role)
+        if offset not in found or align_up(entry.nbytes, line) > found[offset][1]:
+            found[offset] = (offset, align_up(entry.nbytes, line), entry.role)
     used = list(found.values())
     if scratch is not None and op.scratch_bytes:
-        used.append((scratch, align_up(op.scratch_bytes), "scratch"))
+        used.append((scratch, align_up(op.scratch_bytes, line), "scratch"))
     return _Moment(op, tuple(used))
 
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["Program", "check_actions"]
 
 _CARRIED_OUT = (planning.Alloc, planning.Free, planning.Alias, planning.Compute)
-_LOSS = "loss"  # the guard stands behind the op that makes the tensor of this name
 
 
 def check_actions(plan: planning.Plan) -> None:
@@ -65,12 +64,13 @@ class Program:
     ) -> None:
         self.graph = graph
         self.plan = plan
-        self.instructions: list[Op] = []
         self.touched_bytes = 0  # highest end of any room that a kernel was given
         self._bytes = np.frombuffer(memoryview(arena), np.uint8)
         self._loop = Loop(arena)
         self._first: dict[int, int] = {}
         self._rooms: dict[int, int] = {}
+        self._unguarded = set(graph.losses)
+        self._is_op: list[bool] = []  # for each instruction; the others are guards
         readers = Readers(graph)
         for action in plan.actions:
             self._compile(action, kernels, readers)
@@ -126,7 +126,7 @@ class Program:
         The last byte of each scratch room is written before its kernel gets it.
         """
         seconds = self._loop.run_timed()
-        return [s for s, op in zip(seconds, self._timed, strict=True) if op is not None]
+        return [s for s, is_op in zip(seconds, self._is_op, strict=True) if is_op]
 
     def finish(self) -> None:
         """Let go of arrays that were read in place of inputs."""
@@ -149,16 +149,6 @@ class Program:
     def _unbind(self, name: str) -> None:
         self._loop.unbind(self._inputs[name][0])
         self._bound.discard(name)
-
-    @property
-    def _timed(self) -> list[Op | None]:
-        """The op of each instruction of the loop; None for the guard."""
-        marks: list[Op | None] = []
-        for op in self.instructions:
-            marks.append(op)
-            if self._guards(op):
-                marks.append(None)
-        return marks
 
     def _compile(
         self,
@@ -191,13 +181,15 @@ class Program:
         movable = isinstance(bound, Kernel)  # a callback's operands stay
         readers.see(len(self._loop), op, self._rooms, movable=movable)
         self._loop.compute(bound, offsets, sizes, scratch)
-        self.instructions.append(op)
-        ends = [o + align_up(n) for o, n in zip(offsets, sizes, strict=True)]
-        ends.append((scratch or 0) + align_up(op.scratch_bytes))
-        self.touched_bytes = max(self.touched_bytes, *ends)
-        if self._guards(op):
-            self._loop.guard(self._rooms[op.outputs[0]])
-
-    def _guards(self, op: Op) -> bool:
-        made = self.graph.tensors[op.outputs[0]]
-        return op.phase == "forward" and made.name == _LOSS
+        self._is_op.append(True)
+        ends = list(zip(offsets, sizes, strict=True))
+        ends.append((scratch or 0, op.scratch_bytes))
+        line = self.plan.alignment
+        self.touched_bytes = max(
+            self.touched_bytes, *(offset + align_up(n, line) for offset, n in ends)
+        )
+        for tensor in op.outputs:
+            if tensor in self._unguarded:  # else it is computed again
+                self._unguarded.discard(tensor)
+                self._loop.guard(self._rooms[tensor])
+                self._is_op.append(False)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from memcfg import plan as planning
-from memcfg.errors import InfeasiblePlanError, KernelError
+from memcfg.errors import InfeasiblePlanError, KernelError, PlanError
 from memcfg.runtime._kernels import annotate, kernels_for
 from memcfg.runtime._program import Program, check_actions
 from memcfg.runtime._stepwise import Stepwise
@@ -179,7 +179,10 @@ def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> _Planned:
     plan = policy(graph, limit_bytes=budget.nbytes)
     planning.validate(graph, plan)
     check_actions(plan)
-    return _Planned(source, policy, budget.nbytes, graph, kernels, plan)
+    limit = budget.nbytes
+    if limit is not None and plan.peak_bytes > limit:
+        raise PlanError(f"the plan takes {plan.peak_bytes} B, and {limit} B are left")
+    return _Planned(source, policy, limit, graph, kernels, plan)
 
 
 def _walked(
@@ -187,13 +190,14 @@ def _walked(
 ) -> _Walked:
     if isinstance(old, _Walked) and old.source is source and old.way == way:
         return old
+    graph, _ = planning.with_updates_in_time(source)
     try:
-        kernels = kernels_for(source, budget.device)
+        kernels = kernels_for(graph, budget.device)
     except KernelError:  # perhaps for a size that does not fit the limit either
-        bound = planning.lower_bound(source)
+        bound = planning.lower_bound(graph)
         budget.check(name, bound, bound)
         raise
-    graph = annotate(source, kernels)
+    graph = annotate(graph, kernels)
     walk = Walk.of(graph, way.order(graph))
     return _Walked(
         source, way, walk, kernels, way.needed_bytes(walk), way.enough_bytes(walk)

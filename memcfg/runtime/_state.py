@@ -120,14 +120,13 @@ def check_load(
     if not graphs:
         raise ValueError("there is nothing to load")
     states = {
-        tuple((graph.tensors[i].name, graph.tensors[i].shape) for i in graph.persistent)
-        for graph in graphs.values()
+        tuple(graph.tensors[i] for i in graph.persistent) for graph in graphs.values()
     }
     if len(states) > 1:
         raise ValueError("the graphs of one model must list the same state")
-    for name, _ in states.pop():
-        if name not in known:
-            raise ValueError(f"state {name!r} has no value")
+    for tensor in states.pop():
+        if tensor.name not in known:
+            raise ValueError(f"state {tensor.name!r} has no value")
 
 
 class _StateRoom:

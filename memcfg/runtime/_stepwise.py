@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Stepwise", "Watch"]
 
-_LOSS = "loss"  # the guard stands behind the op that makes the tensor of this name
-
 
 class Watch(Protocol):
     """Looks on while a step runs."""
@@ -85,7 +83,6 @@ class Stepwise:
         self.top_bytes = 0  # the most in any run
         self._kernels = kernels
         self._state = state_rooms(walk.graph, arena)
-        self._guarded = _guarded(walk)
         self._ids = {tensor.name: i for i, tensor in enumerate(walk.graph.tensors)}
         self._rooms: dict[int, Room] = {}
         self._elsewhere: dict[int, Elsewhere] = {}  # in place of inputs' rooms
@@ -201,7 +198,7 @@ class Stepwise:
     def _go(self, watch: Watch, guard: bool, finished: list[bool]) -> None:
         for moment in self.walk.moments:
             self._compute(moment, watch)
-            if guard and moment.number in self._guarded and not self._is_finite(moment):
+            if guard and not self._is_finite(moment):
                 finished.append(False)
                 return
             for tensor in moment.ends:
@@ -243,8 +240,9 @@ class Stepwise:
         return self._state[tensor] if found is None else found
 
     def _is_finite(self, moment: Moment) -> bool:
-        loss = self._rooms[self.graph.ops[moment.op].outputs[0]]
-        return math.isfinite(loss.array((), "float32"))
+        made = self.graph.ops[moment.op].outputs
+        losses = [tensor for tensor in made if tensor in self.graph.losses]
+        return all(math.isfinite(self._rooms[t].array((), "float32")) for t in losses)
 
 
 class _Call:
@@ -274,17 +272,6 @@ class _Held:
 
     def done(self, moment: Moment) -> None:
         """Do nothing: nobody holds more than before."""
-
-
-def _guarded(walk: Walk) -> set[int]:
-    """Find the moments behind which the loss is looked at."""
-    graph = walk.graph
-    return {
-        moment.number
-        for moment in walk.moments
-        if graph.ops[moment.op].phase == "forward"
-        and graph.tensors[graph.ops[moment.op].outputs[0]].name == _LOSS
-    }
 
 
 def _explained(

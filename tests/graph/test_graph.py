@@ -9,7 +9,15 @@ import pytest
 from networks import NETWORKS
 
 from memcfg.errors import FormatError, GraphError
-from memcfg.graph import Algorithm, Builder, Graph, Op, Tensor, hoist_updates
+from memcfg.graph import (
+    Algorithm,
+    Builder,
+    Graph,
+    Op,
+    Tensor,
+    gradients,
+    hoist_updates,
+)
 from memcfg.graph._registry import OP_TYPES
 from memcfg.plan import Plan, share
 
@@ -283,6 +291,29 @@ def test_an_update_stands_behind_updates_that_read_its_state():
         ("average", "update", ["v", "w"], ["v1"], [("v", "v1")]),
     )
     assert [op.name for op in hoist_updates(graph).ops] == ["f", "average", "u"]
+
+
+def test_what_is_differentiated_is_the_loss():
+    b = Builder("two")
+    w = b.tensor("w", (3, 4), role="parameter")
+    x = b.tensor("x", (2, 3), role="input")
+    labels = b.tensor("labels", (2,), "int32", role="input")
+    (logits,) = b.apply("dense", (x, w), name="loss")
+    cost, _ = b.apply("softmax_cross_entropy", (logits, labels), name="cost")
+    assert b.build([cost]).losses == ()
+    gradients(b, cost, [w])
+    graph = hoist_updates(b.build([cost]))
+    assert graph.losses == (cost,)
+    assert Graph.from_json(graph.to_json()).losses == ()
+
+
+@pytest.mark.parametrize("loss", [-1, 0, 2, 7])
+def test_a_loss_is_made_by_the_forward_phase(loss):
+    tensors = tuple(Tensor(f"t{i}", 4, "activation") for i in range(3))
+    ops = (Op("f", "f", "forward", (0,), (1,)), Op("b", "b", "backward", (1,), (2,)))
+    assert Graph("g", tensors, ops, (), (1,)).losses == (1,)
+    with pytest.raises(GraphError, match=f"makes loss {loss}"):
+        Graph("g", tensors, ops, (), (loss,))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import memcfg as mc
+from memcfg.errors import NonFiniteLossError
 from memcfg.runtime import Executor
 
 nn = mc.nn
@@ -47,6 +48,42 @@ def test_it_learns(loss):
     loss_value, accuracy = model.evaluate(x, y, verbose=0)
     assert accuracy == np.mean(model.predict(x, verbose=0).argmax(1) == y)
     assert loss_value < found["loss"][0]
+
+
+class Named(nn.ReLU):
+    """A layer whose op has a name of its choice."""
+
+    def __init__(self, op):
+        super().__init__()
+        self.op = op
+
+    def trace(self, scope, inputs):
+        return scope.builder.apply("relu", inputs, name=self.op)[0]
+
+
+@pytest.mark.parametrize("mode", ["enabled", "single"])
+@pytest.mark.parametrize("name", ["loss", "correct_count", "output"])
+def test_what_a_layer_calls_its_op_changes_nothing(name, mode, loss, images):
+    found = []
+    for op in ("relu", name):
+        nn.set_random_seed(3)
+        model = nn.Sequential([nn.Flatten(), nn.Dense(7), Named(op), nn.Dense(5)])
+        model.compile(
+            "adam",
+            loss,
+            metrics=["accuracy"],
+            training_workspace_mode=mode,
+            inference_workspace_mode=mode,
+        )
+        history = model.fit(*images, batch_size=16, epochs=2, verbose=0).history
+        weights = model.get_weights()
+        with pytest.raises(NonFiniteLossError, match="the loss is nan"):
+            model.train_on_batch(np.full_like(images[0][:4], np.nan), images[1][:4])
+        for before, after in zip(weights, model.get_weights(), strict=True):
+            assert np.array_equal(before, after)
+        scores = model.evaluate(*images, verbose=0)
+        found.append((history, scores, model.predict(images[0], verbose=0).tobytes()))
+    assert found[0] == found[1]
 
 
 def test_the_same_seed_gives_the_same_bits(loss, images):
