@@ -1,7 +1,7 @@
-"""Files that are written whole or not at all.
+"""Files that are written whole or not at all, and opened only if they are files.
 
-Owns the one way in which memcfg replaces a file. Refuses formats: it is given bytes.
-Imports nothing of memcfg.
+Owns the one way in which memcfg replaces a file, and the one in which it opens one to
+read. Refuses formats: it knows bytes. Imports nothing of memcfg.
 """
 
 from __future__ import annotations
@@ -12,8 +12,82 @@ import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["write_atomically"]
+if TYPE_CHECKING:
+    from io import BufferedReader
+
+__all__ = ["open_file", "read_file", "write_atomically"]
+
+_KINDS = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def open_file(path: str | os.PathLike[str]) -> BufferedReader:
+    """Open a file to read it, without ever waiting for somebody to write it.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file, or a symbolic link to it.
+
+    Returns
+    -------
+    io.BufferedReader
+        The open file.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened, or is a folder, a pipe, a socket or a device: those may
+        block, or have no end. `filename` is `path`.
+    """
+    name = os.fspath(path)
+    # without O_NONBLOCK the open itself would wait for the other end of a pipe
+    handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+        if not stat.S_ISREG(mode):
+            kind = next(word for is_kind, word in _KINDS if is_kind(mode))
+            raise OSError(errno.EINVAL, f"{kind}, not a regular file", name)
+    except BaseException:
+        os.close(handle)
+        raise
+    return open(handle, "rb")
+
+
+def read_file(path: str | os.PathLike[str], most: int) -> bytes:
+    """Read a whole file, if it is not too large.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+    most : int
+        Bytes that it may have.
+
+    Returns
+    -------
+    bytes
+        Its content, as long as it was when it was opened.
+
+    Raises
+    ------
+    OSError
+        If it is larger, cannot be read, or is no regular file; `filename` is `path`.
+    """
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            what = f"{size} bytes, of which at most {most} are read"
+            raise OSError(errno.EFBIG, what, os.fspath(path))
+        return file.read(size)
 
 
 def write_atomically(

@@ -5,13 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import socket
 import stat
 import threading
 from contextlib import contextmanager
 
 import pytest
 
-from memcfg.files import write_atomically
+from memcfg import memory
+from memcfg.cli import main
+from memcfg.data import DataSet, Dataset
+from memcfg.files import open_file, read_file, write_atomically
+from memcfg.nn import Dense, Input, Sequential
 
 NEW = b"new content " * 1000
 
@@ -245,3 +250,71 @@ def test_a_file_that_comes_up_meanwhile_is_refused_too(tmp_path, monkeypatch, li
     assert caught.value.filename == os.fspath(path)
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == ["new"]
+
+
+# Reading
+
+
+def fit_to_load(path):
+    Sequential([Input((2,)), Dense(1)]).load_weights(path)
+
+
+def command(*words):
+    """Run a command as the shell does, and give its error back."""
+
+    def run(path):
+        asked = [str(path) if word is ... else word for word in words]
+        assert main(asked) == 2
+        raise OSError  # said on the error stream
+
+    return run
+
+
+READERS = {
+    "open_file": open_file,
+    "read_file": lambda path: read_file(path, 10**6),
+    "weights": fit_to_load,
+    "trace": memory.Trace.load,
+    "log": memory.Trace.from_csv,
+    "snapshot": memory.Trace.from_snapshot,
+    "replay": lambda path: memory.replay(path, memory.Pool(limit="1MiB")),
+    "data set": DataSet.load,
+    "cache": lambda path: list(Dataset.range(3).cache(path)),
+    "plan": command("plan", "--graph", ...),
+    "judge": command("judge", ..., ...),
+    "place": command("place", ..., "--capacity", "1MiB"),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("kind", ["pipe", "folder", "socket", "device", "link"])
+def test_what_is_no_file_is_refused_at_once(tmp_path, reader, kind):
+    """A pipe that nobody writes would be waited for, a device read without end."""
+    path = tmp_path / "it"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(os.path.relpath(path))
+    elif kind == "device":
+        path = "/dev/zero"
+    else:
+        os.mkfifo(tmp_path / "pipe")
+        path.symlink_to("pipe")
+    with pytest.raises(OSError) as caught:  # noqa: PT011 - of several numbers
+        READERS[reader](path)
+    if caught.value.errno is not None:
+        assert caught.value.filename == os.fspath(path)
+
+
+def test_a_file_is_read_whole_or_refused_as_too_large(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 100)
+    assert read_file(path, 100) == b"x" * 100
+    with pytest.raises(OSError, match="100 bytes, of which at most 99") as caught:
+        read_file(str(path), 99)
+    assert caught.value.errno == errno.EFBIG
+    with pytest.raises(FileNotFoundError):
+        open_file(tmp_path / "nothing")

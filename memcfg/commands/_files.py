@@ -6,10 +6,10 @@ Owns the promise that an error names the file. Refuses formats.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from memcfg.errors import FormatError, GraphError
+from memcfg.files import read_file
 from memcfg.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ __all__ = ["read", "size"]
 
 _Value = TypeVar("_Value")
 
+_MOST = 2**28  # bytes of a file; a graph of a million ops has about as many
+
 
 def read(path: str, parse: Callable[[str], _Value]) -> _Value:
     """Read a text file and parse it.
@@ -26,7 +28,7 @@ def read(path: str, parse: Callable[[str], _Value]) -> _Value:
     Parameters
     ----------
     path : str
-        The file.
+        The file, of at most 256 MiB.
     parse : callable
         From its text to a value.
 
@@ -38,12 +40,12 @@ def read(path: str, parse: Callable[[str], _Value]) -> _Value:
     Raises
     ------
     OSError
-        If the file cannot be read.
+        If the file cannot be read, is larger, or is no regular file.
     FormatError
         If it is not text or `parse` refuses it; the message names the file.
     """
     try:
-        return parse(Path(path).read_bytes().decode("utf-8-sig"))
+        return parse(read_file(path, _MOST).decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise FormatError(f"{path}: not UTF-8 text: {error}") from error
     except (FormatError, GraphError) as error:

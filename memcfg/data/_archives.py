@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memcfg.errors import FormatError
-from memcfg.files import write_atomically
+from memcfg.files import open_file, write_atomically
 
 if TYPE_CHECKING:
     import os
@@ -35,7 +35,7 @@ def write(
 
 def read(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Read arrays by name; FormatError where the file is no archive, or damaged."""
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         if not zipfile.is_zipfile(file):
             raise FormatError(f"{path} is no saved data set: no .npz archive")
         file.seek(0)

@@ -29,6 +29,7 @@ from memcfg.data._cache_forms import Form, check_form, form_text, read_form
 from memcfg.data._convert import as_scalars
 from memcfg.data._structure import flatten, pack
 from memcfg.errors import FormatError
+from memcfg.files import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -159,7 +160,7 @@ def read_cache(
     OSError
         If it cannot be read.
     """
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         try:
             yield from _Reader(file, template, spec).elements()
         except (ValueError, TypeError, IndexError, struct.error) as error:

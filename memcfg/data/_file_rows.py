@@ -24,6 +24,7 @@ from memcfg._core.rows import read_rows
 from memcfg.data._convert import as_scalars
 from memcfg.data._spec import TensorSpec
 from memcfg.errors import FormatError
+from memcfg.files import open_file
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -122,8 +123,9 @@ class FileColumn:
     def __init__(self, places: RowPlaces) -> None:
         self._places = places
         self._native = places.dtype.newbyteorder("=")
-        self._file = os.open(places.path, os.O_RDONLY | os.O_CLOEXEC)
-        weakref.finalize(self, os.close, self._file).atexit = False
+        file = open_file(places.path)
+        weakref.finalize(self, file.close).atexit = False
+        self._file = file.fileno()
         size = os.fstat(self._file).st_size
         if size < places.end:
             raise FormatError(

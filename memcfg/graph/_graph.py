@@ -312,11 +312,13 @@ def _check_op(op: Op, available: set[int], count: int) -> None:
     for tensor in op.inputs:
         if tensor not in available:
             raise GraphError(f"op {op.name!r} reads tensor {tensor} before it is made")
+    inputs, outputs = set(op.inputs), set[int]()
     for tensor in op.outputs:
-        if tensor in available or op.outputs.count(tensor) > 1:
+        if tensor in available or tensor in outputs:
             raise GraphError(f"op {op.name!r}: tensor {tensor} has two producers")
+        outputs.add(tensor)
     for source, target in op.in_place:
-        if source not in op.inputs or target not in op.outputs:
+        if source not in inputs or target not in outputs:
             raise GraphError(
                 f"op {op.name!r}: in-place pair ({source}, {target}) is not an input "
                 "and an output of it"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg._core import ReplayPlan
+from memcfg.files import open_file
 from memcfg.memory._trace import Trace
 from memcfg.units import format_bytes
 
@@ -139,7 +140,7 @@ class ReplayReport:
 
 
 def _read(path: str | os.PathLike[str]) -> Trace:
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         start = file.read(2)
     if start == b"PK":
         return Trace.load(path)

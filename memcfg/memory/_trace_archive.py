@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from memcfg.errors import FormatError
-from memcfg.files import write_atomically
+from memcfg.files import open_file, write_atomically
 
 if TYPE_CHECKING:
     import os
@@ -46,7 +46,7 @@ def write(path: str | os.PathLike[str], trace: Trace, *, overwrite: bool) -> Non
 
 def read(path: str | os.PathLike[str], kind: type[T]) -> T:
     """Read a record; FormatError where the file is none, or damaged."""
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         if not zipfile.is_zipfile(file):
             raise FormatError(f"{path} is no saved trace: no .npz archive")
         file.seek(0)

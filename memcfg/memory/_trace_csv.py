@@ -11,18 +11,17 @@ import io
 import re
 from contextlib import suppress
 from operator import itemgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from memcfg.errors import FormatError
-from memcfg.files import write_atomically
+from memcfg.files import open_file, write_atomically
 from memcfg.memory._trace_columns import ALLOCATE, FAILURE, FREE, first_fault
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from memcfg.memory._trace import Trace
 
@@ -46,9 +45,9 @@ _DAY = 86400  # seconds
 
 def read(path: str | os.PathLike[str], kind: type[T]) -> T:
     """Read a log; FormatError names the line that is none."""
-    data = Path(path).read_bytes()
     try:
-        rows = _rows(data.decode("utf-8"))
+        with io.TextIOWrapper(open_file(path), "utf-8", newline="") as file:
+            rows = _rows(file)
     except (ValueError, csv.Error) as error:
         raise FormatError(f"{path}: {error}") from None
     line, thread, seconds, action, address, nbytes = (
@@ -68,9 +67,9 @@ def read(path: str | os.PathLike[str], kind: type[T]) -> T:
     )
 
 
-def _rows(text: str) -> list[_Row]:
+def _rows(file: Iterable[str]) -> list[_Row]:
     """Read the rows, but for those of no bytes, which hold nothing."""
-    lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+    lines = csv.reader(file, strict=True)
     header = next(lines, [])
     missing = [name for name in _COLUMNS if header.count(name) != 1]
     if missing:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Never, TypeVar
 import numpy as np
 
 from memcfg.errors import FormatError
+from memcfg.files import open_file
 from memcfg.memory._trace_columns import ALLOCATE, FAILURE, FREE
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _HELD = ("active_allocated", "active_awaiting_free", "active_pending_free")
 
 def read(path: str | os.PathLike[str], kind: type[T], device: int | None) -> T:
     """Read one device's events."""
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         try:
             snapshot = _Plain(file).load()
         except OSError:

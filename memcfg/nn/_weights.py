@@ -7,7 +7,6 @@ half measures: everything is checked before the first weight changes.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from memcfg.errors import WeightsError
-from memcfg.files import write_atomically
+from memcfg.files import open_file, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -146,7 +145,8 @@ def read_file(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
     WeightsError
         If it is truncated or not a safetensors file.
     """
-    data = Path(path).read_bytes()
+    with open_file(path) as file:
+        data = file.read()
     try:
         return load(data)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:

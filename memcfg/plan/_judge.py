@@ -28,7 +28,13 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph, Op
     from memcfg.plan._plan import Plan
 
-__all__ = ["Judge"]
+__all__ = ["Judge", "TooManyError"]
+
+_MOST = 1000  # sentences; a plan of n actions could break n * n rules
+
+
+class TooManyError(Exception):
+    """The plan breaks so many rules that it is followed no further."""
 
 
 class Judge:
@@ -75,6 +81,8 @@ class Judge:
     # -- words -----------------------------------------------------------------
 
     def blame(self, text: str) -> None:
+        if len(self.found) == _MOST:
+            raise TooManyError
         self.found.append(f"{self.where}: {text}")
 
     def name(self, tensor: int) -> str:
@@ -102,10 +110,13 @@ class Judge:
                 f"{label} lies at {offset}, which is no multiple of "
                 f"{self.plan.alignment} from 0"
             )
-        for other in self.arena.clashes(room):
+        clash = self.arena.clash(room)
+        if clash is not None:
+            other, count = clash
+            more = f" and {count - 1} more" if count > 1 else ""
             self.blame(
                 f"{label} at [{room.start}, {room.end}) overlaps "
-                f"{other.label} at [{other.start}, {other.end})"
+                f"{other.label} at [{other.start}, {other.end}){more}"
             )
         self.peak = max(self.peak, room.end)  # empty rooms have addresses too
         return room

@@ -3,14 +3,14 @@
 Owns the search for overlaps. Refuses, like the rest of the judge, everything of the
 planners.
 
-Rooms stand in the order of their bytes. As long as no two overlap, a new one can only
-overlap its neighbours; from the first overlap on it is compared with every room, so
-that each is found.
+How many rooms share a byte with a new one is counted without looking at them: all, but
+for those that end before it starts, and those that start behind its end. They are
+searched only if there are any.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from typing import NamedTuple
 
 __all__ = ["Room", "Rooms"]
@@ -28,30 +28,25 @@ class Rooms:
     """The rooms in use that have bytes; those without overlap nothing."""
 
     def __init__(self) -> None:
-        self.ordered: list[Room] = []
-        self.disjoint = True
+        self._rooms: list[Room] = []
+        self._ends: list[int] = []
 
-    def clashes(self, room: Room) -> list[Room]:
-        """List the rooms that share a byte with a new one, before it is added."""
-        candidates = self._neighbours(room) if self.disjoint else self.ordered
-        found = [
-            other
-            for other in candidates
-            if max(room.start, other.start) < min(room.end, other.end)
-        ]
-        self.disjoint = self.disjoint and not found
-        return found
-
-    def _neighbours(self, room: Room) -> list[Room]:
-        """List the room before and those that start within."""
-        first = max(0, bisect_left(self.ordered, room) - 1)
-        last = bisect_left(self.ordered, (room.end,), lo=first)
-        return self.ordered[first:last]
+    def clash(self, room: Room) -> tuple[Room, int] | None:
+        """Find the first room that shares a byte with a new one, and how many do."""
+        if room.end <= room.start:
+            return None
+        begun = bisect_left(self._rooms, (room.end,))
+        count = begun - bisect_right(self._ends, room.start)
+        if not count:
+            return None
+        return next(each for each in self._rooms if each.end > room.start), count
 
     def add(self, room: Room) -> None:
         if room.end > room.start:
-            insort(self.ordered, room)
+            insort(self._rooms, room)
+            insort(self._ends, room.end)
 
     def remove(self, room: Room) -> None:
         if room.end > room.start:
-            del self.ordered[bisect_left(self.ordered, room)]
+            del self._rooms[bisect_left(self._rooms, room)]
+            del self._ends[bisect_left(self._ends, room.end)]

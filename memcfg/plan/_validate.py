@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from memcfg.errors import PlanError
 from memcfg.plan._claims import list_unchecked
-from memcfg.plan._judge import Judge
+from memcfg.plan._judge import Judge, TooManyError
 from memcfg.units import ALIGNMENT
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def validate(graph: Graph, plan: Plan) -> None:
 
 
 def violations(graph: Graph, plan: Plan) -> list[str]:
-    """List every rule that a plan breaks.
+    """List the rules that a plan breaks, up to a thousand.
 
     Parameters
     ----------
@@ -77,16 +77,21 @@ def violations(graph: Graph, plan: Plan) -> list[str]:
     Returns
     -------
     list of str
-        One sentence a violation, in order; empty if the plan is right.
+        One sentence a violation, in order; empty if the plan is right. A room that
+        overlaps others names the first of them and says how many more there are.
+        Behind a thousand sentences one more says that the rest was not judged.
     """
     if plan.alignment < 1 or plan.alignment % ALIGNMENT:
         return [
             f"the alignment is {plan.alignment}, not a positive multiple of {ALIGNMENT}"
         ]
     judge = Judge(graph, plan)
-    for index, action in enumerate(plan.actions):
-        judge.step(index, action)
-    judge.finish()
+    try:
+        for index, action in enumerate(plan.actions):
+            judge.step(index, action)
+        judge.finish()
+    except TooManyError:
+        judge.found.append(f"{judge.where}: more, and the plan was followed no further")
     return judge.found
 
 

@@ -38,6 +38,29 @@ def tiny(**changes) -> Graph:
     return Graph(**{**fields, **changes})
 
 
+def test_the_check_of_an_op_looks_at_each_id_a_few_times():
+    """Outputs and in-place pairs are looked up, not searched for one in the other."""
+    compared = 0
+
+    class Id(int):
+        __hash__ = int.__hash__
+
+        def __eq__(self, other):
+            nonlocal compared
+            compared += 1
+            return int(self) == other
+
+    count = 300
+    ids = [Id(i) for i in range(2 * count)]
+    tensors = tuple(Tensor(f"t{i}", 8, "input") for i in ids)
+    pairs = tuple(
+        zip(map(Id, range(count)), map(Id, range(count, 2 * count)), strict=True)
+    )
+    op = Op("f", "f", "update", tuple(ids[:count]), tuple(ids[count:]), in_place=pairs)
+    Graph("g", tensors, (op,))
+    assert compared <= 20 * count
+
+
 def test_producers_consumers_and_state():
     graph = tiny()
     assert graph.producer == (None, None, 0)

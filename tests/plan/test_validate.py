@@ -240,6 +240,40 @@ def test_a_smaller_update_keeps_the_whole_room_of_the_state():
     assert "overlaps tensor 1 ('new') at [0, 128)" in violations(small, tail)[0]
 
 
+def test_a_room_over_many_others_names_the_first_and_counts_the_rest():
+    many = Graph("g", tuple(Tensor(f"t{i}", 64, "input") for i in range(5)), ())
+    apart = (Alloc(1, 128), Alloc(0, 64), Alloc(2, 256), Alloc(3, 384))
+    (text,) = violations(many, plan(*apart, Alloc(4, 128), peak=448))
+    assert (
+        text == "action 4: tensor 4 ('t4') at [128, 192) overlaps tensor 1 ('t1') "
+        "at [128, 192)"
+    )
+    whole = Graph("g", (*many.tensors[:4], Tensor("t4", 999, "input")), ())
+    (text,) = violations(whole, plan(*apart, Alloc(4, 0), peak=1024))
+    assert text.endswith("overlaps tensor 0 ('t0') at [64, 128) and 3 more")
+
+
+def test_a_plan_that_breaks_countless_rules_is_not_followed_to_its_end():
+    """One op that reads n tensors, n times without any: n * n violations."""
+    count = 300
+    tensors = (
+        *(Tensor("x", 8, "input") for _ in range(count)),
+        Tensor("y", 8, "output"),
+    )
+    op = Op("f", "f", "forward", tuple(range(count)), (count,))
+    found = violations(Graph("g", tensors, (op,)), plan(*[Compute(0)] * count))
+    assert len(found) == 1001
+    assert (
+        found[-1] == "action 3 (compute 'f'): more, and the plan was followed no "
+        "further"
+    )
+    assert sum(map(len, found)) < 10**6
+    rooms = Graph("g", tensors[:-1] * 4, ())
+    found = violations(rooms, plan(*(Alloc(i, 0) for i in range(4 * count)), peak=64))
+    assert len(found) == 1001
+    assert found[-2].endswith("overlaps tensor 0 ('x') at [0, 64) and 999 more")
+
+
 def test_an_output_has_one_room_only():
     taken = (*TOP, Alias(Y, X), Alloc(Y, 128), Compute(0), Free(X))
     assert "'y') has room already" in found(*taken)
