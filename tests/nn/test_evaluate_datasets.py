@@ -97,7 +97,7 @@ def test_wrong_batches_leave_nothing(dense, rows):
     ]:
         with pytest.raises(kind, match=r"^batch 3: ") as caught:
             model.evaluate([*parts(x, y)[:2], bad], verbose=0)
-        assert list(held()) == [model.name]
+        assert list(held()) == [f"model {model.name}"]
         assert caught.value is not None
 
 

@@ -754,7 +754,10 @@ class TestEnds:
             model.fit(data, verbose=0)
         assert caught.value is failure
         assert weights(model) == weights(expected)
-        assert list(self.held()) in ([model.name, expected.name], [])
+        assert list(self.held()) in (
+            [f"model {model.name}", f"model {expected.name}"],
+            [],
+        )
 
     @pytest.mark.parametrize("source", ["batch", "list", "map of batches", "iterable"])
     @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError])
@@ -775,7 +778,7 @@ class TestEnds:
             model.fit(data, verbose=0)
         assert model.optimizer.iterations == 2
         # Also while somebody keeps the error, whose frames keep arrays.
-        assert list(self.held()) == [model.name]
+        assert list(self.held()) == [f"model {model.name}"]
         assert caught.value is not None
 
     def test_a_loss_that_is_not_finite(self, rows):
@@ -786,7 +789,7 @@ class TestEnds:
             with pytest.raises(NonFiniteLossError, match="epoch 1/2, step 2") as caught:
                 model.fit(SOURCES[source](x, y), epochs=2, verbose=0)
             assert model.optimizer.iterations == 1
-            assert list(self.held()) == [model.name]
+            assert list(self.held()) == [f"model {model.name}"]
             assert caught.value is not None
             model.fit(SOURCES[source](x, y), verbose=0, on_nan="ignore")
             model.close()
@@ -801,14 +804,14 @@ class TestEnds:
         model = make()
         with pytest.raises(ValueError, match=r"^batch [12]: label") as caught:
             model.fit(data.prefetch(2), verbose=0)
-        assert set(self.held()) <= {model.name}
+        assert set(self.held()) <= {f"model {model.name}"}
         assert caught.value is not None
 
     def test_an_endless_dataset_is_left(self, rows):
         model = make()
         data = SOURCES["batch"](*rows).repeat()
         model.fit(data, steps_per_epoch=2, epochs=2, verbose=0, validation_data=rows)
-        assert list(self.held()) == [model.name]
+        assert list(self.held()) == [f"model {model.name}"]
         assert not [t for t in threading.enumerate() if "memcfg-data" in t.name]
 
     def test_a_generator_that_was_given_is_not_closed(self, rows):
@@ -824,7 +827,7 @@ class TestEnds:
             model.fit(
                 data, steps_per_epoch=2, epochs=2, verbose=0, validation_data=held
             )
-        assert list(self.held()) == [model.name]
+        assert list(self.held()) == [f"model {model.name}"]
         assert model.optimizer.iterations == 2
 
     def test_an_interrupt_while_a_batch_is_waited_for(self, rows):
