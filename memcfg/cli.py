@@ -1,14 +1,17 @@
 """The command line: ``memcfg plan``, ``judge``, ``place``, ``devices``, ``demo``.
 
-Owns the parser and how errors end a command: one line on the error stream; status 2
-for what the user can correct, 1 for a plan that does not exist or is refuted.
+Owns the parser and how a command ends: errors are one line on the error stream, with
+status 2 for what the user can correct, 1 for a plan that does not exist or is refuted;
+an interrupt and a reader that has gone end it quietly, with a shell's numbers for that.
 Refuses everything else to the modules in `memcfg.commands`.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+_INTERRUPTED, _UNREAD = 130, 141  # 128 and the number of SIGINT, of SIGPIPE
 _COMMANDS = ("plan", "judge", "place", "devices", "demo")  # in memcfg.commands
 
 
@@ -42,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     -------
     int
         The exit status: 0, 1 for an infeasible or refuted plan, 2 for an error that
-        the user can correct.
+        the user can correct, 130 after an interrupt, 141 if nobody reads the output.
+        Without arguments it is 2, and the help goes to the error stream.
 
     Raises
     ------
@@ -50,7 +55,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         If the arguments are wrong (2) or ask for help or the version (0).
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
-    args = _parser(words).parse_args(words)
+    try:
+        try:
+            return _run(words)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, where its failure is still told
+    except KeyboardInterrupt:
+        with suppress(OSError):
+            print("memcfg: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        _discard_output()
+        return _UNREAD
+    except OSError as error:
+        _discard_output()
+        return _fail(f"standard output: {error.strerror or error}", 2)
+
+
+def _run(words: list[str]) -> int:
+    parser = _parser(words)
+    if not words:
+        parser.print_help(sys.stderr)
+        return 2
+    args = parser.parse_args(words)
     run: Callable[[argparse.Namespace], int] = args.run
     try:
         return run(args)
@@ -58,9 +86,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), 1)
     except MemcfgError as error:
         return _fail(str(error), 2)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         name = f"{error.filename}: " if error.filename is not None else ""
         return _fail(f"{name}{error.strerror or error}", 2)
+
+
+def _discard_output() -> None:
+    """Let nothing more be written: what is buffered would fail again at the exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _parser(words: list[str]) -> argparse.ArgumentParser:

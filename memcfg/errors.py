@@ -195,8 +195,8 @@ class InfeasiblePlanError(ResourceExhaustedError):
 
     def _text(self) -> str:
         return (
-            f"{super()._text()} The smallest limit that would do is "
-            f"{_exact(self.smallest_limit_bytes)}; no method can go below "
+            f"{super()._text()} Smallest limit for this method: "
+            f"{_exact(self.smallest_limit_bytes)}. Lower bound for any method: "
             f"{_exact(self.lower_bound_bytes)}."
         )
 

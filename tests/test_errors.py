@@ -78,8 +78,8 @@ def test_a_difference_of_one_byte_is_seen():
     )
     assert str(infeasible()) == (
         "share cannot plan 'g'. Requested 331521 B (323.75 KiB); in use 0 B; limit "
-        "331520 B (323.75 KiB). The smallest limit that would do is 331521 B "
-        "(323.75 KiB); no method can go below 331456 B (323.69 KiB)."
+        "331520 B (323.75 KiB). Smallest limit for this method: 331521 B "
+        "(323.75 KiB). Lower bound for any method: 331456 B (323.69 KiB)."
     )
 
 

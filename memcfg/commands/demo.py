@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
-from rich.table import Table
 
 from memcfg import config, nn, plan
+from memcfg._tables import draw, new_table
+from memcfg._terminal import paragraph, write
 from memcfg.commands._digits import Digits, load_digits, residual_network
 from memcfg.errors import InfeasiblePlanError
 from memcfg.units import format_bytes
@@ -124,7 +124,6 @@ def run(args: argparse.Namespace) -> int:
     MissingDependencyError
         If scikit-learn is not installed.
     """
-    console = Console(soft_wrap=True, highlight=False)
     nn.set_random_seed(args.seed)
     digits = load_digits()
     if args.batch_size > len(digits.x):
@@ -133,9 +132,10 @@ def run(args: argparse.Namespace) -> int:
         return 2
     weights = residual_network().get_weights()
     task = _Task(digits, weights, args.epochs, args.batch_size, args.seed)
-    console.print(
+    epochs = "1 epoch" if task.epochs == 1 else f"{task.epochs} epochs"
+    write(
         f"{len(digits.x)} handwritten digits, {len(digits.held_out_x)} more held out; "
-        f"batches of {task.batch_size}, {task.epochs} epochs."
+        f"batches of {task.batch_size}, {epochs}."
     )
     limits = _limits(task)
     config.reset()
@@ -143,7 +143,7 @@ def run(args: argparse.Namespace) -> int:
         config.list_physical_devices("CPU")[0],
         [config.LogicalDeviceConfiguration(limit and f"{limit}B") for limit in limits],
     )
-    return _show(console, task, limits)
+    return _show(task, limits)
 
 
 def _limits(task: _Task) -> tuple[int | None, ...]:
@@ -155,20 +155,19 @@ def _limits(task: _Task) -> tuple[int | None, ...]:
     return None, shared.peak_bytes, max(least, between), shared.lower_bound_bytes - 1
 
 
-def _show(console: Console, task: _Task, limits: Sequence[int | None]) -> int:
+def _show(task: _Task, limits: Sequence[int | None]) -> int:
     """Run on one logical device after the other."""
     devices = config.list_logical_devices("CPU")
     policies: list[plan.Policy] = [plan.keep_all(), plan.auto(), plan.auto()]
     runs: list[_Run] = []
     try:
         for device, limit, policy in zip(devices[:3], limits, policies, strict=False):
-            console.print(f"\nLimit: {_limit_text(limit)}")
+            write(f"\nLimit: {_limit_text(limit)}")
             with config.device(device):
                 runs.append(_train(task, limit, policy))
-        console.print()
-        console.print(_table(runs, _step_seconds(task, runs)))
-        kept = _compare(console, runs)
-        return 0 if _refused(console, task, devices[3], limits[3]) and kept else 1
+        write(_table(runs, _step_seconds(task, runs)))
+        kept = _compare(runs)
+        return 0 if _refused(task, devices[3], limits[3]) and kept else 1
     finally:
         for item in runs:
             item.model.close()
@@ -223,12 +222,12 @@ def _limit_text(limit: int | None) -> str:
     return "none" if limit is None else format_bytes(limit, exact=True)
 
 
-def _table(runs: Sequence[_Run], seconds: Sequence[float]) -> Table:
-    table = Table(title="The same training under three limits (bytes)")
+def _table(runs: Sequence[_Run], seconds: Sequence[float]) -> str:
+    table = new_table()
     for heading in ("Limit", "Method"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("Predicted peak", "Measured peak", "Step time", "Accuracy"):
-        table.add_column(heading, justify="right")
+    for heading in ("Predicted\npeak", "Measured\npeak", "Step time", "Accuracy"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for item, time_taken in zip(runs, seconds, strict=True):
         table.add_row(
             "none" if item.limit is None else f"{item.limit:,}",
@@ -238,24 +237,22 @@ def _table(runs: Sequence[_Run], seconds: Sequence[float]) -> Table:
             f"× {time_taken / seconds[0]:.2f}",
             f"{item.accuracy:.4f}",
         )
-    table.caption = (
+    shares = [f"{item.predicted / runs[0].predicted:.1%}" for item in runs[1:]]
+    return (
+        f"\nThe same training under three limits (bytes)\n{draw(table)}\n"
         f"Accuracy on held-out digits. Of {runs[0].method}'s peak the others take "
-        + " and ".join(f"{item.predicted / runs[0].predicted:.1%}" for item in runs[1:])
-        + "."
+        f"{' and '.join(shares)}."
     )
-    return table
 
 
-def _compare(console: Console, runs: Sequence[_Run]) -> bool:
+def _compare(runs: Sequence[_Run]) -> bool:
     first, *others = runs
     identical = all(_same_bits(first.weights, item.weights) for item in others)
     exact = all(item.predicted == item.measured for item in runs)
-    console.print(
-        "The weights after the three runs are "
-        + ("bit-identical." if identical else "[bold red]not identical[/].")
-    )
+    outcome = "bit-identical" if identical else "NOT identical"
+    write(f"The weights after the three runs are {outcome}.")
     if not exact:
-        console.print("[bold red]A measured peak is not the predicted one.[/]")
+        write("A measured peak is NOT the predicted one.")
     return identical and exact
 
 
@@ -266,9 +263,7 @@ def _same_bits(one: _Weights, other: _Weights) -> bool:
     )
 
 
-def _refused(
-    console: Console, task: _Task, device: config.LogicalDevice, limit: int | None
-) -> bool:
+def _refused(task: _Task, device: config.LogicalDevice, limit: int | None) -> bool:
     """Ask for less than any method needs; tell whether that took no memory."""
     before = config.get_memory_info(device)
     try:
@@ -276,13 +271,13 @@ def _refused(
             task.step(task.compiled(plan.auto()))
     except InfeasiblePlanError as error:
         after = config.get_memory_info(device)
-        console.print(
-            f"\nLimit: {_limit_text(limit)}, one byte below the lower bound: refused. "
+        told = (
+            f"Limit: {_limit_text(limit)}, one byte below the lower bound: refused. "
             f"In use before: {before['current']} B; after: {after['current']} B; most "
-            f"in between: {after['peak']} B.\n{error}",
-            markup=False,
-            soft_wrap=False,
+            f"in between: {after['peak']} B."
         )
+        write("\n" + paragraph("", told.split()))
+        write(paragraph("", str(error).split()))
         return before == after
-    console.print("[bold red]A limit below the lower bound was not refused.[/]")
+    write("A limit below the lower bound was NOT refused.")
     return False

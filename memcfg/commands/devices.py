@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-
 from memcfg import config
 from memcfg._core import get_num_threads
+from memcfg._tables import draw, new_table
+from memcfg._terminal import write
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     import argparse
+
+    from rich.table import Table
 
 __all__ = ["add_parser", "run"]
 
@@ -55,16 +55,14 @@ def run(args: argparse.Namespace) -> int:
     KernelError
         If the kernels that ``MEMCFG_KERNELS`` requires cannot be loaded.
     """
-    console = Console(highlight=False)
     devices = config.list_logical_devices()
-    console.print(_physical())
-    console.print(_logical(devices))
+    write(f"{draw(_physical())}\n\n{draw(_logical(devices))}\n")
     limits = config.set_host_memory_limit()
     for name, limit in (("tracked by pools", limits.tracked), ("resident", limits.rss)):
         if limit is not None:
-            console.print(f"Limit of this process, {name}: {format_bytes(limit)}")
-    console.print(f"Kernels: {_kernels()}", soft_wrap=True)
-    console.print(f"Threads: {get_num_threads()}")
+            write(f"Limit of this process, {name}: {format_bytes(limit)}")
+    write(f"Kernels: {_kernels()}")
+    write(f"Threads: {get_num_threads()}")
     return 0
 
 
@@ -103,7 +101,7 @@ def _logical(devices: list[config.LogicalDevice]) -> Table:
 
 
 def _table(*words: str, **numbers: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    table = new_table()
     for header in words:
         table.add_column(header)
     for header in numbers.values():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memcfg._terminal import write
 from memcfg.commands import _files
 from memcfg.graph import Graph
 from memcfg.plan import Plan, lower_bound, unchecked_claims, violations
@@ -57,16 +58,16 @@ def run(args: argparse.Namespace) -> int:
     plan = _files.read(args.plan, Plan.from_json)
     found = violations(graph, plan)
     if found:
-        print(f"refuted: {len(found)} violation{'s' if len(found) > 1 else ''}")
-        print("\n".join(f"  {text}" for text in found))
+        write(f"refuted: {len(found)} violation{'s' if len(found) > 1 else ''}")
+        write("\n".join(f"  {text}" for text in found))
         return 1
     limit = plan.limit_bytes
-    print(f"right: {plan.method} plans {graph.name!r}")
-    print(f"  peak         {_size(plan.peak_bytes)}")
-    print(f"  limit        {'none' if limit is None else _size(limit)}")
-    print(f"  lower bound  {_size(lower_bound(graph))}")
+    write(f"right: {plan.method} plans {graph.name!r}")
+    write(f"  peak         {_size(plan.peak_bytes)}")
+    write(f"  limit        {'none' if limit is None else _size(limit)}")
+    write(f"  lower bound  {_size(lower_bound(graph))}")
     for claim in unchecked_claims(graph, plan):
-        print(f"  not checked  {claim}")
+        write(f"  not checked  {claim}")
     return 0
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memcfg._terminal import write
 from memcfg.commands import _files
 from memcfg.files import write_atomically
 from memcfg.plan import place, read_buffers, write_placement
@@ -68,10 +69,10 @@ def run(args: argparse.Namespace) -> int:
         text = write_placement(buffers, placement)
         write_atomically(args.output, text.encode())
     ratio = placement.height / placement.bound if placement.bound else 1.0
-    print(f"buffers  {len(buffers)}")
-    print(f"height   {placement.height} B")
-    print(f"bound    {placement.bound} B live at the busiest moment")
-    print(f"ratio    {ratio:.4f}")
-    print(f"order    {placement.order}")
-    print(f"time     {placement.seconds * 1e3:.1f} ms")
+    write(f"buffers  {len(buffers)}")
+    write(f"height   {placement.height} B")
+    write(f"bound    {placement.bound} B live at the busiest moment")
+    write(f"ratio    {ratio:.4f}")
+    write(f"order    {placement.order}")
+    write(f"time     {placement.seconds * 1e3:.1f} ms")
     return 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memcfg._terminal import write
 from memcfg.commands import _files
 from memcfg.files import write_atomically
 from memcfg.graph import Graph
@@ -74,5 +75,5 @@ def run(args: argparse.Namespace) -> int:
     plan = POLICIES[args.method]()(graph, args.limit)
     if args.output is not None:
         write_atomically(args.output, plan.to_json().encode())
-    print(plan)
+    write(plan)
     return 0

@@ -54,6 +54,13 @@ def _whole(width: int) -> Column:
     return Column(no_wrap=True, min_width=width)
 
 
+class _Console(Console):
+    """A console that says that nobody reads it; `rich` would end the program."""
+
+    def on_broken_pipe(self) -> None:
+        raise
+
+
 class Progress:
     """The progress of one pass over data; a context manager.
 
@@ -84,7 +91,7 @@ class Progress:
                 MofNCompleteColumn(table_column=_whole(2 * len(self._total) + 1)),
                 BarColumn(bar_width=_BAR, table_column=_whole(_BAR)),
                 TextColumn("{task.fields[numbers]}", table_column=Column()),
-                console=Console(file=sys.stdout),
+                console=_Console(file=sys.stdout),
                 auto_refresh=False,
             )
             self._bar.start()
