@@ -1,11 +1,10 @@
 #include "memcfg/owner_lock.hpp"
 
-#include <exception>
+#include <chrono>
 #include <thread>
 
 #if defined(__linux__) && !defined(__SANITIZE_THREAD__)
 #include <linux/membarrier.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -17,43 +16,54 @@ namespace {
 bool membarrier(int command) noexcept {
   return syscall(SYS_membarrier, command, 0, 0) == 0;
 }
+bool barrier_everywhere() noexcept {
+  return membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+}
 bool prepare() noexcept {
-  return membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) &&
-         membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-}
-
-// Taking a right from a page that was just written makes the system interrupt every
-// processor that runs this process, which passes a barrier then (x86; as in Folly's
-// asymmetric fence before membarrier existed).
-void interrupt_everywhere() noexcept {
-  const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  void* const page =
-      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) std::terminate();  // going on could hand out memory twice
-  *static_cast<volatile char*>(page) = 1;
-  mprotect(page, size, PROT_READ);
-  munmap(page, size);
-}
-
-// A fork may forget the registration; a sandbox may have taken the call away since.
-void barrier_everywhere() noexcept {
-  if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
-  membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
-  if (!membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) interrupt_everywhere();
+  return membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && barrier_everywhere();
 }
 #else  // ThreadSanitizer does not know what membarrier does
+bool barrier_everywhere() noexcept {
+  return false;
+}
 bool prepare() noexcept {
   return false;
 }
-void barrier_everywhere() noexcept {}
 #endif
+
+// Far more than any processor keeps a store to itself: that is microseconds.
+constexpr std::chrono::milliseconds kStoresAreSeen{20};
+
+std::atomic<bool>& on_demand() noexcept {
+  static std::atomic<bool> works{prepare()};
+  return works;
+}
 
 }  // namespace
 
-const bool OwnerLock::kCheap = prepare();
+bool OwnerLock::barriers_on_demand() noexcept {
+  return on_demand().load(std::memory_order_relaxed);
+}
 
-void OwnerLock::pass_barrier() noexcept {
-  if (kCheap) barrier_everywhere();
+// A fork may forget the registration; a sandbox may have taken the call away since.
+bool OwnerLock::pass_barrier() noexcept {
+  if (barriers_on_demand() && (barrier_everywhere() || prepare())) return true;
+  on_demand().store(false, std::memory_order_relaxed);
+  return false;
+}
+
+// Once in the life of a lock that was cheap. An owner that still took it for cheap
+// looked at it before it changed: its store is in the buffer of a processor, at most,
+// and leaves that whether or not somebody interrupts the processor.
+void OwnerLock::outlast_store_buffers() noexcept {
+  std::this_thread::sleep_for(kStoresAreSeen);
+}
+
+bool OwnerLock::enter_fenced() noexcept {
+  inside_.store(true, std::memory_order_seq_cst);
+  if ((state_.load(std::memory_order_seq_cst) & kRevoked) == 0) return true;
+  leave();
+  return false;
 }
 
 void OwnerLock::wait() const noexcept {

@@ -101,10 +101,9 @@ void Pool::retire(const Cache* cache) noexcept {
 }
 
 void Pool::revoke_caches() const noexcept {
-  if (caches_.empty()) return;
-  for (const auto& cache : caches_) cache->lock.revoke();
-  OwnerLock::pass_barrier();
-  for (const auto& cache : caches_) cache->lock.wait();
+  OwnerLock::revoke([this](auto act) {
+    for (const auto& cache : caches_) act(cache->lock);
+  });
 }
 
 void Pool::restore_caches() const noexcept {

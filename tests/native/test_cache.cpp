@@ -1,5 +1,14 @@
+#if defined(__linux__)
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#endif
+
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <memory>
 #include <mutex>
@@ -7,11 +16,13 @@
 #include <thread>
 
 #include "check.hpp"
+#include "children.hpp"
 #include "failing_new.hpp"
 #include "memcfg/owner_lock.hpp"
 #include "pools.hpp"
 #include "threading.hpp"
 
+using children::child_does;
 using memcfg::bad_free;
 using memcfg::OwnerLock;
 using namespace pools;
@@ -36,10 +47,11 @@ Bytes small_size(std::mt19937& random) {
   return 1 + random() % (random() % 4 == 0 ? 70000 : 2000);
 }
 
-}  // namespace
-
-// Two parties change one number; the lock alone keeps them apart.
-TEST(an_owner_and_its_revokers_exclude_each_other) {
+// Two parties change one number; the lock alone keeps them apart. `halfway` is called
+// once, in the middle, while the owner goes on.
+template <typename Act>
+void change_one_number(Act halfway) {
+  constexpr int kRounds = 2000;
   OwnerLock lock;
   int number = 0;
   std::atomic<int> inside{0};
@@ -56,11 +68,9 @@ TEST(an_owner_and_its_revokers_exclude_each_other) {
       lock.leave();
     }
   });
-  int revoked = 0;
-  for (; revoked < 2000; ++revoked) {
-    lock.revoke();
-    OwnerLock::pass_barrier();
-    lock.wait();
+  for (int revoked = 0; revoked < kRounds; ++revoked) {
+    if (revoked == kRounds / 2) halfway();
+    OwnerLock::revoke([&](auto act) { act(lock); });
     ++number;
     lock.restore();
     if (revoked % 8 != 0) continue;
@@ -68,8 +78,74 @@ TEST(an_owner_and_its_revokers_exclude_each_other) {
   }
   done = true;
   threads.finish();
-  CHECK(number == inside + revoked);
+  CHECK(number == inside + kRounds);
 }
+
+}  // namespace
+
+TEST(an_owner_and_its_revokers_exclude_each_other) {
+  change_one_number([] {});
+}
+
+#if defined(__linux__) && defined(__x86_64__)
+// From now on, in this thread: no barrier for other threads, neither on demand nor by
+// way of its page tables.
+void enter_sandbox() {
+  struct sock_filter rules[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 2, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 1, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const struct sock_fprog filter{sizeof rules / sizeof *rules, rules};
+  CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0);
+}
+
+TEST(barriers_may_be_taken_away_between_two_revocations) {
+  CHECK(child_does([] { change_one_number(enter_sandbox); }));
+}
+
+TEST(barriers_may_be_out_of_reach_from_the_first) {
+  CHECK(child_does([] {
+    in_a_thread([] {
+      enter_sandbox();
+      OwnerLock lock;
+      CHECK(lock.enter());
+      lock.leave();
+      OwnerLock::revoke([&](auto act) { act(lock); });
+      CHECK(!lock.enter());
+      lock.restore();
+      CHECK(lock.enter());
+    });
+  }));
+}
+
+// All threads, their caches and the pool's own numbers.
+TEST(a_pool_goes_on_without_barriers) {
+  CHECK(child_does([] {
+    const auto pool = make_pool(kNoLimit);
+    Meeting meeting(2);
+    Threads threads;
+    threads.start([&] {
+      Blocks blocks(*pool);
+      for (int i = 0; i < 3000; ++i) {
+        if (i == 100) meeting.arrive();
+        blocks.take({1000});
+        if (i % 2 == 0) blocks.clear();
+      }
+    });
+    meeting.arrive();
+    enter_sandbox();
+    while (threads.at_work()) check_busy_pool(*pool);
+    threads.finish();
+    check_pool(*pool);
+    CHECK(pool->stats().current == 0);
+  }));
+}
+#endif
 
 TEST(a_freed_block_serves_the_next_request) {
   const auto pool = make_pool(64 * kMiB);
