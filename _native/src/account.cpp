@@ -51,20 +51,25 @@ void Pool::afford_arena(Bytes more) {
     }
     if (heap_.committed() + more > room) throw Refused{Shortage::fragmented};
   }
-  if (meter_ != nullptr && more > 0 && !meter_->admits(more)) {
+  if (meter_ != nullptr && more > 0 && !meter_->reserve(more)) {
     flush_caches();
     heap_.give_back(kNoLimit);
-    if (!meter_->admits(more)) throw Refused{Shortage::rss_limit};
+    if (!meter_->reserve(more)) throw Refused{Shortage::rss_limit};
   }
   arena_pages_ += more;
+  set_ceiling(limit());
+}
+
+void Pool::release_arena(Bytes pages) noexcept {
+  if (meter_ != nullptr && pages > 0) meter_->release(pages);
+  arena_pages_ -= pages;
   set_ceiling(limit());
 }
 
 void Account::refuse(const Holding& more, Shortage::Cause cause) {
   {
     const Pool::Lock lock(pool_->mutex_);
-    pool_->arena_pages_ -= more.reserved;
-    pool_->set_ceiling(pool_->limit());
+    pool_->release_arena(more.reserved);
     pool_->cancel(more.charged);
   }
   throw refusal(*pool_, cause, more.requested);
@@ -90,9 +95,7 @@ void Account::settle(Holding less) noexcept {
   holding_.reserved -= less.reserved;
   pool_->requested_ -= static_cast<std::int64_t>(less.requested);
   pool_->charged_[tag_] -= static_cast<std::int64_t>(less.charged);
-  pool_->arena_pages_ -= less.reserved;
-  pool_->set_ceiling(pool_->limit());
-  pool_->note_pages();
+  pool_->release_arena(less.reserved);
   pool_->undraw(less.charged);
 }
 

@@ -24,6 +24,7 @@ Heap::~Heap() {
     if (segment.size == 0) continue;
     system_.release(reinterpret_cast<void*>(segment.base.load()), segment.size);
   }
+  if (!system_.whole_blocks()) release_pages(committed_);
 }
 
 Heap::Span Heap::touched(const Chunk& chunk) const noexcept {

@@ -29,7 +29,8 @@ Heap::Fresh Heap::commit(ChunkId id) {
       const Span in = inside(chunk);
       fresh = pages.find(in.first, in.last, true) == in.last ? Fresh::all : Fresh::some;
       afford(missing * page_);
-      commit_runs(id);
+      reserve_pages(missing * page_);
+      commit_runs(id, missing * page_);
     }
   }
   chunk.pages = Chunk::all;
@@ -44,9 +45,16 @@ void Heap::afford(Bytes more) {
   const Bytes allowed = std::min(allowance(), ceiling_);
   if (wanted > allowed) give_back(wanted - allowed + spare() / 2, true);
   if (add_or_most(committed_, more) > ceiling_) throw Refused{Shortage::fragmented};
-  if (gate_ == nullptr || gate_->admits(more)) return;
+}
+
+void Heap::reserve_pages(Bytes more) {
+  if (budget_ == nullptr || budget_->reserve(more)) return;
   give_back(kNoLimit);
-  if (!gate_->admits(more)) throw Refused{Shortage::rss_limit};
+  if (!budget_->reserve(more)) throw Refused{Shortage::rss_limit};
+}
+
+void Heap::release_pages(Bytes size) noexcept {
+  if (budget_ != nullptr && size > 0) budget_->release(size);
 }
 
 // How much may be committed before holes must pay: a share more than was once in use,
@@ -55,7 +63,8 @@ Bytes Heap::allowance() const noexcept {
   return std::max({most_used_ + most_used_ / kShare, most_taken_ + kSlack, floor_});
 }
 
-void Heap::commit_runs(ChunkId id) {
+// Pre: so many bytes are reserved, just those of the pages that are missing.
+void Heap::commit_runs(ChunkId id, Bytes reserved) {
   const Chunk& chunk = chunks_[id];
   Segment& segment = segment_of(chunk);
   const Span span = touched(chunk);
@@ -71,11 +80,13 @@ void Heap::commit_runs(ChunkId id) {
       give_back(kNoLimit);
       if (!system_.commit(address, size, Access::open)) {
         chunks_[id].pages = Chunk::some;  // what was committed before stays
+        release_pages(reserved);
         throw Refused{Shortage::no_memory};
       }
     }
     segment.pages.set(first, last);
     committed_ += size;
+    reserved -= size;
   }
 }
 
@@ -139,6 +150,7 @@ Bytes Heap::discard(ChunkId id, Bytes wanted, bool for_good) noexcept {
     given += size;
   }
   committed_ -= given;
+  release_pages(given);
   const bool more = segment.pages.find(last, span.last, true) != span.last;
   unsettle(id);
   set_lead(chunk, 0);

@@ -32,16 +32,25 @@ HostMeter& host_meter() noexcept {
 
 // The pages of mapped files are given up before anything is refused: they cost a look
 // into the file, no data.
-bool HostMeter::admits(Bytes more) const noexcept {
-  if (fits(more)) return true;
+bool HostMeter::reserve(Bytes more) noexcept {
+  if (try_reserve(more)) return true;
   FileMapping::drop_all();
-  return fits(more);
+  return try_reserve(more);
 }
 
-bool HostMeter::fits(Bytes more) const noexcept {
+bool HostMeter::try_reserve(Bytes more) noexcept {
+  Bytes pages = pages_.load();
+  while (fits(pages, more)) {
+    if (pages_.compare_exchange_weak(pages, pages + more)) return true;
+  }
+  return false;
+}
+
+// Whether `more` bytes may be reserved on top of `pages`.
+bool HostMeter::fits(Bytes pages, Bytes more) const noexcept {
   const Bytes limit = rss_.load();
   if (limit == kNoLimit) return true;
-  const Bytes worst = std::max(resident_size(), others_.load() + pages_.load());
+  const Bytes worst = std::max(resident_size(), others_.load() + pages);
   return worst <= limit && more <= limit - worst;
 }
 

@@ -67,7 +67,7 @@ Pool::Pool(std::string name,
   if (!growth && limit == kNoLimit) {
     throw std::invalid_argument("a pool that does not grow needs a limit");
   }
-  heap_.set_gate(meter_);
+  heap_.set_budget(meter_);
   set_ceiling(limit);
   try {
     if (!growth && limit > kLargestSize) throw Refused{Shortage::no_memory};
@@ -82,7 +82,6 @@ Pool::Pool(std::string name,
 Pool::~Pool() {
   PoolRegistry::instance().remove(*this);
   undraw(drawn_);
-  if (meter_ != nullptr) meter_->count_pages(noted_pages_, 0);
 }
 
 Cache* Pool::own_cache() noexcept {
@@ -245,10 +244,7 @@ void Pool::note_peak(Cache* mine) noexcept {
 }
 
 void Pool::note_pages() noexcept {
-  if (noted_pages_ == committed()) return;
-  if (meter_ != nullptr) meter_->count_pages(noted_pages_, committed());
-  noted_pages_ = committed();
-  peak_pages_ = std::max(peak_pages_, noted_pages_);
+  peak_pages_ = std::max(peak_pages_, committed());
 }
 
 Chunk& Pool::look_up(const void* address) const {

@@ -16,9 +16,11 @@ class HostDraw {
   HostDraw(const System& system, Bytes size)
       : size_(system.on_host() ? size : 0),
         granted_(size_ == 0 || host_meter().draw(size_)),
-        admitted_(granted_ && (size_ == 0 || host_meter().admits(size_))) {}
+        admitted_(granted_ && (size_ == 0 || host_meter().reserve(size_))) {}
   ~HostDraw() {
-    if (granted_ && size_ > 0) host_meter().give_back(size_);
+    if (size_ == 0) return;
+    if (admitted_) host_meter().release(size_);
+    if (granted_) host_meter().give_back(size_);
   }
   HostDraw(const HostDraw&) = delete;
   HostDraw& operator=(const HostDraw&) = delete;
@@ -51,7 +53,9 @@ SystemResource::~SystemResource() {
 
 void SystemResource::give_back(void* address, Bytes size, Bytes reserved) noexcept {
   system_->deallocate(address, reserved);
-  if (system_->on_host()) host_meter().give_back(align_up(size));
+  if (!system_->on_host()) return;
+  host_meter().release(align_up(size));
+  host_meter().give_back(align_up(size));
 }
 
 void* SystemResource::allocate(const Request& request) {

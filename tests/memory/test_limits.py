@@ -6,7 +6,8 @@ import itertools
 import os
 import threading
 import time
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 
 import pytest
 
@@ -135,6 +136,31 @@ def test_resident_bytes_are_limited(make):
     with pytest.raises(ResourceExhaustedError):
         _core.set_host_limits(None, 2**20)
     assert _core.get_host_limits() == (None, resident + 2**26)
+
+
+def grants_at_once(resources, nbytes):
+    """Have each resource asked by a thread of its own; gives the blocks granted."""
+    meeting = threading.Barrier(len(resources))
+    granted = []
+
+    def ask(resource) -> None:
+        meeting.wait()
+        with suppress(ResourceExhaustedError):
+            granted.append(resource.allocate(nbytes))
+
+    with ThreadPoolExecutor(len(resources)) as threads:
+        list(threads.map(ask, resources))
+    return granted
+
+
+@pytest.mark.usefixtures("host")
+def test_threads_together_are_granted_no_more_resident_bytes_than_allowed():
+    if _core.resident_bytes() == 0:
+        pytest.skip("this system does not tell what is resident")
+    for _ in range(20):
+        resources = [memory.Pool(), memory.Pool(), memory.Pool(), memory.system()]
+        _core.set_host_limits(None, _core.resident_bytes() + 100 * 2**20)
+        assert len(grants_at_once(resources, 60 * 2**20)) == 1
 
 
 @pytest.mark.usefixtures("host")

@@ -171,12 +171,15 @@ void random_step(Model& model,
   }
 }
 
-struct Budget final : memcfg::Gate {
-  mutable Bytes most = kNoLimit;  // bytes that the heap may have
-  const Heap* heap = nullptr;
-  bool admits(Bytes more) const noexcept override {
-    return heap->committed() <= most && more <= most - heap->committed();
+struct Budget final : memcfg::PageBudget {
+  Bytes most = kNoLimit;  // bytes that may be reserved
+  Bytes reserved = 0;
+  bool reserve(Bytes more) noexcept override {
+    if (reserved > most || more > most - reserved) return false;
+    reserved += more;
+    return true;
   }
+  void release(Bytes size) noexcept override { reserved -= size; }
 };
 
 }  // namespace
@@ -394,17 +397,19 @@ TEST(so_much_is_given_back) {
   }
 }
 
-TEST(the_gate_is_asked_for_each_page) {
+TEST(each_page_is_reserved_while_it_is_committed) {
   const Faulty system;
   std::mt19937 random(6);
+  Budget budget;
   Model model(system);
-  Budget gate;
-  gate.heap = &model.heap;
-  gate.most = 4 * kMiB;
-  model.heap.set_gate(&gate);
+  budget.most = 4 * kMiB;
+  model.heap.set_budget(&budget);
   for (int step = 0; step < 3000; ++step) {
+    if (step % 3 == 0) system.grants_left = static_cast<int>(random() % 6);
     random_step(model, random);
+    system.grants_left = Faulty::kMany;
     CHECK(system.most <= 4 * kMiB);
+    CHECK(budget.reserved == model.heap.committed());
     if (step % 50 == 0) model.compare();
   }
   model.clear();
@@ -415,9 +420,21 @@ TEST(the_gate_is_asked_for_each_page) {
   } catch (const Refused& refused) {
     CHECK(refused.cause == Shortage::rss_limit);
   }
-  gate.most = 5 * kMiB;
+  budget.most = 5 * kMiB;
   model.take(kAlignment);
   model.compare();
+}
+
+TEST(a_heap_that_goes_releases_its_pages) {
+  const Faulty system;
+  Budget budget;
+  {
+    Model model(system);
+    model.heap.set_budget(&budget);
+    model.take(kMiB);
+    CHECK(budget.reserved >= kMiB);
+  }
+  CHECK(budget.reserved == 0);
 }
 
 TEST(what_is_filled_stays) {

@@ -172,6 +172,39 @@ TEST(the_resident_limit_refuses_pages) {
   CHECK(tracked_bytes() == taken);
 }
 
+// Four who ask at the same moment, each its own resource; there is memory for one.
+TEST(threads_together_never_pass_the_resident_limit) {
+  constexpr Bytes kAllowed = 100 * kMiB;
+  constexpr Bytes kAsked = 60 * kMiB;
+  for (int round = 0; round < 50; ++round) {
+    const std::shared_ptr<memcfg::Resource> resources[] = {
+        make_pool(kNoLimit),
+        make_pool(kNoLimit),
+        std::make_shared<memcfg::SystemResource>("d")};
+    memcfg::Arena arena(make_pool(kNoLimit), kAsked, "model");
+    std::atomic<Bytes> granted{0};
+    Meeting meeting(4);
+    Threads threads;
+    const Limits limits(kNoLimit, resident_size() + kAllowed);
+    const auto ask = [&](auto take) {
+      threads.start([&, take] {
+        meeting.arrive();
+        try {
+          take();
+          granted += kAsked;
+        } catch (const out_of_memory& error) {
+          CHECK(error.shortage().cause == Shortage::rss_limit);
+        }
+      });
+    };
+    for (const auto& each : resources) ask([&each] { each->allocate({kAsked}); });
+    ask([&arena] { arena.grow(kAsked); });
+    threads.finish();
+    CHECK(granted == kAsked);
+    for (const auto& each : resources) each->check();
+  }
+}
+
 TEST(threads_never_pass_the_tracked_limit) {
   constexpr Bytes kLimit = 2 * kMiB;
   const Limits limits(kLimit);

@@ -38,11 +38,12 @@ struct Stretch {
   std::string tag;  // who holds the block
 };
 
-// Whether the process may take so much memory on top of what it has.
-class Gate {
+// Memory that several heaps reserve pages from, before they commit them.
+class PageBudget {
  public:
-  virtual ~Gate() = default;
-  virtual bool admits(Bytes more) const noexcept = 0;
+  virtual ~PageBudget() = default;
+  virtual bool reserve(Bytes more) noexcept = 0;  // false: nothing has changed
+  virtual void release(Bytes size) noexcept = 0;  // pre: reserved
 };
 
 // Chunks fill each segment of addresses without a gap; two holes never touch. Memory
@@ -51,7 +52,8 @@ class Gate {
 // hole fits costs addresses; the pages of holes pay for it (`allowance`).
 //
 //     taken + holes == addresses, taken <= committed + less than a page a block's end,
-//     committed <= ceiling, committed == page size × bits set.
+//     committed <= ceiling, committed == page size × bits set,
+//     committed == what is reserved of the budget, where there is one.
 //
 // Used under one lock, but for `find`.
 class Heap {
@@ -95,7 +97,9 @@ class Heap {
   // The most bytes that its owner ever counted as in use.
   void set_most_used(Bytes most) noexcept { most_used_ = most; }
 
-  void set_gate(const Gate* gate) noexcept { gate_ = gate; }
+  // Where pages that are committed one by one are reserved, until the heap goes. Pre:
+  // nothing is committed.
+  void set_budget(PageBudget* budget) noexcept { budget_ = budget; }
 
   // Reserves, commits and populates `size` bytes at once, and keeps them committed
   // while the ceiling allows. Throws Refused.
@@ -189,8 +193,10 @@ class Heap {
   }
   Fresh take(ChunkId id);
   Fresh commit(ChunkId id);
-  void commit_runs(ChunkId id);
+  void commit_runs(ChunkId id, Bytes reserved);
   void afford(Bytes more);
+  void reserve_pages(Bytes more);
+  void release_pages(Bytes size) noexcept;
   Bytes allowance() const noexcept;
   Bytes give_back(Bytes wanted, bool for_good) noexcept;
   Bytes discard(ChunkId id, Bytes wanted, bool for_good) noexcept;
@@ -221,7 +227,7 @@ class Heap {
   Bytes addresses_ = 0;
   Bytes floor_ = 0;  // bytes that stay committed for speed, whatever is taken
   Bytes ceiling_ = kNoLimit;
-  const Gate* gate_ = nullptr;
+  PageBudget* budget_ = nullptr;
 };
 
 // Called for each block: small enough to be worth no call.

@@ -14,7 +14,7 @@ namespace memcfg {
 // system counts, whoever took it. kNoLimit is none.
 struct HostLimits {
   Bytes tracked = kNoLimit;  // bytes in use in all pools on the host
-  Bytes rss = kNoLimit;      // bytes resident in the process, when pools take pages;
+  Bytes rss = kNoLimit;      // bytes resident in the process, when memory is taken;
                              // those of mapped files count until they are dropped
 };
 
@@ -28,15 +28,20 @@ HostLimits set_host_limits(HostLimits limits);
 Bytes tracked_bytes();
 
 // The counter behind it. Any thread.
-class HostMeter final : public Gate {
+//
+// Memory is reserved before it is taken, in one step with the look at the limit. So
+// with a limit, whoever was granted what and when,
+//
+//     resident without it when the limit was set + pages reserved <= limit.
+class HostMeter final : public PageBudget {
  public:
   bool draw(Bytes size) noexcept { return tracked_.draw(size); }
   void give_back(Bytes size) noexcept { tracked_.give_back(size); }
   Bytes free() const noexcept { return tracked_.free(); }
-  // Whether `more` bytes of pages may come, once all that pools have are touched. Drops
-  // the pages of mapped files before it refuses.
-  bool admits(Bytes more) const noexcept override;
-  void count_pages(Bytes before, Bytes now) noexcept { pages_ += now - before; }
+  // False: `more` bytes of memory would pass the limit on resident bytes, once all that
+  // is reserved has been touched. Drops the pages of mapped files before it refuses.
+  bool reserve(Bytes more) noexcept override;
+  void release(Bytes size) noexcept override { pages_ -= size; }
 
   // Held by whoever changes the limits, and over a fork; before any pool's lock.
   std::mutex& turns() noexcept { return turns_; }
@@ -45,12 +50,13 @@ class HostMeter final : public Gate {
   friend HostLimits host_limits() noexcept;
   friend HostLimits set_host_limits(HostLimits limits);
   friend Bytes tracked_bytes();
-  bool fits(Bytes more) const noexcept;
+  bool try_reserve(Bytes more) noexcept;
+  bool fits(Bytes pages, Bytes more) const noexcept;
 
   std::mutex turns_;
   Limit tracked_{kNoLimit};
   std::atomic<Bytes> rss_{kNoLimit};
-  std::atomic<Bytes> pages_{0};   // of all pools, touched or not
+  std::atomic<Bytes> pages_{0};   // reserved, touched or not
   std::atomic<Bytes> others_{0};  // resident without them when the limit was set
 };
 

@@ -165,6 +165,7 @@ class Pool final : public Resource {
   void take_quotas() noexcept;
   void flush_caches() noexcept;
   void afford_arena(Bytes pages);
+  void release_arena(Bytes pages) noexcept;
   void fit_pages(Bytes limit);
 
   // Pre of those that follow: the lock is held, and the cache is revoked or one's own.
@@ -210,7 +211,6 @@ class Pool final : public Resource {
   Bytes most_used_ = 0;  // the peak of all time
   Bytes arena_pages_ = 0;
   Bytes peak_pages_ = 0;
-  Bytes noted_pages_ = 0;       // as the host's meter knows them
   std::int64_t requested_ = 0;  // these four without what the caches know
   std::uint64_t allocations_ = 0;
   std::uint64_t deallocations_ = 0;
