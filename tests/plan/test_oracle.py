@@ -1,0 +1,161 @@
+"""What the judge accepts runs right, byte for byte."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_mutations import Mutator, claimed, with_statistics
+from plan_oracle import WrongPlanError, check
+from training_graphs import random_step
+
+from memcfg.graph import Graph, Op, Tensor
+from memcfg.plan import (
+    Alias,
+    Alloc,
+    Compute,
+    Decode,
+    Encode,
+    Free,
+    Plan,
+    Predicted,
+    SwapIn,
+    SwapOut,
+    Wait,
+    auto,
+    keep_all,
+    share,
+    sqrt_checkpoint,
+    violations,
+)
+
+POLICIES = (keep_all(), share(), sqrt_checkpoint(), auto())
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def planned(chance: random.Random) -> tuple[Graph, list[Plan]]:
+    step = random_step(chance.randrange(10**6), chance.randint(1, 5))
+    graph = with_statistics(step, chance)
+    return graph, [policy(graph) for policy in POLICIES]
+
+
+def run(seed: int, mutations: int) -> int:
+    """Try plans and mutations of one graph; the number that was accepted."""
+    chance = random.Random(seed)
+    graph, plans = planned(chance)
+    for plan in plans:
+        assert violations(graph, plan) == []
+        check(graph, plan)
+    accepted = 0
+    for _ in range(mutations):
+        plan = Mutator(graph, chance.choice(plans), chance).mutate()
+        if not violations(graph, plan):
+            accepted += 1
+            check(graph, plan)
+    return accepted
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=SEEDS)
+def test_what_the_judge_accepts_runs_right(seed):
+    run(seed, mutations=40)
+
+
+def test_enough_is_accepted_to_say_so():
+    assert sum(run(seed, mutations=40) for seed in range(5)) > 15
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None)
+@given(seed=SEEDS)
+def test_what_the_judge_accepts_runs_right_at_length(seed):
+    run(seed, mutations=40)
+
+
+# -- the oracle sees what it is there for -------------------------------------------
+
+X, Y, Z, W, NEW = range(5)
+TENSORS = (
+    Tensor("x", 64, "input"),
+    Tensor("y", 64, "activation"),
+    Tensor("loss", 4, "output"),
+    Tensor("w", 64, "parameter"),
+    Tensor("new", 64, "parameter"),
+)
+OPS = (
+    Op("f", "f", "forward", (X,), (Y,), in_place=((X, Y),)),
+    Op("g", "g", "forward", (Y,), (Z,), scratch_bytes=64),
+    Op("h", "h", "update", (W, X), (NEW,), in_place=((W, NEW),)),
+)
+GRAPH = Graph("g", TENSORS, OPS, (Z, NEW), (Z,))
+GOOD = (
+    *(Alloc(W, 0), Alloc(X, 64)),
+    *(Alloc(Y, 128), Compute(0)),
+    *(Alloc(Z, 192), Compute(1, None, 256)),
+    *(Free(Y), Alias(NEW, W), Compute(2)),
+)
+
+
+def plan(actions, alignment=64) -> Plan:
+    blank = Plan("g", "hand", None, alignment, Predicted(0), ())
+    return claimed(GRAPH, blank, actions)
+
+
+def test_the_good_plan_is_right():
+    check(GRAPH, plan(GOOD))
+    assert violations(GRAPH, plan(GOOD)) == []
+
+
+SAVED = (Encode(Y, "c", 8, 256), Free(Y), Decode(Y, 128))
+SWAPPED = (
+    *(SwapOut(Y, "host"), Wait(4), Free(Y)),
+    *(Alloc(Y, 128), SwapIn(Y, "host"), Wait(8)),
+)
+
+
+@pytest.mark.parametrize("middle", [SAVED, SWAPPED])
+def test_encodings_and_copies_are_right(middle):
+    actions = (*GOOD[:4], *middle, *GOOD[4:])
+    check(GRAPH, plan(actions))
+    assert violations(GRAPH, plan(actions)) == []
+
+
+WRONG = {
+    "state behind": (Alloc(X, 0), Alloc(W, 64), *GOOD[2:]),
+    "update apart": (*GOOD[:7], Alloc(NEW, 320), Compute(2)),
+    "update before the loss": (*GOOD[:4], *GOOD[7:], *GOOD[4:7]),
+    "alias of nothing": (Alias(NEW, W), *GOOD[:7], Compute(2)),
+    "overlap": (*GOOD[:2], Alloc(Y, 64), *GOOD[3:]),
+    "scratch over an output": (*GOOD[:5], Compute(1, None, 192), *GOOD[6:]),
+    "scratch nowhere": (*GOOD[:5], Compute(1), *GOOD[6:]),
+    "scratch over state": (*GOOD[:5], Compute(1, None, 0), *GOOD[6:]),
+    "alias that is no pair": (*GOOD[:4], Alias(Z, Y), *GOOD[5:]),
+    "input overwritten": (
+        *(*GOOD[:2], Alias(Y, X), Compute(0), Free(X)),
+        *(Alloc(Z, 192), Compute(1, None, 256), *GOOD[7:]),
+    ),
+    "a code of nothing": (*GOOD[:4], Encode(Y, "c", 0, 256), *GOOD[4:]),
+    "a code that is overwritten": (
+        *(*GOOD[:4], Encode(Y, "c", 8, 192), *GOOD[4:7]),
+        *(Decode(Y, 128), *GOOD[7:]),
+    ),
+    "a copy before it is there": (*GOOD[:4], *SWAPPED[:-1], *GOOD[4:]),
+    "a loss that moves": (*GOOD, Free(Z), Alloc(Z, 320), Alloc(Y, 128), *GOOD[3:6:2]),
+    "another algorithm": (*GOOD[:5], Compute(1, "fft", 256), *GOOD[6:]),
+}
+
+
+@pytest.mark.parametrize("actions", WRONG.values(), ids=WRONG)
+def test_wrong_plans_are_wrong(actions):
+    with pytest.raises(WrongPlanError):
+        check(GRAPH, plan(actions))
+    assert violations(GRAPH, plan(actions))
+
+
+def test_narrow_lines_are_wrong():
+    narrow = [Alloc(W, 0), Alloc(X, 64), Alloc(Y, 132), *GOOD[3:]]
+    with pytest.raises(WrongPlanError):
+        check(GRAPH, plan(narrow, alignment=4))
+    assert violations(GRAPH, plan(narrow, alignment=4))

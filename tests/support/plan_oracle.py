@@ -1,0 +1,284 @@
+"""What a plan does to bytes: an honest reading of it, shared with nobody.
+
+A tensor's value is a pattern of its op, its inputs' bytes and the step; it lies in the
+bytes that the plan gives it and nowhere else. Ops read those bytes and compare them
+with a run in which every tensor has bytes of its own. Where the format leaves a moment
+open, the worst one is taken: an op overwrites its outputs and its scratch before it
+reads an input that it may not overwrite, what lies outside of the state is lost between
+two steps, and a copy is made when it begins or when it is waited for.
+"""
+
+from __future__ import annotations
+
+from hashlib import shake_128
+from typing import TYPE_CHECKING
+
+from memcfg.plan import (
+    Alias,
+    Alloc,
+    Compute,
+    Decode,
+    Encode,
+    Free,
+    SwapIn,
+    SwapOut,
+    Wait,
+)
+
+if TYPE_CHECKING:
+    from memcfg.graph import Graph, Op
+    from memcfg.plan import Plan
+
+LINE = 64  # bytes; kernels read and write whole lines
+
+
+class WrongPlanError(Exception):
+    """A plan that cannot be run, or that gives other bytes than an unplanned run."""
+
+
+def rounded(nbytes: int, line: int = LINE) -> int:
+    return (nbytes + line - 1) // line * line
+
+
+def pattern(nbytes: int, *parts) -> bytes:
+    text = "\0".join(p.hex() if isinstance(p, bytes) else str(p) for p in parts)
+    return shake_128(text.encode()).digest(nbytes)
+
+
+def made(graph: Graph, op: Op, position: int, values, step: int, run: int) -> bytes:
+    """The value of an op's output; `run` counts where no two runs are alike."""
+    inputs = [shake_128(values[t]).digest(8) for t in op.inputs]
+    nbytes = graph.tensors[op.outputs[position]].nbytes
+    again = 0 if op.replayable else run
+    return pattern(nbytes, op.name, position, step, again, *inputs)
+
+
+def newest(graph: Graph) -> dict[int, int]:
+    """By state tensor, the tensor that is its value when a step has ended."""
+    holder = {t: t for t in sources(graph) if is_state(graph, t)}
+    for op in graph.ops:
+        done: set[int] = set()
+        for source, output in op.in_place if op.phase == "update" else ():
+            owner = [s for s, t in holder.items() if t == source]
+            if owner and output not in done:
+                holder[owner[0]] = output
+                done.add(output)
+    return holder
+
+
+def sources(graph: Graph) -> list[int]:
+    outputs = {t for op in graph.ops for t in op.outputs}
+    return [t for t in range(len(graph.tensors)) if t not in outputs]
+
+
+def is_state(graph: Graph, tensor: int) -> bool:
+    return graph.tensors[tensor].role in ("parameter", "optimizer_state")
+
+
+def unplanned(graph: Graph, steps: int) -> list[dict[int, bytes]]:
+    """The value of every tensor in each step."""
+    found: list[dict[int, bytes]] = []
+    last = newest(graph)
+    for step in range(steps):
+        values: dict[int, bytes] = {}
+        for t in sources(graph):
+            if step and is_state(graph, t):
+                nbytes = graph.tensors[t].nbytes  # of a smaller value the front
+                new = found[-1][last[t]]
+                values[t] = new + found[-1][t][len(new) : nbytes]
+            else:
+                values[t] = pattern(graph.tensors[t].nbytes, "source", t, step)
+        for op in graph.ops:
+            outputs = [
+                made(graph, op, p, values, step, 0) for p in range(len(op.outputs))
+            ]
+            values |= dict(zip(op.outputs, outputs, strict=True))
+        found.append(values)
+    return found
+
+
+def check(graph: Graph, plan: Plan, steps: int = 3) -> None:
+    """Raise WrongPlanError unless some steps give the bytes of an unplanned run."""
+    expected = unplanned(graph, steps)
+    for late in (False, True):
+        machine = _Machine(graph, plan, late=late)
+        for step, values in enumerate(expected):
+            machine.run(step, values)
+
+
+class _Machine:
+    """An arena, and who lies where in it."""
+
+    def __init__(self, graph: Graph, plan: Plan, *, late: bool) -> None:
+        self.graph = graph
+        self.plan = plan
+        self.late = late  # when copies are made
+        self.arena = bytearray(rounded(plan.peak_bytes))
+        self.noise = 0
+        self.state: dict[int, int] = {}
+        self.front = 0  # bytes of the state
+        for t in sources(graph):
+            if is_state(graph, t):
+                self.state[t] = self.front
+                self.front += rounded(graph.tensors[t].nbytes)
+        self.last = newest(graph)
+        self.landing: list[tuple[int, bytes]] = []  # copies that nobody waited for
+
+    def wrong(self, text: str):
+        raise WrongPlanError(f"step {self.step}, action {self.index}: {text}")
+
+    # -- bytes -----------------------------------------------------------------
+
+    def span(self, offset: int | None, nbytes: int) -> slice:
+        if offset is None or offset < 0 or offset % LINE:
+            self.wrong(f"no address: {offset}")
+        if offset + nbytes > len(self.arena):
+            self.wrong(f"[{offset}, {offset + nbytes}) leaves the arena")
+        return slice(offset, offset + nbytes)
+
+    def write(self, offset: int | None, value: bytes) -> None:
+        self.arena[self.span(offset, len(value))] = value
+
+    def spoil(self, offset: int | None, nbytes: int) -> None:
+        self.noise += 1
+        self.write(offset, pattern(nbytes, "noise", self.noise))
+
+    def address(self, tensor: int) -> int:
+        if tensor not in self.where:
+            self.wrong(f"tensor {tensor} has no bytes")
+        return self.where[tensor]
+
+    def read(self, tensor: int) -> bytes:
+        nbytes = self.graph.tensors[tensor].nbytes
+        return bytes(self.arena[self.span(self.address(tensor), nbytes)])
+
+    def expect(self, tensor: int) -> None:
+        if self.read(tensor) != self.values[tensor]:
+            self.wrong(f"tensor {tensor} has other bytes")
+
+    # -- a step ----------------------------------------------------------------
+
+    def run(self, step: int, values: dict[int, bytes]) -> None:
+        self.step, self.index, self.values = step, -1, values
+        self.where: dict[int, int] = {}
+        self.runs: dict[int, int] = {}
+        self.losses: dict[int, int] = {}
+        self.encoded: dict[int, tuple[int, bytes, bytes]] = {}
+        self.away: dict[tuple[int, str], bytes] = {}
+        self.spoil(self.front, max(0, len(self.arena) - self.front))
+        first = {
+            a.tensor: a.offset for a in reversed(self.plan.actions) if type(a) is Alloc
+        }
+        for t in sources(self.graph):
+            if not is_state(self.graph, t):
+                self.write(first.get(t), values[t])
+            elif step == 0:
+                self.write(self.state[t], values[t])
+        for offset, value in self.landing:
+            self.write(offset, value)
+        self.landing = []
+        self.before = bytes(self.arena[: self.front])
+        for index, action in enumerate(self.plan.actions):
+            self.index = index
+            self.act(action)
+        self.finish()
+
+    def act(self, action) -> None:  # noqa: C901  (a line an action)
+        match action:
+            case Alloc(tensor, offset):
+                self.where[tensor] = offset
+            case Alias(output, source):
+                self.where[output] = self.address(source)
+            case Free(tensor):
+                if tensor in self.where:
+                    del self.where[tensor]
+                elif self.encoded.pop(tensor, None) is None:
+                    self.wrong(f"tensor {tensor} is not there")
+            case Compute(index, algorithm, scratch):
+                self.compute(index, algorithm, scratch)
+            case Encode():
+                self.encode(action)
+            case Decode(tensor, offset):
+                self.decode(tensor, offset)
+            case SwapOut(tensor) | SwapIn(tensor):
+                self.address(tensor)
+                if not self.late:
+                    self.copy(action)
+            case Wait(target) if self.late:
+                self.copy(self.plan.actions[target])
+
+    def encode(self, action: Encode) -> None:
+        value = self.read(action.tensor)
+        if action.nbytes <= 0 < len(value):
+            self.wrong("nothing is left of it")
+        code = pattern(action.nbytes, action.codec, value)
+        self.encoded[action.tensor] = action.offset, code, value
+        self.write(action.offset, code)
+
+    def decode(self, tensor: int, offset: int) -> None:
+        if tensor not in self.encoded:
+            self.wrong("it is not encoded")
+        place, code, value = self.encoded.pop(tensor)
+        if bytes(self.arena[self.span(place, len(code))]) != code:
+            self.wrong("its code is gone")
+        self.where[tensor] = offset
+        self.write(offset, value)
+
+    def copy(self, action) -> None:
+        key = action.tensor, action.tier
+        if isinstance(action, SwapOut):
+            self.away[key] = self.read(action.tensor)
+        elif key not in self.away:
+            self.wrong("it has no copy")
+        else:
+            self.write(self.address(action.tensor), self.away[key])
+
+    def compute(self, index: int, algorithm: str | None, scratch: int | None) -> None:
+        op = self.graph.ops[index]
+        nbytes = self.scratch(op, algorithm)
+        if op.phase == "forward" and index not in self.runs:
+            self.untouched()  # its output may be a loss at which the step ends
+        where = {t: self.address(t) for t in (*op.inputs, *op.outputs)}
+        for output in op.outputs:
+            pairs = [i for i, o in op.in_place if o == output]
+            if all(where[i] != where[output] for i in pairs):  # else read before
+                self.spoil(where[output], self.graph.tensors[output].nbytes)
+        if nbytes:
+            self.spoil(scratch, nbytes)
+        for tensor in op.inputs:
+            self.expect(tensor)
+        run = self.runs[index] = self.runs.get(index, -1) + 1
+        for p, output in enumerate(op.outputs):
+            value = made(self.graph, op, p, self.values, self.step, run)
+            self.write(where[output], value)
+            self.losses.setdefault(output, where[output])
+        if nbytes:
+            self.spoil(scratch, nbytes)
+
+    def scratch(self, op: Op, algorithm: str | None) -> int:
+        if algorithm is None:
+            return op.scratch_bytes
+        sizes = {choice.name: choice.scratch_bytes for choice in op.algorithms}
+        if algorithm not in sizes:
+            self.wrong(f"no algorithm {algorithm}")
+        return sizes[algorithm]
+
+    def untouched(self) -> None:
+        if self.arena[: self.front] != self.before:
+            self.wrong("the state has changed before the forward phase has ended")
+
+    def finish(self) -> None:
+        waited = {a.action for a in self.plan.actions if isinstance(a, Wait)}
+        for index, action in enumerate(self.plan.actions):
+            if isinstance(action, SwapIn) and self.late and index not in waited:
+                value = self.away.get((action.tensor, action.tier), b"")
+                self.landing.append((self.address(action.tensor), value))
+        for tensor in self.graph.keep:
+            self.expect(tensor)
+            moved = self.where[tensor] != self.losses.get(tensor, self.where[tensor])
+            if moved and tensor in self.graph.losses:
+                self.wrong("the loss is not where it was when the step ended")
+        for tensor, offset in self.state.items():
+            value = self.values[self.last[tensor]]
+            if bytes(self.arena[self.span(offset, len(value))]) != value:
+                self.wrong(f"state {tensor} does not have its newest value")
