@@ -645,8 +645,8 @@ def test_two_threads_use_one_model(mode):
     """Steps follow one another, whichever thread made the workspaces."""
     x, y = data()
     model, expected = make(**both(mode)), make()
-    wanted = expected.predict(x, verbose=0)
-    assert np.array_equal(model.predict(x, verbose=0), wanted)
+    wanted = expected.predict(x, 10, verbose=0)
+    assert np.array_equal(model.predict(x, 10, verbose=0), wanted)
     found = []
 
     def predict():
