@@ -51,6 +51,14 @@ class Dense(Layer):
     (None, 10)
     """
 
+    __slots__ = (
+        "activation",
+        "bias_initializer",
+        "kernel_initializer",
+        "units",
+        "use_bias",
+    )
+
     def __init__(
         self,
         units: int,
@@ -151,6 +159,8 @@ class Activation(Layer):
         If the activation is another one.
     """
 
+    __slots__ = ("activation",)
+
     def __init__(self, activation: str | None, *, name: str | None = None) -> None:
         self.activation = activation_name(activation, "Activation")
         super().__init__(name)
@@ -192,6 +202,8 @@ class ReLU(Layer):
     ValueError
         If an argument cannot be honoured.
     """
+
+    __slots__ = ()
 
     def __init__(
         self,
@@ -241,6 +253,8 @@ class Add(Layer):
     >>> mc.nn.Add()([x, mc.nn.Dense(8)(x)]).shape
     (None, 8)
     """
+
+    __slots__ = ()
 
     arity: ClassVar[int | None] = None
 
@@ -309,6 +323,8 @@ class Flatten(Layer):
         If `data_format` is another one.
     """
 
+    __slots__ = ()
+
     def __init__(
         self, data_format: str | None = None, *, name: str | None = None
     ) -> None:
@@ -360,6 +376,8 @@ class Dropout(Layer):
     way to prevent neural networks from overfitting", JMLR 15, 2014.
     """
 
+    __slots__ = ("rate",)
+
     def __init__(
         self, rate: float, seed: int | None = None, *, name: str | None = None
     ) -> None:
@@ -367,7 +385,7 @@ class Dropout(Layer):
         fixed = None if seed is None else check_seed(seed)
         super().__init__(name)
         if fixed is not None:
-            self.seed = fixed
+            self._seed = fixed
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op when training; nothing otherwise.

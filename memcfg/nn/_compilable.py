@@ -35,7 +35,11 @@ __all__ = ["Compilable", "check_output", "returned"]
 class Compilable(Foundation):
     """The part of a model that `compile` sets up."""
 
-    _trainer: threading.Thread | None = None  # that is in `fit`
+    __slots__ = ("_trainer",)
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._trainer: threading.Thread | None = None  # that is in `fit`
 
     @property
     def optimizer(self) -> Optimizer:

@@ -68,6 +68,19 @@ class Conv2D(Layer):
     (None, 14, 14, 32)
     """
 
+    __slots__ = (
+        "activation",
+        "bias_initializer",
+        "dilation_rate",
+        "filters",
+        "groups",
+        "kernel_initializer",
+        "kernel_size",
+        "padding",
+        "strides",
+        "use_bias",
+    )
+
     def __init__(  # noqa: PLR0913  (Keras's signature)
         self,
         filters: int,

@@ -14,6 +14,8 @@ from memcfg.nn._progress import Progress
 from memcfg.nn._steps import Totals, evaluate_step, predict_step, train_step
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from memcfg.nn._feed import Feed
     from memcfg.nn._fit_options import FitOptions
     from memcfg.nn._history import History
@@ -45,8 +47,9 @@ def train(
     feeds: Feeds,
     options: FitOptions,
     history: History,
+    stopped: Callable[[], bool],
 ) -> None:
-    """Train for some epochs, or until the data has ended.
+    """Train for some epochs, or until the data has ended or a user ends it.
 
     Parameters
     ----------
@@ -60,6 +63,8 @@ def train(
         The checked arguments.
     history : History
         Each epoch that had a step is added to it.
+    stopped : callable
+        Whether to end; asked behind each step and each epoch.
 
     Raises
     ------
@@ -71,14 +76,16 @@ def train(
     for epoch in range(options.initial_epoch, options.epochs):
         title = f"Epoch {epoch + 1}/{options.epochs}"
         with Progress(options.verbose, feeds.train.steps, title) as progress:
-            logs = _epoch(programs, setup, feeds.train, options, progress, title)
+            logs = _epoch(
+                programs, setup, feeds.train, options, progress, title, stopped
+            )
             if logs and feeds.held is not None:
                 found = _pass(programs, feeds.held).logs(setup.metrics)
                 logs |= {f"val_{name}": value for name, value in found.items()}
             progress.finish(logs)
         if logs:
             history.add(epoch, logs)
-        if feeds.train.ran_out:
+        if feeds.train.ran_out or stopped():
             break
 
 
@@ -137,6 +144,7 @@ def _epoch(
     options: FitOptions,
     progress: Progress,
     title: str,
+    stopped: Callable[[], bool],
 ) -> dict[str, float]:
     totals = Totals()
     for step, batch in enumerate(feed.epoch(), start=1):
@@ -149,6 +157,8 @@ def _epoch(
             )
         totals.add(outcome)
         progress.step(totals.logs(setup.metrics))
+        if stopped():
+            break
     return totals.logs(setup.metrics)
 
 

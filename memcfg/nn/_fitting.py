@@ -39,7 +39,31 @@ Array = npt.NDArray[Any]
 class Fitting(OnBatch):
     """The part of a model that goes over data."""
 
-    history: History | None = None
+    __slots__ = ("_history", "_stop_training")
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._history: History | None = None
+        self._stop_training = False
+
+    @property
+    def history(self) -> History | None:
+        """What the last `fit` found; None before."""
+        return self._history
+
+    @property
+    def stop_training(self) -> bool:
+        """Whether `fit` is to end; it begins with False, as in Keras.
+
+        Set to True while `fit` is at work, by a thread or by what makes the data, it
+        ends the epoch behind the step of that moment; the epoch's validation and
+        numbers come before the end.
+        """
+        return self._stop_training
+
+    @stop_training.setter
+    def stop_training(self, value: bool) -> None:
+        self._stop_training = bool(value)
 
     @outside
     def fit(  # noqa: PLR0913  (Keras's signature)
@@ -153,6 +177,7 @@ class Fitting(OnBatch):
         size is known, as behind a `map` of batches, the first batches come before it.
         """
         with self._in_training():
+            self.stop_training = False
             self._compiled("fit")
             options = fit_options(
                 {
@@ -195,10 +220,12 @@ class Fitting(OnBatch):
             # Without a number of steps one pass is over when the next begins.
             add = max if steps is None else sum
             programs = self._loaded_for(wanted, classes=True, add=add)
-            self.history = history = History()
+            self._history = history = History()
             feeds = _fit.Feeds(feed, held_feed)
             try:
-                _fit.train(programs, setup, feeds, options, history)
+                _fit.train(
+                    programs, setup, feeds, options, history, lambda: self.stop_training
+                )
             finally:
                 feed.close()
                 history.pipeline = train.report()

@@ -15,6 +15,7 @@ from memcfg.nn._graphs import Program, Recipe
 from memcfg.nn._names import check_name
 from memcfg.nn._outside import outside
 from memcfg.nn._programs import Programs
+from memcfg.nn._settled import Constant, Settled
 from memcfg.nn._setup import Setup, get_policy
 from memcfg.nn._summary import summary_text
 from memcfg.nn._turns import TurnLock
@@ -35,7 +36,7 @@ __all__ = ["Foundation"]
 Floats = npt.NDArray[np.float32]
 
 
-class Foundation:
+class Foundation(Settled):
     """The part of a model that holds its architecture and its values.
 
     Several threads may use a model: each step waits for the one before, whoever made
@@ -46,6 +47,11 @@ class Foundation:
     name : str
         The model's name, which also names the owner of its arena.
     """
+
+    __slots__ = ("_adopted", "_lock", "_programs", "_setup", "name")
+
+    _advice = "say it to the constructor, compile or fit; stop_training ends a fit"
+    trainable = Constant(True, "models cannot be frozen yet")
 
     def __init__(self, name: str) -> None:
         self.name = check_name(name)

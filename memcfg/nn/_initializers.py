@@ -14,6 +14,7 @@ import numpy as np
 
 from memcfg.nn._arguments import real
 from memcfg.nn._random import check_seed
+from memcfg.nn._settled import Settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,19 +60,25 @@ class Initializer(Protocol):
         """
 
 
-class _Seeded:
+class _Seeded(Settled):
     """An initializer with an optional seed of its own."""
+
+    __slots__ = ("seed",)
 
     def __init__(self, seed: int | None = None) -> None:
         self.seed = None if seed is None else check_seed(seed)
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{key}={value!r}" for key, value in vars(self).items())
+        fields = ", ".join(
+            f"{key}={value!r}" for key, value in self._settings().items()
+        )
         return f"{type(self).__name__}({fields})"
 
 
-class Zeros:
+class Zeros(Settled):
     """Start from zeros."""
+
+    __slots__ = ()
 
     seed: int | None = None
 
@@ -96,8 +103,10 @@ class Zeros:
         return "Zeros()"
 
 
-class Ones:
+class Ones(Settled):
     """Start from ones."""
+
+    __slots__ = ()
 
     seed: int | None = None
 
@@ -141,6 +150,8 @@ class RandomNormal(_Seeded):
     ValueError
         If one of them is not finite in float32, or `stddev` is negative.
     """
+
+    __slots__ = ("mean", "stddev")
 
     def __init__(
         self, mean: float = 0.0, stddev: float = 0.05, seed: int | None = None
@@ -189,6 +200,8 @@ class GlorotUniform(_Seeded):
     neural networks", AISTATS 2010.
     """
 
+    __slots__ = ()
+
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
         """Draw a weight.
 
@@ -222,6 +235,8 @@ class HeUniform(_Seeded):
     performance on ImageNet classification", ICCV 2015.
     """
 
+    __slots__ = ()
+
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
         """Draw a weight.
 
@@ -253,6 +268,8 @@ class HeNormal(_Seeded):
     He, Zhang, Ren and Sun, "Delving deep into rectifiers: surpassing human-level
     performance on ImageNet classification", ICCV 2015.
     """
+
+    __slots__ = ()
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
         """Draw a weight.

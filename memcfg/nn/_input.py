@@ -25,13 +25,13 @@ class InputLayer(Layer):
         Unique within a model.
     """
 
+    __slots__ = ("shape",)
+
     arity: ClassVar[int | None] = 0
 
     def __init__(self, shape: Shape, name: str | None = None) -> None:
         super().__init__(name)
         self.shape = shape
-        self.weight_specs = ()
-        self.output = Node(self, (), shape).output
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Return the tensor of the data itself.
@@ -85,7 +85,8 @@ def Input(  # noqa: N802  (Keras's name)
     """
     if dtype not in (None, "float32"):
         raise ValueError(f"an Input is float32, not {dtype!r}")
-    return InputLayer(sample_shape(shape), name).output
+    layer = InputLayer(sample_shape(shape), name)
+    return Node(layer, (), layer.shape).output
 
 
 def sample_shape(shape: Any) -> Shape:

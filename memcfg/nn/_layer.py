@@ -14,6 +14,7 @@ from memcfg.errors import GraphError
 from memcfg.graph import Builder
 from memcfg.nn._names import automatic_name, check_name, snake_case
 from memcfg.nn._random import next_seed
+from memcfg.nn._settled import Constant, Settled
 from memcfg.nn._symbolic import Node, Shape, SymbolicTensor, show_shape
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Scope:
         self.moving.append((weight, value, momentum))
 
 
-class Layer:
+class Layer(Settled):
     """Base class of all layers.
 
     Calling a layer on the result of another joins them. A layer called in two
@@ -139,31 +140,28 @@ class Layer:
         If `name` is empty or contains ``/``.
     """
 
+    __slots__ = ("_owner", "_seed", "_weight_specs", "kind", "name", "named")
+
     arity: ClassVar[int | None] = 1  # how many inputs; None: two or more
+    trainable = Constant(True, "layers cannot be frozen yet")
 
     def __init__(self, name: str | None = None) -> None:
         self.kind = snake_case(type(self).__name__)
         self.named = name is not None
         self.name = automatic_name(self.kind) if name is None else check_name(name)
-        self.seed = next_seed()
-        self.weight_specs: tuple[WeightSpec, ...] | None = None
+        self._seed = next_seed()
+        self._weight_specs: tuple[WeightSpec, ...] | None = None
         self._owner: weakref.ref[Any] | None = None
 
     @property
-    def trainable(self) -> bool:
-        """Always True: freezing layers is not supported yet.
+    def seed(self) -> int:
+        """Decides what the layer draws."""
+        return self._seed
 
-        Raises
-        ------
-        ValueError
-            When set to anything but True.
-        """
-        return True
-
-    @trainable.setter
-    def trainable(self, value: bool) -> None:
-        if value is not True:
-            raise ValueError(f"layer {self.name!r} cannot be frozen yet")
+    @property
+    def weight_specs(self) -> tuple[WeightSpec, ...] | None:
+        """The weights; None until the layer is called."""
+        return self._weight_specs
 
     def __call__(
         self, inputs: SymbolicTensor | Sequence[SymbolicTensor]
@@ -191,7 +189,7 @@ class Layer:
         shapes = tuple(operand.sample_shape for operand in operands)
         specs = self._specs_for(shapes)
         output = self._infer(specs, shapes)
-        self.weight_specs = specs
+        self._weight_specs = specs
         return Node(self, operands, output).output
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
@@ -250,7 +248,7 @@ class Layer:
     def release(self) -> None:
         """Forget the model and the shapes: the layer is as it was constructed."""
         self._owner = None
-        self.weight_specs = None
+        self._weight_specs = None
 
     def check_free(self, owner: object) -> None:
         """Refuse a second model.
@@ -326,15 +324,15 @@ class Layer:
 
     def _specs_for(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         specs = self.specs(shapes)
-        if self.weight_specs is not None:
-            old = [spec.shape for spec in self.weight_specs]
+        if self._weight_specs is not None:
+            old = [spec.shape for spec in self._weight_specs]
             new = [spec.shape for spec in specs]
             if old != new:
                 raise ValueError(
                     f"layer {self.name!r} already has weights of shapes {old}; an "
                     f"input of shape {show_shape(shapes[0])} would need {new}"
                 )
-            return self.weight_specs
+            return self._weight_specs
         return specs
 
     def _infer(self, specs: Sequence[WeightSpec], shapes: Sequence[Shape]) -> Shape:

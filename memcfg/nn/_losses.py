@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from memcfg.nn._settled import Settled
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -12,7 +14,7 @@ __all__ = ["SparseCategoricalCrossentropy", "get_loss", "get_metrics"]
 _METRICS = ("accuracy", "sparse_categorical_accuracy")
 
 
-class SparseCategoricalCrossentropy:
+class SparseCategoricalCrossentropy(Settled):
     """Mean cross-entropy of softmax(logits) against integer labels.
 
     ``loss = mean(log(sum(exp(logits))) - logits[label])`` over the batch, computed
@@ -35,6 +37,8 @@ class SparseCategoricalCrossentropy:
     >>> mc.nn.SparseCategoricalCrossentropy(from_logits=True)
     SparseCategoricalCrossentropy(from_logits=True)
     """
+
+    __slots__ = ("from_logits",)
 
     def __init__(self, from_logits: bool = False) -> None:
         if from_logits is not True:

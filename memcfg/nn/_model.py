@@ -65,6 +65,8 @@ class Model(Fitting):
     99
     """
 
+    __slots__ = ()
+
     def __init__(
         self,
         inputs: SymbolicTensor | Sequence[SymbolicTensor],

@@ -57,6 +57,8 @@ class BatchNormalization(Layer):
     reducing internal covariate shift", ICML 2015.
     """
 
+    __slots__ = ("axis", "epsilon", "initializers", "momentum")
+
     def __init__(  # noqa: PLR0913  (Keras's signature)
         self,
         axis: int = -1,

@@ -29,6 +29,8 @@ Array = npt.NDArray[Any]
 class OnBatch(Compilable):
     """The part of a model that takes batches from its caller."""
 
+    __slots__ = ()
+
     @outside
     def train_on_batch(
         self,

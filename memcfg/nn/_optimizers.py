@@ -11,6 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from memcfg.nn._arguments import real, unit_interval
+from memcfg.nn._settled import Settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["SGD", "Adam", "Optimizer", "get_optimizer"]
 
 
-class Optimizer:
+class Optimizer(Settled):
     """Base class of the optimizers.
 
     Parameters
@@ -35,6 +36,10 @@ class Optimizer:
     ValueError
         If it is negative or not finite in float32.
     """
+
+    __slots__ = ("_iterations", "_learning_rate", "_owner")
+
+    _advice = "set learning_rate between steps, or make another optimizer"
 
     kind = "optimizer"
 
@@ -134,18 +139,8 @@ class Optimizer:
         """
         raise NotImplementedError
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in vars(self) and not name.startswith("_"):
-            raise AttributeError(
-                f"{name} is fixed when the optimizer is made: compile with a new one. "
-                "Only learning_rate can change between steps"
-            )
-        super().__setattr__(name, value)
-
     def __repr__(self) -> str:
-        fields = {"learning_rate": self.learning_rate} | {
-            key: value for key, value in vars(self).items() if not key.startswith("_")
-        }
+        fields = {"learning_rate": self.learning_rate} | self._settings()
         shown = ", ".join(f"{key}={value!r}" for key, value in fields.items())
         return f"{type(self).__name__}({shown})"
 
@@ -182,6 +177,8 @@ class SGD(Optimizer):
     >>> mc.nn.SGD(0.05, momentum=0.9)
     SGD(learning_rate=0.05, momentum=0.9, nesterov=False)
     """
+
+    __slots__ = ("momentum", "nesterov")
 
     kind = "sgd"
 
@@ -269,6 +266,8 @@ class Adam(Optimizer):
     >>> mc.nn.Adam().learning_rate
     0.001
     """
+
+    __slots__ = ("beta_1", "beta_2", "epsilon")
 
     kind = "adam"
 

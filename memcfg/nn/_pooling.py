@@ -32,6 +32,8 @@ _IMAGES = "images (None, height, width, channels)"
 class _Pooling2D(Layer):
     """What max and average pooling share: the window."""
 
+    __slots__ = ("padding", "pool_size", "strides")
+
     def __init__(
         self,
         pool_size: int | tuple[int, int] = (2, 2),
@@ -104,6 +106,8 @@ class MaxPooling2D(_Pooling2D):
         If an argument cannot be honoured.
     """
 
+    __slots__ = ()
+
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op; the winners' places are noted only when training.
 
@@ -145,6 +149,8 @@ class AveragePooling2D(_Pooling2D):
         If an argument cannot be honoured.
     """
 
+    __slots__ = ()
+
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op.
 
@@ -183,6 +189,8 @@ class GlobalAveragePooling2D(Layer):
     ValueError
         If an argument cannot be honoured.
     """
+
+    __slots__ = ()
 
     def __init__(
         self,

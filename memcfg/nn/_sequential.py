@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memcfg.nn._foundation import Foundation
+from memcfg.nn._fitting import Fitting
 from memcfg.nn._input import Input, InputLayer, sample_shape
 from memcfg.nn._layer import Layer
 from memcfg.nn._model import Model
@@ -48,14 +48,14 @@ class Sequential(Model):
     1490
     """
 
+    __slots__ = ("_ends", "_extensible", "_stack")
+
     def __init__(
         self,
         layers: Sequence[Layer | SymbolicTensor] | None = None,
         name: str | None = None,
     ) -> None:
-        Foundation.__init__(
-            self, automatic_name("sequential") if name is None else name
-        )
+        Fitting.__init__(self, automatic_name("sequential") if name is None else name)
         self._stack: dict[str, Layer] = {}  # by name
         self._ends: tuple[SymbolicTensor, SymbolicTensor] | None = None
         self._extensible = True  # the shape is not from `build` or data

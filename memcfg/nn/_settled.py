@@ -28,20 +28,20 @@ class Settled:
         known, kind = getattr(type(self), name, self), type(self).__name__
         if isinstance(known, MemberDescriptorType):
             if not name.startswith("_") and hasattr(self, name):
-                self._refuse(f"{name!r} of a {kind} is fixed when it is made", name)
+                self._refuse(f"{name!r} of {kind} is fixed when it is made", name)
         elif not hasattr(known, "__set__") and hasattr(self, "__dict__"):
             pass  # a user's class, and no attribute of ours
         elif known is self:
             self._refuse(f"{kind} has no attribute {name!r}, nobody reads it", name)
         elif not getattr(known, "fset", hasattr(known, "__set__")):
-            self._refuse(f"{name!r} of a {kind} cannot be set", name)
+            self._refuse(f"{name!r} of {kind} cannot be set", name)
         super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes by name; for copies and pickles."""
         found: Any = super().__getstate__()
         own, slots = found if isinstance(found, tuple) else (found, None)
-        return (own or {}) | (slots or {})
+        return (slots or {}) | (own or {})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take attributes; `__setattr__` has no say."""

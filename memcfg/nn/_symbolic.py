@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from memcfg.nn._settled import Settled
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -21,7 +23,7 @@ Shape = tuple[int, ...]  # of one sample, the batch left out
 _order: Iterator[int] = itertools.count()  # calls of this process, in time
 
 
-class SymbolicTensor:
+class SymbolicTensor(Settled):
     """The result of a layer that was called on other symbolic tensors.
 
     Parameters
@@ -31,6 +33,8 @@ class SymbolicTensor:
     node : Node
         The call that made it.
     """
+
+    __slots__ = ("node", "sample_shape")
 
     def __init__(self, sample_shape: Shape, node: Node) -> None:
         self.sample_shape = sample_shape
@@ -58,7 +62,7 @@ class SymbolicTensor:
         raise TypeError(f"{self!r} has no values: it stands for data to come")
 
 
-class Node:
+class Node(Settled):
     """One call of a layer.
 
     Attributes
@@ -72,6 +76,8 @@ class Node:
     order : int
         Its place among all calls of this process: inputs come before outputs.
     """
+
+    __slots__ = ("inputs", "layer", "order", "output")
 
     def __init__(
         self, layer: Layer, inputs: tuple[SymbolicTensor, ...], sample_shape: Shape

@@ -145,9 +145,7 @@ def test_users_classes_have_attributes_of_their_own():
         Scaled(3, 2).units = 4
     with pytest.raises(AttributeError, match="cannot be frozen"):
         Named().trainable = False
-    assert repr(Clipped()).endswith(
-        "learning_rate=0.5, momentum=0.0, nesterov=False, most=3)"
-    )
+    assert "most=3" in repr(Clipped())
 
 
 class TestStopTraining:

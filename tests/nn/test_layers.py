@@ -199,14 +199,6 @@ def test_a_shared_layer_keeps_its_weights():
         layer(nn.Input((5,)))
 
 
-def test_freezing_is_refused():
-    layer = nn.Dense(3)
-    assert layer.trainable
-    layer.trainable = True
-    with pytest.raises(ValueError, match="frozen"):
-        layer.trainable = False
-
-
 @pytest.mark.parametrize(
     ("kind", "name"),
     [

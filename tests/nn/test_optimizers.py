@@ -152,9 +152,9 @@ def test_hyperparameters_are_keras_defaults():
 
 
 def test_planned_hyperparameters_cannot_change_silently():
-    with pytest.raises(AttributeError, match="momentum is fixed"):
+    with pytest.raises(AttributeError, match="'momentum' of SGD is fixed"):
         nn.SGD(0.1, momentum=0.9).momentum = 0.5
-    with pytest.raises(AttributeError, match="beta_1 is fixed"):
+    with pytest.raises(AttributeError, match="'beta_1' of Adam is fixed"):
         nn.Adam().beta_1 = 0.5
 
 
