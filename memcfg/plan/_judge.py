@@ -6,7 +6,9 @@ Refuses, like it, everything of the planners.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
 
 from memcfg.plan._actions import (
     Action,
@@ -29,6 +31,17 @@ if TYPE_CHECKING:
     from memcfg.plan._plan import Plan
 
 __all__ = ["Judge", "TooManyError"]
+
+_TYPES: dict[Any, type | tuple[type, ...]] = {
+    "int": Integral,
+    "int | None": (Integral, type(None)),
+    "str": str,
+    "str | None": (str, type(None)),
+}
+_OPERANDS = {
+    kind: [(item.name, _TYPES[item.type]) for item in fields(kind)]
+    for kind in (Alias, Alloc, Compute, Decode, Encode, Free, SwapIn, SwapOut, Wait)
+}  # of each kind of action: names and types
 
 _MOST = 1000  # sentences; a plan of n actions could break n * n rules
 
@@ -155,6 +168,8 @@ class Judge:
     def step(self, index: int, action: Action) -> None:
         self.where = f"action {index}"
         self.check_order(action)
+        if not self.is_action(action):
+            return
         match action:
             case Alloc(tensor, offset):
                 self.alloc(tensor, offset)
@@ -172,6 +187,17 @@ class Judge:
                 self.decode(tensor, offset)
             case Wait(target):
                 self.wait(index, target)
+
+    def is_action(self, action: Action) -> bool:
+        """Check what files are checked for when they are read."""
+        wrong = [
+            name
+            for name, types in _OPERANDS.get(type(action), [("it", ())])
+            if not isinstance(getattr(action, name, None), types)
+        ]
+        if wrong:
+            self.blame(f"{action!r} is no action: {wrong[0]} is of another type")
+        return not wrong
 
     def check_order(self, action: Action) -> None:
         """Check what must come before any other action."""

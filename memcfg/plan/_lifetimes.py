@@ -120,7 +120,7 @@ class Request:
         )
 
     def _renumbered(self, action: Action) -> Action:
-        if isinstance(action, Compute):
+        if isinstance(action, Compute) and self.order[action.op] != action.op:
             return replace(action, op=self.order[action.op])
         return action
 

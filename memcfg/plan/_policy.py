@@ -50,6 +50,9 @@ class Policy(Protocol):
         ------
         InfeasiblePlanError
             If the method has no plan within the limit.
+        GraphError
+            If no plan of the graph is right: its updates cannot follow the forward
+            phase, or cannot overwrite the state that they update.
         TypeError
             If the limit is neither None nor an int.
         ValueError

@@ -34,13 +34,13 @@ def state_updates(graph: Graph) -> dict[int, int]:
         tensor may itself be such an output.
     """
     state = set(graph.persistent)
-    taken: set[int] = set()
+    keep, taken = set(graph.keep), set[int]()
     updates: dict[int, int] = {}
     for index, op in enumerate(graph.ops):
         if op.phase != "update":
             continue
         for source, output in op.in_place:
-            legal = source in state and source not in graph.keep
+            legal = source in state and source not in keep
             legal = legal and graph.consumers[source][-1] == index
             fits = align_up(graph.tensors[output].nbytes) <= align_up(
                 graph.tensors[source].nbytes

@@ -43,4 +43,10 @@ def _specs(graph: Graph, tensors: tuple[int, ...]) -> tuple[OperandSpec, ...]:
 def _spec(tensor: Tensor) -> OperandSpec:
     if tensor.shape is None or tensor.dtype is None:
         raise GraphError(f"tensor {tensor.name!r} has no shape: it cannot be run")
-    return OperandSpec(tensor.shape, tensor.dtype)
+    spec = OperandSpec(tensor.shape, tensor.dtype)
+    if spec.nbytes > tensor.nbytes:
+        raise GraphError(
+            f"tensor {tensor.name!r} has {tensor.nbytes} B, and its {tensor.dtype} of "
+            f"shape {tensor.shape} take {spec.nbytes} B"
+        )
+    return spec

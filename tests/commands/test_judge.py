@@ -43,6 +43,23 @@ def test_a_refuted_plan_ends_with_1_and_every_violation(files, capsys):
     assert "above the limit of 64 B" in lines[2]
 
 
+def test_a_codec_is_not_checked(files, capsys):
+    graph, plan = files
+    document = json.loads(plan.read_text())
+    end = document["predicted"]["peak_bytes"]
+    document["predicted"] |= {"peak_bytes": end + 64, "seconds": 0}
+    document["predicted"]["recompute_seconds"] = 0
+    document["actions"].append(["encode", json.loads(graph.read_text())["keep"][0]])
+    document["actions"][-1] += ["float8", 8, end]
+    plan.write_text(json.dumps(document))
+    assert main(["judge", str(graph), str(plan)]) == 0
+    assert "  not checked  codec 'float8' (unknown: " in capsys.readouterr().out
+    document["actions"][-1][3] = 0
+    plan.write_text(json.dumps(document))
+    assert main(["judge", str(graph), str(plan)]) == 1
+    assert "of 64 B is encoded in 0 B" in capsys.readouterr().out
+
+
 def test_a_plan_of_another_graph_is_refuted(files, capsys):
     graph, plan = files
     plan.write_text(share()(chain(21)).to_json())

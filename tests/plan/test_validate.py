@@ -496,6 +496,23 @@ def test_a_room_is_there_before_it_is_promised():
     assert "which has none" not in found(*later)
 
 
+@pytest.mark.parametrize(
+    "action",
+    [
+        Alloc(Y, 128.0),
+        Alloc("y", 128),
+        Free(None),
+        Compute(0, 7),
+        Compute(0, None, "top"),
+        Encode(Y, None, 8, 192),
+        ("alloc", Y, 128),
+        None,
+    ],
+)
+def test_what_is_no_action_is_refuted(action):
+    assert "is no action" in found(*GOOD[:2], action, *GOOD[2:])
+
+
 def test_bytes_are_not_encoded_in_none():
     none = (*GOOD[:4], Encode(Y, "zero", 0, 192), Free(Y), Decode(Y, 128), *GOOD[4:])
     assert "'y') of 64 B is encoded in 0 B" in found(*none)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interpreter import random_values
-from networks import NETWORKS
+from networks import chain, noisy, residual, starts_flat, starts_in_place
+from placed import placed
 from plan_mutations import Mutator
 
 import memcfg as mc
@@ -19,6 +20,13 @@ from memcfg.runtime import Executor
 
 POLICIES = (planning.keep_all(), planning.share(), planning.sqrt_checkpoint())
 CARRIED_OUT = (planning.Alloc, planning.Alias, planning.Free, planning.Compute)
+GRAPHS = {
+    "chain": lambda: chain(2, 1, 4, 2),
+    "residual": lambda: residual(2, 1, 4, 2),
+    "noisy": lambda: noisy(2, 1, 4, 2),
+    "flat": starts_flat,
+    "in place": starts_in_place,
+}
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -34,11 +42,16 @@ def trained(graph, policy):
         if maker is None and graph.tensors[i].role == "input"
     ]
     found = []
-    for scale in (1, 0.5, -1, np.nan):
+    for scale, bind in ((1, True), (0.5, False), (-1, True), (np.nan, False)):
+        fed = {name: values[name] for name in inputs}
+        fed["x"] = placed(np.float32(scale) * values["x"])
+        before = fed["x"].tobytes()
         for name in inputs:
-            value = values[name] * (np.float32(scale) if name == "x" else 1)
-            executor.feed("train", name)[...] = value
+            if not (bind and name == "x" and executor.bind("train", name, fed[name])):
+                executor.feed("train", name)[...] = fed[name]
         assert executor.run("train", guard=True) == np.isfinite(scale)
+        assert fed["x"].tobytes() == before
+        executor.finish("train")
         found.append(executor.fetch("train", "loss").tobytes())
         found += [executor.read_state(name).tobytes() for name in names]
     annotated = executor.graphs["train"]
@@ -48,7 +61,7 @@ def trained(graph, policy):
 
 @cache
 def truth(network):
-    return trained(NETWORKS[network](2, 1, 4, 2), planning.keep_all())
+    return trained(GRAPHS[network](), planning.keep_all())
 
 
 def accepted(graph, chance):
@@ -64,7 +77,7 @@ def accepted(graph, chance):
 
 def run(seed):
     chance = random.Random(seed)
-    network = chance.choice(list(NETWORKS))
+    network = chance.choice(list(GRAPHS))
     graph, expected = truth(network)
     plan = accepted(graph, chance)
     _, found = trained(graph, lambda graph, limit_bytes=None: plan)

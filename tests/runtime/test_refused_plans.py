@@ -11,7 +11,7 @@ from networks import NETWORKS, chain
 
 import memcfg as mc
 from memcfg import plan as planning
-from memcfg.errors import PlanError
+from memcfg.errors import GraphError, PlanError
 from memcfg.graph import Builder, gradients, hoist_updates
 from memcfg.plan import Alias, Alloc, Compute, Free
 from memcfg.runtime import Executor, OwnBlocks
@@ -191,6 +191,15 @@ def test_wider_lines_are_measured_as_they_are_planned(device):
         assert report.measured_peak_bytes == report.predicted_peak_bytes
         assert report.predicted_peak_bytes == executor.plans["train"].peak_bytes
     executor.close()
+
+
+def test_a_tensor_of_fewer_bytes_than_its_shape_takes_is_refused(device):
+    graph = chain()
+    small = [replace(t, nbytes=4) if t.name == "x" else t for t in graph.tensors]
+    graph = replace(graph, tensors=tuple(small))
+    executor = Executor(device, name="model")
+    with pytest.raises(GraphError, match="'x' has 4 B"):
+        executor.load({"train": graph}, planning.share(), random_values(graph))
 
 
 # -- the guard ----------------------------------------------------------------------

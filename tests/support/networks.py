@@ -150,4 +150,31 @@ def noisy(batch=6, depth=2, size=6, width=4, classes=3) -> Graph:
     return t.finish(t.op("bias", x, t.state["head/bias"]), labels)
 
 
+def starts_flat(batch=4):
+    """A dense network on flattened images; dropout on them, so in place is legal."""
+    shapes = dense_shapes("d", 32, 5) | dense_shapes("head", 5, 3)
+    t = Tracer("flat", batch, with_velocity(shapes))
+    x = t.builder.tensor("x", (batch, 4, 4, 2), role="input")
+    labels = t.builder.tensor("labels", (batch,), "int32", role="input")
+    flat = t.op("reshape", t.op("flatten", x), shape=(4, 8, 4))
+    flat = t.op("flatten", t.op("reshape", flat, shape=(4, 4, 4, 2)))
+    y = t.op(
+        "relu",
+        t.op("bias", t.op("dense", flat, t.state["d/kernel"]), t.state["d/bias"]),
+    )
+    y = t.op("dense", y, t.state["head/kernel"])
+    return t.finish(t.op("bias", y, t.state["head/bias"]), labels)
+
+
+def starts_in_place(batch=4):
+    """ReLU overwrites what flatten left in the input's room."""
+    shapes = dense_shapes("head", 32, 3)
+    t = Tracer("in place", batch, with_velocity(shapes))
+    x = t.builder.tensor("x", (batch, 4, 4, 2), role="input")
+    labels = t.builder.tensor("labels", (batch,), "int32", role="input")
+    y = t.op("relu", t.op("relu", t.op("flatten", x)))
+    y = t.op("dense", y, t.state["head/kernel"])
+    return t.finish(t.op("bias", y, t.state["head/bias"]), labels)
+
+
 NETWORKS = {"chain": chain, "residual": residual, "noisy": noisy}
