@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_graphs import chain
 
@@ -23,7 +23,9 @@ from memcfg.plan._facts import Group
 from memcfg.runtime import MemoryReport, TimelineEntry
 
 LONG = "encoder_" * 12 + "layer_7_kernel"
-NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=90)
+# How wide a mark is that goes with the letter before it depends on the terminal.
+LETTERS = st.characters(codec="utf-8", exclude_categories=["Mc", "Me", "Mn", "Cf"])
+NAMES = st.text(LETTERS, max_size=90)
 
 
 def columns(text: str) -> int:
@@ -50,6 +52,7 @@ def narrow_output(encoding):
         yield lambda: stream.buffer.getvalue().decode(encoding)
 
 
+@settings(deadline=None)
 @given(NAMES, st.integers(1, 40), st.sampled_from(["start", "end", "ends"]))
 def test_a_text_is_cut_to_its_columns_and_keeps_what_it_is_told_to(name, room, keep):
     shown = terminal.printable(name)
@@ -67,6 +70,7 @@ def test_both_ends_of_a_long_name_are_kept():
     assert terminal.shorten("abcdef", 4, keep="end") == "…def"
 
 
+@settings(deadline=None)
 @given(st.lists(st.text("abc def-", min_size=1, max_size=100), max_size=20))
 def test_a_paragraph_fits_and_loses_nothing(words):
     text = terminal.paragraph("  kept  ", words)

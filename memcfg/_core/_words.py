@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from memcfg._core._stats import PoolStats
 
-__all__ = ["describe", "occupancy_bar"]
+__all__ = ["describe", "fill_bar", "occupancy_bar"]
 
 _LETTERS = {"block": "*", "kept": "x", "memory": ".", "addresses": "_"}
 
@@ -28,6 +28,20 @@ def describe(kind: str, name: str, stats: PoolStats) -> str:
         f"<{' '.join(words)}: {format_bytes(stats.current_bytes)}{bound} in use, "
         f"{format_bytes(stats.reserved_bytes)} reserved>"
     )
+
+
+def fill_bar(in_use: int, kept: int, free: int, unused: int, width: int) -> str:
+    """Draw amounts of bytes one behind the other; a letter is what it begins with."""
+    total = in_use + kept + free + unused
+    if total == 0:
+        return ""
+    bar, drawn, end = "", 0, 0
+    for letter, nbytes in zip("*x._", (in_use, kept, free, unused), strict=True):
+        end += nbytes
+        last = -(-end * width // total)  # a begun letter counts
+        bar += letter * (last - drawn)
+        drawn = last
+    return bar
 
 
 def occupancy_bar(stretches: Iterable[tuple[str, int, int]], width: int) -> str:

@@ -52,7 +52,7 @@ from warnings import warn
 from memcfg._core._live import live_arenas, live_resources
 from memcfg._core._stats import PoolStats, RegionStats
 from memcfg._core._tag import current_tag
-from memcfg._core._words import describe, occupancy_bar
+from memcfg._core._words import describe, fill_bar, occupancy_bar
 from memcfg.errors import KernelError, ResourceExhaustedError, WorkspaceStaleError
 
 __all__ = [

@@ -158,22 +158,25 @@ cdef class Pool(Resource):
         """
         return Arena(self, reserve_bytes, tag=tag)
 
-    def occupancy(self, width=100):
-        """Draw what lies where in the pool's addresses.
+    def occupancy(self, width=100, *, bint addresses=False):
+        """Draw how full the pool is.
 
         Parameters
         ----------
         width : int, default 100
-            Letters, at least 1. Each stands for an equal share of the addresses and
-            shows what most of its memory is.
+            Letters, at least 1. Each stands for an equal share of the limit, or of what
+            the pool has taken where it has none, and shows what its share begins with.
+        addresses : bool, default False
+            Whether to draw what lies where in the pool's addresses instead. Each letter
+            stands for an equal share of those and shows what most of its memory is.
+            Arenas have addresses of their own and are not shown.
 
         Returns
         -------
         str
-            ``*`` is in a block, ``x`` kept in a thread's cache for the next request of
-            its size, ``.`` free with memory behind it, ``_`` free and without memory.
-            Empty while the pool has no addresses. Arenas have their own addresses and
-            are not shown.
+            ``*`` is in use, ``x`` kept in a thread's cache for the next request of its
+            size, ``.`` free with memory behind it, ``_`` free and without memory. Empty
+            while there is nothing to draw.
 
         Raises
         ------
@@ -186,10 +189,20 @@ cdef class Pool(Resource):
             raise ValueError("a width is at least 1")
         with nogil:
             stretches = self.pool.layout()
-        return occupancy_bar(
-            [(STATES[each.state], each.size, each.committed) for each in stretches],
-            letters,
-        )
+        if addresses:
+            return occupancy_bar(
+                [(STATES[each.state], each.size, each.committed) for each in stretches],
+                letters,
+            )
+        stats = self.stats()
+        in_use = stats.current_bytes
+        kept = sum(s.size for s in stretches if s.state == native.StretchState.kept)
+        free = max(stats.reserved_bytes - in_use - kept, 0)
+        bound = stats.reserved_bytes if stats.limit_bytes is None else stats.limit_bytes
+        # Caches and pages may exceed a limit, which is on bytes in use.
+        kept = min(kept, max(bound - in_use, 0))
+        free = min(free, max(bound - in_use - kept, 0))
+        return fill_bar(in_use, kept, free, max(bound - in_use - kept - free, 0), letters)
 
 
 cdef dict STATES = {

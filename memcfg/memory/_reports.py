@@ -31,7 +31,7 @@ _NOTHING = "There is no resource."
 _NARROWEST = 40  # columns of a bar
 _LONGEST = 30  # columns of a name in a sentence
 _LEGEND = (
-    "* in a block",
+    "* in use",
     "x kept by a thread for its next request",
     ". free with memory",
     "_ free without memory",
@@ -136,7 +136,7 @@ def _tags(owners: dict[str, int]) -> Table | None:
 
 
 def occupancy(*resources: Resource, width: int = WIDTH) -> str:
-    """Draw what lies where in the addresses of pools.
+    """Draw how full pools are, and what lies where in their addresses.
 
     Parameters
     ----------
@@ -149,8 +149,9 @@ def occupancy(*resources: Resource, width: int = WIDTH) -> str:
     Returns
     -------
     str
-        For each pool a bar, its scale in bytes, and what the letters stand for; for
-        another resource a line.
+        For each pool a bar of its limit, or of what it has taken where it has none, a
+        bar of its addresses, which cost no memory, their scales in bytes, and what the
+        letters stand for; for another resource a line.
 
     Raises
     ------
@@ -167,11 +168,13 @@ def occupancy(*resources: Resource, width: int = WIDTH) -> str:
     >>> high = pool.allocate(4 * 2**20, lifetime="short")
     >>> print(memory.occupancy(pool, width=50))
     GPU:0 (pool): 8.00 MiB in use of 16.00 MiB
+    [************************________________________]
+     0        a letter is 341.33 KiB        16.00 MiB
+    where in its addresses:
     [***__________________________________________***]
      0         a letter is 1.33 MiB         64.00 MiB
     <BLANKLINE>
-    * in a block,
-    x kept by a thread for its next request,
+    * in use, x kept by a thread for its next request,
     . free with memory, _ free without memory
     """
     width = _count(width, "a width", least=_NARROWEST)
@@ -192,7 +195,7 @@ def _drawing(resource: Resource, width: int) -> str:
     name = fit_name(label_of(resource), min(width // 2, _LONGEST)).rstrip()
     lines = [fit(f"{name} {_state(resource)}", width).rstrip()]
     if isinstance(resource, Pool):
-        lines += _bar(resource, width)
+        lines += _bars(resource, width)
         arenas = [row.rounded_bytes for row in arena_rows(resource)]
         if arenas:
             size = format_bytes(sum(arenas))
@@ -213,15 +216,23 @@ def _state(resource: Resource) -> str:
     return f"{text}, no addresses of its own"
 
 
-def _bar(pool: Pool, width: int) -> list[str]:
-    letters = width - 2
-    bar = pool.occupancy(letters)
+def _bars(pool: Pool, width: int) -> list[str]:
+    stats = pool.stats()
+    total = stats.reserved_bytes if stats.limit_bytes is None else stats.limit_bytes
+    lines = _scaled(pool.occupancy(width - 2), total)
+    places = pool.occupancy(width - 2, addresses=True)
+    if places:
+        lines += ["where in its addresses:", *_scaled(places, stats.address_bytes)]
+    return lines or ["no addresses yet"]
+
+
+def _scaled(bar: str, total: int) -> list[str]:
+    """Write a bar above its scale; nothing of none."""
     if not bar:
-        return ["no addresses yet"]
-    total = pool.stats().address_bytes
-    each = f"a letter is {format_bytes(total // letters)}"
+        return []
+    each = f"a letter is {format_bytes(total // len(bar))}"
     end = format_bytes(total)
-    return [f"[{bar}]", f" 0{each:^{letters - 1 - len(end)}}{end}"]
+    return [f"[{bar}]", f" 0{each:^{len(bar) - 1 - len(end)}}{end}"]
 
 
 def list_live(*resources: Resource, top: int | None = 20) -> list[LiveBlock]:

@@ -14,6 +14,8 @@ from resources import MAKERS
 from memcfg import memory
 
 MIB = 2**20
+# How wide a spacing mark is depends on the terminal.
+LETTERS = st.characters(exclude_categories=["Mc"])
 GIB = 2**30
 
 
@@ -133,7 +135,10 @@ class TestSummary:
 
 
 @settings(deadline=None, max_examples=30)
-@given(name=st.text(max_size=60), tags=st.lists(st.text(), min_size=1, max_size=15))
+@given(
+    name=st.text(LETTERS, max_size=60),
+    tags=st.lists(st.text(LETTERS), min_size=1, max_size=9),
+)
 def test_every_line_fits_whatever_the_names(name, tags):
     def text(words: str) -> str:
         return words.encode("utf-8", "replace").decode().replace("\0", "?")
@@ -178,10 +183,13 @@ class TestOccupancy:
         low[0].free()
         assert memory.occupancy(pool, width=66).splitlines() == [
             "GPU:0 (pool): 8.00 MiB in use of 16.00 MiB",
+            f"[{'*' * 32}{'.' * 16}{'_' * 16}]",
+            " 0                a letter is 256.00 KiB                16.00 MiB",
+            "where in its addresses:",
             f"[....****{'_' * 52}****]",
             " 0                 a letter is 1.00 MiB                 64.00 MiB",
             "",
-            "* in a block, x kept by a thread for its next request,",
+            "* in use, x kept by a thread for its next request,",
             ". free with memory, _ free without memory",
         ]
         arenas = [pool.arena(MIB) for _ in range(3)]
@@ -212,7 +220,11 @@ class TestOccupancy:
         with system.allocate(100):
             lines = memory.occupancy(system).splitlines()
             assert lines[0] == "heap (system): 128 B in use, no addresses of its own"
-        assert "no addresses yet" in memory.occupancy(memory.Pool())
+        pool = memory.Pool()
+        assert "no addresses yet" in memory.occupancy(pool)
+        pool.allocate(4 * MIB).free()
+        pool.trim()
+        assert "[______" in memory.occupancy(pool).splitlines()[2]
 
     def test_an_adaptor_stands_for_what_is_below(self):
         pool = memory.Pool(memory.simulated("1GiB"), limit="16MiB")
