@@ -19,7 +19,7 @@ from memcfg.graph._graph import ROLES, Graph, Op, Tensor
 from memcfg.graph._registry import definition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["Builder"]
 
@@ -37,6 +37,8 @@ class Builder:
     ----------
     name : str
         The graph's name.
+    reserved : iterable of str, default ()
+        Names that no op gets: they are left to `tensor`.
 
     Examples
     --------
@@ -47,8 +49,9 @@ class Builder:
     24
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, reserved: Iterable[str] = ()) -> None:
         self.name = name
+        self._reserved = frozenset(reserved)
         self._tensors: list[Tensor] = []
         self._ops: list[Op] = []
         self._names: set[str] = set()
@@ -245,7 +248,7 @@ class Builder:
 
     def _unique(self, name: str) -> str:
         label, number = name, 1
-        while label in self._names:
+        while label in self._names or label in self._reserved:
             label, number = f"{name}_{number}", number + 1
         return label
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["KINDS", "Program", "Recipe", "state_names", "trace"]
 
 KINDS = ("train", "evaluate", "predict")
+_INPUTS = ("x", "y", "learning_rate", "step")  # whatever layers call their ops
 
 
 class Program(NamedTuple):
@@ -104,7 +105,7 @@ class _Trace:
         self.recipe = recipe
         self.program = program
         self.training = program.kind == "train"
-        self.builder = Builder(f"{recipe.name}, {program.label}")
+        self.builder = Builder(f"{recipe.name}, {program.label}", _INPUTS)
         self.weights: dict[str, int] = {}
         self.state: dict[str, int] = {}
         self.moves: list[tuple[str, int, float]] = []

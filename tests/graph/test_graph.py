@@ -316,6 +316,15 @@ def test_an_update_stands_behind_updates_that_read_its_state():
     assert [op.name for op in hoist_updates(graph).ops] == ["f", "average", "u"]
 
 
+def test_reserved_names_are_left_to_tensors():
+    b = Builder("names", reserved=["y"])
+    x = b.tensor("x", (2,), role="input")
+    (first,) = b.apply("relu", (x,), name="y")
+    y = b.tensor("y", (2,), role="input")
+    names = [tensor.name for tensor in b.build([first, y]).tensors]
+    assert names == ["x", "y_1", "y"]
+
+
 def test_what_is_differentiated_is_the_loss():
     b = Builder("two")
     w = b.tensor("w", (3, 4), role="parameter")

@@ -62,7 +62,9 @@ class Named(nn.ReLU):
 
 
 @pytest.mark.parametrize("mode", ["enabled", "single"])
-@pytest.mark.parametrize("name", ["loss", "correct_count", "output"])
+@pytest.mark.parametrize(
+    "name", ["loss", "correct_count", "output", "x", "y", "learning_rate", "step"]
+)
 def test_what_a_layer_calls_its_op_changes_nothing(name, mode, loss, images):
     found = []
     for op in ("relu", name):
