@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = [
     {"units", "files", "_terminal", "_version"},
     {"errors", "_tables"},  # errors speak of sizes, so they stand on units
-    {"_core", "documents"},
+    {"_core", "archives", "documents"},
     {"graph"},
     {"plan", "memory"},
     {"devices"},

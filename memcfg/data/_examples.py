@@ -10,11 +10,12 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from memcfg import workspaces
-from memcfg.data import _archives
+from memcfg.archives import read_arrays, write_arrays
 from memcfg.data._arguments import flag
 from memcfg.data._example_arrays import joined
 from memcfg.data._example_rows import ExampleRows
 from memcfg.errors import FormatError
+from memcfg.files import write_atomically
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -150,7 +151,8 @@ class Examples(ExampleRows):
         """
         named = zip(self._names(), self._arrays, strict=True)
         arrays = {name: array for name, array in named if array is not None}
-        _archives.write(path, arrays, overwrite=flag(overwrite, "overwrite"))
+        overwrite = flag(overwrite, "overwrite")
+        write_atomically(path, write_arrays(arrays), overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -173,7 +175,7 @@ class Examples(ExampleRows):
         FormatError
             If it is no saved data set of this class, or damaged.
         """
-        arrays = _archives.read(path)
+        arrays = read_arrays(path, "saved data set")
         try:
             return cls._restored(arrays)
         except (KeyError, TypeError, ValueError) as error:

@@ -209,8 +209,9 @@ class Trace:
         Parameters
         ----------
         path : str or path-like
-            The pickle. Only dictionaries, lists, tuples, sets, strings and numbers are
-            admitted; nothing in it is run.
+            The pickle, of protocol 2 to 5. Only dictionaries, lists, tuples, strings,
+            bytes and numbers are admitted; nothing in it is run, and reading it takes
+            time and memory in proportion to its size.
         device : int or None, default None
             Which device; None is the only one that has events.
 

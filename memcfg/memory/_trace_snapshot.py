@@ -1,7 +1,8 @@
 """Records of allocations out of PyTorch's memory snapshots.
 
-Owns what of a snapshot is read, and what a pickle may hold. Refuses to run anything in
-one: it admits the containers and numbers that are built into pickles, and no names.
+Owns what of a snapshot is read. Refuses to trust it: a pickle may say one thing many
+times over in a few bytes, so each part is looked at once, and before it is used, its
+type is.
 
 A snapshot is a dictionary. ``device_traces`` has a list of events for each device,
 ``segments`` the memory now, with the blocks in it. Its history is bounded, so blocks
@@ -10,17 +11,19 @@ may have been taken before it begins.
 
 from __future__ import annotations
 
-import pickle
-from typing import TYPE_CHECKING, Any, Never, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from memcfg.errors import FormatError
 from memcfg.files import open_file
+from memcfg.memory import _plain_pickle
 from memcfg.memory._trace_columns import ALLOCATE, FAILURE, FREE
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
+    from types import UnionType
 
     from memcfg.memory._trace import Trace
     from memcfg.memory._trace_columns import StackOfCalls
@@ -30,57 +33,62 @@ __all__ = ["read"]
 T = TypeVar("T", bound="Trace")
 
 _HELD = ("active_allocated", "active_awaiting_free", "active_pending_free")
+_ENDLESS = 2**64  # microseconds
 
 
 def read(path: str | os.PathLike[str], kind: type[T], device: int | None) -> T:
     """Read one device's events."""
     with open_file(path) as file:
-        try:
-            snapshot = _Plain(file).load()
-        except OSError:
-            raise
-        except Exception as error:  # a damaged pickle raises anything, MemoryError too
-            raise FormatError(f"{path} is no pickle of a snapshot: {error}") from None
+        data = file.read()
     try:
-        traces = [list(events) for events in snapshot["device_traces"]]
-        segments = list(snapshot.get("segments", ()))
-    except (TypeError, KeyError, AttributeError):
-        raise FormatError(f"{path} is no snapshot: it has no device_traces") from None
-    chosen = _choose(traces, device)
+        snapshot = _plain_pickle.load(data)
+    except ValueError as error:
+        raise FormatError(f"{path} is no pickle of a snapshot: {error}") from None
+    try:
+        traces = _typed(snapshot, "device_traces", list)
+        busy = [number for number, each in enumerate(traces) if each]
+        segments = _typed(snapshot, "segments", list, [])
+    except ValueError as error:
+        raise FormatError(f"{path} is no snapshot: {error}") from None
+    chosen = _choose(busy, len(traces), device)
     events = _Events()
     try:
+        if type(traces[chosen]) is not list:
+            raise ValueError("the events of a device are no list")
         for number, event in enumerate(traces[chosen]):
             events.add(number, event)
         events.add_held(segments, chosen)
         return kind(**events.columns())
-    except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise FormatError(f"{path} is no snapshot: {what}") from None
+    except ValueError as error:
+        raise FormatError(f"{path} is no snapshot: {error}") from None
 
 
-class _Plain(pickle.Unpickler):
-    """Admits no names, and so no classes and no functions."""
-
-    def find_class(self, module: str, name: str, /) -> Never:
-        raise pickle.UnpicklingError(f"it names {module}.{name}")
-
-    def persistent_load(self, pid: Any, /) -> Never:
-        raise pickle.UnpicklingError("it refers to something outside of it")
-
-
-def _choose(traces: list[list[Any]], device: int | None) -> int:
-    busy = [number for number, events in enumerate(traces) if events]
+def _choose(busy: list[int], count: int, device: int | None) -> int:
     if device is None:
         if len(busy) > 1:
             raise ValueError(f"the devices {busy} have events: choose one of them")
-        return busy[0] if busy else _require(traces, 0)
-    return _require(traces, device)
-
-
-def _require(traces: list[list[Any]], device: int) -> int:
-    if not 0 <= device < len(traces):
-        raise ValueError(f"there is no device {device} among {len(traces)}")
+        device = busy[0] if busy else 0
+    if not 0 <= device < count:
+        raise ValueError(f"there is no device {device} among {count}")
     return device
+
+
+def _typed(block: Any, key: str, kind: type | UnionType, default: Any = None) -> Any:
+    """Return what stands under a key, of its type; ValueError if it is of another."""
+    if type(block) is not dict:
+        raise ValueError(f"it has no dict with {key!r}")
+    value = block.get(key, default)
+    if not isinstance(value, kind):
+        raise ValueError(f"its {key!r} is of type {type(value).__name__}")
+    return value
+
+
+def _number(block: Any, key: str, default: int | None = None) -> int:
+    """Return an address, a size or a line."""
+    value: int = _typed(block, key, int, default)
+    if not 0 <= value < 2**64:
+        raise ValueError(f"its {key!r} is not from 0 to 2**64 - 1")
+    return value
 
 
 def _words_of(block: dict[str, Any]) -> dict[str, Any]:
@@ -100,35 +108,41 @@ class _Events:
 
     def add(self, number: int, event: dict[str, Any]) -> None:
         """Note an event of the history."""
-        action = event["action"]
+        action = _typed(event, "action", str)
         if action == "oom":
             self._note(FAILURE, 0, self._block(event), event)
         elif action == "alloc":
-            address = event["addr"]
+            address = _number(event, "addr")
             if address in self._out:
                 raise ValueError(f"event {number} takes {address:#x}, which is out")
             self._out[address] = self._block(event)
             self._note(ALLOCATE, address, self._out[address], event)
         elif action == "free_completed":
-            address = event["addr"]
+            address = _number(event, "addr")
             block = self._out.pop(address, None)
             if block is None:
-                block = (event["size"], 0, -1)
+                block = (_number(event, "size"), 0, -1)
                 if self._before.setdefault(address, block) is not block:
                     raise ValueError(f"event {number} frees {address:#x} again")
             self._note(FREE, address, block, event)
 
     def add_held(self, segments: list[dict[str, Any]], device: int) -> None:
         """Note the blocks that are out now and were before the history."""
+        seen: set[int] = set()
         for segment in segments:
-            if segment.get("device", 0) != device:
+            if _number(segment, "device", 0) != device:
                 continue
-            place = segment["address"]
-            for block in segment["blocks"]:
-                address = block.get("address", place)
-                place = address + block["size"]
-                if block["state"] in _HELD and address not in self._out:
-                    nbytes = block.get("requested_size", block["size"])
+            place = _number(segment, "address")
+            blocks = _typed(segment, "blocks", list)
+            if id(blocks) in seen:
+                raise ValueError("two segments have the same list of blocks")
+            seen.add(id(blocks))
+            for block in blocks:
+                address = _number(block, "address", place)
+                size = _number(block, "size")
+                place = address + size
+                if _typed(block, "state", str) in _HELD and address not in self._out:
+                    nbytes = _number(block, "requested_size", size)
                     held = self._block({"size": nbytes, **_words_of(block)})
                     self._before.setdefault(address, held)
 
@@ -137,15 +151,20 @@ class _Events:
         words = event.get("user_metadata")
         name = words if isinstance(words, str) else ""
         tag = self._tags.setdefault(name, len(self._tags))
-        return event["size"], tag, self._stack(event.get("frames", ()))
+        frames = _typed(event, "frames", list | tuple, ())
+        return _number(event, "size"), tag, self._stack(frames)
 
-    def _stack(self, frames: list[dict[str, Any]]) -> int:
+    def _stack(self, frames: Sequence[Any]) -> int:
         if not frames:
             return -1
         seen = self._seen.get(id(frames))
         if seen is None:
             calls = tuple(
-                (str(frame["filename"]), int(frame["line"]), str(frame["name"]))
+                (
+                    _typed(frame, "filename", str),
+                    _number(frame, "line"),
+                    _typed(frame, "name", str),
+                )
                 for frame in frames
             )
             seen = frames, self._stacks.setdefault(calls, len(self._stacks))
@@ -159,7 +178,10 @@ class _Events:
         block: tuple[int, int, int],
         event: dict[str, Any],
     ) -> None:
-        seconds = event.get("time_us", 0) / 1e6
+        seconds = _typed(event, "time_us", float | int, 0)
+        if not abs(seconds) < _ENDLESS:
+            raise ValueError("its 'time_us' is no time")
+        seconds /= 1e6
         self._rows.append((action, address, block[0], seconds, *block[1:]))
 
     def columns(self) -> dict[str, Any]:

@@ -328,7 +328,7 @@ def test_files_that_are_no_data_sets_are_refused(tmp_path):
     with pytest.raises(FormatError, match=r"no \.npz archive"):
         DataSet.load(path)
     np.savez(path, features=np.array([{}], object))
-    with pytest.raises(FormatError, match="Object arrays"):
+    with pytest.raises(FormatError, match="Python objects"):
         DataSet.load(path)
     make().save(path, overwrite=True)
     path.write_bytes(path.read_bytes()[:-30])

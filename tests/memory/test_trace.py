@@ -6,6 +6,7 @@ import io
 import math
 import os
 import pickle
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from memcfg import memory
 from memcfg.errors import FormatError
-from memcfg.memory import Trace
+from memcfg.memory import Trace, _plain_pickle
 
 FILES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 ADDRESSES = st.sampled_from([0, 1, 64, 2**32, 2**63, 2**64 - 1])
@@ -438,6 +439,87 @@ def test_a_pickle_runs_nothing(tmp_path):
     pickler.dump([3])
     path.write_bytes(buffer.getvalue())
     with pytest.raises(FormatError, match="outside of it"):
+        Trace.from_snapshot(path)
+
+
+plain_keys = st.text(max_size=3) | st.integers(-(2**64) + 1, 2**64 - 1) | st.booleans()
+plain_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(plain_keys, inner)
+        | st.lists(inner, max_size=5).map(tuple)
+        | inner.map(lambda value: [value, value])
+    ),
+    max_leaves=20,
+)
+
+
+@given(plain_values, st.integers(3, 5))  # 2 has no bytes
+def test_pickles_of_plain_values_are_read_as_pickle_reads_them(value, protocol):
+    data = pickle.dumps(value, protocol)
+    again = pickle.dumps(_plain_pickle.load(data), protocol)  # NaN is not itself
+    assert again == pickle.dumps(pickle.loads(data), protocol)
+
+
+def test_a_long_pickle_is_read_as_pickle_reads_it():
+    value = [{str(i): [i, -i, 2**i, (i,) * i]} for i in range(500)]
+    for protocol in range(2, 6):
+        assert _plain_pickle.load(pickle.dumps(value, protocol)) == value
+
+
+NESTED = b")" + b"2\x86" * 100  # a tuple twice in a tuple, a hundred times
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        b"N" + b"r\xff\xff\xff\x7f",  # a memo of 2 ** 31 places
+        b"\x8d" + b"\xff" * 7 + b"\x7f",  # a text of 2 ** 63 bytes
+        b"\x96" + b"\0\0\0\0\x02\0\0\0",  # a bytearray of 8 GiB
+        b"X\xff\xff\xff\xff",
+        b"\x8b\xff\xff\xff\x7f",  # a number of 2 GiB
+        b"\x8b\xff\xff\xff\xff",  # of a negative number of bytes
+        b"\x95" + b"\xff" * 7 + b"\x7f",  # a frame of 2 ** 63 bytes
+        b"}" + NESTED + b"Ns",
+        b"}(" + NESTED + b"Nu",
+        b"(" + NESTED + b"Ns",
+        b"\x8f(" + NESTED + b"\x90",
+        b"(" + NESTED + b"\x91",
+        NESTED,
+        b"}X\x0d\0\0\0device_traces" + NESTED + b"s",
+        b"}X\x0d\0\0\0device_traces](" + NESTED + b"es",
+        b"}X\x0d\0\0\0device_traces]]}X\4\0\0\0addr" + NESTED + b"saas",
+        b"}X\x0d\0\0\0device_traces]]}X\6\0\0\0action" + NESTED + b"saas",
+        b"0",
+        b"1",
+        b"2",
+        b"\x86",
+        b"e",
+        b"Na",
+        b"h\0",
+        b"",
+    ],
+)
+def test_few_bytes_do_not_take_much_memory_or_time(tmp_path, code):
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(b"\x80\4" + code + b".")
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match=r"snapshot\.pickle"):
+            Trace.from_snapshot(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_a_snapshot_says_many_times_over_is_not_read_many_times(tmp_path):
+    many = [event("oom", 0, 1)] * 1000
+    path = dump(tmp_path, [many] * 1000)
+    assert len(Trace.from_snapshot(path, device=3)) == 1000
+    shared = [block(512)] * 1000
+    path = dump(tmp_path, [[]], [{"address": i, "blocks": shared} for i in range(1000)])
+    with pytest.raises(FormatError, match="the same list of blocks"):
         Trace.from_snapshot(path)
 
 

@@ -1,0 +1,200 @@
+"""Archives of NumPy's arrays, as `numpy.savez` writes them: how warily they are read.
+
+Owns the one reader of ``.npz`` files. Refuses pickles, and to know what arrays mean.
+
+Whatever the file is, reading it ends in arrays or in a `FormatError`, and takes memory
+in proportion to the file: what an archive says of its sizes is compared before room is
+taken, and arrays may be a hundred times larger than the file only up to 1 GiB.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import math
+import os
+import zipfile
+import zlib
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from memcfg.errors import FormatError
+from memcfg.files import open_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+__all__ = ["read_arrays", "write_arrays"]
+
+_ALWAYS = 2**30  # bytes that any archive may unpack to
+_RATIO = 100  # bytes of arrays by byte of a file, beyond that
+_DEFLATED = 1032  # bytes that one byte unpacks to, at most
+_HEADER = 10_000  # bytes of an array's header; NumPy reads no longer ones either
+_ENCRYPTED = 0x1  # flag
+_METHODS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: _DEFLATED}
+
+
+def write_arrays(
+    arrays: Mapping[str, NDArray[Any]], *, compress: bool = False
+) -> bytes:
+    """Write arrays as an archive.
+
+    Parameters
+    ----------
+    arrays : mapping of str to numpy.ndarray
+        By name, of no objects.
+    compress : bool, default False
+        Whether to compress them, unless that makes them too small to be read again.
+
+    Returns
+    -------
+    bytes
+        The archive.
+    """
+    stream = io.BytesIO()
+    save = np.savez_compressed if compress else np.savez
+    save(stream, allow_pickle=False, **arrays)
+    nbytes = sum(array.nbytes + _HEADER for array in arrays.values())
+    if compress and nbytes > _most(stream.tell()):
+        return write_arrays(arrays)
+    return stream.getvalue()
+
+
+def read_arrays(
+    path: str | os.PathLike[str], what: str, names: Iterable[str] | None = None
+) -> dict[str, NDArray[Any]]:
+    """Read arrays from an archive.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+    what : str
+        What it should be, for the messages, such as ``"saved trace"``.
+    names : iterable of str, optional
+        Which arrays; None is all.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        By name.
+
+    Raises
+    ------
+    FormatError
+        If the file is no such archive, damaged, encrypted, compressed in another way
+        than NumPy does, unpacks to far more than it has bytes, or has no such array.
+    OSError
+        If it cannot be read.
+    """
+    with open_file(path) as file:
+        try:
+            if not zipfile.is_zipfile(file):
+                raise ValueError("no .npz archive")
+            with zipfile.ZipFile(file) as archive:
+                return _read(archive, os.fstat(file.fileno()).st_size, names)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # of a place before the file's first byte
+                raise
+            raise FormatError(f"{path} is no {what}: {error}") from None
+        except (
+            EOFError,
+            OverflowError,
+            RuntimeError,  # what is not supported, and recursion too
+            ValueError,
+            zipfile.BadZipFile,
+            zlib.error,
+        ) as error:
+            raise FormatError(f"{path} is no {what}: {error}") from None
+
+
+def _most(nbytes: int) -> int:
+    """Return how many bytes a file of some may unpack to."""
+    return max(_ALWAYS, _RATIO * nbytes)
+
+
+def _read(
+    archive: zipfile.ZipFile, nbytes: int, names: Iterable[str] | None
+) -> dict[str, NDArray[Any]]:
+    found = {entry.filename: entry for entry in archive.infolist()}
+    if len(found) < len(archive.infolist()):
+        raise ValueError("two arrays have one name")
+    if names is None:
+        names = [name.removesuffix(".npy") for name in found]
+    wanted = list(names)
+    for name in wanted:
+        if f"{name}.npy" not in found:
+            raise ValueError(f"it has no array {name!r}")
+    entries = {name: found[f"{name}.npy"] for name in wanted}
+    total = sum(entry.file_size for entry in entries.values())
+    if total > _most(nbytes):
+        raise ValueError(f"{nbytes} bytes would unpack to {total}")
+    for entry in entries.values():
+        _check(entry, nbytes)
+    return {name: _array(archive, entry) for name, entry in entries.items()}
+
+
+def _check(entry: zipfile.ZipInfo, nbytes: int) -> None:
+    """Refuse an entry that cannot be what it says, before room is taken for it."""
+    ratio = _METHODS.get(entry.compress_type)
+    if entry.flag_bits & _ENCRYPTED:
+        raise ValueError(f"{entry.filename!r} is encrypted")
+    if ratio is None:
+        raise ValueError(f"{entry.filename!r} is compressed in an unknown way")
+    if entry.file_size > ratio * min(entry.compress_size, nbytes):
+        raise ValueError(f"{entry.filename!r} is larger than its bytes can say")
+
+
+def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
+    with archive.open(entry) as file:
+        start = file.read(min(entry.file_size, _HEADER))
+        shape, in_columns, dtype, end = _header(start)
+        count = math.prod(shape)
+        if dtype.hasobject:
+            raise ValueError(f"{entry.filename!r} has Python objects")
+        if dtype.itemsize == 0:  # NumPy would make room for more
+            raise ValueError(f"{entry.filename!r} has elements of no bytes")
+        if count * dtype.itemsize != entry.file_size - end:
+            raise ValueError(
+                f"{entry.filename!r} has another size than its header says"
+            )
+        data = np.empty(count, dtype)
+        if data.nbytes:
+            _fill(data.view(np.uint8).data, start[end:], file)
+        elif file.read(1):
+            raise ValueError(f"{entry.filename!r} is too long")
+        return data.reshape(shape, order="F" if in_columns else "C")
+
+
+def _fill(room: memoryview, start: bytes, file: IO[bytes]) -> None:
+    room[: len(start)] = start
+    place = len(start)
+    while place < len(room):
+        piece = file.read(min(2**20, len(room) - place))
+        if not piece:
+            raise ValueError("an array ends early")
+        room[place : place + len(piece)] = piece
+        place += len(piece)
+    file.read(1)  # at the end the checksum is compared
+
+
+def _header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Read a header of NumPy's: shape, order, dtype, and where the values begin."""
+    stream = io.BytesIO(start)
+    version = np.lib.format.read_magic(stream)
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    if version not in readers:
+        raise ValueError(f"there is no version {version} of arrays")
+    try:
+        shape, in_columns, dtype = readers[version](stream)
+    except Exception as error:
+        raise ValueError(f"an array's header is none: {error}") from None
+    if any(length < 0 for length in shape):
+        raise ValueError(f"an array has the shape {shape}")
+    return shape, in_columns, dtype, stream.tell()
