@@ -25,6 +25,7 @@ __all__ = [
     "read_count",
     "read_document",
     "read_flag",
+    "read_json",
     "read_list",
     "read_object",
     "read_or_null",
@@ -90,7 +91,7 @@ def read_document(
         If the text is not JSON, of another format or version, or departs from the
         grammar.
     """
-    document = _parse(text, kind)
+    document = read_json(text, kind)
     if not isinstance(document, dict) or "format" not in document:
         raise FormatError(f"not a {kind}: no 'format' key; expected {format_name!r}")
     found = document.pop("format")
@@ -101,8 +102,30 @@ def read_document(
     return read_object(document, kind, keys)
 
 
-def _parse(text: str, kind: str) -> Any:
+def read_json(text: str | bytes, kind: str) -> Any:
+    """Read JSON, of whatever format.
+
+    Parameters
+    ----------
+    text : str or bytes
+        JSON text; bytes are UTF-8.
+    kind : str
+        What it should be, for the messages, such as ``"graph"``.
+
+    Returns
+    -------
+    object
+        A value of JSON.
+
+    Raises
+    ------
+    FormatError
+        If it is not JSON, is nested too deeply, has a number of thousands of digits,
+        or a key twice in one object.
+    """
     try:
+        if isinstance(text, bytes):
+            text = text.decode()
         return json.loads(
             text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant
         )
@@ -112,6 +135,8 @@ def _parse(text: str, kind: str) -> Any:
         raise FormatError(f"not JSON: {error}") from error
     except RecursionError as error:
         raise FormatError(f"not a {kind}: nested too deeply") from error
+    except UnicodeDecodeError as error:
+        raise FormatError(f"not a {kind}: not UTF-8 text: {error}") from error
     except ValueError as error:  # Python reads no whole number of 4,301 digits
         raise FormatError(f"not a {kind}: a number has too many digits") from error
 

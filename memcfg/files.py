@@ -12,9 +12,10 @@ import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from io import BufferedReader
 
 __all__ = ["open_file", "read_file", "write_atomically"]
@@ -91,7 +92,10 @@ def read_file(path: str | os.PathLike[str], most: int) -> bytes:
 
 
 def write_atomically(
-    path: str | os.PathLike[str], data: bytes, *, overwrite: bool = True
+    path: str | os.PathLike[str],
+    data: bytes | Iterable[bytes | memoryview],
+    *,
+    overwrite: bool = True,
 ) -> None:
     """Write a file: whole, or, when anything fails, not at all.
 
@@ -101,8 +105,8 @@ def write_atomically(
         The file. One that is there is replaced and keeps its permissions; a symbolic
         link stays, and the file that it leads to is replaced. What is no file on a
         disk, such as a pipe, is written into.
-    data : bytes
-        Its content.
+    data : bytes or iterable of bytes
+        Its content, in one piece or in several, of which one is held at a time.
     overwrite : bool, default True
         Whether a file that is there is replaced; False refuses it.
 
@@ -120,28 +124,32 @@ def write_atomically(
     The bytes go to a temporary file in the same folder and from there to the disk
     before the temporary file takes the name over, which is atomic in POSIX.
     """
+    pieces = (data,) if isinstance(data, bytes) else data
     try:
-        _write(Path(path), data, overwrite=overwrite)
+        _write(Path(path), pieces, overwrite=overwrite)
     except OSError as error:
         if error.errno is None:
             raise
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
-def _write(path: Path, data: bytes, *, overwrite: bool) -> None:
+def _write(
+    path: Path, pieces: Iterable[bytes | memoryview], *, overwrite: bool
+) -> None:
     mode = _mode(path)
     if mode is None:
-        _replace(path, data, None, overwrite=overwrite)
+        _replace(path, pieces, None, overwrite=overwrite)
     elif stat.S_ISDIR(mode):
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
     elif not stat.S_ISREG(mode):
-        path.write_bytes(data)
+        with path.open("wb") as stream:
+            _write_to(stream, pieces)
     elif not overwrite:
         raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
     elif not os.access(path, os.W_OK):
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
     else:
-        _replace(path, data, stat.S_IMODE(mode), overwrite=True)
+        _replace(path, pieces, stat.S_IMODE(mode), overwrite=True)
 
 
 def _mode(path: Path) -> int | None:
@@ -153,7 +161,11 @@ def _mode(path: Path) -> int | None:
 
 
 def _replace(
-    path: Path, data: bytes, permissions: int | None, *, overwrite: bool
+    path: Path,
+    pieces: Iterable[bytes | memoryview],
+    permissions: int | None,
+    *,
+    overwrite: bool,
 ) -> None:
     """Put a new file in place; without permissions it gets those of any new file."""
     target = Path(os.path.realpath(path))
@@ -162,7 +174,7 @@ def _replace(
     handle = os.open(temporary, flags, 0o666 if permissions is None else 0o600)
     try:
         with open(handle, "wb") as stream:
-            stream.write(data)
+            _write_to(stream, pieces)
             stream.flush()
             os.fsync(handle)
         if permissions is not None:
@@ -175,6 +187,12 @@ def _replace(
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+def _write_to(stream: IO[bytes], pieces: Iterable[bytes | memoryview]) -> None:
+    for piece in pieces:
+        stream.write(piece)
+        del piece  # before the next one is made
 
 
 def _name_anew(temporary: Path, target: Path) -> None:

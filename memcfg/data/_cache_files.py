@@ -163,7 +163,15 @@ def read_cache(
     with open_file(path) as file:
         try:
             yield from _Reader(file, template, spec).elements()
-        except (ValueError, TypeError, IndexError, struct.error) as error:
+        except (
+            AttributeError,
+            IndexError,
+            OverflowError,
+            RecursionError,
+            TypeError,
+            ValueError,
+            struct.error,
+        ) as error:
             raise FormatError(
                 f"{path!r} is no cache of this dataset, or damaged ({error}): remove "
                 "it to have it written anew"
@@ -222,7 +230,7 @@ class _Reader:
     ) -> tuple[npt.NDArray[Any], int]:
         if (
             min(shape, default=0) < 0
-            or math.prod(shape) * dtype.itemsize > self._left()
+            or math.prod(shape) * max(1, dtype.itemsize) > self._left()
         ):
             raise ValueError("an element is larger than the file")
         leaf = np.empty(shape, dtype)
@@ -247,9 +255,10 @@ class _Reader:
 
 
 def _locked(path: str) -> int:
-    """Open a file that nobody else writes, and empty it."""
+    """Open a file that nobody else writes, and empty it; a pipe is not waited for."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
     while True:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        file = os.open(path, flags, 0o666)
         try:
             _lock(file, path)
             if os.path.samestat(os.fstat(file), os.stat(path)):

@@ -9,6 +9,7 @@ A nest is ``null`` for a leaf, or a list: ``["tuple", child, ...]``, ``["named",
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,13 +18,15 @@ import numpy as np
 
 from memcfg.data._spec import TensorSpec
 from memcfg.data._structure import flatten, pack, same_structure
+from memcfg.documents import read_count, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["Form", "check_form", "form_text", "read_form"]
 
-_KINDS = frozenset("biufcSUmM")  # of dtypes: numbers, text, dates
+# Numbers, text and dates, as NumPy writes them
+_DTYPE = re.compile(r"[<>|][biufcSUmM][0-9]{1,9}(\[[0-9A-Za-z]{1,20}\])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +93,15 @@ def read_form(text: bytes, template: Callable[[], Any]) -> Form:
     TypeError
         Likewise, or if `template` gives another structure.
     """
-    words, kinds = json.loads(text)
+    words, kinds = read_json(text, "form")
     named = '["named"' in text.decode()
     nest = _nest(words, template() if named else None)
+    if not all(_DTYPE.fullmatch(name) for name, _ in kinds):
+        raise ValueError("a form has a dtype that no cache has")
     dtypes = tuple(np.dtype(name) for name, _ in kinds)
-    axes = tuple(int(number) for _, number in kinds)
+    axes = tuple(read_count(number, "a number of axes") for _, number in kinds)
     if len(flatten(nest)) != len(kinds):
         raise ValueError("a form has as many dtypes as leaves")
-    if any(dtype.kind not in _KINDS for dtype in dtypes) or min(axes, default=0) < 0:
-        raise ValueError("a form has a dtype that no cache has")
     return Form(nest, dtypes, axes)
 
 

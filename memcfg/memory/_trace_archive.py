@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from memcfg.archives import read_arrays, write_arrays
+from memcfg.documents import read_json
 from memcfg.errors import FormatError
 from memcfg.files import write_atomically
 
@@ -48,10 +49,8 @@ def read(path: str | os.PathLike[str], kind: type[T]) -> T:
         if int(version) != _VERSION:
             raise ValueError(f"version {version} is none that is known")
         arrays = read_arrays(path, _WHAT, ("names", *_COLUMNS))
-        names = json.loads(arrays.pop("names").tobytes())
+        names = read_json(arrays.pop("names").tobytes(), "trace")
         return kind(tags=names["tags"], stacks=names["stacks"], **arrays)
-    except FormatError:
-        raise
     except (
         AttributeError,
         KeyError,

@@ -5,7 +5,6 @@ Owns the names that do not need `compile`. Refuses loops over data.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,9 +19,10 @@ from memcfg.nn._setup import Setup, get_policy
 from memcfg.nn._summary import summary_text
 from memcfg.nn._turns import TurnLock
 from memcfg.nn._ways import PLANNED
-from memcfg.nn._weights import check_list, check_mapping, read_file, write_file
+from memcfg.nn._weights import check_file_name, check_list, read_file, write_file
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Sequence
 
     from memcfg.nn._layer import Layer
@@ -203,7 +203,8 @@ class Foundation(Settled):
         Parameters
         ----------
         path : str or path-like
-            The file; replaced if it exists, and only by a complete one.
+            The file, such as ``"x.weights.safetensors"``; replaced if it exists, and
+            only by a complete one.
 
         Raises
         ------
@@ -211,11 +212,18 @@ class Foundation(Settled):
             If it cannot be written.
         RuntimeError
             If the shapes are not known yet.
+        ValueError
+            If the name ends in the suffix of another format, such as ``.h5``.
+
+        Notes
+        -----
+        One weight at a time is copied to the host. Other threads wait until the file is
+        written, so that it holds the weights of one step.
         """
+        check_file_name(path)
         with self._lock:
             weights, programs = self._weights_and_programs()
-            values = {w.key: programs.read(w.name) for w in weights}
-        write_file(path, values)
+            write_file(path, weights, programs.read)
 
     @outside
     def load_weights(self, path: str | os.PathLike[str]) -> None:
@@ -224,7 +232,8 @@ class Foundation(Settled):
         Parameters
         ----------
         path : str or path-like
-            A file that `save_weights` wrote for a model of this architecture.
+            A file that `save_weights` wrote for a model of this architecture, whatever
+            its name.
 
         Raises
         ------
@@ -236,8 +245,7 @@ class Foundation(Settled):
             If it is truncated, or names, shapes or dtypes differ; nothing changed
             then.
         """
-        weights = self._built_network().weights
-        self._write(check_mapping(weights, read_file(path), os.fspath(path)))
+        self._write(read_file(path, self._built_network().weights))
 
     @outside
     def close(self) -> None:

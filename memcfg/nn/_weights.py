@@ -6,25 +6,59 @@ half measures: everything is checked before the first weight changes.
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
-from memcfg.errors import WeightsError
+from memcfg.documents import (
+    Key,
+    read_count,
+    read_json,
+    read_list,
+    read_object,
+    read_text,
+)
+from memcfg.errors import FormatError, WeightsError
 from memcfg.files import open_file, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from io import BufferedReader
 
     from memcfg.nn._network import Weight
 
-__all__ = ["check_list", "check_mapping", "read_file", "write_file"]
+__all__ = ["check_file_name", "check_list", "read_file", "write_file"]
 
 Floats = npt.NDArray[np.float32]
+
+_FLOAT = np.dtype("<f4")
+_METADATA = 2**20  # bytes of a header for what others note in it
+_FOREIGN = 8  # times as long as ours a header may be otherwise
+_DTYPES = {"F64": "float64", "F16": "float16", "BF16": "bfloat16"}
+_SUFFIXES = {
+    **dict.fromkeys((".h5", ".hdf5"), "HDF5"),
+    ".keras": "a model of Keras",
+    **dict.fromkeys((".npz", ".npy"), "NumPy"),
+    **dict.fromkeys((".pt", ".pth"), "PyTorch"),
+    ".ckpt": "a checkpoint",
+    **dict.fromkeys((".pkl", ".pickle"), "a pickle"),
+    ".onnx": "ONNX",
+    ".tflite": "TensorFlow Lite",
+    ".pb": "TensorFlow",
+    ".gguf": "GGUF",
+    ".msgpack": "MessagePack",
+    ".zip": "an archive",
+}
+_MAGICS = {
+    b"\x89HDF\r\n\x1a\n": "an HDF5 file, as Keras writes it",
+    b"PK\3\4": "a zip archive, as Keras, PyTorch and NumPy write it",
+    b"\x93NUMPY": "an array of NumPy's",
+    b"\x80": "a pickle",
+    b"GGUF": "a GGUF file",
+}
 
 
 def check_list(weights: Sequence[Weight], values: Any) -> list[Floats]:
@@ -60,23 +94,91 @@ def check_list(weights: Sequence[Weight], values: Any) -> list[Floats]:
     for weight, array in zip(weights, arrays, strict=True):
         if array.dtype.kind not in "fiu":
             raise WeightsError(f"{weight.name!r} is float32, not {array.dtype}")
-        _check_shape(weight, weight.name, array)
+        _check_shape(weight, weight.name, array.shape)
     return [array.astype(np.float32) for array in arrays]
 
 
-def check_mapping(
-    weights: Sequence[Weight], values: Mapping[str, npt.NDArray[Any]], where: str
-) -> list[Floats]:
-    """Return values for a model's weights from a file's, or say why they are not.
+def check_file_name(path: str | os.PathLike[str]) -> None:
+    """Refuse a file name that says it is of another format.
 
     Parameters
     ----------
+    path : str or path-like
+        The file to be written.
+
+    Raises
+    ------
+    ValueError
+        If it ends in the suffix of another format; the message names a better one.
+    """
+    stem, suffix = os.path.splitext(os.fsdecode(os.fspath(path)))
+    other = _SUFFIXES.get(suffix.lower())
+    if other is not None:
+        raise ValueError(
+            f"weights are written as safetensors, and {suffix!r} says {other}: "
+            f"save them as {stem + '.safetensors'!r}"
+        )
+
+
+def write_file(
+    path: str | os.PathLike[str],
+    weights: Sequence[Weight],
+    read: Callable[[str], Floats],
+) -> None:
+    """Write weights to a safetensors file, all or nothing, one at a time.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file; replaced if it exists.
+    weights : sequence of Weight
+        The model's.
+    read : callable
+        From a weight's name to its value.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; a file that was there is as it was.
+    """
+    ordered = sorted(weights, key=lambda weight: weight.key)
+
+    def pieces() -> Iterator[bytes | memoryview]:
+        yield _header(ordered)
+        for weight in ordered:
+            yield np.ascontiguousarray(read(weight.name), _FLOAT).reshape(-1).data
+
+    write_atomically(path, pieces())
+
+
+def _header(weights: Sequence[Weight]) -> bytes:
+    """Write the header as safetensors does, byte for byte, with its length."""
+    entries: dict[str, Any] = {"__metadata__": {"format": "memcfg.weights/1"}}
+    end = 0
+    for weight in weights:
+        begin, end = end, end + weight.size * _FLOAT.itemsize
+        entries[weight.key] = {
+            "dtype": "F32",
+            "shape": list(weight.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def read_file(path: str | os.PathLike[str], weights: Sequence[Weight]) -> list[Floats]:
+    """Read a model's weights from a safetensors file.
+
+    All that its header says is compared with the model and with the file's size before
+    the first value is read.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
     weights : sequence of Weight
         The model's, in order.
-    values : mapping of str to numpy.ndarray
-        By name in the file.
-    where : str
-        The file, for the message.
 
     Returns
     -------
@@ -85,81 +187,114 @@ def check_mapping(
 
     Raises
     ------
+    OSError
+        If it cannot be read.
     WeightsError
-        If a weight is missing or has another shape or dtype, or the file has more.
+        If it is truncated or not a safetensors file, a weight is missing or has another
+        shape or dtype, or the file has more.
     """
+    where = os.fspath(path)
+    with open_file(path) as file:
+        try:
+            start, entries = _read_header(file, len(_header(weights)))
+            _check_names(entries, weights, where)
+            found = {
+                name: read_object(entry, repr(name), _ENTRY)
+                for name, entry in entries.items()
+            }
+            _check_places(found, os.fstat(file.fileno()).st_size - start)
+            for weight in weights:
+                _check_entry(weight, found[weight.key], where)
+            places = [
+                start + found[weight.key]["data_offsets"][0] for weight in weights
+            ]
+            return [
+                _read_values(file, place, weight)
+                for place, weight in zip(places, weights, strict=True)
+            ]
+        except FormatError as error:
+            raise WeightsError(
+                f"{where} is damaged or not a safetensors file of float32 weights: "
+                f"{error}"
+            ) from None
+
+
+def _read_header(file: BufferedReader, expected: int) -> tuple[int, dict[str, Any]]:
+    """Read where values begin, and the entries; `expected`: bytes that ours has."""
+    size = os.fstat(file.fileno()).st_size
+    first = file.read(16)
+    length = int.from_bytes(first[:8], "little")
+    if length > size - 8 or first[8:9] != b"{":
+        for magic, kind in _MAGICS.items():
+            if first.startswith(magic):
+                raise FormatError(f"it is {kind}")
+        raise FormatError("it is truncated, or has no header")
+    if length > _FOREIGN * expected + _METADATA:
+        raise FormatError(f"its header of {length} bytes is of a far larger model")
+    file.seek(8)
+    entries = read_json(file.read(length), "header")
+    if not isinstance(entries, dict):
+        raise FormatError("its header is no object")
+    entries.pop("__metadata__", None)
+    return 8 + length, entries
+
+
+def _check_names(
+    entries: Mapping[str, Any], weights: Sequence[Weight], where: str
+) -> None:
     wanted = {weight.key for weight in weights}
-    missing = sorted(wanted - values.keys())
-    extra = sorted(values.keys() - wanted)
+    missing = sorted(wanted - entries.keys())
+    extra = sorted(entries.keys() - wanted)
     if missing or extra:
         raise WeightsError(
             f"{where} holds the weights of another architecture: missing "
             f"{_some(missing)}; not in the model {_some(extra)}"
         )
-    for weight in weights:
-        array = values[weight.key]
-        _check_shape(weight, weight.key, array)
-        if array.dtype != np.float32:
-            raise WeightsError(
-                f"{where}: {weight.key!r} is {array.dtype}, the model's is float32"
-            )
-    return [np.asarray(values[weight.key], np.float32) for weight in weights]
 
 
-def write_file(path: str | os.PathLike[str], values: Mapping[str, Floats]) -> None:
-    """Write weights to a safetensors file, all or nothing.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The file; replaced if it exists.
-    values : mapping of str to numpy.ndarray
-        By name.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written; a file that was there is as it was.
-    """
-    data = save(dict(values), metadata={"format": "memcfg.weights/1"})
-    write_atomically(path, data)
+def _check_places(found: Mapping[str, Any], size: int) -> None:
+    """Refuse values that overlap, leave a hole, or end elsewhere than the file."""
+    end = 0
+    for begin, stop in sorted(entry["data_offsets"] for entry in found.values()):
+        if begin != end or stop < begin:
+            raise FormatError(f"no value begins at byte {end} behind its header")
+        end = stop
+    if end != size:
+        raise FormatError(f"it has {size} bytes of values, its header says {end}")
 
 
-def read_file(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
-    """Read a safetensors file.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The file.
-
-    Returns
-    -------
-    dict of str to numpy.ndarray
-        By name.
-
-    Raises
-    ------
-    OSError
-        If it cannot be read.
-    WeightsError
-        If it is truncated or not a safetensors file.
-    """
-    with open_file(path) as file:
-        data = file.read()
-    try:
-        return load(data)
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+def _check_entry(weight: Weight, entry: Mapping[str, Any], where: str) -> None:
+    _check_shape(weight, weight.key, entry["shape"])
+    dtype = entry["dtype"]
+    if dtype != "F32":
         raise WeightsError(
-            f"{os.fspath(path)} is damaged or not a safetensors file of float32 "
-            f"weights: {error}"
-        ) from error
+            f"{where}: {weight.key!r} is {_DTYPES.get(dtype, dtype)}, the model's is "
+            "float32"
+        )
+    begin, end = entry["data_offsets"]
+    if end - begin != weight.size * _FLOAT.itemsize:
+        raise FormatError(f"{weight.key!r} has not as many bytes as its shape says")
 
 
-def _check_shape(weight: Weight, name: str, array: npt.NDArray[Any]) -> None:
-    if array.shape != weight.shape:
+def _read_values(file: BufferedReader, place: int, weight: Weight) -> Floats:
+    values = np.empty(weight.size, _FLOAT)
+    file.seek(place)
+    if values.size and file.readinto(values.view(np.uint8).data) < values.nbytes:
+        raise FormatError("it became shorter while it was read")
+    return values.reshape(weight.shape).astype(np.float32, copy=False)
+
+
+def _read_span(value: Any, where: str) -> tuple[int, ...]:
+    span: tuple[int, ...] = _COUNTS(value, where)
+    if len(span) != 2:
+        raise FormatError(f"{where} should be a pair [begin, end]")
+    return span
+
+
+def _check_shape(weight: Weight, name: str, shape: tuple[int, ...]) -> None:
+    if shape != weight.shape:
         raise WeightsError(
-            f"{name!r} has shape {weight.shape} in the model, not {array.shape}"
+            f"{name!r} has shape {weight.shape} in the model, not {shape}"
         )
 
 
@@ -167,3 +302,11 @@ def _some(names: Sequence[str]) -> str:
     shown = ", ".join(repr(name) for name in names[:3])
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return (shown or "nothing") + more
+
+
+_COUNTS = read_list(read_count)
+_ENTRY = {
+    "dtype": Key(read_text),
+    "shape": Key(_COUNTS),
+    "data_offsets": Key(_read_span),
+}

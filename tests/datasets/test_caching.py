@@ -7,10 +7,13 @@ import gc
 import os
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 import warnings
+import zlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -469,3 +472,54 @@ def test_inner_passes_cache_for_themselves(node, where):
     kept = Cache(source, where)
     assert listed(FlatMap(numbers(2), lambda _: kept)) == [0, 1, 2] * 2
     assert source.begun == 3
+
+
+def cache_of(form, *elements):
+    """Write a file with a form of whatever kind, and right checksums."""
+    data = form.encode()
+    head = struct.pack("<I", len(data)) + data + struct.pack("<I", zlib.crc32(data))
+    records = [b"E" + each + struct.pack("<I", zlib.crc32(each)) for each in elements]
+    end = b"Z" + struct.pack("<Q", len(elements))
+    return b"".join([b"memcfg.cache/1\nF", head, *records, end])
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "[" * 10**5 + "]" * 10**5,
+        '["tuple", ' * 10**5,
+        "[" + '["tuple", ' * 900 + "null" + "]" * 900 + ", []]",
+        '[null, [["<f8", 1e999]]]',
+        '[null, [["<f8", -1]]]',
+        '[null, [["<f8", true]]]',
+        '[null, [["<f8", 1000000000000]]]',
+        '[null, [["<f8,<f8", 1]]]',
+        '[null, [["(9999,9999,9999)<f8", 0]]]',
+        '[null, [["|O", 0]]]',
+        '[null, [["<U999999999", 0]]]',
+        "[null, [[3, 0]]]",
+        '[["named", "Point", ["x"], null], [["<f8", 0]]]',
+        '[["dict", [[1]], null], [["<f8", 0]]]',
+        "3",
+        "{}",
+        "[NaN, NaN]",
+    ],
+)
+def test_a_form_that_is_none_is_refused_whatever_its_checksum_says(form, tmp_path):
+    path = tmp_path / "cache"
+    path.write_bytes(cache_of(form, bytes(12)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match="no cache of this dataset"):
+            list(read_cache(str(path), lambda: (0, 0)))
+        assert tracemalloc.get_traced_memory()[1] < 2**25
+    finally:
+        tracemalloc.stop()
+
+
+def test_elements_of_no_bytes_take_no_room_that_the_file_has_not(tmp_path):
+    path = tmp_path / "cache"
+    element = struct.pack("<Iq", 0, 2**40)
+    path.write_bytes(cache_of('[null, [["|S0", 1]]]', element))
+    with pytest.raises(FormatError, match="larger than the file"):
+        list(read_cache(str(path), lambda: 0))

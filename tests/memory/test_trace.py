@@ -483,7 +483,7 @@ NESTED = b")" + b"2\x86" * 100  # a tuple twice in a tuple, a hundred times
         b"\x95" + b"\xff" * 7 + b"\x7f",  # a frame of 2 ** 63 bytes
         b"}" + NESTED + b"Ns",
         b"}(" + NESTED + b"Nu",
-        b"(" + NESTED + b"Ns",
+        b"(" + NESTED + b"N" + b"d",
         b"\x8f(" + NESTED + b"\x90",
         b"(" + NESTED + b"\x91",
         NESTED,

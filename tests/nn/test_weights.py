@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import tracemalloc
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save, save_file
 
 import memcfg as mc
 from memcfg.errors import WeightsError
@@ -157,6 +159,146 @@ def test_truncated_files_change_nothing(model, tmp_path, keep):
     with pytest.raises(WeightsError, match="damaged"):
         model.load_weights(path)
     assert equal(model.get_weights(), before)
+
+
+def forged(entries, values=b"", length=None):
+    """Write a safetensors file by hand, right or wrong."""
+    text = entries if isinstance(entries, bytes) else json.dumps(entries).encode()
+    length = len(text) if length is None else length
+    return length.to_bytes(8, "little") + text + values
+
+
+def two_entries(**changes):
+    """Give entries of the weights of `dense`, of which one has changes."""
+    kernel = {"dtype": "F32", "shape": [2, 1], "data_offsets": [0, 8]}
+    bias = {"dtype": "F32", "shape": [1], "data_offsets": [8, 12], **changes}
+    return {"dense/kernel": kernel, "dense/bias": bias}
+
+
+def dense():
+    return nn.Sequential([nn.Input((2,)), nn.Dense(1)])
+
+
+def test_a_file_of_another_writer_is_read(tmp_path):
+    path = tmp_path / "w.safetensors"
+    entries = {"__metadata__": {"note": "x" * 10**5}, **two_entries()}
+    values = np.array([3, 1, 2], np.float32).tobytes()  # the bias first
+    entries["dense/kernel"]["data_offsets"] = [4, 12]
+    entries["dense/bias"]["data_offsets"] = [0, 4]
+    path.write_bytes(forged(entries, values))
+    model = dense()
+    model.load_weights(path)
+    assert [w.tolist() for w in model.get_weights()] == [[[1], [2]], [3]]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        forged(two_entries(), bytes(11)),
+        forged(two_entries(), bytes(13)),
+        forged(two_entries(data_offsets=[4, 8]), bytes(12)),
+        forged(two_entries(data_offsets=[9, 13]), bytes(13)),
+        forged(two_entries(data_offsets=[8, 4]), bytes(12)),
+        forged(two_entries(data_offsets=[8, 16]), bytes(16)),
+        forged(two_entries(data_offsets=[8, 2**63]), bytes(12)),
+        forged(two_entries(data_offsets=[8]), bytes(12)),
+        forged(two_entries(data_offsets=None), bytes(12)),
+        forged(two_entries(shape=3), bytes(12)),
+        forged(two_entries(dtype=["F32"]), bytes(12)),
+        forged(two_entries(more=1), bytes(12)),
+        forged({**two_entries(), "dense/bias": 3}, bytes(12)),
+        forged(b"[" * 10**5),
+        forged(b'{"a":' * 10**5),
+        forged(b"{" + b" " * 2**21 + b"}"),
+        forged(b"{}", length=2**63),
+        forged(b'{"a": 1, "a": 1}'),
+        forged(b"\xff\xfe{}"),
+        forged(b'{"\xff": 1}'),
+        b"",
+        bytes(7),
+        bytes(8),
+    ],
+)
+def test_a_file_that_lies_changes_nothing_and_takes_no_memory(tmp_path, data):
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(data)
+    model = dense()
+    before = model.get_weights()
+    tracemalloc.start()
+    try:
+        with pytest.raises(WeightsError, match=r"w\.safetensors"):
+            model.load_weights(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+    assert equal(model.get_weights(), before)
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [
+        (b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras"),
+        (b"PK\3\4", "a zip archive, as Keras, PyTorch and NumPy"),
+        (b"\x80\2}q\0.", "a pickle"),
+        (b"\x93NUMPY", "an array of NumPy's"),
+        (b"something else", "truncated, or has no header"),
+    ],
+)
+def test_a_file_of_another_format_is_called_by_its_name(tmp_path, start, kind):
+    path = tmp_path / "x.weights.h5"
+    path.write_bytes(start + bytes(100))
+    with pytest.raises(WeightsError, match=f"not a safetensors file.*it is {kind}"):
+        dense().load_weights(path)
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras", ".npz", ".pt", ".PTH", ".ckpt"])
+def test_a_name_of_another_format_is_refused(tmp_path, suffix):
+    """Keras's own convention, `x.weights.h5`, would have named what it is not."""
+    path = tmp_path / f"x.weights{suffix}"
+    with pytest.raises(ValueError, match=r"save them as '.*x\.weights\.safetensors'"):
+        dense().save_weights(path)
+    assert list(tmp_path.iterdir()) == []
+    for name in ("x.weights.safetensors", "x", "x.weights", "x.bin", ".h5"):
+        dense().save_weights(tmp_path / name)
+        dense().load_weights(str(tmp_path / name))
+
+
+def test_a_file_is_what_safetensors_writes(model, tmp_path):
+    path = tmp_path / "w.safetensors"
+    model.save_weights(path)
+    values = load_file(path)
+    assert path.read_bytes() == save(values, {"format": "memcfg.weights/1"})
+    odd = nn.Sequential(
+        [nn.Input((2,)), nn.Dense(1, name='ü "\\ \t\x01\x7f\u2028😀'), nn.Dense(1)]
+    )
+    odd.save_weights(path)
+    values = load_file(path)
+    assert path.read_bytes() == save(values, {"format": "memcfg.weights/1"})
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_files_take_no_second_copy_of_the_weights(tmp_path, trained, loss):
+    """Saving holds a weight at a time; loading all, once: a bad one changes nothing."""
+    path, count, width = tmp_path / "w.safetensors", 8, 256
+    layers = [nn.Dense(width, use_bias=False) for _ in range(count)]
+    model = nn.Sequential([nn.Input((width,)), *layers])
+    if trained:
+        model.compile("sgd", loss)
+        x = np.zeros((4, width), np.float32)
+        model.train_on_batch(x, np.zeros(4, np.int32))
+    largest = 4 * width * width
+    model.get_weights()  # they are drawn
+    tracemalloc.start()
+    try:
+        model.save_weights(path)
+        saving = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        model.load_weights(path)
+        loading = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert saving < 1.5 * largest
+    assert loading < (count + 0.5) * largest
 
 
 def test_a_missing_file(model, tmp_path):
