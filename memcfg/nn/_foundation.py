@@ -263,14 +263,15 @@ class Foundation(Settled):
         if programs is not None:
             programs.close()
 
-    def _adopt(self, network: Network) -> None:
+    def _adopt(self, network: Network, values: dict[str, Floats] | None = None) -> None:
         """Take an architecture; the layers belong to this model from now on."""
         owned = [layer for layer in network.layers if layer.weight_specs]
         for layer in owned:
             layer.check_free(self)
         for layer in owned:
             layer.claim(self)
-        values = None if self._programs is None else self._programs.supersede()
+        if self._programs is not None:
+            values = self._programs.supersede()
         self._adopted = network
         self._programs = self._make_programs(network, values)
 

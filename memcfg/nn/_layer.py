@@ -250,6 +250,20 @@ class Layer(Settled):
         self._owner = None
         self._weight_specs = None
 
+    def restore(self, specs: tuple[WeightSpec, ...] | None) -> None:
+        """Have the weights of the layer that this is a copy of.
+
+        Parameters
+        ----------
+        specs : tuple of WeightSpec or None
+            That layer's.
+        """
+        self._weight_specs = specs
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return a copy's attributes: it belongs to no model, and has no shapes."""
+        return super().__getstate__() | {"_owner": None, "_weight_specs": None}
+
     def check_free(self, owner: object) -> None:
         """Refuse a second model.
 

@@ -6,7 +6,8 @@ memory is taken and before the first step, as far as it is there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import copy
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +23,11 @@ from memcfg.nn._progress import check_verbose
 from memcfg.nn._reading import source_of
 from memcfg.nn._results import check_workspace, result_of
 from memcfg.nn._symbolic import SymbolicTensor
+from memcfg.workspaces import is_attached
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Self
 
     from memcfg.data import Dataset
     from memcfg.workspaces import Workspace
@@ -33,6 +36,8 @@ __all__ = ["Model"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
+
+_LIVE = ("_lock", "_programs", "_trainer")  # what a copy has of its own
 
 
 class Model(Fitting):
@@ -75,6 +80,42 @@ class Model(Fitting):
     ) -> None:
         super().__init__(automatic_name("functional") if name is None else name)
         self._adopt(Network(_single(inputs, "inputs"), _single(outputs, "outputs")))
+
+    def __copy__(self) -> NoReturn:
+        raise TypeError(
+            f"a shallow copy of {self.name!r} would share its layers and its memory: "
+            "copy.deepcopy(model) makes another model"
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Make another model, which takes memory of its own when it is first used."""
+        memo[id(self)] = made = type(self).__new__(type(self))
+        state = self.__getstate__()
+        values = state.pop("_values")  # copies already
+        made.__setstate__(copy.deepcopy(state, memo) | {"_values": values})
+        return made
+
+    @outside
+    def __getstate__(self) -> dict[str, Any]:
+        """Return architecture, settings and values, of a moment between two steps."""
+        with self._lock:
+            values = self._built_programs().values() if self.built else {}
+            steps = 0 if self._setup is None else self._setup.optimizer.iterations
+            state = super().__getstate__()
+        kept = {name: state[name] for name in state if name not in _LIVE}
+        return kept | {"_values": values, "_steps": steps}
+
+    @outside
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Become the model of a state, with layers and an optimizer of its own."""
+        values, steps = state.pop("_values"), state.pop("_steps")
+        Fitting.__init__(self, state.pop("name"))
+        super().__setstate__(state)
+        if self._adopted is not None:
+            self._adopt(self._adopted, {name: _owned(values[name]) for name in values})
+        if self._setup is not None:
+            self._setup.optimizer.claim(self)
+            self._setup.optimizer.restore(steps)
 
     @outside
     def predict(
@@ -163,6 +204,13 @@ class Model(Fitting):
             If no plan fits the device's limit.
         """
         return self.predict(x, batch_size=len(check_x(x)), verbose=0)
+
+
+def _owned(value: Floats) -> Floats:
+    """Return an array of no workspace, file or buffer of others."""
+    if value.flags.owndata and not is_attached(value):
+        return value
+    return np.array(value, np.float32)
 
 
 def _single(

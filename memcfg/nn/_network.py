@@ -11,19 +11,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memcfg.nn._input import InputLayer
 from memcfg.nn._random import derive_seed
+from memcfg.nn._symbolic import Node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from memcfg.nn._initializers import Initializer
     from memcfg.nn._layer import Layer, WeightSpec
-    from memcfg.nn._symbolic import Node, Shape, SymbolicTensor
+    from memcfg.nn._symbolic import Shape, SymbolicTensor
 
 __all__ = ["Network", "Weight"]
 
@@ -138,6 +139,21 @@ class Network:
         first = next(node for node in self.nodes if node.layer is layer)
         return first.output.sample_shape
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy the calls as a list: as deep as the network, Python could not go."""
+        places = {node.output: place for place, node in enumerate(self.nodes)}
+        calls = [
+            (
+                node.layer,
+                [places[each] for each in node.inputs],
+                node.output.sample_shape,
+            )
+            for node in self.nodes
+        ]
+        specs = [layer.weight_specs for layer in self.layers]
+        ends = places[self.inputs], places[self.outputs]
+        return _rejoined, (calls, self.layers, specs, ends)
+
     def _check_inputs(self) -> None:
         if not isinstance(self.inputs.node.layer, InputLayer):
             raise ValueError(
@@ -164,6 +180,22 @@ class Network:
                 f"layer names must be unique in a model; used twice: "
                 f"{', '.join(repr(name) for name in twice)}"
             )
+
+
+def _rejoined(
+    calls: Sequence[tuple[Layer, Sequence[int], Shape]],
+    layers: Sequence[Layer],
+    specs: Sequence[tuple[WeightSpec, ...] | None],
+    ends: tuple[int, int],
+) -> Network:
+    """Make a network again of its calls."""
+    for layer, each in zip(layers, specs, strict=True):
+        layer.restore(each)
+    made: list[SymbolicTensor] = []
+    for layer, places, shape in calls:
+        inputs = tuple(made[place] for place in places)
+        made.append(Node(layer, inputs, shape).output)
+    return Network(made[ends[0]], made[ends[1]])
 
 
 def _walk(end: Node) -> tuple[list[Node], tuple[Layer, ...]]:

@@ -82,6 +82,20 @@ class Optimizer(Settled):
         """Count one step."""
         self._iterations += 1
 
+    def restore(self, iterations: int) -> None:
+        """Have made as many steps as the optimizer that this is a copy of.
+
+        Parameters
+        ----------
+        iterations : int
+            That optimizer's.
+        """
+        self._iterations = iterations
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return a copy's attributes: its state, and the steps, are a model's."""
+        return super().__getstate__() | {"_owner": None, "_iterations": 0}
+
     def check_free(self, owner: object) -> None:
         """Refuse a second model.
 

@@ -105,6 +105,18 @@ class ResidentValues:
                 return np.asarray(self.executor.read_state(name), np.float32)
             return self._host.read(name)
 
+    def values(self) -> dict[str, Floats]:
+        """Return copies of all values, of one moment between two steps.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            By tensor name; weights that were not drawn yet are.
+        """
+        with self.lock:
+            names = dict.fromkeys([*self._host.names(), *self._resident])
+            return {name: self.read(name) for name in names}
+
     def write(self, name: str, value: Floats) -> None:
         """Overwrite a weight.
 

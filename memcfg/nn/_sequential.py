@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memcfg.nn._fitting import Fitting
 from memcfg.nn._input import Input, InputLayer, sample_shape
@@ -154,6 +154,16 @@ class Sequential(Model):
         self._extensible = True
         for layer in self._stack.values():
             layer.release()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the architecture without symbolic tensors; see `Model`."""
+        return super().__getstate__() | {"_ends": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Become the model that a state is of; see `Model`."""
+        super().__setstate__(state)
+        network = self._adopted
+        self._ends = None if network is None else (network.inputs, network.outputs)
 
     @property
     def _network(self) -> Network | None:

@@ -7,7 +7,7 @@ model is turned into a graph once its batch size is known.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from memcfg.nn._settled import Settled
 
@@ -57,6 +57,12 @@ class SymbolicTensor(Settled):
 
     def __repr__(self) -> str:
         return f"<SymbolicTensor shape={self.shape} of layer {self.name!r}>"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            f"{self!r} is a call of a layer, and no copy of it could be: copy models, "
+            "or call layers again"
+        )
 
     def __array__(self, *_args: object, **_options: object) -> None:
         raise TypeError(f"{self!r} has no values: it stands for data to come")

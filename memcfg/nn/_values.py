@@ -84,6 +84,10 @@ class HostValues:
         for name in names:
             self._known.pop(name, None)
 
+    def names(self) -> list[str]:
+        """Return the names of the weights, and of what else is here."""
+        return [*self._weights, *(self._known.keys() - self._weights.keys())]
+
     def known(self) -> dict[str, Floats]:
         """Return all values that are here.
 
