@@ -137,7 +137,7 @@ class TestEightyColumns:
         text = a_summary(name, capsys)
         assert widest(text) <= 80
         assert "(None, 640, 480, 64)" in text
-        assert "(BatchNormalization)" in text
+        assert "(BatchNormalization)" in text.replace("\n", "")
         assert "65,000,000" in text
         assert "3.81 MiB" in text
 
@@ -171,6 +171,14 @@ class TestEightyColumns:
             nbytes=2**40 - 1,
         )
         assert widest(str(PipelineReport((stage,)))) <= 80
+
+
+def test_a_long_name_of_a_layer_is_told_in_full(capsys):
+    name = "encoder_stage_0_residual_branch_1_convolution_"
+    lines = a_summary(name, capsys).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(f" {name[:30]}"))
+    told = "".join(line[1:31].strip() for line in lines[start : start + 2])
+    assert told == f"{name}0 (Conv2D)"
 
 
 @ENCODINGS

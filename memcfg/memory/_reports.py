@@ -200,7 +200,7 @@ def _drawing(resource: Resource, width: int) -> str:
         if arenas:
             size = format_bytes(sum(arenas))
             number = "an arena" if len(arenas) == 1 else f"{len(arenas)} arenas"
-            lines.append(f"and {number} of {size} elsewhere")
+            lines.append(f"of it in {number}, elsewhere: {size}")
     return "\n".join(lines)
 
 

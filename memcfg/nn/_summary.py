@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["summary_text"]
 
-_LAYER, _SHAPE = 30, 21  # columns; of longer names the middle is left out
+_LAYER, _SHAPE = 30, 21  # columns; what is longer goes on in the next line
+_NAME = 3 * _LAYER  # columns; of a longer name the middle is left out
 
 
 def summary_text(name: str, layers: Sequence[Layer], network: Network | None) -> str:
@@ -41,8 +42,8 @@ def summary_text(name: str, layers: Sequence[Layer], network: Network | None) ->
         A table and the totals, at most 80 columns wide.
     """
     table = new_table()
-    table.add_column("Layer (type)", max_width=_LAYER)
-    table.add_column("Output shape", max_width=_SHAPE)
+    table.add_column("Layer (type)", max_width=_LAYER, overflow="fold")
+    table.add_column("Output shape", max_width=_SHAPE, overflow="fold")
     for heading in ("Parameters", "Bytes/sample"):
         table.add_column(heading, justify="right", no_wrap=True)
     for layer in layers:
@@ -51,8 +52,8 @@ def summary_text(name: str, layers: Sequence[Layer], network: Network | None) ->
 
 
 def _row(layer: Layer, network: Network | None) -> tuple[Text, str, str, str]:
-    words = layer.name, f"({type(layer).__name__})"  # on two lines where they are long
-    label = Text(" ".join(shorten(word, _LAYER) for word in words))
+    words = layer.name, f"({type(layer).__name__})"
+    label = Text(" ".join(shorten(word, _NAME) for word in words))
     if network is None:
         return label, "?", "?", "?"
     shape = network.output_shape_of(layer)

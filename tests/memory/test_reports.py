@@ -195,9 +195,9 @@ class TestOccupancy:
         arenas = [pool.arena(MIB) for _ in range(3)]
         for arena in arenas[:2]:
             arena.grow(4096)
-        assert "and 2 arenas of 8.00 KiB elsewhere" in memory.occupancy(pool)
+        assert "of it in 2 arenas, elsewhere: 8.00 KiB" in memory.occupancy(pool)
         arenas[0].free()
-        assert "and an arena of 4.00 KiB elsewhere" in memory.occupancy(pool)
+        assert "of it in an arena, elsewhere: 4.00 KiB" in memory.occupancy(pool)
         low[1].free()
         high.free()
 
