@@ -10,7 +10,6 @@
 
 #include "memcfg/error.hpp"
 #include "memcfg/foreign.hpp"
-#include "memcfg/system.hpp"
 #include "memcfg/threads.hpp"
 
 namespace memcfg {
@@ -49,18 +48,6 @@ class Program::Turn {
   ~Turn() { busy().store(false); }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
-
-  // OpenMP's worker threads do not survive a fork: a parallel kernel would wait for
-  // them for ever.
-  void enter_process() {
-    const std::int64_t process = process_id();
-    if (program_.first_process_ == 0) program_.first_process_ = process;
-    if (program_.first_process_ != process && max_threads() > 1) {
-      throw std::runtime_error(
-          "the program ran before the fork, and its threads are gone: run it on one "
-          "thread, or start processes by spawning");
-    }
-  }
 
  private:
   std::atomic<bool>& busy() noexcept { return program_.pin_.arena().busy(); }
@@ -201,17 +188,15 @@ std::int64_t Program::execute(bool heed_guards) {
 }
 
 std::int64_t Program::run(bool heed_guards, int threads) {
-  Turn turn(*this);
+  const Turn turn(*this);
   const ThreadCount count(threads);
-  turn.enter_process();
   return execute(heed_guards);
 }
 
 std::vector<double> Program::run_timed(int threads) {
   using Clock = std::chrono::steady_clock;
-  Turn turn(*this);
+  const Turn turn(*this);
   const ThreadCount count(threads);
-  turn.enter_process();
   std::vector<double> seconds(instructions_.size(), 0.0);
   for (std::size_t i = 0; i < instructions_.size(); ++i) {
     if (instructions_[i].kernel == nullptr) continue;

@@ -1,6 +1,6 @@
 # The classes of the engine at a glance.
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libcpp.memory cimport shared_ptr, unique_ptr
 from libcpp.optional cimport optional
 
@@ -116,6 +116,24 @@ cdef class Kernel:
 cdef class CallbackKernel:
     cdef shared_ptr[native.Kernel] core
     cdef object function
+
+
+cdef class Lock:
+    cdef unique_ptr[native.FairLock] core  # of a turn
+    cdef unique_ptr[native.FairLock] long_use
+    cdef int take(self) except -1
+    cdef int take_session(self, str message) except -1
+
+
+cdef class Turn:
+    cdef Lock lock
+    cdef str message  # of a session that is refused; None is a turn
+    cdef bint held
+    cdef int leave(self) except -1
+
+
+cdef class Counter:
+    cdef readonly int64_t value
 
 
 cdef class Program:

@@ -59,9 +59,11 @@ __all__ = [
     "Arena",
     "Block",
     "CallbackKernel",
+    "Counter",
     "FailureCallbackResource",
     "Kernel",
     "LimitingResource",
+    "Lock",
     "LoggingResource",
     "MappedFile",
     "OneDNN",
@@ -82,6 +84,7 @@ __all__ = [
     "resident_bytes",
     "set_bypass_everything",
     "set_host_limits",
+    "set_max_running",
     "set_num_threads",
     "set_spill_everything",
     "tracked_bytes",
@@ -99,6 +102,7 @@ include "workspaces.pxi"
 include "adaptors.pxi"
 include "listing.pxi"
 include "arrays.pxi"
+include "turns.pxi"
 
 
 @cython.final
@@ -260,25 +264,37 @@ cdef class Program:
             self.core.get().unbind(as_size(number, "an input"))
             self.bound[number] = None
 
-    def run(self, guard=True):
+    def run(self, guard=True, Counter counter=None):
         """Run every instruction in order; takes no memory.
+
+        Waits while as many programs run as may, answering signals meanwhile. A run to
+        the end advances the counter: no signal handler comes between the two.
 
         Returns -1 when it ran to the end, else the place, among all instructions, of
         the guard that stopped it (when guards are heeded). KernelError names the
-        instruction that failed. RuntimeError when the program ran before this process
-        was forked: its threads are gone.
+        instruction that failed.
         """
         cdef native.bool heed_guards = guard
         cdef int64_t stopped
-        with nogil:
-            stopped = self.core.get().run(heed_guards, _threads)
+        await_slot(_slots)
+        try:
+            with nogil:
+                stopped = self.core.get().run(heed_guards, _threads)
+        finally:
+            _slots.leave()
+        if counter is not None and stopped == -1:
+            counter.value += 1
         return stopped
 
     def run_timed(self):
         """Run once to the end, guards unheeded: seconds of each instruction."""
         cdef vector[double] seconds
-        with nogil:
-            seconds = self.core.get().run_timed(_threads)
+        await_slot(_slots)
+        try:
+            with nogil:
+                seconds = self.core.get().run_timed(_threads)
+        finally:
+            _slots.leave()
         return seconds
 
     def __len__(self):

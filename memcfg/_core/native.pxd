@@ -347,6 +347,38 @@ cdef extern from "memcfg/threads.hpp" namespace "memcfg" nogil:
     cdef cppclass ThreadCount:
         ThreadCount(int count) noexcept
 
+cdef extern from "memcfg/forks.hpp" namespace "memcfg" nogil:
+    uint64_t fork_count() noexcept
+
+cdef extern from "<chrono>" namespace "std::chrono" nogil:
+    cdef cppclass milliseconds:
+        milliseconds(int count) noexcept
+
+cdef extern from "memcfg/turns.hpp" namespace "memcfg" nogil:
+    cdef cppclass Ticket:
+        pass
+
+    cdef cppclass FairLock:
+        FairLock(string name) except +raise_failure
+        shared_ptr[Ticket] enter() except +raise_failure
+        bool try_enter() except +raise_failure
+        bool wait(
+            const shared_ptr[Ticket]& ticket, milliseconds time
+        ) except +raise_failure
+        void cancel(const shared_ptr[Ticket]& ticket) except +raise_failure
+        void leave() except +raise_failure
+        bool elsewhere() except +raise_failure
+        size_t waiting() except +raise_failure
+
+    cdef cppclass Slots:
+        shared_ptr[Ticket] enter() except +raise_failure
+        bool wait(
+            const shared_ptr[Ticket]& ticket, milliseconds time
+        ) except +raise_failure
+        void cancel(const shared_ptr[Ticket]& ticket) except +raise_failure
+        void leave() except +raise_failure
+        void set_bound(size_t bound) except +raise_failure
+
 cdef extern from "memcfg/workspace_rules.hpp" namespace "memcfg" nogil:
     enum WorkspaceLearning "memcfg::WorkspaceRules::Learning":
         first_loop "memcfg::WorkspaceRules::first_loop"

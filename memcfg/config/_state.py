@@ -15,7 +15,11 @@ import os
 from threading import RLock
 from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg._core import set_bypass_everything, set_spill_everything
+from memcfg._core import (
+    set_bypass_everything,
+    set_max_running,
+    set_spill_everything,
+)
 from memcfg._core._environment import host as process_memory
 from memcfg.config import _environment as environment
 from memcfg.config._bounds import Bounds, Share
@@ -199,6 +203,7 @@ class Registry:
             set_bypass_everything(False)
             self.host.forget()
             self.threads.use(0)
+            set_max_running(0)
             self._machine = None
             self._demands = Demands()
             self._made = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from operator import index
 
+from memcfg._core import set_max_running
 from memcfg.config._state import registry
 
 __all__ = [
@@ -99,6 +100,7 @@ def set_inter_op_parallelism_threads(num_threads: int) -> None:
         if registry.settings.inter_threads == count:
             return
         registry.check_unused("The number of programs that run at once")
+        set_max_running(count)
         registry.settings.inter_threads = count
 
 

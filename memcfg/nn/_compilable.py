@@ -6,9 +6,7 @@ thread at a time is in `fit`. Refuses data.
 
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from memcfg import config
 from memcfg.nn._arguments import positive_int
@@ -20,8 +18,9 @@ from memcfg.nn._setup import Setup, make_setup
 from memcfg.nn._symbolic import Shape, show_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
+    from memcfg._core.engine import Turn
     from memcfg.memory import Pool
     from memcfg.nn._losses import SparseCategoricalCrossentropy
     from memcfg.nn._network import Network
@@ -31,15 +30,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Compilable", "check_output", "returned"]
 
+_T = TypeVar("_T")
+
 
 class Compilable(Foundation):
     """The part of a model that `compile` sets up."""
 
-    __slots__ = ("_trainer",)
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self._trainer: threading.Thread | None = None  # that is in `fit`
+    __slots__ = ()
 
     @property
     def optimizer(self) -> Optimizer:
@@ -122,8 +119,8 @@ class Compilable(Foundation):
         """
         modes = (training_workspace_mode, inference_workspace_mode)
         setup = make_setup(optimizer, loss, metrics, memory, modes, _default_device)
-        with self._lock:
-            self._check_not_in_training()
+        with self._lock.turn():
+            self._lock.require_no_session(self._trained_elsewhere())
             setup.optimizer.check_free(self)
             if self._network is not None:
                 check_output(self._network)
@@ -172,36 +169,24 @@ class Compilable(Foundation):
             values = {name: v for name, v in values.items() if name in known}
         self._programs = self._make_programs(self._network, values)
 
-    def _check_not_in_training(self) -> None:
-        trainer = self._trainer
-        if trainer not in (None, threading.current_thread()) and trainer.is_alive():
-            raise RuntimeError(
-                f"{self.name!r}: the model is being trained in another thread"
-            )
+    def _in_training(self) -> Turn:
+        """Be the one thread that is in `fit`, in the context that this returns."""
+        return self._lock.session(self._trained_elsewhere())
 
-    @contextmanager
-    def _in_training(self) -> Iterator[None]:
-        """Be the one thread that is in `fit`."""
-        with self._lock:
-            self._check_not_in_training()
-            self._trainer = threading.current_thread()
-        try:
-            yield
-        finally:
-            self._trainer = None
+    def _trained_elsewhere(self) -> str:
+        return f"{self.name!r}: the model is being trained in another thread"
 
-    @contextmanager
-    def _built_for(self, shape: Shape | None) -> Iterator[None]:
-        """Build for samples of a shape if need be, and undo that if the block fails.
+    def _built_for(self, shape: Shape | None, use: Callable[[], _T]) -> _T:
+        """Use the model, built for samples of a shape if it was not; undo a failure.
 
-        The block is one act for other threads.
+        All of it is one act for other threads.
         """
-        with self._lock:
+        with self._lock.turn():
             fresh = not self.built and shape is not None
             if fresh and shape is not None:
                 self._build(shape)
             try:
-                yield
+                return use()
             except BaseException:
                 if fresh:
                     self._unbuild()

@@ -322,7 +322,8 @@ class Fitting(OnBatch):
         first = wanted[0][1]
         if not first.sizes or (not self.built and first.sample_shape is None):
             first.look()
-        with self._built_for(first.sample_shape):
+
+        def load() -> Programs:
             shape = self._built_network().input_shape
             target = Target(shape, self._classes() if classes else None)
             for _, source in wanted:
@@ -337,7 +338,9 @@ class Fitting(OnBatch):
                 if advised is None:
                     raise
                 raise advised from error
-        return programs
+            return programs
+
+        return self._built_for(first.sample_shape, load)
 
 
 def _advised(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from memcfg._core import Lock
 from memcfg.nn._graphs import Program, Recipe
 from memcfg.nn._names import check_name
 from memcfg.nn._outside import outside
@@ -17,7 +18,6 @@ from memcfg.nn._programs import Programs
 from memcfg.nn._settled import Constant, Settled
 from memcfg.nn._setup import Setup, get_policy
 from memcfg.nn._summary import summary_text
-from memcfg.nn._turns import TurnLock
 from memcfg.nn._ways import PLANNED
 from memcfg.nn._weights import check_file_name, check_list, read_file, write_file
 
@@ -58,7 +58,7 @@ class Foundation(Settled):
         self._adopted: Network | None = None
         self._programs: Programs | None = None
         self._setup: Setup | None = None
-        self._lock = TurnLock()
+        self._lock = Lock(self.name)
 
     @property
     def _network(self) -> Network | None:
@@ -84,7 +84,7 @@ class Foundation(Settled):
         RuntimeError
             If nothing is loaded yet.
         """
-        with self._lock:
+        with self._lock.turn():
             programs, program = self._lead()
             return programs.loaded_plan(program)
 
@@ -108,7 +108,7 @@ class Foundation(Settled):
         RuntimeError
             If nothing is loaded yet.
         """
-        with self._lock:
+        with self._lock.turn():
             programs, program = self._lead()
             return programs.executor.memory_report(program.label, verify=verify)
 
@@ -171,7 +171,7 @@ class Foundation(Settled):
         RuntimeError
             If the shapes are not known yet.
         """
-        with self._lock:
+        with self._lock.turn():
             weights, programs = self._weights_and_programs()
             return [programs.read(weight.name) for weight in weights]
 
@@ -221,7 +221,7 @@ class Foundation(Settled):
         written, so that it holds the weights of one step.
         """
         check_file_name(path)
-        with self._lock:
+        with self._lock.turn():
             weights, programs = self._weights_and_programs()
             write_file(path, weights, programs.read)
 
@@ -254,7 +254,7 @@ class Foundation(Settled):
         Weights and optimizer state move to the host; the model stays usable, and takes
         memory again with the next step, also with that of another thread's `fit`.
         """
-        with self._lock:
+        with self._lock.turn():
             if self._programs is not None:
                 self._programs.retire()
 
@@ -307,7 +307,7 @@ class Foundation(Settled):
         return self._built_network().weights, self._built_programs()
 
     def _write(self, values: Sequence[Floats]) -> None:
-        with self._lock:
+        with self._lock.turn():
             weights, programs = self._weights_and_programs()
             for weight, value in zip(weights, values, strict=True):
                 programs.write(weight.name, value)

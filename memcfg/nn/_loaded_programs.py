@@ -38,7 +38,7 @@ class LoadedPrograms(ResidentValues):
     device : str or None
         The name of the device that has the arena, looked up whenever there is none
         yet. None: the default device of that moment.
-    lock : TurnLock
+    lock : Lock
         The model's.
     values : mapping of str to numpy.ndarray, optional
         Values of weights and optimizer state by tensor name; weights without one
@@ -69,7 +69,7 @@ class LoadedPrograms(ResidentValues):
         RuntimeError
             If the device no longer exists, or another thread compiled the model.
         """
-        with self.lock:
+        with self.lock.turn():
             self._check_current()
             training = self._training or any(p.kind == "train" for p in wanted)
             loaded = training == self._training and set(wanted) <= self._graphs.keys()
@@ -98,7 +98,7 @@ class LoadedPrograms(ResidentValues):
         RuntimeError
             If the device no longer exists, or another thread compiled the model.
         """
-        with self.lock:
+        with self.lock.turn():
             self._check_current()
             if program in self._graphs:
                 self._graphs[program] = self._graphs.pop(program)
@@ -127,7 +127,7 @@ class LoadedPrograms(ResidentValues):
         RuntimeError
             If the device no longer exists, or the program is not planned.
         """
-        with self.lock:
+        with self.lock.turn():
             self._check_planned(program)
             training = self._training or program.kind == "train"
             graph = trace(self._recipe_for(training), program)

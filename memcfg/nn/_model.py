@@ -37,7 +37,7 @@ __all__ = ["Model"]
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 
-_LIVE = ("_lock", "_programs", "_trainer")  # what a copy has of its own
+_LIVE = ("_lock", "_programs")  # what a copy has of its own
 
 
 class Model(Fitting):
@@ -98,7 +98,7 @@ class Model(Fitting):
     @outside
     def __getstate__(self) -> dict[str, Any]:
         """Return architecture, settings and values, of a moment between two steps."""
-        with self._lock:
+        with self._lock.turn():
             values = self._built_programs().values() if self.built else {}
             steps = 0 if self._setup is None else self._setup.optimizer.iterations
             state = super().__getstate__()

@@ -69,7 +69,7 @@ class OnBatch(Compilable):
         NonFiniteLossError
             If the loss is NaN or infinite; weights and optimizer are as before.
         """
-        with self._lock:
+        with self._lock.turn():
             setup, guard = self._compiled("train_on_batch"), check_on_nan(on_nan)
             programs, batch = self._batch("train", x, y)
             outcome = train_step(programs, setup.optimizer, batch, guard=guard)
@@ -112,7 +112,7 @@ class OnBatch(Compilable):
             If no plan fits the device's limit.
         """
         totals = Totals()
-        with self._lock:
+        with self._lock.turn():
             setup = self._compiled("test_on_batch")
             programs, batch = self._batch("evaluate", x, y)
             totals.add(evaluate_step(programs, batch))
@@ -121,11 +121,14 @@ class OnBatch(Compilable):
     def _batch(self, kind: str, x: Array, y: Array) -> tuple[Programs, Batch]:
         """Check a batch, and have its program loaded."""
         samples = check_x(x)
-        with self._built_for(samples.shape[1:]):
+
+        def load() -> tuple[Programs, Batch]:
             classes = self._classes()
             check_shape(samples, self._built_network().input_shape)
             labels = check_labels(check_y(y, len(samples)), classes)
             programs = self._built_programs()
             programs.require([Program(kind, len(samples))])
-        rows = slice(0, len(samples))
-        return programs, Batch(samples, labels, rows, in_place=True)
+            rows = slice(0, len(samples))
+            return programs, Batch(samples, labels, rows, in_place=True)
+
+        return self._built_for(samples.shape[1:], load)

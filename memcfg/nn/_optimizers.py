@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from memcfg._core import Counter
 from memcfg.nn._arguments import real, unit_interval
 from memcfg.nn._settled import Settled
 
@@ -45,7 +46,7 @@ class Optimizer(Settled):
 
     def __init__(self, learning_rate: float) -> None:
         self.learning_rate = learning_rate
-        self._iterations = 0
+        self._iterations = Counter()
         self._owner: weakref.ref[Any] | None = None
 
     @property
@@ -76,11 +77,12 @@ class Optimizer(Settled):
     @property
     def iterations(self) -> int:
         """How many steps this optimizer has made."""
-        return self._iterations
+        return self._iterations.value
 
-    def advance(self) -> None:
-        """Count one step."""
-        self._iterations += 1
+    @property
+    def counter(self) -> Counter:
+        """What a program counts its runs with."""
+        return self._iterations
 
     def restore(self, iterations: int) -> None:
         """Have made as many steps as the optimizer that this is a copy of.
@@ -90,11 +92,11 @@ class Optimizer(Settled):
         iterations : int
             That optimizer's.
         """
-        self._iterations = iterations
+        self._iterations = Counter(iterations)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return a copy's attributes: its state, and the steps, are a model's."""
-        return super().__getstate__() | {"_owner": None, "_iterations": 0}
+        return super().__getstate__() | {"_owner": None, "_iterations": Counter()}
 
     def check_free(self, owner: object) -> None:
         """Refuse a second model.

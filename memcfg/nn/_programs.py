@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from memcfg._core import Counter
     from memcfg.graph import Graph
     from memcfg.nn._graphs import Program
     from memcfg.runtime import Executor
@@ -38,7 +39,7 @@ class Programs(LoadedPrograms):
     device : str or None
         The name of the device that has the arena, looked up whenever there is none
         yet. None: the default device of that moment.
-    lock : TurnLock
+    lock : Lock
         The model's.
     values : mapping of str to numpy.ndarray, optional
         Values of weights and optimizer state by tensor name; weights without one
@@ -100,7 +101,9 @@ class Programs(LoadedPrograms):
         self._bound.add(program)
         return self.executor.bind(program.label, name, array)
 
-    def run(self, program: Program, *, guard: bool = False) -> bool:
+    def run(
+        self, program: Program, *, guard: bool = False, counter: Counter | None = None
+    ) -> bool:
         """Run a loaded program once.
 
         Parameters
@@ -109,6 +112,8 @@ class Programs(LoadedPrograms):
             A loaded program, its inputs filled.
         guard : bool, default False
             Stop at a loss that is not finite.
+        counter : Counter, optional
+            Advanced by a run to the end; nothing comes between the two.
 
         Returns
         -------
@@ -120,7 +125,7 @@ class Programs(LoadedPrograms):
         ResourceExhaustedError
             If the program is not planned, and there is no room; the state is as before.
         """
-        return self.executor.run(program.label, guard=guard)
+        return self.executor.run(program.label, guard=guard, counter=counter)
 
     def finish(self, program: Program) -> None:
         """End a step, also one that failed: its inputs and outputs are done with.

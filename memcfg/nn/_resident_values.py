@@ -18,9 +18,9 @@ from memcfg.runtime import Executor
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from memcfg._core import Lock
     from memcfg.graph import Graph
     from memcfg.nn._rooms import Rooms
-    from memcfg.nn._turns import TurnLock
     from memcfg.nn._ways import Modes
     from memcfg.plan import Policy
 
@@ -41,7 +41,7 @@ class ResidentValues:
     device : str or None
         The name of the device that has the arena, looked up whenever there is none
         yet. None: the default device of that moment.
-    lock : TurnLock
+    lock : Lock
         The model's.
     values : mapping of str to numpy.ndarray, optional
         Values of weights and optimizer state by tensor name; weights without one
@@ -54,7 +54,7 @@ class ResidentValues:
         policy: Policy,
         modes: Modes,
         device: str | None,
-        lock: TurnLock,
+        lock: Lock,
         values: Mapping[str, Floats] | None = None,
     ) -> None:
         self._recipe = recipe
@@ -80,11 +80,13 @@ class ResidentValues:
         While it has none, the device is looked up by its name each time: the one it
         was made for may be gone since `memcfg.config.reset`.
         """
-        with self.lock:
+        with self.lock.turn():
             if self._executor is None or not self._executor.nbytes:
                 device = device_of(self._recipe.name, self._device)
                 if self._executor is None or self._executor.device is not device:
-                    self._executor = Executor(device, name=self._recipe.name)
+                    self._executor = Executor(
+                        device, name=self._recipe.name, lock=self.lock
+                    )
             return self._executor
 
     def read(self, name: str) -> Floats:
@@ -100,7 +102,7 @@ class ResidentValues:
         numpy.ndarray
             float32.
         """
-        with self.lock:
+        with self.lock.turn():
             if name in self._resident:
                 return np.asarray(self.executor.read_state(name), np.float32)
             return self._host.read(name)
@@ -113,7 +115,7 @@ class ResidentValues:
         dict of str to numpy.ndarray
             By tensor name; weights that were not drawn yet are.
         """
-        with self.lock:
+        with self.lock.turn():
             names = dict.fromkeys([*self._host.names(), *self._resident])
             return {name: self.read(name) for name in names}
 
@@ -127,7 +129,7 @@ class ResidentValues:
         value : numpy.ndarray
             float32 of the weight's shape; the caller must not change it afterwards.
         """
-        with self.lock:
+        with self.lock.turn():
             if name in self._resident:
                 self.executor.write_state(name, value)
             else:
@@ -141,7 +143,7 @@ class ResidentValues:
         dict of str to numpy.ndarray
             The values by tensor name.
         """
-        with self.lock:
+        with self.lock.turn():
             for name in self._resident:
                 self._host.write(name, self.read(name))
             self.close()
@@ -155,14 +157,14 @@ class ResidentValues:
         dict of str to numpy.ndarray
             The values by tensor name.
         """
-        with self.lock:
+        with self.lock.turn():
             values = self.retire()
             self._superseded = True
             return values
 
     def close(self) -> None:
         """Give the arena back; what is in it is lost."""
-        with self.lock:
+        with self.lock.turn():
             self._views = {}
             self._graphs = {}
             self._resident = set()

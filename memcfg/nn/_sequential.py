@@ -126,7 +126,7 @@ class Sequential(Model):
             raise ValueError(
                 f"input_shape counts the batch, as (None, 28, 28, 1); not {input_shape}"
             )
-        with self._lock:
+        with self._lock.turn():
             if self.built:
                 raise RuntimeError(f"{self.name!r} is built already")
             self._build(sample_shape(tuple(input_shape[1:])))
@@ -170,7 +170,7 @@ class Sequential(Model):
         """The architecture, made of the layers when it is first asked for."""
         if self._ends is None:
             return None
-        with self._lock:
+        with self._lock.turn():
             if self._adopted is None or self._adopted.outputs is not self._ends[1]:
                 self._adopt(Network(*self._ends))
             return self._adopted
@@ -193,7 +193,7 @@ class Sequential(Model):
             for layer in fresh:
                 layer.release()
             raise
-        with self._lock:
+        with self._lock.turn():
             for layer in layers:
                 if layer.weight_specs:
                     layer.claim(self)

@@ -132,13 +132,11 @@ def train_step(
         What it found.
     """
     program = Program("train", batch.size)
-    with programs.lock:
+    with programs.lock.turn():
         programs.ensure(program)
         try:
             _feed(programs, program, batch, optimizer)
-            finished = programs.run(program, guard=guard)
-            if finished:
-                optimizer.advance()
+            finished = programs.run(program, guard=guard, counter=optimizer.counter)
             return _outcome(programs, program)._replace(finished=finished)
         finally:
             programs.finish(program)
@@ -161,7 +159,7 @@ def evaluate_step(programs: Programs, batch: Batch) -> Outcome:
         What it found.
     """
     program = Program("evaluate", batch.size)
-    with programs.lock:
+    with programs.lock.turn():
         programs.ensure(program)
         try:
             _feed(programs, program, batch)
@@ -187,7 +185,7 @@ def predict_step(
         Takes their predictions.
     """
     program = Program("predict", batch.size)
-    with programs.lock:
+    with programs.lock.turn():
         programs.ensure(program)
         try:
             _feed(programs, program, batch)

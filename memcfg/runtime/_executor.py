@@ -6,16 +6,15 @@ loading.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from memcfg.runtime._gate import gate
 from memcfg.runtime._loaded import Loaded
 
 if TYPE_CHECKING:
+    from memcfg._core import Counter
     from memcfg.runtime._report import MemoryReport
 
 __all__ = ["Executor"]
@@ -33,12 +32,14 @@ class Executor(Loaded):
         can be planned only.
     name : str
         The owner's name in error messages and listings.
+    lock : Lock, optional
+        The owner's; None makes one.
 
     Notes
     -----
-    All programs work in one arena, so only one may be at work. Every method holds
-    `lock`, a `threading.RLock`; who writes inputs, runs and reads outputs as one act
-    holds it from the first to the last.
+    All programs work in one arena, so only one may be at work. Every method has a turn
+    of `lock`; who writes inputs, runs and reads outputs as one act has it from the
+    first to the last.
     """
 
     def feed(self, program: str, tensor: str) -> _Array:
@@ -65,7 +66,7 @@ class Executor(Loaded):
         ResourceExhaustedError
             If the program runs op by op, and there is no room for the input.
         """
-        with self.lock:
+        with self.lock.turn():
             return self._turn(program).view(tensor, at_end=False)
 
     def bind(self, program: str, tensor: str, array: _Array) -> bool:
@@ -98,10 +99,12 @@ class Executor(Loaded):
         ResourceExhaustedError
             If the program runs op by op, and there is no room for the input.
         """
-        with self.lock:
+        with self.lock.turn():
             return self._turn(program).bind(tensor, array)
 
-    def run(self, program: str, *, guard: bool = False) -> bool:
+    def run(
+        self, program: str, *, guard: bool = False, counter: Counter | None = None
+    ) -> bool:
         """Run a program once, when the process runs fewer programs than it may.
 
         Parameters
@@ -110,6 +113,8 @@ class Executor(Loaded):
             A loaded program.
         guard : bool, default False
             Stop at a loss that is NaN or infinite, before any state has changed.
+        counter : Counter, optional
+            Advanced by a run to the end; nothing comes between the two.
 
         Returns
         -------
@@ -125,8 +130,8 @@ class Executor(Loaded):
         ResourceExhaustedError
             If the program runs op by op, and there is no room; the state is as before.
         """
-        with self.lock, gate:
-            return self._turn(program).run(guard=guard)
+        with self.lock.turn():
+            return self._turn(program).run(guard=guard, counter=counter)
 
     def fetch(self, program: str, tensor: str) -> _Array:
         """Return a kept tensor's room.
@@ -148,7 +153,7 @@ class Executor(Loaded):
         KeyError
             If there is no such program, or the tensor is not kept.
         """
-        with self.lock:
+        with self.lock.turn():
             return self._programs[program].view(tensor, at_end=True)
 
     def finish(self, program: str) -> None:
@@ -162,7 +167,7 @@ class Executor(Loaded):
         program : str
             A program; nothing is done for one that is not loaded.
         """
-        with self.lock:
+        with self.lock.turn():
             if program in self._programs:
                 self._programs[program].finish()
 
@@ -188,7 +193,7 @@ class Executor(Loaded):
         KeyError
             If there is no such program.
         """
-        with self.lock, gate if verify else nullcontext():
+        with self.lock.turn():
             found = self._turn(program) if verify else self._programs[program]
             arena = self._arena.get()
             return found.report(program, self.device, arena, verify=verify)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from threading import RLock
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from memcfg._core import Lock
 from memcfg.errors import ResourceExhaustedError
 from memcfg.runtime._budget import Budget, ends_of_pages
 from memcfg.runtime._recipes import PolicyLike, Recipe, recipes_for
@@ -43,12 +43,14 @@ class Loaded:
         Its pool pays for the arena.
     name : str
         The owner's name in error messages and listings.
+    lock : Lock, optional
+        The owner's; None makes one.
     """
 
-    def __init__(self, device: Device, *, name: str) -> None:
+    def __init__(self, device: Device, *, name: str, lock: Lock | None = None) -> None:
         self.device = device
         self.name = name
-        self.lock = RLock()
+        self.lock = Lock(name) if lock is None else lock
         self._arena = ModelArena(device.pool, name)
         self._recipes: dict[str, Recipe] = {}
         self._programs: dict[str, Runnable] = {}
@@ -99,7 +101,7 @@ class Loaded:
         InfeasiblePlanError
             If nothing fits.
         """
-        with self.lock:
+        with self.lock.turn():
             self._settle()
             recipes = recipes_for({"": graph}, policy, {}, self._budget(), {})
             return cast("Plan", recipes[""].plan)
@@ -147,7 +149,7 @@ class Loaded:
         ValueError
             If the graphs disagree about the state, or state has no value.
         """
-        with self.lock:
+        with self.lock.turn():
             check_load(self.device, graphs, {*state_offsets(self._recipes), *initial})
             self._settle()
             make = partial(recipes_for, graphs, policy, ways or {}, known=self._recipes)
@@ -177,7 +179,7 @@ class Loaded:
         KeyError
             If nothing is loaded or no such state exists.
         """
-        with self.lock:
+        with self.lock.turn():
             return self._state_view(tensor).copy()
 
     def write_state(self, tensor: str, value: npt.ArrayLike) -> None:
@@ -197,7 +199,7 @@ class Loaded:
         ValueError
             If the shape differs.
         """
-        with self.lock:
+        with self.lock.turn():
             room = self._state_view(tensor)
             array = np.asarray(value, room.dtype)
             if array.shape != room.shape:
@@ -214,7 +216,7 @@ class Loaded:
         BufferError
             If a view that `feed` or `fetch` returned is still in use.
         """
-        with self.lock:
+        with self.lock.turn():
             self._settle()
             self._keep({})
             self._recipes = {}

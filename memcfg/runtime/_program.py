@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg import plan as planning
-from memcfg._core.engine import Arena, Kernel
+from memcfg._core.engine import Arena, Counter, Kernel
 from memcfg._core.engine import Program as Loop
 from memcfg.errors import PlanError
 from memcfg.runtime._inputs import Readers, fits
@@ -112,10 +112,10 @@ class Program:
         self._bound.add(name)  # first: whatever interrupts, `finish` undoes it
         return self._loop.bind(number, array.data)
 
-    def run(self, *, guard: bool) -> bool:
+    def run(self, *, guard: bool, counter: Counter | None = None) -> bool:
         """Run once; False if the guard stopped it at a loss that is not finite."""
         try:
-            return self._loop.run(guard) == -1
+            return self._loop.run(guard, counter) == -1
         except BaseException:
             self.finish()
             raise

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from memcfg._core.engine import Arena
+    from memcfg._core.engine import Arena, Counter
     from memcfg.devices import Device
     from memcfg.graph import Graph
     from memcfg.runtime._report import MemoryReport
@@ -74,13 +74,15 @@ class Runnable(Protocol):
             If there is no room for an input; nothing was taken.
         """
 
-    def run(self, *, guard: bool) -> bool:
+    def run(self, *, guard: bool, counter: Counter | None = None) -> bool:
         """Run once. What it raises ends the step: nothing is bound then.
 
         Parameters
         ----------
         guard : bool
             Stop at a loss that is not finite.
+        counter : Counter, optional
+            Advanced by a run to the end; nothing comes between the two.
 
         Returns
         -------

@@ -11,7 +11,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from memcfg._core.engine import Arena, CallbackKernel
+from memcfg._core.engine import Arena, CallbackKernel, Counter
 from memcfg._core.engine import Program as Loop
 from memcfg.errors import KernelError, ResourceExhaustedError
 from memcfg.runtime._inputs import Elsewhere
@@ -130,26 +130,29 @@ class Stepwise:
         self._elsewhere[tensor] = found
         return True
 
-    def run(self, *, guard: bool) -> bool:
+    def run(self, *, guard: bool, counter: Counter | None = None) -> bool:
         """Run once; False if the guard stopped it at a loss that is not finite."""
-        return self.run_watched(_Held(self), guard=guard)
+        return self.run_watched(_Held(self), guard=guard, counter=counter)
 
-    def run_watched(self, watch: Watch, *, guard: bool = False) -> bool:
+    def run_watched(
+        self, watch: Watch, *, guard: bool = False, counter: Counter | None = None
+    ) -> bool:
         """Run once and let `watch` look on."""
-        finished: list[bool] = []
         try:
             with interrupts_wait():
                 for tensor in self.walk.fed:
                     self._feed(tensor)
                 self._ran, self._torn = True, False
-                self._call.act = partial(self._go, watch, guard, finished)
-                self._loop.run(False)
+                self._call.act = partial(self._go, watch, guard)
+                self._loop.run(False, counter)
+        except _GuardStopped:
+            return False
         except BaseException:
             self.finish()
             raise
         finally:
             self._call.act = None
-        return finished[0]
+        return True
 
     def finish(self) -> None:
         """Give back what the last step made; its views keep their bytes."""
@@ -195,16 +198,14 @@ class Stepwise:
             self.finish()
             raise
 
-    def _go(self, watch: Watch, guard: bool, finished: list[bool]) -> None:
+    def _go(self, watch: Watch, guard: bool) -> None:
         for moment in self.walk.moments:
             self._compute(moment, watch)
             if guard and not self._is_finite(moment):
-                finished.append(False)
-                return
+                raise _GuardStopped
             for tensor in moment.ends:
                 self.placer.drop(self._rooms.pop(tensor))
             self.placer.leave(moment)
-        finished.append(True)
 
     def _compute(self, moment: Moment, watch: Watch) -> None:
         placer, rooms = self.placer, self._rooms
@@ -243,6 +244,10 @@ class Stepwise:
         made = self.graph.ops[moment.op].outputs
         losses = [tensor for tensor in made if tensor in self.graph.losses]
         return all(math.isfinite(self._rooms[t].array((), "float32")) for t in losses)
+
+
+class _GuardStopped(Exception):  # noqa: N818  (no error: it leaves the loop)
+    """The loss is not finite."""
 
 
 class _Call:

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
-import textwrap
 import threading
 import tracemalloc
-import weakref
 
 import numpy as np
 import pytest
-from placed import placed
 
 from memcfg._core import (
     CallbackKernel,
@@ -266,88 +260,3 @@ def test_threads_apply_to_whoever_runs(arena):
         assert counts == [1]
     finally:
         set_num_threads(before)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_fork_is_refused_instead_of_hanging():
-    source = """
-        import os
-        from memcfg._core import CallbackKernel, Pool, Program, set_num_threads
-        arena = Pool().arena()
-        arena.grow(64)
-        program = Program(arena)
-        program.compute(CallbackKernel(lambda: None), [], [], None)
-        fresh = Program(arena)
-        set_num_threads(2)
-        program.run()
-        if os.fork() == 0:
-            try:
-                program.run()
-            except RuntimeError as error:
-                assert "fork" in str(error)
-                set_num_threads(1)
-                os._exit(0 if program.run() == fresh.run() == -1 else 1)
-            os._exit(2)
-        print(os.waitstatus_to_exitcode(os.wait()[1]))
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(source)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.stdout, done.stderr) == ("0\n", "")
-
-
-class TestBinding:
-    """Inputs that are read elsewhere; what C++ refuses stands in its own tests."""
-
-    @pytest.fixture
-    def bound(self, arena, cells):
-        program = Program(arena)
-        program.compute(relu(16), [0, 64], [64, 64], None)
-        return program, program.input([(0, 0)], 64), cells
-
-    def test_a_bound_input_is_read_and_the_array_is_kept(self, bound):
-        program, number, cells = bound
-        x = placed(np.arange(16, dtype=np.float32))
-        x.flags.writeable = False
-        alive = weakref.ref(x.base)
-        assert program.bind(number, x)
-        program.run()
-        np.testing.assert_array_equal(cells[16:32], x)
-        assert not cells[:16].any()
-        del x
-        assert alive() is not None
-        program.unbind(number)
-        program.unbind(number)
-        assert alive() is None
-        program.run()
-        assert not cells[16:32].any()
-
-    def test_what_is_refused_leaves_what_was_bound(self, bound):
-        program, number, cells = bound
-        x = placed(np.ones(16, np.float32))
-        assert program.bind(number, x)
-        for wrong in (placed(x, 4), placed(x)[::-1], x[:8], np.asfortranarray(x[:0])):
-            assert not program.bind(number, wrong)
-        assert not program.bind(number, cells[:16])
-        program.run()
-        assert cells[16:32].all()
-
-    def test_wrong_arguments(self, bound):
-        program, number, _ = bound
-        x = placed(np.ones(16, np.float32))
-        for wrong in ([(1, 0)], [(0, 2)], [(0, 0), (0, 1)], []):
-            with pytest.raises(ValueError, match="operand"):
-                program.input(wrong, 64)
-        with pytest.raises(ValueError, match="no input 1"):
-            program.bind(number + 1, x)
-        with pytest.raises(ValueError, match="negative"):
-            program.input([(0, -1)], 64)
-        with pytest.raises(TypeError):
-            program.bind(number, 5)
-        with pytest.raises(TypeError):
-            program.bind(None, x)
-        program.unbind(number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,6 @@ import memcfg as mc
 from memcfg.nn import _array_source
 from memcfg.nn._batch import Batch, batches
 from memcfg.nn._steps import predict_step
-from memcfg.nn._turns import TurnLock
 
 nn = mc.nn
 EPOCHS = 12
@@ -132,7 +130,7 @@ def test_what_other_threads_do_leaves_training_as_it_was(
     if request.node.callspec.id == "get_weights":  # read and written, not at once
 
         def call():
-            with model._lock:
+            with model._lock.turn():
                 use(model, rows)
     else:
 
@@ -147,16 +145,23 @@ def test_what_other_threads_do_leaves_training_as_it_was(
 class Inside(nn.SGD):
     """An optimizer that stops inside `fit` until the test has done what it wants."""
 
+    _go_on = None
+
     def __init__(self):
         super().__init__(0.05, momentum=0.9)
         self._reached = threading.Event()
         self._go_on = threading.Event()
 
-    def advance(self):
-        super().advance()
-        if self.iterations == 3:
+    @property
+    def learning_rate(self):
+        if self._go_on is not None and self.iterations == 2:
             self._reached.set()
             assert self._go_on.wait(60)
+        return super().learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value):
+        nn.SGD.learning_rate.fset(self, value)
 
 
 @pytest.fixture
@@ -181,7 +186,7 @@ def error_of(call, model, optimizer):
     """Return what `call` raises that begins while `fit` is inside a step."""
     with ThreadPoolExecutor(1) as pool:
         second = pool.submit(call)
-        while not model._lock._doorway.locked():
+        while not model._lock.waiting:
             assert not second.done()
         optimizer._go_on.set()
         return second.exception(60)
@@ -263,50 +268,3 @@ def test_two_models_in_two_threads(loss, rows):
         list(pool.map(lambda model: fit(model, rows), models))
     for model in models:
         assert_same(model.get_weights(), weights)
-
-
-class TestTurnLock:
-    def test_it_is_re_entrant_and_excludes(self):
-        lock, total = TurnLock(), [0]
-
-        def add(_):
-            for _ in range(500):
-                with lock, lock:
-                    value = total[0]
-                    with lock:
-                        total[0] = value + 1
-
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(add, range(4)))
-        assert total == [2000]
-
-    def test_a_loop_lets_others_in(self):
-        lock, turns = TurnLock(), []
-        inside, waiting = threading.Event(), threading.Event()
-
-        def other():
-            assert inside.wait(60)
-            waiting.set()
-            with lock:
-                turns.append("other")
-
-        thread = threading.Thread(target=other)
-        thread.start()
-        for turn in itertools.count():
-            with lock:
-                if "other" in turns:
-                    break
-                turns.append(turn)
-                inside.set()
-                assert waiting.wait(60)
-                while not lock._doorway.locked():
-                    pass  # until the other stands in the doorway
-        thread.join(60)
-        assert turns == [0, "other"]
-
-    def test_an_error_inside_opens_it(self):
-        lock = TurnLock()
-        with pytest.raises(ZeroDivisionError), lock, lock:
-            _ = 1 / 0
-        with ThreadPoolExecutor(1) as pool:
-            assert pool.submit(lock.__enter__).result(60) is lock

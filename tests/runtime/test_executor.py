@@ -350,7 +350,7 @@ def test_threads_take_turns(device):
 
     def work():
         for _ in range(20):
-            with executor.lock:
+            with executor.lock.turn():
                 assert step(executor, graph, values)
                 losses.append(float(executor.fetch("train", "loss")))
 

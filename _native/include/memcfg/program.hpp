@@ -74,7 +74,7 @@ class Program {
   // Runs with at most `threads` OpenMP threads (0: as many as OpenMP would). Returns
   // kEnded, or the index of the instruction that is the guard that stopped it. Throws
   // kernel_failure with the instruction's index, callback_raised, or
-  // std::runtime_error when another thread is in it or a fork cannot run it.
+  // std::runtime_error when another thread is in it.
   std::int64_t run(bool heed_guards, int threads);
 
   // Runs to the end, guards unheeded: seconds of each instruction. For reports that
@@ -112,7 +112,6 @@ class Program {
   std::vector<void*> operands_;
   std::vector<Input> inputs_;
   std::vector<std::shared_ptr<Kernel>> kernels_;  // keeps them alive
-  std::int64_t first_process_ = 0;                // that ran it; 0: none yet
 };
 
 }  // namespace memcfg

@@ -2,6 +2,8 @@
 // whether the including file is compiled with OpenMP.
 #pragma once
 
+#include "memcfg/forks.hpp"
+
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -25,10 +27,12 @@ inline void set_max_threads(int) noexcept {}
 #endif
 
 // Sets the calling thread's count for a scope. OpenMP keeps the count per thread, so
-// a count set once by one thread would not reach the others.
+// a count set once by one thread would not reach the others. One, where OpenMP's
+// threads stayed behind at a fork.
 class ThreadCount {
  public:
   explicit ThreadCount(int count) noexcept : before_(max_threads()) {  // 0: leave it
+    if (threads_lost()) count = 1;
     if (count > 0) set_max_threads(count);
   }
   ~ThreadCount() { set_max_threads(before_); }

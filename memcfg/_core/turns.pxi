@@ -1,0 +1,157 @@
+# Locks and bounds whose taking and leaving no signal handler can divide: each is one
+# call from Python. A part of engine.pyx.
+
+cdef int _WAIT = 50  # milliseconds between two looks at the signals that came meanwhile
+
+
+cdef int await_lock(native.FairLock* lock) except -1:
+    cdef shared_ptr[native.Ticket] ticket
+    cdef native.bool taken = False
+    with nogil:
+        ticket = lock.enter()
+    if not ticket:
+        return 0
+    while True:
+        with nogil:
+            taken = lock.wait(ticket, native.milliseconds(_WAIT))
+        if taken:
+            return 0
+        try:
+            PyErr_CheckSignals()
+        except BaseException:
+            lock.cancel(ticket)
+            raise
+
+
+cdef int await_slot(native.Slots* slots) except -1:
+    cdef shared_ptr[native.Ticket] ticket
+    cdef native.bool inside = False
+    with nogil:
+        ticket = slots.enter()
+    if not ticket:
+        return 0
+    while True:
+        with nogil:
+            inside = slots.wait(ticket, native.milliseconds(_WAIT))
+        if inside:
+            return 0
+        try:
+            PyErr_CheckSignals()
+        except BaseException:
+            slots.cancel(ticket)
+            raise
+
+
+@cython.final
+cdef class Lock:
+    """A re-entrant lock of a model, handed over in the order of arrival.
+
+    ``with lock.turn():`` has it for a step; ``with lock.session(message):`` is a long
+    use, amid which others have turns: a second thread's is refused.
+
+    In the child of a fork, a lock that another thread had, or whose session another
+    thread was in, is a RuntimeError for good.
+    """
+
+    def __cinit__(self, str name not None):
+        self.core.reset(new native.FairLock(as_string(name)))
+        self.long_use.reset(new native.FairLock(as_string(name)))
+
+    def turn(self):
+        """Return a context that has the lock; waits with the GIL released.
+
+        RuntimeError in the child of a fork amid another thread's turn or session.
+        """
+        return Turn.__new__(Turn, self, None)
+
+    def session(self, str message not None):
+        """Return a context that no second thread can be in.
+
+        RuntimeError with the message if another thread is, and as `turn`.
+        """
+        return Turn.__new__(Turn, self, message)
+
+    def require_no_session(self, str message not None):
+        """Raise RuntimeError with the message amid another thread's session."""
+        if self.long_use.get().elsewhere():
+            raise RuntimeError(message)
+
+    @property
+    def waiting(self):
+        """How many wait for it."""
+        return self.core.get().waiting()
+
+    cdef int take(self) except -1:
+        if native.fork_count() > 0:
+            self.long_use.get().elsewhere()
+        return await_lock(self.core.get())
+
+    cdef int take_session(self, str message) except -1:
+        self.take()
+        try:
+            if not self.long_use.get().try_enter():
+                raise RuntimeError(message)
+        finally:
+            self.core.get().leave()
+        return 0
+
+
+@cython.final
+@cython.freelist(8)
+cdef class Turn:
+    """What a `with` statement holds of a `Lock`; see `Lock.turn` and `Lock.session`.
+
+    Whatever interrupts the statement between its parts ends this object, which leaves
+    the lock then.
+    """
+
+    def __cinit__(self, Lock lock not None, str message):
+        self.lock = lock
+        self.message = message
+
+    def __enter__(self):
+        if self.message is None:
+            self.lock.take()
+        else:
+            self.lock.take_session(self.message)
+        self.held = True
+
+    def __exit__(self, *exception):
+        self.leave()
+
+    def __dealloc__(self):
+        self.leave()
+
+    cdef int leave(self) except -1:
+        if not self.held:
+            return 0
+        self.held = False
+        if self.message is None:
+            self.lock.core.get().leave()
+        else:
+            self.lock.long_use.get().leave()
+        return 0
+
+
+@cython.final
+cdef class Counter:
+    """A number of steps, which a program's run advances when it has ended."""
+
+    def __cinit__(self, int64_t value=0):
+        self.value = value
+
+    def __reduce__(self):
+        return Counter, (self.value,)
+
+    def __repr__(self):
+        return f"Counter({self.value})"
+
+
+cdef native.Slots* _slots = new native.Slots()  # for good: threads outlive the module
+
+
+def set_max_running(count):
+    """Choose how many programs of this process may run at once; 0 is no bound."""
+    cdef size_t bound = as_size(count, "a number of programs")
+    with nogil:
+        _slots.set_bound(bound)
