@@ -6,6 +6,7 @@ Refuses, like it, everything of the planners.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import fields
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -71,10 +72,14 @@ class Judge:
         self.sources = self._sources()
         self.unallocated = set(self.sources)  # sources still to be allocated
         self.aliases: dict[int, int] = {}  # output -> input, before the compute
+        self.promised: set[int] = set()  # inputs of aliases
+        self.pairs: set[tuple[int, int]] = set()  # that the op in work declares
         self.taken: dict[int, int] = {}  # input -> output, until the free
         self.computed: set[int] = set()
         self.losses: dict[int, int] = {}  # where each was first computed
         self.copies: dict[int, SwapOut | SwapIn] = {}  # by action index, not waited for
+        self.leaving: Counter[int] = Counter()  # tensor -> its copies out of these
+        self.arriving: Counter[int] = Counter()  # tensor -> its copies in
         self.elsewhere: set[tuple[int, str]] = set()  # arrived copies: tensor, tier
         self.peak = 0
 
@@ -158,10 +163,7 @@ class Judge:
 
     def on_its_way(self, tensor: int, *, inward: bool = False) -> bool:
         """Whether a copy was not waited for; `inward`: only a copy back counts."""
-        return any(
-            copy.tensor == tensor and (isinstance(copy, SwapIn) or not inward)
-            for copy in self.copies.values()
-        )
+        return bool(self.arriving[tensor] or (self.leaving[tensor] and not inward))
 
     # -- actions ---------------------------------------------------------------
 
@@ -226,7 +228,7 @@ class Judge:
     def alias(self, output: int, source: int) -> None:
         if not self.known(output) or not self.known(source):
             return
-        if output in self.aliases or source in self.aliases.values():
+        if output in self.aliases or source in self.promised:
             self.blame(f"{self.name(output)} or {self.name(source)} is aliased already")
         elif output in self.rooms:
             self.blame(f"{self.name(output)} has room already")
@@ -241,6 +243,7 @@ class Judge:
             )
         else:
             self.aliases[output] = source
+            self.promised.add(source)
 
     def free(self, tensor: int) -> None:
         if not self.known(tensor):
@@ -256,9 +259,10 @@ class Judge:
             return
         if self.on_its_way(tensor):
             self.blame(f"{self.name(tensor)} is freed while it is being copied")
-        if tensor in self.aliases.values():
+        if tensor in self.promised:
             self.blame(f"{self.name(tensor)} is freed before its room is taken over")
             self.aliases = {o: i for o, i in self.aliases.items() if i != tensor}
+            self.promised.discard(tensor)
         room = self.close(self.rooms, tensor)
         self.written.discard(tensor)
         output = self.taken.pop(tensor, None)
@@ -277,6 +281,7 @@ class Judge:
         if action.op in self.computed and not op.replayable:
             self.blame("the op is computed again but is not replayable")
         self.check_scratch(op, action)
+        self.pairs = set(op.in_place)
         for tensor in dict.fromkeys(op.inputs):
             self.check_readable(tensor)
         if op.phase == "update":
@@ -338,6 +343,7 @@ class Judge:
     def write(self, op: Op, output: int) -> None:
         source = self.aliases.pop(output, None)
         if source is not None:
+            self.promised.discard(source)
             self.take_over(op, output, source)
         elif output in self.state:
             self.blame(f"overwrites {self.name(output)}, which is state")
@@ -351,7 +357,7 @@ class Judge:
         self.written.add(output)
 
     def take_over(self, op: Op, output: int, source: int) -> None:
-        if (source, output) not in op.in_place:
+        if (source, output) not in self.pairs:
             self.blame(
                 f"{self.name(output)} takes over {self.name(source)}, which the op "
                 "does not declare as a pair"
@@ -398,6 +404,10 @@ class Judge:
             elif tensor in self.written:
                 self.blame(f"overwrites {self.name(tensor)}, which is resident")
         self.copies[index] = action
+        self.ways(action)[tensor] += 1
+
+    def ways(self, copy: SwapOut | SwapIn) -> Counter[int]:
+        return self.leaving if isinstance(copy, SwapOut) else self.arriving
 
     def wait(self, index: int, target: int) -> None:
         copy = self.plan.actions[target] if 0 <= target < index else None
@@ -406,6 +416,7 @@ class Judge:
             return
         if self.copies.pop(target, None) is None:
             return
+        self.ways(copy)[copy.tensor] -= 1
         if isinstance(copy, SwapOut):
             self.elsewhere.add((copy.tensor, copy.tier))
         elif copy.tensor in self.rooms:

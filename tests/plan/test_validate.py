@@ -274,6 +274,38 @@ def test_a_plan_that_breaks_countless_rules_is_not_followed_to_its_end():
     assert found[-2].endswith("overlaps tensor 0 ('x') at [0, 64) and 999 more")
 
 
+def test_pairs_and_copies_are_looked_up_and_not_searched_for():
+    compared = 0
+
+    class Id(int):
+        __hash__ = int.__hash__
+
+        def __eq__(self, other):
+            nonlocal compared
+            compared += 1
+            return int(self) == other
+
+    count = 200
+    olds, news = list(map(Id, range(count))), list(map(Id, range(count, 2 * count)))
+    pairs = tuple(zip(olds, news, strict=True))
+    kinds = ["input"] * count + ["output"] * count
+    tensors = tuple(Tensor("t", 64, kind) for kind in kinds)
+    op = Op("f", "f", "forward", tuple(olds), tuple(news), in_place=pairs)
+    outward = range(count, 2 * count)
+    actions = (
+        *(Alloc(Id(old), 64 * old) for old in olds),
+        *(SwapOut(Id(old), "host") for old in olds),
+        *(Wait(index) for index in outward),
+        *(Alias(Id(new), Id(old)) for old, new in pairs),
+        Compute(0),
+        *(Free(Id(old)) for old in olds),
+    )
+    step = Graph("g", tensors, (op,), ())
+    compared = 0
+    assert violations(step, plan(*actions, peak=64 * count)) == []
+    assert compared <= 50 * count
+
+
 def test_an_output_has_one_room_only():
     taken = (*TOP, Alias(Y, X), Alloc(Y, 128), Compute(0), Free(X))
     assert "'y') has room already" in found(*taken)
