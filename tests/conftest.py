@@ -5,9 +5,18 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import settings
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # as many processes as processors
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # before it is read
 
 from memcfg import config
 from memcfg.config._state import registry
+
+# The same examples in every ordinary run; others each time, and more, in the soak.
+settings.register_profile("ordinary", derandomize=True, deadline=None, database=None)
+settings.register_profile("soak", max_examples=1000, deadline=None, database=None)
+settings.load_profile("ordinary")  # --hypothesis-profile=soak loads the other
 
 
 def pytest_collection_modifyitems(items):
@@ -26,6 +35,17 @@ def _fresh_configuration():
         config.reset()
     finally:
         registry.forget()  # a leak fails its own test, not those that follow
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(1, id="a tenth"),
+        pytest.param(10, id="in full", marks=pytest.mark.slow),
+    ]
+)
+def tenths(request):
+    """How many tenths of its size a soak has: 1, and 10 where `slow` tests run."""
+    return request.param
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ def test_there_are_several_and_they_are_short():
         assert len(path.read_text(encoding="utf-8").splitlines()) < 80
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_example_runs(path, tmp_path):
     done = subprocess.run(

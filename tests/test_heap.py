@@ -193,7 +193,6 @@ def test_the_watcher_lets_small_allocations_pass(watcher, tmp_path):
     assert found["count"] == 0
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("native_kernels")
 @pytest.mark.parametrize("policy", ["keep_all", "share", "sqrt_checkpoint", "auto"])
 def test_a_training_step_takes_no_memory(watcher, tmp_path, policy):
@@ -204,7 +203,6 @@ def test_a_training_step_takes_no_memory(watcher, tmp_path, policy):
     assert before == after
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("native_kernels")
 @pytest.mark.parametrize("mode", ["none", "single", "separate"])
 def test_a_step_in_a_workspace_mode_takes_memory_from_the_pool_alone(
@@ -219,7 +217,6 @@ def test_a_step_in_a_workspace_mode_takes_memory_from_the_pool_alone(
     assert (before[0] == after[0]) == (mode != "none")
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("native_kernels")
 def test_fit_takes_no_memory_from_its_second_epoch_on(watcher, tmp_path):
     found = watch(watcher, FIT, tmp_path)
@@ -229,7 +226,6 @@ def test_fit_takes_no_memory_from_its_second_epoch_on(watcher, tmp_path):
     assert before == after
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("native_kernels")
 def test_batches_of_a_dataset_take_no_memory(watcher, tmp_path):
     """Neither the heap's nor the pool's: their blocks are there."""

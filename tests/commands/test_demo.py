@@ -23,7 +23,6 @@ def number(cell):
     return int(cell.split(" ")[0].replace(",", ""))
 
 
-@pytest.mark.slow
 def test_three_limits_one_result_and_a_refusal(capsys):
     native = config.logical_device().kernels.name == "onednn"
     assert main(["demo", *([] if native else ["--epochs", "1"])]) == 0

@@ -13,8 +13,6 @@ from calls import Call, data_threads, settle
 from memcfg.data import Dataset
 from memcfg.data._bell import Bell
 
-TIMES = 200
-
 
 @pytest.fixture
 def lock():
@@ -89,12 +87,11 @@ def interrupts():
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", pipelines())
-def test_an_interrupt_at_any_point_ends_the_threads(name, interrupts):
+def test_an_interrupt_at_any_point_ends_the_threads(name, interrupts, tenths):
     """Ctrl-C in `threading.Condition` left its lock held, and the threads with it."""
     moments = random.Random(5)
-    for _ in range(TIMES):
+    for _ in range(20 * tenths):
         iterator = iter(pipelines()[name])
         next(iterator)  # the threads have been started
         with suppress(KeyboardInterrupt):

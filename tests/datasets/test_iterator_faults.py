@@ -565,23 +565,19 @@ ENDS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS)
 def test_the_interpreter_ends_in_silence(end):
     run(ENDS[end])
 
 
-@pytest.mark.slow
 def test_the_interpreter_ends_while_sources_wait():
     run("time.sleep(0.2)", n=2, then="lambda: time.sleep(1000)")
 
 
-@pytest.mark.slow
 def test_the_interpreter_ends_in_silence_in_its_debug_mode():
     run("", options=("-X", "dev"))
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="POSIX processes")
 def test_a_child_that_was_forked_ends_as_usual():
     run("""
@@ -593,7 +589,6 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="POSIX processes")
 def test_processes_of_multiprocessing_have_iterators_of_their_own():
     run("""
@@ -608,7 +603,6 @@ with get_context("fork").Pool(2) as workers:
 """)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_a_process_that_is_killed_leaves_nothing(tmp_path):
     """Its file is free again; no thread of it keeps the process alive."""
@@ -643,9 +637,8 @@ time.sleep(1000)
 SOAKED = ["async", "prefetch", "batch and prefetch", "map in threads"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SOAKED)
-def test_a_hundred_thousand_cycles_take_no_more_memory(name):
+def test_a_hundred_thousand_cycles_take_no_more_memory(name, tenths):
     def source():
         value = 0
         while True:
@@ -656,17 +649,16 @@ def test_a_hundred_thousand_cycles_take_no_more_memory(name):
     for _ in range(5000):
         item = next(iterator)
     tracked, resident = in_use(), resident_bytes()
-    for _ in range(100_000):
+    for _ in range(10_000 * tenths):
         item = next(iterator)
-    assert number(item) - (name in PLUS) == 104_999
+    assert number(item) - (name in PLUS) == 4999 + 10_000 * tenths
     # A map in threads takes more elements at a time, or fewer, as it goes.
     assert in_use() - tracked <= (2**17 if name in PLUS else 1024)
     assert resident_bytes() - resident < 4 * 2**20
     iterator.close()
 
 
-@pytest.mark.slow
-def test_a_thousand_are_made_and_closed(begin):
+def test_a_thousand_are_made_and_closed(begin, tenths):
     def once(n):
         iterator = begin(count_to(3))
         if n % 3:
@@ -674,11 +666,11 @@ def test_a_thousand_are_made_and_closed(begin):
         if n % 2:
             iterator.close()
 
-    for n in range(50):
+    for n in range(20):
         once(n)
     gc.collect()
     resident = resident_bytes()
-    for n in range(1000):
+    for n in range(100 * tenths):
         once(n)
     assert eventually(lambda: not data_threads())
     assert eventually(lambda: in_use() == 0)

@@ -13,7 +13,6 @@ import pytest
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX processes")
 
-FORKS = 15
 PROGRAM = """
 import itertools, os, signal, threading, warnings
 from memcfg import config, memory
@@ -111,8 +110,8 @@ ANEW = {
 }
 
 
-def survives(call: str) -> None:
-    program = PROGRAM.format(call=call, forks=FORKS)
+def survives(call: str, forks: int) -> None:
+    program = PROGRAM.format(call=call, forks=forks)
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
@@ -123,19 +122,16 @@ def survives(call: str) -> None:
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "well\n")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MEMORY)
-def test_amid_a_call_of_memory(name):
-    survives(MEMORY[name])
+def test_amid_a_call_of_memory(name, tenths):
+    survives(MEMORY[name], 2 * tenths)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIG)
-def test_amid_a_call_of_config(name):
-    survives(CONFIG[name])
+def test_amid_a_call_of_config(name, tenths):
+    survives(CONFIG[name], 2 * tenths)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ANEW)
-def test_amid_a_configuration_that_starts_over(name):
-    survives(ANEW[name])
+def test_amid_a_configuration_that_starts_over(name, tenths):
+    survives(ANEW[name], 2 * tenths)

@@ -112,8 +112,7 @@ print(furthest > ROWS)
 """
 
 
-@pytest.mark.slow
-def test_what_was_flushed_survives_kills_at_100_random_instants(tmp_path):
+def test_what_was_flushed_survives_kills_at_100_random_instants(tmp_path, tenths):
     """Everything that was flushed is in the file when a process is killed.
 
     It shows that the blocks are the file's own pages, at the right places, that no row
@@ -122,11 +121,10 @@ def test_what_was_flushed_survives_kills_at_100_random_instants(tmp_path):
     That a flush asks the system to write the pages, and then the file, is what
     `page_flushes` of tests/native/test_files.cpp counts.
     """
-    program = KILLS.replace("{kills}", "100")
+    program = KILLS.replace("{kills}", str(10 * tenths))
     assert ended_well(run_python(program, tmp_path)) == "True\n"
 
 
-@pytest.mark.slow
 def test_kills_while_files_are_made_leave_old_or_new_ones(tmp_path):
     done = run_python(
         """
@@ -305,7 +303,6 @@ def test_a_file_is_free_when_its_owner_has_gone_though_children_live(tmp_path):
     assert ended_well(done) == ""
 
 
-@pytest.mark.slow
 def test_one_of_many_processes_gets_the_file(tmp_path):
     done = run_python(
         """
@@ -389,7 +386,6 @@ def make_folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "call",
     [

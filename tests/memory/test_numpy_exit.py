@@ -119,7 +119,6 @@ def test_the_interpreter_ends_in_silence(name):
     run(ENDS[name])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ENDS)
 def test_the_interpreter_ends_in_silence_in_its_debug_mode(name):
     run(ENDS[name], "-X", "dev")
@@ -192,7 +191,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_arrays_travel_between_processes(method, tmp_path):
     script = tmp_path / "children.py"

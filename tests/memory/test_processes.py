@@ -74,10 +74,9 @@ def test_a_child_uses_what_it_inherits_and_the_parent_does_not_notice():
     assert ended_well(done) == "well\n"
 
 
-@pytest.mark.slow
-def test_forks_while_other_threads_are_at_work():
+def test_forks_while_other_threads_are_at_work(tenths):
     done = run_python(
-        """
+        f"""
         import os, sys, threading, warnings
         warnings.simplefilter("ignore", DeprecationWarning)  # fork in threads, 3.12
         stop = threading.Event()
@@ -89,7 +88,7 @@ def test_forks_while_other_threads_are_at_work():
         threads = [threading.Thread(target=work, args=(r,)) for r in every]
         for thread in threads:
             thread.start()
-        for _ in range(60):
+        for _ in range({6 * tenths}):
             child = os.fork()
             if child == 0:
                 for resource in every:

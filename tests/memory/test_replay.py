@@ -301,7 +301,6 @@ def test_a_block_that_somebody_else_frees_ends_the_run():
     assert pool.stats().current_bytes == 0
 
 
-@pytest.mark.slow
 def test_a_signal_ends_a_long_run():
     count = 3_000_000
     trace = Trace(
@@ -310,7 +309,7 @@ def test_a_signal_ends_a_long_run():
         nbytes=np.full(count, 100_000),
     )
     pool = memory.Pool()
-    before = threading.Timer(1, signal.raise_signal, [signal.SIGINT])
+    before = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
     before.start()
     with pytest.raises(KeyboardInterrupt):
         memory.replay(trace, pool, repeats=1000)

@@ -315,12 +315,11 @@ class TestFile:
         assert not path.exists()
 
 
-@pytest.mark.slow
-def test_snapshots_are_whole_while_threads_allocate(path):
+def test_snapshots_are_whole_while_threads_allocate(path, tenths):
     pool = memory.Pool(limit="256MiB", name="shared")
     tracked = memory.tracking(pool, max_entries=500)
     with repeated(*(random_user(tracked, seed) for seed in range(2))):
-        for _ in range(15):
+        for _ in range(2 * tenths):
             take(path, pool, quiet=False)
             take(path, quiet=False)
     assert requested(take(path, pool), 0) == pool.stats().requested_bytes

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytestmark = [pytest.mark.parity, pytest.mark.slow]
+pytestmark = pytest.mark.parity
 
 MODULES = ("test_mem_policy", "test_multiarray", "test_umath")
 # Tests of NumPy's default allocator itself, by name and with the reason. None so far:

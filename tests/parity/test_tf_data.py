@@ -27,8 +27,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.* ended before its data did"),
 ]
 
-PROGRAMS = 400  # of each kind; 40 ms each
-
 
 class Chooser:
     """Choices of hypothesis, which makes a program that fails smaller."""
@@ -53,12 +51,7 @@ def libraries(tmp_path_factory):
 
 @pytest.mark.parametrize("shared", [False, True])
 @given(st.data())
-@settings(
-    deadline=None,
-    max_examples=PROGRAMS,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+@settings(suppress_health_check=list(HealthCheck))  # 40 ms each
 def test_drawn_programs(libraries, shared, data):
     program = draw_program(Chooser(data), shared=shared)
     theirs, ours = (outcome(program, library) for library in libraries)
@@ -79,7 +72,6 @@ def test_what_is_written_down_for_machines_without_tensorflow(libraries, name):
     st.booleans(),
     st.integers(1, 4),
 )
-@settings(deadline=None, max_examples=100, database=None)
 def test_long_shuffles(libraries, count, size, seed, reshuffle, repeats):
     found = []
     for library in libraries:

@@ -264,7 +264,9 @@ class Work:
             self.refusals += actor.refusals
 
 
-def soak(operations: int, per_example: int = 5000) -> dict[str, list[int]]:
+def soak(
+    operations: int, per_example: int = 5000, *, derandomize: bool = False
+) -> dict[str, list[int]]:
     """Do so many operations in examples of hypothesis'; return counts of each example.
 
     Raises AssertionError when an array is not what it should be, or something is left.
@@ -280,6 +282,7 @@ def soak(operations: int, per_example: int = 5000) -> dict[str, list[int]]:
         max_examples=operations // per_example,
         deadline=None,
         database=None,
+        derandomize=derandomize,
         phases=[Phase.generate],  # what threads do does not happen again
         suppress_health_check=list(HealthCheck),
     )
@@ -317,13 +320,13 @@ def one(seeds, limit, most_bits, operations, adaptors) -> tuple[int, int]:
     return work.refusals, pool.stats().allocation_count
 
 
-def soak_alone(operations: int) -> str:
+def soak_alone(operations: int, *, derandomize: bool) -> str:
     """Soak in a process of its own; check that nothing grows, and tell what happened.
 
     The C library's allocator is told to give freed memory back: what grows is not its.
     """
     done = subprocess.run(
-        [sys.executable, __file__, str(operations)],
+        [sys.executable, __file__, str(operations), str(int(derandomize))],
         env=os.environ | {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"},
         capture_output=True,
         text=True,
@@ -344,4 +347,4 @@ def soak_alone(operations: int) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(soak(int(sys.argv[1]))))
+    print(json.dumps(soak(int(sys.argv[1]), derandomize=sys.argv[2] == "1")))

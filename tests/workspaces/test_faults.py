@@ -276,9 +276,8 @@ def test_tasks_that_go_on_behind_the_scope(make, pool):
     assert pool.stats().current_bytes == MIB
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("config", [BASIC, LEARNS, RING])
-def test_a_hundred_thousand_cycles(make, pool, config):
+def test_a_hundred_thousand_cycles(make, pool, config, tenths):
     ws, outer = make(config), make(name="outer")
     array = None
 
@@ -294,7 +293,7 @@ def test_a_hundred_thousand_cycles(make, pool, config):
     cycles(2000)
     tracked, allocations = pool.stats().current_bytes, pool.stats().allocation_count
     resident = resident_bytes()
-    cycles(100_000)
+    cycles(10_000 * tenths)
     assert pool.stats().current_bytes == tracked
     assert pool.stats().allocation_count == allocations
     assert resident_bytes() < resident + 2 * MIB

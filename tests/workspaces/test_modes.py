@@ -145,7 +145,6 @@ def soak(ws, *counts: int) -> None:
         del arrays, array
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("initial", "counts", "learning"),
     [
@@ -154,21 +153,20 @@ def soak(ws, *counts: int) -> None:
         (0, [1000, 17, 250_000], "first_loop"),
     ],
 )
-def test_m7_cycles_without_end(make, pool, initial, counts, learning):
+def test_m7_cycles_without_end(make, pool, initial, counts, learning, tenths):
     ws = make(BASIC.replace(initial_size=initial, learning=learning))
     outer = make(name="outer")
     with outer:
         for _ in range(100):
             soak(ws, *counts)
         tracked, resident = pool.stats().current_bytes, resident_bytes()
-        for _ in range(1000):
+        for _ in range(100 * tenths):
             soak(ws, *counts)
             assert pool.stats().current_bytes == tracked
     assert resident_bytes() < resident + 8 * MIB
 
 
-@pytest.mark.slow
-def test_m7_threads_without_end(pool):
+def test_m7_threads_without_end(pool, tenths):
     def work():
         with mc.workspace("churn", BASIC, resource=pool) as ws:
             array = np.zeros(1000)
@@ -183,7 +181,7 @@ def test_m7_threads_without_end(pool):
     for _ in range(50):
         thread()
     resident = resident_bytes()
-    for _ in range(500):
+    for _ in range(50 * tenths):
         thread()
     assert pool.stats().current_bytes == 0
     assert resident_bytes() < resident + 8 * MIB

@@ -135,9 +135,9 @@ class Nesting(RuleBasedStateMachine):
             ws.memory.check()
 
 
-TestNesting = pytest.mark.slow(Nesting.TestCase)
+TestNesting = Nesting.TestCase
 TestNesting.settings = settings(
-    max_examples=150,
+    max_examples=settings().max_examples // 6,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -299,12 +299,12 @@ class RingMachine(Machine):
 
 
 CALM = settings(
-    max_examples=250,
+    max_examples=settings().max_examples // 4,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-TestScoped = pytest.mark.slow(Machine.TestCase)
+TestScoped = Machine.TestCase
 TestScoped.settings = CALM
-TestRing = pytest.mark.slow(RingMachine.TestCase)
+TestRing = RingMachine.TestCase
 TestRing.settings = CALM
