@@ -684,7 +684,7 @@ class Lines:
         mine = range(offset // 64, (offset + nbytes + 63) // 64)
         self.legal = self.legal and self.used.isdisjoint(mine)
         self.used.update(mine)
-        self.peak = max(self.peak, *(64 * (line + 1) for line in mine), 0)
+        self.peak = max(self.peak, *(64 * (line + 1) for line in mine), offset)
         return list(mine)
 
 
