@@ -14,12 +14,15 @@ Adaptor::Adaptor(std::shared_ptr<Resource> upstream,
 
 void* Adaptor::take(const Request& request, const Note& note) {
   void* const address = upstream_->allocate(request);
+  Bytes dropped = 0;
   try {
-    ledger_.add(address, request, align_up(request.size), note);
+    ledger_.add(address, request, align_up(request.size), note, &dropped);
   } catch (...) {
+    if (dropped > 0) lost(dropped);
     upstream_->deallocate(address, request.size);
     throw;
   }
+  if (dropped > 0) lost(dropped);
   return address;
 }
 

@@ -27,6 +27,13 @@ Heap::~Heap() {
   if (!system_.whole_blocks()) release_pages(committed_);
 }
 
+bool Heap::has_segment_at(const void* address) const noexcept {
+  const auto place = reinterpret_cast<std::uintptr_t>(address);
+  return std::any_of(segments_.begin(), segments_.end(), [=](const Segment& segment) {
+    return segment.size != 0 && segment.base == place;
+  });
+}
+
 Heap::Span Heap::touched(const Chunk& chunk) const noexcept {
   const Offset offset = chunk.address - segment_of(chunk).base;
   return {offset >> page_bits_, ((offset + chunk.size - 1) >> page_bits_) + 1};

@@ -55,11 +55,14 @@ void Counters::absorb(const Counters& inner) noexcept {
   blocks.absorb(inner.blocks);
 }
 
-void Ledger::add(void* address, const Request& request, Bytes reserved, Note note) {
+void Ledger::add(
+    void* address, const Request& request, Bytes reserved, Note note, Bytes* dropped) {
   const Bytes rounded = align_up(request.size);
   const ForkLock lock(mutex_);
-  // The address is out again: its block went back to below without asking here.
-  if (const auto stale = entries_.find(address); stale != entries_.end()) erase(stale);
+  if (const auto stale = entries_.find(address); stale != entries_.end()) {
+    if (dropped != nullptr) *dropped = stale->second.size;
+    erase(stale);
+  }
   const Rows::iterator row = row_of(request.tag);
   Entries::iterator entry = entries_.end();
   try {
@@ -93,6 +96,11 @@ Ledger::Entries::iterator Ledger::find(void* address, Bytes size) {
   if (found->second.claimed) throw bad_free("the block's size is being changed");
   require_size(found->second.size, size);
   return found;
+}
+
+bool Ledger::has(const void* address) const noexcept {
+  const ForkLock lock(mutex_);
+  return entries_.count(const_cast<void*>(address)) > 0;
 }
 
 Bytes Ledger::size_of(const void* address) const {

@@ -123,6 +123,11 @@ ResourceStats Pool::stats() const {
   return stats;
 }
 
+bool Pool::holds(const void* address) const noexcept {
+  const Lock lock(mutex_);
+  return upstream_ != nullptr && heap_.has_segment_at(address);
+}
+
 Bytes Pool::reserved() const {
   const Lock lock(mutex_);
   return committed();

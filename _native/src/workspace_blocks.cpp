@@ -106,6 +106,7 @@ void* Workspace::take_below(const Request& request, Kind kind) {
 void Workspace::book(void* address, Bytes size, Kind kind) {
   const ForkLock lock(mutex_);
   const Bytes rounded = align_up(size);
+  if (end_spilled(address) > 0) ++deallocations_;  // it went back behind our back
   const std::size_t mark = cycles_.next_mark();
   spilled_.emplace(address, Spilled{size, cycles_.generation(), kind, mark});
   if (kind != Kind::outside) {

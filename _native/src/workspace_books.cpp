@@ -18,6 +18,13 @@ Bytes Workspace::size_of(const void* address) const {
   return place->size;
 }
 
+bool Workspace::holds(const void* address) const noexcept {
+  const ForkLock lock(mutex_);
+  const Ground* const ground = pages_.find(address);
+  return ground != nullptr ? ground->page.base() == address
+                           : spilled_.count(const_cast<void*>(address)) > 0;
+}
+
 std::optional<Workspace::Placement> Workspace::place_of(
     const void* address, std::uint64_t generation) const noexcept {
   const ForkLock lock(mutex_);

@@ -53,7 +53,12 @@ from memcfg._core._live import live_arenas, live_resources
 from memcfg._core._stats import PoolStats, RegionStats
 from memcfg._core._tag import current_tag
 from memcfg._core._words import describe, fill_bar, occupancy_bar
-from memcfg.errors import KernelError, ResourceExhaustedError, WorkspaceStaleError
+from memcfg.errors import (
+    InvalidFreeError,
+    KernelError,
+    ResourceExhaustedError,
+    WorkspaceStaleError,
+)
 
 __all__ = [
     "Arena",

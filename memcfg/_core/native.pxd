@@ -62,6 +62,7 @@ cdef extern from "memcfg/resource.hpp" namespace "memcfg" nogil:
         void deallocate(void* address, size_t size) except +raise_failure
         bool release(void* address) noexcept
         size_t size_of(const void* address) except +raise_failure
+        bool holds(const void* address) noexcept
         bool resize(
             void* address, size_t size, size_t new_size
         ) except +raise_failure

@@ -133,13 +133,14 @@ cdef class Resource:
         Raises
         ------
         InvalidFreeError
-            If no block starts there (any more), or one of another size does; nothing
-            has changed.
+            If no block starts there (any more), one of another size does, or a
+            resource on top has taken it; nothing has changed.
         TypeError, ValueError
             If `address` or `nbytes` is no int, or negative.
         """
         cdef void* place = <void*>as_size(address, "an address")
         cdef size_t size = as_size(nbytes, "a size")
+        require_not_held(self, place)
         with nogil:
             self.core.get().deallocate(place, size)
 
@@ -330,6 +331,28 @@ cdef class Block:
 
     def __releasebuffer__(self, Py_buffer* buffer):
         self.exports -= 1
+
+
+cdef bint stands_on(Resource resource, Resource below) noexcept:
+    if isinstance(resource, WorkspaceMemory):
+        pages = (<WorkspaceMemory>resource).pages
+        if pages is below or stands_on(pages, below):
+            return True
+    upstream = resource.upstream
+    return upstream is not None and (upstream is below or stands_on(upstream, below))
+
+
+# A block goes back where it was taken: below, that would leave the resource on top with
+# memory that is not its own any more.
+cdef int require_not_held(Resource resource, void* place) except -1:
+    cdef Resource each
+    for each in reversed(live_resources.alive()):
+        if stands_on(each, resource) and each.core.get().holds(place):
+            raise InvalidFreeError(
+                f"the block there was taken by a {type(each).__name__} on top of this "
+                f"{type(resource).__name__}; it goes back there"
+            )
+    return 0
 
 
 cdef inline size_t rounded(size_t size) noexcept:

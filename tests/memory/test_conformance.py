@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from resources import MAKERS, touchable
 
+from memcfg._core import blocks_of
 from memcfg.errors import InvalidFreeError, ResourceExhaustedError
-from memcfg.memory import Block, PoolStats, Resource
+from memcfg.memory import Block, FailureCallbackResource, PoolStats, Resource
 from memcfg.units import align_up
 
 
@@ -180,6 +181,20 @@ def test_a_block_that_was_freed_behind_its_back_says_so(resource):
     with pytest.raises(InvalidFreeError):
         block.free()
     del block  # and is silent then
+
+
+def test_what_was_taken_for_it_is_not_freed_below(resource):
+    if isinstance(resource, FailureCallbackResource):
+        return  # it hands on blocks of upstream, and has none
+    with resource.allocate(1000):
+        before, below = state(resource), resource.upstream
+        while below is not None:
+            for address, nbytes, _, _ in blocks_of(below):
+                with pytest.raises(InvalidFreeError, match="goes back there"):
+                    below.deallocate(address, nbytes)
+            below = below.upstream
+        resource.check()
+        assert state(resource) == before
 
 
 def test_a_block_that_cannot_go_back_silently_is_reported(resource, monkeypatch):

@@ -517,13 +517,3 @@ class TestTracked:
             assert rows[0].stack
             assert rows[1].stack == ()
             assert None not in (rows[0].seconds, rows[1].seconds)
-
-    def test_a_block_that_went_behind_its_back_is_not_taken_for_another(self):
-        system = memory.system()
-        tracked = memory.tracking(system, stacks=True)
-        address = tracked.allocate(1000).detach()
-        system.deallocate(address, 1000)
-        others = [system.allocate(size, tag="other") for size in (990, 1000, 1010)]
-        for each in memory.list_live(system):
-            assert each.nbytes == 1000 or each.stack == ()
-        del others

@@ -48,6 +48,24 @@ TEST(an_adaptor_knows_its_own_blocks_only) {
   below->deallocate(others, 100);
 }
 
+TEST(blocks_that_upstream_got_back_are_not_counted_for_good) {
+  const Faulty system;
+  const auto below = std::make_shared<memcfg::Pool>("d", memcfg::kNoLimit, system);
+  LimitingResource limiting(below, 1024);
+  for (int round = 0; round < 3; ++round) {
+    void* const block = limiting.allocate({1000});
+    CHECK(limiting.holds(block));
+    below->deallocate(block, 1000);
+    limiting.set_limit(2048);  // room for the one that is gone, and for another
+    void* const again = limiting.allocate({1000});
+    CHECK(again == block && limiting.stats().current == 1024);
+    limiting.check();
+    limiting.set_limit(1024);  // nothing else is drawn
+    limiting.deallocate(again, 1000);
+    CHECK(limiting.stats().largest_free == 1024 && !limiting.holds(again));
+  }
+}
+
 TEST(a_limit_is_drawn_before_upstream_is_asked) {
   const Faulty system;
   LimitingResource limiting(blocks_of(system), 1000);

@@ -388,6 +388,29 @@ TEST(what_does_not_fit) {
 }
 
 // A size need be no multiple of a line: its last bytes are there to be used.
+// A block of upstream went back behind the workspace, and its address is out again.
+TEST(blocks_that_upstream_got_back_are_not_counted_for_good) {
+  const Faulty system;
+  const auto pool = pool_of(system);
+  const auto workspace = make(pool, rules_of(4096));
+  CHECK(workspace->open());
+  void* const in_page = workspace->allocate({64});
+  CHECK(workspace->holds(in_page));  // the page begins there
+  void* const spilled = workspace->allocate({8192});
+  CHECK(workspace->holds(spilled) && kind_of(*workspace, spilled) == Kind::spilled);
+  pool->deallocate(spilled, 8192);
+  void* const again = workspace->allocate({8192});
+  CHECK(again == spilled);
+  workspace->check();
+  CHECK(workspace->numbers().live == 2);
+  workspace->deallocate(again, 8192);
+  workspace->deallocate(in_page, 64);
+  workspace->close();
+  workspace->check();
+  const memcfg::ResourceStats stats = workspace->stats();
+  CHECK(stats.current == 0 && stats.allocations == stats.deallocations);
+}
+
 TEST(the_last_line_of_a_page_may_be_short) {
   const Faulty system;
   const auto workspace = make(pool_of(system), rules_of(1000));

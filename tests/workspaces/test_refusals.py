@@ -7,7 +7,9 @@ import pytest
 from workspace_rules import up
 
 import memcfg as mc
+from memcfg._core import blocks_of
 from memcfg.errors import (
+    InvalidFreeError,
     ResourceExhaustedError,
     WorkspaceFullError,
     WorkspaceSpillWarning,
@@ -157,3 +159,18 @@ def test_a_learned_size_that_the_limit_forbids(make, pool):
         assert ws.stats().offset == 8000
         del array
     assert ws.stats().size == 160_000
+
+
+def test_pages_and_spilled_blocks_are_not_freed_below(make, pool):
+    with make() as ws:
+        first, large = ws.ones(2**18, np.float32), ws.ones(MIB, np.float32)
+        held = blocks_of(pool)
+        assert {first.ctypes.data, large.ctypes.data} == {row[0] for row in held}
+        for address, nbytes, _, _ in held:
+            with pytest.raises(InvalidFreeError, match="WorkspaceMemory on top"):
+                pool.deallocate(address, nbytes)
+        assert blocks_of(pool) == held
+        assert first.all()
+        assert large.all()
+        del first, large
+    pool.check()

@@ -29,6 +29,7 @@ class Adaptor : public Resource {
   bool resize(void* address, Bytes size, Bytes new_size) override;
   std::vector<LiveBlock> blocks() const override { return ledger_.blocks(); }
   Bytes trim(Bytes keep) final { return upstream_->trim(keep); }
+  bool holds(const void* address) const noexcept final { return ledger_.has(address); }
   void check() const override;
 
  protected:
@@ -38,6 +39,8 @@ class Adaptor : public Resource {
 
   // A block of upstream, booked. Throws as allocate does; nothing has changed then.
   void* take(const Request& request, const Note& note = {});
+  // A block of that size has gone back to upstream behind the adaptor.
+  virtual void lost(Bytes size) noexcept { static_cast<void>(size); }
 
   const std::shared_ptr<Resource> upstream_;
   Ledger ledger_;

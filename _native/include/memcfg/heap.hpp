@@ -90,6 +90,9 @@ class Heap {
   ChunkId find(const void* address) const noexcept;
   Chunk& operator[](ChunkId id) const noexcept { return chunks_[id]; }
 
+  // Whether a reservation of addresses begins there.
+  bool has_segment_at(const void* address) const noexcept;
+
   // No more than so much memory is to be committed. Pre: committed() <= ceiling.
   void set_ceiling(Bytes ceiling) noexcept { ceiling_ = ceiling; }
   Bytes ceiling() const noexcept { return ceiling_; }

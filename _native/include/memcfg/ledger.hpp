@@ -52,13 +52,20 @@ class Ledger {
   explicit Ledger(Tags tags = Tags::held, Watcher* watcher = nullptr)
       : tags_kept_(tags), watcher_(watcher) {}
 
-  // `reserved`: the bytes that were taken for it from below. Throws std::bad_alloc;
-  // nothing has changed then.
-  void add(void* address, const Request& request, Bytes reserved, Note note = {});
+  // `reserved`: the bytes that were taken for it from below. Where the ledger still has
+  // a block there, that went back to below without asking here: it is dropped, and its
+  // size noted in `dropped`. Throws std::bad_alloc; nothing is added then.
+  void add(void* address,
+           const Request& request,
+           Bytes reserved,
+           Note note = {},
+           Bytes* dropped = nullptr);
 
   // The bytes that were taken for it. Throws bad_free when there is no such block, or
   // one of another size; nothing has changed then.
   Bytes remove(void* address, Bytes size);
+
+  bool has(const void* address) const noexcept;
 
   // Throws bad_free when there is no such block.
   Bytes size_of(const void* address) const;

@@ -31,6 +31,8 @@ class LimitingResource final : public Adaptor {
   Bytes set_limit(Bytes limit);
 
  private:
+  void lost(Bytes size) noexcept override { limit_.give_back(align_up(size)); }
+
   Limit limit_;
   std::mutex setting_;  // set_limit against itself
 };

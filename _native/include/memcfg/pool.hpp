@@ -48,6 +48,7 @@ class Pool final : public Resource {
   void deallocate(void* address, Bytes size) override;
   bool release(void* address) noexcept override;
   Bytes size_of(const void* address) const override;
+  bool holds(const void* address) const noexcept override;
   bool resize(void* address, Bytes size, Bytes new_size) override;
   std::vector<LiveBlock> blocks() const override;
   ResourceStats stats() const override;

@@ -95,6 +95,13 @@ class Resource {
   // address that is not a block of this resource (any more).
   virtual Bytes size_of(const void* address) const = 0;
 
+  // Whether the block of upstream at an address is this resource's memory, in use or
+  // kept: freeing it there would take it away from here.
+  virtual bool holds(const void* address) const noexcept {
+    static_cast<void>(address);
+    return false;
+  }
+
   // Changes the size of a block where it lies; the bytes that both sizes have stay as
   // they are, others are undefined. False: it must move, for whatever reason, the limit
   // included; nothing has changed then. Throws bad_free as deallocate does, and

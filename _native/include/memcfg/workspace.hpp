@@ -64,6 +64,7 @@ class Workspace final : public Resource {
   void deallocate(void* address, Bytes size) override;
   bool release(void* address) noexcept override { return release_of(address, 0); }
   Bytes size_of(const void* address) const override;
+  bool holds(const void* address) const noexcept override;
   std::vector<LiveBlock> blocks() const override;
   ResourceStats stats() const override;
   Bytes reserved() const override;
