@@ -32,7 +32,7 @@ void Program::touch_scratch(const Instruction& instruction) noexcept {
   room[instruction.kernel->scratch_bytes() - 1] = kTouched;
 }
 
-void CallbackKernel::run(void* const*, void*) {
+void CallbackKernel::run(void* const*, void*, RunState*) const {
   if (call_foreign(function_, context_) != 0) throw callback_raised();
 }
 
@@ -79,17 +79,26 @@ void Program::append(const Instruction& instruction,
   instructions_.push_back(instruction);
 }
 
-void Program::compute(std::shared_ptr<Kernel> kernel,
+void Program::compute(std::shared_ptr<const Kernel> kernel,
                       const std::vector<Offset>& offsets,
                       const std::vector<Bytes>& sizes,
                       std::optional<Offset> scratch) {
   const Turn turn(*this);
   if (kernel == nullptr) throw std::invalid_argument("no kernel");
-  if (offsets.size() != sizes.size()) {
-    throw std::invalid_argument("not as many offsets as sizes");
+  const auto& declared = kernel->operands();
+  if (offsets.size() != declared.size() || sizes.size() != declared.size()) {
+    throw std::invalid_argument("the kernel has " + std::to_string(declared.size()) +
+                                " operands, got " + std::to_string(offsets.size()) +
+                                " offsets and " + std::to_string(sizes.size()) +
+                                " sizes");
   }
   std::vector<void*> operands;
-  for (std::size_t i = 0; i < offsets.size(); ++i) {
+  for (std::size_t i = 0; i < declared.size(); ++i) {
+    if (sizes[i] < declared[i].size) {
+      throw std::invalid_argument("operand " + std::to_string(i) + " needs " +
+                                  std::to_string(declared[i].size) + " bytes, got " +
+                                  std::to_string(sizes[i]));
+    }
     operands.push_back(place(offsets[i], sizes[i]));
   }
   const Bytes needed = kernel->scratch_bytes();
@@ -99,13 +108,15 @@ void Program::compute(std::shared_ptr<Kernel> kernel,
   }
   void* const room = needed > 0 ? place(*scratch, needed) : nullptr;
   kernels_.push_back(std::move(kernel));
-  append({kernels_.back().get(), operands_.size(), room}, operands);
+  states_.push_back(kernels_.back()->make_run_state());
+  append({kernels_.back().get(), operands_.size(), room, states_.back().get()},
+         operands);
 }
 
 void Program::guard(Offset offset) {
   const Turn turn(*this);
   void* const operand = place(offset, sizeof(float));
-  append({nullptr, operands_.size(), nullptr}, {operand});
+  append({nullptr, operands_.size(), nullptr, nullptr}, {operand});
 }
 
 // The index of an operand in operands_. An instruction's end where the next's begin.
@@ -130,6 +141,14 @@ std::size_t Program::input(const std::vector<Operand>& operands, Bytes size) {
     made.operands.push_back(find(operand));
     if (operands_[made.operands.back()] != made.home) {
       throw std::invalid_argument("the operands of an input lie at several places");
+    }
+    const Kernel* const kernel = instructions_[operand.instruction].kernel;
+    if (kernel == nullptr) continue;  // a guard reads
+    const Kernel::Operand& declared = kernel->operands()[operand.position];
+    if (declared.size > size) {
+      throw std::invalid_argument("an input of " + std::to_string(size) +
+                                  " bytes is read as one of " +
+                                  std::to_string(declared.size));
     }
   }
   inputs_.push_back(std::move(made));
@@ -167,7 +186,8 @@ void Program::execute_one(std::size_t index) {
   const Instruction& instruction = instructions_[index];
   try {
     instruction.kernel->run(operands_.data() + instruction.first_operand,
-                            instruction.scratch);
+                            instruction.scratch,
+                            instruction.state);
   } catch (const callback_raised&) {
     throw;
   } catch (const std::exception& error) {

@@ -111,6 +111,7 @@ cdef class OneDNN:
 
 cdef class Kernel:
     cdef shared_ptr[native.Kernel] core
+    cdef unique_ptr[native.RunState] spare  # of a run that has ended
 
 
 cdef class CallbackKernel:

@@ -284,12 +284,19 @@ class Kernel:
         library: OneDNN | None,
     ) -> Self: ...
     @property
+    def operands(self) -> list[tuple[int, bool]]: ...
+    @property
     def scratch_bytes(self) -> int: ...
     def run(self, addresses: Sequence[int], scratch: int = 0) -> None: ...
 
 @final
 class CallbackKernel:
-    def __new__(cls, function: Callable[[], None]) -> Self: ...
+    def __new__(
+        cls,
+        function: Callable[[], None],
+        inputs: Iterable[int] = (),
+        outputs: Iterable[int] = (),
+    ) -> Self: ...
 
 @final
 class Lock:

@@ -130,7 +130,7 @@ cdef class OneDNN:
 cdef class Kernel:
     """One op bound to its shapes and attributes, not to addresses.
 
-    The numbers' order stands in ``_native/README.md``. KernelError for an unknown
+    Any number of threads and programs may run it at once. The numbers' order stands in ``_native/README.md``. KernelError for an unknown
     type, malformed numbers, or a refusal of the library; without a library only types
     that need none can be made.
     """
@@ -152,21 +152,43 @@ cdef class Kernel:
             raise KernelError(str(error)) from None
 
     @property
+    def operands(self):
+        """The bytes of each operand and whether it is written; inputs come first."""
+        cdef vector[native.Operand] rows = self.core.get().operands()
+        return [(row.size, row.written) for row in rows]
+
+    @property
     def scratch_bytes(self):
         """Bytes of scratch that a run needs, provided by the caller."""
         return self.core.get().scratch_bytes()
 
     def run(self, addresses, size_t scratch=0):
-        """Run once on operands anywhere: the caller vouches for the addresses."""
+        """Run once on operands anywhere: the caller vouches for the addresses.
+
+        KernelError when they are not as many as the kernel has operands, when scratch
+        is missing, or when the library fails.
+        """
         cdef vector[void*] operands
         cdef size_t address
+        cdef unique_ptr[native.RunState] state
         for address in addresses:
             operands.push_back(<void*>address)
+        if operands.size() != self.core.get().operands().size():
+            raise KernelError(
+                f"the kernel has {self.core.get().operands().size()} operands, got "
+                f"{operands.size()} addresses"
+            )
+        if scratch == 0 and self.scratch_bytes > 0:
+            raise KernelError(f"the kernel needs {self.scratch_bytes} bytes of scratch")
+        state.swap(self.spare)  # with the GIL held: no other run has it
         try:
             with nogil:
-                self.core.get().run(operands.data(), <void*>scratch)
+                if state.get() == NULL:
+                    state = self.core.get().make_run_state()
+                self.core.get().run(operands.data(), <void*>scratch, state.get())
         except (RuntimeError, ValueError) as error:
             raise KernelError(str(error)) from None
+        self.spare.swap(state)
 
 
 cdef int call_back(void* context) except -1 with gil:
@@ -178,14 +200,20 @@ cdef int call_back(void* context) except -1 with gil:
 cdef class CallbackKernel:
     """A Python function as an instruction; it runs with the GIL held.
 
-    What it raises stops the program and leaves `Program.run`.
+    What it raises stops the program and leaves `Program.run`. It knows itself where its
+    operands lie; `inputs` and `outputs` are the bytes that it has of each.
     """
 
-    def __cinit__(self, function):
+    def __cinit__(self, function, inputs=(), outputs=()):
+        cdef native.Sizes sizes
         if not callable(function):
             raise TypeError(f"not callable: {function!r}")
+        for size in inputs:
+            sizes.inputs.push_back(as_size(size, "a size"))
+        for size in outputs:
+            sizes.outputs.push_back(as_size(size, "a size"))
         self.function = function
-        self.core.reset(new native.CallbackKernel(call_back, <void*>self))
+        self.core.reset(new native.CallbackKernel(call_back, <void*>self, sizes))
 
 
 @cython.final
@@ -205,8 +233,10 @@ cdef class Program:
     def compute(self, kernel, offsets, sizes, scratch_offset):
         """Append a kernel whose inputs, then outputs, lie at these places.
 
-        Offsets are bytes from the arena's base and multiples of 64. ValueError when a
-        place leaves the arena or is unaligned, or scratch is missing.
+        Offsets are bytes from the arena's base and multiples of 64; sizes are the bytes
+        that each operand has there. ValueError when they are not as many as the kernel
+        has operands, one has fewer bytes than it needs, a place leaves the arena or is
+        unaligned, or scratch is missing.
         """
         cdef shared_ptr[native.Kernel] shared
         cdef optional[size_t] scratch
@@ -235,8 +265,8 @@ cdef class Program:
         """Declare an input; gives its number.
 
         Operands are (instruction, position) pairs that stand for the same `size` bytes,
-        read by kernels and written by none. ValueError when one does not exist, or they
-        lie at several places.
+        read by kernels and written by none. ValueError when one does not exist or has
+        more bytes, or they lie at several places.
         """
         cdef vector[native.ProgramOperand] places
         cdef native.ProgramOperand place

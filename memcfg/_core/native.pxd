@@ -304,9 +304,24 @@ cdef extern from "memcfg/kernel.hpp" namespace "memcfg" nogil:
         vector[int64_t] integers
         vector[double] reals
 
+    cdef cppclass Operand "memcfg::Kernel::Operand":
+        size_t size
+        bool written
+
+    cdef cppclass Sizes "memcfg::Kernel::Sizes":
+        vector[size_t] inputs
+        vector[size_t] outputs
+
+    cdef cppclass RunState "memcfg::Kernel::RunState":
+        pass
+
     cdef cppclass Kernel:
+        const vector[Operand]& operands() noexcept
         size_t scratch_bytes() noexcept
-        void run(void** operands, void* scratch) except +raise_failure
+        unique_ptr[RunState] make_run_state() except +raise_failure
+        void run(
+            void** operands, void* scratch, RunState* state
+        ) except +raise_failure
 
     unique_ptr[Kernel] make_kernel(
         const KernelSpec& spec, const OneDnn* library
@@ -315,7 +330,7 @@ cdef extern from "memcfg/kernel.hpp" namespace "memcfg" nogil:
 cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
     cdef cppclass CallbackKernel(Kernel):
         CallbackKernel(
-            int (*function)(void*) except -1, void* context
+            int (*function)(void*) except -1, void* context, const Sizes& sizes
         ) except +raise_failure
 
     cdef cppclass ProgramOperand "memcfg::Program::Operand":

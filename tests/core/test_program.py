@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import threading
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
+from placed import placed
 
 from memcfg._core import (
     CallbackKernel,
@@ -87,6 +89,57 @@ def test_places_outside_are_refused(arena, offset, size):
     assert (len(program), program.run()) == (0, -1)
 
 
+def test_kernels_say_what_they_need():
+    assert relu(3).operands == [(12, False), (12, True)]
+    loss = Kernel("softmax_cross_entropy", [5, 10], [], None)
+    assert loss.operands == [(200, False), (20, False), (4, True), (200, True)]
+    assert loss.scratch_bytes == 40
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [relu(65_536), CallbackKernel(nothing, [2**18], [2**18])],
+    ids=["native", "callback"],
+)
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ([2**18, 64], "operand 1 needs 262144 bytes, got 64"),
+        ([64, 2**18], "operand 0 needs 262144 bytes, got 64"),
+        ([2**18], "2 operands, got 1 offsets"),
+        ([2**18] * 3, "2 operands, got 3 offsets"),
+        ([], "2 operands, got 0 offsets"),
+    ],
+)
+def test_operands_that_a_kernel_would_pass_are_refused(arena, kernel, sizes, words):
+    arena.grow(2**20)
+    program = Program(arena)
+    with pytest.raises(ValueError, match=words):
+        program.compute(kernel, range(0, 2**18 * len(sizes), 2**18), sizes, None)
+    assert (len(program), program.run()) == (0, -1)
+
+
+def test_a_kernel_alone_wants_all_its_operands():
+    add = Kernel("add", [16], [], None)
+    with pytest.raises(KernelError, match="3 operands, got 1 addresses"):
+        add.run([placed(np.zeros(16, np.float32)).ctypes.data])
+    loss = Kernel("softmax_cross_entropy_inference", [5, 10], [], None)
+    room = placed(np.zeros(100, np.float32)).ctypes.data
+    with pytest.raises(KernelError, match="40 bytes of scratch"):
+        loss.run([room, room, room])
+
+
+def test_a_callback_of_sizes_that_are_none():
+    with pytest.raises(ValueError, match="negative"):
+        CallbackKernel(nothing, [-1])
+    with pytest.raises(TypeError, match="is an int"):
+        CallbackKernel(nothing, (), [4.0])
+
+
 @pytest.mark.parametrize("offset", [4, 1024, 2**70])
 def test_guards_outside_are_refused(arena, offset):
     with pytest.raises(ValueError, match=r"leave the arena|multiple of 64"):
@@ -95,7 +148,7 @@ def test_guards_outside_are_refused(arena, offset):
 
 def test_malformed_instructions(arena):
     program = Program(arena)
-    with pytest.raises(ValueError, match="not as many"):
+    with pytest.raises(ValueError, match="2 operands, got 2 offsets and 1 sizes"):
         program.compute(relu(1), [0, 64], [4], None)
     with pytest.raises(ValueError, match="negative"):
         program.compute(relu(1), [0, -64], [4, 4], None)
@@ -260,3 +313,58 @@ def test_threads_apply_to_whoever_runs(arena):
         assert counts == [1]
     finally:
         set_num_threads(before)
+
+
+class TestBinding:
+    """Inputs that are read elsewhere; what C++ refuses stands in its own tests."""
+
+    @pytest.fixture
+    def bound(self, arena, cells):
+        program = Program(arena)
+        program.compute(relu(16), [0, 64], [64, 64], None)
+        return program, program.input([(0, 0)], 64), cells
+
+    def test_a_bound_input_is_read_and_the_array_is_kept(self, bound):
+        program, number, cells = bound
+        x = placed(np.arange(16, dtype=np.float32))
+        x.flags.writeable = False
+        alive = weakref.ref(x.base)
+        assert program.bind(number, x)
+        program.run()
+        np.testing.assert_array_equal(cells[16:32], x)
+        assert not cells[:16].any()
+        del x
+        assert alive() is not None
+        program.unbind(number)
+        program.unbind(number)
+        assert alive() is None
+        program.run()
+        assert not cells[16:32].any()
+
+    def test_what_is_refused_leaves_what_was_bound(self, bound):
+        program, number, cells = bound
+        x = placed(np.ones(16, np.float32))
+        assert program.bind(number, x)
+        for wrong in (placed(x, 4), placed(x)[::-1], x[:8], np.asfortranarray(x[:0])):
+            assert not program.bind(number, wrong)
+        assert not program.bind(number, cells[:16])
+        program.run()
+        assert cells[16:32].all()
+
+    def test_wrong_arguments(self, bound):
+        program, number, _ = bound
+        x = placed(np.ones(16, np.float32))
+        for wrong in ([(1, 0)], [(0, 2)], [(0, 0), (0, 1)], []):
+            with pytest.raises(ValueError, match="operand"):
+                program.input(wrong, 64)
+        with pytest.raises(ValueError, match="60 bytes is read as one of 64"):
+            program.input([(0, 0)], 60)
+        with pytest.raises(ValueError, match="no input 1"):
+            program.bind(number + 1, x)
+        with pytest.raises(ValueError, match="negative"):
+            program.input([(0, -1)], 64)
+        with pytest.raises(TypeError):
+            program.bind(number, 5)
+        with pytest.raises(TypeError):
+            program.bind(None, x)
+        program.unbind(number)

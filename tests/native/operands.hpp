@@ -12,6 +12,7 @@
 #include <new>
 #include <vector>
 
+#include "check.hpp"
 #include "memcfg/kernel.hpp"
 
 namespace operands {
@@ -42,6 +43,7 @@ class Block {
     std::memcpy(bytes_.get(), values.data(), size_);
   }
   void* data() const { return bytes_.get(); }
+  std::size_t size() const { return size_; }
   template <class T>
   std::vector<T> values() const {
     std::vector<T> result(size_ / sizeof(T));
@@ -55,11 +57,18 @@ class Block {
   std::unique_ptr<unsigned char, Free> bytes_;
 };
 
-inline void run(Kernel& kernel, std::initializer_list<const Block*> operands) {
+// The blocks have just the bytes that the kernel declares for its operands.
+inline void run(const Kernel& kernel, std::initializer_list<const Block*> operands) {
   std::vector<void*> addresses;
-  for (const Block* operand : operands) addresses.push_back(operand->data());
+  CHECK(operands.size() == kernel.operands().size());
+  for (const Block* operand : operands) {
+    CHECK(operand->size() == kernel.operands()[addresses.size()].size);
+    addresses.push_back(operand->data());
+  }
   const Block scratch(kernel.scratch_bytes());
-  kernel.run(addresses.data(), kernel.scratch_bytes() == 0 ? nullptr : scratch.data());
+  kernel.run(addresses.data(),
+             kernel.scratch_bytes() == 0 ? nullptr : scratch.data(),
+             kernel.make_run_state().get());
 }
 
 inline void run(const KernelSpec& spec, std::initializer_list<const Block*> operands) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <limits>
@@ -46,13 +47,14 @@ constexpr Bytes kSize = 1024;  // bytes of the arena
 // y = x + 1; notes its scratch.
 class AddOne final : public Kernel {
  public:
-  explicit AddOne(Bytes scratch = 0) : scratch_(scratch) {}
+  explicit AddOne(Bytes scratch = 0)
+      : Kernel({{sizeof(float)}, {sizeof(float)}}), scratch_(scratch) {}
   Bytes scratch_bytes() const noexcept override { return scratch_; }
-  void run(void* const* operands, void* scratch) override {
+  void run(void* const* operands, void* scratch, RunState*) const override {
     *static_cast<float*>(operands[1]) = *static_cast<float*>(operands[0]) + 1.0F;
     seen = scratch;
   }
-  void* seen = nullptr;
+  mutable void* seen = nullptr;
 
  private:
   Bytes scratch_;
@@ -60,7 +62,9 @@ class AddOne final : public Kernel {
 
 class Fails final : public Kernel {
  public:
-  void run(void* const*, void*) override { throw std::out_of_range("no such row"); }
+  void run(void* const*, void*, RunState*) const override {
+    throw std::out_of_range("no such row");
+  }
 };
 
 std::shared_ptr<Arena> make_arena() {
@@ -123,7 +127,7 @@ TEST(places_are_checked) {
   const auto add = std::make_shared<AddOne>();
   const auto refused = [&](Bytes offset, Bytes size) {
     CHECK_THROWS(std::invalid_argument,
-                 program.compute(add, {offset}, {size}, std::nullopt));
+                 program.compute(add, {0, offset}, {4, size}, std::nullopt));
   };
   refused(kSize - 64, 65);
   refused(kSize, 1);
@@ -137,6 +141,52 @@ TEST(places_are_checked) {
   CHECK_THROWS(std::invalid_argument, program.compute(nullptr, {}, {}, std::nullopt));
   CHECK(program.size() == 0 && program.run(true, 0) == Program::kEnded);
   program.compute(add, {0, kSize - 64}, {4, 64}, std::nullopt);
+}
+
+TEST(operands_are_as_many_and_as_large_as_the_kernel_needs) {
+  const auto arena = make_arena();
+  Program program(arena);
+  const auto add = std::make_shared<AddOne>();
+  const auto refused = [&](const std::vector<Bytes>& sizes) {
+    const std::vector<Bytes> offsets(sizes.size(), 64);
+    CHECK_THROWS(std::invalid_argument,
+                 program.compute(add, offsets, sizes, std::nullopt));
+  };
+  refused({});
+  refused({4});
+  refused({4, 4, 4});
+  refused({4, 3});
+  refused({0, 4});
+  CHECK_THROWS(std::invalid_argument, program.compute(add, {0}, {4, 4}, std::nullopt));
+  CHECK(program.size() == 0);
+  program.compute(add, {0, 64}, {4, 64}, std::nullopt);
+  CHECK_THROWS(std::invalid_argument, program.input({{0, 0}}, 3));
+}
+
+// Kernels are shared; what their runs change is each instruction's own.
+TEST(each_instruction_has_a_state_of_its_own) {
+  struct Counts final : Kernel {
+    struct Count final : RunState {
+      int runs = 0;
+    };
+    std::unique_ptr<RunState> make_run_state() const override {
+      return std::make_unique<Count>();
+    }
+    void run(void* const*, void*, RunState* state) const override {
+      most = std::max(most, ++static_cast<Count*>(state)->runs);
+    }
+    mutable int most = 0;
+  };
+  const auto kernel = std::make_shared<Counts>();
+  Program first(make_arena()), second(make_arena());
+  for (Program* program : {&first, &first, &second}) {
+    program->compute(kernel, {}, {}, std::nullopt);
+  }
+  first.run(true, 0);
+  second.run(true, 0);
+  CHECK(kernel->most == 1);
+  second.run(true, 0);
+  CHECK(kernel->most == 2);
 }
 
 TEST(bound_inputs_are_read_elsewhere) {

@@ -12,8 +12,8 @@ namespace memcfg {
 //
 // Copies share the library; kernels hold a copy, so the object that a kernel was
 // made from may go first. The library's code stays mapped until the process ends
-// (its OpenMP threads may still be in it). Calls through `api()` are thread safe,
-// one kernel being run by one thread at a time.
+// (its OpenMP threads may still be in it). Calls through `api()` are thread safe, as
+// long as each object that they change, a memory object above all, has one user.
 class OneDnn {
  public:
   // Loads the file at `path` with its symbols kept local. Throws

@@ -93,6 +93,7 @@ inline constexpr int diff_weights = 161;
     Status,                                                                           \
     (MemoryDesc**, int, const Dim*, int, const Dim*))                                 \
   X(memory_desc_create_with_tag, Status, (MemoryDesc**, int, const Dim*, int, int))   \
+  X(memory_desc_clone, Status, (MemoryDesc**, const MemoryDesc*))                     \
   X(memory_desc_destroy, Status, (MemoryDesc*))                                       \
   X(memory_desc_get_size, std::size_t, (const MemoryDesc*))                           \
   X(memory_desc_equal, int, (const MemoryDesc*, const MemoryDesc*))                   \

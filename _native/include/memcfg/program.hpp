@@ -12,14 +12,15 @@
 
 namespace memcfg {
 
-// Calls back into the language above. The function returns 0, or -1 when it failed; it
-// has kept the reason then, and the program stops with callback_raised.
+// Calls back into the language above, which knows where its operands lie. The function
+// returns 0, or -1 when it failed; it has kept the reason then, and the program stops
+// with callback_raised.
 class CallbackKernel final : public Kernel {
  public:
   using Function = int (*)(void* context);
-  CallbackKernel(Function function, void* context) noexcept
-      : function_(function), context_(context) {}
-  void run(void* const* operands, void* scratch) override;
+  CallbackKernel(Function function, void* context, const Sizes& sizes = {})
+      : Kernel(sizes), function_(function), context_(context) {}
+  void run(void* const* operands, void* scratch, RunState* state) const override;
 
  private:
   Function function_;
@@ -30,9 +31,10 @@ class CallbackKernel final : public Kernel {
 // once, then run any number of times; no two programs of an arena are at work at once.
 // Running takes no memory. Pins its arena and shares its kernels.
 //
-// Invariant: every operand and every scratch lies, 64-byte aligned, inside the bytes
-// that the arena had when the instruction was added (it never shrinks, and its base
-// never moves); those of a bound input lie, 64-byte aligned, outside of the arena.
+// Invariant: every operand has the bytes that its kernel declares. It and every scratch
+// lie, 64-byte aligned, inside the bytes that the arena had when the instruction was
+// added (it never shrinks, and its base never moves); those of a bound input lie,
+// 64-byte aligned, outside of the arena.
 class Program {
  public:
   static constexpr std::int64_t kEnded = -1;
@@ -45,10 +47,11 @@ class Program {
 
   explicit Program(std::shared_ptr<Arena> arena);
 
-  // Appends a kernel. Operands: inputs, then outputs, each `sizes[i]` bytes from
-  // `offsets[i]` in the arena. Throws std::invalid_argument when a place is outside
-  // the arena or unaligned, or scratch is missing; nothing was appended then.
-  void compute(std::shared_ptr<Kernel> kernel,
+  // Appends a kernel. Operands: inputs, then outputs, each with `sizes[i]` bytes from
+  // `offsets[i]` in the arena. Throws std::invalid_argument when they are not as many
+  // as the kernel declares, one has fewer bytes, a place is outside the arena or
+  // unaligned, or scratch is missing; nothing was appended then.
+  void compute(std::shared_ptr<const Kernel> kernel,
                const std::vector<Offset>& offsets,
                const std::vector<Bytes>& sizes,
                std::optional<Offset> scratch);
@@ -59,8 +62,9 @@ class Program {
 
   // Declares an input of `size` bytes: all operands that stand for its bytes, so that
   // runs can read them elsewhere. Pre: their kernels take addresses with each run and
-  // do not write there. Returns the input's number. Throws std::invalid_argument when
-  // an operand does not exist, or they lie at several places.
+  // do not write there (a copy in place writes nothing). Returns the input's number.
+  // Throws std::invalid_argument when an operand does not exist or has more bytes, or
+  // they lie at several places.
   std::size_t input(const std::vector<Operand>& operands, Bytes size);
 
   // Has runs read an input at `address`, which the caller keeps alive, until `unbind`.
@@ -87,9 +91,10 @@ class Program {
 
  private:
   struct Instruction {
-    Kernel* kernel;             // null: a guard on the first operand
+    const Kernel* kernel;       // null: a guard on the first operand
     std::size_t first_operand;  // index into operands_
     void* scratch;
+    Kernel::RunState* state;
   };
   struct Input {
     std::vector<std::size_t> operands;  // indices into operands_
@@ -111,7 +116,8 @@ class Program {
   std::vector<Instruction> instructions_;
   std::vector<void*> operands_;
   std::vector<Input> inputs_;
-  std::vector<std::shared_ptr<Kernel>> kernels_;  // keeps them alive
+  std::vector<std::shared_ptr<const Kernel>> kernels_;     // keeps them alive
+  std::vector<std::unique_ptr<Kernel::RunState>> states_;  // this program's own
 };
 
 }  // namespace memcfg

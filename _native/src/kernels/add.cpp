@@ -18,14 +18,16 @@ MEMCFG_VECTORIZED void add_arrays(const float* a,
 KernelPtr make_add(const KernelSpec& spec) {
   SpecReader reader(spec, 1, 0);
   const Count count = reader.positive("count");
-  return function_kernel(0, [=](void* const* operands, void*) {
-    const float* a = input(operands, 0);
-    const float* b = input(operands, 1);
-    float* y = output(operands, 2);
-    parallel_chunks(count, kChunk, [=](Count begin, Count length) {
-      add_arrays(a + begin, b + begin, length, y + begin);
-    });
-  });
+  const Bytes bytes = float_bytes(count);
+  return function_kernel(
+      {{bytes, bytes}, {bytes}}, 0, [=](void* const* operands, void*) {
+        const float* a = input(operands, 0);
+        const float* b = input(operands, 1);
+        float* y = output(operands, 2);
+        parallel_chunks(count, kChunk, [=](Count begin, Count length) {
+          add_arrays(a + begin, b + begin, length, y + begin);
+        });
+      });
 }
 
 }  // namespace memcfg

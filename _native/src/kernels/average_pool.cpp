@@ -58,27 +58,30 @@ void share_back(const Window w, const float* dy, float* dx) {
 
 KernelPtr make_average_pool2d(const KernelSpec& spec) {
   const Window w(spec);
-  return function_kernel(0, [=](void* const* operands, void*) {
-    const float* x = input(operands, 0);
-    float* y = output(operands, 1);
-    const auto row = w.channels >= 4 ? average_row<4> : average_row<1>;
-    parallel_for(w.images * w.out_height, w.work(), [&](Count i) {
-      const float* image = x + i / w.out_height * w.pixels() * w.channels;
-      row(w, image, i % w.out_height, y + i * w.out_width * w.channels);
-    });
-  });
+  return function_kernel(
+      {{w.input_bytes()}, {w.output_bytes()}}, 0, [=](void* const* operands, void*) {
+        const float* x = input(operands, 0);
+        float* y = output(operands, 1);
+        const auto row = w.channels >= 4 ? average_row<4> : average_row<1>;
+        parallel_for(w.images * w.out_height, w.work(), [&](Count i) {
+          const float* image = x + i / w.out_height * w.pixels() * w.channels;
+          row(w, image, i % w.out_height, y + i * w.out_width * w.channels);
+        });
+      });
 }
 
 KernelPtr make_average_pool2d_gradient(const KernelSpec& spec) {
   const Window w(spec);
-  return function_kernel(0, [=](void* const* operands, void*) {
-    const float* dy = input(operands, 0);
-    float* dx = output(operands, 1);
-    parallel_for(w.images, w.work(), [&](Count n) {
-      share_back(
-          w, dy + n * w.out_pixels() * w.channels, dx + n * w.pixels() * w.channels);
-    });
-  });
+  return function_kernel(
+      {{w.output_bytes()}, {w.input_bytes()}}, 0, [=](void* const* operands, void*) {
+        const float* dy = input(operands, 0);
+        float* dx = output(operands, 1);
+        parallel_for(w.images, w.work(), [&](Count n) {
+          share_back(w,
+                     dy + n * w.out_pixels() * w.channels,
+                     dx + n * w.pixels() * w.channels);
+        });
+      });
 }
 
 }  // namespace memcfg

@@ -162,58 +162,71 @@ KernelPtr make_batch_normalization(const KernelSpec& spec) {
   const Shape shape(spec);
   const ColumnSum sum(shape.rows, shape.channels);
   const Bytes scratch_bytes = float_bytes(Factors::floats(shape) + sum.partials());
-  return function_kernel(scratch_bytes, [=](void* const* operands, void* scratch) {
-    float* floats = static_cast<float*>(scratch);
-    float *y = output(operands, 3), *mean = output(operands, 4);
-    float* variance = output(operands, 5);
-    const Factors factors(floats, shape);
-    const float* x = input(operands, 0);
-    float* partials = floats + Factors::floats(shape);
-    statistics(shape, sum, x, factors.mean, partials, mean, variance);
-    const float *gamma = input(operands, 1), *beta = input(operands, 2);
-    apply(shape, factors, x, gamma, beta, mean, variance, y);
-  });
+  const Bytes all = float_bytes(shape.count), each = float_bytes(shape.channels);
+  return function_kernel(
+      {{all, each, each}, {all, each, each}},
+      scratch_bytes,
+      [=](void* const* operands, void* scratch) {
+        float* floats = static_cast<float*>(scratch);
+        float *y = output(operands, 3), *mean = output(operands, 4);
+        float* variance = output(operands, 5);
+        const Factors factors(floats, shape);
+        const float* x = input(operands, 0);
+        float* partials = floats + Factors::floats(shape);
+        statistics(shape, sum, x, factors.mean, partials, mean, variance);
+        const float *gamma = input(operands, 1), *beta = input(operands, 2);
+        apply(shape, factors, x, gamma, beta, mean, variance, y);
+      });
 }
 
 KernelPtr make_batch_normalization_inference(const KernelSpec& spec) {
   const Shape shape(spec);
   const Bytes scratch_bytes = float_bytes(Factors::floats(shape));
-  return function_kernel(scratch_bytes, [=](void* const* operands, void* scratch) {
-    const Factors factors(static_cast<float*>(scratch), shape);
-    const float *gamma = input(operands, 1), *beta = input(operands, 2);
-    const float *mean = input(operands, 3), *variance = input(operands, 4);
-    float* y = output(operands, 5);
-    apply(shape, factors, input(operands, 0), gamma, beta, mean, variance, y);
-  });
+  const Bytes all = float_bytes(shape.count), each = float_bytes(shape.channels);
+  return function_kernel(
+      {{all, each, each, each, each}, {all}},
+      scratch_bytes,
+      [=](void* const* operands, void* scratch) {
+        const Factors factors(static_cast<float*>(scratch), shape);
+        const float *gamma = input(operands, 1), *beta = input(operands, 2);
+        const float *mean = input(operands, 3), *variance = input(operands, 4);
+        float* y = output(operands, 5);
+        apply(shape, factors, input(operands, 0), gamma, beta, mean, variance, y);
+      });
 }
 
 KernelPtr make_batch_normalization_gradient(const KernelSpec& spec) {
   const Shape shape(spec);
   const ColumnSum sum(shape.rows, shape.channels);
   const Bytes scratch_bytes = float_bytes(Factors::floats(shape) + sum.partials());
-  return function_kernel(scratch_bytes, [=](void* const* operands, void* scratch) {
-    float* floats = static_cast<float*>(scratch);
-    const Factors factors(floats, shape);
-    const float *x = input(operands, 0), *dy = input(operands, 1);
-    const float *gamma = input(operands, 2), *mean = input(operands, 3);
-    const float* variance = input(operands, 4);
-    float *dx = output(operands, 5), *dgamma = output(operands, 6);
-    float* dbeta = output(operands, 7);
-    repeat(mean, shape.channels, factors.mean);
-    float* partials = floats + Factors::floats(shape);
-    gradient_sums(shape, sum, x, dy, factors.mean, partials, dgamma, dbeta);
-    const double rows = static_cast<double>(shape.rows);
-    factors.fill(shape, [&](Count c) {
-      const double inverse = 1 / std::sqrt(variance[c] + shape.epsilon);
-      factors.scale[c] = static_cast<float>(gamma[c] * inverse);
-      factors.slope[c] = static_cast<float>(inverse * inverse * dgamma[c] / rows);
-      factors.shift[c] = static_cast<float>(dbeta[c] / rows);
-      dgamma[c] = static_cast<float>(dgamma[c] * inverse);
-    });
-    parallel_chunks(shape.count, shape.chunk, [&](Count begin, Count length) {
-      differentiate(x + begin, dy + begin, factors, length, shape.width, dx + begin);
-    });
-  });
+  const Bytes all = float_bytes(shape.count), each = float_bytes(shape.channels);
+  return function_kernel(
+      {{all, all, each, each, each}, {all, each, each}},
+      scratch_bytes,
+      [=](void* const* operands, void* scratch) {
+        float* floats = static_cast<float*>(scratch);
+        const Factors factors(floats, shape);
+        const float *x = input(operands, 0), *dy = input(operands, 1);
+        const float *gamma = input(operands, 2), *mean = input(operands, 3);
+        const float* variance = input(operands, 4);
+        float *dx = output(operands, 5), *dgamma = output(operands, 6);
+        float* dbeta = output(operands, 7);
+        repeat(mean, shape.channels, factors.mean);
+        float* partials = floats + Factors::floats(shape);
+        gradient_sums(shape, sum, x, dy, factors.mean, partials, dgamma, dbeta);
+        const double rows = static_cast<double>(shape.rows);
+        factors.fill(shape, [&](Count c) {
+          const double inverse = 1 / std::sqrt(variance[c] + shape.epsilon);
+          factors.scale[c] = static_cast<float>(gamma[c] * inverse);
+          factors.slope[c] = static_cast<float>(inverse * inverse * dgamma[c] / rows);
+          factors.shift[c] = static_cast<float>(dbeta[c] / rows);
+          dgamma[c] = static_cast<float>(dgamma[c] * inverse);
+        });
+        parallel_chunks(shape.count, shape.chunk, [&](Count begin, Count length) {
+          differentiate(
+              x + begin, dy + begin, factors, length, shape.width, dx + begin);
+        });
+      });
 }
 
 }  // namespace memcfg

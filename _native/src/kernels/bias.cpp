@@ -24,7 +24,8 @@ KernelPtr make_bias(const KernelSpec& spec) {
   const Count count = reader.product({rows, channels});
   const Count width = period(channels);
   const Count chunk = std::max(kChunk / width, Count{1}) * width;
-  return function_kernel(0, [=](void* const* operands, void*) {
+  const Bytes all = float_bytes(count), each = float_bytes(channels);
+  return function_kernel({{all, each}, {all}}, 0, [=](void* const* operands, void*) {
     const float* x = input(operands, 0);
     const float* b = input(operands, 1);
     float* y = output(operands, 2);
@@ -43,10 +44,12 @@ KernelPtr make_bias_gradient(const KernelSpec& spec) {
   SpecReader reader(spec, 2, 0);
   const Count rows = reader.positive("rows");
   const Count channels = reader.positive("channels");
-  reader.product({rows, channels});
+  const Count count = reader.product({rows, channels});
   const ColumnSum sum(rows, channels);
   return function_kernel(
-      float_bytes(sum.partials()), [=](void* const* operands, void* scratch) {
+      {{float_bytes(count)}, {float_bytes(channels)}},
+      float_bytes(sum.partials()),
+      [=](void* const* operands, void* scratch) {
         const float* dy = input(operands, 0);
         float* db = output(operands, 1);
         sum.run(

@@ -67,6 +67,14 @@ struct Geometry {
     return (out - 1) * strides[axis] + extent(kernel, axis) - size - before[axis];
   }
 
+  Bytes x_bytes() const { return float_bytes(images * height * width * channels); }
+  Bytes y_bytes() const {
+    return float_bytes(images * out_height * out_width * out_channels);
+  }
+  Bytes kernel_bytes() const {
+    return float_bytes(kernel_height * kernel_width * channels / groups * out_channels);
+  }
+
   onednn::Shape kernel_dims() const {
     const Count in = channels / groups, out = out_channels / groups;
     if (groups == 1) return {out, in, kernel_height, kernel_width};
@@ -173,12 +181,13 @@ Owned<PrimitiveDesc> kernel_gradient_primitive(const OneDnn& library,
 class Convolution final : public Kernel {
  public:
   Convolution(const OneDnn& library,
+              const Sizes& sizes,
               Call call,
               int kernel,
               const MemoryDesc* plain,
               const MemoryDesc* packed,
               bool gradient)
-      : call_(std::move(call)), kernel_(kernel), gradient_(gradient) {
+      : Kernel(sizes), call_(std::move(call)), kernel_(kernel), gradient_(gradient) {
     if (library.api().memory_desc_equal(plain, packed) != 0) return;
     packed_bytes_ = align_up(library.api().memory_desc_get_size(packed));
     repack_.emplace(gradient ? reorder(library, packed, plain)
@@ -187,20 +196,26 @@ class Convolution final : public Kernel {
 
   Bytes scratch_bytes() const noexcept override {
     const Bytes reorder_bytes = repack_ ? repack_->scratch_bytes() : 0;
-    return packed_bytes_ + std::max(call_.scratch_bytes(), reorder_bytes);
+    return packed_bytes_ + std::max(call_->scratch_bytes(), reorder_bytes);
   }
 
-  void run(void* const* operands, void* scratch) override {
+  std::unique_ptr<RunState> make_run_state() const override {
+    return std::make_unique<CallStates>(std::initializer_list{&call_, &repack_});
+  }
+
+  void run(void* const* operands, void* scratch, RunState* state) const override {
+    auto& arguments = static_cast<CallStates*>(state)->arguments;
     void* addresses[3] = {operands[0], operands[1], operands[2]};
     void* rest = static_cast<char*>(scratch) + packed_bytes_;
+    void* const plain = operands[kernel_];
     if (repack_) addresses[kernel_] = scratch;
-    if (repack_ && !gradient_) repack_->run({operands[kernel_], scratch}, rest);
-    call_.run({addresses[0], addresses[1], addresses[2]}, rest);
-    if (repack_ && gradient_) repack_->run({scratch, operands[kernel_]}, rest);
+    if (repack_ && !gradient_) repack_->run({plain, scratch}, rest, arguments[1]);
+    call_->run({addresses[0], addresses[1], addresses[2]}, rest, arguments[0]);
+    if (repack_ && gradient_) repack_->run({scratch, plain}, rest, arguments[1]);
   }
 
  private:
-  Call call_;
+  std::optional<Call> call_;  // always there
   std::optional<Call> repack_;
   int kernel_;
   bool gradient_;
@@ -219,8 +234,10 @@ KernelPtr make_conv2d(const KernelSpec& spec, const OneDnn& library) {
             {{arg::source, l.x.get()},
              {arg::weights, packed},
              {arg::destination, l.y.get()}});
+  const Kernel::Sizes sizes{{geometry.x_bytes(), geometry.kernel_bytes()},
+                            {geometry.y_bytes()}};
   return std::make_unique<Convolution>(
-      library, std::move(call), 1, l.kernel.get(), packed, false);
+      library, sizes, std::move(call), 1, l.kernel.get(), packed, false);
 }
 
 KernelPtr make_conv2d_gradient_kernel(const KernelSpec& spec, const OneDnn& library) {
@@ -233,8 +250,10 @@ KernelPtr make_conv2d_gradient_kernel(const KernelSpec& spec, const OneDnn& libr
             {{arg::source, l.x.get()},
              {arg::diff_destination, l.y.get()},
              {arg::diff_weights, packed}});
+  const Kernel::Sizes sizes{{geometry.x_bytes(), geometry.y_bytes()},
+                            {geometry.kernel_bytes()}};
   return std::make_unique<Convolution>(
-      library, std::move(call), 2, l.kernel.get(), packed, true);
+      library, sizes, std::move(call), 2, l.kernel.get(), packed, true);
 }
 
 KernelPtr make_conv2d_gradient_input(const KernelSpec& spec, const OneDnn& library) {
@@ -247,8 +266,10 @@ KernelPtr make_conv2d_gradient_input(const KernelSpec& spec, const OneDnn& libra
             {{arg::weights, packed},
              {arg::diff_destination, l.y.get()},
              {arg::diff_source, l.x.get()}});
+  const Kernel::Sizes sizes{{geometry.kernel_bytes(), geometry.y_bytes()},
+                            {geometry.x_bytes()}};
   return std::make_unique<Convolution>(
-      library, std::move(call), 0, l.kernel.get(), packed, false);
+      library, sizes, std::move(call), 0, l.kernel.get(), packed, false);
 }
 
 }  // namespace memcfg

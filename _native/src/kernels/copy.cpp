@@ -9,7 +9,8 @@ namespace memcfg {
 KernelPtr make_copy(const KernelSpec& spec) {
   SpecReader reader(spec, 1, 0);
   const Count nbytes = reader.positive("nbytes");
-  return function_kernel(0, [=](void* const* operands, void*) {
+  const Bytes bytes = static_cast<Bytes>(nbytes);
+  return function_kernel({{bytes}, {bytes}}, 0, [=](void* const* operands, void*) {
     const char* from = static_cast<const char*>(operands[0]);
     char* to = static_cast<char*>(operands[1]);
     if (from == to) return;

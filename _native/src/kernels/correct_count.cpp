@@ -22,16 +22,18 @@ KernelPtr make_correct_count(const KernelSpec& spec) {
   SpecReader reader(spec, 2, 0);
   const Count rows = reader.positive("rows");
   const Count classes = reader.positive("classes");
-  reader.product({rows, classes});
-  return function_kernel(0, [=](void* const* operands, void*) {
-    const float* logits = input(operands, 0);
-    const auto* labels = static_cast<const std::int32_t*>(operands[1]);
-    Count correct = 0;
-    for (Count i = 0; i < rows; ++i) {
-      correct += first_maximum(logits + i * classes, classes) == labels[i];
-    }
-    *output(operands, 2) = static_cast<float>(correct);
-  });
+  const Bytes logit_bytes = float_bytes(reader.product({rows, classes}));
+  const Bytes label_bytes = static_cast<Bytes>(rows) * sizeof(std::int32_t);
+  return function_kernel(
+      {{logit_bytes, label_bytes}, {kFloat}}, 0, [=](void* const* operands, void*) {
+        const float* logits = input(operands, 0);
+        const auto* labels = static_cast<const std::int32_t*>(operands[1]);
+        Count correct = 0;
+        for (Count i = 0; i < rows; ++i) {
+          correct += first_maximum(logits + i * classes, classes) == labels[i];
+        }
+        *output(operands, 2) = static_cast<float>(correct);
+      });
 }
 
 }  // namespace memcfg

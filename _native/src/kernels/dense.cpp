@@ -52,11 +52,15 @@ Call make_product(const OneDnn& library,
 class Product final : public Kernel {
  public:
   Product(const OneDnn& library,
+          const Kernel::Sizes& sizes,
           Matrix left,
           const Matrix& right,
           int left_operand,
           int right_operand)
-      : left_operand_(left_operand), right_operand_(right_operand), rows_(left.rows) {
+      : Kernel(sizes),
+        left_operand_(left_operand),
+        right_operand_(right_operand),
+        rows_(left.rows) {
     const bool large = left.rows > kRowsMost && right.columns > kRowsMost;
     block_ = large ? kRowsMost : left.rows;
     if (large && left.column_stride != 1) left = transpose(library, left);
@@ -75,18 +79,26 @@ class Product final : public Kernel {
     return transposed_bytes_ + most;
   }
 
-  void run(void* const* operands, void* scratch) override {
+  std::unique_ptr<RunState> make_run_state() const override {
+    return std::make_unique<CallStates>(
+        std::initializer_list{&whole_, &rest_, &transpose_});
+  }
+
+  void run(void* const* operands, void* scratch, RunState* state) const override {
+    auto& arguments = static_cast<CallStates*>(state)->arguments;
     char* left = static_cast<char*>(operands[left_operand_]);
     char* result = static_cast<char*>(operands[2]);
     if (transpose_) {
       char* const transposed = static_cast<char*>(scratch);
       scratch = transposed + transposed_bytes_;
-      transpose_->run({left, transposed}, scratch);
+      transpose_->run({left, transposed}, scratch, arguments[2]);
       left = transposed;
     }
     for (Dim row = 0; row < rows_; row += block_) {
-      Call& call = row + block_ <= rows_ ? *whole_ : *rest_;
-      call.run({left, operands[right_operand_], result}, scratch);
+      const bool whole = row + block_ <= rows_;
+      const Call& call = whole ? *whole_ : *rest_;
+      call.run(
+          {left, operands[right_operand_], result}, scratch, arguments[whole ? 0 : 1]);
       left += left_bytes_;
       result += result_bytes_;
     }
@@ -111,10 +123,10 @@ class Product final : public Kernel {
   Dim block_ = 0, left_bytes_ = 0, result_bytes_ = 0;
 };
 
-struct Sizes {
+struct Extents {
   Dim m, k, n;
 
-  explicit Sizes(const KernelSpec& spec) {
+  explicit Extents(const KernelSpec& spec) {
     SpecReader reader(spec, 3, 0);
     m = reader.narrow("rows");
     k = reader.narrow("inputs");
@@ -123,29 +135,50 @@ struct Sizes {
     reader.product({k, n});
     reader.product({m, n});
   }
+  Bytes x_bytes() const { return float_bytes(m * k); }
+  Bytes kernel_bytes() const { return float_bytes(k * n); }
+  Bytes y_bytes() const { return float_bytes(m * n); }
 };
 
 }  // namespace
 
 // y[M, N] = x[M, K] kernel[K, N]
 KernelPtr make_dense(const KernelSpec& spec, const OneDnn& library) {
-  const Sizes s(spec);
+  const Extents s(spec);
   const Matrix x{s.m, s.k, s.k, 1}, kernel{s.k, s.n, s.n, 1};
-  return std::make_unique<Product>(library, x, kernel, 0, 1);
+  return std::make_unique<Product>(
+      library,
+      Kernel::Sizes{{s.x_bytes(), s.kernel_bytes()}, {s.y_bytes()}},
+      x,
+      kernel,
+      0,
+      1);
 }
 
 // dkernel[K, N] = x[M, K]^T dy[M, N]
 KernelPtr make_dense_gradient_kernel(const KernelSpec& spec, const OneDnn& library) {
-  const Sizes s(spec);
+  const Extents s(spec);
   const Matrix x{s.k, s.m, 1, s.k}, dy{s.m, s.n, s.n, 1};
-  return std::make_unique<Product>(library, x, dy, 0, 1);
+  return std::make_unique<Product>(
+      library,
+      Kernel::Sizes{{s.x_bytes(), s.y_bytes()}, {s.kernel_bytes()}},
+      x,
+      dy,
+      0,
+      1);
 }
 
 // dx[M, K] = dy[M, N] kernel[K, N]^T
 KernelPtr make_dense_gradient_input(const KernelSpec& spec, const OneDnn& library) {
-  const Sizes s(spec);
+  const Extents s(spec);
   const Matrix dy{s.m, s.n, s.n, 1}, kernel{s.n, s.k, 1, s.n};
-  return std::make_unique<Product>(library, dy, kernel, 1, 0);
+  return std::make_unique<Product>(
+      library,
+      Kernel::Sizes{{s.kernel_bytes(), s.y_bytes()}, {s.x_bytes()}},
+      dy,
+      kernel,
+      1,
+      0);
 }
 
 }  // namespace memcfg

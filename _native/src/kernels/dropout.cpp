@@ -68,22 +68,24 @@ KernelPtr make_dropout(const KernelSpec& spec) {
   const std::uint64_t key = static_cast<std::uint64_t>(reader.natural("key"));
   const double rate = reader.real();
   if (!(rate >= 0 && rate <= 1)) reader.fail("needs 0 <= rate <= 1");
-  return function_kernel(0, [=](void* const* operands, void*) {
-    const float* x = input(operands, 0);
-    float* y = output(operands, 2);
-    if (rate == 1) {
-      std::memset(y, 0, float_bytes(count));
-      return;
-    }
-    const std::int64_t step = *static_cast<const std::int64_t*>(operands[1]);
-    const Mask mask{key,
-                    static_cast<std::uint64_t>(step),
-                    static_cast<std::uint32_t>(std::floor(std::ldexp(rate, 32))),
-                    static_cast<float>(1 / (1 - rate))};
-    parallel_chunks(count, kChunk, [&](Count begin, Count length) {
-      drop(mask, x, begin, length, y);
-    });
-  });
+  const Bytes bytes = float_bytes(count);
+  return function_kernel(
+      {{bytes, sizeof(std::int64_t)}, {bytes}}, 0, [=](void* const* operands, void*) {
+        const float* x = input(operands, 0);
+        float* y = output(operands, 2);
+        if (rate == 1) {
+          std::memset(y, 0, float_bytes(count));
+          return;
+        }
+        const std::int64_t step = *static_cast<const std::int64_t*>(operands[1]);
+        const Mask mask{key,
+                        static_cast<std::uint64_t>(step),
+                        static_cast<std::uint32_t>(std::floor(std::ldexp(rate, 32))),
+                        static_cast<float>(1 / (1 - rate))};
+        parallel_chunks(count, kChunk, [&](Count begin, Count length) {
+          drop(mask, x, begin, length, y);
+        });
+      });
 }
 
 }  // namespace memcfg

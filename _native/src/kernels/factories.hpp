@@ -15,10 +15,12 @@ namespace memcfg {
 template <class Body>
 class FunctionKernel final : public Kernel {
  public:
-  FunctionKernel(Bytes scratch_bytes, Body body)
-      : scratch_bytes_(scratch_bytes), body_(std::move(body)) {}
+  FunctionKernel(const Sizes& sizes, Bytes scratch_bytes, Body body)
+      : Kernel(sizes), scratch_bytes_(scratch_bytes), body_(std::move(body)) {}
   Bytes scratch_bytes() const noexcept override { return scratch_bytes_; }
-  void run(void* const* operands, void* scratch) override { body_(operands, scratch); }
+  void run(void* const* operands, void* scratch, RunState*) const override {
+    body_(operands, scratch);
+  }
 
  private:
   Bytes scratch_bytes_;
@@ -26,8 +28,10 @@ class FunctionKernel final : public Kernel {
 };
 
 template <class Body>
-std::unique_ptr<Kernel> function_kernel(Bytes scratch_bytes, Body body) {
-  return std::make_unique<FunctionKernel<Body>>(scratch_bytes, std::move(body));
+std::unique_ptr<Kernel> function_kernel(const Kernel::Sizes& sizes,
+                                        Bytes scratch_bytes,
+                                        Body body) {
+  return std::make_unique<FunctionKernel<Body>>(sizes, scratch_bytes, std::move(body));
 }
 
 // An operand as an array. Pre: the op declares that type for it.

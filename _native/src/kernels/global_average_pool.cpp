@@ -23,7 +23,8 @@ struct Shape {
 KernelPtr make_global_average_pool2d(const KernelSpec& spec) {
   const Shape s(spec);
   const float pixels = static_cast<float>(s.pixels);
-  return function_kernel(0, [=](void* const* operands, void*) {
+  const Bytes all = float_bytes(s.count), means = float_bytes(s.images * s.channels);
+  return function_kernel({{all}, {means}}, 0, [=](void* const* operands, void*) {
     const float* x = input(operands, 0);
     float* y = output(operands, 1);
     parallel_for(s.images, s.count, [=](Count n) {
@@ -37,7 +38,8 @@ KernelPtr make_global_average_pool2d(const KernelSpec& spec) {
 KernelPtr make_global_average_pool2d_gradient(const KernelSpec& spec) {
   const Shape s(spec);
   const float pixels = static_cast<float>(s.pixels);
-  return function_kernel(0, [=](void* const* operands, void*) {
+  const Bytes all = float_bytes(s.count), means = float_bytes(s.images * s.channels);
+  return function_kernel({{means}, {all}}, 0, [=](void* const* operands, void*) {
     const float* dy = input(operands, 0);
     float* dx = output(operands, 1);
     parallel_for(s.images, s.count, [=](Count n) {

@@ -132,30 +132,41 @@ void check_places(const KernelSpec& spec, const Window& w) {
 KernelPtr make_max_pool2d(const KernelSpec& spec) {
   const Window w(spec);
   check_places(spec, w);
-  return function_kernel(0, [=](void* const* operands, void*) {
-    pool(w, input(operands, 0), output(operands, 1), static_cast<Place*>(operands[2]));
-  });
+  const Bytes places = static_cast<Bytes>(w.outputs()) * sizeof(Place);
+  return function_kernel({{w.input_bytes()}, {w.output_bytes(), places}},
+                         0,
+                         [=](void* const* operands, void*) {
+                           pool(w,
+                                input(operands, 0),
+                                output(operands, 1),
+                                static_cast<Place*>(operands[2]));
+                         });
 }
 
 KernelPtr make_max_pool2d_inference(const KernelSpec& spec) {
   const Window w(spec);
-  return function_kernel(0, [=](void* const* operands, void*) {
-    pool(w, input(operands, 0), output(operands, 1), nullptr);
-  });
+  return function_kernel(
+      {{w.input_bytes()}, {w.output_bytes()}}, 0, [=](void* const* operands, void*) {
+        pool(w, input(operands, 0), output(operands, 1), nullptr);
+      });
 }
 
 KernelPtr make_max_pool2d_gradient(const KernelSpec& spec) {
   const Window w(spec);
   check_places(spec, w);
-  return function_kernel(0, [=](void* const* operands, void*) {
-    const auto* index = static_cast<const Place*>(operands[0]);
-    const float* dy = input(operands, 1);
-    float* dx = output(operands, 2);
-    parallel_for(w.images, w.work(), [&](Count n) {
-      const Count at = n * w.out_pixels() * w.channels;
-      pass_back(w, index + at, dy + at, dx + n * w.pixels() * w.channels);
-    });
-  });
+  const Bytes places = static_cast<Bytes>(w.outputs()) * sizeof(Place);
+  return function_kernel(
+      {{places, w.output_bytes()}, {w.input_bytes()}},
+      0,
+      [=](void* const* operands, void*) {
+        const auto* index = static_cast<const Place*>(operands[0]);
+        const float* dy = input(operands, 1);
+        float* dx = output(operands, 2);
+        parallel_for(w.images, w.work(), [&](Count n) {
+          const Count at = n * w.out_pixels() * w.channels;
+          pass_back(w, index + at, dy + at, dx + n * w.pixels() * w.channels);
+        });
+      });
 }
 
 }  // namespace memcfg

@@ -89,14 +89,16 @@ MEMCFG_VECTORIZED void average(
 KernelPtr make_sgd(const KernelSpec& spec) {
   SpecReader reader(spec, 1, 0);
   const Count count = reader.positive("count");
-  return function_kernel(0, [=](void* const* operands, void*) {
-    const float *w = input(operands, 0), *g = input(operands, 1);
-    const float rate = *input(operands, 2);
-    float* out = output(operands, 3);
-    parallel_chunks(count, kChunk, [=](Count begin, Count length) {
-      descend(w + begin, g + begin, rate, length, out + begin);
-    });
-  });
+  const Bytes bytes = float_bytes(count);
+  return function_kernel(
+      {{bytes, bytes, kFloat}, {bytes}}, 0, [=](void* const* operands, void*) {
+        const float *w = input(operands, 0), *g = input(operands, 1);
+        const float rate = *input(operands, 2);
+        float* out = output(operands, 3);
+        parallel_chunks(count, kChunk, [=](Count begin, Count length) {
+          descend(w + begin, g + begin, rate, length, out + begin);
+        });
+      });
 }
 
 KernelPtr make_sgd_momentum(const KernelSpec& spec) {
@@ -105,14 +107,18 @@ KernelPtr make_sgd_momentum(const KernelSpec& spec) {
   const bool nesterov = reader.natural("nesterov") != 0;
   const float momentum = static_cast<float>(reader.real());
   const auto update = nesterov ? descend_with_nesterov : descend_with_momentum;
-  return function_kernel(0, [=](void* const* operands, void*) {
-    const float *w = input(operands, 0), *g = input(operands, 1);
-    const float *v = input(operands, 2), rate = *input(operands, 3);
-    float *w_out = output(operands, 4), *v_out = output(operands, 5);
-    parallel_chunks(count, kChunk, [=](Count i, Count length) {
-      update(w + i, g + i, v + i, rate, momentum, length, w_out + i, v_out + i);
-    });
-  });
+  const Bytes bytes = float_bytes(count);
+  return function_kernel(
+      {{bytes, bytes, bytes, kFloat}, {bytes, bytes}},
+      0,
+      [=](void* const* operands, void*) {
+        const float *w = input(operands, 0), *g = input(operands, 1);
+        const float *v = input(operands, 2), rate = *input(operands, 3);
+        float *w_out = output(operands, 4), *v_out = output(operands, 5);
+        parallel_chunks(count, kChunk, [=](Count i, Count length) {
+          update(w + i, g + i, v + i, rate, momentum, length, w_out + i, v_out + i);
+        });
+      });
 }
 
 KernelPtr make_adam(const KernelSpec& spec) {
@@ -121,40 +127,47 @@ KernelPtr make_adam(const KernelSpec& spec) {
   const double beta1 = reader.real();
   const double beta2 = reader.real();
   const float epsilon = static_cast<float>(reader.real());
-  return function_kernel(0, [=](void* const* operands, void*) {
-    const AdamArrays arrays{input(operands, 0),
-                            input(operands, 1),
-                            input(operands, 2),
-                            input(operands, 3),
-                            output(operands, 6),
-                            output(operands, 7),
-                            output(operands, 8)};
-    const double rate = *input(operands, 4);
-    const auto step = *static_cast<const std::int64_t*>(operands[5]);
-    const double t = static_cast<double>(step) + 1;
-    const double alpha =
-        rate * std::sqrt(1 - std::pow(beta2, t)) / (1 - std::pow(beta1, t));
-    const AdamFactors factors{static_cast<float>(alpha),
-                              static_cast<float>(1 - beta1),
-                              static_cast<float>(1 - beta2),
-                              epsilon};
-    parallel_chunks(count, kChunk, [=](Count begin, Count length) {
-      descend_with_adam(arrays, factors, begin, length);
-    });
-  });
+  const Bytes bytes = float_bytes(count);
+  return function_kernel(
+      {{bytes, bytes, bytes, bytes, kFloat, sizeof(std::int64_t)},
+       {bytes, bytes, bytes}},
+      0,
+      [=](void* const* operands, void*) {
+        const AdamArrays arrays{input(operands, 0),
+                                input(operands, 1),
+                                input(operands, 2),
+                                input(operands, 3),
+                                output(operands, 6),
+                                output(operands, 7),
+                                output(operands, 8)};
+        const double rate = *input(operands, 4);
+        const auto step = *static_cast<const std::int64_t*>(operands[5]);
+        const double t = static_cast<double>(step) + 1;
+        const double alpha =
+            rate * std::sqrt(1 - std::pow(beta2, t)) / (1 - std::pow(beta1, t));
+        const AdamFactors factors{static_cast<float>(alpha),
+                                  static_cast<float>(1 - beta1),
+                                  static_cast<float>(1 - beta2),
+                                  epsilon};
+        parallel_chunks(count, kChunk, [=](Count begin, Count length) {
+          descend_with_adam(arrays, factors, begin, length);
+        });
+      });
 }
 
 KernelPtr make_moving_average(const KernelSpec& spec) {
   SpecReader reader(spec, 1, 1);
   const Count count = reader.positive("count");
   const float momentum = static_cast<float>(reader.real());
-  return function_kernel(0, [=](void* const* operands, void*) {
-    const float *moving = input(operands, 0), *value = input(operands, 1);
-    float* out = output(operands, 2);
-    parallel_chunks(count, kChunk, [=](Count begin, Count length) {
-      average(moving + begin, value + begin, momentum, length, out + begin);
-    });
-  });
+  const Bytes bytes = float_bytes(count);
+  return function_kernel(
+      {{bytes, bytes}, {bytes}}, 0, [=](void* const* operands, void*) {
+        const float *moving = input(operands, 0), *value = input(operands, 1);
+        float* out = output(operands, 2);
+        parallel_chunks(count, kChunk, [=](Count begin, Count length) {
+          average(moving + begin, value + begin, momentum, length, out + begin);
+        });
+      });
 }
 
 }  // namespace memcfg

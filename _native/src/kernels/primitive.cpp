@@ -52,27 +52,42 @@ Call::Call(const OneDnn& library,
 
 void Call::add(const Operand& operand) {
   const Api& api = library_.api();
-  Memory* memory = nullptr;
-  library_.check(api.memory_create(&memory, operand.layout, library_.engine(), nullptr),
-                 "making an operand");
-  memories_.emplace_back(memory, api.memory_destroy);
-  arguments_.push_back({operand.arg, memory});
+  MemoryDesc* desc = nullptr;
+  library_.check(api.memory_desc_clone(&desc, operand.layout), "describing an array");
+  layouts_.push_back({operand.arg, {desc, api.memory_desc_destroy}});
 }
 
-void Call::set(std::size_t index, void* address) {
-  library_.check(library_.api().memory_set_data_handle(memories_[index].get(), address),
+Arguments Call::make_arguments() const {
+  const Api& api = library_.api();
+  Arguments made;
+  for (const Layout& layout : layouts_) {
+    Memory* memory = nullptr;
+    library_.check(
+        api.memory_create(&memory, layout.desc.get(), library_.engine(), nullptr),
+        "making an operand");
+    made.memories.emplace_back(memory, api.memory_destroy);
+    made.list.push_back({layout.arg, memory});
+  }
+  return made;
+}
+
+void Call::set(Memory* memory, void* address) const {
+  library_.check(library_.api().memory_set_data_handle(memory, address),
                  "setting an address");
 }
 
-void Call::run(std::initializer_list<void*> addresses, void* scratch) {
+void Call::run(std::initializer_list<void*> addresses,
+               void* scratch,
+               Arguments& arguments) const {
   std::size_t index = 0;
-  for (void* address : addresses) set(index++, address);
-  set(index, scratch);
-  library_.check(library_.api().primitive_execute(primitive_.get(),
-                                                  library_.stream(),
-                                                  static_cast<int>(arguments_.size()),
-                                                  arguments_.data()),
-                 "running a primitive");
+  for (void* address : addresses) set(arguments.memories[index++].get(), address);
+  set(arguments.memories[index].get(), scratch);
+  library_.check(
+      library_.api().primitive_execute(primitive_.get(),
+                                       library_.stream(),
+                                       static_cast<int>(arguments.list.size()),
+                                       arguments.list.data()),
+      "running a primitive");
 }
 
 Call reorder(const OneDnn& library, const MemoryDesc* from, const MemoryDesc* to) {

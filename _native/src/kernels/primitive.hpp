@@ -3,8 +3,10 @@
 
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "memcfg/kernel.hpp"
 #include "memcfg/onednn.hpp"
 #include "memcfg/types.hpp"
 
@@ -26,7 +28,13 @@ Owned<MemoryDesc> describe_any(const OneDnn& library, const Shape& dims);
 // Attributes that make every temporary the caller's.
 Owned<Attributes> user_scratchpad(const OneDnn& library);
 
-// A primitive with its operands. Everything is made once; a run sets addresses.
+// The operands of a call as oneDNN takes them: objects whose addresses a run sets.
+struct Arguments {
+  std::vector<Owned<Memory>> memories;
+  std::vector<ExecArg> list;
+};
+
+// A primitive with the layouts of its operands. It never changes.
 class Call {
  public:
   // Operands in the order of `run`'s addresses: the name and layout of each.
@@ -40,17 +48,35 @@ class Call {
        std::initializer_list<Operand> operands);
 
   Bytes scratch_bytes() const noexcept { return scratch_bytes_; }
-  void run(std::initializer_list<void*> addresses, void* scratch);
+  Arguments make_arguments() const;
+  // Takes no memory. Pre: nobody else uses the arguments meanwhile.
+  void run(std::initializer_list<void*> addresses,
+           void* scratch,
+           Arguments& arguments) const;
 
  private:
+  struct Layout {
+    int arg;
+    Owned<MemoryDesc> desc;
+  };
   void add(const Operand& operand);
-  void set(std::size_t index, void* address);
+  void set(Memory* memory, void* address) const;
 
   OneDnn library_;  // first: outlives what it made
   Owned<Primitive> primitive_;
-  std::vector<Owned<Memory>> memories_;
-  std::vector<ExecArg> arguments_;
+  std::vector<Layout> layouts_;  // the scratchpad's last
   Bytes scratch_bytes_;
+};
+
+// The arguments of a kernel's calls, in an order of its own; none where there is no
+// call.
+struct CallStates final : Kernel::RunState {
+  explicit CallStates(std::initializer_list<const std::optional<Call>*> calls) {
+    for (const auto* call : calls) {
+      arguments.push_back(*call ? (*call)->make_arguments() : Arguments{});
+    }
+  }
+  std::vector<Arguments> arguments;
 };
 
 // A call that copies an array from one layout to another.

@@ -26,7 +26,8 @@ MEMCFG_VECTORIZED void pass_positive(const float* y,
 KernelPtr make_relu(const KernelSpec& spec) {
   SpecReader reader(spec, 1, 0);
   const Count count = reader.positive("count");
-  return function_kernel(0, [=](void* const* operands, void*) {
+  const Bytes bytes = float_bytes(count);
+  return function_kernel({{bytes}, {bytes}}, 0, [=](void* const* operands, void*) {
     const float* x = input(operands, 0);
     float* y = output(operands, 1);
     parallel_chunks(count, kChunk, [=](Count begin, Count length) {
@@ -38,14 +39,16 @@ KernelPtr make_relu(const KernelSpec& spec) {
 KernelPtr make_relu_gradient(const KernelSpec& spec) {
   SpecReader reader(spec, 1, 0);
   const Count count = reader.positive("count");
-  return function_kernel(0, [=](void* const* operands, void*) {
-    const float* y = input(operands, 0);
-    const float* dy = input(operands, 1);
-    float* dx = output(operands, 2);
-    parallel_chunks(count, kChunk, [=](Count begin, Count length) {
-      pass_positive(y + begin, dy + begin, length, dx + begin);
-    });
-  });
+  const Bytes bytes = float_bytes(count);
+  return function_kernel(
+      {{bytes, bytes}, {bytes}}, 0, [=](void* const* operands, void*) {
+        const float* y = input(operands, 0);
+        const float* dy = input(operands, 1);
+        float* dx = output(operands, 2);
+        parallel_chunks(count, kChunk, [=](Count begin, Count length) {
+          pass_positive(y + begin, dy + begin, length, dx + begin);
+        });
+      });
 }
 
 }  // namespace memcfg

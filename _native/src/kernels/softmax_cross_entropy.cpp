@@ -24,6 +24,8 @@ struct Shape {
     classes = reader.positive("classes");
     cost = reader.product({rows, classes, kRowCost});
   }
+  Bytes logit_bytes() const { return float_bytes(rows * classes); }
+  Bytes label_bytes() const { return static_cast<Bytes>(rows) * sizeof(Label); }
 };
 
 bool in_range(Label label, Count classes) {
@@ -78,26 +80,32 @@ Bytes loss_bytes(const Shape& shape) {
 
 KernelPtr make_softmax_cross_entropy(const KernelSpec& spec) {
   const Shape shape(spec);
-  return function_kernel(loss_bytes(shape), [=](void* const* operands, void* scratch) {
-    mean_loss(shape,
-              input(operands, 0),
-              labels_of(operands),
-              output(operands, 2),
-              output(operands, 3),
-              static_cast<double*>(scratch));
-  });
+  const Bytes logits = shape.logit_bytes(), labels = shape.label_bytes();
+  return function_kernel({{logits, labels}, {kFloat, logits}},
+                         loss_bytes(shape),
+                         [=](void* const* operands, void* scratch) {
+                           mean_loss(shape,
+                                     input(operands, 0),
+                                     labels_of(operands),
+                                     output(operands, 2),
+                                     output(operands, 3),
+                                     static_cast<double*>(scratch));
+                         });
 }
 
 KernelPtr make_softmax_cross_entropy_inference(const KernelSpec& spec) {
   const Shape shape(spec);
-  return function_kernel(loss_bytes(shape), [=](void* const* operands, void* scratch) {
-    mean_loss(shape,
-              input(operands, 0),
-              labels_of(operands),
-              output(operands, 2),
-              nullptr,
-              static_cast<double*>(scratch));
-  });
+  const Bytes logits = shape.logit_bytes(), labels = shape.label_bytes();
+  return function_kernel({{logits, labels}, {kFloat}},
+                         loss_bytes(shape),
+                         [=](void* const* operands, void* scratch) {
+                           mean_loss(shape,
+                                     input(operands, 0),
+                                     labels_of(operands),
+                                     output(operands, 2),
+                                     nullptr,
+                                     static_cast<double*>(scratch));
+                         });
 }
 
 // dlogits = (probabilities - onehot(label)) / rows.
@@ -105,20 +113,23 @@ KernelPtr make_softmax_cross_entropy_gradient(const KernelSpec& spec) {
   const Shape shape(spec);
   const Count k = shape.classes;
   const float factor = 1 / static_cast<float>(shape.rows);
-  return function_kernel(0, [=](void* const* operands, void*) {
-    const float* probabilities = input(operands, 0);
-    const Label* labels = labels_of(operands);
-    float* gradient = output(operands, 2);
-    parallel_for(shape.rows, shape.rows * k, [=](Count i) {
-      const float* p = probabilities + i * k;
-      float* row = gradient + i * k;
-      const Label label = labels[i];
-      const float chosen = in_range(label, k) ? p[label] : 0;
-      MEMCFG_INDEPENDENT
-      for (Count j = 0; j < k; ++j) row[j] = p[j] * factor;
-      if (in_range(label, k)) row[label] = (chosen - 1) * factor;
-    });
-  });
+  return function_kernel(
+      {{shape.logit_bytes(), shape.label_bytes()}, {shape.logit_bytes()}},
+      0,
+      [=](void* const* operands, void*) {
+        const float* probabilities = input(operands, 0);
+        const Label* labels = labels_of(operands);
+        float* gradient = output(operands, 2);
+        parallel_for(shape.rows, shape.rows * k, [=](Count i) {
+          const float* p = probabilities + i * k;
+          float* row = gradient + i * k;
+          const Label label = labels[i];
+          const float chosen = in_range(label, k) ? p[label] : 0;
+          MEMCFG_INDEPENDENT
+          for (Count j = 0; j < k; ++j) row[j] = p[j] * factor;
+          if (in_range(label, k)) row[label] = (chosen - 1) * factor;
+        });
+      });
 }
 
 }  // namespace memcfg

@@ -50,6 +50,9 @@ struct Window {
   Count pixels() const { return height * width; }
   Count out_pixels() const { return out_height * out_width; }
   Count count() const { return images * pixels() * channels; }  // input elements
+  Bytes input_bytes() const { return float_bytes(count()); }
+  Count outputs() const { return images * out_pixels() * channels; }
+  Bytes output_bytes() const { return float_bytes(outputs()); }
   Count work() const {  // elements that all windows read
     return images * out_pixels() * window_height * window_width * channels;
   }

@@ -104,6 +104,12 @@ class NativeKernels:
         _check_dtypes(op_type, row.signature, inputs, outputs)
         integers, reals = row.encode(attributes, inputs, outputs)
         kernel = Kernel(op_type, integers, reals, self._library)
+        wanted = [nbytes for nbytes, _ in kernel.operands]
+        found = [spec.nbytes for spec in (*inputs, *outputs)]
+        if found != wanted:
+            raise KernelError(
+                f"kernel {op_type!r} has operands of {wanted} bytes, got {found}"
+            )
         return _NativeKernel(kernel, row.algorithm)
 
 

@@ -48,7 +48,9 @@ class _ReferenceKernel:
         inputs = _views(arena_view, self.inputs, input_offsets)
         outputs = _views(arena_view, self.outputs, output_offsets)
         return CallbackKernel(
-            partial(_run, self.function, self.attributes, inputs, outputs)
+            partial(_run, self.function, self.attributes, inputs, outputs),
+            [spec.nbytes for spec in self.inputs],
+            [spec.nbytes for spec in self.outputs],
         )
 
     def run(self, addresses: Sequence[int], scratch: int) -> None:
