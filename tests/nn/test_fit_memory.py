@@ -58,7 +58,7 @@ def pool():
 
 
 def limited(nbytes):
-    mc.config.set_memory_limit(mc.config.logical_device().name, nbytes)
+    mc.config.set_memory_limit(mc.config.logical_device().name, f"{nbytes}B")
 
 
 def owned(pool, name):
