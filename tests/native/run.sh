@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# Builds every tests/native/test_*.cpp with the whole native core under sanitizers and
-# runs it.   tests/native/run.sh [asan|tsan]     (both when none is named)
-# CXX, CXXFLAGS and JOBS (how many compilers at once) may be set.
+# Builds the whole native core and every tests/native/test_*.cpp under sanitizers, and
+# runs them.   tests/native/run.sh [asan|tsan] [test_name...]   (all when none is named)
+# CXX, CXXFLAGS and JOBS (how many compilers, then tests, at once) may be set.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-case "${1:-both}" in
-  both) variants="asan tsan" ;;
-  asan | tsan) variants="$1" ;;
-  *) echo "usage: $0 [asan|tsan]" >&2; exit 2 ;;
-esac
+variants="asan tsan"
+case "${1:-}" in asan | tsan) variants="$1"; shift ;; esac
+[ $# -gt 0 ] || set -- $(cd tests/native && ls test_*.cpp)
 
 cxx=${CXX:-g++}
 if command -v ccache >/dev/null; then cxx="ccache $cxx"; fi
-# -Wno-unknown-pragmas: built without OpenMP, whose barriers ThreadSanitizer cannot see.
-flags="-std=c++17 -g -O1 -fno-omit-frame-pointer -Wall -Wextra -Wpedantic -Wconversion
-  -Werror -Wno-unknown-pragmas -I_native/include -I_native/src -Itests/native
-  ${CXXFLAGS:-}"
+# Line tables are all that reports need of -g, and compiling takes longer than running:
+# hence -O0. -Wno-unknown-pragmas: without OpenMP, whose barriers ThreadSanitizer cannot
+# see.
+flags="-std=c++17 -g1 -O0 -fPIC -fno-omit-frame-pointer -Wall -Wextra -Wpedantic
+  -Wconversion -Werror -Wno-unknown-pragmas -I_native/include -I_native/src
+  -Itests/native ${CXXFLAGS:-}"
 asan="-fsanitize=address,undefined -fno-sanitize-recover=all"
 tsan="-fsanitize=thread"
 export ASAN_OPTIONS=allocator_may_return_null=1:${ASAN_OPTIONS:-}
@@ -24,26 +24,23 @@ export TSAN_OPTIONS=allocator_may_return_null=1:${TSAN_OPTIONS:-}
 
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
-passed=0
-failed=0
+export cxx flags asan tsan build
 
-compile() { # variant sanitizer-flags
-  mkdir -p "$build/$1/tests"
-  find _native/src -name '*.cpp' | sort | while read -r source; do
-    printf '%s %s\n' "$source" "$build/$1/$(tr / _ <<<"$source").o"
-  done >"$build/$1/list"
-  for source in tests/native/test_*.cpp; do
-    printf '%s %s\n' "$source" "$build/$1/tests/$(basename "$source" .cpp).o"
-  done >>"$build/$1/list"
-  # shellcheck disable=SC2016,SC2086
-  CXX=$cxx FLAGS="$flags $2" xargs -a "$build/$1/list" -P "${JOBS:-$(nproc)}" -L 1 \
-    bash -c '$CXX $FLAGS -c "$0" -o "$1"'
+compile() { # variant source
+  # shellcheck disable=SC2086
+  $cxx $flags ${!1} -c "$2" -o "$build/$1/${2//\//_}.o"
 }
 
-run() { # variant sanitizer-flags object
-  local program="${3%.o}" closing status=0
+link_core() { # variant: one library, that no test has to link sixty objects
   # shellcheck disable=SC2086
-  $cxx $2 "$3" "$build/$1"/*.o -ldl -lpthread -o "$program"
+  $cxx ${!1} -shared "$build/$1"/_native_*.o -ldl -lpthread -o "$build/$1/libcore.so"
+}
+
+run_test() { # variant source
+  local program="$build/$1/${2%.cpp}" closing status=0
+  # shellcheck disable=SC2086
+  $cxx ${!1} "$build/$1/tests_native_$2.o" "$build/$1/libcore.so" -lpthread \
+    -Wl,-rpath,"$build/$1" -o "$program"
   "$program" >"$program.log" 2>&1 || status=$?
   closing=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$program.log" | tail -1 || true)
   read -r ok _ bad _ <<<"${closing:-0 passed, 0 failed}"
@@ -51,16 +48,26 @@ run() { # variant sanitizer-flags object
     cat "$program.log"
     [ "$bad" -gt 0 ] || bad=1 # it ended badly after its tests, or before
   fi
-  echo "$1 $(basename "$program"): $ok passed, $bad failed"
-  passed=$((passed + ok))
-  failed=$((failed + bad))
+  echo "$1 ${2%.cpp}: $ok passed, $bad failed"
 }
 
-for variant in $variants; do
-  compile "$variant" "${!variant}" || { echo "0 passed, 1 failed"; exit 1; }
-  for object in "$build/$variant"/tests/*.o; do
-    run "$variant" "${!variant}" "$object"
+at_once() { # function: called for every line of standard input
+  export -f "${1?}"
+  xargs -P "${JOBS:-$(nproc)}" -L 1 bash -euo pipefail -c "$1 \"\$@\"" "$1"
+}
+
+each() { # words...: every variant with each of them, the largest files first
+  local variant
+  for word in $(ls -S "$@"); do
+    for variant in $variants; do echo "$variant $word"; done
   done
-done
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+}
+
+for variant in $variants; do mkdir "$build/$variant"; done
+{
+  each $(find _native/src -name '*.cpp') "${@/#/tests/native/}" | at_once compile
+  printf '%s\n' $variants | at_once link_core
+} || { echo "0 passed, 1 failed"; exit 1; }
+(cd tests/native && each "$@") | at_once run_test | tee "$build/report" || true
+awk '/^[at]san .*: [0-9]+ passed, [0-9]+ failed$/ { ok += $3; bad += $5; programs++ }
+  END { print ok + 0 " passed, " bad + 0 " failed"; exit bad > 0 }' "$build/report"
