@@ -34,21 +34,26 @@ bool prepare() noexcept {
 // Far more than any processor keeps a store to itself: that is microseconds.
 constexpr std::chrono::milliseconds kStoresAreSeen{20};
 
-std::atomic<bool>& on_demand() noexcept {
-  static std::atomic<bool> works{prepare()};
-  return works;
-}
+// Found out on first use, by whoever comes: a static that one thread initializes would
+// be waited for for ever in the child of a fork amid that.
+enum class OnDemand { unknown, works, fails };
+std::atomic<OnDemand> on_demand{OnDemand::unknown};
 
 }  // namespace
 
 bool OwnerLock::barriers_on_demand() noexcept {
-  return on_demand().load(std::memory_order_relaxed);
+  OnDemand known = on_demand.load(std::memory_order_relaxed);
+  if (known == OnDemand::unknown) {
+    const OnDemand found = prepare() ? OnDemand::works : OnDemand::fails;
+    if (on_demand.compare_exchange_strong(known, found)) known = found;
+  }
+  return known == OnDemand::works;
 }
 
 // A fork may forget the registration; a sandbox may have taken the call away since.
 bool OwnerLock::pass_barrier() noexcept {
   if (barriers_on_demand() && (barrier_everywhere() || prepare())) return true;
-  on_demand().store(false, std::memory_order_relaxed);
+  on_demand.store(OnDemand::fails, std::memory_order_relaxed);
   return false;
 }
 
