@@ -79,6 +79,13 @@ void Program::append(const Instruction& instruction,
   instructions_.push_back(instruction);
 }
 
+// Pre: the kernel is kept alive.
+Kernel::RunState* Program::state_of(const Kernel& kernel) {
+  const auto found = states_.find(&kernel);
+  if (found != states_.end()) return found->second.get();
+  return states_.emplace(&kernel, kernel.make_run_state()).first->second.get();
+}
+
 void Program::compute(std::shared_ptr<const Kernel> kernel,
                       const std::vector<Offset>& offsets,
                       const std::vector<Bytes>& sizes,
@@ -108,9 +115,8 @@ void Program::compute(std::shared_ptr<const Kernel> kernel,
   }
   void* const room = needed > 0 ? place(*scratch, needed) : nullptr;
   kernels_.push_back(std::move(kernel));
-  states_.push_back(kernels_.back()->make_run_state());
-  append({kernels_.back().get(), operands_.size(), room, states_.back().get()},
-         operands);
+  const Kernel& kept = *kernels_.back();
+  append({&kept, operands_.size(), room, state_of(kept)}, operands);
 }
 
 void Program::guard(Offset offset) {

@@ -163,8 +163,8 @@ TEST(operands_are_as_many_and_as_large_as_the_kernel_needs) {
   CHECK_THROWS(std::invalid_argument, program.input({{0, 0}}, 3));
 }
 
-// Kernels are shared; what their runs change is each instruction's own.
-TEST(each_instruction_has_a_state_of_its_own) {
+// Kernels are shared; what their runs change is each program's own.
+TEST(each_program_has_states_of_its_own) {
   struct Counts final : Kernel {
     struct Count final : RunState {
       int runs = 0;
@@ -182,9 +182,10 @@ TEST(each_instruction_has_a_state_of_its_own) {
   for (Program* program : {&first, &first, &second}) {
     program->compute(kernel, {}, {}, std::nullopt);
   }
-  first.run(true, 0);
   second.run(true, 0);
   CHECK(kernel->most == 1);
+  first.run(true, 0);
+  CHECK(kernel->most == 2);
   second.run(true, 0);
   CHECK(kernel->most == 2);
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "memcfg/arena.hpp"
@@ -107,6 +108,7 @@ class Program {
   Input& find_input(std::size_t input);
   void send(const Input& input, void* address) noexcept;
   void* place(Offset offset, Bytes size) const;
+  Kernel::RunState* state_of(const Kernel& kernel);
   void append(const Instruction& instruction, const std::vector<void*>& operands);
   std::int64_t execute(bool heed_guards);
   void execute_one(std::size_t index);
@@ -116,8 +118,9 @@ class Program {
   std::vector<Instruction> instructions_;
   std::vector<void*> operands_;
   std::vector<Input> inputs_;
-  std::vector<std::shared_ptr<const Kernel>> kernels_;     // keeps them alive
-  std::vector<std::unique_ptr<Kernel::RunState>> states_;  // this program's own
+  std::vector<std::shared_ptr<const Kernel>> kernels_;  // keeps them alive
+  // This program's own, by kernel: its instructions run one after another.
+  std::unordered_map<const Kernel*, std::unique_ptr<Kernel::RunState>> states_;
 };
 
 }  // namespace memcfg
