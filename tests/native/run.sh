@@ -14,7 +14,7 @@ if command -v ccache >/dev/null; then cxx="ccache $cxx"; fi
 # Line tables are all that reports need of -g, and compiling takes longer than running:
 # hence -O0. -Wno-unknown-pragmas: without OpenMP, whose barriers ThreadSanitizer cannot
 # see.
-flags="-std=c++17 -g1 -O0 -fPIC -fno-omit-frame-pointer -Wall -Wextra -Wpedantic
+flags="-std=c++17 -g1 -O0 -fno-omit-frame-pointer -Wall -Wextra -Wpedantic
   -Wconversion -Werror -Wno-unknown-pragmas -I_native/include -I_native/src
   -Itests/native ${CXXFLAGS:-}"
 asan="-fsanitize=address,undefined -fno-sanitize-recover=all"
@@ -31,17 +31,19 @@ compile() { # variant source
   $cxx $flags ${!1} -c "$2" -o "$build/$1/${2//\//_}.o"
 }
 
-link_core() { # variant: one library, that no test has to link sixty objects
+# One object, that no test has to link sixty; a shared library would be initialized, and
+# would hear of forks, before the program that it is linked to.
+link_core() { # variant
   # shellcheck disable=SC2086
-  $cxx ${!1} -shared "$build/$1"/_native_*.o -ldl -lpthread -o "$build/$1/libcore.so"
+  $cxx -r -nostdlib "$build/$1"/_native_*.o -o "$build/$1/core.o"
 }
 
 run_test() { # variant source
   local program="$build/$1/${2%.cpp}" closing status=0
   # shellcheck disable=SC2086
-  $cxx ${!1} "$build/$1/tests_native_$2.o" "$build/$1/libcore.so" -lpthread \
-    -Wl,-rpath,"$build/$1" -o "$program"
-  "$program" >"$program.log" 2>&1 || status=$?
+  $cxx ${!1} "$build/$1/tests_native_$2.o" "$build/$1/core.o" -ldl \
+    -lpthread -o "$program"
+  timeout 900 "$program" >"$program.log" 2>&1 || status=$?
   closing=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$program.log" | tail -1 || true)
   read -r ok _ bad _ <<<"${closing:-0 passed, 0 failed}"
   if [ "$status" -ne 0 ] || [ -z "$closing" ]; then
