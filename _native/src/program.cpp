@@ -202,8 +202,8 @@ void Program::execute_one(std::size_t index) {
   }
 }
 
-std::int64_t Program::execute(bool heed_guards) {
-  for (std::size_t i = 0; i < instructions_.size(); ++i) {
+std::int64_t Program::execute(bool heed_guards, std::size_t begin, std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) {
     if (instructions_[i].kernel != nullptr) {
       execute_one(i);
     } else if (heed_guards && !is_finite(operands_[instructions_[i].first_operand])) {
@@ -213,10 +213,13 @@ std::int64_t Program::execute(bool heed_guards) {
   return kEnded;
 }
 
-std::int64_t Program::run(bool heed_guards, int threads) {
+std::int64_t Program::run(bool heed_guards,
+                          int threads,
+                          std::size_t begin,
+                          std::size_t end) {
   const Turn turn(*this);
   const ThreadCount count(threads);
-  return execute(heed_guards);
+  return execute(heed_guards, begin, end);
 }
 
 std::vector<double> Program::run_timed(int threads) {

@@ -142,6 +142,11 @@ cdef class Program:
     cdef readonly Arena arena
     cdef list kernels  # kept alive: a callback's C++ side only borrows its object
     cdef dict bound  # by input: a view that keeps the bytes that are read elsewhere
+    cdef size_t whole  # from this instruction on nothing interrupts a run
+    cdef bint calls_back  # whether one of those is a Python function
+    cdef int64_t run_part(
+        self, native.bool heed_guards, size_t begin, size_t end, Counter counter
+    ) except -2
 
 
 # For the memory of NumPy's arrays; what each does stands in arrays.pxi.

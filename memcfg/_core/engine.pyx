@@ -46,6 +46,8 @@ import errno
 import fcntl
 import os
 import stat
+from contextvars import copy_context
+from functools import partial
 from time import monotonic, sleep
 from warnings import warn
 
@@ -87,6 +89,7 @@ __all__ = [
     "get_num_threads",
     "layout_of",
     "resident_bytes",
+    "run_as_one",
     "set_bypass_everything",
     "set_host_limits",
     "set_max_running",
@@ -229,6 +232,7 @@ cdef class Program:
         self.arena = arena
         self.kernels = []
         self.bound = {}
+        self.whole = <size_t>-1
 
     def compute(self, kernel, offsets, sizes, scratch_offset):
         """Append a kernel whose inputs, then outputs, lie at these places.
@@ -256,10 +260,20 @@ cdef class Program:
             lengths.push_back(as_size(size, "a size"))
         self.kernels.append(kernel)  # first: what runs must be alive
         self.core.get().compute(shared, places, lengths, scratch)
+        if isinstance(kernel, CallbackKernel) and self.core.get().size() > self.whole:
+            self.calls_back = True
 
     def guard(self, offset):
         """Append a guard: a run stops here unless the float32 there is finite."""
         self.core.get().guard(as_size(offset, "an offset"))
+
+    def undivided(self):
+        """Say that state changes from the next instruction on.
+
+        From there to the end no signal handler comes between two instructions, also if
+        they are Python functions: these run in another thread.
+        """
+        self.whole = self.core.get().size()
 
     def input(self, operands, size):
         """Declare an input; gives its number.
@@ -309,14 +323,26 @@ cdef class Program:
         the guard that stopped it (when guards are heeded). KernelError names the
         instruction that failed.
         """
-        cdef native.bool heed_guards = guard
         cdef int64_t stopped
+        cdef size_t end = self.core.get().size()
+        cdef size_t first = self.whole if self.calls_back else end
         await_slot(_slots)
         try:
-            with nogil:
-                stopped = self.core.get().run(heed_guards, _threads)
+            stopped = self.run_part(guard, 0, first, counter if first == end else None)
+            if first < end and stopped == -1:
+                stopped = call_undivided(
+                    lambda: self.run_part(guard, first, end, counter)
+                )
         finally:
             _slots.leave()
+        return stopped
+
+    cdef int64_t run_part(
+        self, native.bool heed_guards, size_t begin, size_t end, Counter counter
+    ) except -2:
+        cdef int64_t stopped
+        with nogil:
+            stopped = self.core.get().run(heed_guards, _threads, begin, end)
         if counter is not None and stopped == -1:
             counter.value += 1
         return stopped

@@ -353,7 +353,9 @@ cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
             size_t input, const void* address, size_t size
         ) except +raise_failure
         void unbind(size_t input) except +raise_failure
-        int64_t run(bool heed_guards, int threads) except +raise_failure
+        int64_t run(
+            bool heed_guards, int threads, size_t begin, size_t end
+        ) except +raise_failure
         vector[double] run_timed(int threads) except +raise_failure
         size_t size() noexcept
 
@@ -362,6 +364,11 @@ cdef extern from "memcfg/threads.hpp" namespace "memcfg" nogil:
     int max_threads() noexcept
     cdef cppclass ThreadCount:
         ThreadCount(int count) noexcept
+
+cdef extern from "memcfg/foreign.hpp" namespace "memcfg" nogil:
+    void call_apart(
+        void (*function)(void*) noexcept, void* context
+    ) except +raise_failure
 
 cdef extern from "memcfg/forks.hpp" namespace "memcfg" nogil:
     uint64_t fork_count() noexcept

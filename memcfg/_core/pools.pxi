@@ -280,6 +280,11 @@ cdef class Arena:
         return 0
 
     @property
+    def freed(self):
+        """Whether memory and addresses have been given back."""
+        return self.core.get().freed()
+
+    @property
     def address(self):
         """The address of the first byte; a multiple of 64, and it never changes."""
         self.require_alive()

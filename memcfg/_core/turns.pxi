@@ -1,5 +1,5 @@
 # Locks and bounds whose taking and leaving no signal handler can divide: each is one
-# call from Python. A part of engine.pyx.
+# call from Python. And calls of Python that no handler divides. A part of engine.pyx.
 
 cdef int _WAIT = 50  # milliseconds between two looks at the signals that came meanwhile
 
@@ -155,3 +155,57 @@ def set_max_running(count):
     cdef size_t bound = as_size(count, "a number of programs")
     with nogil:
         _slots.set_bound(bound)
+
+
+cdef class Apart:
+    cdef object function
+    cdef object result
+    cdef object error
+
+
+cdef void call_function(void* context) noexcept with gil:
+    cdef Apart apart = <Apart>context
+    try:
+        apart.result = apart.function()
+    except BaseException as error:
+        apart.error = error
+
+
+# Calls a Python function in a thread of its own: handlers of signals, which the main
+# thread alone runs, and exceptions that are set from outside, wait until it is over.
+cdef object call_undivided(function):
+    cdef Apart apart = Apart()
+    apart.function = partial(copy_context().run, function)
+    with nogil:
+        native.call_apart(call_function, <void*>apart)
+    if apart.error is not None:
+        raise apart.error
+    return apart.result
+
+
+def run_as_one(calls, Counter counter=None):
+    """Run kernels in order and advance the counter; no signal handler comes between.
+
+    Each call is an op's name, its `Kernel` or a function that takes addresses and
+    scratch, the addresses, and scratch. The caller vouches for them. Functions run in
+    another thread. KernelError names the op that failed.
+    """
+    calls = list(calls)
+    for _, kernel, _, _ in calls:
+        if not isinstance(kernel, Kernel):
+            call_undivided(lambda: run_each(calls, counter))
+            return
+    run_each(calls, counter)  # no bytecode runs in here
+
+
+def run_each(list calls, Counter counter):
+    for name, kernel, addresses, room in calls:
+        try:
+            if isinstance(kernel, Kernel):
+                kernel.run(addresses, room)
+            else:
+                kernel(addresses, room)
+        except KernelError as error:
+            raise KernelError(f"op {name!r} failed: {error}") from error
+    if counter is not None:
+        counter.value += 1

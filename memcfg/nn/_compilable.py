@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from memcfg import config
 from memcfg.nn._arguments import positive_int
 from memcfg.nn._device import device_of
-from memcfg.nn._foundation import Foundation
+from memcfg.nn._foundation import Foundation, Parts
 from memcfg.nn._graphs import Program
 from memcfg.nn._outside import outside
 from memcfg.nn._setup import Setup, make_setup
@@ -159,15 +159,15 @@ class Compilable(Foundation):
         return self._setup
 
     def _set_up(self, setup: Setup) -> None:
-        values = {} if self._programs is None else self._programs.supersede()
-        before, self._setup = self._setup, setup
+        network, before, programs = self._parts
         setup.optimizer.claim(self)
-        if self._network is None:
-            return
-        if before is None or before.optimizer is not setup.optimizer:
-            known = {weight.name for weight in self._network.weights}
-            values = {name: v for name, v in values.items() if name in known}
-        self._programs = self._make_programs(self._network, values)
+        if network is not None:
+            values = {} if programs is None else programs.known_values()
+            if before is None or before.optimizer is not setup.optimizer:
+                known = {weight.name for weight in network.weights}
+                values = {name: v for name, v in values.items() if name in known}
+            programs = self._make_programs(network, setup, values)
+        self._replace(Parts(network, setup, programs))
 
     def _in_training(self) -> Turn:
         """Be the one thread that is in `fit`, in the context that this returns."""

@@ -5,7 +5,7 @@ Owns the names that do not need `compile`. Refuses loops over data.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,24 @@ __all__ = ["Foundation"]
 Floats = npt.NDArray[np.float32]
 
 
+class Parts(NamedTuple):
+    """What a model is made of; one value, so that no interrupt comes between parts.
+
+    Parameters
+    ----------
+    network : Network or None
+        The architecture; None while shapes are not known.
+    setup : Setup or None
+        What `compile` said.
+    programs : Programs or None
+        The values of the network's weights, and what runs on them.
+    """
+
+    network: Network | None
+    setup: Setup | None
+    programs: Programs | None
+
+
 class Foundation(Settled):
     """The part of a model that holds its architecture and its values.
 
@@ -48,22 +66,28 @@ class Foundation(Settled):
         The model's name, which also names the owner of its arena.
     """
 
-    __slots__ = ("_adopted", "_lock", "_programs", "_setup", "name")
+    __slots__ = ("_lock", "_parts", "name")
 
     _advice = "say it to the constructor, compile or fit; stop_training ends a fit"
     trainable = Constant(True, "models cannot be frozen yet")
 
     def __init__(self, name: str) -> None:
         self.name = check_name(name)
-        self._adopted: Network | None = None
-        self._programs: Programs | None = None
-        self._setup: Setup | None = None
+        self._parts = Parts(None, None, None)
         self._lock = Lock(self.name)
 
     @property
     def _network(self) -> Network | None:
         """The architecture; None while shapes are not known."""
-        return self._adopted
+        return self._parts.network
+
+    @property
+    def _setup(self) -> Setup | None:
+        return self._parts.setup
+
+    @property
+    def _programs(self) -> Programs | None:
+        return self._parts.programs
 
     @property
     def built(self) -> bool:
@@ -271,14 +295,19 @@ class Foundation(Settled):
         for layer in owned:
             layer.claim(self)
         if self._programs is not None:
-            values = self._programs.supersede()
-        self._adopted = network
-        self._programs = self._make_programs(network, values)
+            values = self._programs.known_values()
+        programs = self._make_programs(network, self._setup, values)
+        self._replace(Parts(network, self._setup, programs))
+
+    def _replace(self, parts: Parts) -> None:
+        """Become these parts in one act; then give back what the old ones had."""
+        before, self._parts = self._parts.programs, parts
+        if before is not None and before is not parts.programs:
+            before.supersede()
 
     def _make_programs(
-        self, network: Network, values: dict[str, Floats] | None
+        self, network: Network, setup: Setup | None, values: dict[str, Floats] | None
     ) -> Programs:
-        setup = self._setup
         if setup is None:
             recipe = Recipe(self.name, network, None, counting=False)
             return Programs(recipe, get_policy(None), PLANNED, None, self._lock, values)

@@ -48,7 +48,7 @@ class LoadedPrograms(ResidentValues):
     @property
     def lead(self) -> Program | None:
         """The program that reports speak of: the last training step that was loaded."""
-        return self._lead
+        return self._lead if self._lead in self._graphs else None
 
     def require(self, wanted: Sequence[Program], promised: int = 0) -> None:
         """See to it that programs are loaded, all at once.
@@ -71,12 +71,13 @@ class LoadedPrograms(ResidentValues):
         """
         with self.lock.turn():
             self._check_current()
+            for program in reversed(wanted):
+                self._use(program)
             training = self._training or any(p.kind == "train" for p in wanted)
-            loaded = training == self._training and set(wanted) <= self._graphs.keys()
+            loaded = training == self._training and all(map(self._is_loaded, wanted))
             if not loaded or not self._leaves(promised):
                 self._load(wanted, training, promised)
-            self._graphs |= {p: self._graphs.pop(p) for p in wanted}
-            if wanted[0].kind == "train" or self._lead is None or not self._training:
+            if wanted[0].kind == "train" or self.lead is None or not self._training:
                 self._lead = wanted[0]
 
     def ensure(self, program: Program) -> None:
@@ -100,12 +101,17 @@ class LoadedPrograms(ResidentValues):
         """
         with self.lock.turn():
             self._check_current()
-            if program in self._graphs:
-                self._graphs[program] = self._graphs.pop(program)
+            if self._is_loaded(program):
+                self._use(program)
                 return
-            lead = self._lead
+            lead = self.lead
             self.require([program])
             self._lead = lead if lead in self._graphs else self._lead
+
+    def _use(self, program: Program) -> None:
+        """Note that a program was used last."""
+        self._used.pop(program, None)
+        self._used[program] = None
 
     def plan(self, program: Program) -> Plan:
         """Plan a program without taking memory.
@@ -173,9 +179,10 @@ class LoadedPrograms(ResidentValues):
     def _load(self, wanted: Sequence[Program], training: bool, promised: int) -> None:
         """Load `wanted` beside what is loaded; alone, if together they do not fit."""
         others = [p for p in reversed(self._graphs) if p not in wanted]
-        if self._lead in others:
-            others.remove(self._lead)
-            others.insert(0, self._lead)
+        lead = self.lead
+        if lead in others:
+            others.remove(lead)
+            others.insert(0, lead)
         others = others[: max(0, _KEPT - len(wanted))]
         try:
             self._load_exactly([*wanted, *others], training, promised)
@@ -200,8 +207,4 @@ class LoadedPrograms(ResidentValues):
             {label: way for label, way in ways.items() if way is not None},
             promised=promised,
         )
-        self._graphs = {p: graphs[p] for p in reversed(programs)}
-        self._training = training
-        self._resident |= set(initial)
         self._host.forget(initial)
-        self._lead = self._lead if self._lead in self._graphs else None

@@ -37,7 +37,7 @@ __all__ = ["Model"]
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 
-_LIVE = ("_lock", "_programs")  # what a copy has of its own
+_LIVE = ("_lock",)  # what a copy has of its own
 
 
 class Model(Fitting):
@@ -102,6 +102,7 @@ class Model(Fitting):
             values = self._built_programs().values() if self.built else {}
             steps = 0 if self._setup is None else self._setup.optimizer.iterations
             state = super().__getstate__()
+            state["_parts"] = self._parts._replace(programs=None)
         kept = {name: state[name] for name in state if name not in _LIVE}
         return kept | {"_values": values, "_steps": steps}
 
@@ -111,8 +112,10 @@ class Model(Fitting):
         values, steps = state.pop("_values"), state.pop("_steps")
         Fitting.__init__(self, state.pop("name"))
         super().__setstate__(state)
-        if self._adopted is not None:
-            self._adopt(self._adopted, {name: _owned(values[name]) for name in values})
+        if self._parts.network is not None:
+            self._adopt(
+                self._parts.network, {name: _owned(values[name]) for name in values}
+            )
         if self._setup is not None:
             self._setup.optimizer.claim(self)
             self._setup.optimizer.restore(steps)

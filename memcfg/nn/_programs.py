@@ -64,6 +64,8 @@ class Programs(LoadedPrograms):
         ResourceExhaustedError
             If the program is not planned, and there is no room.
         """
+        for bound in list(self._bound):  # by a step whose end was interrupted
+            self.finish(bound)
         return self._rooms(program, input_rooms)
 
     def outputs(self, program: Program) -> Rooms:

@@ -16,7 +16,7 @@ from memcfg.nn._ways import way_of
 from memcfg.runtime import Executor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from memcfg._core import Lock
     from memcfg.graph import Graph
@@ -65,13 +65,36 @@ class ResidentValues:
         self.lock = lock
         self._superseded = False
         self._host = HostValues(recipe.network.weights, values)
-        self._resident: set[str] = set()  # names of the state in the arena
-        self._training = False  # whether the optimizer's state is in the arena
-        self._graphs: dict[Program, Graph] = {}  # loaded; last used last
+        self._used: dict[Program, None] = {}  # programs, last used last; not all loaded
         self._views: dict[tuple[Program, object], Rooms] = {}
         self._bound: set[Program] = set()  # those that read a user's array
         self._lead: Program | None = None
         self._executor: Executor | None = None
+
+    # What is loaded is the executor's to say: it changes in one act, also when an
+    # interrupt ends a call at the wrong moment.
+
+    @property
+    def _graphs(self) -> dict[Program, Graph]:
+        """The loaded programs, last used last."""
+        graphs = {} if self._executor is None else self._executor.sources
+        return {p: graphs[p.label] for p in self._used if p.label in graphs}
+
+    @property
+    def _resident(self) -> Collection[str]:
+        """The names of the state in the arena; the host's values of it are old."""
+        return () if self._executor is None else self._executor.state
+
+    @property
+    def _training(self) -> bool:
+        """Whether the optimizer's state is in the arena."""
+        weights = {weight.name for weight in self._recipe.network.weights}
+        return not weights.issuperset(self._resident) or any(
+            program.kind == "train" for program in self._graphs
+        )
+
+    def _is_loaded(self, program: Program) -> bool:
+        return self._executor is not None and self._executor.has(program.label)
 
     @property
     def executor(self) -> Executor:
@@ -135,41 +158,35 @@ class ResidentValues:
             else:
                 self._host.write(name, value)
 
-    def retire(self) -> dict[str, Floats]:
-        """Bring all values to the host and give the arena back.
+    def retire(self) -> None:
+        """Bring all values to the host and give the arena back."""
+        with self.lock.turn():
+            self.known_values()
+            self.close()
+
+    def known_values(self) -> dict[str, Floats]:
+        """Copy all values to the host, and leave them in the arena.
 
         Returns
         -------
         dict of str to numpy.ndarray
-            The values by tensor name.
+            By tensor name; weights that were not drawn yet are not there.
         """
         with self.lock.turn():
             for name in self._resident:
                 self._host.write(name, self.read(name))
-            self.close()
             return self._host.known()
 
-    def supersede(self) -> dict[str, Floats]:
-        """Retire for good: calls of other threads that still run on this end.
-
-        Returns
-        -------
-        dict of str to numpy.ndarray
-            The values by tensor name.
-        """
+    def supersede(self) -> None:
+        """Close for good: calls of other threads that still run on this end."""
         with self.lock.turn():
-            values = self.retire()
             self._superseded = True
-            return values
+            self.close()
 
     def close(self) -> None:
         """Give the arena back; what is in it is lost."""
         with self.lock.turn():
             self._views = {}
-            self._graphs = {}
-            self._resident = set()
-            self._training = False
-            self._lead = None
             if self._executor is not None:
                 self._executor.close()
 

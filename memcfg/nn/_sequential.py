@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memcfg.nn._fitting import Fitting
+from memcfg.nn._foundation import Parts
 from memcfg.nn._input import Input, InputLayer, sample_shape
 from memcfg.nn._layer import Layer
 from memcfg.nn._model import Model
@@ -148,10 +149,8 @@ class Sequential(Model):
         self._extensible = False
 
     def _unbuild(self) -> None:
-        if self._programs is not None:
-            self._programs.close()
-        self._adopted = self._programs = self._ends = None
-        self._extensible = True
+        self._ends, self._extensible = None, True
+        self._replace(Parts(None, self._setup, None))
         for layer in self._stack.values():
             layer.release()
 
@@ -162,7 +161,7 @@ class Sequential(Model):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Become the model that a state is of; see `Model`."""
         super().__setstate__(state)
-        network = self._adopted
+        network = self._parts.network
         self._ends = None if network is None else (network.inputs, network.outputs)
 
     @property
@@ -171,9 +170,10 @@ class Sequential(Model):
         if self._ends is None:
             return None
         with self._lock.turn():
-            if self._adopted is None or self._adopted.outputs is not self._ends[1]:
+            network = self._parts.network
+            if network is None or network.outputs is not self._ends[1]:
                 self._adopt(Network(*self._ends))
-            return self._adopted
+            return self._parts.network
 
     def _extend(
         self, start: SymbolicTensor, end: SymbolicTensor, layers: Sequence[Layer]

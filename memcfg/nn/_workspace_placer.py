@@ -66,8 +66,14 @@ class WorkspacePlacer:
         self._moment = FEEDING
         self._spill = ""
 
+    @property
+    def lasting(self) -> bool:
+        """Whether arrays are in pages, which are held, and not outside of them."""
+        return get_debug_mode() is DebugMode.DISABLED
+
     def begin(self) -> None:
         """Take the pages that are not there, and open what the step begins with."""
+        self.end()  # what an interrupted end left open
         if self._spill != _spill():
             self.give_back()
         if not self._spaces.by_name:

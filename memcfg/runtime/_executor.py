@@ -154,7 +154,7 @@ class Executor(Loaded):
             If there is no such program, or the tensor is not kept.
         """
         with self.lock.turn():
-            return self._programs[program].view(tensor, at_end=True)
+            return self._program(program).view(tensor, at_end=True)
 
     def finish(self, program: str) -> None:
         """End a step: what was to be fetched has been fetched.
@@ -194,6 +194,6 @@ class Executor(Loaded):
             If there is no such program.
         """
         with self.lock.turn():
-            found = self._turn(program) if verify else self._programs[program]
+            found = self._turn(program) if verify else self._program(program)
             arena = self._arena.get()
             return found.report(program, self.device, arena, verify=verify)

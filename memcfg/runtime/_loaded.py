@@ -7,9 +7,9 @@ order), so training, evaluation and prediction see the same weights. Refuses to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,11 @@ from memcfg._core import Lock
 from memcfg.errors import ResourceExhaustedError
 from memcfg.runtime._budget import Budget, ends_of_pages
 from memcfg.runtime._recipes import PolicyLike, Recipe, recipes_for
-from memcfg.runtime._state import ModelArena, check_load, state_offsets
+from memcfg.runtime._state import ModelArena, check_load, state_offsets, state_view
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
+    from memcfg._core.engine import Arena
     from memcfg.devices import Device
     from memcfg.graph import Graph
     from memcfg.plan import Plan
@@ -32,6 +33,24 @@ __all__ = ["Loaded"]
 
 _Array = npt.NDArray[np.generic]
 _Value = npt.ArrayLike | Callable[[], npt.ArrayLike]
+
+
+class _Contents(NamedTuple):
+    """What an arena has; one value, so that no interrupt comes between its parts."""
+
+    arena: Arena | None
+    recipes: Mapping[str, Recipe]
+    state: Mapping[str, int]  # offsets by name
+    waiting: Mapping[str, _Value]  # values of state that are not in their place yet
+
+    def view(self, name: str) -> _Array:
+        """Return a state tensor's place."""
+        assert self.arena is not None
+        graph = next(iter(self.recipes.values())).graph
+        return state_view(graph, name, self.state[name], self.arena)
+
+
+_NOTHING = _Contents(None, {}, {}, {})
 
 
 class Loaded:
@@ -52,9 +71,44 @@ class Loaded:
         self.name = name
         self.lock = Lock(name) if lock is None else lock
         self._arena = ModelArena(device.pool, name)
-        self._recipes: dict[str, Recipe] = {}
-        self._programs: dict[str, Runnable] = {}
+        self._contents = _NOTHING
+        self._programs: dict[str, Runnable] = {}  # those that are made
         self._settled: Runnable | None = None  # may keep memory beside the arena
+
+    @property
+    def _loaded(self) -> _Contents:
+        """What is loaded: nothing, once the arena that had it has been freed."""
+        arena = self._contents.arena
+        return self._contents if arena is self._arena.now else _NOTHING
+
+    @property
+    def _recipes(self) -> Mapping[str, Recipe]:
+        return self._loaded.recipes
+
+    @property
+    def sources(self) -> Mapping[str, Graph]:
+        """The graph of each loaded program, as it was given to `load`."""
+        return {name: recipe.source for name, recipe in self._recipes.items()}
+
+    @property
+    def state(self) -> Collection[str]:
+        """The names of the state that is loaded."""
+        return self._loaded.state.keys()
+
+    def has(self, program: str) -> bool:
+        """Tell whether a program is loaded.
+
+        Parameters
+        ----------
+        program : str
+            Its name.
+
+        Returns
+        -------
+        bool
+            Whether it can be run.
+        """
+        return program in self._recipes
 
     @property
     def plans(self) -> Mapping[str, Plan]:
@@ -150,7 +204,7 @@ class Loaded:
             If the graphs disagree about the state, or state has no value.
         """
         with self.lock.turn():
-            check_load(self.device, graphs, {*state_offsets(self._recipes), *initial})
+            check_load(self.device, graphs, {*self.state, *initial})
             self._settle()
             make = partial(recipes_for, graphs, policy, ways or {}, known=self._recipes)
             try:
@@ -219,12 +273,13 @@ class Loaded:
         with self.lock.turn():
             self._settle()
             self._keep({})
-            self._recipes = {}
             self._arena.free()
+            self._contents = _NOTHING
 
     def _turn(self, name: str) -> Runnable:
         """Let a program work; the one before gives back what it kept for itself."""
-        program = self._programs[name]
+        self._place_state()
+        program = self._program(name)
         if self._settled is not program:
             self._settle()
             self._settled = program
@@ -232,9 +287,9 @@ class Loaded:
 
     def _settle(self) -> None:
         """Have nothing beside the arena."""
-        settled, self._settled = self._settled, None
-        if settled is not None:
-            settled.give_back()
+        if self._settled is not None:
+            self._settled.give_back()
+        self._settled = None
 
     def _budget(self, promised: int = 0) -> Budget:
         elsewhere = self.device.pool.stats().current_bytes - self.nbytes
@@ -243,56 +298,87 @@ class Loaded:
     def _replace(
         self, recipes: Mapping[str, Recipe], initial: Mapping[str, _Value]
     ) -> None:
-        """Have the programs of these recipes; those from before if that fails."""
-        before, moved = self._recipes, self._moved(recipes)
-        new = state_offsets(recipes).keys() - state_offsets(before).keys()
-        try:
-            self._install(recipes, moved)
-            for name in new:
-                value = initial[name]
-                self.write_state(name, value() if callable(value) else value)
-        except BaseException:
-            self._install(before, moved)
-            raise
+        """Have the programs of these recipes; those from before if that fails.
 
-    def _moved(self, recipes: Mapping[str, Recipe]) -> dict[str, _Array]:
-        """Copy the state that `recipes` place elsewhere than the programs do now."""
-        here, there = state_offsets(self._recipes), state_offsets(recipes)
-        return {
-            name: self.read_state(name)
-            for name, offset in here.items()
-            if there.get(name) != offset
+        What has moved waits beside the arena until all of it is in its place, however
+        often that is interrupted.
+        """
+        self._place_state()
+        before, state = self._loaded, state_offsets(recipes)
+        moved = {
+            name: before.view(name).copy()
+            for name, offset in before.state.items()
+            if state.get(name) != offset
         }
+        waiting: dict[str, _Value] = {
+            name: moved[name] if name in moved else initial[name]
+            for name in state
+            if name in moved or name not in before.state
+        }
+        made: dict[str, Runnable] = {}
+        try:
+            self._arena.grow(_nbytes(recipes))
+            arena = self._arena.get()
+            for name, recipe in recipes.items():
+                made[name] = self._made(name, recipe)
+            try:
+                self._contents = _Contents(arena, recipes, state, waiting)
+                self._place_state()
+            except BaseException:
+                self._contents = before._replace(waiting=moved)
+                raise
+        except BaseException:
+            self._keep(made)  # lets go of those from before, and then of these
+            self._keep({})
+            self._fit()
+            raise
+        self._keep(made)
+        self._fit()
 
-    def _install(
-        self, recipes: Mapping[str, Recipe], moved: Mapping[str, _Array]
-    ) -> None:
-        """Fit the arena, compile what is not compiled, put moved state in place."""
-        if not recipes:
-            self.close()
-            return
-        nbytes = align_up(max(recipe.arena_bytes for recipe in recipes.values()))
+    def _fit(self) -> None:
+        """Have an arena no larger than what is loaded needs."""
+        nbytes = _nbytes(self._recipes)
         if nbytes < self.nbytes:
-            self._keep({})  # they point into the arena
-        self._arena.fit(nbytes)
-        self._keep({name: self._program(name, each) for name, each in recipes.items()})
-        self._recipes = dict(recipes)
-        for name in moved.keys() & state_offsets(recipes).keys():
-            self.write_state(name, moved[name])
+            self._keep(
+                {}
+            )  # they point into the arena; they are made when they are used
+            self._arena.shrink(nbytes)
 
-    def _program(self, name: str, recipe: Recipe) -> Runnable:
-        if name in self._programs and self._recipes.get(name) is recipe:
-            return self._programs[name]
-        return recipe.program(self._arena.get(), self.device, self.name)
+    def _place_state(self) -> None:
+        """Bring the state that waits to its place."""
+        found = self._loaded
+        if found.waiting:
+            for name, value in found.waiting.items():
+                found.view(name)[...] = value() if callable(value) else value
+            self._contents = found._replace(waiting={})
+
+    def _program(self, name: str) -> Runnable:
+        """Return a loaded program, made if need be."""
+        self._programs[name] = made = self._made(name, self._recipes[name])
+        return made
+
+    def _made(self, name: str, recipe: Recipe) -> Runnable:
+        found = self._programs.get(name)
+        if found is not None and found.recipe is recipe:
+            return found
+        made = recipe.program(self._arena.get(), self.device, self.name)
+        made.recipe = recipe
+        return made
 
     def _keep(self, programs: dict[str, Runnable]) -> None:
-        """Have these programs and no others."""
+        """Have these programs made and no others."""
         before, self._programs = self._programs, programs
         for program in before.values():
             if program not in programs.values():
                 program.close()
 
     def _state_view(self, tensor: str) -> _Array:
-        if not self._programs or tensor not in state_offsets(self._recipes):
+        self._place_state()
+        if tensor not in self.state:
             raise KeyError(f"{self.name} has no state {tensor!r} loaded")
-        return next(iter(self._programs.values())).view(tensor, at_end=False)
+        return self._loaded.view(tensor)
+
+
+def _nbytes(recipes: Mapping[str, Recipe]) -> int:
+    """Bytes of the arena that programs need."""
+    return align_up(max((recipe.arena_bytes for recipe in recipes.values()), default=0))

@@ -89,13 +89,16 @@ def _verify(program: Program, arena: Arena) -> tuple[int, int, list[float | None
     def timed() -> None:
         seconds[:] = program.run_timed()
 
-    for canary in _CANARIES:
-        changed = max(
-            changed,
-            _reach(program, cells, state, canary, lambda: program.run(guard=False)),
-        )
-        cells[:state] = saved
-        used = max(used, _reach(program, cells, state, canary, timed))
+    try:
+        for canary in _CANARIES:
+            changed = max(
+                changed,
+                _reach(program, cells, state, canary, lambda: program.run(guard=False)),
+            )
+            cells[:state] = saved
+            used = max(used, _reach(program, cells, state, canary, timed))
+            cells[:state] = saved
+    finally:
         cells[:state] = saved
     line = program.plan.alignment
     ends = [align_up(state + reach, line) for reach in (used, changed)]

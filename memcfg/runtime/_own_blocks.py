@@ -138,6 +138,8 @@ class _BlockRoom:
 class _BlockPlacer:
     """Asks the pool for each room; see `Placer`."""
 
+    lasting = False
+
     def __init__(self, walk: Walk, pool: Pool, owner: str) -> None:
         self._walk = walk
         self._pool = pool

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from memcfg.devices import BoundlessKernel, Device
     from memcfg.graph import Graph, Op
+    from memcfg.runtime._recipes import Recipe
     from memcfg.runtime._report import MemoryReport
 
 __all__ = ["Program", "check_actions"]
@@ -64,16 +65,22 @@ class Program:
     ) -> None:
         self.graph = graph
         self.plan = plan
+        self.recipe: Recipe | None = None
         self.touched_bytes = 0  # highest end of any room that a kernel was given
         self._bytes = np.frombuffer(memoryview(arena), np.uint8)
         self._loop = Loop(arena)
+        self._updates = False  # whether state has begun to change
         self._first: dict[int, int] = {}
         self._rooms: dict[int, int] = {}
         self._unguarded = set(graph.losses)
         self._is_op: list[bool] = []  # for each instruction; the others are guards
         readers = Readers(graph)
-        for action in plan.actions:
-            self._compile(action, kernels, readers)
+        try:
+            for action in plan.actions:
+                self._compile(action, kernels, readers)
+        except BaseException:
+            self.close()  # the frames of the error would hold the arena
+            raise
         self._inputs = {
             graph.tensors[tensor].name: (
                 self._loop.input(operands, graph.tensors[tensor].nbytes),
@@ -174,6 +181,9 @@ class Program:
         self, op: Op, kernel: BoundlessKernel, scratch: int | None, readers: Readers
     ) -> None:
         operands = (*op.inputs, *op.outputs)
+        if op.phase == "update" and not self._updates:
+            self._updates = True
+            self._loop.undivided()
         offsets = [self._rooms[tensor] for tensor in operands]
         sizes = [self.graph.tensors[tensor].nbytes for tensor in operands]
         count = len(op.inputs)

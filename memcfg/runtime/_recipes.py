@@ -34,6 +34,10 @@ class Recipe(Protocol):
     """What a program is made from."""
 
     @property
+    def source(self) -> Graph:
+        """The graph as it was traced."""
+
+    @property
     def graph(self) -> Graph:
         """The graph, with the kernels' scratch."""
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from memcfg._core.engine import Arena, Counter
     from memcfg.devices import Device
     from memcfg.graph import Graph
+    from memcfg.runtime._recipes import Recipe
     from memcfg.runtime._report import MemoryReport
 
 __all__ = ["Runnable"]
@@ -20,6 +21,9 @@ __all__ = ["Runnable"]
 
 class Runnable(Protocol):
     """A program of a model, its state at the front of the model's arena."""
+
+    recipe: Recipe | None
+    """What it was made from; set by who made it."""
 
     @property
     def graph(self) -> Graph:

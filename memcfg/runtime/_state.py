@@ -29,6 +29,7 @@ __all__ = [
     "model_tag",
     "state_offsets",
     "state_rooms",
+    "state_view",
 ]
 
 
@@ -51,28 +52,39 @@ class ModelArena:
     @property
     def nbytes(self) -> int:
         """Its size in bytes; 0 while there is none."""
-        return 0 if self._arena is None else self._arena.nbytes
+        return 0 if self.now is None else self.now.nbytes
+
+    @property
+    def now(self) -> Arena | None:
+        """The arena, if there is one: a freed one is none."""
+        return None if self._arena is None or self._arena.freed else self._arena
 
     def get(self) -> Arena:
         """Return the arena."""
-        if self._arena is None:
-            self._arena = self._pool.arena(tag=model_tag(self._owner))
-        return self._arena
+        found = self.now
+        if found is None:
+            found = self._arena = self._pool.arena(tag=model_tag(self._owner))
+        return found
 
-    def fit(self, nbytes: int) -> None:
-        """Make it so large; larger where a view into it is out."""
-        arena = self.get()
-        if align_up(nbytes) < arena.nbytes:
+    def grow(self, nbytes: int) -> None:
+        """Make it at least so large."""
+        self.get().grow(nbytes)
+
+    def shrink(self, nbytes: int) -> None:
+        """Make it so large, or free it; do nothing while a view into it is out."""
+        found = self.now
+        if found is not None:
             with suppress(BufferError):
-                arena.shrink(nbytes)
-        else:
-            arena.grow(nbytes)
+                if nbytes:
+                    found.shrink(nbytes)
+                else:
+                    found.free()
 
     def free(self) -> None:
         """Give it back; BufferError if a view into it is out."""
-        if self._arena is not None:
-            self._arena.free()
-            self._arena = None
+        found = self.now
+        if found is not None:
+            found.free()
 
 
 def model_tag(name: str) -> str:
@@ -90,6 +102,14 @@ def state_offsets(recipes: Mapping[str, Recipe]) -> dict[str, int]:
             offsets[found.name] = end
             end += align_up(found.nbytes)
     return offsets
+
+
+def state_view(graph: Graph, name: str, offset: int, arena: Arena) -> npt.NDArray[Any]:
+    """Return a state tensor in the arena."""
+    found = graph.tensors[graph.find(name)]
+    cells = np.frombuffer(memoryview(arena), np.uint8)
+    room = cells[offset : offset + found.nbytes]
+    return np.ndarray(found.shape or (), np.dtype(found.dtype), room)
 
 
 def state_rooms(graph: Graph, arena: Arena) -> dict[int, Room]:

@@ -8,29 +8,33 @@ that is the placer's.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from memcfg._core.engine import Arena, CallbackKernel, Counter
+from memcfg._core.engine import Arena, CallbackKernel, Counter, Kernel, run_as_one
 from memcfg._core.engine import Program as Loop
 from memcfg.errors import KernelError, ResourceExhaustedError
 from memcfg.runtime._inputs import Elsewhere
-from memcfg.runtime._interrupts import interrupts_wait
 from memcfg.runtime._measure_stepwise import measure_stepwise
 from memcfg.runtime._state import state_rooms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
 
     import numpy.typing as npt
 
     from memcfg.devices import BoundlessKernel, Device
     from memcfg.graph import Graph
+    from memcfg.runtime._recipes import Recipe
     from memcfg.runtime._report import MemoryReport
     from memcfg.runtime._walk import Moment, Walk
     from memcfg.runtime._ways import Placer, Room
 
 __all__ = ["Stepwise", "Watch"]
+
+# An op's name, its kernel or what runs it, addresses, and where its scratch is.
+_Action = tuple[str, Kernel | Callable[[Sequence[int], int], None], list[int], int]
 
 
 class Watch(Protocol):
@@ -78,6 +82,7 @@ class Stepwise:
         self.walk = walk
         self.placer = placer
         self.mode = mode
+        self.recipe: Recipe | None = None
         self.predicted_bytes = walk.state_bytes + needed_bytes
         self.held_bytes = [0] * len(walk.moments)  # by the placer, in the last run
         self.top_bytes = 0  # the most in any run
@@ -87,7 +92,7 @@ class Stepwise:
         self._rooms: dict[int, Room] = {}
         self._elsewhere: dict[int, Elsewhere] = {}  # in place of inputs' rooms
         self._begun = self._ran = False
-        self._torn = False  # whether the state has changed since the step began
+        self._whole = _whole(walk)
         # One instruction of a program, so threads and forks are as for all programs.
         self._call = _Call()
         self._loop = Loop(arena)
@@ -131,20 +136,23 @@ class Stepwise:
         return True
 
     def run(self, *, guard: bool, counter: Counter | None = None) -> bool:
-        """Run once; False if the guard stopped it at a loss that is not finite."""
-        return self.run_watched(_Held(self), guard=guard, counter=counter)
+        """Run once; False if the guard stopped it at a loss that is not finite.
 
-    def run_watched(
-        self, watch: Watch, *, guard: bool = False, counter: Counter | None = None
-    ) -> bool:
-        """Run once and let `watch` look on."""
+        The ops from the first update on run as one act, when all of them have room.
+        """
+        return self._run(partial(self._go, _Held(self), guard, counter, self._whole))
+
+    def run_watched(self, watch: Watch) -> bool:
+        """Run once, each op by itself, and let `watch` look on."""
+        return self._run(partial(self._go, watch, False, None, len(self.walk.moments)))
+
+    def _run(self, act: Callable[[], None]) -> bool:
         try:
-            with interrupts_wait():
-                for tensor in self.walk.fed:
-                    self._feed(tensor)
-                self._ran, self._torn = True, False
-                self._call.act = partial(self._go, watch, guard)
-                self._loop.run(False, counter)
+            for tensor in self.walk.fed:
+                self._feed(tensor)
+            self._ran = True
+            self._call.act = act
+            self._loop.run(False)
         except _GuardStopped:
             return False
         except BaseException:
@@ -193,23 +201,40 @@ class Stepwise:
             self.finish()
             name = self.graph.tensors[tensor].name
             what = f"a step with input {name!r}"
-            raise _explained(error, what, torn=False) from error
+            raise _explained(error, what) from error
         except BaseException:
             self.finish()
             raise
 
-    def _go(self, watch: Watch, guard: bool) -> None:
-        for moment in self.walk.moments:
-            self._compute(moment, watch)
-            if guard and not self._is_finite(moment):
-                raise _GuardStopped
-            for tensor in moment.ends:
-                self.placer.drop(self._rooms.pop(tensor))
-            self.placer.leave(moment)
+    def _go(
+        self, watch: Watch, guard: bool, counter: Counter | None, whole: int
+    ) -> None:
+        """Run op by op to before the moment `whole`, and from there on as one act."""
+        calls: list[_Action] = []
+        kept: list[Room] = []  # dropped, but not run on yet
+        try:
+            for moment in self.walk.moments:
+                call = self._room_for(moment, watch, kept)
+                if moment.number < whole:
+                    self._compute(call)
+                    watch.done(moment)
+                    if guard and not self._is_finite(moment):
+                        raise _GuardStopped
+                else:
+                    calls.append(call)
+                for tensor in moment.ends:
+                    self._drop(self._rooms.pop(tensor), kept)
+                self.placer.leave(moment)
+                if not calls:
+                    kept.clear()
+            run_as_one(calls, counter)
+        finally:
+            kept.clear()  # the frames of an error would keep it
 
-    def _compute(self, moment: Moment, watch: Watch) -> None:
+    def _room_for(self, moment: Moment, watch: Watch, kept: list[Room]) -> _Action:
+        """Give an op room; return what runs it there."""
         placer, rooms = self.placer, self._rooms
-        op = self.graph.ops[moment.op]
+        op, kernel = self.graph.ops[moment.op], self._kernels[moment.op]
         scratch = None
         try:
             placer.enter(moment)
@@ -221,16 +246,29 @@ class Stepwise:
             addresses = [self._source(tensor) for tensor in op.inputs]
             addresses += [self._room(t).address for t in op.outputs]
             watch.ready(moment, rooms, scratch)
-            self._kernels[moment.op].run(addresses, scratch.address)
-            self._torn = self._torn or bool(moment.aliases)
-            watch.done(moment)
-            placer.drop(scratch)
+            self._drop(scratch, kept)
         except ResourceExhaustedError as error:
-            raise _explained(error, f"op {op.name!r}", torn=self._torn) from error
-        except KernelError as error:
-            raise KernelError(f"op {op.name!r} failed: {error}") from error
+            raise _explained(error, f"op {op.name!r}") from error
+        else:
+            return op.name, kernel.kernel or kernel.run, addresses, scratch.address
         finally:
             del scratch  # the frames of an error would keep it
+
+    def _drop(self, room: Room, kept: list[Room]) -> None:
+        """Give a room back; its bytes stay until the ops that use them have run."""
+        self.placer.drop(room)
+        if not self.placer.lasting:
+            kept.append(room)
+
+    def _compute(self, call: _Action) -> None:
+        name, kernel, addresses, scratch = call
+        try:
+            if isinstance(kernel, Kernel):
+                kernel.run(addresses, scratch)
+            else:
+                kernel(addresses, scratch)
+        except KernelError as error:
+            raise KernelError(f"op {name!r} failed: {error}") from error
 
     def _source(self, tensor: int) -> int:
         found = self._elsewhere.get(tensor)
@@ -279,14 +317,23 @@ class _Held:
         """Do nothing: nobody holds more than before."""
 
 
-def _explained(
-    error: ResourceExhaustedError, what: str, *, torn: bool
-) -> ResourceExhaustedError:
-    """Say what the memory was for, and what has become of the state."""
+def _whole(walk: Walk) -> int:
+    """Find the first moment that changes state, behind those of a loss."""
+    losses = [
+        moment.number + 1
+        for moment in walk.moments
+        if not set(walk.graph.losses).isdisjoint(moment.makes)
+    ]
+    updates = [moment.number for moment in walk.moments if moment.aliases]
+    return max([min(updates, default=len(walk.moments)), *losses])
+
+
+def _explained(error: ResourceExhaustedError, what: str) -> ResourceExhaustedError:
+    """Say what the memory was for."""
     fields = {name: getattr(error, name) for name in ResourceExhaustedError._fields}
-    state = "half of the step's, and of no use" if torn else "as before the step"
     fields["hint"] = (
-        f"Weights and optimizer are {state}. Give memory back, raise the limit, or "
-        "lower the batch size; planned programs (workspace mode 'enabled') need least."
+        "Weights and optimizer are as before the step. Give memory back, raise the "
+        "limit, or lower the batch size; planned programs (workspace mode 'enabled') "
+        "need least."
     )
     return ResourceExhaustedError(f"There is no room for {what}.", **fields)

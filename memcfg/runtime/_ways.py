@@ -68,6 +68,10 @@ class Placer(Protocol):
     def held_bytes(self) -> int:
         """Bytes of the device's pool that the placer has now."""
 
+    @property
+    def lasting(self) -> bool:
+        """Whether the bytes of rooms that are dropped stay the program's in a step."""
+
     def begin(self) -> None:
         """Make ready for a step.
 

@@ -594,6 +594,8 @@ def test_memory_that_others_take_between_steps(mode):
 
 
 class _Failing:
+    kernel = None
+
     def run(self, addresses, scratch):
         raise KernelError("no luck")
 

@@ -13,6 +13,7 @@ from networks import NETWORKS, chain
 
 import memcfg as mc
 from memcfg import plan as planning
+from memcfg._core import Counter
 from memcfg.errors import InfeasiblePlanError, KernelError, ResourceExhaustedError
 from memcfg.runtime import Executor, OwnBlocks, Walk, graph_order, updates_last
 from memcfg.runtime import _own_blocks as own_blocks
@@ -40,10 +41,10 @@ def loaded(device, graph, values, ways=WAYS):
     return executor
 
 
-def step(executor, graph, values, *, guard=False):
+def step(executor, graph, values, *, guard=False, counter=None):
     for key, value in feeds(graph, values).items():
         executor.feed("train", key)[...] = value
-    return executor.run("train", guard=guard)
+    return executor.run("train", guard=guard, counter=counter)
 
 
 def state(executor, graph):
@@ -283,6 +284,8 @@ def test_a_kernel_that_fails_is_named_and_gives_its_rooms_back(
     held = device.pool.stats().current_bytes
 
     class Failing:
+        kernel = None
+
         def run(self, addresses, scratch):
             raise KernelError("no luck")
 
@@ -297,29 +300,52 @@ def test_a_kernel_that_fails_is_named_and_gives_its_rooms_back(
     assert step(executor, graph, values)
 
 
-def test_an_interrupt_waits_for_the_end_of_the_step(chained, monkeypatch):
-    """Weights of half a step would be of no use; a compiled step cannot stop either."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGALRM])
+def test_an_interrupt_comes_before_all_updates_or_after_them(
+    chained, monkeypatch, number
+):
+    """At each op: the state is as before the step, or as after it."""
     executor, graph, values = chained
     expected = Executor(executor.device, name="expected")
-    initial = {name: executor.read_state(name) for name in state(executor, graph)}
+    before = state(executor, graph)
+    initial = {name: executor.read_state(name) for name in before}
     expected.load({"train": graph}, planning.share(), initial)
     step(expected, graph, values)
+    after = state(expected, graph)
+    assert before != after
 
     class Interrupted:
-        def __init__(self, kernel):
-            self.kernel = kernel
+        kernel = None
+
+        def __init__(self, run):
+            self._run = run
 
         def run(self, addresses, scratch):
-            signal.raise_signal(signal.SIGINT)
-            self.kernel.run(addresses, scratch)
+            signal.raise_signal(number)
+            self._run(addresses, scratch)
 
-    program = executor._programs["train"]
-    kernels = [Interrupted(kernel) for kernel in program._kernels]
-    monkeypatch.setattr(program, "_kernels", kernels)
-    with pytest.raises(KeyboardInterrupt):
-        step(executor, graph, values)
-    assert state(executor, graph) == state(expected, graph)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    def handler(number, frame):
+        raise KeyboardInterrupt
+
+    program, counter, found = executor._programs["train"], Counter(), []
+    kernels = list(program._kernels)
+    old = signal.signal(number, handler)
+    try:
+        for place, kernel in enumerate(kernels):
+            for name, value in initial.items():
+                executor.write_state(name, value)
+            interrupted = [*kernels]
+            interrupted[place] = Interrupted(kernel.run)
+            monkeypatch.setattr(program, "_kernels", interrupted)
+            steps = counter.value
+            with pytest.raises(KeyboardInterrupt):
+                step(executor, graph, values, counter=counter)
+            found.append(state(executor, graph))
+            assert found[-1] == (before if counter.value == steps else after)
+    finally:
+        signal.signal(number, old)
+    assert before in found
+    assert after in found
     expected.close()
 
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <thread>
 
 #if defined(__GLIBCXX__)
 #include <cxxabi.h>
@@ -25,6 +26,12 @@ int call_foreign(Function function, Arguments... arguments) {
 #else
   return function(arguments...);
 #endif
+}
+
+// Calls a function in a thread of its own, and waits for its end. What the language
+// above does only in the thread that calls, such as handlers of signals, waits too.
+inline void call_apart(void (*function)(void*), void* context) {
+  std::thread([function, context] { function(context); }).join();
 }
 
 }  // namespace memcfg

@@ -80,7 +80,11 @@ class Program {
   // kEnded, or the index of the instruction that is the guard that stopped it. Throws
   // kernel_failure with the instruction's index, callback_raised, or
   // std::runtime_error when another thread is in it.
-  std::int64_t run(bool heed_guards, int threads);
+  std::int64_t run(bool heed_guards, int threads) {
+    return run(heed_guards, threads, 0, size());
+  }
+  // The same of the instructions from `begin` to before `end`.
+  std::int64_t run(bool heed_guards, int threads, std::size_t begin, std::size_t end);
 
   // Runs to the end, guards unheeded: seconds of each instruction. For reports that
   // look for the highest byte that a step touches, it first writes the last byte of
@@ -110,7 +114,7 @@ class Program {
   void* place(Offset offset, Bytes size) const;
   Kernel::RunState* state_of(const Kernel& kernel);
   void append(const Instruction& instruction, const std::vector<void*>& operands);
-  std::int64_t execute(bool heed_guards);
+  std::int64_t execute(bool heed_guards, std::size_t begin, std::size_t end);
   void execute_one(std::size_t index);
   static void touch_scratch(const Instruction& instruction) noexcept;
 

@@ -59,6 +59,10 @@ class BoundlessKernel(Protocol):
     def scratch_bytes(self) -> int:
         """Bytes of scratch that a run needs, provided by the caller."""
 
+    @property
+    def kernel(self) -> Kernel | None:
+        """The native kernel that `run` runs; None where it runs Python."""
+
     def bind(
         self,
         arena_view: NDArray[np.uint8],

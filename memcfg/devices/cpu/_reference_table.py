@@ -38,6 +38,10 @@ class _ReferenceKernel:
     algorithm: str = "reference"
     scratch_bytes: int = 0
 
+    @property
+    def kernel(self) -> None:
+        """Return None: it runs Python."""
+
     def bind(
         self,
         arena_view: NDArray[np.uint8],
