@@ -7,12 +7,12 @@ steps of several threads follow one another; between two steps weights are whole
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from memcfg.nn._graphs import Program
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -29,6 +29,9 @@ __all__ = [
     "programs_for",
     "train_step",
 ]
+
+
+_T = TypeVar("_T")
 
 
 class Outcome(NamedTuple):
@@ -132,14 +135,13 @@ def train_step(
         What it found.
     """
     program = Program("train", batch.size)
-    with programs.lock.turn():
-        programs.ensure(program)
-        try:
-            _feed(programs, program, batch, optimizer)
-            finished = programs.run(program, guard=guard, counter=optimizer.counter)
-            return _outcome(programs, program)._replace(finished=finished)
-        finally:
-            programs.finish(program)
+
+    def act() -> Outcome:
+        _feed(programs, program, batch, optimizer)
+        finished = programs.run(program, guard=guard, counter=optimizer.counter)
+        return _outcome(programs, program)._replace(finished=finished)
+
+    return _step(programs, program, act)
 
 
 def evaluate_step(programs: Programs, batch: Batch) -> Outcome:
@@ -159,14 +161,13 @@ def evaluate_step(programs: Programs, batch: Batch) -> Outcome:
         What it found.
     """
     program = Program("evaluate", batch.size)
-    with programs.lock.turn():
-        programs.ensure(program)
-        try:
-            _feed(programs, program, batch)
-            programs.run(program)
-            return _outcome(programs, program)
-        finally:
-            programs.finish(program)
+
+    def act() -> Outcome:
+        _feed(programs, program, batch)
+        programs.run(program)
+        return _outcome(programs, program)
+
+    return _step(programs, program, act)
 
 
 def predict_step(
@@ -185,14 +186,27 @@ def predict_step(
         Takes their predictions.
     """
     program = Program("predict", batch.size)
+
+    def act() -> None:
+        _feed(programs, program, batch)
+        programs.run(program)
+        result[...] = programs.outputs(program)["output"]
+
+    _step(programs, program, act)
+
+
+def _step(programs: Programs, program: Program, act: Callable[[], _T]) -> _T:
+    """Do a step with a loaded program; if its end is interrupted, end it once more."""
     with programs.lock.turn():
         programs.ensure(program)
         try:
-            _feed(programs, program, batch)
-            programs.run(program)
-            result[...] = programs.outputs(program)["output"]
-        finally:
+            try:
+                return act()
+            finally:
+                programs.finish(program)
+        except BaseException:
             programs.finish(program)
+            raise
 
 
 def _feed(
