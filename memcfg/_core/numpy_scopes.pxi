@@ -269,11 +269,15 @@ cdef class Scope:
 
     def destroy(self):
         """Give the memory back, or leave it to the arrays that are alive."""
+        self._abort()
+        self.memory.forget()
+
+    def _abort(self):
+        """End the cycle, if one is on, for all threads and tasks; tell of nothing."""
         while self.entries:
             pull(self.entries.pop())
         self.parent_ref = None
         self.made().end()
-        self.memory.forget()
 
     def trim(self):
         """Give back what the last cycle did not need.

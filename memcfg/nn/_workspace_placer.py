@@ -114,10 +114,9 @@ class WorkspacePlacer:
             self._spaces.by_name[name].close()
 
     def end(self) -> None:
-        """Close everything that is open."""
+        """Close everything that is open, also what another thread has left open."""
         for space in self._spaces.by_name.values():
-            if space.is_open:
-                space.close()
+            space.abort()
 
     def give_back(self) -> None:
         """Give the pages back."""
@@ -168,7 +167,7 @@ class _Spaces:
     """The workspaces of one program, by their names in its layout."""
 
     def __init__(self) -> None:
-        self.by_name: dict[str, Workspace] = {}
+        self.by_name: dict[str, OwnedWorkspace] = {}
 
     def get(self, name: str) -> Workspace | None:
         return self.by_name.get(name)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import memcfg as mc
+from memcfg.runtime import Executor
 
 nn = mc.nn
 MODES = ["enabled", "none", "single", "separate"]
@@ -101,3 +102,23 @@ def test_signals_that_raise(mode, kind, steps):
         signal.signal(kind, before)
     assert came
     model.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_step_whose_end_is_interrupted_twice(mode, steps, monkeypatch):
+    """What it left open, in the main thread, is ended by whoever comes next."""
+
+    def finish(self, program):
+        raise Stop
+
+    model = build(mode)
+    model.train_on_batch(X, Y)
+    with monkeypatch.context() as patch:
+        patch.setattr(Executor, "finish", finish)
+        with pytest.raises(Stop):
+            model.train_on_batch(X, Y)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(model.train_on_batch, X, Y).result(60)
+    check(model, steps)
+    model.close()
+    assert mc.config.get_memory_info("CPU:0")["current"] == 0
