@@ -146,6 +146,25 @@ def test_guards_outside_are_refused(arena, offset):
         Program(arena).guard(offset)
 
 
+@pytest.mark.parametrize(
+    ("kernel_type", "rest", "reals"),
+    [
+        ("relu", [], []),
+        ("relu_gradient", [], []),
+        ("add", [], []),
+        ("dropout", [1], [0.5]),
+        ("sgd", [], []),
+        ("sgd_momentum", [0], [0.9]),
+        ("adam", [], [0.9, 0.999, 1e-7]),
+        ("moving_average", [], [0.9]),
+    ],
+)
+def test_counts_whose_bytes_no_number_holds(kernel_type, rest, reals):
+    """Else 2**62 + 16 floats would be declared as 64 bytes."""
+    with pytest.raises(KernelError, match="too large a shape"):
+        Kernel(kernel_type, [2**62 + 16, *rest], reals, None)
+
+
 def test_malformed_instructions(arena):
     program = Program(arena)
     with pytest.raises(ValueError, match="2 operands, got 2 offsets and 1 sizes"):

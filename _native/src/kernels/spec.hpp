@@ -31,7 +31,8 @@ class SpecReader {
   }
 
   Count natural(const char* name) { return next(name, 0); }
-  Count positive(const char* name) { return next(name, 1); }
+  // A number of elements, so that its bytes can be counted.
+  Count positive(const char* name) { return product({next(name, 1)}); }
   // A dimension for oneDNN, whose heuristics count in 32 bits: on some processors they
   // divide by an overflowed zero.
   Count narrow(const char* name) {
@@ -45,7 +46,6 @@ class SpecReader {
 
   // The product, which must be a size in floats that fits an address space.
   Count product(std::initializer_list<Count> factors) const {
-    constexpr Count kMost = Count{1} << 60;
     Count result = 1;
     for (const Count factor : factors) {
       if (factor != 0 && result > kMost / factor) fail("has too large a shape");
@@ -59,6 +59,8 @@ class SpecReader {
   }
 
  private:
+  static constexpr Count kMost = Count{1} << 60;
+
   Count next(const char* name, Count least) {
     const Count value = spec_.integers[next_integer_++];
     if (value < least) {
