@@ -45,10 +45,18 @@ _OPERANDS = {
 }  # of each kind of action: names and types
 
 _MOST = 1000  # sentences; a plan of n actions could break n * n rules
+_LONGEST = 100  # letters of a name in one of them; a file may have one name of millions
 
 
 class TooManyError(Exception):
     """The plan breaks so many rules that it is followed no further."""
+
+
+def _quoted(name: str) -> str:
+    """Quote a name; of a long one the middle is left out."""
+    if len(name) > _LONGEST:
+        name = f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 :]}"
+    return repr(name)
 
 
 class Judge:
@@ -104,7 +112,7 @@ class Judge:
         self.found.append(f"{self.where}: {text}")
 
     def name(self, tensor: int) -> str:
-        return f"tensor {tensor} ({self.graph.tensors[tensor].name!r})"
+        return f"tensor {tensor} ({_quoted(self.graph.tensors[tensor].name)})"
 
     def known(self, tensor: int) -> bool:
         if 0 <= tensor < len(self.graph.tensors):
@@ -122,6 +130,7 @@ class Judge:
 
     def room(self, offset: int, nbytes: int, label: str) -> Room:
         """Check a new room against all in use; the caller keeps it."""
+        offset = int(offset)  # of NumPy's, a sum may wrap around
         room = Room(offset, offset + self.rounded(nbytes), label)
         if offset < 0 or offset % self.plan.alignment:
             self.blame(
@@ -192,10 +201,14 @@ class Judge:
 
     def is_action(self, action: Action) -> bool:
         """Check what files are checked for when they are read."""
+        values = (
+            (name, types, getattr(action, name, None))
+            for name, types in _OPERANDS.get(type(action), [("it", ())])
+        )
         wrong = [
             name
-            for name, types in _OPERANDS.get(type(action), [("it", ())])
-            if not isinstance(getattr(action, name, None), types)
+            for name, types, value in values
+            if not isinstance(value, types) or isinstance(value, bool)
         ]
         if wrong:
             self.blame(f"{action!r} is no action: {wrong[0]} is of another type")
@@ -277,7 +290,7 @@ class Judge:
             self.blame(f"the graph has no op {action.op}")
             return
         op = self.graph.ops[action.op]
-        self.where += f" (compute {op.name!r})"
+        self.where += f" (compute {_quoted(op.name)})"
         if action.op in self.computed and not op.replayable:
             self.blame("the op is computed again but is not replayable")
         self.check_scratch(op, action)
@@ -316,7 +329,7 @@ class Judge:
             first = min(self.forward)
             self.blame(
                 "an update before the forward phase has ended: op "
-                f"{first} ({self.graph.ops[first].name!r}) was not computed"
+                f"{first} ({_quoted(self.graph.ops[first].name)}) was not computed"
             )
             self.forward.clear()
         updated: dict[int, int] = {}  # state -> its new value
@@ -465,7 +478,7 @@ class Judge:
                 )
         for index, op in enumerate(self.graph.ops):
             if index not in self.computed:
-                self.blame(f"op {index} ({op.name!r}) was never computed")
+                self.blame(f"op {index} ({_quoted(op.name)}) was never computed")
         self.check_kept()
         self.where = "claims"
         for text in check_claims(self.graph, self.plan, self.peak):

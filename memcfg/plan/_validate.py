@@ -29,6 +29,7 @@ What it proves, for every action of the format:
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from memcfg.errors import PlanError
@@ -81,10 +82,9 @@ def violations(graph: Graph, plan: Plan) -> list[str]:
         overlaps others names the first of them and says how many more there are.
         Behind a thousand sentences one more says that the rest was not judged.
     """
-    if plan.alignment < 1 or plan.alignment % ALIGNMENT:
-        return [
-            f"the alignment is {plan.alignment}, not a positive multiple of {ALIGNMENT}"
-        ]
+    line: object = plan.alignment  # of a user's policy
+    if not isinstance(line, Integral) or int(line) < 1 or int(line) % ALIGNMENT:
+        return [f"the alignment is {line}, not a positive multiple of {ALIGNMENT}"]
     judge = Judge(graph, plan)
     try:
         for index, action in enumerate(plan.actions):

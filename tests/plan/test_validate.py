@@ -6,6 +6,7 @@ import ast
 import inspect
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -429,7 +430,7 @@ def test_other_alignments_round_other_sizes():
     assert violations(two, wide) == []
 
 
-@pytest.mark.parametrize("alignment", [-64, 0, 1, 16, 63, 96])
+@pytest.mark.parametrize("alignment", [-64, 0, 1, 16, 63, 96, 64.0, "64"])
 def test_an_alignment_is_a_multiple_of_64(alignment):
     """Kernels read and write whole lines."""
     assert "not a positive multiple of 64" in found(*GOOD, alignment=alignment)
@@ -533,6 +534,7 @@ def test_a_room_is_there_before_it_is_promised():
     [
         Alloc(Y, 128.0),
         Alloc("y", 128),
+        Alloc(Y, True),
         Free(None),
         Compute(0, 7),
         Compute(0, None, "top"),
@@ -543,6 +545,23 @@ def test_a_room_is_there_before_it_is_promised():
 )
 def test_what_is_no_action_is_refuted(action):
     assert "is no action" in found(*GOOD[:2], action, *GOOD[2:])
+
+
+def test_names_of_any_length_are_told_in_short():
+    """Else a thousand sentences would be a thousand times as long as the graph."""
+    tensors = tuple(replace(t, name=t.name * 10_000) for t in graph().tensors)
+    ops = tuple(replace(op, name=op.name * 10_000) for op in graph().ops)
+    wordy = replace(graph(), tensors=tensors, ops=ops)
+    wrong = (*TOP, *[Alloc(X, 0), Compute(0), Compute(2)] * 100)
+    texts = violations(wordy, plan(*wrong))
+    assert len(texts) > 300
+    assert max(map(len, texts)) < 500
+    assert f"tensor 0 ('{50 * 'x'}…{50 * 'x'}') has room already" in texts[0]
+
+
+def test_numbers_of_numpy_do_not_wrap_around():
+    high = (*TOP, Alloc(Y, np.int64(2**63 - 64)), *GOOD[3:])
+    assert f"the peak is {2**63} B" in found(*high)
 
 
 def test_bytes_are_not_encoded_in_none():
