@@ -48,6 +48,8 @@ def read(path: str | os.PathLike[str], kind: type[T], device: int | None) -> T:
         traces = _typed(snapshot, "device_traces", list)
         busy = [number for number, each in enumerate(traces) if each]
         segments = _typed(snapshot, "segments", list, [])
+        if not traces:
+            raise ValueError("it has no device")
     except ValueError as error:
         raise FormatError(f"{path} is no snapshot: {error}") from None
     chosen = _choose(busy, len(traces), device)

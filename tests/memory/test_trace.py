@@ -530,6 +530,7 @@ def test_what_a_snapshot_says_many_times_over_is_not_read_many_times(tmp_path):
         [],
         {},
         {"device_traces": 3},
+        {"device_traces": []},
         {"device_traces": [3]},
         {"device_traces": [[3]]},
         {"device_traces": [[{"addr": 1}]]},
