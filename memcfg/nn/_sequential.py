@@ -66,6 +66,11 @@ class Sequential(Model):
             self.add(layer)
 
     @property
+    def built(self) -> bool:
+        """Whether the shapes of the weights are known."""
+        return self._ends is not None  # without joining the layers
+
+    @property
     def layers(self) -> list[Layer]:
         """The layers, in order; an `Input` is not counted, as in Keras."""
         return list(self._stack.values())

@@ -303,6 +303,8 @@ def test_a_chain_is_joined_once_however_long_it_is(monkeypatch, how):
     model = nn.Sequential([] if how == "add" else [*start, *layers])
     for layer in [*start, *layers] if how == "add" else []:
         model.add(layer)
+        assert model.built
+        assert "built=True" in repr(model)
     if how == "build":
         model.build((None, 3))
     assert model.count_params() == 40 * 12
