@@ -133,9 +133,9 @@ cdef class OneDNN:
 cdef class Kernel:
     """One op bound to its shapes and attributes, not to addresses.
 
-    Any number of threads and programs may run it at once. The numbers' order stands in ``_native/README.md``. KernelError for an unknown
-    type, malformed numbers, or a refusal of the library; without a library only types
-    that need none can be made.
+    Any number of threads and programs may run it at once. The numbers' order stands in
+    ``_native/README.md``. KernelError for an unknown type, malformed numbers, or a
+    refusal of the library; without a library only types that need none can be made.
     """
 
     def __cinit__(self, str type not None, integers, reals, OneDNN library):
