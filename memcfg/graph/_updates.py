@@ -10,7 +10,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 
 from memcfg.errors import GraphError
-from memcfg.graph._graph import STATE_ROLES, Graph
+from memcfg.graph._graph import STATE_ROLES, Graph, Op
 
 __all__ = ["hoist_updates", "update_order"]
 
@@ -90,20 +90,24 @@ def _needed(graph: Graph) -> dict[int, set[int]]:
     """Find what each update follows.
 
     The last op of the forward phase, the makers of its inputs, and the other readers
-    of the state that it overwrites.
+    of the state that it overwrites: at most as many as the graph has operands, since
+    two updates of one state, which would follow each other, are refused.
     """
     forward = [i for i, op in enumerate(graph.ops) if op.phase == "forward"]
     found: dict[int, set[int]] = {}
+    overwritten: dict[int, int] = {}  # state -> the update that does it
     for index, op in enumerate(graph.ops):
         if op.phase == "update":
             made = (graph.producer[tensor] for tensor in op.inputs)
             makers = {maker for maker in made if maker is not None}
-            readers = {
-                reader
+            states = {
+                source
                 for source, _ in op.in_place
                 if graph.tensors[source].role in STATE_ROLES
-                for reader in graph.consumers[source]
             }
+            if any(overwritten.setdefault(s, index) != index for s in states):
+                raise _unordered(graph, op)
+            readers = {reader for s in states for reader in graph.consumers[s]}
             found[index] = {*forward[-1:], *makers, *readers} - {index}
     return found
 
@@ -117,7 +121,11 @@ def _check_order(graph: Graph, order: list[int]) -> None:
         if any(m is not None and places.get(m, place) >= place for m in makers) or (
             place < 0
         ):
-            raise GraphError(
-                f"graph {graph.name!r}: op {op.name!r} cannot be ordered. Updates come "
-                "after the forward phase, and after other readers of their state"
-            )
+            raise _unordered(graph, op)
+
+
+def _unordered(graph: Graph, op: Op) -> GraphError:
+    return GraphError(
+        f"graph {graph.name!r}: op {op.name!r} cannot be ordered. Updates come after "
+        "the forward phase, and after other readers of their state"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -368,6 +369,25 @@ def test_a_loss_is_made_by_the_forward_phase(loss):
 def test_updates_that_have_no_place_are_refused(ops):
     with pytest.raises(GraphError, match="cannot be ordered"):
         hoist_updates(updating(*ops))
+
+
+def test_many_updates_of_one_state_are_refused_in_linear_memory():
+    """Each would have been noted to follow all others."""
+    count = 1000
+    names = ["w", *(f"w{i}" for i in range(count))]
+    tensors = tuple(Tensor(name, 4, "parameter") for name in names)
+    ops = (
+        Op(f"u{i}", "u", "update", (0,), (i,), in_place=((0, i),))
+        for i in range(1, count + 1)
+    )
+    graph = Graph("g", tensors, tuple(ops))
+    tracemalloc.start()
+    try:
+        with pytest.raises(GraphError, match="cannot be ordered"):
+            hoist_updates(graph)
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
 
 
 def test_every_op_type_is_used_by_a_network_or_is_known_not_to_be():
