@@ -1,10 +1,18 @@
-"""A signal whose handler raises leaves a model whole, and no lock held."""
+"""What interrupts a call leaves a model whole, and no lock held.
+
+It comes from a signal's handler, whenever that runs, or from a trace function at a
+bytecode of the package: also at many where CPython runs no handlers.
+"""
 
 from __future__ import annotations
 
+import random
 import signal
+import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +21,7 @@ import memcfg as mc
 from memcfg.runtime import Executor
 
 nn = mc.nn
+PACKAGE = str(Path(mc.__file__).parent)
 MODES = ["enabled", "none", "single", "separate"]
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGALRM]
 X = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32)
@@ -27,12 +36,11 @@ def build(mode="enabled"):
     nn.set_random_seed(3)
     layers = [nn.Input((6,)), nn.Dense(8, activation="relu"), nn.Dropout(0.2)]
     model = nn.Sequential([*layers, nn.BatchNormalization(), nn.Dense(3)])
-    compiled(model, mode)
+    compiled(model, mode, nn.Adam(0.01))
     return model
 
 
-def compiled(model, mode="enabled"):
-    optimizer = model._setup.optimizer if model._setup else nn.Adam(0.01)
+def compiled(model, mode, optimizer):
     model.compile(
         optimizer,
         nn.SparseCategoricalCrossentropy(from_logits=True),
@@ -60,12 +68,16 @@ class Steps:
         return self._found[number]
 
 
+def used_elsewhere(model):
+    """The weights, after another thread has used the model."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(model.predict_on_batch, X).result(60)
+        return pool.submit(weights, model).result(60)
+
+
 def check(model, steps):
     """Any thread can use the model, whose weights are those of its steps."""
-    with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(weights, model).result(60)
-        pool.submit(model.predict_on_batch, X).result(60)
-    assert found == steps[model.optimizer.iterations]
+    assert used_elsewhere(model) == steps[model.optimizer.iterations]
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +85,161 @@ def steps():
     return Steps()
 
 
-# A handler may also run amid the callback of a weak reference, which swallows it.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def fit(model, mode):
+    model.fit(X, Y, batch_size=8, epochs=2, shuffle=False, verbose=0)
+
+
+def close(model, mode):
+    model.close()
+
+
+def compile_again(model, mode):
+    compiled(model, mode, model.optimizer)
+
+
+USES = [fit, close, compile_again]
+
+# An interrupt may also come amid the callback of a weak reference, which swallows it.
+swallows = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+untraced = pytest.mark.skipif(sys.gettrace() is not None, reason="traced already")
+
+
+def bytecodes(call, last=None):
+    """Call, with an interrupt at the last of so many bytecodes; how many there were."""
+    count = 0
+
+    def trace(frame, event, argument):
+        nonlocal count
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            count += 1
+            if count == last:
+                raise Stop
+        return trace
+
+    try:
+        sys.settrace(trace)
+        call()
+    except Stop:
+        pass
+    finally:
+        sys.settrace(None)
+    return count
+
+
+def signalled(call, delay):
+    """Call, and be sent a signal whose handler raises after so many seconds."""
+
+    def handler(number, frame):
+        raise Stop
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, delay)
+            call()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except Stop:
+        pass
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+@swallows
+@untraced
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("use", USES)
+def test_a_bytecode(mode, use, steps, tenths):
+    model, drawn = build(mode), random.Random(0)
+    fit(model, mode)
+    count = bytecodes(lambda: use(model, mode))
+    for _ in range(10 * tenths):
+        model.train_on_batch(X, Y)
+        bytecodes(lambda: use(model, mode), drawn.randint(1, count))
+        check(model, steps)
+    fit(model, mode)
+    check(model, steps)
+    model.close()
+    assert mc.config.get_memory_info("CPU:0")["current"] == 0
+
+
+@swallows
+@untraced
+@pytest.mark.parametrize("mode", MODES)
+def test_a_bytecode_of_the_first_fit(mode, steps, tenths):
+    drawn = random.Random(0)
+    count = bytecodes(lambda: fit(build(mode), mode))
+    for _ in range(5 * tenths):
+        model, last = build(mode), drawn.randint(1, count)
+        bytecodes(lambda model=model: fit(model, mode), last)
+        check(model, steps)
+        fit(model, mode)
+        check(model, steps)
+        model.close()
+
+
+@swallows
+@untraced
+@pytest.mark.parametrize("mode", MODES)
+def test_a_bytecode_of_compile_with_another_optimizer(mode, tenths):
+    def found(last):
+        """Weights behind a step and `compile`, which of them it was, and one more."""
+        model, other = build(mode), nn.SGD(0.1, momentum=0.9)
+        model.train_on_batch(X, Y)
+        bytecodes(lambda: compiled(model, mode, other), last)
+        before, kept = used_elsewhere(model), model.optimizer is not other
+        model.train_on_batch(X, Y)
+        after = used_elsewhere(model)
+        model.close()
+        return before, kept, after
+
+    count = bytecodes(lambda: compiled(build(mode), mode, nn.SGD()))
+    either = found(None), found(1)
+    assert [kept for _, kept, _ in either] == [False, True]
+    drawn = random.Random(0)
+    for _ in range(5 * tenths):
+        assert found(drawn.randint(1, count)) in either
+
+
+@swallows
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("use", USES)
+def test_a_signal(mode, use, steps, tenths):
+    model, drawn = build(mode), random.Random(0)
+    fit(model, mode)
+    begin = time.perf_counter()
+    use(model, mode)
+    longest = time.perf_counter() - begin
+    for _ in range(10 * tenths):
+        model.train_on_batch(X, Y)
+        signalled(lambda: use(model, mode), drawn.uniform(1e-6, longest))
+        check(model, steps)
+    fit(model, mode)
+    check(model, steps)
+
+
+@swallows
+@pytest.mark.parametrize("mode", MODES)
+def test_a_signal_amid_the_first_fit(mode, steps, tenths):
+    drawn = random.Random(0)
+    begin = time.perf_counter()
+    fit(build(mode), mode)
+    longest = time.perf_counter() - begin
+    for _ in range(5 * tenths):
+        model, delay = build(mode), drawn.uniform(1e-6, longest)
+        signalled(lambda model=model: fit(model, mode), delay)
+        check(model, steps)
+        fit(model, mode)
+        check(model, steps)
+
+
+@swallows
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", SIGNALS)
-def test_signals_that_raise(mode, kind, steps):
+def test_signals_of_all_kinds(mode, kind, steps):
     """Sent by a timer, whenever it is: weights and steps belong together."""
 
     def handler(number, frame):
