@@ -24,13 +24,13 @@ void ForkGate::reopen() noexcept {
 }
 
 // Never destroyed: blocks may be given back while the process ends.
-ForkGate& ForkLock::gate() noexcept {
+ForkGate& NoFork::gate() noexcept {
   alignas(ForkGate) static unsigned char room[sizeof(ForkGate)];
   static ForkGate* const gate = new (room) ForkGate;
   return *gate;
 }
 
-bool ForkLock::watch_forks() noexcept {
+bool NoFork::watch_forks() noexcept {
   return pthread_atfork([] { gate().close(); },
                         [] { gate().open(); },
                         [] { gate().reopen(); }) == 0;
@@ -39,6 +39,6 @@ bool ForkLock::watch_forks() noexcept {
 // When the library is loaded, before any pool is made: what is registered first is
 // called last before a fork, and a pool at work in another thread may need the gate to
 // come to its end.
-const bool ForkLock::kWatched = watch_forks();
+const bool NoFork::kWatched = watch_forks();
 
 }  // namespace memcfg

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "kernels/factories.hpp"
+#include "memcfg/fork_lock.hpp"
 
 namespace memcfg {
 namespace {
@@ -66,6 +67,7 @@ std::unique_ptr<Kernel> make_kernel(const KernelSpec& spec, const OneDnn* librar
     if (library == nullptr) {
       throw std::invalid_argument("kernel '" + spec.type + "' needs oneDNN");
     }
+    const NoFork inside;  // its caches have locks that a child would find held
     return row.make(spec, *library);
   }
   throw std::invalid_argument("there is no kernel of type '" + spec.type + "'");

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "memcfg/fork_lock.hpp"
+
 namespace memcfg {
 namespace {
 
@@ -81,6 +83,7 @@ OneDnn::OneDnn(const std::string& path) : state_(std::make_shared<State>()) {
 #undef MEMCFG_ONEDNN_LOAD
   check_version(api);
   check_enumerators(api);
+  const NoFork inside;  // what it sets up once for the process is whole in a child
   check(api.engine_create(&state_->engine, kCpu, 0), "making the CPU engine");
   check(api.stream_create(&state_->stream, state_->engine, kInOrder),
         "making the stream");

@@ -211,3 +211,31 @@ def test_a_bound_on_programs_counts_those_of_the_child():
     """)
         == "4\n"
     )
+
+
+def test_a_child_makes_a_model_while_its_parent_makes_others(tenths):
+    """What oneDNN makes its kernels with is whole in the child, and no lock is held."""
+    assert (
+        said(f"""
+        def made(units):
+            model = nn.Sequential([nn.Input((64,)), nn.Dense(units), nn.Dense(4)])
+            loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile("sgd", loss)
+            return len([model.train_on_batch(x[:8], y[:8])])
+
+        def make():
+            units = 8
+            while not over:
+                units += 1
+                made(8 + units % 1500)
+
+        over = []
+        thread = threading.Thread(target=make)
+        thread.start()
+        answers = [in_child(lambda: made(1600 + i)) for i in range(10 * {tenths})]
+        over.append(True)
+        thread.join()
+        print(set(answers))
+    """)
+        == "{'1'}\n"
+    )

@@ -1,4 +1,4 @@
-// A lock that no fork finds held.
+// Sections and locks that no fork finds anybody in.
 #pragma once
 
 #include <atomic>
@@ -33,6 +33,24 @@ class ForkGate {
   std::mutex fork_;  // held while one is on
 };
 
+// A section that no fork finds anybody in: forks wait until it is left.
+//
+// The innermost: whoever is inside enters no other, takes no lock that a thread may
+// hold which forks, and calls nobody who might. What it calls may have locks of its
+// own.
+class NoFork {
+ public:
+  NoFork() noexcept { gate().enter(); }
+  ~NoFork() { gate().leave(); }
+  NoFork(const NoFork&) = delete;
+  NoFork& operator=(const NoFork&) = delete;
+
+ private:
+  static ForkGate& gate() noexcept;
+  static bool watch_forks() noexcept;
+  static const bool kWatched;
+};
+
 // In the child of a fork only the forking thread goes on: a lock that another one held
 // would stay held, over books half written. So a fork waits until nobody is inside any
 // section that this class guards.
@@ -45,18 +63,7 @@ class ForkLock {
   ForkLock& operator=(const ForkLock&) = delete;
 
  private:
-  struct Inside {
-    Inside() noexcept { gate().enter(); }
-    ~Inside() { gate().leave(); }
-    Inside(const Inside&) = delete;
-    Inside& operator=(const Inside&) = delete;
-  };
-
-  static ForkGate& gate() noexcept;
-  static bool watch_forks() noexcept;
-  static const bool kWatched;
-
-  const Inside inside_;
+  const NoFork inside_;
   const std::lock_guard<std::mutex> lock_;
 };
 
