@@ -181,6 +181,8 @@ def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> _Planned:
         raise
     graph = annotate(source, kernels)
     plan = policy(graph, limit_bytes=budget.nbytes)
+    if not isinstance(plan, planning.Plan):
+        raise TypeError(f"a policy returns a Plan, not {type(plan).__name__}: {policy!r}")
     planning.validate(graph, plan)
     check_actions(plan)
     limit = budget.nbytes

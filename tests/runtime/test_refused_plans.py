@@ -150,6 +150,18 @@ def test_the_algorithm_that_runs_may_be_named(device):
     executor.close()
 
 
+def test_what_is_no_plan_is_refused(device):
+    graph = chain()
+    executor = Executor(device, name="model")
+    with pytest.raises(TypeError, match="a policy returns a Plan, not NoneType"):
+        executor.load(
+            {"train": graph},
+            lambda graph, limit_bytes=None: None,
+            random_values(graph),
+        )
+    assert device.pool.stats().current_bytes == 0
+
+
 def test_a_plan_above_the_budget_is_refused(device):
     graph = chain()
     peak = planning.keep_all()(graph).peak_bytes
