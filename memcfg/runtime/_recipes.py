@@ -182,7 +182,7 @@ def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> _Planned:
     graph = annotate(source, kernels)
     plan = policy(graph, limit_bytes=budget.nbytes)
     if not isinstance(plan, planning.Plan):
-        raise TypeError(f"a policy returns a Plan, not {type(plan).__name__}: {policy!r}")
+        raise TypeError(f"a policy returns a Plan, not {type(plan).__name__}")
     planning.validate(graph, plan)
     check_actions(plan)
     limit = budget.nbytes
