@@ -218,6 +218,6 @@ def test_elements_come_from_the_devices_pool_and_are_under_its_limit():
     batch = next(iter(Dataset.from_tensor_slices(rows).batch(4)))
     assert pool.stats().current_bytes >= rows.nbytes
     del batch
-    mc.config.set_memory_limit("CPU:0", pool.stats().current_bytes + 1000)
+    mc.config.set_memory_limit("CPU:0", f"{pool.stats().current_bytes + 1000}B")
     with pytest.raises(mc.errors.ResourceExhaustedError):
         next(iter(Dataset.from_tensor_slices(rows).batch(4)))
