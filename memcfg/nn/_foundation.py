@@ -320,12 +320,13 @@ class Foundation(Settled):
         return PLANNED if self._setup is None else self._setup.modes
 
     def _built_network(self) -> Network:
-        if self._network is None:
+        found = self._network
+        if found is None:
             raise RuntimeError(
                 f"the shapes of {self.name!r} are not known yet: start it with "
                 "Input(shape), call build(input_shape), or fit or predict first"
             )
-        return self._network
+        return found
 
     def _built_programs(self) -> Programs:
         self._built_network()

@@ -48,7 +48,8 @@ class LoadedPrograms(ResidentValues):
     @property
     def lead(self) -> Program | None:
         """The program that reports speak of: the last training step that was loaded."""
-        return self._lead if self._lead in self._graphs else None
+        found = self._lead
+        return None if found is None or not self._is_loaded(found) else found
 
     def require(self, wanted: Sequence[Program], promised: int = 0) -> None:
         """See to it that programs are loaded, all at once.
@@ -73,9 +74,9 @@ class LoadedPrograms(ResidentValues):
             self._check_current()
             for program in reversed(wanted):
                 self._use(program)
-            training = self._training or any(p.kind == "train" for p in wanted)
-            loaded = training == self._training and all(map(self._is_loaded, wanted))
+            loaded = all(map(self._is_loaded, wanted))
             if not loaded or not self._leaves(promised):
+                training = self._training or any(p.kind == "train" for p in wanted)
                 self._load(wanted, training, promised)
             if wanted[0].kind == "train" or self.lead is None or not self._training:
                 self._lead = wanted[0]
@@ -106,7 +107,8 @@ class LoadedPrograms(ResidentValues):
                 return
             lead = self.lead
             self.require([program])
-            self._lead = lead if lead in self._graphs else self._lead
+            if lead is not None and self._is_loaded(lead):
+                self._lead = lead
 
     def _use(self, program: Program) -> None:
         """Note that a program was used last."""

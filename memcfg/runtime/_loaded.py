@@ -78,8 +78,8 @@ class Loaded:
     @property
     def _loaded(self) -> _Contents:
         """What is loaded: nothing, once the arena that had it has been freed."""
-        arena = self._contents.arena
-        return self._contents if arena is self._arena.now else _NOTHING
+        found = self._contents
+        return _NOTHING if found.arena is None or found.arena.freed else found
 
     @property
     def _recipes(self) -> Mapping[str, Recipe]:
@@ -108,7 +108,7 @@ class Loaded:
         bool
             Whether it can be run.
         """
-        return program in self._recipes
+        return program in self._loaded.recipes
 
     @property
     def plans(self) -> Mapping[str, Plan]:
@@ -278,7 +278,6 @@ class Loaded:
 
     def _turn(self, name: str) -> Runnable:
         """Let a program work; the one before gives back what it kept for itself."""
-        self._place_state()
         program = self._program(name)
         if self._settled is not program:
             self._settle()
@@ -353,8 +352,11 @@ class Loaded:
             self._contents = found._replace(waiting={})
 
     def _program(self, name: str) -> Runnable:
-        """Return a loaded program, made if need be."""
-        self._programs[name] = made = self._made(name, self._recipes[name])
+        """Return a loaded program, made if need be; the state is in its place."""
+        found = self._loaded
+        if found.waiting:
+            self._place_state()
+        self._programs[name] = made = self._made(name, found.recipes[name])
         return made
 
     def _made(self, name: str, recipe: Recipe) -> Runnable:

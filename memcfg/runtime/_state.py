@@ -52,12 +52,14 @@ class ModelArena:
     @property
     def nbytes(self) -> int:
         """Its size in bytes; 0 while there is none."""
-        return 0 if self.now is None else self.now.nbytes
+        found = self.now
+        return 0 if found is None else found.nbytes
 
     @property
     def now(self) -> Arena | None:
         """The arena, if there is one: a freed one is none."""
-        return None if self._arena is None or self._arena.freed else self._arena
+        found = self._arena
+        return None if found is None or found.freed else found
 
     def get(self) -> Arena:
         """Return the arena."""
