@@ -122,13 +122,17 @@ cdef class CallbackKernel:
 cdef class Lock:
     cdef unique_ptr[native.FairLock] core  # of a turn
     cdef unique_ptr[native.FairLock] long_use
+    cdef str name
+    cdef bint in_step  # of the thread that has it
     cdef int take(self) except -1
+    cdef int take_step(self) except -1
     cdef int take_session(self, str message) except -1
 
 
 cdef class Turn:
     cdef Lock lock
     cdef str message  # of a session that is refused; None is a turn
+    cdef bint is_step
     cdef bint held
     cdef int leave(self) except -1
 

@@ -46,7 +46,7 @@ cdef int await_slot(native.Slots* slots) except -1:
 cdef class Lock:
     """A re-entrant lock of a model, handed over in the order of arrival.
 
-    ``with lock.turn():`` has it for a step; ``with lock.session(message):`` is a long
+    ``with lock.turn():`` has it, and ``with lock.step():`` for a step; ``with lock.session(message):`` is a long
     use, amid which others have turns: a second thread's is refused.
 
     In the child of a fork, a lock that another thread had, or whose session another
@@ -54,6 +54,7 @@ cdef class Lock:
     """
 
     def __cinit__(self, str name not None):
+        self.name = name
         self.core.reset(new native.FairLock(as_string(name)))
         self.long_use.reset(new native.FairLock(as_string(name)))
 
@@ -63,6 +64,21 @@ cdef class Lock:
         RuntimeError in the child of a fork amid another thread's turn or session.
         """
         return Turn.__new__(Turn, self, None)
+
+    def step(self):
+        """Return a context that has the lock, and that no thread enters twice.
+
+        RuntimeError as `require_no_step` and `turn`.
+        """
+        return Turn.__new__(Turn, self, None, True)
+
+    def require_no_step(self):
+        """Raise RuntimeError if the calling thread is amid a step of it."""
+        if self.in_step and not self.core.get().elsewhere():
+            raise RuntimeError(
+                f"{self.name} is in the middle of a step in this thread, whose memory "
+                "this would overwrite: do it between two steps"
+            )
 
     def session(self, str message not None):
         """Return a context that no second thread can be in.
@@ -86,6 +102,16 @@ cdef class Lock:
             self.long_use.get().elsewhere()
         return await_lock(self.core.get())
 
+    cdef int take_step(self) except -1:
+        self.take()
+        try:
+            self.require_no_step()
+        except BaseException:
+            self.core.get().leave()
+            raise
+        self.in_step = True
+        return 0
+
     cdef int take_session(self, str message) except -1:
         self.take()
         try:
@@ -105,12 +131,15 @@ cdef class Turn:
     the lock then.
     """
 
-    def __cinit__(self, Lock lock not None, str message):
+    def __cinit__(self, Lock lock not None, str message, bint is_step=False):
         self.lock = lock
         self.message = message
+        self.is_step = is_step
 
     def __enter__(self):
-        if self.message is None:
+        if self.is_step:
+            self.lock.take_step()
+        elif self.message is None:
             self.lock.take()
         else:
             self.lock.take_session(self.message)
@@ -127,6 +156,8 @@ cdef class Turn:
             return 0
         self.held = False
         if self.message is None:
+            if self.is_step:
+                self.lock.in_step = False
             self.lock.core.get().leave()
         else:
             self.lock.long_use.get().leave()

@@ -115,11 +115,12 @@ class Compilable(Foundation):
             If an argument cannot be honoured, such as a policy where nothing is
             planned; the model is as it was.
         RuntimeError
-            If another thread is in `fit`; the model is as it was.
+            If another thread is in `fit`, or this one amid a step; the model is as it
+            was.
         """
         modes = (training_workspace_mode, inference_workspace_mode)
         setup = make_setup(optimizer, loss, metrics, memory, modes, _default_device)
-        with self._lock.turn():
+        with self._lock.step():
             self._lock.require_no_session(self._trained_elsewhere())
             setup.optimizer.check_free(self)
             if self._network is not None:

@@ -130,9 +130,9 @@ class Foundation(Settled):
         Raises
         ------
         RuntimeError
-            If nothing is loaded yet.
+            If nothing is loaded yet, or this thread is amid a step of the model.
         """
-        with self._lock.turn():
+        with self._lock.step():
             programs, program = self._lead()
             return programs.executor.memory_report(program.label, verify=verify)
 
@@ -277,8 +277,13 @@ class Foundation(Settled):
 
         Weights and optimizer state move to the host; the model stays usable, and takes
         memory again with the next step, also with that of another thread's `fit`.
+
+        Raises
+        ------
+        RuntimeError
+            If this thread is amid a step of the model.
         """
-        with self._lock.turn():
+        with self._lock.step():
             if self._programs is not None:
                 self._programs.retire()
 

@@ -68,18 +68,12 @@ class LoadedPrograms(ResidentValues):
         ResourceExhaustedError
             If the machine has not the memory that the limit allows.
         RuntimeError
-            If the device no longer exists, or another thread compiled the model.
+            If the device no longer exists, another thread compiled the model, or it is
+            in the middle of a step in this thread.
         """
         with self.lock.turn():
-            self._check_current()
-            for program in reversed(wanted):
-                self._use(program)
-            loaded = all(map(self._is_loaded, wanted))
-            if not loaded or not self._leaves(promised):
-                training = self._training or any(p.kind == "train" for p in wanted)
-                self._load(wanted, training, promised)
-            if wanted[0].kind == "train" or self.lead is None or not self._training:
-                self._lead = wanted[0]
+            self.lock.require_no_step()
+            self._require(wanted, promised)
 
     def ensure(self, program: Program) -> None:
         """Load a program if it is new, or if another thread's call took its place.
@@ -106,9 +100,20 @@ class LoadedPrograms(ResidentValues):
                 self._use(program)
                 return
             lead = self.lead
-            self.require([program])
+            self._require([program], 0)
             if lead is not None and self._is_loaded(lead):
                 self._lead = lead
+
+    def _require(self, wanted: Sequence[Program], promised: int) -> None:
+        self._check_current()
+        for program in reversed(wanted):
+            self._use(program)
+        loaded = all(map(self._is_loaded, wanted))
+        if not loaded or not self._leaves(promised):
+            training = self._training or any(p.kind == "train" for p in wanted)
+            self._load(wanted, training, promised)
+        if wanted[0].kind == "train" or self.lead is None or not self._training:
+            self._lead = wanted[0]
 
     def _use(self, program: Program) -> None:
         """Note that a program was used last."""
@@ -136,6 +141,7 @@ class LoadedPrograms(ResidentValues):
             If the device no longer exists, or the program is not planned.
         """
         with self.lock.turn():
+            self.lock.require_no_step()
             self._check_planned(program)
             training = self._training or program.kind == "train"
             graph = trace(self._recipe_for(training), program)

@@ -197,7 +197,7 @@ def predict_step(
 
 def _step(programs: Programs, program: Program, act: Callable[[], _T]) -> _T:
     """Do a step with a loaded program; if its end is interrupted, end it once more."""
-    with programs.lock.turn():
+    with programs.lock.step():
         programs.ensure(program)
         try:
             try:

@@ -148,6 +148,60 @@ def signalled(call, delay):
         signal.signal(signal.SIGALRM, before)
 
 
+class Meddling(nn.SGD):
+    """Does something amid a step, as a signal's handler could."""
+
+    meddle = None
+
+    @property
+    def learning_rate(self):
+        if self.meddle is not None:
+            self.meddle()
+        return super().learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value):
+        nn.SGD.learning_rate.fset(self, value)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model: model.predict_on_batch(X),
+        lambda model: model.predict_on_batch(X[:3]),
+        lambda model: model.train_on_batch(X, Y),
+        lambda model: model.fit(X, Y, verbose=0),
+        lambda model: model.memory_report(verify=True),
+        lambda model: model.plan(3),
+        lambda model: model.close(),
+        lambda model: compiled(model, "enabled", nn.SGD()),
+    ],
+)
+def test_what_would_overwrite_a_step_is_refused_amid_it(mode, use):
+    model, other = build(mode), build(mode)
+    optimizer = Meddling(0.1)
+    for made, how in (model, optimizer), (other, nn.SGD(0.1)):
+        compiled(made, mode, how)
+        made.train_on_batch(X, Y)
+    said = []
+
+    def meddle():
+        try:
+            use(model)
+        except RuntimeError as error:
+            said.append(str(error))
+
+    optimizer.meddle = meddle
+    model.train_on_batch(X, Y)
+    optimizer.meddle = None
+    other.train_on_batch(X, Y)
+    assert len(said) == 1
+    assert "in the middle of a step" in said[0]
+    assert used_elsewhere(model) == weights(other)
+    use(model) if mode == "enabled" else model.close()
+
+
 @swallows
 @untraced
 @pytest.mark.parametrize("mode", MODES)
