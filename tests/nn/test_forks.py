@@ -14,6 +14,10 @@ import textwrap
 import pytest
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+amid_kernels = pytest.mark.skipif(
+    os.environ.get("MEMCFG_KERNELS") == "reference",
+    reason="a fork amid NumPy's matrix products leaves OpenBLAS's lock held",
+)
 
 BEGINNING = """
 import os, signal, sys, threading, time, warnings
@@ -166,6 +170,7 @@ thread.join()
     assert done == 5 * refused + "True True\n"
 
 
+@amid_kernels
 def test_a_model_in_training_is_refused_between_two_steps_too():
     assert (
         said(
@@ -213,6 +218,7 @@ def test_a_bound_on_programs_counts_those_of_the_child():
     )
 
 
+@amid_kernels
 def test_a_child_makes_a_model_while_its_parent_makes_others(tenths):
     """What oneDNN makes its kernels with is whole in the child, and no lock is held."""
     assert (

@@ -18,6 +18,11 @@ def placed(array, offset=0):
 
 
 def locked(array, path):
-    """Return a copy in pages that end the process when they are written."""
+    """Return a copy in pages that end the process when they are written.
+
+    Their file has no name any more, or its rows would be read without the pages.
+    """
     array.tofile(path)
-    return np.memmap(path, array.dtype, "r", shape=array.shape)
+    pages = np.memmap(path, array.dtype, "r", shape=array.shape)
+    path.unlink()
+    return pages
