@@ -31,8 +31,6 @@ WIDTH = 80  # columns that every table fits
 # Each of one column, as what it stands for.
 _ASCII = str.maketrans("─━│┃…█×µ", "--||~#xu")
 
-_Part = Literal["start", "end", "ends"]
-
 
 def writable(text: str) -> str:
     """Return a text that standard output can write, of the same width if it is ours."""
@@ -62,7 +60,9 @@ def printable(text: str) -> str:
     )
 
 
-def shorten(text: str, columns: int, *, keep: _Part = "ends") -> str:
+def shorten(
+    text: str, columns: int, *, keep: Literal["start", "end", "ends"] = "ends"
+) -> str:
     """Cut a text to so many columns; the cut shows as an ellipsis."""
     text = writable(printable(text))
     if cell_len(text) <= columns:
@@ -83,7 +83,13 @@ def _first(text: str, columns: int) -> str:
     return text
 
 
-def fit(text: str, columns: int, *, right: bool = False, keep: _Part = "start") -> str:
+def fit(
+    text: str,
+    columns: int,
+    *,
+    right: bool = False,
+    keep: Literal["start", "end", "ends"] = "start",
+) -> str:
     """Pad or cut a text to so many columns; `right` moves it to the right."""
     text = shorten(text, columns, keep=keep)
     space = " " * (columns - cell_len(text))
