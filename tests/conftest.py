@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -12,6 +13,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # as many processes as processors
 
 from memcfg import config
 from memcfg.config._state import registry
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started with nohup or `&`
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every ordinary run; others each time, and more, in the soak.
 settings.register_profile("ordinary", derandomize=True, deadline=None, database=None)
