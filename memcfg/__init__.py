@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         graph,
         memory,
         nn,
+        ops,
         plan,
         runtime,
         testing,
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
     )
 
 _ROOMS = (
-    *("config", "data", "devices", "errors", "graph", "memory", "nn", "plan"),
+    *("config", "data", "devices", "errors", "graph", "memory", "nn", "ops", "plan"),
     *("runtime", "testing", "units", "workspaces"),
 )
 _NAMES = {  # from the room that defines them
@@ -155,6 +156,7 @@ __all__ = [
     "memory",
     "migrate",
     "nn",
+    "ops",
     "plan",
     "runtime",
     "scope_out",

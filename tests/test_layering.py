@@ -18,6 +18,7 @@ LAYERS = [
     {"units", "files", "_terminal", "_version"},
     {"errors", "_tables"},  # errors speak of sizes, so they stand on units
     {"_core", "archives", "documents"},
+    {"ops"},
     {"graph"},
     {"plan", "memory"},
     {"devices"},
@@ -38,6 +39,7 @@ REFUSES = {
     "_core": {"graph", "plan"},
     "files": {"units"},
     "graph": {"_core", "devices"},
+    "ops": {"_core"},
     "memory": {"graph", "plan"},
 }
 CYTHON_IMPORT = re.compile(
@@ -101,6 +103,7 @@ def test_no_import_runs_upward_or_sideways():
         "units",
         "errors",
         "_core",
+        "ops",
         "graph",
         "plan",
         "devices",
@@ -115,6 +118,7 @@ def test_no_import_runs_upward_or_sideways():
         ("plan/_share.py", "from memcfg.devices import CpuDevice"),
         ("plan/_share.py", "def f():\n    import memcfg.runtime"),
         ("plan/_share.py", "from memcfg import memory"),
+        ("ops/_a.py", "from memcfg.graph import Graph"),
         ("graph/_a.py", "if TYPE_CHECKING:\n    from memcfg.plan import Plan"),
         ("devices/cpu/_a.py", "from memcfg.graph import Graph"),
         ("units.py", "from memcfg.errors import FormatError"),

@@ -1,9 +1,9 @@
 """One training step as a static graph of ops over tensors.
 
-Owns the vocabulary (`Tensor`, `Op`, `Graph`), the op definitions (shapes,
-gradients, legal in-place pairs, cost), the `Builder` that traces a model, reverse-
-mode `gradients`, and the interchange format. Refuses devices, arrays, plans and
-clocks: everything here is values in, values out.
+Owns the vocabulary (`Tensor`, `Op`, `Graph`), the `Builder` that traces a model,
+reverse-mode `gradients`, and the interchange format. Refuses devices, arrays, plans
+and clocks: everything here is values in, values out. What an op type means is the
+business of `memcfg.ops`.
 """
 
 from __future__ import annotations

@@ -9,17 +9,16 @@ runtime's business.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memcfg.errors import GraphError
-from memcfg.graph._definition import Attributes, Definition, Spec
 from memcfg.graph._graph import ROLES, Graph, Op, Tensor
-from memcfg.graph._registry import definition
+from memcfg.ops import OpType, Spec, op_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["Builder"]
 
@@ -102,7 +101,7 @@ class Builder:
         self,
         type: str,  # noqa: A002  (the field's name)
         inputs: Sequence[int],
-        attributes: Attributes | None = None,
+        attributes: Mapping[str, Any] | None = None,
         *,
         name: str = "",
         phase: str = "forward",
@@ -132,9 +131,11 @@ class Builder:
         GraphError
             If the type is unknown or does not accept these inputs.
         """
-        kind = definition(type)
-        if len(inputs) != kind.arity:
+        kind = op_type(type)
+        if kind.arity is not None and len(inputs) != kind.arity:
             raise GraphError(f"{type} takes {kind.arity} inputs, not {len(inputs)}")
+        if kind.arity is None and not inputs:
+            raise GraphError(f"{type} takes an input or more")
         operands = [self._spec(tensor) for tensor in inputs]
         results = kind.infer(operands, attributes or {})
         label = self._unique(name or type)
@@ -255,7 +256,7 @@ class Builder:
     def _role(
         self,
         spec: Spec,
-        kind: Definition,
+        kind: OpType,
         inputs: Sequence[int],
         place: int,
         phase: str,
@@ -272,10 +273,10 @@ class Builder:
 
 
 def _seconds(
-    kind: Definition,
+    kind: OpType,
     inputs: Sequence[Spec],
     outputs: Sequence[Spec],
-    attributes: Attributes,
+    attributes: Mapping[str, Any],
 ) -> float:
     flops = kind.flops(inputs, outputs, attributes)
     traffic = sum(

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.errors import GraphError
-from memcfg.graph._definition import Adjoint
-from memcfg.graph._registry import definition
+from memcfg.ops import UNIT, Adjoint, op_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,12 +49,12 @@ def gradients(builder: Builder, loss: int, wrt: Sequence[int]) -> dict[int, int]
         raise GraphError("the loss must be one number made by an op")
     builder.note_loss(loss)
     depends = _dependents(forward, wrt)
-    found: dict[int, int] = {}
+    found: dict[int, int] = {loss: UNIT}
     for op in reversed(forward):
-        reached = loss in op.outputs or any(t in found for t in op.outputs)
+        reached = any(t in found for t in op.outputs)
         if reached and any(t in depends for t in op.inputs):
             _differentiate(builder, op, depends, found)
-    return {tensor: found[tensor] for tensor in wrt if tensor in found}
+    return {tensor: found[tensor] for tensor in wrt if found.get(tensor, UNIT) != UNIT}
 
 
 def _dependents(ops: Sequence[Op], wrt: Sequence[int]) -> set[int]:
@@ -69,7 +68,7 @@ def _dependents(ops: Sequence[Op], wrt: Sequence[int]) -> set[int]:
 def _differentiate(
     builder: Builder, op: Op, depends: set[int], found: dict[int, int]
 ) -> None:
-    rule = definition(op.type).gradient
+    rule = op_type(op.type).gradient
     if rule is None:
         raise GraphError(f"op {op.name!r} of type {op.type!r} has no gradient")
     adjoint = Adjoint(
@@ -90,6 +89,8 @@ def _accumulate(
     builder: Builder, tensor: int, gradient: int, found: dict[int, int]
 ) -> None:
     if tensor in found:
+        if UNIT in (found[tensor], gradient):
+            raise GraphError("the gradient of a function of the loss is not supported")
         (gradient,) = builder.apply(
             "add", (found[tensor], gradient), name="gradient_sum", phase="backward"
         )

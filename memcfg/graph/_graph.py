@@ -1,7 +1,7 @@
 """Tensors, ops and the graph that joins them.
 
 Owns the three value types and the invariants that every graph satisfies. Refuses
-to know what an op type means; that is `_definition` and the families beside it.
+to know what an op type means: `memcfg.ops` does.
 """
 
 from __future__ import annotations

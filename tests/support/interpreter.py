@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memcfg.devices.cpu._reference import REFERENCE
+from memcfg.ops import op_type
 
 if TYPE_CHECKING:
     from memcfg.graph import Graph
@@ -24,7 +24,7 @@ def interpret(graph: Graph, values: dict[str, np.ndarray], real=np.float64, ops=
             tensor = graph.tensors[i]
             kind = real if tensor.dtype == "float32" else tensor.dtype
             rooms[i] = np.empty(tensor.shape, kind)
-        REFERENCE[op.type](
+        op_type(op.type).numpy(
             op.attributes,
             [rooms[i] for i in op.inputs],
             [rooms[i] for i in op.outputs],

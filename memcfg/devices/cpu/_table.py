@@ -14,7 +14,7 @@ from memcfg._core import OneDNN
 from memcfg.devices.cpu._contract import BoundlessKernel, KernelTable, OperandSpec
 from memcfg.devices.cpu._native import NativeKernels
 from memcfg.devices.cpu._onednn_library import find_onednn
-from memcfg.devices.cpu._reference_table import ReferenceKernels
+from memcfg.devices.cpu._reference import ReferenceKernels
 from memcfg.errors import KernelError, MissingDependencyError
 
 __all__ = ["BoundlessKernel", "KernelTable", "OperandSpec", "kernel_table"]

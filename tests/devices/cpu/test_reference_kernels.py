@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memcfg.devices.cpu._reference import REFERENCE
-from memcfg.devices.cpu._reference_dropout import keep_mask, philox4x32
+from memcfg import ops
+from memcfg.ops.dropout import keep_mask, philox4x32
 
 CONV = {
     "strides": (2, 1),
@@ -32,7 +32,7 @@ def run(op_type, attributes, inputs, shapes, dtype=np.float64):
     outputs = [
         np.full(shape, 0xEE, kind) for shape, kind in zip(shapes, kinds, strict=True)
     ]
-    REFERENCE[op_type](attributes, list(inputs), outputs)
+    ops.op_type(op_type).numpy(attributes, list(inputs), outputs)
     return outputs
 
 
@@ -483,7 +483,7 @@ def test_one_output_in_place(op_type, attributes, inputs, pairs):
     expected = run(op_type, attributes, inputs, [shape])
     inputs = [np.array(operand) for operand in inputs]
     outputs = [inputs[pairs[0]]]
-    REFERENCE[op_type](attributes, inputs, outputs)
+    ops.op_type(op_type).numpy(attributes, inputs, outputs)
     np.testing.assert_array_equal(outputs[0], expected[0])
 
 
@@ -500,7 +500,7 @@ def test_all_state_in_place(op_type):
         places = (0, 2)
     expected = run(op_type, a, inputs, [(4,)] * len(places))
     inputs = [np.array(operand) for operand in inputs]
-    REFERENCE[op_type](a, inputs, [inputs[i] for i in places])
+    ops.op_type(op_type).numpy(a, inputs, [inputs[i] for i in places])
     for place, value in zip(places, expected, strict=True):
         np.testing.assert_array_equal(inputs[place], value)
 
@@ -512,13 +512,13 @@ def test_normalization_in_place():
     y, mean, variance = run("batch_normalization", a, [x, gamma, beta], shapes)
     same = x.copy()
     outputs = [same, np.empty(4), np.empty(4)]
-    REFERENCE["batch_normalization"](a, [same, gamma, beta], outputs)
+    ops.op_type("batch_normalization").numpy(a, [same, gamma, beta], outputs)
     np.testing.assert_array_equal(same, y)
     inputs = [x, dy, gamma, mean, variance]
     expected = run("batch_normalization_gradient", a, inputs, shapes)
     inputs[1] = dy.copy()
     outputs = [inputs[1], np.empty(4), np.empty(4)]
-    REFERENCE["batch_normalization_gradient"](a, inputs, outputs)
+    ops.op_type("batch_normalization_gradient").numpy(a, inputs, outputs)
     for found, value in zip(outputs, expected, strict=True):
         np.testing.assert_array_equal(found, value)
 
@@ -527,6 +527,6 @@ def test_probabilities_in_place_of_logits():
     logits, labels = values(3, 4), np.array([1, 0, 3], np.int32)
     loss, p = run("softmax_cross_entropy", {}, [logits, labels], [(), (3, 4)])
     outputs = [np.empty(()), logits]
-    REFERENCE["softmax_cross_entropy"]({}, [logits, labels], outputs)
+    ops.op_type("softmax_cross_entropy").numpy({}, [logits, labels], outputs)
     assert outputs[0] == loss
     np.testing.assert_array_equal(logits, p)

@@ -10,7 +10,7 @@ import pytest
 from memcfg._core import Pool, Program
 from memcfg.devices.cpu._contract import OperandSpec
 from memcfg.devices.cpu._onednn_library import find_onednn
-from memcfg.devices.cpu._reference_table import ReferenceKernels
+from memcfg.devices.cpu._reference import ReferenceKernels
 from memcfg.devices.cpu._table import kernel_table
 from memcfg.errors import KernelError, MissingDependencyError
 

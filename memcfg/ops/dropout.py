@@ -1,11 +1,9 @@
-"""Reference dropout and its generator.
+"""Dropout (Srivastava et al., JMLR 15, 2014) and its generator.
 
-Owns Philox4x32-10 in NumPy, written apart from the C++ one, and agreeing with it bit
-for bit. Refuses state: which elements are kept is a function of (key, step, element).
-
-References
-----------
-Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+No mask is kept: Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random
+numbers: as easy as 1, 2, 3", SC 2011) makes the same one again from (key, step,
+element), in backward and in every replay. Here it is written apart from the C++ one,
+and agrees with it bit for bit.
 """
 
 from __future__ import annotations
@@ -15,10 +13,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from memcfg.devices.cpu._reference_types import Array, Attributes
+from memcfg.ops._op_type import (
+    Adjoint,
+    Array,
+    Arrays,
+    Attributes,
+    OpType,
+    Spec,
+    register,
+    require,
+)
 
-__all__ = ["dropout", "keep_mask", "philox4x32"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__: list[str] = []
 
 _MASK = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
@@ -28,20 +37,7 @@ _ROUNDS = 10
 
 
 def philox4x32(counter: Array, key: tuple[int, int]) -> Array:
-    """Turn counters into random words.
-
-    Parameters
-    ----------
-    counter : ndarray of uint64, shape (..., 4)
-        The four words of each counter, each below 2**32.
-    key : tuple of int
-        The two words of the key.
-
-    Returns
-    -------
-    ndarray of uint64, shape (..., 4)
-        Four random words for each counter, each below 2**32.
-    """
+    """Turn counters [..., 4] of words below 2**32 into as many random words."""
     a, b, c, d = (counter[..., i].astype(np.uint64) for i in range(4))
     for i in range(_ROUNDS):
         bumped = [(key[j] + i * _WEYL[j]) & 0xFFFFFFFF for j in (0, 1)]
@@ -56,24 +52,10 @@ def philox4x32(counter: Array, key: tuple[int, int]) -> Array:
 
 
 def keep_mask(key: int, step: int, count: int, rate: float) -> Array:
-    """Say which of `count` elements dropout keeps.
+    """Say which of `count` elements dropout keeps, as booleans.
 
-    Parameters
-    ----------
-    key : int
-        The op's seed, in [0, 2**63).
-    step : int
-        The training step.
-    count : int
-        Number of elements.
-    rate : float
-        The fraction that is dropped, in [0, 1].
-
-    Returns
-    -------
-    ndarray of bool, shape (count,)
-        Element i is kept iff lane ``i % 4`` of block ``i // 4`` is at least
-        ``floor(rate * 2**32)``.
+    Element i is kept iff lane ``i % 4`` of block ``i // 4`` is at least
+    ``floor(rate * 2**32)``. The key lies in [0, 2**63).
     """
     block = np.arange((count + 3) // 4, dtype=np.uint64)
     counter = np.empty((len(block), 4), np.uint64)
@@ -85,10 +67,27 @@ def keep_mask(key: int, step: int, count: int, rate: float) -> Array:
     return kept
 
 
-def dropout(a: Attributes, inputs: list[Array], outputs: list[Array]) -> None:
-    """Drop a fraction of x, scale the rest by ``1 / (1 - rate)``."""
+def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
+    rate, step = attributes["rate"], inputs[1]
+    require(0 <= rate < 1, f"dropout: rate {rate} is not in [0, 1)")
+    require(
+        step.shape == () and step.dtype == "int64",
+        "dropout: the step is one int64 number",
+    )
+    return [Spec(inputs[0].shape, inputs[0].dtype)]
+
+
+def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
+    (dx,) = adjoint.emit("dropout", (adjoint.dy, adjoint.inputs[1]), adjoint.attributes)
+    return dx, None
+
+
+def _dropout(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     x, step = inputs
     rate = a["rate"]
     kept = keep_mask(a["key"], int(step), x.size, rate).reshape(x.shape)
     scale = x.dtype.type(1 / (1 - rate) if rate < 1 else 0)
     outputs[0][...] = np.where(kept, x * scale, 0)
+
+
+register(OpType("dropout", 2, _infer, _dropout, ((0, 0),), _gradient))

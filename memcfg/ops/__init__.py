@@ -1,0 +1,19 @@
+"""What op types mean: shapes, dtypes, gradients, in-place pairs, cost, NumPy meaning.
+
+Owns the record `OpType`, the table of all types, and the families, one module each,
+that fill it; every module beside this one without a leading underscore is a family.
+Refuses graphs and devices: an op type knows its operands alone.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from memcfg.ops._op_type import UNIT, Adjoint, OpType, Spec, op_type, op_types, register
+
+__all__ = ["UNIT", "Adjoint", "OpType", "Spec", "op_type", "op_types", "register"]
+
+for _module in iter_modules(__path__):
+    if not _module.name.startswith("_"):
+        import_module(f"{__name__}.{_module.name}")

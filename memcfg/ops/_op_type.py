@@ -1,0 +1,316 @@
+"""The record of an op type, what gradient rules see, and the table of all types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from numpy.typing import NDArray
+
+from memcfg.errors import GraphError
+
+__all__ = [
+    "UNIT",
+    "Adjoint",
+    "Arrays",
+    "Attributes",
+    "OpType",
+    "Spec",
+    "common_dtype",
+    "like",
+    "op_type",
+    "op_types",
+    "register",
+    "require",
+]
+
+Attributes: TypeAlias = Mapping[str, Any]
+Array: TypeAlias = NDArray[Any]
+Arrays: TypeAlias = Sequence[Array]
+
+UNIT = -1  # a gradient that is the number 1, and no tensor
+
+
+class Spec(NamedTuple):
+    """Shape and dtype of an operand; for an output also its name and role.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        The length of each dimension; ``()`` is one number.
+    dtype : str
+        A NumPy dtype name.
+    suffix : str, default ""
+        Of the tensor's name; "" for an op's first output.
+    role : str or None, default None
+        The tensor's role; None: the one that the op's phase gives.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    suffix: str = ""
+    role: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+
+class Emitter(Protocol):
+    """The part of `memcfg.graph.Builder` that gradient rules use."""
+
+    def apply(
+        self,
+        type: str,  # noqa: A002  (the field's name)
+        inputs: Sequence[int],
+        attributes: Attributes | None = None,
+        *,
+        name: str = "",
+        phase: str = "forward",
+    ) -> tuple[int, ...]:
+        """Append an op and return the ids of its outputs."""
+
+    def shape(self, tensor: int) -> tuple[int, ...]:
+        """Return a tensor's shape."""
+
+    def dtype(self, tensor: int) -> str:
+        """Return a tensor's dtype."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adjoint:
+    """One op seen from reverse mode.
+
+    Parameters
+    ----------
+    emitter : Builder
+        Takes the backward ops.
+    name : str
+        The op's name.
+    inputs, outputs : tuple of int
+        Its tensors.
+    attributes : mapping
+        Its attributes.
+    dys : tuple of (int or None)
+        The gradient of each output: a tensor, `UNIT` for the number 1, None where the
+        loss does not depend on it.
+    needs : tuple of bool
+        Which inputs want a gradient.
+    """
+
+    emitter: Emitter
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    attributes: Attributes
+    dys: tuple[int | None, ...]
+    needs: tuple[bool, ...]
+
+    @property
+    def dy(self) -> int:
+        """Gradient of the first output, as a tensor; no other may have one."""
+        first, *others = self.dys
+        if first is None or any(dy is not None for dy in others):
+            raise GraphError(
+                f"op {self.name!r}: the loss depends on another output than the first, "
+                "which has no gradient"
+            )
+        return self.tensor(first)
+
+    def tensor(self, gradient: int) -> int:
+        """Return a gradient as a tensor: `UNIT` is made one.
+
+        Parameters
+        ----------
+        gradient : int
+            A tensor's id or `UNIT`.
+
+        Returns
+        -------
+        int
+            A tensor's id.
+        """
+        if gradient != UNIT:
+            return gradient
+        return self.emit("fill", (), {"shape": (), "value": 1.0}, "one")[0]
+
+    def emit(
+        self,
+        type: str,  # noqa: A002  (the field's name)
+        inputs: Sequence[int],
+        attributes: Attributes | None = None,
+        suffix: str = "gradient",
+    ) -> tuple[int, ...]:
+        """Append a backward op named after the op it belongs to.
+
+        Parameters
+        ----------
+        type : str
+            Its type.
+        inputs : sequence of int
+            Its inputs.
+        attributes : mapping, optional
+            Its attributes.
+        suffix : str, default "gradient"
+            Ends its name.
+
+        Returns
+        -------
+        tuple of int
+            Its outputs.
+        """
+        return self.emitter.apply(
+            type, inputs, attributes, name=f"{self.name}/{suffix}", phase="backward"
+        )
+
+    def shape_of(self, position: int) -> tuple[int, ...]:
+        """Return the shape of an input.
+
+        Parameters
+        ----------
+        position : int
+            Which input.
+
+        Returns
+        -------
+        tuple of int
+            Its shape.
+        """
+        return self.emitter.shape(self.inputs[position])
+
+
+Infer: TypeAlias = Callable[[Sequence[Spec], Attributes], Sequence[Spec]]
+Flops: TypeAlias = Callable[[Sequence[Spec], Sequence[Spec], Attributes], int]
+Rule: TypeAlias = Callable[[Adjoint], Sequence[int | None]]
+Meaning: TypeAlias = Callable[[Attributes, Arrays, Arrays], None]
+
+
+def one_flop(_inputs: Sequence[Spec], outputs: Sequence[Spec], _: Attributes) -> int:
+    """Count one operation an output element: the op is bound by memory."""
+    return sum(spec.size for spec in outputs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpType:
+    """What ops of one type mean, to graphs and to devices.
+
+    Parameters
+    ----------
+    name : str
+        The type's name, such as ``"conv2d"``.
+    arity : int or None
+        The number of inputs; None: any, from one on.
+    infer : callable
+        ``infer(inputs, attributes)`` gives a `Spec` for each output from those of the
+        inputs; it raises GraphError for inputs that the op cannot take.
+    numpy : callable
+        ``numpy(attributes, inputs, outputs)`` fills the outputs, arrays that may be
+        the inputs of the in-place pairs. It is the reference kernel, for every float
+        type.
+    in_place : tuple of (int, int), default ()
+        Pairs (input, output), by position: the output may take the input's bytes.
+    gradient : callable or None, default None
+        ``gradient(adjoint)`` appends the backward ops, which read what backward needs,
+        and returns a gradient for each input, or None. None: the op has no gradient.
+    flops : callable, optional
+        ``flops(inputs, outputs, attributes)``; one an output element when left out.
+    replayable : bool, default True
+        Whether computing it again from the same inputs gives the same bits.
+    view : bool, default False
+        Whether the output has the input's bytes, unchanged, under another shape.
+    """
+
+    name: str
+    arity: int | None
+    infer: Infer
+    numpy: Meaning
+    in_place: tuple[tuple[int, int], ...] = ()
+    gradient: Rule | None = None
+    flops: Flops = one_flop
+    replayable: bool = True
+    view: bool = False
+
+    def __reduce__(self) -> Any:
+        return op_type, (self.name,)
+
+
+_types: dict[str, OpType] = {}
+
+
+def register(*types: OpType) -> None:
+    """Make op types known to graphs and devices.
+
+    Parameters
+    ----------
+    *types : OpType
+        The types, of names that are not taken.
+
+    Raises
+    ------
+    ValueError
+        If another type has one of the names.
+    """
+    for new in types:
+        if _types.setdefault(new.name, new) is not new:
+            raise ValueError(f"there is already an op type {new.name!r}")
+
+
+def op_type(name: str) -> OpType:
+    """Return the op type of a name.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"conv2d"``.
+
+    Returns
+    -------
+    OpType
+        What it means.
+
+    Raises
+    ------
+    GraphError
+        If there is none.
+    """
+    try:
+        return _types[name]
+    except KeyError:
+        known = ", ".join(sorted(_types))
+        raise GraphError(f"unknown op type {name!r}; known: {known}") from None
+
+
+def op_types() -> tuple[OpType, ...]:
+    """Return all op types, in the order in which they were registered.
+
+    Returns
+    -------
+    tuple of OpType
+        The types.
+    """
+    return tuple(_types.values())
+
+
+def like(position: int = 0) -> Infer:
+    """Infer one output of the shape and dtype of an input."""
+
+    def infer(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
+        return [Spec(inputs[position].shape, inputs[position].dtype)]
+
+    return infer
+
+
+def common_dtype(inputs: Sequence[Spec]) -> str:
+    """Return the dtype of all of these, or raise GraphError."""
+    dtypes = [spec.dtype for spec in inputs]
+    require(len(set(dtypes)) == 1, f"dtypes differ: {', '.join(dtypes)}")
+    return dtypes[0]
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise GraphError with that message unless the condition holds."""
+    if not condition:
+        raise GraphError(message)

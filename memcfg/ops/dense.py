@@ -1,0 +1,94 @@
+"""Matrix products over the last axis, and their two gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memcfg.ops._op_type import (
+    Adjoint,
+    Arrays,
+    Attributes,
+    OpType,
+    Spec,
+    common_dtype,
+    register,
+    require,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__: list[str] = []
+
+
+def _infer(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
+    x, kernel = inputs[0].shape, inputs[1].shape
+    require(
+        len(x) >= 2 and len(kernel) == 2 and x[-1] == kernel[0],
+        f"dense: cannot multiply {x} by {kernel}",
+    )
+    return [Spec((*x[:-1], kernel[1]), common_dtype(inputs))]
+
+
+def _infer_kernel(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
+    shape = (inputs[0].shape[-1], inputs[1].shape[-1])
+    return [Spec(shape, common_dtype(inputs), role="gradient")]
+
+
+def _infer_input(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
+    return [Spec((*inputs[1].shape[:-1], inputs[0].shape[0]), common_dtype(inputs))]
+
+
+def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
+    x, kernel = adjoint.inputs
+    dkernel = dx = None
+    if adjoint.needs[1]:  # before dx, so that x can go
+        (dkernel,) = adjoint.emit(
+            "dense_gradient_kernel", (x, adjoint.dy), suffix="gradient_kernel"
+        )
+    if adjoint.needs[0]:
+        (dx,) = adjoint.emit(
+            "dense_gradient_input", (kernel, adjoint.dy), suffix="gradient_input"
+        )
+    return dx, dkernel
+
+
+def _dense(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    x, kernel = inputs
+    outputs[0][...] = x @ kernel
+
+
+def _dense_gradient_kernel(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    x, dy = (operand.reshape(-1, operand.shape[-1]) for operand in inputs)
+    outputs[0][...] = x.T @ dy
+
+
+def _dense_gradient_input(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    kernel, dy = inputs
+    outputs[0][...] = dy @ kernel.T
+
+
+register(
+    OpType(
+        "dense",
+        2,
+        _infer,
+        _dense,
+        gradient=_gradient,
+        flops=lambda i, _o, _a: 2 * i[0].size * i[1].shape[1],
+    ),
+    OpType(
+        "dense_gradient_kernel",
+        2,
+        _infer_kernel,
+        _dense_gradient_kernel,
+        flops=lambda i, _o, _a: 2 * i[0].size * i[1].shape[-1],
+    ),
+    OpType(
+        "dense_gradient_input",
+        2,
+        _infer_input,
+        _dense_gradient_input,
+        flops=lambda i, _o, _a: 2 * i[1].size * i[0].shape[0],
+    ),
+)

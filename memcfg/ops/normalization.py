@@ -1,0 +1,140 @@
+"""Batch normalisation over the last axis (Ioffe & Szegedy, ICML 2015).
+
+The moving statistics are not touched here: an update op (`moving_average`) reads
+the batch's mean and variance once, so that replaying the forward op is pure.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memcfg.ops._op_type import (
+    Adjoint,
+    Array,
+    Arrays,
+    Attributes,
+    OpType,
+    Spec,
+    common_dtype,
+    register,
+    require,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__: list[str] = []
+
+
+def _check(inputs: Sequence[Spec], places: Sequence[int]) -> tuple[int, ...]:
+    channels = inputs[0].shape[-1:]
+    require(len(inputs[0].shape) >= 2, "batch_normalization needs [N, ..., C]")
+    for place in places:
+        require(
+            inputs[place].shape == channels,
+            f"batch_normalization: {inputs[place].shape} for channels {channels}",
+        )
+    return channels
+
+
+def _infer(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
+    channels, dtype = _check(inputs, (1, 2)), common_dtype(inputs)
+    return [
+        Spec(inputs[0].shape, dtype),
+        Spec(channels, dtype, suffix="mean"),
+        Spec(channels, dtype, suffix="variance"),
+    ]
+
+
+def _infer_inference(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
+    _check(inputs, (1, 2, 3, 4))
+    return [Spec(inputs[0].shape, common_dtype(inputs))]
+
+
+def _infer_gradient(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
+    channels, dtype = inputs[0].shape[-1:], common_dtype(inputs)
+    return [
+        Spec(inputs[0].shape, dtype),
+        Spec(channels, dtype, suffix="gamma", role="gradient"),
+        Spec(channels, dtype, suffix="beta", role="gradient"),
+    ]
+
+
+def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
+    x, gamma, _ = adjoint.inputs
+    _, mean, variance = adjoint.outputs
+    return adjoint.emit(
+        "batch_normalization_gradient",
+        (x, adjoint.dy, gamma, mean, variance),
+        adjoint.attributes,
+    )
+
+
+def _batch_normalization(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    x, gamma, beta = inputs
+    mean, variance = x.mean(axis=_all_but_last(x)), x.var(axis=_all_but_last(x))
+    outputs[0][...] = _normalized(a, x, gamma, beta, mean, variance)
+    outputs[1][...] = mean
+    outputs[2][...] = variance
+
+
+def _batch_normalization_inference(
+    a: Attributes, inputs: Arrays, outputs: Arrays
+) -> None:
+    x, gamma, beta, mean, variance = inputs
+    outputs[0][...] = _normalized(a, x, gamma, beta, mean, variance)
+
+
+def _batch_normalization_gradient(
+    a: Attributes, inputs: Arrays, outputs: Arrays
+) -> None:
+    x, dy, gamma, mean, variance = inputs
+    axes = _all_but_last(x)
+    inverse = 1 / np.sqrt(variance + a["epsilon"])
+    normalized = (x - mean) * inverse
+    dgamma, dbeta = (dy * normalized).sum(axis=axes), dy.sum(axis=axes)
+    rows = prod(x.shape[:-1])
+    dx = gamma * inverse * (dy - dbeta / rows - normalized * (dgamma / rows))
+    outputs[0][...], outputs[1][...], outputs[2][...] = dx, dgamma, dbeta
+
+
+def _normalized(
+    a: Attributes, x: Array, gamma: Array, beta: Array, mean: Array, variance: Array
+) -> Array:
+    y: Array = (x - mean) * (gamma / np.sqrt(variance + a["epsilon"])) + beta
+    return y
+
+
+def _all_but_last(x: Array) -> tuple[int, ...]:
+    return tuple(range(x.ndim - 1))
+
+
+register(
+    OpType(
+        "batch_normalization",
+        3,
+        _infer,
+        _batch_normalization,
+        ((0, 0),),
+        _gradient,
+        flops=lambda i, _o, _a: 6 * i[0].size,
+    ),
+    OpType(
+        "batch_normalization_inference",
+        5,
+        _infer_inference,
+        _batch_normalization_inference,
+        ((0, 0),),
+    ),
+    OpType(
+        "batch_normalization_gradient",
+        5,
+        _infer_gradient,
+        _batch_normalization_gradient,
+        ((1, 0),),
+        flops=lambda i, _o, _a: 10 * i[0].size,
+    ),
+)

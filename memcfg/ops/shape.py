@@ -1,0 +1,49 @@
+"""The same elements under another shape."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from memcfg.ops._op_type import (
+    Adjoint,
+    Arrays,
+    Attributes,
+    OpType,
+    Spec,
+    register,
+    require,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__: list[str] = []
+
+
+def _infer_flatten(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
+    shape = inputs[0].shape
+    return [Spec((shape[0], prod(shape[1:])), inputs[0].dtype)]
+
+
+def _infer_reshape(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
+    shape = tuple(attributes["shape"])
+    require(
+        prod(shape) == inputs[0].size,
+        f"cannot reshape {inputs[0].shape} into {shape}",
+    )
+    return [Spec(shape, inputs[0].dtype)]
+
+
+def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
+    return adjoint.emit("reshape", (adjoint.dy,), {"shape": adjoint.shape_of(0)})
+
+
+def _copy(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    outputs[0][...] = inputs[0].reshape(outputs[0].shape)
+
+
+register(
+    OpType("flatten", 1, _infer_flatten, _copy, ((0, 0),), _gradient, view=True),
+    OpType("reshape", 1, _infer_reshape, _copy, ((0, 0),), _gradient, view=True),
+)
