@@ -9,10 +9,10 @@ graph, a policy of `memcfg.plan` decides where every byte goes, and
 
 from __future__ import annotations
 
-from memcfg.nn._basic import Activation, Add, Dense, Dropout, Flatten, ReLU
-from memcfg.nn._convolution import Conv2D
-from memcfg.nn._history import History
-from memcfg.nn._initializers import (
+from memcfg.nn._model import Model
+from memcfg.nn._random import set_random_seed
+from memcfg.nn._sequential import Sequential
+from memcfg.nn.initializers import (
     GlorotUniform,
     HeNormal,
     HeUniform,
@@ -21,23 +21,28 @@ from memcfg.nn._initializers import (
     RandomNormal,
     Zeros,
 )
-from memcfg.nn._input import Input
-from memcfg.nn._layer import Layer
-from memcfg.nn._losses import SparseCategoricalCrossentropy
-from memcfg.nn._model import Model
-from memcfg.nn._normalization import BatchNormalization
-from memcfg.nn._optimizers import SGD, Adam, Optimizer
-from memcfg.nn._pooling import (
+from memcfg.nn.layers import (
+    Activation,
+    Add,
     AveragePooling2D,
     AvgPool2D,
+    BatchNormalization,
+    Conv2D,
+    Dense,
+    Dropout,
+    Flatten,
     GlobalAveragePooling2D,
     GlobalAvgPool2D,
+    Input,
+    Layer,
     MaxPool2D,
     MaxPooling2D,
+    ReLU,
+    SymbolicTensor,
 )
-from memcfg.nn._random import set_random_seed
-from memcfg.nn._sequential import Sequential
-from memcfg.nn._symbolic import SymbolicTensor
+from memcfg.nn.losses import SparseCategoricalCrossentropy
+from memcfg.nn.optimizers import SGD, Adam, Optimizer
+from memcfg.nn.training import History
 
 __all__ = [
     "SGD",

@@ -9,22 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from memcfg import config
-from memcfg.nn._arguments import positive_int
-from memcfg.nn._device import device_of
+from memcfg.nn._argument_checks import positive_int
 from memcfg.nn._foundation import Foundation, Parts
-from memcfg.nn._graphs import Program
 from memcfg.nn._outside import outside
-from memcfg.nn._setup import Setup, make_setup
-from memcfg.nn._symbolic import Shape, show_shape
+from memcfg.nn.layers._symbolic import Shape, show_shape
+from memcfg.nn.training._compile_config import Setup, make_setup
+from memcfg.nn.training._device import device_of
+from memcfg.nn.training._tracing import Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from memcfg._core.engine import Turn
     from memcfg.memory import Pool
-    from memcfg.nn._losses import SparseCategoricalCrossentropy
     from memcfg.nn._network import Network
-    from memcfg.nn._optimizers import Optimizer
+    from memcfg.nn.losses import SparseCategoricalCrossentropy
+    from memcfg.nn.optimizers import Optimizer
     from memcfg.plan import Plan, Policy
     from memcfg.workspaces import WorkspaceMode
 

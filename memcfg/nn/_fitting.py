@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from memcfg.errors import InfeasiblePlanError
-from memcfg.nn import _fit
 from memcfg.nn._compilable import returned
-from memcfg.nn._feed import Feed
-from memcfg.nn._fit_options import FitOptions, fit_options
-from memcfg.nn._history import History
 from memcfg.nn._on_batch import OnBatch
 from memcfg.nn._outside import outside
-from memcfg.nn._progress import check_verbose
-from memcfg.nn._reading import source_of
-from memcfg.nn._source import Source, Target
-from memcfg.nn._steps import programs_for
-from memcfg.nn._training_data import Given, training_data
+from memcfg.nn.inputs._feed import Feed
+from memcfg.nn.inputs._reading import source_of
+from memcfg.nn.inputs._source import Source, Target
+from memcfg.nn.inputs._training_data import Given, training_data
+from memcfg.nn.training import _trainer
+from memcfg.nn.training._fit_options import FitOptions, fit_options
+from memcfg.nn.training._history import History
+from memcfg.nn.training._progress import check_verbose
+from memcfg.nn.training._steps import programs_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from memcfg.data import Dataset
-    from memcfg.nn._programs import Programs
+    from memcfg.nn.training._session import Programs
 
 __all__ = ["Fitting"]
 
@@ -221,9 +221,9 @@ class Fitting(OnBatch):
             add = max if steps is None else sum
             programs = self._loaded_for(wanted, classes=True, add=add)
             self._history = history = History()
-            feeds = _fit.Feeds(feed, held_feed)
+            feeds = _trainer.Feeds(feed, held_feed)
             try:
-                _fit.train(
+                _trainer.train(
                     programs, setup, feeds, options, history, lambda: self.stop_training
                 )
             finally:
@@ -291,7 +291,7 @@ class Fitting(OnBatch):
         with Feed(source, steps, "steps") as feed:
             programs = self._loaded_for([("evaluate", source)], classes=True)
             setup = self._compiled("evaluate")
-            logs = _fit.evaluate(programs, setup, feed, shown)
+            logs = _trainer.evaluate(programs, setup, feed, shown)
         return returned(logs, return_dict)
 
     def _loaded_for(

@@ -11,23 +11,23 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg._core import Lock
-from memcfg.nn._graphs import Program, Recipe
-from memcfg.nn._names import check_name
+from memcfg.nn._attributes import Constant, Settled
+from memcfg.nn._model_summary import summary_text
+from memcfg.nn._naming import check_name
 from memcfg.nn._outside import outside
-from memcfg.nn._programs import Programs
-from memcfg.nn._settled import Constant, Settled
-from memcfg.nn._setup import Setup, get_policy
-from memcfg.nn._summary import summary_text
-from memcfg.nn._ways import PLANNED
-from memcfg.nn._weights import check_file_name, check_list, read_file, write_file
+from memcfg.nn._weight_files import check_file_name, check_list, read_file, write_file
+from memcfg.nn.training._compile_config import Setup, get_policy
+from memcfg.nn.training._execution_modes import PLANNED
+from memcfg.nn.training._session import Programs
+from memcfg.nn.training._tracing import Program, Recipe
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from memcfg.nn._layer import Layer
     from memcfg.nn._network import Network, Weight
-    from memcfg.nn._ways import Modes
+    from memcfg.nn.layers._layer import Layer
+    from memcfg.nn.training._execution_modes import Modes
     from memcfg.plan import Plan
     from memcfg.runtime import MemoryReport
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from memcfg.nn import _fit
-from memcfg.nn._data import check_x
-from memcfg.nn._feed import Feed
 from memcfg.nn._fitting import Fitting
-from memcfg.nn._names import automatic_name
+from memcfg.nn._naming import automatic_name
 from memcfg.nn._network import Network
 from memcfg.nn._outside import outside
-from memcfg.nn._progress import check_verbose
-from memcfg.nn._reading import source_of
-from memcfg.nn._results import check_workspace, result_of
-from memcfg.nn._symbolic import SymbolicTensor
+from memcfg.nn.inputs._array_checks import check_x
+from memcfg.nn.inputs._feed import Feed
+from memcfg.nn.inputs._reading import source_of
+from memcfg.nn.layers._symbolic import SymbolicTensor
+from memcfg.nn.training import _trainer
+from memcfg.nn.training._predictions import check_workspace, result_of
+from memcfg.nn.training._progress import check_verbose
 from memcfg.workspaces import is_attached
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class Model(Fitting):
             programs = self._loaded_for([("predict", source)], classes=False)
             shape = self._built_network().output_shape
             result = result_of(source.count(feed.steps), shape, workspace)
-            _fit.predict(programs, feed, result, shown)
+            _trainer.predict(programs, feed, result, shown)
         return result.array()
 
     def predict_on_batch(self, x: Array) -> Floats:

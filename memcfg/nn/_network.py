@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg.nn._input import InputLayer
 from memcfg.nn._random import derive_seed
-from memcfg.nn._symbolic import Node
+from memcfg.nn.layers._input import InputLayer
+from memcfg.nn.layers._symbolic import Node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from memcfg.nn._initializers import Initializer
-    from memcfg.nn._layer import Layer, WeightSpec
-    from memcfg.nn._symbolic import Shape, SymbolicTensor
+    from memcfg.nn.initializers import Initializer
+    from memcfg.nn.layers._layer import Layer, WeightSpec
+    from memcfg.nn.layers._symbolic import Shape, SymbolicTensor
 
 __all__ = ["Network", "Weight"]
 

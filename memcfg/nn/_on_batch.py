@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from memcfg.errors import NonFiniteLossError
-from memcfg.nn._batch import Batch
 from memcfg.nn._compilable import Compilable, returned
-from memcfg.nn._data import check_labels, check_shape, check_x, check_y
-from memcfg.nn._fit_options import check_on_nan
-from memcfg.nn._graphs import Program
 from memcfg.nn._outside import outside
-from memcfg.nn._steps import Totals, evaluate_step, train_step
+from memcfg.nn.inputs._array_checks import check_labels, check_shape, check_x, check_y
+from memcfg.nn.inputs._batch import Batch
+from memcfg.nn.training._fit_options import check_on_nan
+from memcfg.nn.training._steps import Totals, evaluate_step, train_step
+from memcfg.nn.training._tracing import Program
 
 if TYPE_CHECKING:
-    from memcfg.nn._programs import Programs
+    from memcfg.nn.training._session import Programs
 
 __all__ = ["OnBatch"]
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg.nn._fitting import Fitting
 from memcfg.nn._foundation import Parts
-from memcfg.nn._input import Input, InputLayer, sample_shape
-from memcfg.nn._layer import Layer
 from memcfg.nn._model import Model
-from memcfg.nn._names import automatic_name
+from memcfg.nn._naming import automatic_name
 from memcfg.nn._network import Network
-from memcfg.nn._symbolic import Shape, SymbolicTensor
+from memcfg.nn.layers._input import Input, InputLayer, sample_shape
+from memcfg.nn.layers._layer import Layer
+from memcfg.nn.layers._symbolic import Shape, SymbolicTensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ import memcfg as mc
 from memcfg import memory, nn
 from memcfg.data import AsyncDataSetIterator, DataSet
 from memcfg.errors import NonFiniteLossError
-from memcfg.nn import _origins
+from memcfg.nn.inputs import _origins
 
 KINDS = [ValueError, MemoryError, RecursionError, KeyboardInterrupt, SystemExit]
 

@@ -11,7 +11,7 @@ import pytest
 from calls import data_threads, eventually
 
 import memcfg as mc
-from memcfg.nn import _batch
+from memcfg.nn.inputs import _batch
 from memcfg.runtime import Executor
 
 

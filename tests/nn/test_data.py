@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from memcfg.nn._batch import batches, gather
+from memcfg.nn.inputs._batch import batches, gather
 
 LAYOUTS = {
     "contiguous": lambda x: x,

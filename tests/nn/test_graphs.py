@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import memcfg as mc
-from memcfg.nn._graphs import Program, Recipe, trace
 from memcfg.nn._network import Network
+from memcfg.nn.training._tracing import Program, Recipe, trace
 
 nn = mc.nn
 STATE = ("parameter", "optimizer_state")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import memcfg as mc
-from memcfg.nn._initializers import get_initializer
+from memcfg.nn.initializers import get_initializer
 
 nn = mc.nn
 SHAPE = (3, 3, 40, 60)  # fan in 360, fan out 540

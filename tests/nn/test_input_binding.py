@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from placed import locked, placed
 
 import memcfg as mc
-from memcfg.nn import _array_source
+from memcfg.nn.inputs import _array_source
 from memcfg.runtime import Executor
 
 nn = mc.nn

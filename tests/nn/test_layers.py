@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import memcfg as mc
-from memcfg.nn._arguments import resolve_padding
+from memcfg.nn._argument_checks import resolve_padding
 
 nn = mc.nn
 IMAGE = (9, 7, 4)

@@ -10,12 +10,12 @@ from networks import NETWORKS, chain
 import memcfg as mc
 from memcfg import plan as planning
 from memcfg.errors import ResourceExhaustedError
-from memcfg.nn._graphs import Program, trace
-from memcfg.nn._layout import FEEDING
-from memcfg.nn._separate import separate_layout
-from memcfg.nn._single import single_layout
-from memcfg.nn._visits import visits_of
-from memcfg.nn._ways import way_of
+from memcfg.nn.training._execution_modes import way_of
+from memcfg.nn.training._layout import FEEDING
+from memcfg.nn.training._separate import separate_layout
+from memcfg.nn.training._single import single_layout
+from memcfg.nn.training._tracing import Program, trace
+from memcfg.nn.training._visits import visits_of
 from memcfg.runtime import Executor, Walk, graph_order
 from memcfg.units import align_up
 from memcfg.workspaces import ArrayType, WorkspaceMode

@@ -64,7 +64,7 @@ def test_no_page_of_a_map_is_touched(dense, files, shuffle):
 
 
 def test_wrong_labels_of_a_map_are_named_by_their_place(dense, files, monkeypatch):
-    monkeypatch.setattr("memcfg.nn._array_source._LABELS", 64)
+    monkeypatch.setattr("memcfg.nn.inputs._array_source._LABELS", 64)
     labels = np.load(files[1])
     labels[2900] = 7
     np.save(files[1], labels)

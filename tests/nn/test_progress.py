@@ -7,7 +7,7 @@ import re
 import pytest
 
 import memcfg as mc
-from memcfg.nn._progress import check_verbose
+from memcfg.nn.training._progress import check_verbose
 
 
 def test_nothing_is_printed(dense, rows, capsys):

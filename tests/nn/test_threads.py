@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import memcfg as mc
-from memcfg.nn import _array_source
-from memcfg.nn._batch import Batch, batches
-from memcfg.nn._steps import predict_step
+from memcfg.nn.inputs import _array_source
+from memcfg.nn.inputs._batch import Batch, batches
+from memcfg.nn.training._steps import predict_step
 
 nn = mc.nn
 EPOCHS = 12

@@ -1,0 +1,5 @@
+"""What models read: arrays, datasets and iterables as batches."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

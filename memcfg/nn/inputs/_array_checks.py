@@ -1,0 +1,186 @@
+"""Arrays that users hand over: what they must be.
+
+Owns what is said about wrong data. Refuses conversions that would copy a user's data:
+samples must be float32 already, and are never modified. Labels, four bytes each, are
+converted.
+"""
+
+from __future__ import annotations
+
+from inspect import isfunction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memcfg.data import DataSet, MultiDataSet
+from memcfg.nn.layers._symbolic import Shape, show_shape
+from memcfg.workspaces import check_valid
+
+__all__ = [
+    "check_labels",
+    "check_shape",
+    "check_x",
+    "check_y",
+]
+
+
+def check_x(x: Any, what: str = "x") -> npt.NDArray[np.float32]:
+    """Return samples as a plain array, or say what is wrong with them.
+
+    Parameters
+    ----------
+    x : numpy.ndarray
+        float32, the first axis counts samples.
+    what : str, default "x"
+        The argument's name, for the message.
+
+    Returns
+    -------
+    numpy.ndarray
+        The same memory.
+
+    Raises
+    ------
+    TypeError
+        If it is not a NumPy array of float32.
+    ValueError
+        If it is empty, or has no axis beside that of the samples.
+    WorkspaceLeakError, WorkspaceStaleError
+        If it is of a workspace that may have used its bytes again.
+    """
+    if not isinstance(x, np.ndarray) or isinstance(x, np.ma.MaskedArray):
+        raise TypeError(
+            f"{what} is a NumPy array of float32, not {type(x).__name__}" + _hint(x)
+        )
+    if x.dtype != np.float32:
+        raise TypeError(
+            f'{what} must be float32, got {x.dtype}: pass {what}.astype("float32")'
+        )
+    if x.ndim < 2:
+        raise ValueError(
+            f"{what} needs an axis of samples and one more at least, got {x.shape}"
+        )
+    if x.size == 0:
+        raise ValueError(f"{what} is empty: its shape is {x.shape}")
+    check_valid(x, f"read {what}")
+    return np.asarray(x)
+
+
+def _hint(x: Any) -> str:
+    """Tell what to do with what is no plain array."""
+    if isinstance(x, np.ndarray):
+        return "; fill its masked places first"
+    if isinstance(x, DataSet | MultiDataSet):
+        return "; in a list it is a stream of one batch: [data_set]"
+    if isfunction(x):
+        return "; if it makes batches, call it, or give Dataset.from_generator of it"
+    return ""
+
+
+def check_shape(x: npt.NDArray[np.float32], wanted: Shape, what: str = "x") -> None:
+    """Refuse samples of another shape than the model's input.
+
+    Parameters
+    ----------
+    x : numpy.ndarray
+        The samples.
+    wanted : tuple of int
+        The model's input shape without the batch.
+    what : str, default "x"
+        The argument's name, for the message.
+
+    Raises
+    ------
+    ValueError
+        If they differ.
+    """
+    if x.shape[1:] != wanted:
+        raise ValueError(
+            f"{what} has shape {x.shape}, but the model reads {show_shape(wanted)}"
+        )
+
+
+def check_y(y: Any, samples: int, what: str = "y") -> npt.NDArray[Any]:
+    """Return labels as a one-dimensional array, or say what is wrong with them.
+
+    Parameters
+    ----------
+    y : numpy.ndarray
+        Of any integer dtype and shape ``(n,)`` or ``(n, 1)``.
+    samples : int
+        How many there must be.
+    what : str, default "y"
+        The argument's name, for the message.
+
+    Returns
+    -------
+    numpy.ndarray
+        Of shape ``(n,)``.
+
+    Raises
+    ------
+    TypeError
+        If it is not a NumPy array of integers.
+    ValueError
+        If its shape is another, or its length is not that of the samples.
+    WorkspaceLeakError, WorkspaceStaleError
+        If it is of a workspace that may have used its bytes again.
+    """
+    if not isinstance(y, np.ndarray) or isinstance(y, np.ma.MaskedArray):
+        raise TypeError(
+            f"{what} is a NumPy array of integer labels, not {type(y).__name__}"
+        )
+    if y.ndim == 0 or y.shape[1:] not in ((), (1,)):
+        raise ValueError(
+            f"{what} has shape {y.shape}; labels have shape ({samples},) or "
+            f"({samples}, 1), one integer a sample"
+            + (f": if they are one-hot, pass {what}.argmax(1)" if y.ndim == 2 else "")
+        )
+    if not np.issubdtype(y.dtype, np.integer):
+        raise TypeError(
+            f"{what} holds integer class labels; got {y.dtype}: pass "
+            f'{what}.astype("int64") if its values are labels'
+        )
+    if len(y) != samples:
+        raise ValueError(
+            f"the samples and their labels differ in number: {samples} samples, "
+            f"{what} has shape {y.shape}"
+        )
+    check_valid(y, f"read {what}")
+    return np.asarray(y).reshape(samples)
+
+
+def check_labels(
+    y: npt.NDArray[Any], classes: int, what: str = "y", first: int = 0
+) -> npt.NDArray[np.int32]:
+    """Return labels as int32 after checking each against the number of classes.
+
+    Parameters
+    ----------
+    y : numpy.ndarray
+        Integers of shape ``(n,)``.
+    classes : int
+        The number of the model's outputs.
+    what : str, default "y"
+        The argument's name, for the message.
+    first : int, default 0
+        The index of the first label in that argument.
+
+    Returns
+    -------
+    numpy.ndarray
+        int32.
+
+    Raises
+    ------
+    ValueError
+        If a label is negative or not below `classes`.
+    """
+    if int(y.min()) < 0 or int(y.max()) >= classes:
+        place = int(np.flatnonzero((y < 0) | (y >= classes))[0])
+        raise ValueError(
+            f"label {int(y[place])} at {what}[{first + place}] is out of range: the "
+            f"model has {classes} outputs, so labels are 0 to {classes - 1}"
+        )
+    return np.ascontiguousarray(y, np.int32)

@@ -1,0 +1,184 @@
+"""Epochs, cut out of passes over data.
+
+Owns where an epoch ends, when a pass goes on over several epochs, and what is said when
+the data ends too early. Refuses to know what the data is.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from memcfg.nn._argument_checks import positive_int
+from memcfg.workspaces._frames import outside
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+    from typing import Self
+
+    from memcfg.nn.inputs._batch import Batch
+    from memcfg.nn.inputs._source import Pass, Source
+
+__all__ = ["Feed"]
+
+
+class Feed:
+    """What a loop takes its batches from; a context manager that ends the pass.
+
+    Without a number of steps an epoch is a pass. With one, a pass goes on over epochs,
+    and the next begins with the epoch behind its end.
+
+    Parameters
+    ----------
+    source : Source
+        The data.
+    steps : int or None
+        How many batches an epoch has.
+    name : str
+        The argument that says so, for messages.
+    epochs : int, default 1
+        How many epochs there will be.
+    anew : bool, default False
+        Whether each epoch begins a pass, where there can be several.
+
+    Attributes
+    ----------
+    ran_out : bool
+        Whether the data ended within an epoch.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the number is none, the data has no end and there is no number, or there can
+        be one pass only and several are needed.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        steps: Any,
+        name: str,
+        *,
+        epochs: int = 1,
+        anew: bool = False,
+    ) -> None:
+        self._source = source
+        self._anew = anew and source.restartable
+        self._steps = None if steps is None else positive_int(steps, name)
+        self._name = name
+        self._wanted = (1 if self._anew else epochs) * (self._steps or 0)
+        self._counted: int | None = None  # batches of a pass that came to its end
+        self._pass: Pass | None = None
+        self._from_pass = 0  # batches
+        self._taken = 0  # batches that count for `_wanted`
+        self.ran_out = self._told = False
+        self._check(epochs)
+
+    @property
+    def source(self) -> Source:
+        """The data."""
+        return self._source
+
+    @property
+    def steps(self) -> int | None:
+        """How many batches an epoch has; None where that is not known."""
+        if self._steps is not None:
+            return self._steps
+        return self._counted if self._source.steps is None else self._source.steps
+
+    def epoch(self) -> Iterator[Batch]:
+        """Take the batches of an epoch.
+
+        Yields
+        ------
+        Batch
+            A batch, which is let go before the next.
+
+        Raises
+        ------
+        ValueError
+            If there is none at all.
+        TypeError, ValueError
+            If one is none that the model can read.
+        BaseException
+            What made a batch raised.
+
+        Warns
+        -----
+        RuntimeWarning
+            If the data ends within the epoch.
+        """
+        count = 0
+        batch = self._first()
+        while batch is not None and count != self._steps:
+            count += 1
+            yield batch
+            if count != self._steps and self._pass is not None:
+                batch = next(self._pass, None)
+        self._from_pass += count
+        self._taken = count if self._anew else self._taken + count
+        if batch is None:
+            self._tell()
+        if self._steps is None:
+            self._counted = count
+        if self._steps is None or self._anew or self._from_pass == self._source.steps:
+            self.close()
+
+    def close(self) -> None:
+        """End the pass that was begun."""
+        found, self._pass = self._pass, None
+        self._from_pass = 0
+        if found is not None:
+            found.close()
+        self._source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _first(self) -> Batch | None:
+        """Return an epoch's first batch: of another pass, if this is over."""
+        again = self._from_pass > 0 and self._source.restartable
+        batch = self._next()
+        if batch is None and again:
+            self.close()
+            batch = self._next()
+        return batch
+
+    def _next(self) -> Batch | None:
+        if self._pass is None:
+            self._pass = self._source.begin()
+        return next(self._pass, None)
+
+    def _tell(self) -> None:
+        """Say that the data has ended, if that is too early."""
+        if not (self._taken or self._told):
+            raise ValueError("the data is empty: it has no batch")
+        self.ran_out = self._steps is not None
+        if self.ran_out and not self._told:
+            self._told = True
+            warnings.warn(
+                f"the data ended after {self._taken} of {self._wanted} batches, and no "
+                f"more are read. Lower {self._name}, or have the data go on: "
+                "dataset.repeat()",
+                RuntimeWarning,
+                stacklevel=outside(),
+            )
+
+    def _check(self, epochs: int) -> None:
+        if self._steps is None and self._source.endless:
+            raise ValueError(f"the data has no end: say {self._name}")
+        if self._steps is None and epochs > 1 and not self._source.restartable:
+            raise ValueError(
+                f"this data can be read once, and {epochs} epochs were asked for: give "
+                "a memcfg.data.Dataset or an iterable that begins anew with each "
+                f"iter(), or say {self._name}, which cuts one pass into epochs"
+            )

@@ -1,0 +1,38 @@
+"""Layers, by the names that users of Keras know."""
+
+from __future__ import annotations
+
+from memcfg.nn.layers._basic import Activation, Add, Dense, Dropout, Flatten, ReLU
+from memcfg.nn.layers._batch_norm import BatchNormalization
+from memcfg.nn.layers._conv import Conv2D
+from memcfg.nn.layers._input import Input
+from memcfg.nn.layers._layer import Layer
+from memcfg.nn.layers._pool import (
+    AveragePooling2D,
+    AvgPool2D,
+    GlobalAveragePooling2D,
+    GlobalAvgPool2D,
+    MaxPool2D,
+    MaxPooling2D,
+)
+from memcfg.nn.layers._symbolic import SymbolicTensor
+
+__all__ = [
+    "Activation",
+    "Add",
+    "AveragePooling2D",
+    "AvgPool2D",
+    "BatchNormalization",
+    "Conv2D",
+    "Dense",
+    "Dropout",
+    "Flatten",
+    "GlobalAveragePooling2D",
+    "GlobalAvgPool2D",
+    "Input",
+    "Layer",
+    "MaxPool2D",
+    "MaxPooling2D",
+    "ReLU",
+    "SymbolicTensor",
+]

@@ -1,0 +1,410 @@
+"""Layers without windows: Dense, ReLU, Activation, Add, Flatten, Dropout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from memcfg.nn._argument_checks import (
+    activation_name,
+    check_channels_last,
+    positive_int,
+    unit_interval,
+)
+from memcfg.nn._random import check_seed, derive_seed
+from memcfg.nn.initializers import get_initializer
+from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
+from memcfg.nn.layers._symbolic import Shape, show_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Activation", "Add", "Dense", "Dropout", "Flatten", "ReLU"]
+
+
+class Dense(Layer):
+    """Multiply the last axis by a matrix: ``y = activation(x @ kernel + bias)``.
+
+    Parameters
+    ----------
+    units : int
+        Length of the output's last axis.
+    activation : str or None, default None
+        ``"relu"``, ``"linear"`` or None.
+    use_bias : bool, default True
+        Whether to add a bias, of shape ``(units,)``.
+    kernel_initializer : str or Initializer, default "glorot_uniform"
+        For the kernel, of shape ``(inputs, units)``.
+    bias_initializer : str or Initializer, default "zeros"
+        For the bias.
+    name : str, optional
+        Unique within a model.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument cannot be honoured.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.Dense(10)(mc.nn.Input((784,))).shape
+    (None, 10)
+    """
+
+    __slots__ = (
+        "activation",
+        "bias_initializer",
+        "kernel_initializer",
+        "units",
+        "use_bias",
+    )
+
+    def __init__(
+        self,
+        units: int,
+        activation: str | None = None,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        *,
+        name: str | None = None,
+    ) -> None:
+        self.units = positive_int(units, "Dense: units")
+        self.activation = activation_name(activation, "Dense")
+        self.use_bias = bool(use_bias)
+        self.kernel_initializer = get_initializer(kernel_initializer)
+        self.bias_initializer = get_initializer(bias_initializer)
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Return kernel and bias.
+
+        Parameters
+        ----------
+        shapes : sequence of tuple of int
+            The input's shape without the batch.
+
+        Returns
+        -------
+        tuple of WeightSpec
+            ``kernel (inputs, units)`` and ``bias (units,)``.
+        """
+        kernel = WeightSpec(
+            "kernel", (shapes[0][-1], self.units), self.kernel_initializer
+        )
+        if not self.use_bias:
+            return (kernel,)
+        return kernel, WeightSpec("bias", (self.units,), self.bias_initializer)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the product, the bias and the activation.
+
+        Parameters
+        ----------
+        scope : Scope
+            Where they go.
+        inputs : sequence of int
+            The input's id.
+
+        Returns
+        -------
+        int
+            The result's id.
+        """
+        (y,) = scope.apply("dense", (inputs[0], scope.weights["kernel"]))
+        return bias_and_activation(scope, y, self.use_bias, self.activation)
+
+
+def bias_and_activation(
+    scope: Scope, y: int, use_bias: bool, activation: str | None
+) -> int:
+    """Append what follows a product or a convolution.
+
+    Parameters
+    ----------
+    scope : Scope
+        Where it goes; holds the weight ``bias``.
+    y : int
+        Id of the product.
+    use_bias : bool
+        Whether there is a bias.
+    activation : str or None
+        ``"relu"`` or None.
+
+    Returns
+    -------
+    int
+        The result's id.
+    """
+    if use_bias:
+        (y,) = scope.apply("bias", (y, scope.weights["bias"]))
+    if activation is not None:
+        (y,) = scope.apply(activation, (y,))
+    return y
+
+
+class Activation(Layer):
+    """Apply an activation.
+
+    Parameters
+    ----------
+    activation : str or None
+        ``"relu"``, or ``"linear"`` and None for the identity.
+    name : str, optional
+        Unique within a model.
+
+    Raises
+    ------
+    ValueError
+        If the activation is another one.
+    """
+
+    __slots__ = ("activation",)
+
+    def __init__(self, activation: str | None, *, name: str | None = None) -> None:
+        self.activation = activation_name(activation, "Activation")
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the activation; nothing for the identity.
+
+        Parameters
+        ----------
+        scope : Scope
+            Where it goes.
+        inputs : sequence of int
+            The input's id.
+
+        Returns
+        -------
+        int
+            The result's id.
+        """
+        return bias_and_activation(scope, inputs[0], False, self.activation)
+
+
+class ReLU(Layer):
+    """Rectify: ``max(x, 0)``.
+
+    Parameters
+    ----------
+    max_value : None
+        A ceiling cannot be honoured yet.
+    negative_slope : float, default 0.0
+        Only zero can be honoured yet.
+    threshold : float, default 0.0
+        Only zero can be honoured yet.
+    name : str, optional
+        Unique within a model.
+
+    Raises
+    ------
+    ValueError
+        If an argument cannot be honoured.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        max_value: float | None = None,
+        negative_slope: float = 0.0,
+        threshold: float = 0.0,
+        *,
+        name: str | None = None,
+    ) -> None:
+        if max_value is not None or negative_slope != 0 or threshold != 0:
+            raise ValueError(
+                "ReLU is max(x, 0): max_value must be None, negative_slope and "
+                f"threshold 0, got {max_value!r}, {negative_slope!r}, {threshold!r}"
+            )
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op.
+
+        Parameters
+        ----------
+        scope : Scope
+            Where it goes.
+        inputs : sequence of int
+            The input's id.
+
+        Returns
+        -------
+        int
+            The result's id.
+        """
+        return scope.apply("relu", inputs)[0]
+
+
+class Add(Layer):
+    """Add two tensors or more, all of one shape.
+
+    Parameters
+    ----------
+    name : str, optional
+        Unique within a model.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> x = mc.nn.Input((8,))
+    >>> mc.nn.Add()([x, mc.nn.Dense(8)(x)]).shape
+    (None, 8)
+    """
+
+    __slots__ = ()
+
+    arity: ClassVar[int | None] = None
+
+    def __init__(self, *, name: str | None = None) -> None:
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the shapes; there are no weights.
+
+        Parameters
+        ----------
+        shapes : sequence of tuple of int
+            The inputs' shapes without the batch.
+
+        Returns
+        -------
+        tuple of WeightSpec
+            Empty.
+
+        Raises
+        ------
+        ValueError
+            If the shapes differ.
+        """
+        if len(set(shapes)) > 1:
+            shown = ", ".join(show_shape(shape) for shape in shapes)
+            raise ValueError(
+                f"layer {self.name!r} (Add) adds tensors of one shape, got {shown}"
+            )
+        return ()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the sum, from left to right.
+
+        Parameters
+        ----------
+        scope : Scope
+            Where it goes.
+        inputs : sequence of int
+            The inputs' ids.
+
+        Returns
+        -------
+        int
+            The result's id.
+        """
+        total = inputs[0]
+        for term in inputs[1:]:
+            (total,) = scope.apply("add", (total, term))
+        return total
+
+
+class Flatten(Layer):
+    """Turn each sample into one row.
+
+    Parameters
+    ----------
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    name : str, optional
+        Unique within a model.
+
+    Raises
+    ------
+    ValueError
+        If `data_format` is another one.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self, data_format: str | None = None, *, name: str | None = None
+    ) -> None:
+        check_channels_last(data_format, "Flatten")
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op.
+
+        Parameters
+        ----------
+        scope : Scope
+            Where it goes.
+        inputs : sequence of int
+            The input's id.
+
+        Returns
+        -------
+        int
+            The result's id.
+        """
+        return scope.apply("flatten", inputs)[0]
+
+
+class Dropout(Layer):
+    """Drop elements at random while training, and scale up the others.
+
+    ``y = x * mask / (1 - rate)``; in evaluation and prediction nothing happens.
+    The mask depends on the seed, the step and the element's place alone, so it is
+    never stored, and replaying the layer makes the same one.
+
+    Parameters
+    ----------
+    rate : float
+        The part of the elements to drop, in ``[0, 1)``.
+    seed : int, optional
+        Fix the masks. None: a seed drawn from `set_random_seed`'s sequence.
+    name : str, optional
+        Unique within a model.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the rate or the seed cannot be honoured.
+
+    References
+    ----------
+    Srivastava, Hinton, Krizhevsky, Sutskever and Salakhutdinov, "Dropout: a simple
+    way to prevent neural networks from overfitting", JMLR 15, 2014.
+    """
+
+    __slots__ = ("rate",)
+
+    def __init__(
+        self, rate: float, seed: int | None = None, *, name: str | None = None
+    ) -> None:
+        self.rate = unit_interval(rate, "Dropout: rate")
+        fixed = None if seed is None else check_seed(seed)
+        super().__init__(name)
+        if fixed is not None:
+            self._seed = fixed
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op when training; nothing otherwise.
+
+        Parameters
+        ----------
+        scope : Scope
+            Where it goes.
+        inputs : sequence of int
+            The input's id.
+
+        Returns
+        -------
+        int
+            The result's id.
+        """
+        if not scope.training or scope.step is None or self.rate == 0:
+            return inputs[0]
+        key = derive_seed(self.seed, scope.call)
+        return scope.apply(
+            "dropout", (inputs[0], scope.step()), {"rate": self.rate, "key": key}
+        )[0]

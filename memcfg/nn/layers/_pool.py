@@ -1,0 +1,248 @@
+"""Pooling over images, channels-last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from memcfg.nn._argument_checks import (
+    check_channels_last,
+    padding_name,
+    pair,
+    resolve_padding,
+)
+from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.nn.layers._symbolic import Shape
+
+__all__ = [
+    "AveragePooling2D",
+    "AvgPool2D",
+    "GlobalAveragePooling2D",
+    "GlobalAvgPool2D",
+    "MaxPool2D",
+    "MaxPooling2D",
+]
+
+_IMAGES = "images (None, height, width, channels)"
+
+
+class _Pooling2D(Layer):
+    """What max and average pooling share: the window."""
+
+    __slots__ = ("padding", "pool_size", "strides")
+
+    def __init__(
+        self,
+        pool_size: int | tuple[int, int] = (2, 2),
+        strides: int | tuple[int, int] | None = None,
+        padding: str = "valid",
+        data_format: str | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        kind = type(self).__name__
+        check_channels_last(data_format, kind)
+        self.pool_size = pair(pool_size, f"{kind}: pool_size")
+        self.strides = (
+            self.pool_size if strides is None else pair(strides, f"{kind}: strides")
+        )
+        self.padding = padding_name(padding, kind)
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the rank; there are no weights.
+
+        Parameters
+        ----------
+        shapes : sequence of tuple of int
+            The input's shape ``(H, W, C)``.
+
+        Returns
+        -------
+        tuple of WeightSpec
+            Empty.
+
+        Raises
+        ------
+        ValueError
+            If the input has another rank.
+        """
+        self.require_rank(shapes[0], 3, _IMAGES)
+        return ()
+
+    def _attributes(self, scope: Scope, x: int) -> dict[str, Any]:
+        sizes = scope.builder.shape(x)[1:3]
+        return {
+            "pool_size": self.pool_size,
+            "strides": self.strides,
+            "padding": resolve_padding(
+                self.padding, sizes, self.pool_size, self.strides
+            ),
+        }
+
+
+class MaxPooling2D(_Pooling2D):
+    """Take the largest element of each window. Also named `MaxPool2D`.
+
+    Parameters
+    ----------
+    pool_size : int or tuple of two int, default (2, 2)
+        Height and width of the window, at most 256 places.
+    strides : int or tuple of two int, optional
+        Steps of the window. None: `pool_size`.
+    padding : str, default "valid"
+        ``"valid"`` or ``"same"``; padding never wins.
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    name : str, optional
+        Unique within a model.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument cannot be honoured.
+    """
+
+    __slots__ = ()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op; the winners' places are noted only when training.
+
+        Parameters
+        ----------
+        scope : Scope
+            Where it goes.
+        inputs : sequence of int
+            The input's id.
+
+        Returns
+        -------
+        int
+            The result's id.
+        """
+        kind = "max_pool2d" if scope.training else "max_pool2d_inference"
+        return scope.apply(kind, inputs, self._attributes(scope, inputs[0]))[0]
+
+
+class AveragePooling2D(_Pooling2D):
+    """Take the mean of each window, padding left out. Also named `AvgPool2D`.
+
+    Parameters
+    ----------
+    pool_size : int or tuple of two int, default (2, 2)
+        Height and width of the window, at most 256 places.
+    strides : int or tuple of two int, optional
+        Steps of the window. None: `pool_size`.
+    padding : str, default "valid"
+        ``"valid"`` or ``"same"``; padding does not count in the mean.
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    name : str, optional
+        Unique within a model.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument cannot be honoured.
+    """
+
+    __slots__ = ()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op.
+
+        Parameters
+        ----------
+        scope : Scope
+            Where it goes.
+        inputs : sequence of int
+            The input's id.
+
+        Returns
+        -------
+        int
+            The result's id.
+        """
+        attributes = self._attributes(scope, inputs[0])
+        return scope.apply("average_pool2d", inputs, attributes)[0]
+
+
+class GlobalAveragePooling2D(Layer):
+    """Take the mean of each channel: ``(N, H, W, C)`` to ``(N, C)``.
+
+    Also named `GlobalAvgPool2D`.
+
+    Parameters
+    ----------
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    keepdims : bool, default False
+        Only False can be honoured yet.
+    name : str, optional
+        Unique within a model.
+
+    Raises
+    ------
+    ValueError
+        If an argument cannot be honoured.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        data_format: str | None = None,
+        keepdims: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None:
+        check_channels_last(data_format, "GlobalAveragePooling2D")
+        if keepdims:
+            raise ValueError("GlobalAveragePooling2D: keepdims=True is not supported")
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the rank; there are no weights.
+
+        Parameters
+        ----------
+        shapes : sequence of tuple of int
+            The input's shape ``(H, W, C)``.
+
+        Returns
+        -------
+        tuple of WeightSpec
+            Empty.
+
+        Raises
+        ------
+        ValueError
+            If the input has another rank.
+        """
+        self.require_rank(shapes[0], 3, _IMAGES)
+        return ()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op.
+
+        Parameters
+        ----------
+        scope : Scope
+            Where it goes.
+        inputs : sequence of int
+            The input's id.
+
+        Returns
+        -------
+        int
+            The result's id.
+        """
+        return scope.apply("global_average_pool2d", inputs)[0]
+
+
+MaxPool2D = MaxPooling2D
+AvgPool2D = AveragePooling2D
+GlobalAvgPool2D = GlobalAveragePooling2D

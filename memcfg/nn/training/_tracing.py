@@ -1,0 +1,231 @@
+"""From an architecture to the graph of one step.
+
+Owns the three programs of a model: ``train`` (forward, loss, backward, updates),
+``evaluate`` (forward, loss) and ``predict`` (forward). Refuses plans and arrays.
+Every graph of a model lists the same persistent tensors first, weights in Keras's
+order and then the optimizer's state, so that all agree on where they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg.graph import Builder, Graph, gradients, hoist_updates
+from memcfg.nn.layers._layer import Layer, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from memcfg.nn._network import Network, Weight
+    from memcfg.nn.optimizers import Optimizer
+
+__all__ = ["KINDS", "Program", "Recipe", "state_names", "trace"]
+
+KINDS = ("train", "evaluate", "predict")
+_INPUTS = ("x", "y", "learning_rate", "step")  # whatever layers call their ops
+
+
+class Program(NamedTuple):
+    """Which program: ``train``, ``evaluate`` or ``predict``, for how many samples."""
+
+    kind: str
+    batch_size: int
+
+    @property
+    def label(self) -> str:
+        """Its name for people and for the executor."""
+        return f"{self.kind}, batch {self.batch_size}"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What decides a model's graphs beside the batch size.
+
+    Parameters
+    ----------
+    name : str
+        The model's name.
+    network : Network
+        Its architecture.
+    optimizer : Optimizer or None
+        The optimizer whose state the arena holds; None before any training.
+    counting : bool
+        Whether right answers are counted.
+    """
+
+    name: str
+    network: Network
+    optimizer: Optimizer | None
+    counting: bool
+
+
+def state_names(optimizer: Optimizer, weight: Weight) -> list[str]:
+    """Return the names of the optimizer's state beside one weight.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        The optimizer.
+    weight : Weight
+        A weight that it trains.
+
+    Returns
+    -------
+    list of str
+        ``"<optimizer>/<layer>/<weight>/<slot>"``, in the order of its slots.
+    """
+    return [f"{optimizer.kind}/{weight.name}/{slot}" for slot in optimizer.slots]
+
+
+def trace(recipe: Recipe, program: Program) -> Graph:
+    """Trace one program of a model.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        The model.
+    program : Program
+        Which program, for how many samples.
+
+    Returns
+    -------
+    Graph
+        Persistent tensors first; inputs ``x``, ``y`` (int32 labels),
+        ``learning_rate`` and ``step``, those that are used; kept: ``loss``,
+        ``correct_count`` and the new state, or the output alone.
+    """
+    return _Trace(recipe, program).graph()
+
+
+class _Trace:
+    """The tracing of one program."""
+
+    def __init__(self, recipe: Recipe, program: Program) -> None:
+        self.recipe = recipe
+        self.program = program
+        self.training = program.kind == "train"
+        self.builder = Builder(f"{recipe.name}, {program.label}", _INPUTS)
+        self.weights: dict[str, int] = {}
+        self.state: dict[str, int] = {}
+        self.moves: list[tuple[str, int, float]] = []
+        self._declare_persistent()
+        batch = program.batch_size
+        self.x = self._input("x", (batch, *recipe.network.input_shape), "float32")
+        self._step: int | None = None
+
+    def graph(self) -> Graph:
+        output = self._forward()
+        if self.program.kind == "predict":
+            return self.builder.build(keep=[output])
+        keep = self._loss(output)
+        if not self.training:
+            return self.builder.build(keep=keep)
+        keep += self._updates(loss=keep[0])
+        return hoist_updates(self.builder.build(keep=keep))
+
+    def _declare_persistent(self) -> None:
+        weights, optimizer = self.recipe.network.weights, self.recipe.optimizer
+        for weight in weights:
+            self.weights[weight.name] = self.builder.tensor(
+                weight.name, weight.shape, role="parameter"
+            )
+        for weight in weights:
+            if optimizer is not None and weight.trainable:
+                for name in state_names(optimizer, weight):
+                    self.state[name] = self.builder.tensor(
+                        name, weight.shape, role="optimizer_state"
+                    )
+
+    def _input(self, name: str, shape: tuple[int, ...], dtype: str) -> int:
+        return self.builder.tensor(name, shape, dtype, role="input")
+
+    def step(self) -> int:
+        if self._step is None:
+            self._step = self._input("step", (), "int64")
+        return self._step
+
+    def _forward(self) -> int:
+        """Trace the layers in the order in which they were called."""
+        network = self.recipe.network
+        values = {network.inputs: self.x}
+        calls: dict[Layer, int] = {}
+        for node in network.nodes:
+            call = calls.setdefault(node.layer, 0)
+            calls[node.layer] += 1
+            inputs = [values[tensor] for tensor in node.inputs] or [self.x]
+            scope = self._scope(node.layer, call)
+            values[node.output] = node.layer.trace(scope, inputs)
+            self.moves += [
+                (f"{node.layer.name}/{weight}", value, momentum)
+                for weight, value, momentum in scope.moving
+            ]
+        return values[network.outputs]
+
+    def _scope(self, layer: Layer, call: int) -> Scope:
+        weights = {
+            spec.name: self.weights[f"{layer.name}/{spec.name}"]
+            for spec in layer.weight_specs or ()
+        }
+        step: Callable[[], int] | None = self.step if self.training else None
+        return Scope(
+            self.builder,
+            layer.name,
+            weights,
+            training=self.training,
+            call=call,
+            step=step,
+        )
+
+    def _loss(self, logits: int) -> list[int]:
+        labels = self._input("y", (self.program.batch_size,), "int32")
+        counts: tuple[int, ...] = ()
+        if self.recipe.counting:  # before the loss, which may overwrite the logits
+            counts = self.builder.apply(
+                "correct_count", (logits, labels), name="correct_count"
+            )
+        kind = "softmax_cross_entropy"
+        if not self.training:
+            kind += "_inference"
+        loss = self.builder.apply(kind, (logits, labels), name="loss")[0]
+        return [loss, *counts]
+
+    def _updates(self, loss: int) -> list[int]:
+        """Trace backward, the optimizer and the moving averages."""
+        optimizer = self.recipe.optimizer
+        if optimizer is None:
+            raise RuntimeError("a training program needs an optimizer")
+        new = self._move()
+        trained = [weight for weight in self.recipe.network.weights if weight.trainable]
+        found = gradients(self.builder, loss, [self.weights[w.name] for w in trained])
+        rate = self._input("learning_rate", (), "float32") if found else -1
+        for weight in trained:
+            tensor = self.weights[weight.name]
+            state = [self.state[name] for name in state_names(optimizer, weight)]
+            new += optimizer.update(
+                self.builder,
+                f"{optimizer.kind}/{weight.name}",
+                (tensor, found[tensor], *state),
+                lambda: rate,
+                self.step,
+            )
+        return new
+
+    def _move(self) -> list[int]:
+        """Trace the moving averages; a layer called twice moves them twice."""
+        current: dict[str, int] = {}
+        for name, value, momentum in self.moves:
+            before = current.get(name, self.weights[name])
+            (current[name],) = self._moved(name, before, value, momentum)
+        return list(current.values())
+
+    def _moved(
+        self, name: str, before: int, value: int, momentum: float
+    ) -> Sequence[int]:
+        return self.builder.apply(
+            "moving_average",
+            (before, value),
+            {"momentum": momentum},
+            name=f"{name}/moved",
+            phase="update",
+        )
