@@ -13,12 +13,12 @@ from warnings import warn
 
 import numpy as np
 
+from memcfg._caller import outside
 from memcfg.data._cache_files import CacheWriter, read_cache
 from memcfg.data._closing import closing
 from memcfg.data._convert import read_only
 from memcfg.data._node import Node
 from memcfg.data._structure import map_structure
-from memcfg.workspaces._frames import outside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

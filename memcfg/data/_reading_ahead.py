@@ -12,12 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from memcfg._caller import outside
 from memcfg.data._callbacks import finisher
 from memcfg.data._line import FixedDepth
 from memcfg.data._producer import Producer
 from memcfg.data._ring import Ring
 from memcfg.memory import numpy_allocator
-from memcfg.workspaces._frames import outside
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
+from memcfg._caller import outside
 from memcfg.config import EscapePolicy
 from memcfg.errors import (
     WorkspaceLeakError,
@@ -17,7 +18,6 @@ from memcfg.errors import (
 )
 from memcfg.units import format_bytes
 from memcfg.workspaces._escapes import describe_escapes
-from memcfg.workspaces._frames import outside
 
 if TYPE_CHECKING:
     from memcfg.errors import ResourceExhaustedError

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from memcfg._caller import outside
 from memcfg._core.numpy_memory import current_scope, placement_of
 from memcfg.config import EscapePolicy, get_scope_checks
 from memcfg.errors import (
@@ -19,7 +20,6 @@ from memcfg.errors import (
     WorkspaceLeakWarning,
     WorkspaceStaleError,
 )
-from memcfg.workspaces._frames import outside
 
 if TYPE_CHECKING:
     from memcfg._core.numpy_memory import Placement

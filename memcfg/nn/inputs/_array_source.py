@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from memcfg._caller import outside
 from memcfg.data._file_rows import mapped_column
 from memcfg.nn.inputs._array_checks import check_labels, check_shape
 from memcfg.nn.inputs._batch import Batch, as_numbers, batches
 from memcfg.units import ALIGNMENT
-from memcfg.workspaces._frames import outside
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

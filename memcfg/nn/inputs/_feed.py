@@ -9,8 +9,8 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from memcfg._caller import outside
 from memcfg.nn._argument_checks import positive_int
-from memcfg.workspaces._frames import outside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

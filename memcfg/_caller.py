@@ -1,7 +1,4 @@
-"""Whose code is running.
-
-Owns one question: where, above memcfg's own functions, a warning is to point.
-"""
+"""Where, above memcfg's own functions, a warning is to point."""
 
 from __future__ import annotations
 
@@ -11,13 +8,7 @@ __all__ = ["outside"]
 
 
 def outside() -> int:
-    """Count the frames up to the first that is not memcfg's.
-
-    Returns
-    -------
-    int
-        The `stacklevel` for a call of `warnings.warn` in the calling function.
-    """
+    """Return the `stacklevel` of the first frame that is not memcfg's."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
         level, frame = level + 1, frame.f_back
