@@ -12,7 +12,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # as many processes as processors
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # before it is read
 
 from memcfg import config
-from memcfg.config._state import registry
+from memcfg.config._registry import registry  # `drop` has no public face
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started with nohup or `&`
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -38,7 +38,7 @@ def _fresh_configuration():
     try:
         config.reset()
     finally:
-        registry.forget()  # a leak fails its own test, not those that follow
+        registry.drop()  # a leak fails its own test, not those that follow
 
 
 @pytest.fixture(

@@ -1,8 +1,5 @@
 """Devices and their memory limits, by the names that users of tf.config know.
 
-Owns what may be said about devices before and while they are used: it validates,
-records and delegates. Refuses to know models, kernels and plans.
-
 A limit is on bytes in use, each piece rounded up to 64. In
 `LogicalDeviceConfiguration` a number is MiB; everywhere else a number is bytes. A
 string carries its unit in both, and ``"50%"`` is a share of the hardware's memory.
@@ -33,30 +30,38 @@ from typing import TYPE_CHECKING, NoReturn
 from memcfg._core._environment import HostLimits
 from memcfg.config import experimental, optimizer, threading
 from memcfg.config._absent import AT_TOP, refusal
-from memcfg.config._details import get_device_details
-from memcfg.config._devices import list_logical_devices, list_physical_devices
-from memcfg.config._growth import get_memory_growth, set_memory_growth
 from memcfg.config._host import get_host_memory_info, set_host_memory_limit
 from memcfg.config._logical import (
-    get_logical_device_configuration,
-    set_logical_device_configuration,
-)
-from memcfg.config._memory import (
+    device,
     get_memory_info,
     get_memory_limit,
     get_memory_usage,
+    get_soft_device_placement,
+    list_logical_devices,
+    logical_device,
     memory_fraction,
     reset_memory_stats,
     set_memory_limit,
+    set_soft_device_placement,
     trim,
 )
-from memcfg.config._placement import (
-    device,
-    get_soft_device_placement,
-    logical_device,
-    set_soft_device_placement,
+from memcfg.config._physical import (
+    get_device_details,
+    get_logical_device_configuration,
+    get_memory_growth,
+    get_visible_devices,
+    list_physical_devices,
+    set_logical_device_configuration,
+    set_memory_growth,
+    set_visible_devices,
 )
-from memcfg.config._policies import (
+from memcfg.config._registry import registry as _registry
+from memcfg.config._types import (
+    LogicalDevice,
+    LogicalDeviceConfiguration,
+    PhysicalDevice,
+)
+from memcfg.config._workspace_config import (
     AllocationPolicy,
     DebugMode,
     EscapePolicy,
@@ -65,16 +70,9 @@ from memcfg.config._policies import (
     MirroringPolicy,
     ResetPolicy,
     SpillPolicy,
+    WorkspaceConfig,
 )
-from memcfg.config._state import registry as _registry
-from memcfg.config._types import (
-    LogicalDevice,
-    LogicalDeviceConfiguration,
-    PhysicalDevice,
-)
-from memcfg.config._visibility import get_visible_devices, set_visible_devices
-from memcfg.config._workspace_config import WorkspaceConfig
-from memcfg.config._workspaces import (
+from memcfg.config._workspace_settings import (
     get_debug_mode,
     get_default_workspace_config,
     get_scope_checks,
@@ -133,11 +131,11 @@ __all__ = [
 
 
 def reset() -> None:
-    """Forget all configurations and devices, as if nothing had been used.
+    """Drop all configurations and devices, as if nothing had been used.
 
     That includes simulated devices, limits on host memory that were set here, the
     number of threads and the settings of workspaces; the environment is read anew. A
-    compiled model remembers its device by name: it takes memory again on the device
+    compiled model keeps the name of its device: it allocates memory again on the device
     that bears this name then, inside that device's limit, or raises RuntimeError when
     there is none.
 
@@ -145,7 +143,7 @@ def reset() -> None:
     ------
     RuntimeError
         If memory of a device is still in use; the message lists its holders.
-        Nothing is forgotten then.
+        Nothing is dropped then.
     """
     _registry.reset()
 

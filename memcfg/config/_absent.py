@@ -1,7 +1,7 @@
 """Names of tf.config that mean nothing here, and what to do instead.
 
-Owns one sentence for each. Using such a name is an AttributeError, so that
-``hasattr`` tells the truth and nothing is silently ignored.
+Using such a name is an AttributeError, so that ``hasattr`` tells the truth and nothing
+is silently ignored.
 """
 
 from __future__ import annotations
@@ -40,22 +40,7 @@ EXPERIMENTAL: Mapping[str, str] = {
 
 
 def refusal(module: str, names: Mapping[str, str], name: str) -> AttributeError:
-    """Make the error for a name that a module does not have.
-
-    Parameters
-    ----------
-    module : str
-        The module's name.
-    names : mapping of str to str
-        What to say of which name.
-    name : str
-        The name that was asked for.
-
-    Returns
-    -------
-    AttributeError
-        To be raised.
-    """
+    """Make the error for a name that a module does not have."""
     text = f"module {module!r} has no attribute {name!r}"
     if name in names:
         text += f", which tf.config has: {names[name]}"

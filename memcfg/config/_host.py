@@ -1,8 +1,4 @@
-"""The limits on the memory of the whole process.
-
-Owns the two knobs that all devices share: what the pools track, and what the process
-has resident, whoever took it.
-"""
+"""The limits on the memory of the whole process, over all devices."""
 
 from __future__ import annotations
 
@@ -11,8 +7,8 @@ from typing import Final
 
 from memcfg._core import resident_bytes, tracked_bytes
 from memcfg._core._environment import HostLimits
-from memcfg.config._limits import limit_from_bytes
-from memcfg.config._state import registry
+from memcfg.config._registry import registry
+from memcfg.config._types import limit_from_bytes
 
 __all__ = ["get_host_memory_info", "set_host_memory_limit"]
 
@@ -64,11 +60,11 @@ def set_host_memory_limit(
     Parameters
     ----------
     tracked : int, str or None, optional
-        The most bytes that may be in use in all pools of host memory together: a
+        The maximum of bytes in use in all pools of host memory together: a
         number, a string with its unit, or a share of the machine's memory
         (``"50%"``). None is no limit; left out, it stays as it is.
     rss : int, str or None, optional
-        The most bytes that the process may have resident, other libraries' included.
+        The maximum of bytes that the process has resident, other libraries' included.
         It is compared when a pool takes memory, so others can still exceed it. The
         pages of mapped files count; before a request is refused they are evicted.
 

@@ -1,164 +1,497 @@
-"""Splitting a physical device into logical ones.
+"""Logical devices: listing them, placing models on them, their memory.
 
-Owns the rules of one configuration list. What needs all settings at once is checked
-by `memcfg.config._specify` when the devices are made.
+Each question is a first use: it makes the devices. A name that fits no device, or
+several, is an error; only `device` falls back to the CPU.
 """
 
 from __future__ import annotations
 
+import math
+import warnings
+from contextlib import contextmanager
+from contextvars import ContextVar
+from fractions import Fraction
+from numbers import Rational, Real
 from typing import TYPE_CHECKING
 
-from memcfg.config._devices import physical_device
-from memcfg.config._settings import DEFAULT
-from memcfg.config._state import registry
-from memcfg.config._types import LogicalDeviceConfiguration
+from memcfg.config._physical import physical_device
+from memcfg.config._registry import registry
+from memcfg.config._types import (
+    MAX_BYTES,
+    LogicalDevice,
+    PhysicalDevice,
+    limit_from_bytes,
+    parse_name,
+)
+from memcfg.units import parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
-    from memcfg.config._settings import Configurations
-    from memcfg.config._types import PhysicalDevice
-    from memcfg.devices import Hardware
+    from memcfg.config._registry import Made
+    from memcfg.devices import Device
 
-__all__ = ["get_logical_device_configuration", "set_logical_device_configuration"]
+__all__ = [
+    "device",
+    "get_memory_info",
+    "get_memory_limit",
+    "get_memory_usage",
+    "get_soft_device_placement",
+    "list_logical_devices",
+    "logical_device",
+    "memory_fraction",
+    "reset_memory_stats",
+    "set_memory_limit",
+    "set_soft_device_placement",
+    "trim",
+]
+
+AnyDevice = str | LogicalDevice | PhysicalDevice
+
+_FALLBACK = LogicalDevice("/device:CPU:0", "CPU")
+_chosen: ContextVar[str | None] = ContextVar("memcfg_device", default=None)
 
 
-def get_logical_device_configuration(
-    device: str | PhysicalDevice,
-) -> list[LogicalDeviceConfiguration] | None:
-    """Return how a physical device was configured.
+def list_logical_devices(device_type: str | None = None) -> list[LogicalDevice]:
+    """List the devices that models can be placed on; this is a first use.
 
     Parameters
     ----------
-    device : PhysicalDevice or str
-        One of `list_physical_devices`, or its name.
+    device_type : str or None, default None
+        Such as ``"CPU"``; None lists every type, an unknown type nothing.
 
     Returns
     -------
-    list of LogicalDeviceConfiguration or None
-        What `set_logical_device_configuration` was given; None when it was not
-        called. A limit that `set_memory_limit` changed later is not shown here.
+    list of LogicalDevice
+        A new list, type by type, in the order of the devices' indices.
 
     Raises
     ------
-    TypeError
-        If `device` is neither.
     ValueError
-        If `device` is not a device of this machine.
+        If settings contradict each other, the hardware or the environment: growth
+        differs between GPUs, a priority or an ordinal is missing or out of range, a
+        limit is beyond the hardware or ``MEMCFG_MEMORY_LIMIT``, or a device that
+        takes its memory at once has no limit. No device is made then.
     FormatError
-        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
+        If a variable of the environment cannot be read; it is a ValueError.
+    ResourceExhaustedError
+        If a device takes its memory at once and there is not so much, or more is in
+        use than ``MEMCFG_MAX_BYTES`` or ``MEMCFG_MAX_RSS_BYTES`` allow.
     """
-    configurations = registry.settings.logical.get(physical_device(device))
-    return None if configurations is None else list(configurations)
+    return [
+        made.logical
+        for made in registry.made()
+        if device_type in (None, made.logical.device_type)
+    ]
 
 
-def set_logical_device_configuration(
-    device: str | PhysicalDevice,
-    logical_devices: Iterable[LogicalDeviceConfiguration] | None,
-) -> None:
-    """Split a physical device into logical devices with limits of their own.
+def logical_device(name: str | None = None) -> Device:
+    """Return the device of a name, or the one that models are placed on now.
+
+    This is a first use. A name must fit: only `device` falls back.
 
     Parameters
     ----------
-    device : PhysicalDevice or str
-        One of `list_physical_devices`, or its name.
-    logical_devices : iterable of LogicalDeviceConfiguration or None
-        One entry a logical device; it is copied. None is the default: one device,
-        on a CPU without a limit, elsewhere with all of the memory.
+    name : str or None, default None
+        A device's name. None is the device of the innermost `device` block, or the
+        first logical device outside all of them.
+
+    Returns
+    -------
+    Device
+        The device.
+
+    Raises
+    ------
+    ValueError
+        If the name cannot be read, or no device or several devices match.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
+    """
+    name = name if name is not None else _chosen.get()
+    if name is None:
+        return registry.made()[0].device
+    return _find(name).device
+
+
+@contextmanager
+def device(name: AnyDevice) -> Iterator[LogicalDevice]:
+    """Choose the device of the models that are compiled in a ``with`` block.
+
+    Parameters
+    ----------
+    name : str, LogicalDevice or PhysicalDevice
+        Such as ``"CPU:1"``, ``"/cpu:1"``, ``"/device:CPU:1"``, or an entry of
+        `list_logical_devices`.
+
+    Yields
+    ------
+    LogicalDevice
+        The device.
 
     Raises
     ------
     TypeError
-        If `device` is neither, or `logical_devices` holds anything but
-        `LogicalDeviceConfiguration`.
+        If `name` is neither a name nor a device.
     ValueError
-        If `device` is not a device of this machine or cannot be split,
-        `logical_devices` is empty, a priority or an ordinal is given for a CPU, a
-        GPU's device has no memory limit, or growth is the opposite of what
-        `set_memory_growth` was given.
-    RuntimeError
-        If a device was used already and the configuration is not the present one.
-    FormatError
-        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
+        If the name cannot be read, several devices match, or none does and soft
+        placement is off or there is no ``CPU:0`` to fall back to.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
+
+    Warns
+    -----
+    RuntimeWarning
+        If no device matches and ``CPU:0`` is taken instead; once for each device.
 
     Notes
     -----
-    A call that raises changes nothing. Until the first use of a device a later call
-    replaces an earlier one. The limits are real on a CPU.
+    A model remembers the name of its device when it is compiled; where it was built
+    does not matter, and compiling it again in another block moves it. A model that is
+    used without `compile` is placed by the block in which it takes memory. The choice
+    holds for the running thread or task only. Blocks may be nested.
+
+    Models can be planned on a simulated device, and not run.
     """
-    with registry.lock:
-        found = physical_device(device)
-        hardware = registry.machine[found]
-        configurations = None
-        if logical_devices is not None:
-            configurations = _checked(found, hardware, logical_devices)
-        logical = registry.settings.logical
-        if registry.used and _same(hardware, configurations, logical.get(found)):
-            return
-        registry.check_unused(f"The logical devices of {found.name}")
-        if configurations is None:
-            logical.pop(found, None)
-        else:
-            logical[found] = configurations
+    found = _place(name).logical
+    token = _chosen.set(found.name)
+    try:
+        yield found
+    finally:
+        _chosen.reset(token)
 
 
-def _same(
-    hardware: Hardware, first: Configurations | None, second: Configurations | None
-) -> bool:
-    """Compare by effect: 48 and "48MiB" are one limit."""
+def get_soft_device_placement() -> bool:
+    """Tell whether `device` falls back to ``CPU:0`` when a device is missing.
 
-    def values(configurations: Configurations | None) -> list[tuple[object, ...]]:
-        return [
-            (
-                item.limit_on(hardware.memory_bytes),
-                item.experimental_priority,
-                item.experimental_device_ordinal,
-                item.growth,
-            )
-            for item in configurations or DEFAULT
-        ]
-
-    return values(first) == values(second)
+    Returns
+    -------
+    bool
+        True by default.
+    """
+    return registry.options.soft_placement
 
 
-def _checked(
-    device: PhysicalDevice,
-    hardware: Hardware,
-    configurations: Iterable[LogicalDeviceConfiguration],
-) -> Configurations:
-    if isinstance(configurations, LogicalDeviceConfiguration):
-        raise TypeError(
-            "expected a list of LogicalDeviceConfiguration, got one of them"
-        )
-    if not hardware.divisible:
-        raise ValueError(f"Virtual devices are not supported for {device.device_type}")
-    checked = tuple(configurations)
-    if not checked:
-        raise ValueError(f"no logical device given for {device.name}; None is default")
-    growth = registry.settings.growth.get(device)
-    for item in checked:
-        if not isinstance(item, LogicalDeviceConfiguration):
-            raise TypeError(f"expected a LogicalDeviceConfiguration, got {item!r}")
-        if device.device_type == "CPU":
-            _check_cpu(item)
-        elif item.memory_limit is None:
-            raise ValueError(
-                f"a memory limit is required for virtual devices of {device.name}"
-            )
-        if None not in (growth, item.growth) and growth != item.growth:
-            raise ValueError(
-                f"set_memory_growth says {growth} of {device.name}; virtual devices "
-                f"with growth={item.growth} contradict it"
-            )
-    return checked
+def set_soft_device_placement(enabled: bool) -> None:
+    """Choose whether `device` falls back to ``CPU:0`` when a device is missing.
+
+    Parameters
+    ----------
+    enabled : bool
+        False makes a missing device an error. It can be changed at any time.
+
+    Raises
+    ------
+    TypeError
+        If it is no bool.
+    """
+    if not isinstance(enabled, bool):
+        raise TypeError(f"soft placement is True or False, not {enabled!r}")
+    registry.options.soft_placement = enabled
 
 
-def _check_cpu(item: LogicalDeviceConfiguration) -> None:
-    for name in ("experimental_priority", "experimental_device_ordinal"):
-        if getattr(item, name) is not None:
-            raise ValueError(f"{name} is not supported for a CPU")
-    if item.growth is False and item.memory_limit is None:
+def _place(name: AnyDevice) -> Made:
+    found = _matching(name)
+    if found is not None:
+        return found
+    shown = name if isinstance(name, str) else name.name
+    there = [made.logical.name for made in registry.made()]
+    fallback = _matching(_FALLBACK)
+    if fallback is None or not registry.options.soft_placement:
         raise ValueError(
-            "without growth all memory is taken at once: growth=False needs a "
-            "memory limit on a CPU"
+            f"Could not satisfy the placement on {shown!r}; there are: "
+            f"{', '.join(there)}"
         )
+    missing = parse_name(shown)
+    with registry.lock:
+        known = missing in registry.options.warned
+        registry.options.warned.add(missing)
+    if not known:
+        warnings.warn(
+            f"there is no {shown!r}, so {_FALLBACK.name} is used; "
+            "memcfg.config.set_soft_device_placement(False) makes this an error",
+            RuntimeWarning,
+            stacklevel=4,  # the with statement, past contextlib and this module
+        )
+    return fallback
+
+
+def get_memory_info(device: AnyDevice) -> dict[str, int]:
+    """Tell how much memory a device uses; this is a first use.
+
+    Parameters
+    ----------
+    device : str, LogicalDevice or PhysicalDevice
+        A name such as ``"CPU:0"``, or an object of the lists.
+
+    Returns
+    -------
+    dict of str to int
+        ``"current"`` and ``"peak"``: bytes in use now, and at most since the last
+        `reset_memory_stats`. Each piece in use counts rounded up to 64 bytes, as in
+        the device's limit and in a plan's peak.
+
+    Raises
+    ------
+    TypeError
+        If `device` is none of these.
+    ValueError
+        If the name cannot be read, or no device or several devices match.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
+    """
+    stats = _find(device).device.pool.stats()
+    return {"current": stats.current_bytes, "peak": stats.peak_bytes}
+
+
+def get_memory_usage(device: AnyDevice) -> int:
+    """Tell how many bytes of a device are in use; this is a first use.
+
+    Parameters
+    ----------
+    device : str, LogicalDevice or PhysicalDevice
+        A name such as ``"CPU:0"``, or an object of the lists.
+
+    Returns
+    -------
+    int
+        `get_memory_info`'s ``"current"``.
+
+    Raises
+    ------
+    TypeError
+        If `device` is none of these.
+    ValueError
+        If the name cannot be read, or no device or several devices match.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
+    """
+    return get_memory_info(device)["current"]
+
+
+def reset_memory_stats(device: AnyDevice) -> None:
+    """Let a device's peak start again at what is in use now; this is a first use.
+
+    Parameters
+    ----------
+    device : str, LogicalDevice or PhysicalDevice
+        A name such as ``"CPU:0"``, or an object of the lists.
+
+    Raises
+    ------
+    TypeError
+        If `device` is none of these.
+    ValueError
+        If the name cannot be read, or no device or several devices match.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
+    """
+    _find(device).device.pool.reset_peak()
+
+
+def get_memory_limit(device: AnyDevice) -> int | None:
+    """Return the limit of a device; this is a first use.
+
+    Parameters
+    ----------
+    device : str, LogicalDevice or PhysicalDevice
+        A name such as ``"CPU:0"``, or an object of the lists.
+
+    Returns
+    -------
+    int or None
+        The maximum of bytes in use now; None is no limit.
+
+    Raises
+    ------
+    TypeError
+        If `device` is of no such type.
+    ValueError
+        If the name cannot be read, or no device or several devices match.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
+    """
+    return _find(device).device.pool.limit
+
+
+def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
+    """Change the limit of a device that may be in use; this is a first use.
+
+    Parameters
+    ----------
+    device : str, LogicalDevice or PhysicalDevice
+        A name such as ``"CPU:0"``, or an object of the lists.
+    limit : int, str or None
+        The maximum of bytes in use: a number of bytes, a string with its unit
+        (``"4MiB"``), a share of the hardware's memory (``"50%"``), or None for no
+        limit but the hardware's own memory, where it has one, and the
+        environment's.
+
+    Returns
+    -------
+    int or None
+        The limit that was in force before, in bytes.
+
+    Raises
+    ------
+    TypeError
+        If `device` or `limit` is of no such type, or `limit` is a bool.
+    ValueError
+        If `limit` is not positive or no size, is more than the hardware has or
+        ``MEMCFG_MEMORY_LIMIT`` allows, the name cannot be read, or no device or
+        several devices match.
+    ResourceExhaustedError
+        If more than `limit` is in use now. The limit stays as it was.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
+
+    Warns
+    -----
+    RuntimeWarning
+        If `limit` is a number below 1 KiB: it is bytes, and MiB were probably meant.
+
+    Notes
+    -----
+    What a higher limit adds is taken as it is needed, also where there is no growth;
+    a lower one gives free memory above it back. Plans that were made for another
+    limit are not made again: a model plans when it is compiled or meets a new batch
+    size.
+    """
+    # Before anything is made; a warning names the line that calls.
+    limit_from_bytes(limit, total_bytes=MAX_BYTES, stacklevel=2)
+    made = _find(device)
+    total = registry.machine[made.specification.physical].memory_bytes
+    return registry.set_limit(made, limit_from_bytes(limit, total_bytes=total))
+
+
+def memory_fraction(device: AnyDevice, fraction: float | None = None) -> float | None:
+    """Set or ask a device's limit as a share of the hardware's memory.
+
+    This is a first use.
+
+    Parameters
+    ----------
+    device : str, LogicalDevice or PhysicalDevice
+        A name such as ``"GPU:0"``, or an object of the lists.
+    fraction : float or None, default None
+        Above 0 and at most 1; the limit is rounded down to whole bytes. None changes
+        nothing.
+
+    Returns
+    -------
+    float or None
+        The share before the call; None if there was no limit.
+
+    Raises
+    ------
+    TypeError
+        If `device` is none of these, or `fraction` is no number.
+    ValueError
+        If `fraction` is out of range or comes to less than a byte, the limit is more
+        than ``MEMCFG_MEMORY_LIMIT`` allows, the name cannot be read, or no device or
+        several devices match.
+    ResourceExhaustedError
+        If more is in use now. The limit stays as it was.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
+    """
+    part = None if fraction is None else _fraction(fraction)
+    made = _find(device)
+    total = registry.machine[made.specification.physical].memory_bytes
+    if part is None:
+        before = made.device.pool.limit
+    else:
+        limit = int(part * total)
+        if not limit:
+            raise ValueError(f"a fraction of {fraction!r} is less than a byte")
+        before = registry.set_limit(made, limit)
+    return None if before is None else before / total
+
+
+def trim(device: AnyDevice, keep: int | str = 0) -> int:
+    """Release memory that is in no use to the system; this is a first use.
+
+    Parameters
+    ----------
+    device : str, LogicalDevice or PhysicalDevice
+        A name such as ``"CPU:0"``, or an object of the lists.
+    keep : int or str, default 0
+        How much of what is free to keep at hand: bytes, or a string with its unit.
+
+    Returns
+    -------
+    int
+        Bytes released.
+
+    Raises
+    ------
+    TypeError
+        If `device` is none of these, or `keep` is neither an int nor a string.
+    ValueError
+        If `keep` is negative or no size, the name cannot be read, or no device or
+        several devices match.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises, if this is the first use.
+    """
+    nbytes = parse_bytes(keep)
+    return _find(device).device.pool.trim(nbytes)
+
+
+def _fraction(fraction: object) -> Fraction:
+    if isinstance(fraction, bool) or not isinstance(fraction, Real):
+        raise TypeError(f"a fraction is a number above 0, at most 1, not {fraction!r}")
+    if isinstance(fraction, Rational):
+        share = Fraction(int(fraction.numerator), int(fraction.denominator))
+    else:
+        share = Fraction(float(fraction)) if math.isfinite(fraction) else Fraction(-1)
+    if not 0 < share <= 1:
+        raise ValueError(f"a fraction is above 0 and at most 1, not {fraction!r}")
+    return share
+
+
+def _find(device: AnyDevice) -> Made:
+    """Find the one logical device that is meant."""
+    found = _matching(device)
+    if found is None:
+        there = ", ".join(made.logical.name for made in registry.made())
+        raise ValueError(
+            f"No matching devices found for {_shown(device)}; there are: {there}"
+        )
+    return found
+
+
+def _matching(device: AnyDevice) -> Made | None:
+    """Find the one logical device that is meant, if it exists."""
+    if isinstance(device, PhysicalDevice):
+        found = _on(physical_device(device))
+    elif isinstance(device, LogicalDevice):
+        found = [made for made in registry.made() if made.logical == device]
+    elif isinstance(device, str):
+        found = _named(device)
+    else:
+        raise TypeError(f"expected a device or its name, got {device!r}")
+    if len(found) > 1:
+        raise ValueError(_ambiguous(device, [made.logical.name for made in found]))
+    return found[0] if found else None
+
+
+def _on(device: PhysicalDevice) -> list[Made]:
+    return [made for made in registry.made() if made.specification.physical == device]
+
+
+def _named(name: str) -> list[Made]:
+    kind, number, physical = parse_name(name)
+    if physical:
+        return _on(physical_device(name))
+    if number is None:
+        return [made for made in registry.made() if made.logical.device_type == kind]
+    wanted = LogicalDevice(f"/device:{kind}:{number}", kind)
+    return [made for made in registry.made() if made.logical == wanted]
+
+
+def _ambiguous(device: AnyDevice, names: list[str]) -> str:
+    return f"Multiple devices match {_shown(device)}; say which: {', '.join(names)}"
+
+
+def _shown(device: AnyDevice) -> str:
+    return repr(device if isinstance(device, str) else device.name)

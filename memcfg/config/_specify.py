@@ -1,85 +1,153 @@
-"""From what was configured to the list of logical devices that will be made.
+"""From settings to the list of logical devices that will be made.
 
-Owns the rules that need all settings at once: priorities and ordinals for all or for
-none, growth alike on all GPUs, limits within bounds, the numbering. Pure: hardware
+Here are the rules that need all settings at once: priorities and ordinals for all or
+for none, growth alike on all GPUs, limits within bounds, the numbering. Pure: hardware
 and settings in, specifications out, so every rule can be tried without a device.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg.config._bounds import Bounds, Share
-from memcfg.config._settings import DEFAULT
+from memcfg.config._types import LogicalDeviceConfiguration, PhysicalDevice
+from memcfg.config._variables import LIMITS
+from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from memcfg.config._settings import Configurations, Demands, Machine, Settings
-    from memcfg.config._types import LogicalDeviceConfiguration, PhysicalDevice
+    from memcfg.config._variables import EnvironmentOverrides, Machine
     from memcfg.devices import Hardware
 
-__all__ = ["Specification", "specify"]
+__all__ = [
+    "DEFAULT",
+    "Bounds",
+    "Configurations",
+    "MemorySpec",
+    "Settings",
+    "Specification",
+    "specify",
+]
+
+Configurations = tuple[LogicalDeviceConfiguration, ...]
+
+DEFAULT: Configurations = (LogicalDeviceConfiguration(),)
+
+
+@dataclass
+class Settings:
+    """What was set in code; fixed at the first use of a device."""
+
+    visible: tuple[PhysicalDevice, ...] | None = None  # None: all
+    growth: dict[PhysicalDevice, bool] = field(default_factory=dict)
+    logical: dict[PhysicalDevice, Configurations] = field(default_factory=dict)
+    intra_threads: int = 0  # of one kernel; 0 is automatic
+    inter_threads: int = 0  # programs at the same time; 0 is without a bound
+
+
+class MemorySpec(NamedTuple):
+    """What one logical device has of its hardware's memory."""
+
+    limit_bytes: int | None  # None: no limit
+    growth: bool  # whether it allocates as needed, else its whole limit at once
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What bounds the logical devices of one piece of hardware."""
+
+    name: str
+    memory_bytes: int | None  # the hardware's own; None for a CPU
+    ceiling_bytes: int | None  # the environment's, on all together; None: none
+
+    @classmethod
+    def of(
+        cls, device: PhysicalDevice, hardware: Hardware, overrides: EnvironmentOverrides
+    ) -> Bounds:
+        """Collect the bounds of a piece of hardware."""
+        memory = hardware.memory_bytes if hardware.bounded else None
+        return cls(device.name, memory, overrides.ceilings.get(device))
+
+    def max_limit(self, growth: bool, others: Sequence[MemorySpec]) -> int | None:
+        """Return the largest limit beside what others have; None without a bound."""
+        bounds: list[int] = []
+        if self.memory_bytes is not None:
+            used = 0 if growth else _total(spec for spec in others if not spec.growth)
+            bounds.append(self.memory_bytes - used)
+        if self.ceiling_bytes is not None:
+            bounds.append(self.ceiling_bytes - _total(others))
+        return min(bounds, default=None)
+
+    def check(self, specs: Sequence[MemorySpec]) -> None:
+        """Raise ValueError if limits do not go with the bounds."""
+        if self.memory_bytes is not None:
+            self._check_memory(self.memory_bytes, specs)
+        if self.ceiling_bytes is not None:
+            self._check_ceiling(self.ceiling_bytes, specs)
+
+    def _check_memory(self, memory_bytes: int, specs: Sequence[MemorySpec]) -> None:
+        largest = max((spec.limit_bytes or 0 for spec in specs), default=0)
+        if largest > memory_bytes:
+            raise ValueError(
+                f"a memory limit of {_exact(largest)} is more than {self.name} has: "
+                f"{_exact(memory_bytes)}"
+            )
+        used = _total(spec for spec in specs if not spec.growth)
+        if used > memory_bytes:
+            raise ValueError(
+                f"the logical devices of {self.name} take {_exact(used)} at once, and "
+                f"it has {_exact(memory_bytes)}: lower a memory limit, or let them grow"
+            )
+
+    def _check_ceiling(self, ceiling_bytes: int, specs: Sequence[MemorySpec]) -> None:
+        ceiling = f"{LIMITS} allows {_exact(ceiling_bytes)} on {self.name}"
+        if any(spec.limit_bytes is None for spec in specs):
+            raise ValueError(f"{ceiling}: give each logical device a memory limit")
+        total = _total(specs)
+        if total > ceiling_bytes:
+            raise ValueError(
+                f"{ceiling}, and the memory limits configured there come to "
+                f"{_exact(total)}"
+            )
+
+
+def _total(specs: Iterable[MemorySpec]) -> int:
+    return sum(spec.limit_bytes or 0 for spec in specs)
+
+
+def _exact(nbytes: int) -> str:
+    return format_bytes(nbytes, exact=True)
 
 
 @dataclass(frozen=True)
 class Specification:
-    """One logical device, as it is to be made.
-
-    Attributes
-    ----------
-    physical : PhysicalDevice
-        Where it is.
-    share : Share
-        Its limit, and whether it grows.
-    ordinal : int
-        Its place before hardware and order of configuration count.
-    priority : int
-        The priority of its streams.
-    """
+    """One logical device, as it is to be made."""
 
     physical: PhysicalDevice
-    share: Share
-    ordinal: int = 0
-    priority: int = 0
+    memory: MemorySpec
+    ordinal: int = 0  # compared before hardware and order of configuration
+    priority: int = 0  # of its streams
 
 
 def specify(
-    machine: Machine, settings: Settings, demands: Demands
+    machine: Machine, settings: Settings, overrides: EnvironmentOverrides
 ) -> dict[str, Specification]:
-    """Return the logical devices that the settings ask for.
+    """Return the logical devices that the settings ask for, by name, as listed.
 
-    Parameters
-    ----------
-    machine : mapping of PhysicalDevice to Hardware
-        All hardware, visible or not.
-    settings : Settings
-        What was set in code.
-    demands : Demands
-        What the environment demands.
-
-    Returns
-    -------
-    dict of str to Specification
-        By name, in the order of the listings: type by type, within a type by
-        ordinal, then hardware, then configuration.
-
-    Raises
-    ------
-    ValueError
-        If settings contradict each other, the hardware or the environment.
+    That is type by type, within a type by ordinal, then hardware, then configuration.
     """
-    visible = [device for device in machine if settings.sees(device)]
+    seen = settings.visible
+    visible = [device for device in machine if seen is None or device in seen]
     found: dict[str, Specification] = {}
     for kind in dict.fromkeys(device.device_type for device in visible):
         alike = [device for device in visible if device.device_type == kind]
-        if demands.growth is None:
+        if overrides.growth is None:
             _check_growth_alike(alike, settings)
         entries = [
             entry
             for device in alike
-            for entry in _on(device, machine[device], settings, demands)
+            for entry in _on(device, machine[device], settings, overrides)
         ]
         entries.sort(key=lambda entry: entry.ordinal)  # stable
         found |= {f"/device:{kind}:{i}": entry for i, entry in enumerate(entries)}
@@ -97,31 +165,38 @@ def _check_growth_alike(devices: Sequence[PhysicalDevice], settings: Settings) -
 
 
 def _on(
-    device: PhysicalDevice, hardware: Hardware, settings: Settings, demands: Demands
+    device: PhysicalDevice,
+    hardware: Hardware,
+    settings: Settings,
+    overrides: EnvironmentOverrides,
 ) -> list[Specification]:
     """Specify the logical devices of one piece of hardware."""
     configurations = settings.logical.get(device, DEFAULT)
     _check_priorities(hardware, configurations)
     _check_ordinals(hardware, configurations)
-    bounds = Bounds.of(device, hardware, demands)
+    bounds = Bounds.of(device, hardware, overrides)
     alone = len(configurations) == 1
-    shares: list[Share] = []
+    specs: list[MemorySpec] = []
     for item in configurations:
-        growth = _growth(item, device, settings, demands)
+        growth = _growth(item, device, settings, overrides)
         limit = item.limit_on(hardware.memory_bytes)
         if limit is None and (alone or hardware.bounded):
-            limit = bounds.most(growth, [])
-        _check_limited(device, Share(limit, growth))
-        shares.append(Share(limit, growth))
-    bounds.check(shares)
+            limit = bounds.max_limit(growth, [])
+        if limit is None and not growth:
+            raise ValueError(
+                f"without growth all memory is taken at once, so {device.name} needs a "
+                "memory limit: give one, or let it grow"
+            )
+        specs.append(MemorySpec(limit, growth))
+    bounds.check(specs)
     return [
         Specification(
             device,
-            share,
+            spec,
             item.experimental_device_ordinal or 0,
             item.experimental_priority or 0,
         )
-        for item, share in zip(configurations, shares, strict=True)
+        for item, spec in zip(configurations, specs, strict=True)
     ]
 
 
@@ -129,23 +204,15 @@ def _growth(
     item: LogicalDeviceConfiguration,
     device: PhysicalDevice,
     settings: Settings,
-    demands: Demands,
+    overrides: EnvironmentOverrides,
 ) -> bool:
     """Who decides: the environment, the configuration, the hardware's setting."""
     is_cpu = device.device_type == "CPU"
-    if demands.growth is not None and not is_cpu:
-        return demands.growth
+    if overrides.growth is not None and not is_cpu:
+        return overrides.growth
     if item.growth is not None:
         return item.growth
     return settings.growth.get(device, is_cpu)
-
-
-def _check_limited(device: PhysicalDevice, share: Share) -> None:
-    if share.limit_bytes is None and not share.growth:
-        raise ValueError(
-            f"without growth all memory is taken at once, so {device.name} needs a "
-            "memory limit: give one, or let it grow"
-        )
 
 
 def _check_priorities(hardware: Hardware, configurations: Configurations) -> None:

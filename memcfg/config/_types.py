@@ -1,16 +1,49 @@
-"""The values that configuration is written in.
+"""The values that configuration is written in: devices, their names, memory limits.
 
-Owns devices as names, and what may be said about a logical device. Refuses to touch
-a device.
+In a `LogicalDeviceConfiguration` a number is MiB; everywhere else it is bytes. Strings
+carry their unit in both, and ``"50%"`` is a share of the device's memory.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass, field
+from fractions import Fraction
+from numbers import Rational, Real
+from operator import index
+from typing import NamedTuple
 
-from memcfg.config._limits import LARGEST, limit_from_mib
+from memcfg.units import parse_bytes, warn_of_few_bytes
 
-__all__ = ["LogicalDevice", "LogicalDeviceConfiguration", "PhysicalDevice"]
+__all__ = [
+    "MAX_BYTES",
+    "DeviceName",
+    "LogicalDevice",
+    "LogicalDeviceConfiguration",
+    "PhysicalDevice",
+    "limit_from_bytes",
+    "parse_name",
+    "require_type",
+]
+
+MAX_BYTES = 2**63 - 1  # what a signed 64-bit size can hold
+_MIB = 2**20  # bytes
+
+# The grammar of names is TensorFlow's.
+_PROCESS = (
+    r"(?:/job:(?P<job>[A-Za-z0-9_.-]+))?"
+    r"(?:/replica:(?P<replica>[0-9]+))?(?:/task:(?P<task>[0-9]+))?"
+)
+_THIS_PROCESS = {"job": "localhost", "replica": "0", "task": "0"}
+_NUMBERED = r"(?P<type>[A-Za-z_][A-Za-z0-9_]*):(?:(?P<index>[0-9]{1,9})|\*)"
+# A type without an index, "CPU" or "cpu"; any other word is likelier a mistake.
+_ALONE = r"(?P<alone>[A-Z][A-Z0-9_]*|[a-z]pu)"
+_NAME = re.compile(
+    rf"(?:{_PROCESS}/)?(?:device:|(?P<physical>physical_device:))?"
+    rf"(?:{_NUMBERED}|{_ALONE})"
+)
+_TYPE = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -52,7 +85,7 @@ class LogicalDeviceConfiguration:
     Parameters
     ----------
     memory_limit : int, float, str or None, default None
-        The most bytes that may be in use. A number is MiB, a string is exact
+        The maximum of bytes in use. A number is MiB, a string is exact
         (``"4100031B"``, ``"4MiB"``) or a share of the hardware's memory (``"50%"``),
         None is no limit. A GPU needs one.
     experimental_priority : int or None, default None
@@ -62,7 +95,7 @@ class LogicalDeviceConfiguration:
         Where the device stands among all of its type: by ordinal first, then by
         hardware. For all logical devices of a GPU or for none; refused for a CPU.
     growth : bool or None, default None
-        Whether memory is taken as it is needed (True) or the whole limit at once.
+        Whether memory is allocated as it is needed (True) or the whole limit at once.
         None is what `set_memory_growth` says of the hardware.
 
     Raises
@@ -90,7 +123,7 @@ class LogicalDeviceConfiguration:
     growth: bool | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        self.limit_on(LARGEST)
+        self.limit_on(MAX_BYTES)
         for name in ("experimental_priority", "experimental_device_ordinal"):
             value = getattr(self, name)
             if value is not None and (
@@ -123,4 +156,89 @@ class LogicalDeviceConfiguration:
         ValueError
             If it is a percentage that comes to less than a byte.
         """
-        return limit_from_mib(self.memory_limit, total_bytes=total_bytes)
+        limit = self.memory_limit
+        if limit is None or isinstance(limit, str):
+            return limit_from_bytes(limit, total_bytes=total_bytes)
+        nbytes = _finite(limit) * _MIB
+        if nbytes.denominator != 1:
+            raise ValueError(
+                f"memory_limit={limit!r} MiB is not a whole number of bytes; write the "
+                "limit as a string, such as '4100031B'"
+            )
+        return _positive(nbytes.numerator, limit, "memory_limit")
+
+
+def limit_from_bytes(
+    limit: int | str | None,
+    *,
+    total_bytes: int,  # what a percentage is of
+    name: str = "memory_limit",
+    stacklevel: int | None = None,  # of a warning of few bytes, from the caller
+) -> int | None:
+    """Read a limit in which a number is bytes; None is no limit."""
+    if limit is None:
+        return None
+    if hasattr(limit, "__index__") and not isinstance(limit, bool):
+        nbytes = _positive(index(limit), limit, name)  # NumPy's integers too
+        if stacklevel is not None:
+            warn_of_few_bytes(nbytes, f"{name}={nbytes}", stacklevel=stacklevel + 1)
+        return nbytes
+    try:
+        nbytes = parse_bytes(limit, total_bytes=total_bytes)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from None
+    return _positive(nbytes, limit, name)
+
+
+def _finite(limit: object) -> Fraction:
+    if isinstance(limit, bool) or not isinstance(limit, Real):
+        raise TypeError(
+            "memory_limit is a number of MiB, a string like '4100031B' or None, "
+            f"not {limit!r}"
+        )
+    if isinstance(limit, Rational):  # in Python's own integers, which do not overflow
+        return Fraction(int(limit.numerator), int(limit.denominator))
+    if not math.isfinite(limit):
+        raise ValueError(f"memory_limit must be finite, not {limit!r}")
+    return Fraction(float(limit))
+
+
+def _positive(nbytes: int, limit: object, name: str) -> int:
+    if nbytes <= 0:
+        raise ValueError(f"{name} must be positive, not {limit!r}")
+    if nbytes > MAX_BYTES:
+        raise ValueError(f"{name}={limit!r} is beyond the address space")
+    return nbytes
+
+
+class DeviceName(NamedTuple):
+    """A name that was read."""
+
+    device_type: str  # in capital letters
+    number: int | None  # None: the only device of the type is meant
+    physical: bool = False  # whether it says that it names hardware
+
+
+def require_type(device_type: str) -> str:
+    """Return a type of devices, or say what is wrong with it."""
+    if not isinstance(device_type, str):
+        raise TypeError(f"a device type is a word like 'GPU', not {device_type!r}")
+    if not _TYPE.fullmatch(device_type):
+        raise ValueError(f"a device type is a word like 'GPU', not {device_type!r}")
+    return device_type
+
+
+def parse_name(name: str) -> DeviceName:
+    """Read a device's name, such as ``"GPU:0"``, ``"/gpu:0"``, ``"/device:GPU:0"``."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise ValueError(f"Failed parsing device name {name!r}; write it like 'CPU:0'")
+    for part, here in _THIS_PROCESS.items():
+        if found[part] not in (None, here):
+            raise ValueError(
+                f"No matching devices found for {name!r}: the devices are those of "
+                "this process, /job:localhost/replica:0/task:0"
+            )
+    number = None if found["index"] is None else int(found["index"])
+    kind = (found["alone"] or found["type"]).upper()
+    return DeviceName(kind, number, physical=found["physical"] is not None)

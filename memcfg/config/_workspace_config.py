@@ -1,7 +1,7 @@
-"""What a workspace is to be, as a value.
+"""What a workspace is to be: the policies it offers, and all of them in one value.
 
-Owns the fields of a configuration, their checks, and their ways to and from plain
-data. Refuses to make anything: a configuration opens no file and takes no memory.
+The names are those of ND4J's WorkspaceConfiguration. A member of a policy is also its
+lower-case word, so that ``"strict"`` may stand for `AllocationPolicy.STRICT`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memcfg._core._machine import machine_bytes
-from memcfg.config._limits import LARGEST
-from memcfg.config._policies import (
-    AllocationPolicy,
-    EscapePolicy,
-    LearningPolicy,
-    LocationPolicy,
-    MirroringPolicy,
-    ResetPolicy,
-    SpillPolicy,
-)
+from memcfg.config._types import MAX_BYTES
 from memcfg.errors import WorkspaceConfigError
 from memcfg.units import parse_bytes
 
@@ -32,9 +23,117 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Self
 
-__all__ = ["WorkspaceConfig"]
+__all__ = [
+    "AllocationPolicy",
+    "DebugMode",
+    "EscapePolicy",
+    "LearningPolicy",
+    "LocationPolicy",
+    "MirroringPolicy",
+    "ResetPolicy",
+    "SpillPolicy",
+    "WorkspaceConfig",
+]
 
 P = TypeVar("P", bound=StrEnum)
+
+
+class _Policy(StrEnum):
+    """A word out of a list; capitals make no difference."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> _Policy | None:
+        if isinstance(value, str) and value.lower() in cls._value2member_map_:
+            return cls(value.lower())
+        return None
+
+
+class AllocationPolicy(_Policy):
+    """How large a page is made for what was learned."""
+
+    STRICT = "strict"
+    """As large as that."""
+    OVERALLOCATE = "overallocate"
+    """Larger by the share `overallocation`."""
+
+
+class LearningPolicy(_Policy):
+    """When a workspace without a page learns how large it has to be."""
+
+    FIRST_LOOP = "first_loop"
+    """At the end of the first cycle."""
+    OVER_TIME = "over_time"
+    """At the end of cycle `learning_cycles`; never by itself if that is 0."""
+    NONE = "none"
+    """Never: `initial_size` is what there is."""
+
+
+class SpillPolicy(_Policy):
+    """What becomes of a request that does not fit the page."""
+
+    EXTERNAL = "external"
+    """It gets a block of its own."""
+    REALLOCATE = "reallocate"
+    """It gets a block of its own, and the page grows at the end of the cycle."""
+    FAIL = "fail"
+    """It is refused."""
+
+
+class ResetPolicy(_Policy):
+    """When a page is used from its start again."""
+
+    BLOCK_LEFT = "block_left"
+    """In each cycle."""
+    ENDOFBUFFER_REACHED = "endofbuffer_reached"
+    """When it is used up: a ring. ``"end_of_buffer"`` is the same."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> _Policy | None:
+        if isinstance(value, str) and value.lower() == "end_of_buffer":
+            return cls.ENDOFBUFFER_REACHED
+        return super()._missing_(value)
+
+
+class MirroringPolicy(_Policy):
+    """Whether a device's memory is mirrored on the host; a CPU's is the host's."""
+
+    FULL = "full"
+    """There is a mirror."""
+    HOST_ONLY = "host_only"
+    """There is host memory only."""
+
+
+class LocationPolicy(_Policy):
+    """Where a page lies."""
+
+    RAM = "ram"
+    """In the memory of a pool."""
+    MMAP = "mmap"
+    """In a mapped file."""
+
+
+class EscapePolicy(_Policy):
+    """What becomes of arrays that outlive the cycle that they were made in."""
+
+    RETIRE = "retire"
+    """The page is theirs, and the next cycle gets another one."""
+    WARN = "warn"
+    """As RETIRE, and a warning names them."""
+    ERROR = "error"
+    """As RETIRE, and the end of the scope raises an error that names them."""
+    INVALIDATE = "invalidate"
+    """The page is used again, over them: ND4J's rule."""
+
+
+class DebugMode(_Policy):
+    """What all workspaces of the process do while a fault is being looked for."""
+
+    DISABLED = "disabled"
+    """What they are configured for."""
+    SPILL_EVERYTHING = "spill_everything"
+    """Every array gets a block of its own; nothing is learned."""
+    BYPASS_EVERYTHING = "bypass_everything"
+    """Arrays are made as if there were no workspaces."""
 
 
 @dataclass(frozen=True, init=False)
@@ -81,7 +180,7 @@ class WorkspaceConfig:
         What becomes of arrays that outlive their cycle: "retire", "warn", "error" or
         "invalidate".
     reclaim : bool, default False
-        Whether the array that was made last gives its space back as soon as it dies.
+        Whether the array that was made last releases its bytes as soon as it dies.
     capture_numpy : bool, default True
         Whether the arrays that NumPy makes inside the scope are made in the workspace.
 
@@ -99,7 +198,7 @@ class WorkspaceConfig:
 
     * at first ``initial + int(initial * overallocation)``, at most `max_size`;
     * learned: ``cycle + int(cycle * overallocation)``, at least `min_size`, at most
-      `max_size`, where ``cycle`` is the most that a cycle took;
+      `max_size`, where ``cycle`` is the maximum that a cycle took;
     * of a ring, learned: `ring_blocks` blocks of ``int(cycle * 1.3)`` bytes, rounded up
       beyond the next multiple of 64, within `min_size` and `max_size` too.
 
@@ -261,7 +360,7 @@ def _size(name: str, value: int | str) -> int:
         nbytes = parse_bytes(value, total_bytes=machine_bytes())
     except (TypeError, ValueError) as error:
         raise WorkspaceConfigError(f"{name}: {error}") from None
-    if nbytes > LARGEST:
+    if nbytes > MAX_BYTES:
         raise WorkspaceConfigError(f"{name}={value!r} is beyond the address space")
     return nbytes
 
@@ -313,14 +412,15 @@ def _path(value: str | PathLike[str] | None) -> str | None:
 
 
 def _check_sizes(config: WorkspaceConfig) -> None:
-    most = config.max_size
-    if most == 0:
+    largest = config.max_size
+    if largest == 0:
         raise WorkspaceConfigError("max_size is positive; None is no bound")
     for name in ("initial_size", "min_size"):
         nbytes = getattr(config, name)
-        if most is not None and nbytes > most:
+        if largest is not None and nbytes > largest:
             raise WorkspaceConfigError(
-                f"{name}={nbytes} is above max_size={most}: lower it or raise max_size"
+                f"{name}={nbytes} is above max_size={largest}: lower it or raise "
+                "max_size"
             )
 
 

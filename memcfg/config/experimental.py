@@ -1,6 +1,7 @@
 """The names that TensorFlow keeps under ``tf.config.experimental``.
 
-Owns aliases only, and `add_simulated_device`, which TensorFlow does not have.
+Most are aliases; the device policy and the execution mode are stored only, since a step
+is one static graph on one device, run to its end. `add_simulated_device` is memcfg's.
 """
 
 from __future__ import annotations
@@ -8,31 +9,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from memcfg.config._absent import EXPERIMENTAL, refusal
-from memcfg.config._details import get_device_details
-from memcfg.config._devices import list_logical_devices, list_physical_devices
-from memcfg.config._execution import (
-    get_device_policy,
-    get_synchronous_execution,
-    set_device_policy,
-    set_synchronous_execution,
-)
-from memcfg.config._growth import get_memory_growth, set_memory_growth
 from memcfg.config._logical import (
-    get_logical_device_configuration as get_virtual_device_configuration,
-)
-from memcfg.config._logical import (
-    set_logical_device_configuration as set_virtual_device_configuration,
-)
-from memcfg.config._memory import (
     get_memory_info,
     get_memory_usage,
+    list_logical_devices,
     reset_memory_stats,
 )
-from memcfg.config._simulated import add_simulated_device
+from memcfg.config._physical import (
+    add_simulated_device,
+    get_device_details,
+    get_memory_growth,
+    get_visible_devices,
+    list_physical_devices,
+    set_memory_growth,
+    set_visible_devices,
+)
+from memcfg.config._physical import (
+    get_logical_device_configuration as get_virtual_device_configuration,
+)
+from memcfg.config._physical import (
+    set_logical_device_configuration as set_virtual_device_configuration,
+)
+from memcfg.config._registry import registry
 from memcfg.config._types import (
     LogicalDeviceConfiguration as VirtualDeviceConfiguration,
 )
-from memcfg.config._visibility import get_visible_devices, set_visible_devices
 
 __all__ = [
     "VirtualDeviceConfiguration",
@@ -54,6 +55,75 @@ __all__ = [
     "set_virtual_device_configuration",
     "set_visible_devices",
 ]
+
+_POLICIES = ("silent", "silent_for_int32", "warn", "explicit")
+
+
+def get_device_policy() -> str:
+    """Return the running thread's device policy. Stored only.
+
+    Returns
+    -------
+    str
+        What `set_device_policy` was given in this thread; ``"silent"`` by default.
+    """
+    return str(getattr(registry.options.of_thread, "policy", _POLICIES[0]))
+
+
+def set_device_policy(device_policy: str | None) -> None:
+    """Set the running thread's device policy. Stored only.
+
+    memcfg has no op whose operands lie on two devices, so the policy has no effect.
+
+    Parameters
+    ----------
+    device_policy : str or None
+        ``"silent"``, ``"silent_for_int32"``, ``"warn"`` or ``"explicit"``; None is
+        ``"silent"``. It can be changed at any time.
+
+    Raises
+    ------
+    ValueError
+        If it is none of these.
+    """
+    policy = _POLICIES[0] if device_policy is None else device_policy
+    if policy not in _POLICIES:
+        raise ValueError(
+            f"device_policy is one of {', '.join(_POLICIES)} or None, not "
+            f"{device_policy!r}"
+        )
+    registry.options.of_thread.policy = policy
+
+
+def get_synchronous_execution() -> bool:
+    """Tell the running thread's execution mode. Stored only.
+
+    Returns
+    -------
+    bool
+        What `set_synchronous_execution` was given in this thread; True by default.
+    """
+    return bool(getattr(registry.options.of_thread, "synchronous", True))
+
+
+def set_synchronous_execution(enable: bool | None) -> None:
+    """Set the running thread's execution mode. Stored only.
+
+    memcfg runs each step to its end before a call returns, whatever stands here.
+
+    Parameters
+    ----------
+    enable : bool or None
+        None is True. It can be changed at any time.
+
+    Raises
+    ------
+    TypeError
+        If it is neither.
+    """
+    if not isinstance(enable, bool | None):
+        raise TypeError(f"expected True, False or None, not {enable!r}")
+    registry.options.of_thread.synchronous = enable is not False
 
 
 if not TYPE_CHECKING:  # a checker would take any name to be there

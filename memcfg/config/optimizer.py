@@ -1,14 +1,13 @@
 """TensorFlow's graph optimizer settings, stored only.
 
-Owns the values and their checks. Nothing in memcfg reads them: what happens to a
-graph is the business of the plan's policy (``memcfg.plan``).
+What happens to a graph is decided by the plan's policy (``memcfg.plan``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from memcfg.config._state import registry
+from memcfg.config._registry import registry
 
 __all__ = ["get_experimental_options", "get_jit", "set_experimental_options", "set_jit"]
 

@@ -1,8 +1,7 @@
 """How many threads compute: within one kernel, and programs at the same time.
 
-Owns the two numbers under TensorFlow's names. Both are real: the first is that of
-the kernels' OpenMP threads, the second bounds how many programs of the process run
-at once.
+The first is the number of the kernels' OpenMP threads, the second bounds how many
+programs of the process run at once.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from operator import index
 
 from memcfg._core import set_max_running
-from memcfg.config._state import registry
+from memcfg.config._registry import registry
 
 __all__ = [
     "get_inter_op_parallelism_threads",
@@ -19,7 +18,7 @@ __all__ = [
     "set_intra_op_parallelism_threads",
 ]
 
-_MOST = 2**16 - 1
+_MAX = 2**16 - 1
 
 
 def get_intra_op_parallelism_threads() -> int:
@@ -60,7 +59,7 @@ def set_intra_op_parallelism_threads(num_threads: int) -> None:
         if registry.settings.intra_threads == count:
             return
         registry.check_unused("The threads of a kernel")
-        registry.threads.use(count)
+        registry.use_threads(count)
         registry.settings.intra_threads = count
 
 
@@ -108,8 +107,8 @@ def _count(num_threads: int) -> int:
     if isinstance(num_threads, bool) or not hasattr(num_threads, "__index__"):
         raise TypeError(f"a number of threads is an int, not {num_threads!r}")
     count = index(num_threads)
-    if not 0 <= count <= _MOST:
+    if not 0 <= count <= _MAX:
         raise ValueError(
-            f"a number of threads is 0 (automatic) to {_MOST}, not {num_threads!r}"
+            f"a number of threads is 0 (automatic) to {_MAX}, not {num_threads!r}"
         )
     return count

@@ -1,9 +1,5 @@
 """Workspaces: memory for cyclic work, learned in size and used again.
 
-Owns scopes with names, the moves of arrays between them, and what a user is told of
-them. Refuses pages and NumPy's hooks, which are the native core's, and configurations,
-which are `memcfg.config`'s.
-
 The model is ND4J's, with one difference: an array that outlives its cycle is never
 overwritten, unless that was asked for with ``on_escape="invalidate"``.
 
@@ -26,10 +22,25 @@ from __future__ import annotations
 
 from memcfg._core.numpy_memory import scope_out
 from memcfg.workspaces import gc
-from memcfg.workspaces._array_types import ArrayType
-from memcfg.workspaces._layer_arrays import WorkspaceSource
-from memcfg.workspaces._layers import LayerWorkspaceMgr
-from memcfg.workspaces._manager import (
+from memcfg.workspaces._layer_workspaces import (
+    ArrayType,
+    LayerWorkspaceMgr,
+    WorkspaceMode,
+    WorkspaceSource,
+)
+from memcfg.workspaces._moves import (
+    current_workspace,
+    generation_of,
+    is_attached,
+    is_in_scope,
+    is_valid,
+    leverage,
+    leverage_or_detach,
+    leverage_to,
+    migrate,
+    workspace_of,
+)
+from memcfg.workspaces._named import (
     destroy_all_workspaces,
     get_workspace,
     list_workspaces,
@@ -37,27 +48,14 @@ from memcfg.workspaces._manager import (
     workspace,
     workspace_exists,
 )
-from memcfg.workspaces._modes import WorkspaceMode
-from memcfg.workspaces._moves import (
-    detach,
-    leverage,
-    leverage_or_detach,
-    leverage_to,
-    migrate,
-)
-from memcfg.workspaces._owned import OwnedWorkspace
-from memcfg.workspaces._places import (
-    check_valid,
-    current_workspace,
-    generation_of,
-    is_attached,
-    is_in_scope,
-    is_valid,
-    workspace_of,
-)
 from memcfg.workspaces._rings import PingPong, RingWorkspace
-from memcfg.workspaces._stats import WorkspaceStats
-from memcfg.workspaces._workspace import Workspace
+from memcfg.workspaces._workspace import (
+    OwnedWorkspace,
+    Workspace,
+    WorkspaceStats,
+    check_valid,
+    detach,
+)
 
 __all__ = [
     "ArrayType",

@@ -1,9 +1,8 @@
-"""Name the arrays that are alive behind their cycle, for messages.
+"""Name the arrays that outlive their cycle, for messages.
 
-Owns the search: what the variables of running functions hold, a few containers deep,
-and then everything that the garbage collector tracks. Refuses to keep anything that it
-finds, and to call anybody's code. It takes as long as the program is large (half a
-second for a million objects) and runs only where an escape is to be told.
+It looks at what the variables of running functions hold, a few containers deep, then at
+everything that the garbage collector tracks. It keeps nothing and calls nobody's code;
+half a second for a million objects, and only where an escape is reported.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from memcfg.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from memcfg.workspaces._workspace import Workspace
+    from memcfg._core.numpy_memory import Placement, Scope
 
 __all__ = ["describe_escapes"]
 
@@ -40,22 +39,9 @@ _CHUNK = 1000  # objects
 _CLOSED: tuple[Any, ...] = (ModuleType, FunctionType, type, FrameType)
 
 
-def describe_escapes(workspace: Workspace, count: int) -> str:
-    """Say which arrays are alive behind the cycle that ends, and what to do.
-
-    Parameters
-    ----------
-    workspace : Workspace
-        Whose cycle ends.
-    count : int
-        How many arrays are alive.
-
-    Returns
-    -------
-    str
-        For an error or a warning. With tracemalloc it has the lines that made them.
-    """
-    search = _Search(workspace, count)
+def describe_escapes(scope: Scope, name: str, count: int, *, ring: bool) -> str:
+    """Say which arrays outlive the cycle that ends, and what to do."""
+    search = _Search(scope, count, ring=ring)
     search.look_into_frames()
     search.look_at_everything()
     outlive = "1 array outlives" if count == 1 else f"{count} arrays outlive"
@@ -66,7 +52,7 @@ def describe_escapes(workspace: Workspace, count: int) -> str:
     if not tracemalloc.is_tracing():
         advice += " After tracemalloc.start(10) this message has the lines they are of."
     return (
-        f"{outlive} cycle {search.generation} of workspace {workspace.name!r}: "
+        f"{outlive} cycle {search.generation} of workspace {name!r}: "
         f"{search.words()}. {advice}"
     )
 
@@ -74,10 +60,11 @@ def describe_escapes(workspace: Workspace, count: int) -> str:
 class _Search:
     """What was found, in words, by the address that an array begins at."""
 
-    def __init__(self, workspace: Workspace, count: int) -> None:
-        self.generation = workspace.counters()["generation"]
-        self._workspace = workspace
+    def __init__(self, scope: Scope, count: int, *, ring: bool) -> None:
+        self.generation = scope.counters()["generation"]
+        self._scope = scope
         self._count = count
+        self._ring = ring
         self._found: dict[int, str] = {}
         self._seen: set[int] = set()
 
@@ -101,7 +88,7 @@ class _Search:
 
     def _sizes(self, rest: int) -> str:
         """Tell what is known of arrays without a name, if it is of them alone."""
-        blocks = blocks_of(self._workspace.memory)
+        blocks = blocks_of(self._scope.memory)
         sizes = [nbytes for at, nbytes, *_ in blocks if at not in self._found]
         if len(sizes) != rest:
             return ""
@@ -156,33 +143,33 @@ class _Search:
                 self._look(item, path + name, owner, depth - 1)
 
     def _note(self, array: np.ndarray[Any, Any], path: str, owner: str) -> None:
-        place = self._place(array)
-        if place is not None and place.address not in self._found:
-            self._found[place.address] = (
+        found = self._placement(array)
+        if found is not None and found.address not in self._found:
+            self._found[found.address] = (
                 f"{path} in {owner} ({array.dtype} {array.shape}, "
-                f"{format_bytes(place.nbytes)}{_line_of(array)})"
+                f"{format_bytes(found.nbytes)}{_line_of(array)})"
             )
 
     def _any_in(self, referents: Iterable[object]) -> bool:
         """Tell whether one is an array that has no name yet."""
         for value in referents:
             if _is_array(value):
-                place = self._place(value)
-                if place is not None and place.address not in self._found:
+                found = self._placement(value)
+                if found is not None and found.address not in self._found:
                     return True
             elif _is_hidden(value) and self._any_in(gc.get_referents(value)):
                 return True
         return False
 
-    def _place(self, array: np.ndarray[Any, Any]) -> Any:
-        """Return the place of an array that outlives this cycle, or the ring's page."""
-        place = placement_of(array)
-        if place is None or place.scope is not self._workspace:
+    def _placement(self, array: np.ndarray[Any, Any]) -> Placement | None:
+        """Return where an array lies that outlives this cycle, or the ring's page."""
+        found = placement_of(array)
+        if found is None or found.scope is not self._scope:
             return None
-        if self._workspace.config.circular:
-            return place if place.kind == "retired" else None
-        mine = place.generation == self.generation and place.kind != "outside"
-        return place if mine else None
+        if self._ring:
+            return found if found.kind == "retired" else None
+        mine = found.generation == self.generation and found.kind != "outside"
+        return found if mine else None
 
 
 def _is_hidden(value: object) -> bool:
@@ -210,8 +197,8 @@ def _items(value: object) -> Iterator[tuple[str, object]]:
             yield (f"[{key!r}]" if type(key) in (str, int) else "[…]"), item
     for kind in (list, tuple):
         if _is(value, kind):
-            for place, item in enumerate(kind.__iter__(value)):
-                yield f"[{place}]", item
+            for number, item in enumerate(kind.__iter__(value)):
+                yield f"[{number}]", item
     if _is(value, memoryview):
         yield "", _shown_by(value)
     yield from _attributes(value)
@@ -273,7 +260,7 @@ def _line_of(array: np.ndarray[Any, Any]) -> str:
     while _is_array(root):
         array, root = root, root.base
     traceback = tracemalloc.get_object_traceback(array)
-    return "" if traceback is None else _told(traceback)
+    return "" if traceback is None else _made_at(traceback)
 
 
 def _line_of_size(nbytes: int) -> str:
@@ -281,14 +268,14 @@ def _line_of_size(nbytes: int) -> str:
     if not tracemalloc.is_tracing():
         return ""
     lines = {
-        _told(trace.traceback)
+        _made_at(trace.traceback)
         for trace in tracemalloc.take_snapshot().traces
         if trace.domain == np.lib.tracemalloc_domain and trace.size == nbytes
     }
     return lines.pop() if len(lines) == 1 else ""
 
 
-def _told(traceback: tracemalloc.Traceback) -> str:
+def _made_at(traceback: tracemalloc.Traceback) -> str:
     own = [frame for frame in traceback if not frame.filename.startswith(_LIBRARIES)]
     frame = (own or list(traceback))[-1]
     return f", made at {frame.filename}:{frame.lineno}"

@@ -1,82 +1,167 @@
-"""Take arrays from one workspace to another, or out of all of them.
+"""Where arrays are, and copies of them in another workspace or outside of all.
 
-Owns where each move leads, and how nested containers are gone through. An array that is
-where it is to be stays itself; any other is copied, and the copy is contiguous.
+All look through views, at the memory below. An array that is where it should be stays
+itself; any other is copied, and the copy is contiguous.
 """
 
 from __future__ import annotations
 
-import copy
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TypeVar, cast
 
-import numpy as np
-
-from memcfg._core.numpy_memory import Scope, scope_out
-from memcfg.errors import NoSuchWorkspaceError, WorkspaceError
-from memcfg.workspaces._places import (
+from memcfg._core.numpy_memory import Scope, current_scope
+from memcfg.errors import NoSuchWorkspaceError
+from memcfg.workspaces._workspace import (
     Array,
-    check_valid,
-    current_workspace,
-    is_in_scope,
-    place_of,
-    workspace_of,
+    Workspace,
+    is_overwritten,
+    is_running,
+    map_arrays,
+    names_here,
+    placement_in,
+    put,
 )
-from memcfg.workspaces._registry import names_here
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from memcfg.workspaces._workspace import Workspace
-
-__all__ = ["detach", "leverage", "leverage_or_detach", "leverage_to", "migrate"]
+__all__ = [
+    "current_workspace",
+    "generation_of",
+    "is_attached",
+    "is_in_scope",
+    "is_valid",
+    "leverage",
+    "leverage_or_detach",
+    "leverage_to",
+    "migrate",
+    "workspace_of",
+]
 
 T = TypeVar("T")
 
 
-def detach(value: T) -> T:
-    """Take arrays out of all workspaces.
-
-    Parameters
-    ----------
-    value : numpy.ndarray, or tuple, list or dict of such, nested as they may be
-        Arrays. Other things in containers, and NumPy's scalars, are passed on.
+def current_workspace() -> Workspace | None:
+    """Return the workspace that NumPy's arrays are made in now.
 
     Returns
     -------
-    numpy.ndarray or container
-        Copies, in the memory that NumPy uses outside of workspaces; an array that is
-        not attached is itself. Containers are made anew, of the same type.
+    Workspace or None
+        Of the running thread or task; None outside of all, and inside `scope_out`.
+    """
+    return cast("Workspace | None", current_scope())
+
+
+def is_attached(array: Array) -> bool:
+    """Tell whether an array's memory is a workspace's.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        An array or a view.
+
+    Returns
+    -------
+    bool
+        Also true of what did not fit the page, and after the scope has closed.
 
     Raises
     ------
     TypeError
-        If it is neither an array nor a container.
-    WorkspaceLeakError, WorkspaceStaleError
-        If the bytes of an array may be another's by now; see `is_valid`.
-    ResourceExhaustedError, MemoryError
-        If there is no memory for a copy.
-
-    Notes
-    -----
-    What the elements of an array of objects refer to stays where it is. A masked array
-    takes its mask along.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import memcfg as mc
-    >>> with mc.workspace("example") as ws:
-    ...     kept = mc.detach({"mean": np.ones((2, 3)).mean(axis=0), "count": 2})
-    >>> kept
-    {'mean': array([1., 1., 1.]), 'count': 2}
-    >>> ws.destroy()
+        If it is no array.
     """
-    return _move(value, "detach it", lambda array: None)
+    return placement_in(array) is not None
+
+
+def workspace_of(array: Array) -> Workspace | None:
+    """Return the workspace whose memory an array is.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        An array or a view.
+
+    Returns
+    -------
+    Workspace or None
+        None of an array that is not attached, and where the workspace has gone with
+        its thread.
+
+    Raises
+    ------
+    TypeError
+        If it is no array.
+    """
+    placement = placement_in(array)
+    return None if placement is None else cast("Workspace | None", placement.scope)
+
+
+def generation_of(array: Array) -> int | None:
+    """Return the cycle of its workspace that an array was made in.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        An array or a view.
+
+    Returns
+    -------
+    int or None
+        1 for the first cycle; None of an array that is not attached.
+
+    Raises
+    ------
+    TypeError
+        If it is no array.
+    """
+    placement = placement_in(array)
+    return None if placement is None else placement.generation
+
+
+def is_in_scope(array: Array) -> bool:
+    """Tell whether an array's cycle is running, or it belongs to none.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        An array or a view.
+
+    Returns
+    -------
+    bool
+        True of an array that is not attached, and of one whose workspace is open and in
+        the cycle that the array was made in.
+
+    Raises
+    ------
+    TypeError
+        If it is no array.
+    """
+    placement = placement_in(array)
+    return placement is None or is_running(placement)
+
+
+def is_valid(array: Array) -> bool:
+    """Tell whether an array's bytes are its own.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        An array or a view.
+
+    Returns
+    -------
+    bool
+        False only of an array of a workspace with ``on_escape="invalidate"``: whose
+        cycle has ended, or, in a ring, whose bytes have been allocated again.
+
+    Raises
+    ------
+    TypeError
+        If it is no array.
+    """
+    placement = placement_in(array)
+    return placement is None or not is_overwritten(placement)
 
 
 def leverage(value: T) -> T:
-    """Take arrays to the workspace around theirs, or out of all if there is none.
+    """Copy arrays to the workspace around theirs, or out of all if there is none.
 
     Parameters
     ----------
@@ -87,7 +172,7 @@ def leverage(value: T) -> T:
     -------
     numpy.ndarray or container
         Copies, in the workspace that was current when the array's was opened; an array
-        that is not attached is itself. Containers are made anew.
+        that is not attached is itself. Containers are new ones.
 
     Raises
     ------
@@ -98,11 +183,15 @@ def leverage(value: T) -> T:
     ResourceExhaustedError, MemoryError
         If there is no memory for a copy.
     """
-    return _move(value, "leverage it", _around)
+
+    def moved(array: Array) -> Array:
+        return array if not is_attached(array) else put(array, _around(array))
+
+    return map_arrays(value, "leverage it", moved)
 
 
 def leverage_to(value: T, workspace: Workspace | str) -> T:
-    """Take arrays to a workspace.
+    """Copy arrays to a workspace.
 
     Parameters
     ----------
@@ -115,7 +204,7 @@ def leverage_to(value: T, workspace: Workspace | str) -> T:
     -------
     numpy.ndarray or container
         Copies; an array of that workspace's present cycle, and one that is not
-        attached, is itself. Containers are made anew.
+        attached, is itself. Containers are new ones.
 
     Raises
     ------
@@ -137,12 +226,16 @@ def leverage_to(value: T, workspace: Workspace | str) -> T:
     """
     target = _named(workspace)
     if target is None:
-        raise _missing(workspace)
-    return _move(value, f"leverage it to {target.name!r}", lambda array: target)
+        known = ", ".join(map(repr, names_here())) or "none"
+        raise NoSuchWorkspaceError(
+            f"this thread has no workspace {workspace!r}; it has {known}. Make it with "
+            f"memcfg.workspace({workspace!r}, config)."
+        )
+    return _move_attached(value, f"leverage it to {target.name!r}", target)
 
 
 def leverage_or_detach(value: T, workspace: Workspace | str) -> T:
-    """Take arrays to a workspace if it is open, else out of all.
+    """Copy arrays to a workspace if it is open, else out of all.
 
     Parameters
     ----------
@@ -169,25 +262,25 @@ def leverage_or_detach(value: T, workspace: Workspace | str) -> T:
     target = _named(workspace)
     if target is not None and not target.is_open:
         target = None
-    return _move(value, "leverage or detach it", lambda array: target)
+    return _move_attached(value, "leverage or detach it", target)
 
 
 def migrate(value: T, detach: bool = False) -> T:
-    """Take arrays to the current workspace, also those that are in none.
+    """Copy arrays to the current workspace, also those that are in none.
 
     Parameters
     ----------
     value : numpy.ndarray, or tuple, list or dict of such, nested as they may be
         Arrays. Other things in containers, and NumPy's scalars, are passed on.
     detach : bool, default False
-        Whether arrays are taken out of all workspaces where none is current. Else they
+        Whether arrays are copied out of all workspaces where none is current. Else they
         stay as they are then.
 
     Returns
     -------
     numpy.ndarray or container
         Copies; an array of the current workspace's present cycle is itself. Containers
-        are made anew.
+        are new ones.
 
     Raises
     ------
@@ -201,57 +294,26 @@ def migrate(value: T, detach: bool = False) -> T:
     if not isinstance(detach, bool):
         raise TypeError(f"detach is True or False, not {detach!r}")
     current = current_workspace()
-    if current is None and not detach:
-        return _each(value, lambda array: _checked(array, "migrate it"))
-    return _move(value, "migrate it", lambda array: current, everywhere=True)
+    stay = current is None and not detach
+    return map_arrays(
+        value, "migrate it", lambda array: array if stay else put(array, current)
+    )
 
 
-def _move(
-    value: T,
-    action: str,
-    target_of: Callable[[Array], Workspace | None],
-    *,
-    everywhere: bool = False,  # also what is not attached
-) -> T:
-    def moved(array: Array) -> Array:
-        _checked(array, action)
-        if place_of(array) is None and not everywhere:
-            return array
-        return _put(array, target_of(array))
-
-    return _each(value, moved)
-
-
-def _put(array: Array, target: Workspace | None) -> Array:
-    """Return the array if it is there, else a copy that is; None is outside of all."""
-    if target is None:
-        there: AbstractContextManager[object] = scope_out()
-        if place_of(array) is None:
-            return array
-    elif workspace_of(array) is target and is_in_scope(array):
-        return array
-    elif not target.is_open:
-        raise WorkspaceError(
-            f"workspace {target.name!r} is not open, so an array in it would be lost "
-            f"at once: open it around this call, or use memcfg.detach"
-        )
-    else:
-        there = target.inside()
-    with there:
-        return array.copy(order="K")
+def _move_attached(value: T, action: str, target: Workspace | None) -> T:
+    """Move what is in a workspace; what is in none stays itself."""
+    return map_arrays(
+        value, action, lambda array: put(array, target) if is_attached(array) else array
+    )
 
 
 def _around(array: Array) -> Workspace | None:
+    """Return the workspace that was current when the array's was opened, if open."""
     workspace = workspace_of(array)
     if workspace is None or not workspace.is_open:
         return None
     parent = cast("Workspace | None", workspace.parent)
     return parent if parent is not None and parent.is_open else None
-
-
-def _checked(array: Array, action: str) -> Array:
-    check_valid(array, action)
-    return array
 
 
 def _named(workspace: Workspace | str) -> Workspace | None:
@@ -260,40 +322,3 @@ def _named(workspace: Workspace | str) -> Workspace | None:
     if not isinstance(workspace, Scope):
         raise TypeError(f"a workspace or its name is needed, not {workspace!r}")
     return workspace
-
-
-def _missing(workspace: object) -> NoSuchWorkspaceError:
-    known = ", ".join(repr(each.name) for each in names_here().all()) or "none"
-    return NoSuchWorkspaceError(
-        f"this thread has no workspace {workspace!r}; it has {known}. Make it with "
-        f"memcfg.workspace({workspace!r}, config)."
-    )
-
-
-def _each(value: T, act: Callable[[Array], Array]) -> T:
-    if not isinstance(value, np.ndarray | np.generic | tuple | list | dict):
-        raise TypeError(
-            f"an array is needed, or a tuple, list or dict of arrays, not {value!r}"
-        )
-    return cast("T", _through(value, act, {}))
-
-
-def _through(value: Any, act: Callable[[Array], Array], done: dict[int, Any]) -> Any:
-    """Apply `act` to each array once, however often it is in there."""
-    if isinstance(value, np.ndarray):
-        if id(value) not in done:
-            done[id(value)] = act(value)
-        return done[id(value)]
-    if isinstance(value, tuple):
-        items = [_through(item, act, done) for item in value]
-        make = getattr(type(value), "_make", type(value))  # of a named tuple
-        return make(items)
-    if isinstance(value, list):
-        made = copy.copy(value)  # of the same class
-        made[:] = [_through(item, act, done) for item in value]
-        return made
-    if isinstance(value, dict):
-        anew = copy.copy(value)
-        anew.update((key, _through(item, act, done)) for key, item in value.items())
-        return anew
-    return value

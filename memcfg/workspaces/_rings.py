@@ -1,8 +1,4 @@
-"""Workspaces that arrays may outlive by a cycle or more: the ring, and the pair.
-
-Owns what their users would else have to know of configurations and of the order of
-opening and closing. Refuses anything that `Workspace` does.
-"""
+"""Workspaces that arrays may outlive by a cycle or more: the ring, and the pair."""
 
 from __future__ import annotations
 
@@ -31,7 +27,7 @@ class RingWorkspace(Workspace):
 
     What is made in one cycle is overwritten by none of the next ``slots - 1``: a queue
     of batches, each made in a cycle of its own. A batch that is alive for longer keeps
-    its place all the same, and the ring gets another page.
+    its bytes all the same, and the ring gets another page.
 
     Parameters
     ----------
@@ -176,7 +172,7 @@ class PingPong:
         return workspace
 
     def destroy(self) -> None:
-        """Give the memory of both back, and forget their names.
+        """Release the memory of both, and drop their names.
 
         Raises
         ------

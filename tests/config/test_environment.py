@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memcfg import config
 from memcfg.config import LogicalDeviceConfiguration as Configuration
 from memcfg.config import PhysicalDevice
-from memcfg.config import _environment as environment
 from memcfg.errors import FormatError
 
 MIB = 2**20
@@ -52,6 +51,7 @@ class TestSimulatedDevices:
             "GPU:2": MIB,
         }
 
+    @settings(max_examples=30)
     @given(
         st.lists(st.tuples(TYPES, st.integers(1, 9), st.integers(1, 2**50)), max_size=4)
     )
@@ -59,7 +59,12 @@ class TestSimulatedDevices:
         text = ",".join(f"{kind}:{count}:{size}B" for kind, count, size in entries)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("MEMCFG_SIMULATED_DEVICES", text)
-            assert environment.simulated_devices() == entries
+            config.reset()
+            found = config.list_physical_devices()[1:]  # behind the CPU
+            assert [
+                (each.device_type, config.get_device_details(each)["memory"])
+                for each in found
+            ] == [(kind, size) for kind, count, size in entries for _ in range(count)]
 
     @pytest.mark.parametrize(
         "text",

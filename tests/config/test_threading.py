@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from memcfg import config
-from memcfg._core import get_num_threads
+from memcfg._core import get_num_threads  # of the kernels; only a table shows it
 
 threads = config.threading
 INTRA = (
@@ -79,7 +79,7 @@ def test_a_child_of_a_fork_is_not_stuck_on_its_parents_threads():
     source = """
         import os, threading
         from memcfg import config
-        from memcfg.config._state import registry
+        from memcfg.config._registry import registry  # its lock has no public face
 
         ready, done = threading.Event(), threading.Event()
 

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 import memcfg as mc
 from memcfg import config
-from memcfg._core._machine import machine_bytes
 from memcfg.errors import FormatError, WorkspaceConfigError
 
 POLICIES = {
@@ -52,13 +51,13 @@ def test_the_defaults_are_nd4js_and_escapes_retire():
     }
 
 
-def test_sizes_are_read():
+def test_sizes_are_read(cpu):
     made = mc.WorkspaceConfig(
         initial_size="8MiB", min_size=np.int64(640), max_size="50%", overallocation=1
     )
     assert (made.initial_size, made.min_size) == (8 * 2**20, 640)
     assert type(made.min_size) is int
-    assert made.max_size == machine_bytes() // 2
+    assert made.max_size == config.get_device_details(cpu)["memory"] // 2
     assert made.overallocation == 1.0
     assert type(made.overallocation) is float
 

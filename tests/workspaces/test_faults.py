@@ -12,7 +12,7 @@ import pytest
 
 import memcfg as mc
 from memcfg import memory
-from memcfg._core import resident_bytes
+from memcfg.config import get_host_memory_info
 from memcfg.errors import (
     WorkspaceLeakError,
     WorkspaceLeakWarning,
@@ -292,8 +292,8 @@ def test_a_hundred_thousand_cycles(make, pool, config, tenths):
 
     cycles(2000)
     tracked, allocations = pool.stats().current_bytes, pool.stats().allocation_count
-    resident = resident_bytes()
+    resident = get_host_memory_info()["resident"]
     cycles(10_000 * tenths)
     assert pool.stats().current_bytes == tracked
     assert pool.stats().allocation_count == allocations
-    assert resident_bytes() < resident + 2 * MIB
+    assert get_host_memory_info()["resident"] < resident + 2 * MIB

@@ -11,7 +11,6 @@ from workspace_rules import up
 
 import memcfg as mc
 from memcfg import config, memory
-from memcfg._core import resident_bytes, tracked_bytes
 
 MIB = 2**20
 BASIC = mc.WorkspaceConfig(initial_size="10MiB", allocation="strict", learning="none")
@@ -77,13 +76,13 @@ def test_m5_the_pool_s_books(make, pool):
         assert pool.owners() == {"numpy": 8000}
         second = np.empty(1000)
     assert pool.stats().current_bytes == 16_000
-    before = tracked_bytes()
+    before = config.get_host_memory_info()["tracked"]
     ws = make()
     assert pool.owners()["workspace modes"] == 10 * MIB
     assert pool.stats().current_bytes == 16_000 + 10 * MIB
     ws.destroy()
     assert pool.stats().current_bytes == 16_000
-    assert tracked_bytes() <= before
+    assert config.get_host_memory_info()["tracked"] <= before
     del first, second
 
 
@@ -159,11 +158,12 @@ def test_m7_cycles_without_end(make, pool, initial, counts, learning, tenths):
     with outer:
         for _ in range(100):
             soak(ws, *counts)
-        tracked, resident = pool.stats().current_bytes, resident_bytes()
+        tracked = pool.stats().current_bytes
+        resident = config.get_host_memory_info()["resident"]
         for _ in range(100 * tenths):
             soak(ws, *counts)
             assert pool.stats().current_bytes == tracked
-    assert resident_bytes() < resident + 8 * MIB
+    assert config.get_host_memory_info()["resident"] < resident + 8 * MIB
 
 
 def test_m7_threads_without_end(pool, tenths):
@@ -180,11 +180,11 @@ def test_m7_threads_without_end(pool, tenths):
 
     for _ in range(50):
         thread()
-    resident = resident_bytes()
+    resident = config.get_host_memory_info()["resident"]
     for _ in range(50 * tenths):
         thread()
     assert pool.stats().current_bytes == 0
-    assert resident_bytes() < resident + 8 * MIB
+    assert config.get_host_memory_info()["resident"] < resident + 8 * MIB
 
 
 def test_m8_a_limit_on_all(make, pool):

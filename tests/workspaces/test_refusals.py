@@ -7,7 +7,7 @@ import pytest
 from workspace_rules import up
 
 import memcfg as mc
-from memcfg._core import blocks_of
+from memcfg import memory
 from memcfg.errors import (
     InvalidFreeError,
     ResourceExhaustedError,
@@ -164,12 +164,12 @@ def test_a_learned_size_that_the_limit_forbids(make, pool):
 def test_pages_and_spilled_blocks_are_not_freed_below(make, pool):
     with make() as ws:
         first, large = ws.ones(2**18, np.float32), ws.ones(MIB, np.float32)
-        held = blocks_of(pool)
-        assert {first.ctypes.data, large.ctypes.data} == {row[0] for row in held}
-        for address, nbytes, _, _ in held:
+        held = memory.list_live(pool)
+        assert {first.ctypes.data, large.ctypes.data} == {each.address for each in held}
+        for each in held:
             with pytest.raises(InvalidFreeError, match="WorkspaceMemory on top"):
-                pool.deallocate(address, nbytes)
-        assert blocks_of(pool) == held
+                pool.deallocate(each.address, each.nbytes)
+        assert memory.list_live(pool) == held
         assert first.all()
         assert large.all()
         del first, large

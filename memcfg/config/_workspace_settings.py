@@ -1,17 +1,11 @@
-"""Settings that all workspaces of the process share.
-
-Owns the default configuration, the checks of arrays and the debug mode, with
-``MEMCFG_WORKSPACE_DEBUG``. Refuses to make workspaces: `memcfg.workspaces` does.
-All of it may be changed at any time, and `reset` puts it back.
-"""
+"""Settings that all workspaces of the process share; `reset` puts them back."""
 
 from __future__ import annotations
 
 from memcfg._core import _environment as process
 from memcfg._core import set_bypass_everything, set_spill_everything
-from memcfg.config._policies import DebugMode
-from memcfg.config._state import registry
-from memcfg.config._workspace_config import WorkspaceConfig
+from memcfg.config._registry import registry
+from memcfg.config._workspace_config import DebugMode, WorkspaceConfig
 
 __all__ = [
     "get_debug_mode",

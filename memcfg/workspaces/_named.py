@@ -1,7 +1,4 @@
-"""The workspaces of this thread: made on demand, found by name, ended together.
-
-Owns get-or-create and its rules. Refuses the list itself, which is the registry's.
-"""
+"""The workspaces of this thread: made on demand, found by name, destroyed together."""
 
 from __future__ import annotations
 
@@ -11,8 +8,12 @@ from memcfg._terminal import paragraph, shorten
 from memcfg.config import WorkspaceConfig
 from memcfg.errors import WorkspaceConfigError, WorkspaceError
 from memcfg.units import format_bytes
-from memcfg.workspaces._registry import all_names, names_here
-from memcfg.workspaces._workspace import DEFAULT_NAME, Workspace
+from memcfg.workspaces._workspace import (
+    DEFAULT_NAME,
+    Workspace,
+    all_names,
+    names_here,
+)
 
 if TYPE_CHECKING:
     from memcfg.memory import Resource
@@ -62,7 +63,7 @@ def workspace(
 
     Notes
     -----
-    A workspace of a device that `memcfg.config.reset` has forgotten is made anew.
+    A workspace of a device that `memcfg.config.reset` has dropped is replaced.
 
     Examples
     --------
@@ -76,7 +77,7 @@ def workspace(
     >>> mc.destroy_all_workspaces()
     """
     found = names_here().get(name)
-    if found is not None and found._forgotten:
+    if found is not None and found._is_orphaned:
         found.destroy()
         found = None
     if found is None:
@@ -154,11 +155,11 @@ def list_workspaces() -> list[Workspace]:
     list of Workspace
         In the order they were made in.
     """
-    return names_here().all()
+    return list(names_here().values())
 
 
 def destroy_all_workspaces(thread: str = "current") -> None:
-    """Give the memory of workspaces back, and forget their names.
+    """Release the memory of workspaces, and drop their names.
 
     Parameters
     ----------
@@ -185,9 +186,9 @@ def destroy_all_workspaces(thread: str = "current") -> None:
     doomed = [here]
     if thread == "all":
         doomed += [names for names in all_names() if names is not here]
-    _require_closed([each for names in doomed[1:] for each in names.all()])
-    failures: list[BaseException] = []
-    for each in [each for names in doomed for each in reversed(names.all())]:
+    _require_closed([each for names in doomed[1:] for each in list(names.values())])
+    failures: list[OSError] = []
+    for each in [each for names in doomed for each in reversed(list(names.values()))]:
         try:
             each.destroy()
         except OSError as error:
@@ -203,8 +204,8 @@ def summary() -> str:
     -------
     str
         A line that counts them, and one line each: the name, whether it is open, the
-        cycles, and the bytes of its page, of what found no room in it, and of what did
-        not fit a ring's block. Lines of more than 80 columns go on in the next one.
+        cycles, and the bytes of its page, of what did not fit it, and of what did not
+        fit a ring's block. Lines of more than 80 columns go on in the next one.
 
     Examples
     --------

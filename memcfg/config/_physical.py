@@ -1,0 +1,477 @@
+"""Physical devices: listing them, and what may be set before their first use.
+
+A call that raises changes nothing. What needs all settings at once is checked when the
+devices are made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from memcfg.config._registry import registry
+from memcfg.config._specify import DEFAULT
+from memcfg.config._types import (
+    LogicalDeviceConfiguration,
+    PhysicalDevice,
+    limit_from_bytes,
+    parse_name,
+    require_type,
+)
+from memcfg.config._variables import MAX_DEVICE_BYTES, check_simulated_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from memcfg.config._specify import Configurations
+    from memcfg.devices import Hardware
+
+__all__ = [
+    "add_simulated_device",
+    "get_device_details",
+    "get_logical_device_configuration",
+    "get_memory_growth",
+    "get_visible_devices",
+    "list_physical_devices",
+    "physical_device",
+    "set_logical_device_configuration",
+    "set_memory_growth",
+    "set_visible_devices",
+]
+
+
+def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice]:
+    """List the hardware of this machine, simulated hardware included.
+
+    Nothing is initialised by asking.
+
+    Parameters
+    ----------
+    device_type : str or None, default None
+        Such as ``"CPU"``; None lists every type, an unknown type nothing.
+
+    Returns
+    -------
+    list of PhysicalDevice
+        A new list; changing it changes nothing else.
+
+    Raises
+    ------
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
+    """
+    return [
+        item for item in registry.machine if device_type in (None, item.device_type)
+    ]
+
+
+def get_device_details(device: PhysicalDevice) -> dict[str, Any]:
+    """Tell what is known about a piece of hardware; this is not a first use.
+
+    Parameters
+    ----------
+    device : PhysicalDevice
+        One of `list_physical_devices`. As in TensorFlow, neither a name nor a
+        logical device will do.
+
+    Returns
+    -------
+    dict of str to object
+        ``device_name`` and ``memory`` in bytes; of a CPU also ``cores``, the number
+        that this process may use; of simulated hardware also ``simulated``, which
+        is True.
+
+    Raises
+    ------
+    ValueError
+        If `device` is no `PhysicalDevice`, or not one of this machine.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
+    """
+    if not isinstance(device, PhysicalDevice):
+        raise ValueError(  # TensorFlow's rule: no TypeError
+            f"device must be a memcfg.config.PhysicalDevice, but got: {device!r}"
+        )
+    hardware = registry.machine.get(device)
+    if hardware is None:
+        raise ValueError(
+            "device must be one obtained from calling "
+            f"memcfg.config.list_physical_devices, but got: {device!r}"
+        )
+    return hardware.details()
+
+
+def get_visible_devices(device_type: str | None = None) -> list[PhysicalDevice]:
+    """List the hardware that memcfg may use.
+
+    Parameters
+    ----------
+    device_type : str or None, default None
+        Such as ``"GPU"``; None lists every type, an unknown type nothing.
+
+    Returns
+    -------
+    list of PhysicalDevice
+        A new list, in the order in which it was set; all hardware by default.
+
+    Raises
+    ------
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
+    """
+    return [item for item in _visible() if device_type in (None, item.device_type)]
+
+
+def set_visible_devices(
+    devices: str | PhysicalDevice | Iterable[str | PhysicalDevice] | None,
+    device_type: str | None = None,
+) -> None:
+    """Choose the hardware that memcfg may use.
+
+    Parameters
+    ----------
+    devices : PhysicalDevice, str, iterable of them, or None
+        Hardware or its names; copied. None is all hardware (of the type). An empty
+        list hides a type, so it needs one.
+    device_type : str or None, default None
+        The type that `devices` are of: only this type is replaced. None replaces the
+        whole list, so that all other types become invisible.
+
+    Raises
+    ------
+    TypeError
+        If `devices` holds anything but hardware and names, or `device_type` is no
+        string.
+    ValueError
+        If a device is not of this machine or not of the type, is named twice, no
+        device would be left, or `device_type` is no word in capital letters.
+    RuntimeError
+        If a device was used already and the list is not the present one.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
+
+    Notes
+    -----
+    A call that raises changes nothing. Logical devices are numbered in the order of
+    `list_physical_devices`, whatever the order here.
+    """
+    if device_type is not None:
+        require_type(device_type)
+    with registry.lock:
+        chosen = _chosen(devices, device_type)
+        if chosen == _visible():
+            return
+        registry.check_unused("The visible devices")
+        registry.settings.visible = tuple(chosen)
+
+
+def _visible() -> list[PhysicalDevice]:
+    visible = registry.settings.visible
+    return list(registry.machine if visible is None else visible)
+
+
+def _chosen(
+    devices: str | PhysicalDevice | Iterable[str | PhysicalDevice] | None,
+    device_type: str | None,
+) -> list[PhysicalDevice]:
+    if devices is None:
+        devices = [d for d in registry.machine if device_type in (None, d.device_type)]
+    elif isinstance(devices, str | PhysicalDevice):
+        devices = [devices]
+    found = [physical_device(device) for device in devices]
+    for device in found:
+        if device_type not in (None, device.device_type):
+            raise ValueError(f"Unrecognized device {device.name!r} of {device_type!r}")
+    if len(set(found)) < len(found):
+        raise ValueError(f"a device is named twice: {[d.name for d in found]}")
+    if device_type is not None:
+        others = [item for item in _visible() if item.device_type != device_type]
+        found = others + found
+    if not found:
+        raise ValueError("no device would be visible; to hide a type, name it")
+    return found
+
+
+def get_memory_growth(device: str | PhysicalDevice) -> bool | None:
+    """Tell what was set for a piece of hardware.
+
+    Parameters
+    ----------
+    device : PhysicalDevice or str
+        One of `list_physical_devices`, or its name.
+
+    Returns
+    -------
+    bool or None
+        None when nothing was set: a CPU then grows, other devices do not.
+
+    Raises
+    ------
+    TypeError
+        If `device` is neither.
+    ValueError
+        If `device` is not a device of this machine.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
+    """
+    return registry.settings.growth.get(physical_device(device))
+
+
+def set_memory_growth(device: str | PhysicalDevice, enable: bool | None) -> None:
+    """Say whether the devices of a piece of hardware grow.
+
+    Parameters
+    ----------
+    device : PhysicalDevice or str
+        One of `list_physical_devices`, or its name.
+    enable : bool or None
+        True takes memory as it is needed. False takes the whole limit at once, at
+        the first use; a CPU then needs a limit. None is the default: a CPU grows,
+        other devices do not.
+
+    Raises
+    ------
+    TypeError
+        If `device` is neither, or `enable` is no bool.
+    ValueError
+        If `device` is not a device of this machine, or one of its virtual devices
+        was configured to do the opposite.
+    RuntimeError
+        If a device was used already and the value is not the present one.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
+
+    Notes
+    -----
+    A call that raises changes nothing. Growth goes with limits, in either order of
+    the calls. That it is the same for all visible GPUs, and that a CPU which does
+    not grow has a limit, is checked at the first use.
+    """
+    if not isinstance(enable, bool | None):
+        raise TypeError(f"growth is True, False or None, not {enable!r}")
+    with registry.lock:
+        found = physical_device(device)
+        settings = registry.settings
+        configured = {item.growth for item in settings.logical.get(found, ())}
+        if enable is not None and (not enable) in configured:
+            raise ValueError(
+                f"{found.name} has virtual devices with growth={not enable}; "
+                f"growth={enable} for all of it contradicts them"
+            )
+        if settings.growth.get(found) == enable:
+            return
+        registry.check_unused(f"The memory growth of {found.name}")
+        if enable is None:
+            del settings.growth[found]
+        else:
+            settings.growth[found] = enable
+
+
+def get_logical_device_configuration(
+    device: str | PhysicalDevice,
+) -> list[LogicalDeviceConfiguration] | None:
+    """Return how a physical device was configured.
+
+    Parameters
+    ----------
+    device : PhysicalDevice or str
+        One of `list_physical_devices`, or its name.
+
+    Returns
+    -------
+    list of LogicalDeviceConfiguration or None
+        What `set_logical_device_configuration` was given; None when it was not
+        called. A limit that `set_memory_limit` changed later is not shown here.
+
+    Raises
+    ------
+    TypeError
+        If `device` is neither.
+    ValueError
+        If `device` is not a device of this machine.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
+    """
+    configurations = registry.settings.logical.get(physical_device(device))
+    return None if configurations is None else list(configurations)
+
+
+def set_logical_device_configuration(
+    device: str | PhysicalDevice,
+    logical_devices: Iterable[LogicalDeviceConfiguration] | None,
+) -> None:
+    """Split a physical device into logical devices with limits of their own.
+
+    Parameters
+    ----------
+    device : PhysicalDevice or str
+        One of `list_physical_devices`, or its name.
+    logical_devices : iterable of LogicalDeviceConfiguration or None
+        One entry a logical device; it is copied. None is the default: one device,
+        on a CPU without a limit, elsewhere with all of the memory.
+
+    Raises
+    ------
+    TypeError
+        If `device` is neither, or `logical_devices` holds anything but
+        `LogicalDeviceConfiguration`.
+    ValueError
+        If `device` is not a device of this machine or cannot be split,
+        `logical_devices` is empty, a priority or an ordinal is given for a CPU, a
+        GPU's device has no memory limit, or growth is the opposite of what
+        `set_memory_growth` was given.
+    RuntimeError
+        If a device was used already and the configuration is not the present one.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
+
+    Notes
+    -----
+    A call that raises changes nothing. Until the first use of a device a later call
+    replaces an earlier one. The limits are real on a CPU.
+    """
+    with registry.lock:
+        found = physical_device(device)
+        hardware = registry.machine[found]
+        configurations = None
+        if logical_devices is not None:
+            configurations = _checked(found, hardware, logical_devices)
+        logical = registry.settings.logical
+        if registry.used and _same(hardware, configurations, logical.get(found)):
+            return
+        registry.check_unused(f"The logical devices of {found.name}")
+        if configurations is None:
+            logical.pop(found, None)
+        else:
+            logical[found] = configurations
+
+
+def _same(
+    hardware: Hardware, first: Configurations | None, second: Configurations | None
+) -> bool:
+    """Compare by effect: 48 and "48MiB" are one limit."""
+
+    def values(configurations: Configurations | None) -> list[tuple[object, ...]]:
+        return [
+            (
+                item.limit_on(hardware.memory_bytes),
+                item.experimental_priority,
+                item.experimental_device_ordinal,
+                item.growth,
+            )
+            for item in configurations or DEFAULT
+        ]
+
+    return values(first) == values(second)
+
+
+def _checked(
+    device: PhysicalDevice,
+    hardware: Hardware,
+    configurations: Iterable[LogicalDeviceConfiguration],
+) -> Configurations:
+    if isinstance(configurations, LogicalDeviceConfiguration):
+        raise TypeError(
+            "expected a list of LogicalDeviceConfiguration, got one of them"
+        )
+    if not hardware.divisible:
+        raise ValueError(f"Virtual devices are not supported for {device.device_type}")
+    checked = tuple(configurations)
+    if not checked:
+        raise ValueError(f"no logical device given for {device.name}; None is default")
+    growth = registry.settings.growth.get(device)
+    for item in checked:
+        if not isinstance(item, LogicalDeviceConfiguration):
+            raise TypeError(f"expected a LogicalDeviceConfiguration, got {item!r}")
+        if device.device_type == "CPU":
+            _check_cpu(item)
+        elif item.memory_limit is None:
+            raise ValueError(
+                f"a memory limit is required for virtual devices of {device.name}"
+            )
+        if None not in (growth, item.growth) and growth != item.growth:
+            raise ValueError(
+                f"set_memory_growth says {growth} of {device.name}; virtual devices "
+                f"with growth={item.growth} contradict it"
+            )
+    return checked
+
+
+def _check_cpu(item: LogicalDeviceConfiguration) -> None:
+    for name in ("experimental_priority", "experimental_device_ordinal"):
+        if getattr(item, name) is not None:
+            raise ValueError(f"{name} is not supported for a CPU")
+    if item.growth is False and item.memory_limit is None:
+        raise ValueError(
+            "without growth all memory is taken at once: growth=False needs a "
+            "memory limit on a CPU"
+        )
+
+
+def add_simulated_device(
+    device_type: str = "GPU", *, memory: int | str
+) -> PhysicalDevice:
+    """Add a physical device of addresses without memory.
+
+    It stands in every listing. Models can be planned on it and pools work there, so
+    the rules of GPUs can be tried on any machine; running a program on it is an
+    error.
+
+    Parameters
+    ----------
+    device_type : str, default "GPU"
+        A word in capital letters, not ``"CPU"``.
+    memory : int or str
+        How much memory it is to have: bytes, or a string with its unit
+        (``"16GiB"``).
+
+    Returns
+    -------
+    PhysicalDevice
+        The device.
+
+    Raises
+    ------
+    TypeError
+        If the type is no string, or the memory neither an int nor a string.
+    ValueError
+        If the type is no such word, or the memory is not positive, no size, or beyond
+        2**62 bytes.
+    RuntimeError
+        If a device was used already.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
+
+    Warns
+    -----
+    RuntimeWarning
+        If the memory is a number below 1 KiB: it is bytes, and MiB were probably meant.
+    """
+    check_simulated_type(device_type)
+    if memory is None:
+        raise TypeError("a simulated device needs a memory, such as '16GiB'")
+    nbytes = limit_from_bytes(memory, total_bytes=0, name="memory", stacklevel=2)
+    assert nbytes is not None, "a size was given"
+    if nbytes > MAX_DEVICE_BYTES:
+        raise ValueError(f"a simulated device has at most 2**62 bytes, not {memory!r}")
+    return registry.add_simulated(device_type, nbytes)
+
+
+def physical_device(device: str | PhysicalDevice) -> PhysicalDevice:
+    """Find the hardware that is meant; this is not a first use."""
+    if isinstance(device, PhysicalDevice):
+        found = [device] if device in registry.machine else []
+    elif isinstance(device, str):
+        kind, number, _ = parse_name(device)
+        found = [item for item in registry.machine if item.device_type == kind]
+        if number is not None:
+            found = found[number : number + 1]
+    else:
+        raise TypeError(f"expected a PhysicalDevice or its name, got {device!r}")
+    if not found:
+        there = ", ".join(item.name for item in registry.machine)
+        shown = device if isinstance(device, str) else device.name
+        raise ValueError(f"Unrecognized device {shown!r}; there are: {there}")
+    if len(found) > 1:
+        names = ", ".join(item.name for item in found)
+        raise ValueError(f"Multiple devices match {device!r}; say which: {names}")
+    return found[0]

@@ -1,0 +1,229 @@
+"""What was configured, and the devices made from it: the one registry of a process.
+
+Before first use it holds settings only. The first question that needs a device makes
+all of them, and from then on only a limit may change. One re-entrant lock guards it
+all; a setter holds it from its check to its change.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg._core import (
+    get_num_threads,
+    set_bypass_everything,
+    set_max_running,
+    set_num_threads,
+    set_spill_everything,
+)
+from memcfg._core._environment import host as process_memory
+from memcfg.config._specify import (
+    Bounds,
+    MemorySpec,
+    Settings,
+    Specification,
+    specify,
+)
+from memcfg.config._types import DeviceName, LogicalDevice, PhysicalDevice
+from memcfg.config._variables import EnvironmentOverrides, Machine, simulated_devices
+from memcfg.config._workspace_config import DebugMode, WorkspaceConfig
+from memcfg.devices import CpuHardware, SimulatedHardware
+from memcfg.units import format_bytes
+
+if TYPE_CHECKING:
+    from memcfg.devices import Device, Hardware
+
+__all__ = ["Made", "registry"]
+
+
+@dataclass
+class Options:
+    """What may be changed at any time."""
+
+    soft_placement: bool = True  # whether a missing device falls back to the CPU
+    warned: set[DeviceName] = field(default_factory=set)  # of missing devices
+    workspace_config: WorkspaceConfig = field(default_factory=WorkspaceConfig)
+    scope_checks: str = "error"
+    debug_mode: DebugMode | None = None  # None: what the environment says
+    # Stored only, for TensorFlow's names:
+    jit: bool = False
+    optimizer: dict[str, bool | int] = field(default_factory=dict)
+    of_thread: threading.local = field(default_factory=threading.local)
+
+
+class Made(NamedTuple):
+    """A logical device that exists, and what it was made from."""
+
+    logical: LogicalDevice
+    specification: Specification
+    device: Device
+
+
+class Registry:
+    """Settings, hardware and devices of one process.
+
+    Invariant: a device exists for every specification, or none exists at all.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.settings = Settings()
+        self.options = Options()
+        self.host = process_memory
+        self._default_threads: int | None = None  # of kernels; None: not changed
+        self._machine: dict[PhysicalDevice, Hardware] | None = None
+        self._overrides = EnvironmentOverrides()
+        self._made: tuple[Made, ...] | None = None
+
+    @property
+    def machine(self) -> Machine:
+        """All hardware, the simulated included; found when first asked for."""
+        with self.lock:
+            if self._machine is None:
+                machine: dict[PhysicalDevice, Hardware] = {}
+                _add(machine, CpuHardware())
+                for kind, times, memory_bytes in simulated_devices():
+                    for _ in range(times):
+                        _add_simulated(machine, kind, memory_bytes)
+                self._machine = machine
+            return self._machine
+
+    def add_simulated(self, device_type: str, memory_bytes: int) -> PhysicalDevice:
+        """Add simulated hardware; RuntimeError if a device was used already."""
+        with self.lock:
+            self.check_unused("The physical devices")
+            machine = dict(self.machine)
+            added = _add_simulated(machine, device_type, memory_bytes)
+            self._machine = machine
+            return added
+
+    @property
+    def used(self) -> bool:
+        """Whether devices exist, so that settings are fixed."""
+        return self._made is not None
+
+    def check_unused(self, what: str) -> None:
+        """Raise RuntimeError if a device was used, since `what` is fixed then."""
+        with self.lock:
+            if self._made is not None:
+                raise RuntimeError(
+                    f"{what} cannot be modified after first use. Configure before "
+                    "anything is placed on a device; set_memory_limit changes a limit "
+                    "at any time, and reset() starts over once everything on the "
+                    "devices is freed."
+                )
+
+    def made(self) -> tuple[Made, ...]:
+        """Return all logical devices, and make them when this is the first use."""
+        with self.lock:
+            if self._made is None:
+                overrides = EnvironmentOverrides.read(self.machine)
+                specifications = specify(self.machine, self.settings, overrides)
+                self.host.settle()
+                self._made = tuple(
+                    self._make(name, entry) for name, entry in specifications.items()
+                )
+                self._overrides = overrides
+            return self._made
+
+    def _make(self, name: str, specification: Specification) -> Made:
+        physical, memory = specification.physical, specification.memory
+        device = self.machine[physical].make(
+            name,
+            limit_bytes=memory.limit_bytes,
+            growth=memory.growth,
+            priority=specification.priority,
+        )
+        return Made(LogicalDevice(name, physical.device_type), specification, device)
+
+    @property
+    def host_bytes(self) -> int:
+        """The memory of this machine."""
+        return next(iter(self.machine.values())).memory_bytes
+
+    def set_limit(self, made: Made, limit_bytes: int | None) -> int | None:
+        """Change the limit of a device, None to the maximum; return the one before."""
+        with self.lock:
+            physical, memory = made.specification.physical, made.specification.memory
+            bounds = Bounds.of(physical, self.machine[physical], self._overrides)
+            others = [
+                MemorySpec(other.device.pool.limit, other.specification.memory.growth)
+                for other in self._made or ()
+                if other.specification.physical == physical and other is not made
+            ]
+            if limit_bytes is None:
+                limit_bytes = bounds.max_limit(memory.growth, others)
+            bounds.check([MemorySpec(limit_bytes, memory.growth), *others])
+            return made.device.pool.set_limit(limit_bytes)
+
+    def use_threads(self, count: int) -> None:
+        """Let a kernel use so many threads; 0 is the number before the first call."""
+        if count > 0:
+            before = get_num_threads()
+            set_num_threads(count)
+            if self._default_threads is None:
+                self._default_threads = before
+        elif self._default_threads is not None:
+            set_num_threads(self._default_threads)
+            self._default_threads = None
+
+    def reset(self) -> None:
+        """Drop all settings and devices, unless memory of a device is in use."""
+        with self.lock:
+            if self._live():
+                gc.collect()  # a model that is only kept by a reference cycle
+            live = self._live()
+            if live:
+                raise RuntimeError(
+                    "The devices are still in use: "
+                    + "; ".join(live)
+                    + ". Delete what holds this memory, or close it, and reset again."
+                )
+            self.drop()
+
+    def _live(self) -> list[str]:
+        return [
+            f"{owner or 'unnamed'} holds {format_bytes(nbytes)} on {made.logical.name}"
+            for made in self._made or ()
+            for owner, nbytes in made.device.pool.owners().items()
+        ]
+
+    def drop(self) -> None:
+        """Drop everything without asking; what is live stays with its holders."""
+        with self.lock:
+            self.settings = Settings()
+            self.options = Options()
+            set_spill_everything(False)
+            set_bypass_everything(False)
+            self.host.forget()
+            self.use_threads(0)
+            set_max_running(0)
+            self._machine = None
+            self._overrides = EnvironmentOverrides()
+            self._made = None
+
+    def renew_lock(self) -> None:
+        """In the child of a fork: no other thread lives that could release it."""
+        self.lock = threading.RLock()
+
+
+def _add(machine: dict[PhysicalDevice, Hardware], hardware: Hardware) -> PhysicalDevice:
+    device = PhysicalDevice(hardware.name, hardware.device_type)
+    machine[device] = hardware
+    return device
+
+
+def _add_simulated(
+    machine: dict[PhysicalDevice, Hardware], device_type: str, memory_bytes: int
+) -> PhysicalDevice:
+    index = sum(device.device_type == device_type for device in machine)
+    return _add(machine, SimulatedHardware(device_type, index, memory_bytes))
+
+
+registry = Registry()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=registry.renew_lock)

@@ -1,0 +1,152 @@
+"""What the environment says about devices, read when it is first needed.
+
+A value that cannot be read is an error which names the variable and the form it takes.
+What the environment says about the whole process is read by the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg._core import _environment as process
+from memcfg.config._types import (
+    MAX_BYTES,
+    PhysicalDevice,
+    limit_from_bytes,
+    parse_name,
+    require_type,
+)
+from memcfg.units import parse_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memcfg.devices import Hardware
+    from memcfg.errors import FormatError
+
+__all__ = [
+    "LIMITS",
+    "MAX_DEVICE_BYTES",
+    "EnvironmentOverrides",
+    "Machine",
+    "SimulatedEntry",
+    "check_simulated_type",
+    "simulated_devices",
+]
+
+SIMULATED = "MEMCFG_SIMULATED_DEVICES"
+FORCE_GROWTH = "MEMCFG_FORCE_GPU_ALLOW_GROWTH"
+LIMITS = "MEMCFG_MEMORY_LIMIT"
+
+_FORMS = {
+    SIMULATED: "TYPE:COUNT:MEMORY, such as 'GPU:2:16GiB', separated by commas",
+    FORCE_GROWTH: "'true' or 'false'",
+    LIMITS: "DEVICE=SIZE, such as 'CPU:0=2GiB' or 'CPU:0=50%', separated by commas",
+}
+MAX_DEVICES = 1024  # of one entry: more is a slip
+MAX_DEVICE_BYTES = 2**62  # simulated addresses end there
+
+Machine = Mapping[PhysicalDevice, "Hardware"]  # in the order of the listings
+
+
+class SimulatedEntry(NamedTuple):
+    """Hardware that is said to exist: ``times`` the same."""
+
+    device_type: str
+    times: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class EnvironmentOverrides:
+    """What the environment says of devices, whatever was set in code."""
+
+    growth: bool | None = None  # of every device but a CPU; None: as set in code
+    ceilings: Mapping[PhysicalDevice, int] = field(default_factory=dict)  # bytes in use
+
+    @classmethod
+    def read(cls, machine: Machine) -> EnvironmentOverrides:
+        """Read the variables; FormatError if one of them cannot be honoured."""
+        ceilings: dict[PhysicalDevice, int] = {}
+        for (device_type, index), size in _physical_limits().items():
+            name = f"/physical_device:{device_type}:{index}"
+            device = PhysicalDevice(name, device_type)
+            if device not in machine:
+                raise _unreadable(LIMITS, f"there is no {device_type}:{index}")
+            total = machine[device].memory_bytes
+            ceiling = limit_from_bytes(size, total_bytes=total)
+            assert ceiling is not None, "a size was read"
+            ceilings[device] = ceiling
+        return cls(_forced_growth(), ceilings)
+
+
+def simulated_devices() -> list[SimulatedEntry]:
+    """Read ``MEMCFG_SIMULATED_DEVICES``, in the order of the text."""
+    return [_simulated(entry) for entry in _entries(SIMULATED)]
+
+
+def check_simulated_type(device_type: str) -> str:
+    """Return the type of simulated hardware, or say what is wrong with it."""
+    require_type(device_type)
+    if device_type == "CPU":
+        raise ValueError("the CPU is real and cannot be simulated")
+    return device_type
+
+
+def _forced_growth() -> bool | None:
+    """Read ``MEMCFG_FORCE_GPU_ALLOW_GROWTH``; None when it is not set."""
+    text = process.value_of(FORCE_GROWTH)
+    if not text:
+        return None
+    if text.lower() not in ("true", "false"):
+        raise _unreadable(FORCE_GROWTH)
+    return text.lower() == "true"
+
+
+def _physical_limits() -> dict[tuple[str, int], str]:
+    """Read ``MEMCFG_MEMORY_LIMIT``: sizes by type and index of the hardware."""
+    limits: dict[tuple[str, int], str] = {}
+    for entry in _entries(LIMITS):
+        name, _, text = entry.partition("=")
+        size = process.with_unit(text, LIMITS)
+        try:
+            device_type, index, _ = parse_name(name.strip())
+            limit_from_bytes(size, total_bytes=MAX_BYTES, name="the size")
+        except ValueError as error:
+            raise _unreadable(LIMITS, str(error)) from None
+        if index is None:
+            raise _unreadable(LIMITS, f"{name.strip()} has no number")
+        if (device_type, index) in limits:
+            raise _unreadable(LIMITS, f"{device_type}:{index} is named twice")
+        limits[device_type, index] = size
+    return limits
+
+
+def _simulated(entry: str) -> SimulatedEntry:
+    parts = [part.strip() for part in entry.split(":")]
+    try:
+        device_type, count, memory = parts
+        nbytes = parse_bytes(process.with_unit(memory, SIMULATED))
+        check_simulated_type(device_type)
+    except ValueError as error:
+        raise _unreadable(SIMULATED, str(error) if len(parts) == 3 else "") from None
+    if not (count.isascii() and count.isdecimal() and 0 < int(count) <= MAX_DEVICES):
+        raise _unreadable(SIMULATED, f"{entry!r} needs a count from 1 to {MAX_DEVICES}")
+    if not 0 < nbytes <= MAX_DEVICE_BYTES:
+        raise _unreadable(SIMULATED, f"{entry!r} needs a memory from 1 byte to 2**62")
+    return SimulatedEntry(device_type, int(count), nbytes)
+
+
+def _entries(variable: str) -> Iterator[str]:
+    text = process.value_of(variable)
+    for entry in text.split(",") if text else ():
+        if not entry.strip():
+            raise _unreadable(variable, "an entry is empty")
+        yield entry.strip()
+
+
+def _unreadable(variable: str, why: str = "") -> FormatError:
+    """Make the error for a variable that cannot be read or honoured."""
+    return process.unreadable(variable, _FORMS[variable], why)

@@ -1,0 +1,964 @@
+"""The workspaces of a network's layers, by what their arrays are for.
+
+Whoever runs the layers says which workspace each kind of array has.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast
+
+import numpy as np
+
+from memcfg._core.numpy_memory import scope_out
+from memcfg.config import WorkspaceConfig
+from memcfg.errors import WorkspaceConfigError, WorkspaceError
+from memcfg.workspaces._moves import (
+    current_workspace,
+    generation_of,
+    is_attached,
+    is_in_scope,
+    leverage_to,
+    workspace_of,
+)
+from memcfg.workspaces._named import get_workspace
+from memcfg.workspaces._workspace import check_valid, detach, names_here
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+    from typing import Self
+
+    from numpy.typing import DTypeLike, NDArray
+
+    from memcfg.workspaces._workspace import Array, Shape, Workspace
+
+__all__ = ["ArrayType", "LayerWorkspaceMgr", "WorkspaceMode", "WorkspaceSource"]
+
+
+class _Word(StrEnum):
+    """A word out of a list; capitals make no difference, as in configurations."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        if isinstance(value, str) and value.lower() in cls._value2member_map_:
+            return cls(value.lower())
+        return None
+
+
+class ArrayType(_Word):
+    """What an array of a network is for.
+
+    References
+    ----------
+    Deeplearning4j 1.0.0-M1, ``org.deeplearning4j.nn.workspace.ArrayType``.
+    """
+
+    INPUT = "input"
+    """What a layer reads."""
+    ACTIVATIONS = "activations"
+    """What a layer gives to others."""
+    ACTIVATION_GRAD = "activation_grad"
+    """The gradient of what a layer read, for the layers before it."""
+    FF_WORKING_MEM = "ff_working_mem"
+    """What a layer needs while it runs forward, and nobody after."""
+    BP_WORKING_MEM = "bp_working_mem"
+    """What a layer needs while it runs backward, and nobody after."""
+    RNN_FF_LOOP_WORKING_MEM = "rnn_ff_loop_working_mem"
+    """What one time step of a recurrent layer needs, forward."""
+    RNN_BP_LOOP_WORKING_MEM = "rnn_bp_loop_working_mem"
+    """What one time step of a recurrent layer needs, backward."""
+    UPDATER_WORKING_MEM = "updater_working_mem"
+    """What an optimizer needs while it updates."""
+    FF_CACHE = "ff_cache"
+    """What a layer keeps from its forward pass for its backward pass."""
+
+
+class WorkspaceMode(_Word):
+    """Where the tensors of a step lie; the numbers that come out are the same bits.
+
+    References
+    ----------
+    Deeplearning4j 1.0.0-M1, ``org.deeplearning4j.nn.conf.WorkspaceMode``. SINGLE and
+    SEPARATE mean what they meant in 0.9.1; since then DL4J takes both for ENABLED.
+    """
+
+    NONE = "none"
+    """Each tensor is an allocation of its own, freed when its last reader is done."""
+    ENABLED = "enabled"
+    """The step is planned and compiled: every tensor has its offset beforehand."""
+    SINGLE = "single"
+    """One workspace for the iteration; nothing in it is freed before its end."""
+    SEPARATE = "separate"
+    """Workspaces by kind of array and by layer, closed as soon as they may be."""
+
+
+class WorkspaceSource(Protocol):
+    """Where a manager finds workspaces by name."""
+
+    def get(self, name: str) -> Workspace | None:
+        """Return the workspace of a name; None if there is none.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+
+        Returns
+        -------
+        Workspace or None
+            The workspace.
+        """
+
+    def make(self, name: str, config: WorkspaceConfig | None) -> Workspace:
+        """Return the workspace of a name; it is made if there is none.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        config : WorkspaceConfig or None
+            What it is to be.
+
+        Returns
+        -------
+        Workspace
+            The workspace.
+        """
+
+
+class _ThisThread:
+    """The workspaces of the running thread."""
+
+    def get(self, name: str) -> Workspace | None:
+        return names_here().get(name)
+
+    def make(self, name: str, config: WorkspaceConfig | None) -> Workspace:
+        return get_workspace(name, config)
+
+
+class _Target(NamedTuple):
+    """A workspace by its name, and what it is to be if it has to be made."""
+
+    name: str
+    config: WorkspaceConfig | None
+
+
+class LayerScopes:
+    """A ``with`` block in which workspaces are open, or `open` and `close`.
+
+    Made by `LayerWorkspaceMgr.enter`. The workspace that was named last is current.
+    """
+
+    def __init__(self, scopes: Sequence[AbstractContextManager[object]]) -> None:
+        self._scopes = scopes
+        self._opened: ExitStack | None = None
+
+    def open(self) -> Self:
+        """Open all of them, or none if one cannot be opened.
+
+        Returns
+        -------
+        LayerScopes
+            This one.
+
+        Raises
+        ------
+        WorkspaceError
+            If one of them must be open and is not, or is lent already.
+        ResourceExhaustedError
+            If one of them must have a page and it cannot be allocated.
+        """
+        if self._opened is None:
+            with ExitStack() as stack:
+                for scope in self._scopes:
+                    stack.enter_context(scope)
+                self._opened = stack.pop_all()
+        return self
+
+    def close(self) -> None:
+        """Close them, the last one first; nothing if they are closed.
+
+        Raises
+        ------
+        WorkspaceLeakError
+            If arrays outlive one with ``on_escape="error"``; the others are closed.
+        """
+        self.__exit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.__exit__(kind, error, trace)
+
+
+class LayerWorkspaceMgr:
+    """Gives layers memory by what it is for: each `ArrayType` has a workspace or none.
+
+    The settings are `set`, `no_workspace_for` and the two defaults; each returns the
+    manager. A kind of array with "no workspace" is made outside of all, in the memory
+    that NumPy uses there.
+
+    Parameters
+    ----------
+    source : WorkspaceSource or None, default None
+        Where workspaces are found by name. None: `memcfg.workspace`, the running
+        thread's.
+
+    References
+    ----------
+    Deeplearning4j 1.0.0-M1, ``org.deeplearning4j.nn.workspace.LayerWorkspaceMgr``.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> kinds = mc.ArrayType
+    >>> manager = mc.LayerWorkspaceMgr().set(kinds.ACTIVATIONS, "activations")
+    >>> manager = manager.default_workspace("working memory")
+    >>> with manager.enter(kinds.ACTIVATIONS, kinds.FF_WORKING_MEM):
+    ...     y = manager.zeros(kinds.FF_WORKING_MEM, (2, 3))
+    ...     y = manager.leverage_to(kinds.ACTIVATIONS, y + 1)
+    ...     print(mc.workspace_of(y).name)
+    activations
+    >>> mc.destroy_all_workspaces()
+    """
+
+    _immutable: ClassVar[LayerWorkspaceMgr | None] = None
+
+    def __init__(self, source: WorkspaceSource | None = None) -> None:
+        self._source: WorkspaceSource = _ThisThread() if source is None else source
+        self._targets: dict[ArrayType, _Target | None] = {}
+        self._untouched: set[str] = set()
+        self._helpers: dict[str, Any] = {}
+        self._frozen = False
+
+    @classmethod
+    def no_workspaces(cls) -> Self:
+        """Return a manager that makes every array outside of all workspaces.
+
+        Returns
+        -------
+        LayerWorkspaceMgr
+            A new one, to be changed if need be.
+        """
+        return cls().default_no_workspace()
+
+    @staticmethod
+    def no_workspaces_immutable() -> LayerWorkspaceMgr:
+        """Return such a manager that everybody shares and nobody can change.
+
+        Returns
+        -------
+        LayerWorkspaceMgr
+            The same one each time.
+        """
+        if LayerWorkspaceMgr._immutable is None:
+            made = LayerWorkspaceMgr.no_workspaces()
+            made._frozen = True
+            LayerWorkspaceMgr._immutable = made
+        return LayerWorkspaceMgr._immutable
+
+    def set(
+        self, kind: ArrayType | str, name: str, config: WorkspaceConfig | None = None
+    ) -> Self:
+        """Name the workspace of a kind of array.
+
+        Parameters
+        ----------
+        kind : ArrayType or str
+            What the arrays are for.
+        name : str
+            The workspace.
+        config : WorkspaceConfig or None, default None
+            What it is to be when `enter` makes it. None takes it as it is.
+
+        Returns
+        -------
+        LayerWorkspaceMgr
+            This one.
+
+        Raises
+        ------
+        TypeError
+            If the name is no string, or the configuration is none.
+        ValueError
+            If the kind is unknown.
+        WorkspaceConfigError
+            If the same workspace has another configuration here.
+        WorkspaceError
+            If the manager cannot be changed.
+        """
+        self._assign([kind], name, config)
+        return self
+
+    with_ = set  # noqa: A003  (the method above)
+
+    def no_workspace_for(self, *kinds: ArrayType | str) -> Self:
+        """Have arrays of these kinds made outside of all workspaces.
+
+        Parameters
+        ----------
+        *kinds : ArrayType or str
+            What the arrays are for.
+
+        Returns
+        -------
+        LayerWorkspaceMgr
+            This one.
+
+        Raises
+        ------
+        ValueError
+            If a kind is unknown.
+        WorkspaceError
+            If the manager cannot be changed.
+        """
+        self._assign(kinds, None, None)
+        return self
+
+    def default_workspace(
+        self, name: str, config: WorkspaceConfig | None = None
+    ) -> Self:
+        """Name the workspace of all kinds that are not configured yet.
+
+        Parameters
+        ----------
+        name : str
+            The workspace.
+        config : WorkspaceConfig or None, default None
+            What it is to be when `enter` makes it. None takes it as it is.
+
+        Returns
+        -------
+        LayerWorkspaceMgr
+            This one.
+
+        Raises
+        ------
+        WorkspaceConfigError
+            If the same workspace has another configuration here.
+        WorkspaceError
+            If the manager cannot be changed.
+        """
+        self._assign(self._unconfigured(), name, config)
+        return self
+
+    def default_no_workspace(self) -> Self:
+        """Have arrays of all kinds that are not configured yet made outside.
+
+        Returns
+        -------
+        LayerWorkspaceMgr
+            This one.
+
+        Raises
+        ------
+        WorkspaceError
+            If the manager cannot be changed.
+        """
+        self._assign(self._unconfigured(), None, None)
+        return self
+
+    def set_no_leverage_override(self, name: str) -> Self:
+        """Leave arrays of a workspace where they are: `leverage_to` copies none of it.
+
+        Parameters
+        ----------
+        name : str
+            The workspace, such as that of an iterator's batches.
+
+        Returns
+        -------
+        LayerWorkspaceMgr
+            This one.
+
+        Raises
+        ------
+        WorkspaceError
+            If the manager cannot be changed.
+        """
+        self._check_mutable()
+        self._untouched.add(name)
+        return self
+
+    def set_helper_workspace(self, key: str, value: object) -> Self:
+        """Keep something that helpers share, such as scratch that grows.
+
+        Parameters
+        ----------
+        key : str
+            Its name.
+        value : object
+            What is kept, as long as the manager is; None drops it.
+
+        Returns
+        -------
+        LayerWorkspaceMgr
+            This one.
+
+        Raises
+        ------
+        WorkspaceError
+            If the manager cannot be changed.
+        """
+        self._check_mutable()
+        self._helpers[key] = value
+        return self
+
+    def get_helper_workspace(self, key: str) -> Any:
+        """Return what `set_helper_workspace` was given.
+
+        Parameters
+        ----------
+        key : str
+            Its name.
+
+        Returns
+        -------
+        object
+            None if there is none.
+        """
+        return self._helpers.get(key)
+
+    def has_configuration(self, kind: ArrayType | str) -> bool:
+        """Tell whether a kind of array is configured.
+
+        Parameters
+        ----------
+        kind : ArrayType or str
+            What the arrays are for.
+
+        Returns
+        -------
+        bool
+            Also True for "no workspace".
+
+        Raises
+        ------
+        ValueError
+            If the kind is unknown.
+        """
+        return _checked(kind) in self._targets
+
+    def workspace_name(self, kind: ArrayType | str) -> str | None:
+        """Return the workspace of a kind of array.
+
+        Parameters
+        ----------
+        kind : ArrayType or str
+            What the arrays are for.
+
+        Returns
+        -------
+        str or None
+            Its name; None for no workspace.
+
+        Raises
+        ------
+        ValueError
+            If the kind is unknown.
+        WorkspaceError
+            If it is not configured.
+        """
+        target = self._target(kind)
+        return None if target is None else target.name
+
+    def enter(self, *kinds: ArrayType | str) -> LayerScopes:
+        """Open the workspaces of kinds of arrays for a ``with`` block.
+
+        Parameters
+        ----------
+        *kinds : ArrayType or str
+            What the arrays are for. Workspaces that do not exist are made. Where a kind
+            has no workspace, the block is outside of all.
+
+        Returns
+        -------
+        LayerScopes
+            To be entered.
+
+        Raises
+        ------
+        ValueError
+            If a kind is unknown.
+        WorkspaceError
+            If one is not configured.
+        WorkspaceConfigError
+            If a workspace exists and has another configuration.
+        ResourceExhaustedError
+            If a page of its initial size cannot be allocated.
+        """
+        targets = dict.fromkeys(self._target(kind) for kind in kinds)
+        return LayerScopes(
+            [
+                scope_out() if target is None else self._source.make(*target)
+                for target in targets
+            ]
+        )
+
+    def notify_scope_entered(self, *kinds: ArrayType | str) -> LayerScopes:
+        """Open the workspaces of kinds of arrays now.
+
+        Parameters
+        ----------
+        *kinds : ArrayType or str
+            What the arrays are for.
+
+        Returns
+        -------
+        LayerScopes
+            To be closed, by `close` or at the end of a ``with`` block.
+
+        Raises
+        ------
+        ValueError, WorkspaceError, WorkspaceConfigError, ResourceExhaustedError
+            What `enter` raises.
+        """
+        return self.enter(*kinds).open()
+
+    def borrow(self, kind: ArrayType | str) -> AbstractContextManager[object]:
+        """Make the workspace of a kind of array current again for a ``with`` block.
+
+        Parameters
+        ----------
+        kind : ArrayType or str
+            What the arrays are for.
+
+        Returns
+        -------
+        context manager
+            To be entered. It raises WorkspaceError then if the workspace is lent
+            already. Where the kind has no workspace, the block is outside of all.
+
+        Raises
+        ------
+        ValueError
+            If the kind is unknown.
+        WorkspaceError
+            If it is not configured, or its workspace is not open.
+        """
+        workspace = self._open(kind)
+        if workspace is None:
+            return cast("AbstractContextManager[object]", scope_out())
+        return cast("AbstractContextManager[object]", workspace.borrow())
+
+    def create_uninitialized(
+        self, kind: ArrayType | str, shape: Shape, dtype: DTypeLike = float
+    ) -> NDArray[Any]:
+        """Make an array that is not initialised.
+
+        Parameters
+        ----------
+        kind : ArrayType or str
+            What it is for.
+        shape : int or tuple of int
+            Its shape.
+        dtype : data-type, default float64
+            Its type.
+
+        Returns
+        -------
+        numpy.ndarray
+            In the workspace of its kind, whichever is current; or outside of all.
+
+        Raises
+        ------
+        ValueError
+            If the kind is unknown.
+        WorkspaceError
+            If it is not configured, or its workspace is not open.
+        ResourceExhaustedError
+            If there is no memory for it.
+        """
+        with self._at(kind):
+            return np.empty(shape, dtype)
+
+    empty = create_uninitialized
+
+    def create(
+        self, kind: ArrayType | str, shape: Shape, dtype: DTypeLike = float
+    ) -> NDArray[Any]:
+        """Make an array of zeros.
+
+        Parameters
+        ----------
+        kind : ArrayType or str
+            What it is for.
+        shape : int or tuple of int
+            Its shape.
+        dtype : data-type, default float64
+            Its type.
+
+        Returns
+        -------
+        numpy.ndarray
+            Where `create_uninitialized` makes it.
+
+        Raises
+        ------
+        ValueError, WorkspaceError, ResourceExhaustedError
+            What `create_uninitialized` raises.
+        """
+        with self._at(kind):
+            return np.zeros(shape, dtype)
+
+    zeros = create
+
+    def dup(self, kind: ArrayType | str, array: Array) -> Array:
+        """Copy an array.
+
+        Parameters
+        ----------
+        kind : ArrayType or str
+            What the copy is for.
+        array : numpy.ndarray
+            Any array.
+
+        Returns
+        -------
+        numpy.ndarray
+            Contiguous, where `create_uninitialized` would make it.
+
+        Raises
+        ------
+        ValueError, WorkspaceError, ResourceExhaustedError
+            What `create_uninitialized` raises.
+        WorkspaceLeakError, WorkspaceStaleError
+            If the array's bytes may be another's by now; see `memcfg.is_valid`.
+        """
+        check_valid(array, "copy it")
+        with self._at(kind):
+            return array.copy(order="K")
+
+    def cast_to(
+        self,
+        kind: ArrayType | str,
+        array: Array,
+        dtype: DTypeLike,
+        *,
+        dup_if_same: bool = False,
+    ) -> Array:
+        """Convert an array to another type.
+
+        Parameters
+        ----------
+        kind : ArrayType or str
+            What the result is for.
+        array : numpy.ndarray
+            Any array.
+        dtype : data-type
+            The type wanted.
+        dup_if_same : bool, default False
+            Whether an array that has the type already is copied.
+
+        Returns
+        -------
+        numpy.ndarray
+            Where `create_uninitialized` would make it; or the array itself.
+
+        Raises
+        ------
+        ValueError, WorkspaceError, ResourceExhaustedError
+            What `create_uninitialized` raises.
+        WorkspaceLeakError, WorkspaceStaleError
+            If the array's bytes may be another's by now; see `memcfg.is_valid`.
+        """
+        check_valid(array, "convert it")
+        with self._at(kind):
+            return array.astype(dtype, copy=dup_if_same)
+
+    def leverage_to(self, kind: ArrayType | str, array: Array) -> Array:
+        """Copy an array to the workspace of its kind.
+
+        Parameters
+        ----------
+        kind : ArrayType or str
+            What it is for.
+        array : numpy.ndarray
+            An array.
+
+        Returns
+        -------
+        numpy.ndarray
+            The array itself if it is attached to none, is there already, or is of a
+            workspace that `set_no_leverage_override` names. Else a copy; outside of all
+            workspaces where the kind has none.
+
+        Raises
+        ------
+        ValueError
+            If the kind is unknown.
+        WorkspaceError
+            If it is not configured, or its workspace is not open.
+        WorkspaceLeakError, WorkspaceStaleError
+            If the array's bytes may be another's by now; see `memcfg.is_valid`.
+        ResourceExhaustedError
+            If there is no memory for it.
+        """
+        if not is_attached(array) or self._is_untouched(array):
+            return array
+        workspace = self._open(kind)
+        return detach(array) if workspace is None else leverage_to(array, workspace)
+
+    def _is_untouched(self, array: Array) -> bool:
+        workspace = workspace_of(array)
+        return workspace is not None and workspace.name in self._untouched
+
+    def _at(self, kind: ArrayType | str) -> AbstractContextManager[object]:
+        """Let NumPy make its arrays where those of a kind live."""
+        workspace = self._open(kind)
+        return scope_out() if workspace is None else workspace.inside()
+
+    def _open(self, kind: ArrayType | str) -> Workspace | None:
+        """Return the workspace of a kind, which must be open; None for none."""
+        target = self._target(kind)
+        if target is None:
+            return None
+        workspace = self._source.get(target.name)
+        if workspace is None or not workspace.is_open:
+            known = _checked(kind).name
+            raise WorkspaceError(
+                f"workspace {target.name!r} for array type {known} is not open: do "
+                f"this in `with manager.enter(ArrayType.{known})`"
+            )
+        return workspace
+
+    def validate_array_location(
+        self,
+        kind: ArrayType | str,
+        array: Array,
+        migrate_if_invalid: bool = False,
+        error_if_detached: bool = False,
+    ) -> Array:
+        """Check that an array is where those of its kind live.
+
+        Parameters
+        ----------
+        kind : ArrayType or str
+            What it is for.
+        array : numpy.ndarray
+            An array.
+        migrate_if_invalid : bool, default False
+            Whether a copy in the right place is returned instead of an error.
+        error_if_detached : bool, default False
+            Whether an array of no workspace is wrong where its kind has one.
+
+        Returns
+        -------
+        numpy.ndarray
+            The array, or the copy.
+
+        Raises
+        ------
+        ValueError
+            If the kind is unknown.
+        WorkspaceError
+            If it is not configured, its workspace is not open, or the array is
+            elsewhere: the message names both places.
+        WorkspaceLeakError, WorkspaceStaleError
+            If the array's bytes may be another's by now; see `memcfg.is_valid`.
+        """
+        check_valid(array, "use it")
+        wanted = self._open(kind)
+        found = workspace_of(array)
+        if not is_attached(array):
+            right = wanted is None or not error_if_detached
+        else:
+            right = found is not None and found is wanted and is_in_scope(array)
+        if right:
+            return array
+        if not migrate_if_invalid:
+            raise WorkspaceError(_misplaced(_checked(kind), array, wanted))
+        return self.dup(kind, array)
+
+    def is_workspace_open(self, kind: ArrayType | str) -> bool:
+        """Tell whether the workspace of a kind of array is open.
+
+        Parameters
+        ----------
+        kind : ArrayType or str
+            What the arrays are for.
+
+        Returns
+        -------
+        bool
+            True where the kind has no workspace.
+
+        Raises
+        ------
+        ValueError
+            If the kind is unknown.
+        WorkspaceError
+            If it is not configured.
+        """
+        target = self._target(kind)
+        found = None if target is None else self._source.get(target.name)
+        return target is None or (found is not None and found.is_open)
+
+    def assert_open(self, kind: ArrayType | str, message: str = "") -> None:
+        """Raise unless the workspace of a kind of array is open.
+
+        Parameters
+        ----------
+        kind : ArrayType or str
+            What the arrays are for.
+        message : str, default ""
+            What is being done; it begins the error.
+
+        Raises
+        ------
+        ValueError
+            If the kind is unknown.
+        WorkspaceError
+            If it is not open, or is not configured.
+        """
+        if not self.is_workspace_open(kind):
+            raise WorkspaceError(
+                f"{_begin(message)}workspace {self.workspace_name(kind)!r} for array "
+                f"type {_checked(kind).name} should be open and is not: enter it first"
+            )
+
+    def assert_not_open(self, kind: ArrayType | str, message: str = "") -> None:
+        """Raise if the workspace of a kind of array is open.
+
+        Parameters
+        ----------
+        kind : ArrayType or str
+            What the arrays are for.
+        message : str, default ""
+            What is being done; it begins the error.
+
+        Raises
+        ------
+        ValueError
+            If the kind is unknown.
+        WorkspaceError
+            If it is open, or is not configured.
+        """
+        name = self.workspace_name(kind)
+        if name is not None and self.is_workspace_open(kind):
+            raise WorkspaceError(
+                f"{_begin(message)}workspace {name!r} for array type "
+                f"{_checked(kind).name} should not be open: close it first"
+            )
+
+    def assert_current_workspace(
+        self, kind: ArrayType | str, message: str = ""
+    ) -> None:
+        """Raise unless the workspace of a kind of array is the innermost.
+
+        Parameters
+        ----------
+        kind : ArrayType or str
+            What the arrays are for; a kind without workspace wants none.
+        message : str, default ""
+            What is being done; it begins the error.
+
+        Raises
+        ------
+        ValueError
+            If the kind is unknown.
+        WorkspaceError
+            If another one is, or the kind is not configured.
+        """
+        name, current = self.workspace_name(kind), current_workspace()
+        found = None if current is None else current.name
+        if found != name:
+            raise WorkspaceError(
+                f"{_begin(message)}{_name(name)} should be current for array type "
+                f"{_checked(kind).name}, but {_name(found)} is"
+            )
+
+    def _assign(
+        self,
+        kinds: Iterable[ArrayType | str],
+        name: str | None,
+        config: WorkspaceConfig | None,
+    ) -> None:
+        """Give kinds of arrays a workspace, or none."""
+        self._check_mutable()
+        known = [_checked(kind) for kind in kinds]
+        self._targets |= dict.fromkeys(known, self._made(name, config))
+
+    def _unconfigured(self) -> list[ArrayType]:
+        return [kind for kind in ArrayType if kind not in self._targets]
+
+    def _check_mutable(self) -> None:
+        if self._frozen:
+            raise WorkspaceError(
+                "this LayerWorkspaceMgr is shared by everybody and cannot be changed: "
+                "make one with LayerWorkspaceMgr.no_workspaces() and change that"
+            )
+
+    def _target(self, kind: ArrayType | str) -> _Target | None:
+        """Return a kind's workspace; WorkspaceError if it is not configured."""
+        found = _checked(kind)
+        if found not in self._targets:
+            raise WorkspaceError(
+                f"no workspace is configured for array type {found.name}: call "
+                f"set(ArrayType.{found.name}, name, config), "
+                f"no_workspace_for(ArrayType.{found.name}), or one of the defaults"
+            )
+        return self._targets[found]
+
+    def _made(self, name: str | None, config: WorkspaceConfig | None) -> _Target | None:
+        """Check a workspace; one name has one configuration."""
+        if name is None:
+            return None
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"the name of a workspace is a string, not {name!r}")
+        if config is not None and not isinstance(config, WorkspaceConfig):
+            raise TypeError(f"config is a WorkspaceConfig or None, not {config!r}")
+        for other in self._targets.values():
+            if other is not None and other.name == name and other.config != config:
+                raise WorkspaceConfigError(
+                    f"workspace {name!r} has another configuration for other array "
+                    "types here: give it the same one for all, or another name"
+                )
+        return _Target(name, config)
+
+
+def _checked(kind: object) -> ArrayType:
+    """Return the kind that a word means; ValueError if there is none."""
+    try:
+        return ArrayType(kind)  # type: ignore[arg-type]
+    except ValueError:
+        known = ", ".join(repr(each.value) for each in ArrayType)
+        raise ValueError(f"an array type is one of {known}, not {kind!r}") from None
+
+
+def _begin(message: str) -> str:
+    return f"{message}: " if message else ""
+
+
+def _name(name: str | None) -> str:
+    return "no workspace" if name is None else f"workspace {name!r}"
+
+
+def _misplaced(kind: ArrayType, array: Array, wanted: Workspace | None) -> str:
+    """Say where an array is and where it should be."""
+    should = "in no workspace" if wanted is None else f"in workspace {wanted.name!r}"
+    found = workspace_of(array)
+    if not is_attached(array):
+        is_now = "in no workspace"
+    elif found is None:
+        is_now = "in a workspace that has gone with its thread"
+    else:
+        is_now = f"in workspace {found.name!r}"
+        if found is wanted:
+            is_now += f", of its cycle {generation_of(array)}, which has ended"
+    return (
+        f"an array of type {kind.name} should be {should}, but is {is_now}: move it "
+        f"with leverage_to(ArrayType.{kind.name}, array), or pass "
+        "migrate_if_invalid=True"
+    )
