@@ -1,4 +1,4 @@
-"""The README's tables of the allocator, out of the committed results."""
+"""The tables of the allocator, out of the committed results."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ allocate + free, 64 B, ns | pair | 64 B | ns | <
 ten sizes, 256 B to 2 GiB | pair | ten sizes, 256 B to 2 GiB | ns | <
 2 threads, 4 KiB, pairs/s | threads | 4 KiB, threads 2 | pairs/s | >
 2 threads, 1 MiB, pairs/s | threads | 1 MiB, threads 2 | pairs/s | >
-2 threads, blocks change hands, /s | larson | threads 2 | replacements/s | >
+Larson benchmark, 2 threads, blocks/s | larson | threads 2 | replacements/s | >
 live set, p99 ns, 64 B to 64 KiB | live_set | small, 64 B to 64 KiB | p99 ns | <
 256 B to 32 MiB | live_set | mixed, 256 B to 32 MiB | p99 ns | <
 64 KiB to 256 MiB | live_set | tensor, 64 KiB to 256 MiB | p99 ns | <
 live set, p99.9 ns, 256 B to 32 MiB | live_set | mixed, 256 B to 32 MiB | p99.9 ns | <
-asked for ÷ taken, 64 B to 64 KiB | growth | small, 64 B to 64 KiB | \
+requested ÷ reserved, 64 B to 64 KiB | growth | small, 64 B to 64 KiB | \
 mean requested/reserved | >
 256 B to 32 MiB | growth | mixed, 256 B to 32 MiB | mean requested/reserved | >
 64 KiB to 256 MiB | growth | tensor, 64 KiB to 256 MiB | mean requested/reserved | >
 batch 8 to 64, 50 layers | sawtooth | batch 8 to 64, 50 layers | \
 mean requested/reserved | >
-asked for ÷ resident, 64 B to 64 KiB | resident_set | small, 64 B to 64 KiB | \
+requested ÷ resident, 64 B to 64 KiB | resident_set | small, 64 B to 64 KiB | \
 requested/resident | >
-1 GiB limit, in use at first refusal, sizes to 1 MiB | first_refusal | \
-sizes up to 1 MiB | mean use | >
+1 GiB limit, in use at the first out-of-memory, sizes to 1 MiB | \
+first_refusal | sizes up to 1 MiB | mean use | >
 to 8 MiB | first_refusal | sizes up to 8 MiB | mean use | >
 to 64 MiB | first_refusal | sizes up to 64 MiB | mean use | >
-refusals on a full 16 GiB device, of 10,000 | random_grid | 10000 up to 64 MiB | \
-failures | <
+failed allocations, of 10,000 on a full 16 GiB device | random_grid | \
+10000 up to 64 MiB | failures | <
 the same trace, ms | random_grid | 10000 up to 64 MiB | ms | <
 16 GiB in 1 MiB blocks, untouched: resident MiB | metadata | \
 16 GiB of blocks of 1 MiB | MiB | <
@@ -52,7 +52,7 @@ after a trim | release | 100 of 32 MiB | MiB, trimmed | <
 NOTE = """
 Medians of {repeats} turns; the best of a row is bold. BFC is TensorFlow's own, out of
 tensorflow-cpu {tensorflow-cpu}, in the best of three configurations for each row; `–`
-is what an allocator has not, or does not tell. glibc {glibc}, mimalloc {mimalloc},
+is what an allocator does not have or report. glibc {glibc}, mimalloc {mimalloc},
 jemalloc {jemalloc}, tcmalloc {tcmalloc}; {processor}, {cores} cores, {date}.
 """
 
@@ -151,7 +151,7 @@ def fitting(r: Results) -> Found:
     return least([(sum(found), "64 MiB limit")])
 
 
-def books(r: Results) -> Found:
+def metadata(r: Results) -> Found:
     found = medians(r, "metadata", "MiB")
     return greatest([(value, case) for value, case in found if case.endswith(" 1 MiB")])
 
@@ -170,18 +170,18 @@ PROMISES: list[tuple[str, str, float, Callable[[Results], Found]]] = [
         *("live set: BFC's p99 ÷ memcfg's", "≥", 1),
         lambda r: least_gain(r, "live_set", "p99 ns"),
     ),
-    ("live set: asked for ÷ taken", "≥", 0.95, taken),
+    ("live set: requested ÷ reserved", "≥", 0.95, taken),
     (
-        *("in use at the first refusal", "≥", 0.95),
+        *("in use at the first out-of-memory", "≥", 0.95),
         lambda r: least(medians(r, "first_refusal", "mean use")),
     ),
     (
-        *("growing batch: asked for ÷ taken", "≥", 0.95),
+        *("growing batch: requested ÷ reserved", "≥", 0.95),
         lambda r: least(medians(r, "sawtooth", "mean requested/reserved")),
     ),
     ("12 bytes, then 3 × 16 MiB and 15 MiB: blocks that fit", "≥", 4, fitting),
-    ("65,536 free holes: time ÷ that with 4,096", "≤", 1.25, steepest),
-    ("books of 16 GiB in 1 MiB blocks, MiB", "≤", 16, books),
+    ("65,536 free chunks: time ÷ that with 4,096", "≤", 1.25, steepest),
+    ("metadata of 16 GiB in 1 MiB blocks, MiB", "≤", 16, metadata),
     (
         *("resident after a trim, MiB above the start", "≤", 4),
         lambda r: greatest(medians(r, "release", "MiB, trimmed")),
@@ -240,7 +240,7 @@ def table(document: dict[str, Any] | None = None) -> str:
             "| --- " + "| ---: " * 6 + "|",
             *filter(None, rows),
             "",
-            "| promise | nearest to it | where | kept |",
+            "| promise | worst case | where | kept |",
             "| --- | ---: | --- | --- |",
             *judged(results),
             NOTE.format_map(place),

@@ -1,4 +1,4 @@
-"""The README's table of NumPy's arrays in a pool, out of the committed results."""
+"""The table of NumPy's arrays in a pool, out of the committed results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's tables of datasets, out of the committed results."""
+"""The tables of datasets, out of the committed results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's table of workspace modes, out of the committed results."""
+"""The table of workspace modes, out of the committed results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's table of step times, out of the committed results."""
+"""The table of step times, out of the committed results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's table of loops in a workspace, out of the committed results."""
+"""The table of loops in a workspace, out of the committed results."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ def promise_kept(cases: list[dict]) -> str:
         for case in cases
         if max(middle for _, middle, _ in case["ratios"].values()) > SLOWEST
     ]
-    kept = f"not kept by: {'; '.join(late)}" if late else "kept"
+    missed = f"Missed by: {'; '.join(late)}." if late else "All cases meet it."
     return (
-        f"\nPromised is at most {SLOWEST} of NumPy's own time, as a median: {kept}.\n"
+        f"\nThe target is at most {SLOWEST} of NumPy's own time, as a median.\n"
+        f"{missed}\n"
     )
 
 

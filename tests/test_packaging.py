@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, distribution
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 import memcfg
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +47,10 @@ def test_types_are_shipped_and_sources_are_not(paths):
 def test_the_licence_travels_with_the_package(wheel, paths):
     assert wheel.metadata["License-Expression"] == "Apache-2.0"
     assert any(path.name == "LICENSE" for path in paths)
+
+
+def test_the_sdist_has_what_tests_and_readers_need():
+    """Tests of an unpacked sdist read pages, examples, benchmarks and CI's script."""
+    lines = (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()
+    grafted = {line.split()[1] for line in lines if line.startswith("graft ")}
+    assert {"_native", "benchmarks", "docs", "examples", "tests", ".ci"} <= grafted

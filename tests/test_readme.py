@@ -1,28 +1,115 @@
-"""The README's commands and programs are the ones that are run."""
+"""What the README and the pages of docs/ show is what happens.
+
+The blocks of a page run in their order, as one program. A block of `text` is what the
+block before it prints, with `...` for what differs from run to run; in one of
+`text measured` the numbers may differ, and on another machine some lines.
+"""
 
 from __future__ import annotations
 
+import doctest
+import json
+import os
 import re
 import runpy
-import shlex
 import subprocess
 import sys
+from difflib import SequenceMatcher
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+BLOCK = re.compile(
+    r"^```(python|bash|text|text measured)\n(.*?)^```$", re.DOTALL | re.MULTILINE
+)
+LINK = re.compile(r"(?<!!)\[[^]]*\]\(([^)\s]+)\)")
+WIDTH, FRONT_PAGE = 88, 150  # columns of a line of prose, lines of the README
+ALIKE = 0.8  # the part of the lines that is the same on every machine
+
+# Runs blocks from its standard input; each output ends in a NUL.
+RUNNER = """
+import json, subprocess, sys
+blocks, names = json.load(sys.stdin), {"__name__": "__main__"}
+for language, source, place in blocks:
+    if language == "python":
+        exec(compile("\\n" * place + source, "the page", "exec"), names)
+    else:
+        sys.stdout.flush()
+        subprocess.run(["bash", "-euc", source], check=True)
+    print(end="\\0", flush=True)
+"""
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+def page_name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def blocks(path: Path) -> list[tuple[str, str, int]]:
+    """Language, source and lines before each block of a page."""
+    text = path.read_text(encoding="utf-8")
+    return [
+        (found[1], found[2], text.count("\n", 0, found.start(2)))
+        for found in BLOCK.finditer(text)
+    ]
+
+
+def programs(path: Path) -> list[tuple[str, str, int]]:
+    """What runs of a page; what installs does not, `.ci/run` does that."""
+    return [
+        (language, source, place)
+        for language, source, place in blocks(path)
+        if language in ("python", "bash") and "pip install" not in source
+    ]
+
+
+def outputs(path: Path) -> dict[int, tuple[str, str]]:
+    """What programs should print, by the lines before each: kind of block and text."""
+    found = {}
+    for before, (language, source, _) in pairwise(blocks(path)):
+        if language.startswith("text"):
+            assert not before[0].startswith("text")
+            found[before[2]] = (language, source)
+    return found
+
+
+def agree(kind: str, wanted: str, got: str) -> bool:
+    if kind == "text measured":
+        alike = SequenceMatcher(None, *map(words, (wanted, got)), autojunk=False)
+        return alike.ratio() > ALIKE
+    return doctest.OutputChecker().check_output(wanted, got, doctest.ELLIPSIS)
+
+
+def words(text: str) -> list[str]:
+    """The lines of a text without numbers and bars."""
+    lines = re.sub(r"[█*_]+", "", re.sub(r"[\d.,]+", "0", text)).splitlines()
+    return [" ".join(line.split()) for line in lines]
+
+
+def run(path: Path, folder: Path) -> list[str]:
+    """What each program of a page prints, in a fresh interpreter."""
+    where = Path(sys.executable).parent
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", RUNNER],
+        cwd=folder,
+        env=os.environ | {"PATH": f"{where}{os.pathsep}{os.environ['PATH']}"},
+        input=json.dumps(programs(path)),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("\0")[:-1]
 
 
 def test_ci_runs_the_two_commands_of_the_readme():
     """The first with the wheel, of the sdist of this directory, in place of `.`."""
-    first, second = blocks("bash")[0].strip().splitlines()
+    first, second = blocks(README)[0][1].strip().splitlines()
     assert first == 'pip install ".[demo]" && memcfg demo'
     assert second == "pip install tox && tox run -e cpu"
     commands = [line.strip() for line in CI.splitlines() if not line.startswith("#")]
@@ -37,44 +124,49 @@ def test_ci_runs_every_promise():
     }
 
 
-@pytest.mark.parametrize("number", range(len(blocks("python"))))
-def test_a_program_of_the_readme_runs(tmp_path, number):
-    program = blocks("python")[number]
-    script = tmp_path / "program.py"
-    script.write_text(program)
-    run = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    assert bool(run.stdout) == ("print" in program)
-    for expected in re.findall(r"print\(.*\)  # (True .*)", program):
-        assert expected in run.stdout
+@pytest.mark.parametrize(
+    "path", [path for path in PAGES if programs(path)], ids=page_name
+)
+def test_the_programs_of_a_page_run_and_print_what_it_says(path, tmp_path):
+    wanted = outputs(path)
+    for (_, _, place), got in zip(programs(path), run(path, tmp_path), strict=True):
+        told = f"{page_name(path)}:{place} prints:\n{got}"
+        assert place not in wanted or agree(*wanted[place], got), told
 
 
-def commands() -> list[str]:
-    lines = "\n".join(blocks("bash")[1:]).splitlines()
-    return [line for line in lines if line.startswith("memcfg ")]
+@pytest.mark.parametrize("path", PAGES, ids=page_name)
+def test_the_links_of_a_page_lead_somewhere(path):
+    for link in LINK.findall(path.read_text(encoding="utf-8")):
+        if not link.startswith(("https://", "#")):
+            target, _, heading = link.partition("#")
+            found = (path.parent / target).resolve()
+            assert found.exists(), link
+            assert not heading or heading in headings(found), link
 
 
-@pytest.mark.parametrize("command", commands())
-def test_a_command_of_the_readme_is_one_that_exists(command):
-    words = shlex.split(command, comments=True)
-    run = subprocess.run(
-        [sys.executable, "-m", "memcfg", words[1], "--help"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    for option in (word for word in words if word.startswith("--")):
-        assert option in run.stdout
+def headings(path: Path) -> set[str]:
+    """The anchors of a page, as its host makes them."""
+    lines = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=page_name)
+def test_lines_are_short(path):
+    for line in path.read_text(encoding="utf-8").splitlines():
+        assert len(line) <= WIDTH or line.startswith("|"), line
+
+
+def test_the_readme_is_a_front_page_with_links_to_all_others():
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= FRONT_PAGE
+    assert {page_name(path) for path in PAGES[1:]} <= set(LINK.findall(text))
 
 
 def test_the_tables_are_those_of_the_committed_results():
-    module = runpy.run_path(str(ROOT / "benchmarks" / "readme_tables.py"))
-    assert len(module["MARKED"].findall(README)) == README.count("<!-- table: ") > 4
-    assert module["with_tables"](README) == README
+    module = runpy.run_path(str(ROOT / "benchmarks" / "tables.py"))
+    marks = 0
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8")
+        marks += len(module["MARKED"].findall(text))
+        assert module["with_tables"](text) == text, page_name(path)
+    assert marks == sum(path.read_text().count("<!-- table: ") for path in PAGES) > 4
