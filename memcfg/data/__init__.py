@@ -22,28 +22,34 @@ Examples
 from __future__ import annotations
 
 from memcfg.data import experimental
-from memcfg.data._async_iterators import AsyncDataSetIterator, AsyncMultiDataSetIterator
-from memcfg.data._callbacks import (
+from memcfg.data._dataset import Dataset
+from memcfg.data._options import AutotuneOptions, Options, ThreadingOptions
+from memcfg.data._pipeline_report import PipelineReport, StageReport
+from memcfg.data.dl4j._async_iterators import (
+    AsyncDataSetIterator,
+    AsyncMultiDataSetIterator,
+)
+from memcfg.data.dl4j._callbacks import (
     DataSetCallback,
     DefaultCallback,
     InterleavedDataSetCallback,
 )
-from memcfg.data._data_sets import DataSet, MultiDataSet
-from memcfg.data._dataset import Dataset
-from memcfg.data._epochs import EarlyTerminationDataSetIterator, MultipleEpochsIterator
-from memcfg.data._example_rows import SplitTestAndTrain
-from memcfg.data._grouping import DummyBlockDataSetIterator, ListDataSetIterator
-from memcfg.data._iterator import DatasetIterator
-from memcfg.data._iterators import DataSetIterator, ExistingDataSetIterator
-from memcfg.data._options import AutotuneOptions, Options, ThreadingOptions
-from memcfg.data._report import PipelineReport, StageReport
-from memcfg.data._shields import (
+from memcfg.data.dl4j._data_sets import DataSet, MultiDataSet
+from memcfg.data.dl4j._epochs import (
+    EarlyTerminationDataSetIterator,
+    MultipleEpochsIterator,
+)
+from memcfg.data.dl4j._example_rows import SplitTestAndTrain
+from memcfg.data.dl4j._grouping import DummyBlockDataSetIterator, ListDataSetIterator
+from memcfg.data.dl4j._iterators import DataSetIterator, ExistingDataSetIterator
+from memcfg.data.dl4j._shields import (
     AsyncShieldDataSetIterator,
     AsyncShieldMultiDataSetIterator,
     WorkspacesShieldDataSetIterator,
 )
-from memcfg.data._spec import TensorSpec
-from memcfg.data._splitting import DataSetIteratorSplitter
+from memcfg.data.dl4j._splitter import DataSetIteratorSplitter
+from memcfg.data.elements._spec import TensorSpec
+from memcfg.data.engine._iterator import DatasetIterator
 from memcfg.data.experimental import (
     AUTOTUNE,
     INFINITE_CARDINALITY,

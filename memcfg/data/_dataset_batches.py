@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from memcfg.data._batching import Batch
 from memcfg.data._dataset_core import DatasetCore
-from memcfg.data._padded_batching import PaddedBatch
-from memcfg.data._unbatching import Unbatch
+from memcfg.data.ops._batch import Batch
+from memcfg.data.ops._padded_batch import PaddedBatch
+from memcfg.data.ops._unbatch import Unbatch
 
 __all__ = ["DatasetBatches"]
 

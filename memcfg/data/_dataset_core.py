@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from memcfg.data._applying import as_result
-from memcfg.data._convert import as_element
-from memcfg.data._iterator import DatasetIterator
-from memcfg.data._node import INFINITE, UNKNOWN, Node
 from memcfg.data._options import Options
-from memcfg.data._spec import TensorSpec, spec_of
-from memcfg.data._structure import flatten, same_structure
+from memcfg.data.elements._convert import as_element
+from memcfg.data.elements._spec import TensorSpec, spec_of
+from memcfg.data.elements._structure import flatten, same_structure
+from memcfg.data.elements._user_functions import as_result
+from memcfg.data.engine._iterator import DatasetIterator
+from memcfg.data.ops._node import INFINITE, UNKNOWN, Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable

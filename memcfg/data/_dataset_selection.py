@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from memcfg.data._combining import Concatenate, Enumerate, Filter
 from memcfg.data._dataset_core import DatasetCore, integer
-from memcfg.data._range_rows import range_rows
-from memcfg.data._repeating import Repeat
-from memcfg.data._selecting import Shard, Skip, Take
-from memcfg.data._shuffling import Shuffle
-from memcfg.data._sources import Slices
+from memcfg.data.ops._combine import Concatenate, Enumerate, Filter
+from memcfg.data.ops._repeat import Repeat
+from memcfg.data.ops._select import Shard, Skip, Take
+from memcfg.data.ops._shuffle import Shuffle
+from memcfg.data.ops._sources import Slices
+from memcfg.data.rows._range_rows import range_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from memcfg.data._combining import Zip
-from memcfg.data._convert import as_element
 from memcfg.data._dataset_core import DatasetCore, integer
-from memcfg.data._generating import Generated, signature_of
 from memcfg.data._options import Options
-from memcfg.data._range_rows import range_rows
-from memcfg.data._sources import Slices, sliced, whole
-from memcfg.data._structure import flatten, map_structure
+from memcfg.data.elements._convert import as_element
+from memcfg.data.elements._structure import flatten, map_structure
+from memcfg.data.ops._combine import Zip
+from memcfg.data.ops._generator import Generated, signature_of
+from memcfg.data.ops._sources import Slices, sliced, whole
+from memcfg.data.rows._range_rows import range_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

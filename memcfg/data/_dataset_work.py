@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from memcfg.data._caching import Cache
 from memcfg.data._dataset_core import DatasetCore, integer
-from memcfg.data._interleaving import FlatMap, Interleave
-from memcfg.data._mapping import make_map
-from memcfg.data._prefetching import AUTOTUNE, Prefetch
-from memcfg.data._structure import call
+from memcfg.data.elements._structure import call
+from memcfg.data.ops._cache import Cache
+from memcfg.data.ops._interleave import FlatMap, Interleave
+from memcfg.data.ops._map import make_map
+from memcfg.data.ops._prefetch import AUTOTUNE, Prefetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from memcfg.data._node import Node
+    from memcfg.data.ops._node import Node
 
 __all__ = ["DatasetWork"]
 

@@ -29,8 +29,8 @@ from memcfg.data import (
     InterleavedDataSetCallback,
     ListDataSetIterator,
     MultiDataSet,
-    _producer,
 )
+from memcfg.data.engine import _producer
 from memcfg.errors import ResourceExhaustedError
 
 BOTH = pytest.mark.parametrize(

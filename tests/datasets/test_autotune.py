@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 import memcfg as mc
 from memcfg import memory
 from memcfg.data import AUTOTUNE, Dataset
-from memcfg.data._autotune import FIRST_DEPTH, TunedDepth, TunedParallelism
-from memcfg.data._budget import Budget, Stall, cores, free_bytes
-from memcfg.data._climbing import Climber
-from memcfg.data._iterator import DatasetIterator
 from memcfg.data._options import Options
+from memcfg.data.engine._autotune import FIRST_DEPTH, TunedDepth, TunedParallelism
+from memcfg.data.engine._budgets import Budget, Stall, cores, free_bytes
+from memcfg.data.engine._hill_climber import Climber
+from memcfg.data.engine._iterator import DatasetIterator
 
 MIB = 1 << 20
 

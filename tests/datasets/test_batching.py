@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from steps import Items, passing
 
 import memcfg as mc
-from memcfg.data._batching import Batch
-from memcfg.data._iterator import DatasetIterator
 from memcfg.data._options import Options
+from memcfg.data.engine._iterator import DatasetIterator
+from memcfg.data.ops._batch import Batch
 from memcfg.errors import ResourceExhaustedError
 
 Dataset = mc.data.Dataset

@@ -11,7 +11,7 @@ import pytest
 from calls import Call, data_threads, settle
 
 from memcfg.data import Dataset
-from memcfg.data._bell import Bell
+from memcfg.data.engine._condition import Bell
 
 
 @pytest.fixture

@@ -24,15 +24,15 @@ from hypothesis.extra import numpy as hnp
 from steps import Items, listed, numbers, passing
 
 from memcfg.data import Dataset
-from memcfg.data._cache_files import CacheWriter, read_cache
-from memcfg.data._caching import Cache
-from memcfg.data._interleaving import FlatMap
-from memcfg.data._probe import probe
-from memcfg.data._repeating import Repeat
-from memcfg.data._selecting import Skip, Take
-from memcfg.data._shuffling import Shuffle
-from memcfg.data._spec import merge, spec_of
-from memcfg.data._structure import flatten, same_structure
+from memcfg.data.elements._spec import merge, spec_of
+from memcfg.data.elements._structure import flatten, same_structure
+from memcfg.data.engine._probe import probe
+from memcfg.data.ops._cache import Cache
+from memcfg.data.ops._cache_files import CacheWriter, read_cache
+from memcfg.data.ops._interleave import FlatMap
+from memcfg.data.ops._repeat import Repeat
+from memcfg.data.ops._select import Skip, Take
+from memcfg.data.ops._shuffle import Shuffle
 from memcfg.errors import FormatError, ResourceExhaustedError
 from memcfg.memory import Pool
 
@@ -279,7 +279,7 @@ def test_a_killed_process_leaves_no_lock(tmp_path):
     script = """
         import os, signal, sys
         from steps import numbers, passing
-        from memcfg.data._caching import Cache
+        from memcfg.data.ops._cache import Cache
         elements = passing(Cache(numbers(100), sys.argv[1]))
         next(elements)
         os.kill(os.getpid(), signal.SIGKILL)

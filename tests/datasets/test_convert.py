@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcfg.data._convert import as_element, as_leaf
+from memcfg.data.elements._convert import as_element, as_leaf
 
 I4, I8, F4, F8 = np.int32, np.int64, np.float32, np.float64
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import memcfg as mc
-from memcfg.data._run import Run
+from memcfg.data.engine._run import Run
 from memcfg.workspaces import is_attached
 
 Dataset = mc.data.Dataset

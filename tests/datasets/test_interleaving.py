@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from steps import Items, listed, numbers, passing, rows
 
-from memcfg.data._interleaving import FlatMap, Interleave
-from memcfg.data._iterator import DatasetIterator
-from memcfg.data._node import INFINITE, UNKNOWN
 from memcfg.data._options import Options
-from memcfg.data._prefetching import Prefetch
-from memcfg.data._repeating import Repeat
-from memcfg.data._shuffling import Shuffle
-from memcfg.data._spec import TensorSpec
+from memcfg.data.elements._spec import TensorSpec
+from memcfg.data.engine._iterator import DatasetIterator
+from memcfg.data.ops._interleave import FlatMap, Interleave
+from memcfg.data.ops._node import INFINITE, UNKNOWN
+from memcfg.data.ops._prefetch import Prefetch
+from memcfg.data.ops._repeat import Repeat
+from memcfg.data.ops._shuffle import Shuffle
 from memcfg.errors import ResourceExhaustedError
 from memcfg.memory import Pool
 

@@ -21,8 +21,8 @@ from memcfg.data import (
     MultiDataSet,
     MultipleEpochsIterator,
 )
-from memcfg.data._iterators import as_iterator
-from memcfg.data._over import Over
+from memcfg.data.dl4j._iterators import as_iterator
+from memcfg.data.dl4j._over import Over
 
 
 class Counting(DataSetIterator):

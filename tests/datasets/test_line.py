@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from memcfg.data import _line
-from memcfg.data._line import FixedDepth, Line
+from memcfg.data.engine import _bounded_queue
+from memcfg.data.engine._bounded_queue import FixedDepth, Line
 
 
 def alive() -> bool:
@@ -202,7 +202,7 @@ def test_an_item_is_wanted_when_none_is_there_and_somebody_waits(line):
 
 
 def test_a_thread_that_dies_without_a_word_is_noticed(line, monkeypatch):
-    monkeypatch.setattr(_line, "_LOOK", 0.01)
+    monkeypatch.setattr(_bounded_queue, "_LOOK", 0.01)
     for ask in (line.get, line.has_next):
         fresh = Line(FixedDepth(1), "a line")
         with pytest.raises(
@@ -214,7 +214,7 @@ def test_a_thread_that_dies_without_a_word_is_noticed(line, monkeypatch):
 
 
 def test_what_a_dead_thread_made_is_handed_out_first(line, monkeypatch):
-    monkeypatch.setattr(_line, "_LOOK", 0.01)
+    monkeypatch.setattr(_bounded_queue, "_LOOK", 0.01)
     line.put(1)
     assert line.get(dead) == 1
     with pytest.raises(RuntimeError, match="died without a word"):

@@ -9,7 +9,7 @@ import pytest
 from steps import Items, numbers, passing
 
 import memcfg as mc
-from memcfg.data._mapping import make_map
+from memcfg.data.ops._map import make_map
 
 Dataset = mc.data.Dataset
 CALLS = [None, 1, 2, mc.data.AUTOTUNE]

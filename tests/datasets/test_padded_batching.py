@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from steps import Items, passing
 
 import memcfg as mc
-from memcfg.data._padded_batching import PaddedBatch
+from memcfg.data.ops._padded_batch import PaddedBatch
 
 Dataset = mc.data.Dataset
 

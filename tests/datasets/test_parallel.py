@@ -15,9 +15,9 @@ from steps import Items, passing
 
 import memcfg as mc
 from memcfg import memory
-from memcfg.data._iterator import DatasetIterator
 from memcfg.data._options import Options
-from memcfg.data._tap import Tap
+from memcfg.data.engine._iterator import DatasetIterator
+from memcfg.data.engine._shared_source import Tap
 from memcfg.errors import ResourceExhaustedError
 
 Dataset, AUTOTUNE = mc.data.Dataset, mc.data.AUTOTUNE

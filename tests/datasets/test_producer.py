@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import memcfg as mc
 from memcfg import memory
-from memcfg.data import _producer
-from memcfg.data._line import FixedDepth
-from memcfg.data._producer import Producer
-from memcfg.data._ring import Ring
+from memcfg.data.engine import _producer
+from memcfg.data.engine._bounded_queue import FixedDepth
+from memcfg.data.engine._producer import Producer
+from memcfg.data.engine._ring import Ring
 from memcfg.errors import ResourceExhaustedError
 
 

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from memcfg.data import Dataset, PipelineReport, StageReport
-from memcfg.data._report import _seconds
+from memcfg.data._pipeline_report import _seconds
 
 
 def stage(name="batch", **known):

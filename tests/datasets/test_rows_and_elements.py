@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import memcfg as mc
-from memcfg.data._node import Node
+from memcfg.data.ops._node import Node
 
 Dataset = mc.data.Dataset
 

@@ -14,13 +14,13 @@ from shuffle_oracle import seeds_of, shuffled, words_of
 from steps import Items, listed, numbers, passing, rows
 
 from memcfg._core.rows import RandomWords, ShuffleOrder
-from memcfg.data._interleaving import FlatMap
-from memcfg.data._node import UNKNOWN
 from memcfg.data._options import Options
-from memcfg.data._probe import probe
-from memcfg.data._repeating import Repeat
-from memcfg.data._run import Run
-from memcfg.data._shuffling import Shuffle
+from memcfg.data.engine._probe import probe
+from memcfg.data.engine._run import Run
+from memcfg.data.ops._interleave import FlatMap
+from memcfg.data.ops._node import UNKNOWN
+from memcfg.data.ops._repeat import Repeat
+from memcfg.data.ops._shuffle import Shuffle
 from memcfg.errors import ResourceExhaustedError
 from memcfg.memory import Pool
 

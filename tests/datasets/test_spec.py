@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import memcfg as mc
-from memcfg.data._spec import merge, spec_of, stacked, vague
+from memcfg.data.elements._spec import merge, spec_of, stacked, vague
 
 Spec = mc.data.TensorSpec
 shapes = st.none() | st.lists(st.none() | st.integers(0, 3), max_size=3)

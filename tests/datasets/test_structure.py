@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcfg.data._structure import (
+from memcfg.data.elements._structure import (
     call,
     flatten,
     map_structure,

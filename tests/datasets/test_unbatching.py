@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from steps import Items, passing
 
 import memcfg as mc
-from memcfg.data._unbatching import Unbatch
+from memcfg.data.ops._unbatch import Unbatch
 
 Dataset = mc.data.Dataset
 

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from memcfg.data._workers import Workers
+from memcfg.data.engine._thread_pool import Workers
 from memcfg.errors import ResourceExhaustedError
 from memcfg.memory import Pool, numpy_allocator
 
@@ -158,7 +158,7 @@ def test_results_are_let_go():
 def test_the_end_of_the_interpreter_does_not_wait_for_long():
     script = (
         "import time, contextlib\n"
-        "from memcfg.data._workers import Workers\n"
+        "from memcfg.data.engine._thread_pool import Workers\n"
         "workers = Workers(2, 'w', contextlib.nullcontext)\n"
         "tickets = [workers.submit(lambda: time.sleep(100)) for _ in range(3)]\n"
     )

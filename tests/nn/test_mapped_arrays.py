@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import memcfg as mc
-from memcfg.data import _file_rows
+from memcfg.data.rows import _file_rows
 from memcfg.errors import FormatError
 
 nn = mc.nn

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from memcfg.data._iterator import DatasetIterator
-from memcfg.data._node import INFINITE, Node
 from memcfg.data._options import Options
-from memcfg.data._range_rows import range_rows
-from memcfg.data._sources import Slices
+from memcfg.data.engine._iterator import DatasetIterator
+from memcfg.data.ops._node import INFINITE, Node
+from memcfg.data.ops._sources import Slices
+from memcfg.data.rows._range_rows import range_rows
 
 
 class Items(Node):

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg._caller import outside
-from memcfg.data._file_rows import mapped_column
+from memcfg.data.rows._file_rows import mapped_column
 from memcfg.nn.inputs._array_checks import check_labels, check_shape
 from memcfg.nn.inputs._batch import Batch, as_numbers, batches
 from memcfg.units import ALIGNMENT
@@ -21,7 +21,7 @@ from memcfg.units import ALIGNMENT
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from memcfg.data._file_rows import FileColumn
+    from memcfg.data.rows._file_rows import FileColumn
     from memcfg.nn.inputs._batch import Rows
     from memcfg.nn.inputs._source import Target
     from memcfg.nn.layers._symbolic import Shape

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
 
-    from memcfg.data._file_rows import FileColumn
+    from memcfg.data.rows._file_rows import FileColumn
 
 __all__ = ["Batch", "Rows", "as_numbers", "batches", "gather"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from memcfg.data import AsyncDataSetIterator, DataSetIterator, ExistingDataSetIterator
-from memcfg.data._for_models import BUFFER_SIZE, Outlook, begin, outlook
+from memcfg.data._static_info import BUFFER_SIZE, Outlook, begin, outlook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

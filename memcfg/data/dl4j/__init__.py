@@ -1,0 +1,3 @@
+"""DL4J's data sets and iterators."""
+
+__all__: list[str] = []

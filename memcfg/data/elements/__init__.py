@@ -1,0 +1,3 @@
+"""What an element is: nests, specs, conversion, and arrays of batches."""
+
+__all__: list[str] = []

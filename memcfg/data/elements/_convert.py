@@ -1,0 +1,261 @@
+"""Values that users hand over or return, as arrays.
+
+Owns the choice of a dtype for Python's values, which is tf.data's: int is int32 where
+it fits and int64 where not, float is float32, and arrays keep theirs. Text stays
+NumPy's. Refuses what is no rectangular array of numbers, text or dates.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from numpy.ma import MaskedArray  # at first use its constants would lie anywhere
+
+from memcfg.data.elements._structure import is_nest, map_structure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["as_array", "as_element", "as_leaf", "as_scalars", "read_only"]
+
+_INT32 = np.iinfo(np.int32)
+_INT64 = np.iinfo(np.int64)
+_FLOAT32 = float(2**128 - 2**103)  # rounds to infinity
+_PLAIN = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))  # in the machine's order
+_SCALARS = (bool, int, float, complex, str, bytes)
+
+
+def as_element(value: Any) -> Any:
+    """Convert what a user's function returned.
+
+    Parameters
+    ----------
+    value : nest
+        Of arrays, numbers, text, and lists of these.
+
+    Returns
+    -------
+    nest of numpy.ndarray and numpy.generic
+        An array of no axes is a NumPy scalar. Arrays are the user's own, not copied.
+
+    Raises
+    ------
+    TypeError
+        If a leaf can be no array.
+    ValueError
+        If a list is not rectangular, or a number is out of range.
+    """
+    kind = type(value)
+    if kind is np.ndarray and value.ndim and value.dtype in _PLAIN:
+        return value  # most of them
+    if kind is tuple:
+        return tuple([as_element(part) for part in value])
+    if kind is dict:
+        return {key: as_element(part) for key, part in value.items()}
+    if is_nest(value):
+        return map_structure(_as_element_leaf, value)
+    return _as_element_leaf(value)
+
+
+def as_leaf(value: Any, *, swap: bool = True) -> npt.NDArray[Any]:
+    """Convert a leaf to an array.
+
+    Parameters
+    ----------
+    value : array_like
+        An array, a number, text, or a list of these.
+    swap : bool, default True
+        Whether to copy an array that is not in the machine's byte order.
+
+    Returns
+    -------
+    numpy.ndarray
+        The same memory if it was an array in the machine's byte order.
+
+    Raises
+    ------
+    TypeError
+        If it can be no array.
+    ValueError
+        If a list is not rectangular, or a number is out of range.
+    """
+    if type(value) is np.ndarray and value.dtype in _PLAIN:
+        return value
+    number = _as_number(value)
+    if number is not None:
+        return np.asarray(number)
+    found = _narrow(as_array(value), value)
+    if swap and not found.dtype.isnative:
+        return found.astype(found.dtype.newbyteorder("="))
+    return found
+
+
+def as_array(value: Any) -> npt.NDArray[Any]:
+    """Convert a leaf as NumPy does.
+
+    Parameters
+    ----------
+    value : array_like
+        An array, a number, text, or a list of these.
+
+    Returns
+    -------
+    numpy.ndarray
+        With NumPy's dtype for Python's numbers.
+
+    Raises
+    ------
+    TypeError
+        If it can be no array.
+    ValueError
+        If a list is not rectangular, or an integer is beyond int64.
+    """
+    if isinstance(value, MaskedArray):
+        raise TypeError("a dataset takes no masked arrays: fill its masked places")
+    listed = isinstance(value, list | tuple | range)
+    if not (listed or isinstance(value, _SCALARS) or hasattr(value, "__array__")):
+        raise TypeError(
+            "an element's leaf is an array, a number, text, or a list of these, not "
+            f"{type(value).__name__} ({value!r:.80})"
+        )
+    try:
+        found = np.asarray(value)
+    except ValueError as error:
+        arrays = listed and any(isinstance(row, np.ndarray) for row in value)
+        hint = "; arrays side by side are a tuple: (x, y)" if arrays else ""
+        raise ValueError(
+            f"a list is to be rectangular, with rows of one length{hint}: "
+            f"{value!r:.120}"
+        ) from error
+    _check_dtype(found, value)
+    return found
+
+
+def as_scalars(array: npt.NDArray[Any]) -> Any:
+    """Make an array of no axes a NumPy scalar, and leave others as they are.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        Any.
+
+    Returns
+    -------
+    numpy.ndarray or numpy.generic
+        The element's leaf.
+    """
+    return array if array.ndim else array[()]
+
+
+def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """View an array that is not to be written through what is given out.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        Any.
+
+    Returns
+    -------
+    numpy.ndarray
+        The same memory.
+    """
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _as_element_leaf(value: Any) -> Any:
+    if isinstance(value, np.generic) and value.dtype in _PLAIN:
+        return value
+    number = _as_number(value)
+    return as_scalars(as_leaf(value)) if number is None else number
+
+
+def _as_number(value: Any) -> np.generic | None:
+    """Convert one of Python's numbers; None is for everything else."""
+    kind = type(value)
+    if kind is int:
+        if _INT32.min <= value <= _INT32.max:
+            return np.int32(value)
+        if not _INT64.min <= value <= _INT64.max:
+            raise ValueError(f"an integer is beyond int64: {value!r:.80}")
+        return np.int64(value)
+    if kind is float:
+        if _FLOAT32 <= abs(value) < math.inf:
+            raise _too_large(value)
+        return np.float32(value)
+    return np.bool_(value) if kind is bool else None
+
+
+def _check_dtype(array: npt.NDArray[Any], value: Any) -> None:
+    """Refuse dtypes that no element has: objects and fields."""
+    if isinstance(value, np.ndarray | np.generic):
+        what = f"dtype {array.dtype}"
+    else:
+        what = f"{value!r:.80}"
+        if array.dtype.kind in "Ouf" and array.size and _is_integers(value):
+            raise ValueError(f"an integer is beyond int64: {what}")
+    if array.dtype.hasobject or array.dtype.kind == "V":
+        raise TypeError(
+            f"a dataset holds numbers, text and dates, in arrays or lists, not {what}"
+        )
+
+
+def _narrow(found: npt.NDArray[Any], value: Any) -> npt.NDArray[Any]:
+    """Give Python's numbers the dtypes that tf.data gives them."""
+    if hasattr(value, "__array__"):
+        return found
+    kinds = set(_kinds(value))
+    if any(issubclass(kind, np.ndarray) for kind in kinds):
+        return found
+    if found.size == 0 and not kinds:
+        return found.astype(np.float32)
+    if found.dtype.kind in "iu":
+        return _integers(found)
+    if found.dtype == np.float64 and np.float64 not in kinds:
+        return _floats(found, value)
+    return found
+
+
+def _is_integers(value: Any) -> bool:
+    """Tell whether a value is Python's integers, which NumPy may make floats of."""
+    return all(kind in (int, bool) for kind in _kinds(value))
+
+
+def _kinds(value: Any) -> Iterator[type]:
+    """Yield the classes of what lists of lists hold, or of what is no list."""
+    if isinstance(value, range):
+        yield int
+    elif not isinstance(value, list | tuple):
+        yield type(value)
+    else:
+        for kind in (kinds := set(map(type, value))):
+            if not issubclass(kind, list | tuple | range):
+                yield kind
+        if any(issubclass(kind, list | tuple | range) for kind in kinds):
+            for item in value:
+                if isinstance(item, list | tuple | range):
+                    yield from set(_kinds(item))
+
+
+def _integers(found: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if found.size == 0 or (found.min() >= _INT32.min and found.max() <= _INT32.max):
+        return found.astype(np.int32, copy=False)
+    return found.astype(np.int64, copy=False)
+
+
+def _floats(found: npt.NDArray[Any], value: Any) -> npt.NDArray[Any]:
+    if np.any(np.isfinite(found) & (np.abs(found) >= _FLOAT32)):
+        raise _too_large(value)
+    return found.astype(np.float32)
+
+
+def _too_large(value: Any) -> ValueError:
+    return ValueError(
+        "a Python float becomes float32, and this is beyond its range: "
+        f"{value!r:.80}; use np.float64"
+    )

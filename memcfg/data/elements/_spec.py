@@ -1,0 +1,261 @@
+"""What an element is: shapes and dtypes of a nest's leaves.
+
+Owns `TensorSpec` and the arithmetic of specs. Refuses to convert values.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memcfg.data.elements._structure import flatten, map_structure, same_structure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Shape", "TensorSpec", "merge", "spec_of", "stacked", "vague"]
+
+Shape = tuple[int | None, ...]
+_TEXT = "SU"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class TensorSpec:
+    """Shape and dtype of an array.
+
+    Parameters
+    ----------
+    shape : iterable of int or None, or int, or None
+        None in it is a size that is not known; None for it is an unknown number of
+        axes. A single int is a shape of one axis.
+    dtype : dtype, default np.float32
+        Whatever `numpy.dtype` takes. Text without a length, such as ``str``, is text of
+        any length.
+    name : str, optional
+        Of no effect; two specs that differ in it are not equal.
+
+    Raises
+    ------
+    TypeError
+        If the shape is no shape, or an array can't be of that dtype here.
+    ValueError
+        If a size is negative.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> spec = mc.data.TensorSpec((None, 28), "float32")
+    >>> spec
+    TensorSpec(shape=(None, 28), dtype=float32, name=None)
+    >>> spec.is_compatible_with(mc.data.TensorSpec((3, 28), "float32"))
+    True
+    """
+
+    shape: Shape | None
+    dtype: np.dtype[Any]
+    name: str | None
+
+    def __init__(
+        self,
+        shape: Iterable[int | None] | int | None,
+        dtype: npt.DTypeLike = np.float32,
+        name: str | None = None,
+    ) -> None:
+        object.__setattr__(self, "shape", _as_shape(shape))
+        object.__setattr__(self, "dtype", _as_dtype(dtype))
+        object.__setattr__(self, "name", name)
+
+    @property
+    def rank(self) -> int | None:
+        """Number of axes; None where it is not known."""
+        return None if self.shape is None else len(self.shape)
+
+    @property
+    def nbytes(self) -> int | None:
+        """Bytes of an array of this spec; None where that is not known."""
+        if self.shape is None or None in self.shape or not self.dtype.itemsize:
+            return None
+        return prod(size or 0 for size in self.shape) * self.dtype.itemsize
+
+    def is_compatible_with(self, spec_or_value: Any) -> bool:
+        """Tell whether an array can be of both specs.
+
+        Parameters
+        ----------
+        spec_or_value : TensorSpec or numpy.ndarray or numpy.generic
+            The other spec, or an array.
+
+        Returns
+        -------
+        bool
+            Whether dtypes are equal and no two known sizes differ.
+        """
+        other = spec_or_value
+        if not isinstance(other, TensorSpec):
+            if not hasattr(other, "dtype"):
+                return False
+            other = _leaf_spec(other)
+        if not _same_dtype(self.dtype, other.dtype):
+            return False
+        return _fits(self.shape, other.shape)
+
+    def __repr__(self) -> str:
+        return f"TensorSpec(shape={self.shape}, dtype={self.dtype}, name={self.name!r})"
+
+
+def spec_of(element: Any) -> Any:
+    """Describe an element.
+
+    Parameters
+    ----------
+    element : nest of numpy.ndarray or numpy.generic
+        The element.
+
+    Returns
+    -------
+    nest of TensorSpec
+        With all sizes known.
+    """
+    return map_structure(_leaf_spec, element)
+
+
+def merge(first: Any, second: Any) -> Any:
+    """Describe what is of one of two kinds.
+
+    Parameters
+    ----------
+    first, second : nest of TensorSpec
+        The kinds.
+
+    Returns
+    -------
+    nest of TensorSpec
+        The most specific that both kinds are of.
+
+    Raises
+    ------
+    TypeError
+        If the nests or the dtypes differ.
+    """
+    if not same_structure(first, second):
+        raise TypeError(f"elements differ in structure: {first} and {second}")
+    for one, other in zip(flatten(first), flatten(second), strict=True):
+        if not _same_dtype(one.dtype, other.dtype):
+            raise TypeError(
+                f"elements differ in dtype: {one.dtype} and {other.dtype}, of "
+                f"{first} and {second}"
+            )
+    return map_structure(_merged, first, second)
+
+
+def stacked(spec: Any, count: int | None) -> Any:
+    """Describe elements that are stacked along a new first axis.
+
+    Parameters
+    ----------
+    spec : nest of TensorSpec
+        Of an element.
+    count : int or None
+        How many; None where that is not known.
+
+    Returns
+    -------
+    nest of TensorSpec
+        Of the stack.
+    """
+
+    def leaf(one: TensorSpec) -> TensorSpec:
+        shape = None if one.shape is None else (count, *one.shape)
+        return TensorSpec(shape, one.dtype)
+
+    return map_structure(leaf, spec)
+
+
+def vague(spec: Any) -> Any:
+    """Forget sizes: what one element tells of others is dtypes and numbers of axes.
+
+    Parameters
+    ----------
+    spec : nest of TensorSpec
+        Of an element.
+
+    Returns
+    -------
+    nest of TensorSpec
+        With no size known.
+    """
+
+    def leaf(one: TensorSpec) -> TensorSpec:
+        dtype = np.dtype(one.dtype.kind) if one.dtype.kind in _TEXT else one.dtype
+        shape = None if one.shape is None else [None] * len(one.shape)
+        return TensorSpec(shape, dtype)
+
+    return map_structure(leaf, spec)
+
+
+def _leaf_spec(leaf: Any) -> TensorSpec:
+    return TensorSpec(leaf.shape, leaf.dtype)
+
+
+def _merged(one: TensorSpec, other: TensorSpec) -> TensorSpec:
+    dtype = max(one.dtype, other.dtype, key=lambda dtype: dtype.itemsize)
+    if one.dtype.kind in _TEXT and 0 in (one.dtype.itemsize, other.dtype.itemsize):
+        dtype = np.dtype(one.dtype.kind)  # text of any length
+    if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
+        return TensorSpec(None, dtype)
+    sizes = zip(one.shape, other.shape, strict=True)
+    return TensorSpec([a if a == b else None for a, b in sizes], dtype)
+
+
+def _same_dtype(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    if one.kind in _TEXT:
+        return one.kind == other.kind
+    return one == other
+
+
+def _fits(one: Shape | None, other: Shape | None) -> bool:
+    if one is None or other is None:
+        return True
+    return len(one) == len(other) and all(
+        a is None or b is None or a == b for a, b in zip(one, other, strict=True)
+    )
+
+
+def _as_shape(shape: Any) -> Shape | None:
+    if shape is None:
+        return None
+    try:
+        sizes = (shape,) if hasattr(shape, "__index__") else shape
+        return tuple(_as_size(size) for size in sizes)
+    except TypeError as error:
+        raise TypeError(
+            f"a shape is a sequence of int and None, or None, got {shape!r}"
+        ) from error
+
+
+def _as_size(size: Any) -> int | None:
+    if size is None:
+        return None
+    if isinstance(size, bool):
+        raise TypeError("a bool is no size")
+    found = operator.index(size)
+    if found < 0:
+        raise ValueError(f"a size is not negative, got {found}; None is any size")
+    return found
+
+
+def _as_dtype(dtype: Any) -> np.dtype[Any]:
+    if dtype is None:
+        raise TypeError("a spec needs a dtype, got None")
+    found: np.dtype[Any] = np.dtype(dtype)
+    if found.hasobject or found.kind == "V":
+        raise TypeError(
+            f"a dataset holds numbers, text and dates, not arrays of dtype {found}; "
+            "use a dict for fields"
+        )
+    return found.newbyteorder("=")

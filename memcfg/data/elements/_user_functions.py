@@ -1,0 +1,140 @@
+"""Users' functions, called as tf.data calls them.
+
+Owns the conversion of what they return, and that nothing they raise is taken for the
+end of the data.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memcfg.data.elements._convert import as_element
+from memcfg.data.elements._structure import call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["apply", "as_result", "composed", "is_unpacked", "stopped"]
+
+
+_SCALARS = frozenset(np.dtype(code).type for code in "?bBhHiIlLqQefdFD")
+_DTYPES = frozenset(map(np.dtype, _SCALARS))  # in the machine's byte order
+
+
+def apply(function: Callable[..., Any], element: Any) -> Any:
+    """Apply a user's function to an element.
+
+    Parameters
+    ----------
+    function : callable
+        The function.
+    element : nest
+        The element; a tuple is unpacked into arguments.
+
+    Returns
+    -------
+    nest
+        What it returned, converted.
+
+    Raises
+    ------
+    RuntimeError
+        If it raised StopIteration.
+    BaseException
+        What else it raised.
+    """
+    try:
+        result = call(function, element)
+    except StopIteration as error:
+        raise stopped() from error
+    return as_result(result)
+
+
+def as_result(result: Any) -> Any:
+    """Convert what a user's function returned.
+
+    Parameters
+    ----------
+    result : object
+        Anything that can be an element; a list is a tuple here, as in tf.data.
+
+    Returns
+    -------
+    nest
+        The element.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it can be no element.
+    """
+    kind = type(result)
+    if kind is tuple:
+        if all(map(_is_leaf, result)):
+            return result
+    elif _is_leaf(result):
+        return result
+    return as_element(tuple(result) if isinstance(result, list) else result)
+
+
+def _is_leaf(value: Any) -> bool:
+    """Tell quickly whether a value needs no conversion; False: it may need one."""
+    kind = type(value)
+    if kind is np.ndarray:
+        return value.ndim > 0 and value.dtype in _DTYPES
+    return kind in _SCALARS
+
+
+def is_unpacked(element: Any) -> bool:
+    """Tell whether an element is several arguments of a function, as tf.data has it.
+
+    Parameters
+    ----------
+    element : nest
+        The element.
+
+    Returns
+    -------
+    bool
+        Whether it is a tuple without names.
+    """
+    return isinstance(element, tuple) and not hasattr(element, "_fields")
+
+
+def stopped() -> RuntimeError:
+    """Make the error that stands for a StopIteration of a user's function.
+
+    Returns
+    -------
+    RuntimeError
+        As generators raise it: StopIteration would look like the end of the data.
+    """
+    return RuntimeError("the function of map raised StopIteration")
+
+
+def composed(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Make one function of several.
+
+    Parameters
+    ----------
+    functions : sequence of callable
+        The first one first.
+
+    Returns
+    -------
+    callable
+        Takes what the first takes; what it returns has not been converted.
+    """
+    first, *others = functions
+    if not others:
+        return first
+
+    def function(*args: Any) -> Any:
+        result = first(*args)
+        for other in others:
+            result = call(other, as_result(result))
+        return result
+
+    return function

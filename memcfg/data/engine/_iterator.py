@@ -1,0 +1,144 @@
+"""A pass over a dataset as its consumer sees it.
+
+Owns the end of a pass: whatever happens, its threads end and its memory is given back.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from memcfg import config
+from memcfg.data._pipeline_report import PipelineReport
+from memcfg.data.engine._run import Run
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import NoReturn, Self
+
+    from memcfg.data._options import Options
+    from memcfg.data.ops._node import Node
+    from memcfg.memory import Resource
+
+__all__ = ["DatasetIterator"]
+
+
+class DatasetIterator:
+    """One pass over a dataset; `iter` of a dataset makes it.
+
+    It is its own iterator, and a context manager that closes it. A pass that was not
+    closed ends when nobody refers to it any more. Several threads may take turns.
+
+    Parameters
+    ----------
+    node : Node
+        The last step of the pipeline.
+    options : Options
+        The dataset's.
+    resource : Resource, optional
+        Where arrays come from. None: the pool of the current device.
+    probing : bool, default False
+        Whether the pass is only to tell what elements are, and changes nothing that a
+        later one depends on.
+
+    Notes
+    -----
+    After an error the pass is over: the next `next` raises StopIteration.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        options: Options,
+        resource: Resource | None = None,
+        *,
+        probing: bool = False,
+    ) -> None:
+        self._node = node
+        pool = config.logical_device(None).pool if resource is None else resource
+        self._run = Run(pool, options, probing=probing, hindsight=node.hindsight)
+        self._process = os.getpid()
+        self._lock = threading.RLock()
+        self._allocator = self._run.allocator()
+        self._finalizer = weakref.finalize(self, self._run.close)
+        self._elements = node.elements(self._run)
+
+    @property
+    def element_spec(self) -> Any:
+        """What the elements are: a nest of `TensorSpec`."""
+        return self._node.element_spec
+
+    def report(self) -> PipelineReport:
+        """Tell what was chosen for each step that adapts, and how long it made wait.
+
+        Returns
+        -------
+        PipelineReport
+            As it is now; also after the end.
+        """
+        return PipelineReport(tuple(self._run.reports()))
+
+    def close(self) -> None:
+        """End the pass: threads end, and buffers are given back.
+
+        Waits for threads; one that is inside a user's function ends when that returns.
+        It may be called again, and from another thread than the one that waits in
+        `next`, which then raises StopIteration.
+        """
+        self._run.close(wait=True)
+        if os.getpid() == self._process:  # else the lock may be held for ever
+            with self._lock:
+                self._elements = iter(())
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next element.
+
+        Raises
+        ------
+        StopIteration
+            At the end.
+        ResourceExhaustedError
+            If an array does not fit the device's limit.
+        RuntimeError
+            In a forked child.
+        BaseException
+            What a function of the pipeline raised, behind the elements before.
+        """
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "the pass over this dataset was begun in the process that was forked: "
+                "call iter(dataset) in this one"
+            )
+        with self._lock:
+            self._run.stall.begin()
+            try:
+                with self._allocator:
+                    return next(self._elements)
+            except BaseException:
+                self._run.close()
+                self._elements = iter(())
+                raise
+            finally:
+                self._run.stall.end()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a pass over a dataset cannot be copied or pickled: copy the dataset, and "
+            "begin a pass of the copy with iter()"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

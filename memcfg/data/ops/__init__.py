@@ -1,0 +1,3 @@
+"""The steps of a pipeline, one noun a module."""
+
+__all__: list[str] = []

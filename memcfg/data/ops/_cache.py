@@ -1,0 +1,243 @@
+"""Elements that are made once: `Dataset.cache`, in memory or in a file.
+
+Owns the rule that only a whole pass is kept, as in tf.data. Refuses the format of
+files.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+from warnings import warn
+
+import numpy as np
+
+from memcfg._caller import outside
+from memcfg.data._closing import closing
+from memcfg.data.elements._convert import read_only
+from memcfg.data.elements._structure import map_structure
+from memcfg.data.ops._cache_files import CacheWriter, read_cache
+from memcfg.data.ops._node import Node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memcfg.data.engine._run import Run
+
+__all__ = ["Cache"]
+
+
+class _Record(Protocol):
+    """What a pass has noted so far."""
+
+    @property
+    def count(self) -> int:
+        """How many elements."""
+
+    def add(self, element: Any) -> None:
+        """Note an element."""
+
+    def finish(self) -> None:
+        """Have later passes read this one."""
+
+    def discard(self) -> None:
+        """Forget the pass."""
+
+    def close(self) -> None:
+        """Let go of what it holds, after either."""
+
+
+class _Store(Protocol):
+    """Where the elements of a whole pass are."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether there is one."""
+
+    def record(self, run: Run) -> _Record:
+        """Begin to note a pass."""
+
+    def read(self) -> Iterator[Any]:
+        """Make a pass over what was noted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cache(Node):
+    """Elements of another step, which makes them once.
+
+    Parameters
+    ----------
+    source : Node
+        The step before.
+    filename : str or path-like
+        The file that keeps them; empty: memory.
+    name : str
+        For messages and reports.
+
+    Raises
+    ------
+    TypeError
+        If `filename` is no path.
+
+    Notes
+    -----
+    The first pass hands out what the source makes. Elements in memory are copies of it,
+    which later passes hand out read-only. A pass that does not come to the end of the
+    source keeps nothing, as in tf.data. Passes that run at the same time each note
+    their own in memory, and the first that ends is kept.
+    """
+
+    source: Node
+    filename: str = ""
+    name: str = "cache"
+    _store: _Store = field(init=False, repr=False)
+    _warned: bool = field(init=False, repr=False, default=False)
+
+    def __post_init__(self) -> None:
+        path = os.fsdecode(os.fspath(self.filename))
+        store = _File(path, self.source) if path else _Memory()
+        object.__setattr__(self, "_store", store)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy the step, not what it has kept."""
+        return type(self), (self.source, self.filename, self.name)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The step before."""
+        return (self.source,)
+
+    @property
+    def element_spec(self) -> Any:
+        """That of the step before."""
+        return self.source.element_spec
+
+    @property
+    def cardinality(self) -> int:
+        """That of the step before."""
+        return self.source.cardinality
+
+    def elements(self, run: Run) -> Iterator[Any]:
+        """Begin a pass: over what is kept, or over the step before.
+
+        Parameters
+        ----------
+        run : Run
+            What the nodes of this pass share.
+
+        Returns
+        -------
+        iterator
+            Over the elements.
+        """
+        if self._store.complete:
+            return self._store.read()
+        elements = self.source.elements(run)
+        return elements if run.probing else self._noted(elements, run)
+
+    def _noted(self, elements: Iterator[Any], run: Run) -> Iterator[Any]:
+        with closing(elements):
+            record = self._store.record(run)
+            try:
+                for element in elements:
+                    record.add(element)
+                    try:
+                        yield element
+                    except GeneratorExit:  # by the reader, not by the source
+                        self._warn(record.count)
+                        raise
+                record.finish()
+            except BaseException:
+                record.discard()
+                raise
+            finally:
+                record.close()
+
+    def _warn(self, count: int) -> None:
+        if not count or self._warned:
+            return
+        object.__setattr__(self, "_warned", True)
+        warn(
+            f"a pass over {self.name!r} ended before its data did, and nothing was "
+            "kept: put take() before cache(), or read to the end",
+            stacklevel=outside(),
+        )
+
+
+class _Memory:
+    """Elements in the memory of the device."""
+
+    def __init__(self) -> None:
+        self._elements: list[Any] | None = None
+
+    @property
+    def complete(self) -> bool:
+        return self._elements is not None
+
+    def record(self, run: Run) -> _Record:
+        return _MemoryRecord(self, run)
+
+    def read(self) -> Iterator[Any]:
+        for element in self._elements or ():
+            yield map_structure(_given, element)
+
+    def keep(self, elements: list[Any]) -> None:
+        if self._elements is None:
+            self._elements = elements
+
+
+class _MemoryRecord:
+    def __init__(self, store: _Memory, run: Run) -> None:
+        self._store = store
+        self._run = run
+        self._elements: list[Any] = []
+
+    @property
+    def count(self) -> int:
+        return len(self._elements)
+
+    def add(self, element: Any) -> None:
+        with self._run.outside():
+            self._elements.append(map_structure(_copied, element))
+
+    def finish(self) -> None:
+        self._store.keep(self._elements)
+
+    def discard(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class _File:
+    """Elements in a file."""
+
+    def __init__(self, path: str, source: Node) -> None:
+        self._path = path
+        self._source = source
+
+    @property
+    def complete(self) -> bool:
+        return os.path.exists(self._path)
+
+    def record(self, run: Run) -> _Record:
+        return CacheWriter(self._path)
+
+    def read(self) -> Iterator[Any]:
+        source = self._source
+        spec = None if source.is_probed else source.element_spec
+        return read_cache(self._path, lambda: source.element_spec, spec)
+
+
+def _copied(leaf: Any) -> Any:
+    if not isinstance(leaf, np.ndarray):
+        return leaf
+    copy = np.array(leaf)
+    copy.flags.writeable = False  # nor can a view of it be made so
+    return copy
+
+
+def _given(leaf: Any) -> Any:
+    return read_only(leaf) if isinstance(leaf, np.ndarray) else leaf

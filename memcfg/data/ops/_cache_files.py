@@ -1,0 +1,299 @@
+"""Elements in a file: what `Dataset.cache` with a filename writes and reads.
+
+Owns the format, and that a file is complete or is not there: it is written under its
+name with ``.partial`` behind it, under a lock that ends with the process, and gets its
+own name when it is complete. Refuses objects: nothing in a file is ever executed.
+
+The format is `_MAGIC` and records. Each is a letter and what belongs to it, little
+endian:
+
+- ``F``: uint32 length, JSON (see `_cache_forms`), uint32 CRC-32 of it: the form 0, 1,
+  ... of elements.
+- ``E``: uint32 form, int64 sizes of all axes of all leaves, the leaves' bytes in C
+  order, uint32 CRC-32 of all these.
+- ``Z``: uint64 number of elements. The file ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import struct
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memcfg.data.elements._convert import as_scalars
+from memcfg.data.elements._structure import flatten, pack
+from memcfg.data.ops._cache_forms import Form, check_form, form_text, read_form
+from memcfg.errors import FormatError
+from memcfg.files import open_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from io import BufferedReader
+
+    import numpy.typing as npt
+
+__all__ = ["CacheWriter", "read_cache"]
+
+_MAGIC = b"memcfg.cache/1\n"
+_UINT32 = struct.Struct("<I")
+_UINT64 = struct.Struct("<Q")
+_PARTS = 512  # pieces of one write; Linux takes 1024
+
+
+class CacheWriter:
+    """A file of elements that is being written.
+
+    Parameters
+    ----------
+    path : str
+        Its name once it is complete.
+
+    Attributes
+    ----------
+    count : int
+        How many elements there are.
+
+    Raises
+    ------
+    BlockingIOError
+        If another pass, of this process or another, writes it.
+    OSError
+        If no file can be made there.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.count = 0
+        self._path = path
+        self._partial = f"{path}.partial"
+        self._process = os.getpid()
+        self._forms: dict[str, int] = {}
+        self._file = _locked(self._partial)
+        _write(self._file, [_MAGIC])
+
+    def add(self, element: Any) -> None:
+        """Write an element.
+
+        Parameters
+        ----------
+        element : nest
+            Of arrays and NumPy scalars.
+
+        Raises
+        ------
+        TypeError
+            If a key of a dict is neither text nor an integer.
+        OSError
+            If the disk is full, or fails.
+        """
+        leaves = [np.ascontiguousarray(leaf) for leaf in flatten(element)]
+        sizes = [size for leaf in flatten(element) for size in leaf.shape]
+        form = _UINT32.pack(self._form(element))
+        pieces: list[bytes | memoryview] = [
+            form + struct.pack(f"<{len(sizes)}q", *sizes)
+        ]
+        pieces += [_bytes_of(leaf) for leaf in leaves if leaf.nbytes]
+        check = 0
+        for piece in pieces:
+            check = zlib.crc32(piece, check)
+        _write(self._file, [b"E", *pieces, _UINT32.pack(check)])
+        self.count += 1
+
+    def finish(self) -> None:
+        """Give the file its name.
+
+        Raises
+        ------
+        OSError
+            If the disk is full, or fails.
+        """
+        _write(self._file, [b"Z" + _UINT64.pack(self.count)])
+        os.fsync(self._file)
+        os.replace(self._partial, self._path)
+
+    def discard(self) -> None:
+        """Remove the file, unless this is a forked child: it is its parent's."""
+        if os.getpid() == self._process:
+            os.unlink(self._partial)  # while it is locked: it is this one
+
+    def close(self) -> None:
+        """Let go of the file, which unlocks it."""
+        os.close(self._file)
+
+    def _form(self, element: Any) -> int:
+        text = form_text(element)
+        if text not in self._forms:
+            data = text.encode()
+            check = _UINT32.pack(zlib.crc32(data))
+            _write(self._file, [b"F", _UINT32.pack(len(data)), data, check])
+            self._forms[text] = len(self._forms)
+        return self._forms[text]
+
+
+def read_cache(
+    path: str, template: Callable[[], Any], spec: Any = None
+) -> Iterator[Any]:
+    """Read a file of elements, one after the other.
+
+    Parameters
+    ----------
+    path : str
+        Its name.
+    template : callable
+        Returns a nest with the classes of named tuples. Called only if there are any.
+    spec : nest of TensorSpec, optional
+        What elements are to be, but for their sizes. None: nobody knows.
+
+    Yields
+    ------
+    nest
+        An element, in fresh arrays.
+
+    Raises
+    ------
+    FormatError
+        If it is no such file, or damaged.
+    OSError
+        If it cannot be read.
+    """
+    with open_file(path) as file:
+        try:
+            yield from _Reader(file, template, spec).elements()
+        except (
+            AttributeError,
+            IndexError,
+            OverflowError,
+            RecursionError,
+            TypeError,
+            ValueError,
+            struct.error,
+        ) as error:
+            raise FormatError(
+                f"{path!r} is no cache of this dataset, or damaged ({error}): remove "
+                "it to have it written anew"
+            ) from error
+
+
+class _Reader:
+    def __init__(
+        self, file: BufferedReader, template: Callable[[], Any], spec: Any
+    ) -> None:
+        self._file = file
+        self._size = os.fstat(file.fileno()).st_size
+        self._template = template
+        self._spec = spec
+        self._forms: list[Form] = []
+
+    def elements(self) -> Iterator[Any]:
+        if self._file.read(len(_MAGIC)) != _MAGIC:
+            raise ValueError(f"it does not begin with {_MAGIC!r}")
+        count = 0
+        while (letter := self._take(1)) != b"Z":
+            if letter == b"E":
+                yield self._element()
+                count += 1
+            elif letter == b"F":
+                self._forms.append(self._form())
+            else:
+                raise ValueError(f"there is no record {letter!r}")
+        if self._take(8) != _UINT64.pack(count) or self._left():
+            raise ValueError(f"it does not end behind {count} elements")
+
+    def _form(self) -> Form:
+        text = self._take(*_UINT32.unpack(self._take(4)))
+        self._check(zlib.crc32(text))
+        form = read_form(text, self._template)
+        if self._spec is not None:
+            check_form(form, self._spec)
+        return form
+
+    def _element(self) -> Any:
+        head = self._take(4)
+        form = self._forms[_UINT32.unpack(head)[0]]
+        shapes = self._take(8 * sum(form.axes))
+        sizes = list(struct.unpack(f"<{sum(form.axes)}q", shapes))
+        check = zlib.crc32(shapes, zlib.crc32(head))
+        leaves = []
+        for dtype, axes in zip(form.dtypes, form.axes, strict=True):
+            shape, sizes = sizes[:axes], sizes[axes:]
+            leaf, check = self._leaf(shape, dtype, check)
+            leaves.append(as_scalars(leaf))
+        self._check(check)
+        return pack(form.nest, leaves)
+
+    def _leaf(
+        self, shape: list[int], dtype: np.dtype[Any], check: int
+    ) -> tuple[npt.NDArray[Any], int]:
+        if (
+            min(shape, default=0) < 0
+            or math.prod(shape) * max(1, dtype.itemsize) > self._left()
+        ):
+            raise ValueError("an element is larger than the file")
+        leaf = np.empty(shape, dtype)
+        if not leaf.nbytes:
+            return leaf, check
+        data = _bytes_of(leaf)
+        if self._file.readinto(data) < len(data):
+            raise ValueError("it ends early")
+        return leaf, zlib.crc32(data, check)
+
+    def _check(self, check: int) -> None:
+        if self._take(4) != _UINT32.pack(check):
+            raise ValueError("it is not what was written")
+
+    def _take(self, count: int) -> bytes:
+        if count > self._left():
+            raise ValueError("it ends early")
+        return self._file.read(count)
+
+    def _left(self) -> int:
+        return self._size - self._file.tell()
+
+
+def _locked(path: str) -> int:
+    """Open a file that nobody else writes, and empty it; a pipe is not waited for."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+    while True:
+        file = os.open(path, flags, 0o666)
+        try:
+            _lock(file, path)
+            if os.path.samestat(os.fstat(file), os.stat(path)):
+                os.ftruncate(file, 0)
+                return file
+        except FileNotFoundError:
+            pass  # its writer was at its end just now: there is another, or none
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
+
+
+def _lock(file: int, path: str) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise BlockingIOError(
+            error.errno,
+            "another pass writes this cache: read it to its end first, or give each "
+            "its own file",
+            path,
+        ) from None
+
+
+def _write(file: int, pieces: list[bytes | memoryview]) -> None:
+    """Write pieces of which none is empty, one behind the other."""
+    left = [memoryview(piece) for piece in pieces]
+    while left:
+        done = os.writev(file, left[:_PARTS])
+        while left and done >= len(left[0]):
+            done -= len(left.pop(0))
+        if done:
+            left[0] = left[0][done:]
+
+
+def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data

@@ -1,0 +1,295 @@
+"""Steps that join other steps, or choose by what an element is.
+
+Owns `Zip`, `Enumerate`, `Concatenate` and `Filter`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memcfg.data._closing import closing
+from memcfg.data.elements._spec import merge, spec_of, vague
+from memcfg.data.elements._structure import (
+    call,
+    flatten,
+    is_flat_tuple,
+    map_structure,
+    packer,
+)
+from memcfg.data.ops._node import INFINITE, UNKNOWN, Node, RowStream
+from memcfg.data.ops._sources import Slices
+from memcfg.data.rows._rows import Rows, in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from memcfg.data.engine._run import Run
+
+__all__ = ["Concatenate", "Enumerate", "Filter", "Zip"]
+
+_END = object()
+
+
+@dataclass(frozen=True, eq=False)
+class Zip(Node):
+    """Elements of several steps, side by side.
+
+    Parameters
+    ----------
+    sources : nest of Node
+        The steps before.
+    name : str
+        For reports.
+    """
+
+    sources: Any
+    name: str
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The steps before."""
+        return tuple(flatten(self.sources))
+
+    @property
+    def element_spec(self) -> Any:
+        """The nest of those of the steps before."""
+        return map_structure(lambda source: source.element_spec, self.sources)
+
+    @property
+    def cardinality(self) -> int:
+        """That of the shortest; unknown if one is."""
+        counts = [source.cardinality for source in self.inputs]
+        if UNKNOWN in counts:
+            return UNKNOWN
+        return min((count for count in counts if count != INFINITE), default=INFINITE)
+
+    def elements(self, run: Run) -> Iterator[Any]:
+        """Begin the passes of all steps before.
+
+        Parameters
+        ----------
+        run : Run
+            The pass.
+
+        Returns
+        -------
+        iterator
+            Over the elements. The first step that is at its end ends it.
+        """
+        return self._joined([source.elements(run) for source in self.inputs])
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether all steps before are rows in order."""
+        return all(isinstance(source, Slices | Zip) for source in self.inputs) and all(
+            source.has_rows for source in self.inputs
+        )
+
+    def rows(self, run: Run) -> RowStream:
+        """Begin a pass over row numbers.
+
+        Parameters
+        ----------
+        run : Run
+            Not used.
+
+        Returns
+        -------
+        RowStream
+            From 0 on.
+        """
+        source = self.row_source()
+        return RowStream(source, in_order(source.count))
+
+    def row_source(self) -> Rows:
+        """Join the columns.
+
+        Returns
+        -------
+        Rows
+            As many as the shortest has.
+        """
+        parts = map_structure(lambda source: source.row_source(), self.sources)
+        count = min(rows.count for rows in flatten(parts))
+        return Rows(map_structure(lambda rows: rows.columns, parts), count)
+
+    def _joined(self, passes: list[Iterator[Any]]) -> Iterator[Any]:
+        with closing(*passes):
+            leaves = zip(*passes, strict=False)
+            if is_flat_tuple(self.sources):
+                yield from leaves
+            else:
+                yield from map(packer(self.sources), leaves)
+
+
+@dataclass(frozen=True, eq=False)
+class Enumerate(Zip):
+    """Numbers beside the elements of a step, and always enough of them.
+
+    Parameters
+    ----------
+    sources : tuple of Node
+        Where the numbers come from, and the step.
+    name : str
+        For reports.
+    """
+
+    @property
+    def cardinality(self) -> int:
+        """That of the step."""
+        return int(self.sources[1].cardinality)
+
+
+@dataclass(frozen=True, eq=False)
+class Concatenate(Node):
+    """The elements of a step, and then those of another.
+
+    Parameters
+    ----------
+    first, second : Node
+        The steps before.
+    name : str
+        For reports.
+
+    Raises
+    ------
+    TypeError
+        If their elements differ in structure or dtype; in the pass, where only the
+        elements tell.
+    """
+
+    first: Node
+    second: Node
+    name: str
+
+    def __post_init__(self) -> None:
+        if not self.is_probed:  # else it would run users' functions; the pass compares
+            merge(self.first.element_spec, self.second.element_spec)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The steps before."""
+        return self.first, self.second
+
+    @property
+    def element_spec(self) -> Any:
+        """What both are."""
+        return merge(self.first.element_spec, self.second.element_spec)
+
+    @property
+    def cardinality(self) -> int:
+        """The sum; infinite if one is, else unknown if one is."""
+        counts = self.first.cardinality, self.second.cardinality
+        if INFINITE in counts:
+            return INFINITE
+        return UNKNOWN if UNKNOWN in counts else sum(counts)
+
+    def elements(self, run: Run) -> Iterator[Any]:
+        """Begin the first pass; the second begins when it ends.
+
+        Parameters
+        ----------
+        run : Run
+            The pass.
+
+        Returns
+        -------
+        iterator
+            Over the elements.
+        """
+        return self._joined(self.first.elements(run), run)
+
+    def _joined(self, elements: Iterator[Any], run: Run) -> Iterator[Any]:
+        with closing(elements):
+            spec = yield from self._compared(elements, None)
+        elements = self.second.elements(run)
+        with closing(elements):
+            yield from self._compared(elements, spec)
+
+    def _compared(
+        self, elements: Iterator[Any], spec: Any
+    ) -> Generator[Any, None, Any]:
+        """Yield elements, and compare the first with `spec`: no signature told it."""
+        if self.is_probed:
+            first = next(elements, _END)
+            if first is _END:
+                return spec
+            found = vague(spec_of(first))
+            spec = found if spec is None else merge(spec, found)
+            yield first
+            del first
+        yield from elements
+        return spec
+
+
+@dataclass(frozen=True, eq=False)
+class Filter(Node):
+    """The elements of which a function says yes.
+
+    Parameters
+    ----------
+    source : Node
+        The step before.
+    predicate : callable
+        Takes an element, as the function of a map does; returns a bool.
+    name : str
+        For reports.
+    """
+
+    source: Node
+    predicate: Callable[..., Any]
+    name: str
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The step before."""
+        return (self.source,)
+
+    @property
+    def element_spec(self) -> Any:
+        """That of the step before."""
+        return self.source.element_spec
+
+    @property
+    def cardinality(self) -> int:
+        """Nobody knows."""
+        return UNKNOWN
+
+    def elements(self, run: Run) -> Iterator[Any]:
+        """Begin a pass.
+
+        Parameters
+        ----------
+        run : Run
+            The pass.
+
+        Returns
+        -------
+        iterator
+            Over the elements.
+        """
+        return self._chosen(self.source.elements(run), run)
+
+    def _chosen(self, elements: Iterator[Any], run: Run) -> Iterator[Any]:
+        with closing(elements):
+            while not run.closed:
+                with run.outside():  # or what is left out would fill a workspace
+                    element = next(elements, _END)
+                    if element is _END:
+                        return
+                    wanted = _truth(call(self.predicate, element))
+                if wanted:
+                    yield element
+                del element
+
+
+def _truth(answer: Any) -> bool:
+    if isinstance(answer, bool):
+        return answer
+    dtype, shape = getattr(answer, "dtype", None), getattr(answer, "shape", None)
+    if dtype == np.bool_ and shape == ():
+        return bool(answer)
+    raise ValueError(f"a predicate returns one bool, not {answer!r:.80}")

@@ -1,0 +1,238 @@
+"""A step whose elements a user's generator makes.
+
+Owns the call of the generator, and what is said about elements that are not as its
+signature says. Refuses to give out the generator's own arrays, which it may write to
+again: elements are copies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memcfg.data.elements._convert import as_array, as_leaf, as_scalars
+from memcfg.data.elements._spec import TensorSpec
+from memcfg.data.elements._structure import (
+    flatten,
+    is_nest,
+    map_structure,
+    pack,
+    same_structure,
+)
+from memcfg.data.engine._probe import probe
+from memcfg.data.ops._node import UNKNOWN, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from memcfg.data.engine._run import Run
+
+__all__ = ["Generated", "signature_of"]
+
+_END = object()
+_TAKEN = {  # kinds of dtypes: what a signature takes
+    "b": "b",
+    "i": "biu",
+    "u": "biu",
+    "f": "biuf",
+    "c": "biufc",
+    "U": "U",
+    "S": "S",
+    "M": "M",
+    "m": "m",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Generated(Node):
+    """Elements from a generator.
+
+    Parameters
+    ----------
+    generator : callable
+        Returns an iterable; called once for each pass.
+    args : tuple
+        Its arguments.
+    signature : nest of TensorSpec or None
+        What elements are. None: as they come.
+    name : str
+        For reports.
+    """
+
+    generator: Callable[..., Any]
+    args: tuple[Any, ...]
+    signature: Any
+    name: str
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """None."""
+        return ()
+
+    @cached_property
+    def element_spec(self) -> Any:
+        """The signature; without one, of the first element."""
+        return probe(self) if self.signature is None else self.signature
+
+    @property
+    def is_probed(self) -> bool:
+        """Whether there is no signature."""
+        return self.signature is None
+
+    @property
+    def cardinality(self) -> int:
+        """Nobody knows."""
+        return UNKNOWN
+
+    def elements(self, run: Run) -> Iterator[Any]:
+        """Begin a pass; the generator is called at the first element.
+
+        Parameters
+        ----------
+        run : Run
+            The pass.
+
+        Yields
+        ------
+        nest of numpy.ndarray and numpy.generic
+            Fresh arrays.
+        """
+        with run.outside():  # what it keeps is not the reader's
+            values = iter(self.generator(*self.args))
+        try:
+            while True:
+                with run.outside():
+                    value = next(values, _END)
+                if value is _END:
+                    return
+                yield self._element(value)
+                del value
+        finally:
+            close = getattr(values, "close", None)
+            if close is not None:
+                with run.outside():
+                    close()
+
+    def _element(self, value: Any) -> Any:
+        if self.signature is None:
+            return map_structure(lambda leaf: as_scalars(_copied(leaf)), value)
+        leaves = _leaves(value, self.signature)
+        specs = flatten(self.signature)
+        made = [_fitted(*pair) for pair in zip(leaves, specs, strict=True)]
+        return pack(self.signature, made)
+
+
+def signature_of(types: Any, shapes: Any, signature: Any) -> Any:
+    """Combine the two ways to say what a generator yields.
+
+    Parameters
+    ----------
+    types : nest of dtype or None
+        The older way.
+    shapes : nest of shape or None
+        With it; None: unknown.
+    signature : nest of TensorSpec or None
+        The newer way.
+
+    Returns
+    -------
+    nest of TensorSpec or None
+        None if nothing is said.
+
+    Raises
+    ------
+    TypeError
+        If both ways are used, or a leaf is no TensorSpec.
+    """
+    if signature is None:
+        return _from_types(types, shapes)
+    if types is not None or shapes is not None:
+        raise TypeError(
+            "output_signature says what output_types and output_shapes say: give one"
+        )
+    for leaf in flatten(signature):
+        if not isinstance(leaf, TensorSpec):
+            raise TypeError(
+                f"output_signature is a nest of memcfg.data.TensorSpec, with {leaf!r} "
+                "in it"
+            )
+    return signature
+
+
+def _from_types(types: Any, shapes: Any) -> Any:
+    if types is None:
+        if shapes is not None:
+            raise TypeError("output_shapes needs output_types")
+        return None
+    if shapes is None:
+        return map_structure(lambda dtype: TensorSpec(None, dtype), types)
+    dtypes = flatten(types)
+    sizes = [shapes] if not is_nest(types) else _shapes_like(types, shapes)
+    specs = [TensorSpec(*pair) for pair in zip(sizes, dtypes, strict=True)]
+    return pack(types, specs)
+
+
+def _shapes_like(types: Any, shapes: Any) -> list[Any]:
+    """List shapes, which are tuples too, in the order of the dtypes."""
+    if not is_nest(types):
+        return [shapes]
+    keys = sorted(types) if isinstance(types, dict) else range(len(types))
+    try:
+        return [leaf for key in keys for leaf in _shapes_like(types[key], shapes[key])]
+    except (TypeError, KeyError, IndexError) as error:
+        raise TypeError(
+            f"output_shapes is to be like output_types: {shapes!r} and {types!r}"
+        ) from error
+
+
+def _leaves(value: Any, signature: Any) -> list[Any]:
+    if is_nest(signature) and not same_structure(value, signature):
+        raise TypeError(
+            "the generator yielded an element of another structure than its "
+            f"output_signature: {value!r:.120} is not like {signature!r}"
+        )
+    return flatten(value) if is_nest(signature) else [value]
+
+
+def _fitted(leaf: Any, spec: TensorSpec) -> Any:
+    made = _typed(leaf, spec.dtype)
+    found = TensorSpec(made.shape, made.dtype)
+    if not spec.is_compatible_with(found):
+        raise ValueError(
+            f"the generator yielded an array of shape {made.shape}, where its "
+            f"output_signature says {spec.shape}"
+        )
+    return as_scalars(made)
+
+
+def _typed(leaf: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Copy a leaf to a dtype, and refuse what would change its values."""
+    raw = as_array(leaf)
+    if raw.size == 0 and isinstance(leaf, list | tuple | range):
+        return np.empty(raw.shape, dtype)
+    if raw.dtype.kind not in _TAKEN[dtype.kind]:
+        raise TypeError(
+            f"the generator yielded {raw.dtype}, where its output_signature says "
+            f"{dtype}: {leaf!r:.80}"
+        )
+    if dtype.kind in "iu" and not _in_range(raw, dtype):
+        raise ValueError(
+            f"the generator yielded an integer that {dtype} can't hold: {leaf!r:.80}"
+        )
+    return np.array(raw, dtype)
+
+
+def _copied(leaf: Any) -> npt.NDArray[Any]:
+    found = as_leaf(leaf)
+    return np.array(found) if hasattr(leaf, "__array__") else found
+
+
+def _in_range(raw: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    if raw.size == 0 or np.can_cast(raw.dtype, dtype):
+        return True
+    limits = np.iinfo(dtype)
+    return limits.min <= int(raw.min()) and int(raw.max()) <= limits.max
