@@ -1,4 +1,4 @@
-"""What the README and the pages of docs/ show is what happens.
+"""What the README, CONTRIBUTING and the pages of docs/ show is what happens.
 
 The blocks of a page run in their order, as one program. A block of `text` is what the
 block before it prints, with `...` for what differs from run to run; in one of
@@ -22,7 +22,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 BLOCK = re.compile(
     r"^```(python|bash|text|text measured)\n(.*?)^```$", re.DOTALL | re.MULTILINE
