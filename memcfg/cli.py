@@ -1,9 +1,8 @@
 """The command line: ``memcfg plan``, ``judge``, ``place``, ``devices``, ``demo``.
 
-Owns the parser and how a command ends: errors are one line on the error stream, with
-status 2 for what the user can correct, 1 for a plan that does not exist or is refuted;
-an interrupt and a reader that has gone end it quietly, with a shell's numbers for that.
-Refuses everything else to the modules in `memcfg.commands`.
+An error is one line on the error stream, with status 2 for what the user can correct, 1
+for a plan that does not exist or is refuted; an interrupt and a reader that has gone
+end a command quietly, with a shell's numbers for that.
 """
 
 from __future__ import annotations
@@ -24,7 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _INTERRUPTED, _UNREAD = 130, 141  # 128 and the number of SIGINT, of SIGPIPE
-_COMMANDS = ("plan", "judge", "place", "devices", "demo")  # in memcfg.commands
+_COMMANDS = {  # module of memcfg.commands
+    "plan": "_plans",
+    "judge": "_plans",
+    "place": "_plans",
+    "devices": "_listing",
+    "demo": "_demo",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -107,7 +112,8 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     asked = [name for name in _COMMANDS if name in words[:1]]
     for name in asked or _COMMANDS:
-        import_module(f"memcfg.commands.{name}").add_parser(subparsers)
+        module = import_module(f"memcfg.commands.{_COMMANDS[name]}")
+        getattr(module, f"add_{name}")(subparsers)
     return parser
 
 

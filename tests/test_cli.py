@@ -111,13 +111,22 @@ def test_a_demo_that_nobody_reads_ends_quietly():
     assert (process.returncode, err) == (141, b"")
 
 
-@pytest.mark.parametrize("name", ["plan", "judge", "place", "devices", "demo"])
-def test_an_interrupt_ends_any_command_with_130(files, name, monkeypatch, capsys):
-    def interrupted(args):
+@pytest.mark.parametrize(
+    ("name", "asks"),
+    [
+        *(("plan", "os.open"), ("judge", "os.open"), ("place", "os.open")),
+        *(("devices", "memcfg.config.list_logical_devices"),),
+        *(("demo", "memcfg.nn.set_random_seed"),),
+    ],
+)
+def test_an_interrupt_ends_any_command_with_130(files, name, asks, monkeypatch, capsys):
+    arguments = commands(files).get(name, [name])
+
+    def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"memcfg.commands.{name}.run", interrupted)
-    assert main(commands(files).get(name, [name])) == 130
+    monkeypatch.setattr(asks, interrupted)
+    assert main(arguments) == 130
     assert capsys.readouterr() == ("", "memcfg: interrupted\n")
 
 

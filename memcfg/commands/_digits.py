@@ -1,7 +1,4 @@
-"""The demo's data and network.
-
-Owns both, and nothing of how they are trained: the benchmarks use them too.
-"""
+"""The demo's data and network, which the benchmarks use too."""
 
 from __future__ import annotations
 
@@ -28,18 +25,7 @@ class Digits(NamedTuple):
 
 
 def load_digits() -> Digits:
-    """Load the handwritten digits that scikit-learn ships, split once and for all.
-
-    Returns
-    -------
-    Digits
-        1,437 images to train on and 360 held out.
-
-    Raises
-    ------
-    MissingDependencyError
-        If scikit-learn is not installed.
-    """
+    """Load the handwritten digits that scikit-learn ships; the split is fixed."""
     try:
         from sklearn import datasets
     except ImportError as error:
@@ -56,13 +42,7 @@ def load_digits() -> Digits:
 
 
 def residual_network() -> nn.Model:
-    """Build the demo's residual convolutional network.
-
-    Returns
-    -------
-    Model
-        From images (8, 8, 1) to 10 logits; not compiled.
-    """
+    """Build a residual network from images (8, 8, 1) to 10 logits; not compiled."""
     inputs = nn.Input((8, 8, 1))
     tensor = _convolution(inputs, 32)
     tensor = _residual_block(tensor, 32)

@@ -117,6 +117,17 @@ def test_a_variable_that_cannot_be_read_is_one_line(monkeypatch, capsys):
     assert error.count("\n") == 1
 
 
+def test_kernels_that_there_are_not_are_one_line(monkeypatch, capsys):
+    config.reset()
+    monkeypatch.setenv("MEMCFG_KERNELS", "foo")
+    assert main(["devices"]) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.startswith("memcfg: error: ")
+    assert "foo" in error
+    assert error.count("\n") == 1
+
+
 def test_it_is_a_module_too(tmp_path):
     run = subprocess.run(
         [sys.executable, "-m", "memcfg", "devices"],

@@ -1,8 +1,8 @@
 """``memcfg demo``: one training, under three limits and against a fourth.
 
-Owns the demonstration and its table. Refuses to explain more than it measured: every
-number that it prints comes from the run. The limits belong to four logical devices of
-one CPU, so that the models live side by side and their steps are timed in turns.
+Every number that it prints comes from the run. The limits belong to four logical
+devices of one CPU, so that the models live side by side and their steps are timed in
+turns.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from memcfg.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_demo"]
 
 _PART = 35  # percent of keep_all's peak that the third run may have at most
-_TURNS, _STEPS = 6, 5  # how often each model is timed, and for how many steps
+# How often each model is timed, at most once an epoch, and for how many steps.
+_TURNS, _STEPS = 6, 5
 
 _Weights = list[npt.NDArray[np.float32]]
 
@@ -81,20 +82,14 @@ class _Run:
     model: nn.Model
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to a parser.
-
-    Parameters
-    ----------
-    subparsers : argparse action
-        Where commands are added.
-    """
+def add_demo(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``memcfg demo`` to a parser."""
     text = "train on handwritten digits under three limits, and be refused a fourth"
     parser = subparsers.add_parser("demo", help=text, description=text)
     parser.add_argument("--epochs", type=_positive, default=10, help="default: 10")
     parser.add_argument("--batch-size", type=_positive, default=64, help="default: 64")
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=_run)
 
 
 def _positive(text: str) -> int:
@@ -104,26 +99,8 @@ def _positive(text: str) -> int:
     return number
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the demonstration.
-
-    Parameters
-    ----------
-    args : argparse.Namespace
-        With `epochs`, `batch_size` and `seed`.
-
-    Returns
-    -------
-    int
-        The exit status: 0 if the weights of the three runs are bit-identical, every
-        measured peak is the predicted one and the fourth limit was refused, else 1;
-        2 for batches larger than the data.
-
-    Raises
-    ------
-    MissingDependencyError
-        If scikit-learn is not installed.
-    """
+def _run(args: argparse.Namespace) -> int:
+    """Run it; 0 if weights are bit-identical, peaks as predicted, and one refused."""
     nn.set_random_seed(args.seed)
     digits = load_digits()
     if args.batch_size > len(digits.x):
@@ -148,11 +125,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _limits(task: _Task) -> tuple[int | None, ...]:
     """Choose no limit, share's peak, one that recomputation can meet, and one below."""
-    most = task.plan(plan.keep_all()).peak_bytes
+    largest = task.plan(plan.keep_all()).peak_bytes
     shared = task.plan(plan.share())
-    least = task.plan(plan.sqrt_checkpoint()).peak_bytes
-    between = min((least + shared.peak_bytes) // 2, most * _PART // 100)
-    return None, shared.peak_bytes, max(least, between), shared.lower_bound_bytes - 1
+    smallest = task.plan(plan.sqrt_checkpoint()).peak_bytes
+    between = min((smallest + shared.peak_bytes) // 2, largest * _PART // 100)
+    limit = max(smallest, between)
+    return None, shared.peak_bytes, limit, shared.lower_bound_bytes - 1
 
 
 def _show(task: _Task, limits: Sequence[int | None]) -> int:
@@ -208,7 +186,7 @@ def _train(task: _Task, limit: int | None, policy: plan.Policy) -> _Run:
 def _step_seconds(task: _Task, runs: Sequence[_Run]) -> list[float]:
     """Time further steps of all models in turns; return each one's median."""
     seconds: list[list[float]] = [[] for _ in runs]
-    for _ in range(_TURNS):
+    for _ in range(min(_TURNS, task.epochs)):
         for item, found in zip(runs, seconds, strict=True):
             task.step(item.model)  # its memory comes back into the caches
             for _ in range(_STEPS):

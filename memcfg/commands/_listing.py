@@ -1,8 +1,4 @@
-"""``memcfg devices``: what there is, how much it may use, how much it uses.
-
-Owns the listing. Refuses to change anything but what asking for logical devices
-changes: it is a first use.
-"""
+"""``memcfg devices``: what there is, how much it may use, how much it uses."""
 
 from __future__ import annotations
 
@@ -19,49 +15,28 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_devices"]
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to a parser.
-
-    Parameters
-    ----------
-    subparsers : argparse action
-        Where commands are added.
-    """
+def add_devices(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
+) -> None:
+    """Add ``memcfg devices`` to a parser."""
     text = "list devices, their limits and their use"
     parser = subparsers.add_parser("devices", help=text, description=text)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=_run)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the devices of this process.
-
-    Parameters
-    ----------
-    args : argparse.Namespace
-        Not used; the command has no options.
-
-    Returns
-    -------
-    int
-        The exit status, 0.
-
-    Raises
-    ------
-    FormatError
-        If a variable of the environment cannot be read or honoured.
-    KernelError
-        If the kernels that ``MEMCFG_KERNELS`` requires cannot be loaded.
-    """
+def _run(args: argparse.Namespace) -> int:
+    """Print the devices of this process, or nothing where there is an error."""
     devices = config.list_logical_devices()
+    kernels = _kernels()
     write(f"{draw(_physical())}\n\n{draw(_logical(devices))}\n")
     limits = config.set_host_memory_limit()
     for name, limit in (("tracked by pools", limits.tracked), ("resident", limits.rss)):
         if limit is not None:
             write(f"Limit of this process, {name}: {format_bytes(limit)}")
-    write(f"Kernels: {_kernels()}")
+    write(f"Kernels: {kernels}")
     write(f"Threads: {get_num_threads()}")
     return 0
 

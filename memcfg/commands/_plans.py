@@ -1,0 +1,151 @@
+"""``memcfg plan``, ``judge``, ``place``: plans and offsets, from files to files."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from memcfg._terminal import write
+from memcfg.errors import FormatError, GraphError
+from memcfg.files import read_file, write_atomically
+from memcfg.graph import Graph
+from memcfg.plan import (
+    POLICIES,
+    Plan,
+    lower_bound,
+    place,
+    read_buffers,
+    unchecked_claims,
+    violations,
+    write_placement,
+)
+from memcfg.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["add_judge", "add_place", "add_plan"]
+
+_Value = TypeVar("_Value")
+_Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+_MAX_FILE = 2**28  # bytes; a graph of a million ops has about as many
+
+
+def add_plan(subparsers: _Parsers) -> None:
+    """Add ``memcfg plan`` to a parser."""
+    text = "plan the memory of a training step given as memcfg.graph/1"
+    parser = subparsers.add_parser("plan", help=text, description=text)
+    parser.add_argument("--graph", required=True, metavar="FILE", help="the graph")
+    parser.add_argument(
+        "--limit",
+        type=_size,
+        metavar="SIZE",
+        help="bytes that the plan may use, such as 4194304 or 4MiB; "
+        "without it the method does its best",
+    )
+    parser.add_argument(
+        "--method",
+        choices=tuple(POLICIES),
+        default="auto",
+        help="how to plan (default: auto)",
+    )
+    parser.add_argument("--output", metavar="FILE", help="where to write the plan")
+    parser.set_defaults(run=_plan)
+
+
+def _plan(args: argparse.Namespace) -> int:
+    graph = _read(args.graph, Graph.from_json)
+    plan = POLICIES[args.method]()(graph, args.limit)
+    if args.output is not None:
+        write_atomically(args.output, plan.to_json().encode())
+    write(plan)
+    return 0
+
+
+def add_judge(subparsers: _Parsers) -> None:
+    """Add ``memcfg judge`` to a parser."""
+    text = "prove or refute a memcfg.plan/1 for a memcfg.graph/1"
+    parser = subparsers.add_parser("judge", help=text, description=text)
+    parser.add_argument("graph", help="the file of the graph")
+    parser.add_argument("plan", help="the file of the plan")
+    parser.set_defaults(run=_judge)
+
+
+def _judge(args: argparse.Namespace) -> int:
+    graph = _read(args.graph, Graph.from_json)
+    plan = _read(args.plan, Plan.from_json)
+    found = violations(graph, plan)
+    if found:
+        write(f"refuted: {len(found)} violation{'s' if len(found) > 1 else ''}")
+        write("\n".join(f"  {text}" for text in found))
+        return 1
+    limit = "none" if plan.limit_bytes is None else _exact(plan.limit_bytes)
+    write(f"right: {plan.method} plans {graph.name!r}")
+    write(f"  peak         {_exact(plan.peak_bytes)}")
+    write(f"  limit        {limit}")
+    write(f"  lower bound  {_exact(lower_bound(graph))}")
+    for claim in unchecked_claims(graph, plan):
+        write(f"  not checked  {claim}")
+    return 0
+
+
+def add_place(subparsers: _Parsers) -> None:
+    """Add ``memcfg place`` to a parser."""
+    text = "place buffers with fixed lifetimes (columns id,lower,upper,size)"
+    parser = subparsers.add_parser("place", help=text, description=text)
+    parser.add_argument("buffers", help="the CSV file")
+    parser.add_argument(
+        "--capacity",
+        type=_size,
+        metavar="SIZE",
+        help="bytes that may not be exceeded, such as 1048576 or 1MiB",
+    )
+    parser.add_argument(
+        "--output", metavar="FILE", help="where to write the rows with their offset"
+    )
+    parser.set_defaults(run=_place)
+
+
+def _place(args: argparse.Namespace) -> int:
+    buffers = _read(args.buffers, read_buffers)
+    placement = place(buffers, capacity=args.capacity)
+    if args.output is not None:
+        text = write_placement(buffers, placement)
+        write_atomically(args.output, text.encode())
+    ratio = placement.height / placement.bound if placement.bound else 1.0
+    write(f"buffers  {len(buffers)}")
+    write(f"height   {placement.height} B")
+    write(f"bound    {placement.bound} B live at the busiest moment")
+    write(f"ratio    {ratio:.4f}")
+    write(f"order    {placement.order}")
+    write(f"time     {placement.seconds * 1e3:.1f} ms")
+    return 0
+
+
+def _read(path: str, parse: Callable[[str], _Value]) -> _Value:
+    """Read a text file and parse it; an error names the file."""
+    try:
+        return parse(read_file(path, _MAX_FILE).decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: not UTF-8 text: {error}") from error
+    except (FormatError, GraphError) as error:
+        raise FormatError(f"{path}: {error}") from error
+
+
+def _size(text: str) -> int:
+    """Read a size on the command line: a number is bytes, or it carries its unit."""
+    try:
+        bare = text.isascii() and text.isdecimal()
+        nbytes = parse_bytes(int(text) if bare else text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if nbytes >= 2**63:
+        raise argparse.ArgumentTypeError("a size is below 2**63 bytes")
+    if nbytes == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive size")
+    return nbytes
+
+
+def _exact(nbytes: int) -> str:
+    return format_bytes(nbytes, exact=True)
