@@ -50,10 +50,11 @@ the same trace, ms | random_grid | 10000 up to 64 MiB | ms | <
 after a trim | release | 100 of 32 MiB | MiB, trimmed | <
 """
 NOTE = """
-Medians of {repeats} turns; the best of a row is bold. BFC is TensorFlow's own, out of
-tensorflow-cpu {tensorflow-cpu}, in the best of three configurations for each row; `–`
-is what an allocator does not have or report. glibc {glibc}, mimalloc {mimalloc},
-jemalloc {jemalloc}, tcmalloc {tcmalloc}; {processor}, {cores} cores, {date}.
+Medians of {repeats} interleaved runs; the best of a row is bold. BFC is TensorFlow's
+own, out of tensorflow-cpu {tensorflow-cpu}, in the best of three configurations for
+each row; `–` is what an allocator does not have or report. glibc {glibc},
+mimalloc {mimalloc}, jemalloc {jemalloc}, tcmalloc {tcmalloc};
+{processor}, {cores} cores, {date}.
 """
 
 Key = tuple[str, str, str]  # workload, case, metric

@@ -40,8 +40,9 @@ def table(path: Path = RESULTS) -> str:
     document = json.loads(path.read_text(encoding="utf-8"))
     place = document["environment"]
     note = (
-        f"\nMedians of {place['repeats']} turns, with the range of the ratio; below 1,"
-        f" the pool\nis faster. NumPy {place['numpy']}, {place['processor']},"
+        f"\nMedians of {place['repeats']} interleaved runs, with the range of the"
+        f" ratio; below 1, the\npool is faster. NumPy {place['numpy']},"
+        f" {place['processor']},"
         f" {place['cores']} cores, {place['date']}.\n"
     )
     return HEAD + "\n".join(map(row, document["results"])) + "\n" + note

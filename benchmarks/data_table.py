@@ -62,10 +62,11 @@ def table(path: Path = RESULTS) -> str:
     return f"""{HEAD}{rows}
 {WAITING}{waits}
 
-Medians of {place["repeats"]} turns. In the second table a producer sleeps 0.9 of a step
-for each batch, while {place["steps"]} steps are trained. Every peer gave the same
-items; all but the last column of the first table work in one process. Blocks of the
-pool that a batch takes in the steady state: {allocated(results["allocations"])}.
+Medians of {place["repeats"]} interleaved runs. In the second table a producer sleeps
+0.9 of a step for each batch, while {place["steps"]} steps are trained.
+Every peer gave the same items; all but the last column of the first table work in one
+process. Blocks of the pool that a batch takes in the steady state:
+{allocated(results["allocations"])}.
 torch {place["torch"]}, tensorflow-cpu {place["tensorflow-cpu"]}, {place["processor"]},
 {place["cores"]} cores, {place["date"]}.
 """

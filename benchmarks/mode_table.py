@@ -34,6 +34,7 @@ def table(path: Path = RESULTS) -> str:
     return f"""{HEAD}{rows}
 
 Peaks of the pool, to the byte in the file; time is the median of
-{environment["repeats"]} turns, with its range. `enabled` is the planned program.
+{environment["repeats"]} interleaved runs, with its range. `enabled` is the
+planned program.
 {environment["processor"]}, {environment["cores"]} cores, {environment["date"]}.
 """

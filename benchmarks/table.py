@@ -17,9 +17,9 @@ HEAD = """| network, batch | threads | processor | memcfg | PyTorch | ratio | me
 | --- | --- | --- | --- | --- | --- | --- |
 """
 NOTE = """
-Milliseconds a step, median of the turns; the ratio is PyTorch's time over memcfg's
-(above 1, memcfg is faster), with its range over the turns. PyTorch runs in the faster
-of its two memory formats.
+Milliseconds a step, median of interleaved runs; the ratio is PyTorch's time over
+memcfg's (above 1, memcfg is faster), with its range over the runs. PyTorch runs in the
+faster of its two memory formats.
 """
 
 

@@ -61,9 +61,9 @@ def table(path: Path = RESULTS) -> str:
     place, cases = document["environment"], document["cases"]
     scopes = [scope_row(*each) for each in document["scopes"].items()]
     note = (
-        f"\nMedians of {place['repeats']} turns in each of {place['processes']}"
-        " processes, with the\nquartiles of the ratio; below 1, the workspace is"
-        f" faster. NumPy {place['numpy']},\n{place['processor']},"
+        f"\nMedians of {place['repeats']} interleaved runs in each of"
+        f" {place['processes']} processes, with the\nquartiles of the ratio; below 1,"
+        f" the workspace is faster. NumPy {place['numpy']},\n{place['processor']},"
         f" {place['cores']} cores, {place['date']}.\n"
     )
     rows = "\n".join(map(row, cases)) + "\n"
