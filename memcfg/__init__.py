@@ -1,8 +1,7 @@
 """Train neural networks inside a hard memory limit.
 
-Owns the names a user reaches through ``import memcfg as mc``. Refuses any work at
-import: a room is loaded when its name is first used, so that planning a graph
-from a file loads no kernel and training loads no command.
+A room is loaded when its name is first used, so that planning a graph from a file loads
+no kernel and training loads no command.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Tables for people, in plain text.
-
-Owns their look. Refuses colours: a table is text, which may be kept in a file.
-"""
+"""Tables for people, in plain text without colours, which may be kept in a file."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Text for people: 80 columns, in characters that standard output can write.
 
-Owns how wide a text is on a terminal and what of it may be shown: letters of two
-columns count as two; what would move the cursor or change colours is written as its
-code, and so is what the encoding of standard output lacks, but for lines and marks,
-which have a likeness in ASCII.
+Letters of two columns count as two; what would move the cursor or change colours is
+written as its code, and so is what the encoding of standard output lacks, but for lines
+and marks, which have a likeness in ASCII.
 """
 
 from __future__ import annotations

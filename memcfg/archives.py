@@ -1,10 +1,8 @@
-"""Archives of NumPy's arrays, as `numpy.savez` writes them: how warily they are read.
-
-Owns the one reader of ``.npz`` files. Refuses pickles, and to know what arrays mean.
+"""Archives of NumPy's arrays, as `numpy.savez` writes them, read warily; no pickles.
 
 Whatever the file is, reading it ends in arrays or in a `FormatError`, and takes memory
-in proportion to the file: what an archive says of its sizes is compared before room is
-taken, and arrays may be a hundred times larger than the file only up to 1 GiB.
+in proportion to the file: what an archive says of its sizes is compared before memory
+is allocated, and arrays may be a hundred times larger than the file only up to 1 GiB.
 """
 
 from __future__ import annotations
@@ -40,25 +38,12 @@ _METHODS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: _DEFLATED}
 def write_arrays(
     arrays: Mapping[str, NDArray[Any]], *, compress: bool = False
 ) -> bytes:
-    """Write arrays as an archive.
-
-    Parameters
-    ----------
-    arrays : mapping of str to numpy.ndarray
-        By name, of no objects.
-    compress : bool, default False
-        Whether to compress them, unless that makes them too small to be read again.
-
-    Returns
-    -------
-    bytes
-        The archive.
-    """
+    """Write arrays of no objects as an archive, compressed if it can be read again."""
     stream = io.BytesIO()
     save = np.savez_compressed if compress else np.savez
     save(stream, allow_pickle=False, **arrays)
     nbytes = sum(array.nbytes + _HEADER for array in arrays.values())
-    if compress and nbytes > _most(stream.tell()):
+    if compress and nbytes > _max_unpacked(stream.tell()):
         return write_arrays(arrays)
     return stream.getvalue()
 
@@ -66,30 +51,7 @@ def write_arrays(
 def read_arrays(
     path: str | os.PathLike[str], what: str, names: Iterable[str] | None = None
 ) -> dict[str, NDArray[Any]]:
-    """Read arrays from an archive.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The file.
-    what : str
-        What it should be, for the messages, such as ``"saved trace"``.
-    names : iterable of str, optional
-        Which arrays; None is all.
-
-    Returns
-    -------
-    dict of str to numpy.ndarray
-        By name.
-
-    Raises
-    ------
-    FormatError
-        If the file is no such archive, damaged, encrypted, compressed in another way
-        than NumPy does, unpacks to far more than it has bytes, or has no such array.
-    OSError
-        If it cannot be read.
-    """
+    """Read arrays by name, all or some; `what` is what it should be, for messages."""
     with open_file(path) as file:
         try:
             if not zipfile.is_zipfile(file):
@@ -111,7 +73,7 @@ def read_arrays(
             raise FormatError(f"{path} is no {what}: {error}") from None
 
 
-def _most(nbytes: int) -> int:
+def _max_unpacked(nbytes: int) -> int:
     """Return how many bytes a file of some may unpack to."""
     return max(_ALWAYS, _RATIO * nbytes)
 
@@ -130,7 +92,7 @@ def _read(
             raise ValueError(f"it has no array {name!r}")
     entries = {name: found[f"{name}.npy"] for name in wanted}
     total = sum(entry.file_size for entry in entries.values())
-    if total > _most(nbytes):
+    if total > _max_unpacked(nbytes):
         raise ValueError(f"{nbytes} bytes would unpack to {total}")
     for entry in entries.values():
         _check(entry, nbytes)
@@ -138,7 +100,7 @@ def _read(
 
 
 def _check(entry: zipfile.ZipInfo, nbytes: int) -> None:
-    """Refuse an entry that cannot be what it says, before room is taken for it."""
+    """Refuse an entry that cannot be what it says, before memory is allocated."""
     ratio = _METHODS.get(entry.compress_type)
     if entry.flag_bits & _ENCRYPTED:
         raise ValueError(f"{entry.filename!r} is encrypted")
@@ -155,7 +117,7 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
         count = math.prod(shape)
         if dtype.hasobject:
             raise ValueError(f"{entry.filename!r} has Python objects")
-        if dtype.itemsize == 0:  # NumPy would make room for more
+        if dtype.itemsize == 0:  # NumPy would allocate more
             raise ValueError(f"{entry.filename!r} has elements of no bytes")
         if count * dtype.itemsize != entry.file_size - end:
             raise ValueError(
@@ -169,15 +131,15 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
         return data.reshape(shape, order="F" if in_columns else "C")
 
 
-def _fill(room: memoryview, start: bytes, file: IO[bytes]) -> None:
-    room[: len(start)] = start
-    place = len(start)
-    while place < len(room):
-        piece = file.read(min(2**20, len(room) - place))
+def _fill(buffer: memoryview, start: bytes, file: IO[bytes]) -> None:
+    buffer[: len(start)] = start
+    offset = len(start)
+    while offset < len(buffer):
+        piece = file.read(min(2**20, len(buffer) - offset))
         if not piece:
             raise ValueError("an array ends early")
-        room[place : place + len(piece)] = piece
-        place += len(piece)
+        buffer[offset : offset + len(piece)] = piece
+        offset += len(piece)
     file.read(1)  # at the end the checksum is compared
 
 

@@ -1,11 +1,7 @@
-"""JSON documents with a named format: how strictly they are read.
-
-Owns the one reader of ``memcfg.graph/1`` and ``memcfg.plan/1``, and the words in which
-a departure from a grammar is refused. Refuses to know either grammar: a format lists
-its keys here and keeps its meaning to itself.
+"""JSON documents with a named format: a format lists its keys, and they are read here.
 
 Whatever the text is, reading it ends in a value or in a `FormatError`: deep nesting,
-numbers of any length, keys that stand twice, NaN and broken Unicode included.
+numbers of any length, duplicate keys, NaN and broken Unicode included.
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ __all__ = [
     "write_json",
 ]
 
-Reader = Callable[[Any, str], Any]  # (value of JSON, where it stands) -> value
+Reader = Callable[[Any, str], Any]  # (value of JSON, where it is, for messages)
 
 _LARGEST = 2**63 - 1  # bytes, ids and counts fit 64 bits with a sign
 _WORDS = Repr()  # shows a value in a message, shortened
@@ -44,53 +40,18 @@ _WORDS.maxstring = _WORDS.maxother = _WORDS.maxlong = 80  # characters
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of an object.
-
-    Parameters
-    ----------
-    read : callable
-        From the key's value, and where it stands, to what is kept.
-    field : str, default ""
-        The name under which it is kept; empty: the key itself.
-    required : bool, default True
-        Whether the key has to be there.
-    default : object, default None
-        What is kept when it is not.
-    """
+    """A key of an object."""
 
     read: Reader
-    field: str = ""
+    field: str = ""  # the name under which it is kept; empty: the key itself
     required: bool = True
-    default: Any = None
+    default: Any = None  # what is kept where the key is not there
 
 
 def read_document(
     text: str, kind: str, format_name: str, keys: Mapping[str, Key]
 ) -> dict[str, Any]:
-    """Read a document of a format.
-
-    Parameters
-    ----------
-    text : str
-        JSON text.
-    kind : str
-        What it should be, for the messages, such as ``"graph"``.
-    format_name : str
-        The value of its key ``"format"``.
-    keys : mapping of str to Key
-        Its other keys.
-
-    Returns
-    -------
-    dict of str to object
-        Its fields.
-
-    Raises
-    ------
-    FormatError
-        If the text is not JSON, of another format or version, or departs from the
-        grammar.
-    """
+    """Read a document of a format into the fields of its keys."""
     document = read_json(text, kind)
     if not isinstance(document, dict) or "format" not in document:
         raise FormatError(f"not a {kind}: no 'format' key; expected {format_name!r}")
@@ -103,26 +64,7 @@ def read_document(
 
 
 def read_json(text: str | bytes, kind: str) -> Any:
-    """Read JSON, of whatever format.
-
-    Parameters
-    ----------
-    text : str or bytes
-        JSON text; bytes are UTF-8.
-    kind : str
-        What it should be, for the messages, such as ``"graph"``.
-
-    Returns
-    -------
-    object
-        A value of JSON.
-
-    Raises
-    ------
-    FormatError
-        If it is not JSON, is nested too deeply, has a number of thousands of digits,
-        or a key twice in one object.
-    """
+    """Read JSON, of whatever format; `kind` is what it should be, for messages."""
     try:
         if isinstance(text, bytes):
             text = text.decode()
@@ -147,7 +89,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise FormatError(f"key {_shown(key)} stands twice in one object")
+                raise FormatError(f"duplicate key {_shown(key)} in one object")
             seen.add(key)
     return result
 
@@ -161,27 +103,7 @@ def _shown(value: Any) -> str:
 
 
 def read_object(value: Any, where: str, keys: Mapping[str, Key]) -> dict[str, Any]:
-    """Read an object whose keys are known.
-
-    Parameters
-    ----------
-    value : object
-        A value of JSON.
-    where : str
-        Where it stands, for the message.
-    keys : mapping of str to Key
-        Its keys.
-
-    Returns
-    -------
-    dict of str to object
-        The fields, in the order of `keys`.
-
-    Raises
-    ------
-    FormatError
-        If it is no object, or a key is unknown, missing or mistyped.
-    """
+    """Read an object whose keys are known into fields, in the order of `keys`."""
     if not isinstance(value, dict):
         raise FormatError(f"{where} should be an object, not {_shown(value)}")
     for name in value:
@@ -199,25 +121,7 @@ def read_object(value: Any, where: str, keys: Mapping[str, Key]) -> dict[str, An
 
 
 def read_text(value: Any, where: str) -> str:
-    """Read a string.
-
-    Parameters
-    ----------
-    value : object
-        A value of JSON.
-    where : str
-        Where it stands, for the message.
-
-    Returns
-    -------
-    str
-        The string, which can be printed and stored.
-
-    Raises
-    ------
-    FormatError
-        If it is none, or half of a surrogate pair stands in it.
-    """
+    """Read a string that can be printed and stored: no half of a surrogate pair."""
     if not isinstance(value, str):
         raise FormatError(f"{where} should be a string, not {_shown(value)}")
     try:
@@ -228,25 +132,7 @@ def read_text(value: Any, where: str) -> str:
 
 
 def read_count(value: Any, where: str) -> int:
-    """Read a size, an id or a count.
-
-    Parameters
-    ----------
-    value : object
-        A value of JSON.
-    where : str
-        Where it stands, for the message.
-
-    Returns
-    -------
-    int
-        From 0 to 2**63 - 1.
-
-    Raises
-    ------
-    FormatError
-        If it is none.
-    """
+    """Read a size, an id or a count: from 0 to 2**63 - 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise FormatError(f"{where} should be a whole number >= 0, not {_shown(value)}")
     if value > _LARGEST:
@@ -255,25 +141,7 @@ def read_count(value: Any, where: str) -> int:
 
 
 def read_positive(value: Any, where: str) -> int:
-    """Read a count that is not 0.
-
-    Parameters
-    ----------
-    value : object
-        A value of JSON.
-    where : str
-        Where it stands, for the message.
-
-    Returns
-    -------
-    int
-        From 1 to 2**63 - 1.
-
-    Raises
-    ------
-    FormatError
-        If it is none.
-    """
+    """Read a count that is not 0."""
     count = read_count(value, where)
     if count == 0:
         raise FormatError(f"{where} should be positive")
@@ -281,25 +149,7 @@ def read_positive(value: Any, where: str) -> int:
 
 
 def read_seconds(value: Any, where: str) -> float:
-    """Read a time, or any other quantity that is not negative.
-
-    Parameters
-    ----------
-    value : object
-        A value of JSON.
-    where : str
-        Where it stands, for the message.
-
-    Returns
-    -------
-    float
-        Finite and not negative.
-
-    Raises
-    ------
-    FormatError
-        If it is none.
-    """
+    """Read a time, or another quantity that is finite and not negative."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise FormatError(f"{where} should be a number >= 0, not {_shown(value)}")
     try:
@@ -312,46 +162,14 @@ def read_seconds(value: Any, where: str) -> float:
 
 
 def read_flag(value: Any, where: str) -> bool:
-    """Read true or false.
-
-    Parameters
-    ----------
-    value : object
-        A value of JSON.
-    where : str
-        Where it stands, for the message.
-
-    Returns
-    -------
-    bool
-        The flag.
-
-    Raises
-    ------
-    FormatError
-        If it is none.
-    """
+    """Read true or false."""
     if not isinstance(value, bool):
         raise FormatError(f"{where} should be true or false, not {_shown(value)}")
     return value
 
 
 def read_list(read: Reader, *, item: str = "") -> Reader:
-    """Make the reader of a list.
-
-    Parameters
-    ----------
-    read : callable
-        Reads an item.
-    item : str, default ""
-        What an item is called in messages, such as ``"action"``, which makes it
-        ``action 7``; empty: its place in the list.
-
-    Returns
-    -------
-    callable
-        Reads a list into a tuple; `FormatError` if it is none.
-    """
+    """Make the reader of a list into a tuple; `item` names an item: ``item 7``."""
 
     def read_items(value: Any, where: str) -> tuple[Any, ...]:
         if not isinstance(value, list):
@@ -365,39 +183,12 @@ def read_list(read: Reader, *, item: str = "") -> Reader:
 
 
 def read_or_null(read: Reader) -> Reader:
-    """Make the reader of a value that may be null.
-
-    Parameters
-    ----------
-    read : callable
-        Reads what is not null.
-
-    Returns
-    -------
-    callable
-        Reads null into None.
-    """
+    """Make the reader of a value that may be null."""
     return lambda value, where: None if value is None else read(value, where)
 
 
 def write_json(value: Any) -> str:
-    """Write a value as JSON text on one line.
-
-    Parameters
-    ----------
-    value : object
-        Of the types of JSON.
-
-    Returns
-    -------
-    str
-        JSON text.
-
-    Raises
-    ------
-    FormatError
-        If a number in it is NaN or infinite, which JSON does not have.
-    """
+    """Write a value as JSON on one line; FormatError if a number is not finite."""
     try:
         return json.dumps(value, allow_nan=False)
     except ValueError as error:

@@ -1,8 +1,4 @@
-"""The exception tree of memcfg.
-
-Owns every exception and warning class that memcfg defines and the words in which
-running out of memory is told. Refuses to know who raises them: this room imports
-nothing of memcfg but `units`.
+"""The exceptions and warnings of memcfg.
 
 Each class also derives from the built-in that a caller would catch anyway
 (`MemoryError`, `ValueError`, `FloatingPointError`, `ImportError`, `KeyError`), so
@@ -65,9 +61,9 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
     limit_bytes : int or None, default None
         The limit that refused; None when it was none.
     largest_free_bytes : int or None, default None
-        The largest request that would have been sure to succeed.
+        The largest request that would surely have succeeded.
     fragmentation : float, default 0.0
-        The share of the reserved bytes in no block that was not in the largest hole.
+        The share of the reserved, unused bytes outside of the largest free chunk.
     device : str, default ""
         The name of the device.
     owners : mapping of str to int, optional
@@ -214,7 +210,7 @@ class GraphError(MemcfgError, ValueError):
 
 
 class PlanError(MemcfgError, ValueError):
-    """A plan is malformed, or the validator refutes it."""
+    """A plan is malformed, or the validator finds it invalid."""
 
 
 class FormatError(MemcfgError, ValueError):
@@ -250,7 +246,7 @@ class WorkspaceStaleError(WorkspaceError):
 
 
 class WorkspaceFullError(WorkspaceError, ResourceExhaustedError):
-    """A workspace whose spill policy is "fail" has no room; nothing was taken.
+    """A workspace whose spill policy is "fail" cannot fit a request; nothing was taken.
 
     Its attributes are those of `ResourceExhaustedError`.
     """

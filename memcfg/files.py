@@ -1,8 +1,4 @@
-"""Files that are written whole or not at all, and opened only if they are files.
-
-Owns the one way in which memcfg replaces a file, and the one in which it opens one to
-read. Refuses formats: it knows bytes. Imports nothing of memcfg.
-"""
+"""Files that are written whole or not at all, and opened only if they are files."""
 
 from __future__ import annotations
 
@@ -29,24 +25,7 @@ _KINDS = (
 
 
 def open_file(path: str | os.PathLike[str]) -> BufferedReader:
-    """Open a file to read it, without ever waiting for somebody to write it.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The file, or a symbolic link to it.
-
-    Returns
-    -------
-    io.BufferedReader
-        The open file.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened, or is a folder, a pipe, a socket or a device: those may
-        block, or have no end. `filename` is `path`.
-    """
+    """Open a regular file to read it, without ever waiting for a writer."""
     name = os.fspath(path)
     # without O_NONBLOCK the open itself would wait for the other end of a pipe
     handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
@@ -63,30 +42,12 @@ def open_file(path: str | os.PathLike[str]) -> BufferedReader:
     return open(handle, "rb")
 
 
-def read_file(path: str | os.PathLike[str], most: int) -> bytes:
-    """Read a whole file, if it is not too large.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The file.
-    most : int
-        Bytes that it may have.
-
-    Returns
-    -------
-    bytes
-        Its content, as long as it was when it was opened.
-
-    Raises
-    ------
-    OSError
-        If it is larger, cannot be read, or is no regular file; `filename` is `path`.
-    """
+def read_file(path: str | os.PathLike[str], max_bytes: int) -> bytes:
+    """Read a whole file of at most so many bytes, as long as it was when opened."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if size > most:
-            what = f"{size} bytes, of which at most {most} are read"
+        if size > max_bytes:
+            what = f"{size} bytes, of which at most {max_bytes} are read"
             raise OSError(errno.EFBIG, what, os.fspath(path))
         return file.read(size)
 
@@ -99,30 +60,10 @@ def write_atomically(
 ) -> None:
     """Write a file: whole, or, when anything fails, not at all.
 
-    Parameters
-    ----------
-    path : str or path-like
-        The file. One that is there is replaced and keeps its permissions; a symbolic
-        link stays, and the file that it leads to is replaced. What is no file on a
-        disk, such as a pipe, is written into.
-    data : bytes or iterable of bytes
-        Its content, in one piece or in several, of which one is held at a time.
-    overwrite : bool, default True
-        Whether a file that is there is replaced; False refuses it.
-
-    Raises
-    ------
-    FileExistsError
-        If there is a file that is not to be replaced; it is as it was.
-    OSError
-        If it cannot be written: the folder is missing, the path is a folder or is
-        write-protected, the disk is full. `filename` is `path`; a file that was there
-        is as it was, and nothing else is left behind.
-
-    Notes
-    -----
-    The bytes go to a temporary file in the same folder and from there to the disk
-    before the temporary file takes the name over, which is atomic in POSIX.
+    One that is there keeps its permissions; a symbolic link stays, and its target is
+    replaced; what is no file on a disk, such as a pipe, is written into. An OSError has
+    `path` as its `filename` and leaves nothing behind. The bytes go to a temporary file
+    in the same folder, and to the disk, before it takes the name over, which is atomic.
     """
     pieces = (data,) if isinstance(data, bytes) else data
     try:
@@ -182,7 +123,7 @@ def _replace(
         if overwrite:
             temporary.replace(target)
         else:
-            _name_anew(temporary, target)
+            _claim_name(temporary, target)
     except BaseException:
         with suppress(OSError):
             temporary.unlink()
@@ -195,7 +136,7 @@ def _write_to(stream: IO[bytes], pieces: Iterable[bytes | memoryview]) -> None:
         del piece  # before the next one is made
 
 
-def _name_anew(temporary: Path, target: Path) -> None:
+def _claim_name(temporary: Path, target: Path) -> None:
     """Give a file a name that nobody else has taken meanwhile."""
     try:
         os.link(temporary, target)

@@ -1,7 +1,4 @@
-"""Assertions about workspaces, for tests of programs that use them.
-
-Owns their words. Each raises AssertionError and changes nothing.
-"""
+"""Assertions about workspaces, for tests of programs that use them."""
 
 from __future__ import annotations
 

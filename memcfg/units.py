@@ -1,7 +1,4 @@
-"""Sizes in words and back: ``"64MiB"`` is 67,108,864 bytes, ``"50%"`` half of a total.
-
-Owns the grammar of sizes and their display. Imports nothing of memcfg.
-"""
+"""Sizes in words and back: ``"64MiB"`` is 67,108,864 bytes, ``"50%"`` half of it."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ __all__ = [
     "warn_of_few_bytes",
 ]
 
-ALIGNMENT = 64  # bytes; every room in an arena or pool starts and ends on it
+ALIGNMENT = 64  # bytes; every buffer in an arena or pool starts and ends on it
 
 _UNITS = {
     "b": 1,

@@ -61,7 +61,7 @@ def test_fields_are_renamed_and_defaults_filled_in():
         (drawing(format="drawing/2"), "is 'drawing/2'; this version reads 'drawing/1'"),
         (drawing(format=["drawing/1"]), "format is"),
         ('"drawing/1"', "^not a drawing: no 'format' key; expected 'drawing/1'$"),
-        (drawing().replace('"y"', '"x"'), "^key 'x' stands twice in one object$"),
+        (drawing().replace('"y"', '"x"'), "^duplicate key 'x' in one object$"),
         (drawing(name="\udc00"), "^drawing: 'name' is not Unicode text: '.udc00'$"),
     ],
 )

@@ -18,10 +18,12 @@ import memcfg
 MODULES = sorted(
     module.name for module in pkgutil.walk_packages(memcfg.__path__, "memcfg.")
 )
+ROOMS = {*memcfg.__all__, "cli"}  # what `import memcfg` offers, and the command line
 PUBLIC = [
     name
     for name in ["memcfg", *MODULES]
     if not any(part.startswith("_") for part in name.split("."))
+    if name == "memcfg" or name.split(".")[1] in ROOMS
 ]
 
 

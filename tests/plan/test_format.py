@@ -165,7 +165,7 @@ def predicted(**fields) -> str:
         (changed(actions=[["alloc", 1, None]]), "action 0: offset should be a whole"),
         (changed(actions=[["free", 1.0]]), "action 0: tensor should be a whole"),
         (changed(actions=[["compute", 1, 2, None]]), "algorithm should be a string"),
-        ('{"format": "memcfg.plan/1", "format": 1}', "'format' stands twice"),
+        ('{"format": "memcfg.plan/1", "format": 1}', "duplicate key 'format'"),
         ("[" * 100_000, "nested too deeply"),
         (changed(limit_bytes=2**63), r"'limit_bytes' .* below 2\*\*63"),
         (changed(alignment=10**400), r"'alignment' .* below 2\*\*63"),
