@@ -1,7 +1,7 @@
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Literal, Never, Self, final
+from typing import Any, Literal, Never, Protocol, Self, final
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -277,15 +277,24 @@ class OneDNN:
     @property
     def version(self) -> str: ...
 
+class _Operand(Protocol):
+    @property
+    def shape(self) -> Sequence[int]: ...
+    @property
+    def dtype(self) -> str: ...
+
 @final
 class Kernel:
     def __new__(
         cls,
         type: str,  # noqa: A002
-        integers: Sequence[int],
-        reals: Sequence[float],
+        attributes: Mapping[str, Any],
+        inputs: Iterable[_Operand],
+        outputs: Iterable[_Operand],
         library: OneDNN | None,
     ) -> Self: ...
+    @property
+    def algorithm(self) -> str: ...
     @property
     def operands(self) -> list[tuple[int, bool]]: ...
     @property

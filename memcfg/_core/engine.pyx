@@ -14,6 +14,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.contextvars cimport get_value
 from cpython.exc cimport PyErr_CheckSignals, PyErr_WriteUnraisable
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from cpython.number cimport PyNumber_Index
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t, uintptr_t
@@ -129,21 +130,67 @@ cdef class OneDNN:
         return as_text(self.core.get().version())
 
 
+cdef native.OperandSpec operand_spec(operand):
+    """Return an operand as C++ describes it; it has a shape and a dtype."""
+    cdef native.OperandSpec spec
+    for length in operand.shape:
+        spec.shape.push_back(length)
+    spec.dtype = as_string(operand.dtype)
+    return spec
+
+
+cdef int set_attribute(native.KernelSpec& spec, str name, value) except -1:
+    cdef string key = as_string(name)
+    cdef vector[int64_t] numbers
+    if isinstance(value, str):
+        spec.set_text(key, as_string(value))
+    elif isinstance(value, (tuple, list)):
+        append_numbers(numbers, value)
+        spec.set_integers(key, numbers)
+    elif hasattr(value, "__index__"):
+        spec.set_integer(key, value.__index__())
+    elif value is not None:
+        spec.set_real(key, value)
+    return 0
+
+
+cdef int append_numbers(vector[int64_t]& numbers, values) except -1:
+    """Append whole numbers, row by row."""
+    for value in values:
+        if isinstance(value, (tuple, list)):
+            append_numbers(numbers, value)
+        else:
+            numbers.push_back(PyNumber_Index(value))
+    return 0
+
+
 @cython.final
 cdef class Kernel:
     """One op bound to its shapes and attributes, not to addresses.
 
-    Any number of threads and programs may run it at once. The numbers' order stands in
-    ``_native/README.md``. KernelError for an unknown type, malformed numbers, or a
-    refusal of the library; without a library only types that need none can be made.
+    Any number of threads and programs may run it at once. Attributes are numbers,
+    texts and (nested) sequences of whole numbers; each operand has a shape and a dtype.
+    KernelError for an unknown type, an attribute that is missing or malformed, operands
+    that the op does not have, or a refusal of the library; without a library only types
+    that need none can be made.
     """
 
-    def __cinit__(self, str type not None, integers, reals, OneDNN library):
+    def __cinit__(self, str type not None, attributes, inputs, outputs, OneDNN library):
         cdef native.KernelSpec spec
         cdef native.OneDnn* loaded = NULL
         spec.type = as_string(type)
-        spec.integers = integers
-        spec.reals = reals
+        try:
+            for name, value in attributes.items():
+                set_attribute(spec, name, value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise KernelError(
+                f"kernel {type!r}: attribute {name!r} is {value!r}, no number, text or "
+                f"sequence of whole numbers: {error}"
+            ) from None
+        for operand in inputs:
+            spec.inputs.push_back(operand_spec(operand))
+        for operand in outputs:
+            spec.outputs.push_back(operand_spec(operand))
         if library is not None:
             loaded = library.core.get()
         try:
@@ -159,6 +206,11 @@ cdef class Kernel:
         """The bytes of each operand and whether it is written; inputs come first."""
         cdef vector[native.Operand] rows = self.core.get().operands()
         return [(row.size, row.written) for row in rows]
+
+    @property
+    def algorithm(self):
+        """Whose it is: ``"onednn"`` or ``"native"``."""
+        return self.core.get().algorithm().decode()
 
     @property
     def scratch_bytes(self):

@@ -299,10 +299,18 @@ cdef extern from "memcfg/onednn.hpp" namespace "memcfg" nogil:
         string version() except +raise_failure
 
 cdef extern from "memcfg/kernel.hpp" namespace "memcfg" nogil:
+    cdef cppclass OperandSpec "memcfg::OperandSpec":
+        vector[int64_t] shape
+        string dtype
+
     cdef cppclass KernelSpec:
         string type
-        vector[int64_t] integers
-        vector[double] reals
+        vector[OperandSpec] inputs
+        vector[OperandSpec] outputs
+        void set_integer "set"(string name, int64_t value)
+        void set_real "set"(string name, double value)
+        void set_text "set"(string name, string value)
+        void set_integers "set"(string name, vector[int64_t] value)
 
     cdef cppclass Operand "memcfg::Kernel::Operand":
         size_t size
@@ -317,6 +325,7 @@ cdef extern from "memcfg/kernel.hpp" namespace "memcfg" nogil:
 
     cdef cppclass Kernel:
         const vector[Operand]& operands() noexcept
+        const char* algorithm() noexcept
         size_t scratch_bytes() noexcept
         unique_ptr[RunState] make_run_state() except +raise_failure
         void run(

@@ -20,6 +20,7 @@ from memcfg._core import (
     get_num_threads,
     set_num_threads,
 )
+from memcfg.devices import OperandSpec
 from memcfg.errors import KernelError
 
 
@@ -35,8 +36,24 @@ def cells(arena):
     return np.frombuffer(arena, np.float32)
 
 
+HUGE, STEP = (2**62 + 16,), OperandSpec((), "int64")
+LABELS = OperandSpec((5,), "int32")
+
+
+def make(type_, inputs, outputs, **attributes) -> Kernel:
+    """Make a kernel over operands, which are shapes of float32 or specs."""
+    specs = (
+        [
+            each if isinstance(each, OperandSpec) else OperandSpec(each, "float32")
+            for each in side
+        ]
+        for side in (inputs, outputs)
+    )
+    return Kernel(type_, attributes, *specs, None)
+
+
 def relu(count: int) -> Kernel:
-    return Kernel("relu", [count], [], None)
+    return make("relu", [(count,)], [(count,)])
 
 
 def test_kernels_run_in_order(arena, cells):
@@ -63,11 +80,11 @@ def test_kernel_runs_on_addresses():
 
 
 def test_kernels_that_cannot_be_made():
-    for type_, integers in (("no such op", []), ("relu", []), ("relu", [-1])):
+    for type_, inputs in (("no such op", []), ("relu", []), ("relu", [(-1,)])):
         with pytest.raises(KernelError):
-            Kernel(type_, integers, [], None)
+            make(type_, inputs, inputs)
     with pytest.raises(TypeError):
-        Kernel("relu", ["x"], [], None)
+        make("relu", ["x"], ["x"])
 
 
 def test_library_that_cannot_be_loaded(tmp_path):
@@ -91,7 +108,7 @@ def test_places_outside_are_refused(arena, offset, size):
 
 def test_kernels_say_what_they_need():
     assert relu(3).operands == [(12, False), (12, True)]
-    loss = Kernel("softmax_cross_entropy", [5, 10], [], None)
+    loss = make("softmax_cross_entropy", [(5, 10), LABELS], [(), (5, 10)])
     assert loss.operands == [(200, False), (20, False), (4, True), (200, True)]
     assert loss.scratch_bytes == 40
 
@@ -124,10 +141,10 @@ def test_operands_that_a_kernel_would_pass_are_refused(arena, kernel, sizes, wor
 
 
 def test_a_kernel_alone_wants_all_its_operands():
-    add = Kernel("add", [16], [], None)
+    add = make("add", [(16,), (16,)], [(16,)])
     with pytest.raises(KernelError, match="3 operands, got 1 addresses"):
         add.run([placed(np.zeros(16, np.float32)).ctypes.data])
-    loss = Kernel("softmax_cross_entropy_inference", [5, 10], [], None)
+    loss = make("softmax_cross_entropy_inference", [(5, 10), LABELS], [()])
     room = placed(np.zeros(100, np.float32)).ctypes.data
     with pytest.raises(KernelError, match="40 bytes of scratch"):
         loss.run([room, room, room])
@@ -147,22 +164,24 @@ def test_guards_outside_are_refused(arena, offset):
 
 
 @pytest.mark.parametrize(
-    ("kernel_type", "rest", "reals"),
+    ("kernel_type", "inputs", "outputs"),
     [
-        ("relu", [], []),
-        ("relu_gradient", [], []),
-        ("add", [], []),
-        ("dropout", [1], [0.5]),
-        ("sgd", [], []),
-        ("sgd_momentum", [0], [0.9]),
-        ("adam", [], [0.9, 0.999, 1e-7]),
-        ("moving_average", [], [0.9]),
+        ("relu", [HUGE], 1),
+        ("relu_gradient", [HUGE] * 2, 1),
+        ("add", [HUGE] * 2, 1),
+        ("dropout", [HUGE, STEP], 1),
+        ("sgd", [HUGE, HUGE, ()], 1),
+        ("sgd_momentum", [HUGE, HUGE, HUGE, ()], 2),
+        ("adam", [*[HUGE] * 4, (), STEP], 3),
+        ("moving_average", [HUGE] * 2, 1),
     ],
 )
-def test_counts_whose_bytes_no_number_holds(kernel_type, rest, reals):
+def test_counts_whose_bytes_no_number_holds(kernel_type, inputs, outputs):
     """Else 2**62 + 16 floats would be declared as 64 bytes."""
+    numbers = {"rate": 0.5, "key": 1, "momentum": 0.9, "nesterov": 0}
+    betas = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7}
     with pytest.raises(KernelError, match="too large a shape"):
-        Kernel(kernel_type, [2**62 + 16, *rest], reals, None)
+        make(kernel_type, inputs, [HUGE] * outputs, **numbers, **betas)
 
 
 def test_malformed_instructions(arena):

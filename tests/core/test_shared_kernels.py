@@ -14,19 +14,26 @@ import pytest
 from placed import placed
 
 from memcfg._core import Kernel, OneDNN, Pool, Program, set_num_threads
+from memcfg.devices.cpu import OperandSpec
 from memcfg.devices.cpu._onednn_library import find_onednn
 from memcfg.errors import MissingDependencyError
 from memcfg.units import align_up
 
-CONVOLUTION = [1, 4, 4, 8, 4, 4, 8, 3, 3, *[1] * 9]  # small: what is shared counts
+CONVOLUTION = {
+    "strides": (1, 1),
+    "padding": ((1, 1), (1, 1)),
+    "dilation": (1, 1),
+    "groups": 1,
+}
+IMAGE, WINDOW = (1, 4, 4, 8), (3, 3, 8, 8)  # small: what is shared counts
 SPECS = [
-    ("conv2d", CONVOLUTION),
-    ("conv2d_gradient_kernel", CONVOLUTION),
-    ("conv2d_gradient_input", CONVOLUTION),
-    ("dense", [8, 8, 8]),
-    ("dense", [300, 4, 260]),  # in blocks of rows
-    ("dense_gradient_kernel", [4, 300, 260]),  # transposed in scratch
-    ("dense_gradient_input", [8, 8, 8]),
+    ("conv2d", [IMAGE, WINDOW, IMAGE]),
+    ("conv2d_gradient_kernel", [IMAGE, IMAGE, WINDOW]),
+    ("conv2d_gradient_input", [WINDOW, IMAGE, IMAGE]),
+    ("dense", [(8, 8), (8, 8), (8, 8)]),
+    ("dense", [(300, 4), (4, 260), (300, 260)]),  # in blocks of rows
+    ("dense_gradient_kernel", [(4, 300), (4, 260), (300, 260)]),  # transposed
+    ("dense_gradient_input", [(8, 8), (8, 8), (8, 8)]),
 ]
 HANDS, ROUNDS = 2, 10
 
@@ -46,11 +53,16 @@ def _one_thread_each():
     set_num_threads(before)
 
 
+def make_kernel(kernel_type, shapes, library):
+    *inputs, output = (OperandSpec(shape, "float32") for shape in shapes)
+    return Kernel(kernel_type, CONVOLUTION, inputs, [output], library)
+
+
 class Hand:
     """Operands of its own, and what a kernel of its own makes of them."""
 
-    def __init__(self, kernel_type, integers, library, seed):
-        own = Kernel(kernel_type, integers, [], library)
+    def __init__(self, kernel_type, shapes, library, seed):
+        own = make_kernel(kernel_type, shapes, library)
         generator = np.random.default_rng(seed)
         self.inputs = [
             placed(generator.standard_normal(nbytes // 4, np.float32))
@@ -101,10 +113,10 @@ def work_together(works):
         return list(threads.map(go, works))
 
 
-@pytest.mark.parametrize(("kernel_type", "integers"), SPECS)
-def test_threads_share_a_kernel(library, kernel_type, integers):
-    kernel = Kernel(kernel_type, integers, [], library)
-    hands = [Hand(kernel_type, integers, library, seed) for seed in range(HANDS)]
+@pytest.mark.parametrize(("kernel_type", "shapes"), SPECS)
+def test_threads_share_a_kernel(library, kernel_type, shapes):
+    kernel = make_kernel(kernel_type, shapes, library)
+    hands = [Hand(kernel_type, shapes, library, seed) for seed in range(HANDS)]
     works = [
         lambda hand=hand: np.allclose(hand.run(kernel), hand.expected, 1e-4, 1e-4)
         for hand in hands
@@ -112,10 +124,10 @@ def test_threads_share_a_kernel(library, kernel_type, integers):
     assert work_together(works) == [True] * HANDS
 
 
-@pytest.mark.parametrize(("kernel_type", "integers"), SPECS)
-def test_programs_share_a_kernel(library, kernel_type, integers):
-    kernel = Kernel(kernel_type, integers, [], library)
-    hands = [Hand(kernel_type, integers, library, seed) for seed in range(HANDS)]
+@pytest.mark.parametrize(("kernel_type", "shapes"), SPECS)
+def test_programs_share_a_kernel(library, kernel_type, shapes):
+    kernel = make_kernel(kernel_type, shapes, library)
+    hands = [Hand(kernel_type, shapes, library, seed) for seed in range(HANDS)]
 
     def work_of(hand):
         program, made = hand.program(kernel)

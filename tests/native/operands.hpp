@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -19,6 +20,7 @@ namespace operands {
 
 using memcfg::Kernel;
 using memcfg::KernelSpec;
+using memcfg::OperandSpec;
 
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -73,6 +75,10 @@ inline void run(const Kernel& kernel, std::initializer_list<const Block*> operan
 
 inline void run(const KernelSpec& spec, std::initializer_list<const Block*> operands) {
   run(*memcfg::make_kernel(spec, nullptr), operands);
+}
+
+inline OperandSpec f32(std::vector<std::int64_t> shape = {}) {
+  return {std::move(shape), "float32"};
 }
 
 inline Block floats(std::size_t count) {

@@ -25,7 +25,8 @@ TEST(bias_adds_to_each_channel_also_in_place) {
     std::vector<float> expected = x;
     for (std::size_t i = 0; i < x.size(); ++i) expected[i] += b[i % b.size()];
     const Block in(x), vector(b), out = floats(x.size());
-    const KernelSpec spec{"bias", {rows, channels}, {}};
+    const OperandSpec all = f32({rows, channels}), each = f32({channels});
+    const KernelSpec spec{"bias", {}, {all, each}, {all}};
     run(spec, {&in, &vector, &out});
     CHECK(out.floats() == expected);
     run(spec, {&in, &vector, &in});
@@ -39,7 +40,7 @@ TEST(bias_gradient_sums_each_channel) {
     std::vector<double> sums(size_of(channels));
     for (std::size_t i = 0; i < dy.size(); ++i) sums[i % sums.size()] += dy[i];
     const Block in(dy), out = floats(sums.size());
-    run({"bias_gradient", {rows, channels}, {}}, {&in, &out});
+    run({"bias_gradient", {}, {f32({rows, channels})}, {f32({channels})}}, {&in, &out});
     for (std::size_t c = 0; c < sums.size(); ++c) {
       CHECK(std::abs(out.floats()[c] - sums[c]) < 1e-3);
     }
@@ -65,11 +66,18 @@ TEST(batch_normalization_and_its_inference_agree_with_the_formula) {
     const Block in(x), scale(gamma), shift(beta), y = floats(count);
     const Block again = floats(count);
     const Block m = floats(c), v = floats(c);
-    const KernelSpec spec{"batch_normalization", {rows, channels}, {0.1}};
+    const OperandSpec all = f32({rows, channels}), each = f32({channels});
+    const KernelSpec spec{"batch_normalization",
+                          {{"epsilon", 0.1}},
+                          {all, each, each},
+                          {all, each, each}};
     run(spec, {&in, &scale, &shift, &y, &m, &v});
     CHECK(near(y.floats(), expected));
     CHECK(near(m.floats(), std::vector<float>(mean.begin(), mean.end())));
-    run({"batch_normalization_inference", {rows, channels}, {0.1}},
+    run({"batch_normalization_inference",
+         {{"epsilon", 0.1}},
+         {all, each, each, each, each},
+         {all}},
         {&in, &scale, &shift, &m, &v, &again});
     CHECK(again.floats() == y.floats());
     run(spec, {&in, &scale, &shift, &in, &m, &v});
@@ -98,9 +106,13 @@ TEST(batch_normalization_gradient_is_the_derivative) {
   const Block beta(std::vector<float>{0.0F}), y = floats(40);
   const Block mean = floats(1), variance = floats(1), dx = floats(40);
   const Block dgamma = floats(1), dbeta = floats(1);
-  run({"batch_normalization", {40, 1}, {0.1}},
+  const OperandSpec all = f32({40, 1}), each = f32({1});
+  run({"batch_normalization", {{"epsilon", 0.1}}, {all, each, each}, {all, each, each}},
       {&in, &gamma, &beta, &y, &mean, &variance});
-  run({"batch_normalization_gradient", {40, 1}, {0.1}},
+  run({"batch_normalization_gradient",
+       {{"epsilon", 0.1}},
+       {all, all, each, each, each},
+       {all, each, each}},
       {&in, &gradient, &gamma, &mean, &variance, &dx, &dgamma, &dbeta});
   for (std::size_t i = 0; i < x.size(); ++i) {
     const float kept = x[i];
@@ -122,8 +134,19 @@ struct Pool {
   std::int64_t n, h, w, c, kh, kw, sy, sx, top, bottom, left, right;
   std::int64_t oh() const { return (h + top + bottom - kh) / sy + 1; }
   std::int64_t ow() const { return (w + left + right - kw) / sx + 1; }
-  std::vector<std::int64_t> integers() const {
-    return {n, h, w, c, oh(), ow(), kh, kw, sy, sx, top, bottom, left, right};
+  OperandSpec x() const { return f32({n, h, w, c}); }
+  OperandSpec y() const { return f32({n, oh(), ow(), c}); }
+  OperandSpec places() const { return {y().shape, "uint8"}; }
+  KernelSpec spec(const char* type,
+                  std::vector<OperandSpec> inputs,
+                  std::vector<OperandSpec> outputs) const {
+    using Numbers = std::vector<std::int64_t>;
+    return {type,
+            {{"pool_size", Numbers{kh, kw}},
+             {"strides", Numbers{sy, sx}},
+             {"padding", Numbers{top, bottom, left, right}}},
+            std::move(inputs),
+            std::move(outputs)};
   }
   std::size_t inputs() const { return size_of(n * h * w * c); }
   std::size_t outputs() const { return size_of(n * oh() * ow() * c); }
@@ -166,18 +189,19 @@ TEST(max_pool_and_its_gradient) {
       from[out] = in;
     });
     const Block x(values), y = floats(p.outputs()), index(p.outputs());
-    run({"max_pool2d", p.integers(), {}}, {&x, &y, &index});
+    run(p.spec("max_pool2d", {p.x()}, {p.y(), p.places()}), {&x, &y, &index});
     CHECK(y.floats() == best);
     CHECK(index.values<std::uint8_t>() == where);
     const Block again = floats(p.outputs());
-    run({"max_pool2d_inference", p.integers(), {}}, {&x, &again});
+    run(p.spec("max_pool2d_inference", {p.x()}, {p.y()}), {&x, &again});
     CHECK(again.floats() == best);
 
     const auto gradient = noise(p.outputs(), 2);
     std::vector<float> expected(p.inputs());
     for (std::size_t i = 0; i < from.size(); ++i) expected[from[i]] += gradient[i];
     const Block dy(gradient), dx = floats(p.inputs());
-    run({"max_pool2d_gradient", p.integers(), {}}, {&index, &dy, &dx});
+    run(p.spec("max_pool2d_gradient", {p.places(), p.y()}, {p.x()}),
+        {&index, &dy, &dx});
     CHECK(near(dx.floats(), expected));
   }
 }
@@ -193,9 +217,9 @@ TEST(average_pool_and_its_gradient) {
     });
     const Block x(values), dy(gradient), y = floats(p.outputs());
     const Block dx = floats(p.inputs());
-    run({"average_pool2d", p.integers(), {}}, {&x, &y});
+    run(p.spec("average_pool2d", {p.x()}, {p.y()}), {&x, &y});
     CHECK(near(y.floats(), mean));
-    run({"average_pool2d_gradient", p.integers(), {}}, {&dy, &dx});
+    run(p.spec("average_pool2d_gradient", {p.y()}, {p.x()}), {&dy, &dx});
     CHECK(near(dx.floats(), share));
   }
 }
@@ -212,9 +236,10 @@ TEST(global_average_pool_and_its_gradient) {
     }
     const Block x(values), dy(gradient), y = floats(3 * c);
     const Block dx = floats(values.size());
-    run({"global_average_pool2d", {3, 35, channels}, {}}, {&x, &y});
+    const OperandSpec image = f32({3, 5, 7, channels}), means = f32({3, channels});
+    run({"global_average_pool2d", {}, {image}, {means}}, {&x, &y});
     CHECK(near(y.floats(), mean));
-    run({"global_average_pool2d_gradient", {3, 35, channels}, {}}, {&dy, &dx});
+    run({"global_average_pool2d_gradient", {}, {means}, {image}}, {&dy, &dx});
     CHECK(near(dx.floats(), share));
   }
 }

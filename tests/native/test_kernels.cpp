@@ -21,8 +21,8 @@ TEST(relu_and_its_gradient) {
     const auto g = noise(count, 2);
     const Block in(x), dy(g), y = floats(count), dx = floats(count);
     const std::int64_t n = static_cast<std::int64_t>(count);
-    run({"relu", {n}, {}}, {&in, &y});
-    run({"relu_gradient", {n}, {}}, {&y, &dy, &dx});
+    run({"relu", {}, {f32({n})}, {f32({n})}}, {&in, &y});
+    run({"relu_gradient", {}, {f32({n}), f32({n})}, {f32({n})}}, {&y, &dy, &dx});
     CHECK(std::isnan(y.floats()[0]));
     CHECK(dx.floats()[0] == 0);
     for (std::size_t i = 1; i < count; ++i) {
@@ -38,11 +38,12 @@ TEST(add_and_copy) {
   std::vector<float> expected = a;
   for (std::size_t i = 0; i < a.size(); ++i) expected[i] += b[i];
   const Block left(a), right(b), sum = floats(a.size()), same = floats(a.size());
-  run({"add", {20001}, {}}, {&left, &right, &sum});
+  const OperandSpec x = f32({20001}), row = f32({1, 20001});
+  run({"add", {}, {x, x}, {x}}, {&left, &right, &sum});
   CHECK(sum.floats() == expected);
-  run({"flatten", {80004}, {}}, {&sum, &same});
+  run({"flatten", {}, {x}, {row}}, {&sum, &same});
   CHECK(same.floats() == expected);
-  run({"reshape", {80004}, {}}, {&same, &same});
+  run({"reshape", {}, {row}, {x}}, {&same, &same});
   CHECK(same.floats() == expected);
 }
 
@@ -50,19 +51,23 @@ TEST(softmax_cross_entropy_its_gradient_and_the_count) {
   const std::vector<float> logits = {0, 1, 1, 100, 0, -100};
   const std::vector<std::int32_t> labels = {1, 2};
   const Block in(logits), classes(labels), loss = floats(1), p = floats(6);
-  run({"softmax_cross_entropy", {2, 3}, {}}, {&in, &classes, &loss, &p});
+  const OperandSpec x = f32({2, 3}), rows{{2}, "int32"};
+  run({"softmax_cross_entropy", {}, {x, rows}, {f32(), x}}, {&in, &classes, &loss, &p});
   const float e = std::exp(1.0F), sum = 1 + 2 * e;
   CHECK(near(p.floats(), {1 / sum, e / sum, e / sum, 1, 0, 0}));
   CHECK(near(loss.floats(), {(std::log(sum) - 1 + 200) / 2}));
   const Block inference = floats(1), count = floats(1), gradient = floats(6);
-  run({"softmax_cross_entropy_inference", {2, 3}, {}}, {&in, &classes, &inference});
+  run({"softmax_cross_entropy_inference", {}, {x, rows}, {f32()}},
+      {&in, &classes, &inference});
   CHECK(inference.floats() == loss.floats());
-  run({"softmax_cross_entropy_gradient", {2, 3}, {}}, {&p, &classes, &gradient});
+  run({"softmax_cross_entropy_gradient", {}, {x, rows}, {x}},
+      {&p, &classes, &gradient});
   CHECK(near(gradient.floats(),
              {0.5F / sum, (e / sum - 1) / 2, e / sum / 2, 0.5F, 0, -0.5F}));
-  run({"correct_count", {2, 3}, {}}, {&in, &classes, &count});
+  run({"correct_count", {}, {x, rows}, {f32()}}, {&in, &classes, &count});
   CHECK(count.floats() == std::vector<float>{1});  // the first maximum of row 0
-  run({"softmax_cross_entropy", {2, 3}, {}}, {&in, &classes, &loss, &in});
+  run({"softmax_cross_entropy", {}, {x, rows}, {f32(), x}},
+      {&in, &classes, &loss, &in});
   CHECK(in.floats() == p.floats());
 }
 
@@ -71,9 +76,12 @@ TEST(a_label_out_of_range_reads_nothing_and_makes_the_loss_nan) {
   for (const std::int32_t label : {-1, 3, kFar, -kFar - 1}) {
     const Block in(noise(3)), classes(std::vector<std::int32_t>{label});
     const Block loss = floats(1), p = floats(3), gradient = floats(3);
-    run({"softmax_cross_entropy", {1, 3}, {}}, {&in, &classes, &loss, &p});
+    const OperandSpec x = f32({1, 3}), rows{{1}, "int32"};
+    run({"softmax_cross_entropy", {}, {x, rows}, {f32(), x}},
+        {&in, &classes, &loss, &p});
     CHECK(std::isnan(loss.floats()[0]));
-    run({"softmax_cross_entropy_gradient", {1, 3}, {}}, {&p, &classes, &gradient});
+    run({"softmax_cross_entropy_gradient", {}, {x, rows}, {x}},
+        {&p, &classes, &gradient});
     CHECK(gradient.floats() == p.floats());
   }
 }
@@ -99,10 +107,15 @@ TEST(philox_gives_random123s_known_answers) {
   }
 }
 
+static KernelSpec dropout(std::int64_t count, double rate) {
+  const OperandSpec x = f32({count}), step{{}, "int64"};
+  return {"dropout", {{"rate", rate}, {"key", std::int64_t{99}}}, {x, step}, {x}};
+}
+
 TEST(dropout_drops_alike_on_every_call_and_prefix) {
   const auto values = noise(20003);
   const Block x(values), step(std::vector<std::int64_t>{7}), y = floats(20003);
-  run({"dropout", {20003, 99}, {0.25}}, {&x, &step, &y});
+  run(dropout(20003, 0.25), {&x, &step, &y});
   std::size_t dropped = 0;
   const auto whole = y.floats();
   for (std::size_t i = 0; i < whole.size(); ++i) {
@@ -112,27 +125,34 @@ TEST(dropout_drops_alike_on_every_call_and_prefix) {
   CHECK(dropped > 4700 && dropped < 5300);
   const Block few(std::vector<float>(values.begin(), values.begin() + 37));
   const Block part = floats(37);
-  run({"dropout", {37, 99}, {0.25}}, {&few, &step, &part});
+  run(dropout(37, 0.25), {&few, &step, &part});
   CHECK(part.floats() == std::vector<float>(whole.begin(), whole.begin() + 37));
-  run({"dropout", {20003, 99}, {0.25}}, {&x, &step, &x});
+  run(dropout(20003, 0.25), {&x, &step, &x});
   CHECK(x.floats() == whole);
   const Block none = floats(20003);
-  run({"dropout", {20003, 99}, {1.0}}, {&x, &step, &none});
+  run(dropout(20003, 1.0), {&x, &step, &none});
   CHECK(none.floats() == std::vector<float>(20003));
 }
 
 TEST(updates_follow_their_formulas_in_place) {
   const Block w(std::vector<float>{1}), g(std::vector<float>{0.5F});
   const Block v(std::vector<float>{0.25F}), rate(std::vector<float>{0.1F});
-  run({"sgd", {1}, {}}, {&w, &g, &rate, &w});
+  const OperandSpec x = f32({1});
+  const auto momentum = [&](std::int64_t nesterov) {
+    return KernelSpec{"sgd_momentum",
+                      {{"momentum", 0.9}, {"nesterov", nesterov}},
+                      {x, x, x, f32()},
+                      {x, x}};
+  };
+  run({"sgd", {}, {x, x, f32()}, {x}}, {&w, &g, &rate, &w});
   CHECK(near(w.floats(), {0.95F}));
-  run({"sgd_momentum", {1, 0}, {0.9}}, {&w, &g, &v, &rate, &w, &v});
+  run(momentum(0), {&w, &g, &v, &rate, &w, &v});
   CHECK(near(v.floats(), {0.175F}));
   CHECK(near(w.floats(), {1.125F}));
-  run({"sgd_momentum", {1, 1}, {0.9}}, {&w, &g, &v, &rate, &w, &v});
+  run(momentum(1), {&w, &g, &v, &rate, &w, &v});
   CHECK(near(v.floats(), {0.1075F}));
   CHECK(near(w.floats(), {1.17175F}));
-  run({"moving_average", {1}, {0.9}}, {&w, &g, &w});
+  run({"moving_average", {{"momentum", 0.9}}, {x, x}, {x}}, {&w, &g, &w});
   CHECK(near(w.floats(), {1.104575F}));
 }
 
@@ -142,7 +162,11 @@ TEST(adam_moves_by_the_rate_at_first) {
   const std::vector<float> zeros(count);
   const Block w(zeros), g(gradients), m(zeros), v(zeros);
   const Block rate(std::vector<float>{0.1F}), step(std::vector<std::int64_t>{0});
-  run({"adam", {static_cast<std::int64_t>(count)}, {0.9, 0.999, 0.0}},
+  const OperandSpec x = f32({static_cast<std::int64_t>(count)});
+  run({"adam",
+       {{"beta_1", 0.9}, {"beta_2", 0.999}, {"epsilon", 0.0}},
+       {x, x, x, x, f32(), {{}, "int64"}},
+       {x, x, x}},
       {&w, &g, &m, &v, &rate, &step, &w, &m, &v});
   std::vector<float> expected(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -151,34 +175,58 @@ TEST(adam_moves_by_the_rate_at_first) {
   CHECK(near(w.floats(), expected));
 }
 
-TEST(unknown_types_and_malformed_numbers_are_refused) {
+TEST(unknown_types_and_malformed_specs_are_refused) {
   const auto make = [](const KernelSpec& spec) {
     return memcfg::make_kernel(spec, nullptr);
   };
   using Bad = std::invalid_argument;
-  CHECK_THROWS(Bad, make({"nothing", {}, {}}));
-  CHECK_THROWS(Bad, make({"dense", {1, 2, 3}, {}}));  // needs oneDNN
-  CHECK_THROWS(Bad, make({"relu", {}, {}}));
-  CHECK_THROWS(Bad, make({"relu", {1, 2}, {}}));
-  CHECK_THROWS(Bad, make({"relu", {0}, {}}));
-  CHECK_THROWS(Bad, make({"relu", {-5}, {}}));
-  CHECK_THROWS(Bad, make({"bias", {std::int64_t{1} << 40, std::int64_t{1} << 40}, {}}));
-  CHECK_THROWS(Bad, make({"dropout", {4, -1}, {0.5}}));
-  CHECK_THROWS(Bad, make({"dropout", {4, 1}, {1.5}}));
-  CHECK_THROWS(Bad, make({"dropout", {4, 1}, {std::nan("")}}));
-  const std::vector<std::int64_t> pool = {1, 6, 6, 3, 3, 3, 2, 2, 2, 2, 0, 0, 0, 0};
-  make({"max_pool2d", pool, {}});
-  auto wrong = pool;
-  wrong[10] = wrong[11] = 2;  // a window in the padding alone
-  wrong[4] = 5;
-  CHECK_THROWS(Bad, make({"max_pool2d", wrong, {}}));
-  wrong = pool;
-  wrong[4] += 1;  // an output row too many
-  CHECK_THROWS(Bad, make({"average_pool2d", wrong, {}}));
+  const OperandSpec x = f32({4}), step{{}, "int64"};
+  CHECK_THROWS(Bad, make({"nothing"}));
+  CHECK_THROWS(Bad, make({"dense", {}, {f32({1, 2}), f32({2, 3})}, {f32({1, 3})}}));
+  make({"relu", {}, {x}, {x}});
+  CHECK_THROWS(Bad, make({"relu"}));
+  CHECK_THROWS(Bad, make({"relu", {}, {x, x}, {x}}));
+  CHECK_THROWS(Bad, make({"relu", {}, {x}, {f32({5})}}));
+  CHECK_THROWS(Bad, make({"relu", {}, {{{4}, "float64"}}, {x}}));
+  CHECK_THROWS(Bad, make({"relu", {}, {f32({0})}, {f32({0})}}));
+  CHECK_THROWS(Bad, make({"relu", {}, {f32({-5})}, {f32({-5})}}));
+  const OperandSpec huge = f32({std::int64_t{1} << 40, std::int64_t{1} << 40});
+  CHECK_THROWS(Bad, make({"bias", {}, {huge, f32({std::int64_t{1} << 40})}, {huge}}));
+  CHECK_THROWS(Bad, make({"flatten", {}, {{{4}, "bfloat9"}}, {{{4}, "bfloat9"}}}));
+  const auto dropout = [&](KernelSpec::Attribute rate, KernelSpec::Attribute key) {
+    return make({"dropout", {{"rate", rate}, {"key", key}}, {x, step}, {x}});
+  };
+  dropout(0.5, std::int64_t{1});
+  dropout(std::int64_t{1}, std::int64_t{1});  // a whole number is a number
+  CHECK_THROWS(Bad, dropout(0.5, std::int64_t{-1}));
+  CHECK_THROWS(Bad, dropout(1.5, std::int64_t{1}));
+  CHECK_THROWS(Bad, dropout(std::nan(""), std::int64_t{1}));
+  CHECK_THROWS(Bad, dropout(0.5, 1.0));
+  CHECK_THROWS(Bad, dropout(std::string("half"), std::int64_t{1}));
+  CHECK_THROWS(Bad, make({"dropout", {{"rate", 0.5}}, {x, step}, {x}}));
+  const auto pool = [&](const char* type,
+                        std::int64_t size,
+                        std::int64_t out,
+                        std::int64_t window,
+                        std::int64_t stride,
+                        std::int64_t below) {
+    const std::vector<std::int64_t> twice{window, window}, strides{stride, stride};
+    const std::vector<std::int64_t> padding{0, below, 0, below};
+    const OperandSpec image = f32({1, size, size, 3}), y = f32({1, out, out, 3});
+    KernelSpec spec{type,
+                    {{"pool_size", twice}, {"strides", strides}, {"padding", padding}},
+                    {image},
+                    {y}};
+    if (spec.type == "max_pool2d") spec.outputs.push_back({{1, out, out, 3}, "uint8"});
+    return make(spec);
+  };
+  pool("max_pool2d", 6, 3, 2, 2, 0);
+  CHECK_THROWS(Bad, pool("max_pool2d", 6, 4, 2, 2, 2));  // a window in padding alone
+  CHECK_THROWS(Bad, pool("average_pool2d", 6, 4, 2, 2, 0));  // an output row too many
+  CHECK_THROWS(Bad, pool("average_pool2d", 6, 3, 2, 0, 0));
   // 289 places: one byte cannot tell them apart
-  wrong = {1, 17, 17, 1, 1, 1, 17, 17, 1, 1, 0, 0, 0, 0};
-  CHECK_THROWS(Bad, make({"max_pool2d", wrong, {}}));
-  make({"max_pool2d_inference", wrong, {}});
+  CHECK_THROWS(Bad, pool("max_pool2d", 17, 1, 17, 1, 0));
+  pool("max_pool2d_inference", 17, 1, 17, 1, 0);
 }
 
 TEST(a_file_that_is_not_onednn_is_refused) {

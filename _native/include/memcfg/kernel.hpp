@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "memcfg/types.hpp"
@@ -50,6 +53,8 @@ class Kernel {
   Kernel& operator=(const Kernel&) = delete;
 
   const std::vector<Operand>& operands() const noexcept { return operands_; }
+  // Whose it is: "native" or the library's name.
+  virtual const char* algorithm() const noexcept { return "native"; }
   virtual Bytes scratch_bytes() const noexcept { return 0; }
   virtual std::unique_ptr<RunState> make_run_state() const { return nullptr; }
   // Pre: `state` is of this kernel's make_run_state().
@@ -59,17 +64,29 @@ class Kernel {
   std::vector<Operand> operands_;
 };
 
-// What a kernel is made from. The meaning of the numbers, type by type, stands in
-// `_native/README.md`.
-struct KernelSpec {
-  std::string type;
-  std::vector<std::int64_t> integers;
-  std::vector<double> reals;
+// One operand of an op. Whether there is memory for it is its user's business.
+struct OperandSpec {
+  std::vector<std::int64_t> shape;
+  std::string dtype;  // as NumPy names it
 };
 
-// Throws std::invalid_argument for an unknown type or malformed numbers, and
-// std::runtime_error when the library refuses. `library` may be null: then the
-// types that need oneDNN are unknown.
+// What a kernel is made from: an op as `memcfg/ops` describes it.
+struct KernelSpec {
+  using Attribute =
+      std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>>;
+
+  std::string type;
+  std::map<std::string, Attribute> attributes = {};
+  std::vector<OperandSpec> inputs = {}, outputs = {};
+
+  void set(const std::string& name, Attribute value) {
+    attributes[name] = std::move(value);
+  }
+};
+
+// Throws std::invalid_argument for an unknown type, an attribute that is missing or
+// malformed, or operands that the op does not have, and std::runtime_error when the
+// library refuses. `library` may be null: then the types that need oneDNN are unknown.
 std::unique_ptr<Kernel> make_kernel(const KernelSpec& spec, const OneDnn* library);
 
 }  // namespace memcfg

@@ -1,5 +1,5 @@
 // add: y = a + b, element by element.
-#include "kernels/factories.hpp"
+#include "kernels/function_kernel.hpp"
 #include "kernels/parallel.hpp"
 
 namespace memcfg {
@@ -13,11 +13,9 @@ MEMCFG_VECTORIZED void add_arrays(const float* a,
   for (Count i = 0; i < count; ++i) y[i] = a[i] + b[i];
 }
 
-}  // namespace
-
 KernelPtr make_add(const KernelSpec& spec) {
-  SpecReader reader(spec, 1, 0);
-  const Count count = reader.positive("count");
+  const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
+  const Count count = reader.count(spec.inputs[0]);
   const Bytes bytes = float_bytes(count);
   return function_kernel(
       {{bytes, bytes}, {bytes}}, 0, [=](void* const* operands, void*) {
@@ -30,4 +28,7 @@ KernelPtr make_add(const KernelSpec& spec) {
       });
 }
 
+const KernelType kAdd{"add", make_add};
+
+}  // namespace
 }  // namespace memcfg

@@ -1,7 +1,7 @@
 // Average pooling; the padding does not count in the mean.
 #include <cstring>
 
-#include "kernels/factories.hpp"
+#include "kernels/function_kernel.hpp"
 #include "kernels/vectors.hpp"
 #include "kernels/window.hpp"
 
@@ -54,10 +54,9 @@ void share_back(const Window w, const float* dy, float* dx) {
   }
 }
 
-}  // namespace
-
 KernelPtr make_average_pool2d(const KernelSpec& spec) {
-  const Window w(spec);
+  const SpecReader reader(spec, {kFloat32}, {kFloat32});
+  const Window w(reader, spec.inputs[0], spec.outputs[0]);
   return function_kernel(
       {{w.input_bytes()}, {w.output_bytes()}}, 0, [=](void* const* operands, void*) {
         const float* x = input(operands, 0);
@@ -71,7 +70,8 @@ KernelPtr make_average_pool2d(const KernelSpec& spec) {
 }
 
 KernelPtr make_average_pool2d_gradient(const KernelSpec& spec) {
-  const Window w(spec);
+  const SpecReader reader(spec, {kFloat32}, {kFloat32});
+  const Window w(reader, spec.outputs[0], spec.inputs[0]);
   return function_kernel(
       {{w.output_bytes()}, {w.input_bytes()}}, 0, [=](void* const* operands, void*) {
         const float* dy = input(operands, 0);
@@ -84,4 +84,9 @@ KernelPtr make_average_pool2d_gradient(const KernelSpec& spec) {
       });
 }
 
+const KernelType kAveragePool2d{"average_pool2d", make_average_pool2d};
+const KernelType kAveragePool2dGradient{"average_pool2d_gradient",
+                                        make_average_pool2d_gradient};
+
+}  // namespace
 }  // namespace memcfg

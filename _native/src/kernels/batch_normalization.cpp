@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "kernels/columns.hpp"
-#include "kernels/factories.hpp"
+#include "kernels/function_kernel.hpp"
 
 namespace memcfg {
 namespace {
@@ -16,12 +16,12 @@ struct Shape {
   Count rows, channels, count, width, chunk;
   double epsilon;
 
-  explicit Shape(const KernelSpec& spec) {
-    SpecReader reader(spec, 2, 1);
-    rows = reader.positive("rows");
-    channels = reader.positive("channels");
-    count = reader.product({rows, channels});
-    epsilon = reader.real();
+  explicit Shape(const SpecReader& reader, const OperandSpec& x) {
+    const SpecReader::Rows found = reader.rows(x);
+    rows = found.rows;
+    channels = found.channels;
+    count = found.count;
+    epsilon = reader.real("epsilon");
     width = period(channels);
     chunk = std::max(kChunk / width, Count{1}) * width;
   }
@@ -156,10 +156,10 @@ void gradient_sums(const Shape& shape,
       [=](Count c, double total) { dgamma[c] = static_cast<float>(total); });
 }
 
-}  // namespace
-
 KernelPtr make_batch_normalization(const KernelSpec& spec) {
-  const Shape shape(spec);
+  const SpecReader reader(
+      spec, {kFloat32, kFloat32, kFloat32}, {kFloat32, kFloat32, kFloat32});
+  const Shape shape(reader, spec.inputs[0]);
   const ColumnSum sum(shape.rows, shape.channels);
   const Bytes scratch_bytes = float_bytes(Factors::floats(shape) + sum.partials());
   const Bytes all = float_bytes(shape.count), each = float_bytes(shape.channels);
@@ -180,7 +180,9 @@ KernelPtr make_batch_normalization(const KernelSpec& spec) {
 }
 
 KernelPtr make_batch_normalization_inference(const KernelSpec& spec) {
-  const Shape shape(spec);
+  const SpecReader reader(
+      spec, {kFloat32, kFloat32, kFloat32, kFloat32, kFloat32}, {kFloat32});
+  const Shape shape(reader, spec.inputs[0]);
   const Bytes scratch_bytes = float_bytes(Factors::floats(shape));
   const Bytes all = float_bytes(shape.count), each = float_bytes(shape.channels);
   return function_kernel(
@@ -196,7 +198,10 @@ KernelPtr make_batch_normalization_inference(const KernelSpec& spec) {
 }
 
 KernelPtr make_batch_normalization_gradient(const KernelSpec& spec) {
-  const Shape shape(spec);
+  const SpecReader reader(spec,
+                          {kFloat32, kFloat32, kFloat32, kFloat32, kFloat32},
+                          {kFloat32, kFloat32, kFloat32});
+  const Shape shape(reader, spec.inputs[0]);
   const ColumnSum sum(shape.rows, shape.channels);
   const Bytes scratch_bytes = float_bytes(Factors::floats(shape) + sum.partials());
   const Bytes all = float_bytes(shape.count), each = float_bytes(shape.channels);
@@ -229,4 +234,11 @@ KernelPtr make_batch_normalization_gradient(const KernelSpec& spec) {
       });
 }
 
+const KernelType kBatchNormalization{"batch_normalization", make_batch_normalization};
+const KernelType kBatchNormalizationInference{"batch_normalization_inference",
+                                              make_batch_normalization_inference};
+const KernelType kBatchNormalizationGradient{"batch_normalization_gradient",
+                                             make_batch_normalization_gradient};
+
+}  // namespace
 }  // namespace memcfg

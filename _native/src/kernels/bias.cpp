@@ -1,6 +1,6 @@
 // bias: y = x + b, channel by channel; bias_gradient: the sum of dy over rows.
 #include "kernels/columns.hpp"
-#include "kernels/factories.hpp"
+#include "kernels/function_kernel.hpp"
 
 namespace memcfg {
 namespace {
@@ -15,13 +15,10 @@ MEMCFG_VECTORIZED void add_bias(
   }
 }
 
-}  // namespace
-
 KernelPtr make_bias(const KernelSpec& spec) {
-  SpecReader reader(spec, 2, 0);
-  const Count rows = reader.positive("rows");
-  const Count channels = reader.positive("channels");
-  const Count count = reader.product({rows, channels});
+  const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
+  const SpecReader::Rows shape = reader.rows(spec.inputs[0]);
+  const Count channels = shape.channels, count = shape.count;
   const Count width = period(channels);
   const Count chunk = std::max(kChunk / width, Count{1}) * width;
   const Bytes all = float_bytes(count), each = float_bytes(channels);
@@ -41,11 +38,10 @@ KernelPtr make_bias(const KernelSpec& spec) {
 }
 
 KernelPtr make_bias_gradient(const KernelSpec& spec) {
-  SpecReader reader(spec, 2, 0);
-  const Count rows = reader.positive("rows");
-  const Count channels = reader.positive("channels");
-  const Count count = reader.product({rows, channels});
-  const ColumnSum sum(rows, channels);
+  const SpecReader reader(spec, {kFloat32}, {kFloat32});
+  const SpecReader::Rows shape = reader.rows(spec.inputs[0]);
+  const Count channels = shape.channels, count = shape.count;
+  const ColumnSum sum(shape.rows, channels);
   return function_kernel(
       {{float_bytes(count)}, {float_bytes(channels)}},
       float_bytes(sum.partials()),
@@ -61,4 +57,8 @@ KernelPtr make_bias_gradient(const KernelSpec& spec) {
       });
 }
 
+const KernelType kBias{"bias", make_bias};
+const KernelType kBiasGradient{"bias_gradient", make_bias_gradient};
+
+}  // namespace
 }  // namespace memcfg

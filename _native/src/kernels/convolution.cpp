@@ -5,7 +5,7 @@
 // packed into scratch before the primitive (and its gradient unpacked after).
 #include <optional>
 
-#include "kernels/factories.hpp"
+#include "kernels/function_kernel.hpp"
 #include "kernels/primitive.hpp"
 
 namespace memcfg {
@@ -19,24 +19,32 @@ struct Geometry {
   Dim strides[2], before[2], after[2], dilation[2];
   Count groups;
 
-  explicit Geometry(const KernelSpec& spec) {
-    SpecReader reader(spec, 18, 0);
-    images = reader.narrow("images");
-    height = reader.narrow("height");
-    width = reader.narrow("width");
-    channels = reader.narrow("channels");
-    out_height = reader.narrow("output height");
-    out_width = reader.narrow("output width");
-    out_channels = reader.narrow("output channels");
-    kernel_height = reader.narrow("kernel height");
-    kernel_width = reader.narrow("kernel width");
-    for (Dim& stride : strides) stride = reader.narrow("strides");
-    before[0] = reader.natural("top padding");
-    after[0] = reader.natural("bottom padding");
-    before[1] = reader.natural("left padding");
-    after[1] = reader.natural("right padding");
-    for (Dim& step : dilation) step = reader.narrow("dilation") - 1;
-    groups = reader.narrow("groups");
+  // Whichever of the three is an output.
+  Geometry(const SpecReader& reader,
+           const OperandSpec& x,
+           const OperandSpec& kernel,
+           const OperandSpec& y) {
+    const auto &image = reader.shape(x, 4), &window = reader.shape(kernel, 4);
+    const auto& out = reader.shape(y, 4);
+    images = reader.narrow(image[0], "images");
+    height = reader.narrow(image[1], "height");
+    width = reader.narrow(image[2], "width");
+    channels = reader.narrow(image[3], "channels");
+    out_height = reader.narrow(out[1], "output height");
+    out_width = reader.narrow(out[2], "output width");
+    out_channels = reader.narrow(out[3], "output channels");
+    kernel_height = reader.narrow(window[0], "kernel height");
+    kernel_width = reader.narrow(window[1], "kernel width");
+    const auto steps = reader.integers<2>("strides", 1);
+    const auto spread = reader.integers<2>("dilation", 1);
+    const auto padding = reader.integers<4>("padding", 0);
+    for (std::size_t axis = 0; axis < 2; ++axis) {
+      strides[axis] = steps[axis];
+      dilation[axis] = spread[axis] - 1;
+      before[axis] = padding[2 * axis];
+      after[axis] = padding[2 * axis + 1];
+    }
+    groups = reader.narrow(reader.integer("groups", 1), "groups");
     check(reader);
     // oneDNN wants padding that ends where the last window does.
     after[0] = excess(out_height, kernel_height, height, 0);
@@ -194,6 +202,7 @@ class Convolution final : public Kernel {
                              : reorder(library, plain, packed));
   }
 
+  const char* algorithm() const noexcept override { return "onednn"; }
   Bytes scratch_bytes() const noexcept override {
     const Bytes reorder_bytes = repack_ ? repack_->scratch_bytes() : 0;
     return packed_bytes_ + std::max(call_->scratch_bytes(), reorder_bytes);
@@ -222,10 +231,9 @@ class Convolution final : public Kernel {
   Bytes packed_bytes_ = 0;
 };
 
-}  // namespace
-
 KernelPtr make_conv2d(const KernelSpec& spec, const OneDnn& library) {
-  const Geometry geometry(spec);
+  const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
+  const Geometry geometry(reader, spec.inputs[0], spec.inputs[1], spec.outputs[0]);
   const Layouts l(library, geometry);
   const auto primitive = forward_primitive(library, geometry, l);
   const MemoryDesc* packed = layout(library, primitive.get(), query::weights);
@@ -241,7 +249,8 @@ KernelPtr make_conv2d(const KernelSpec& spec, const OneDnn& library) {
 }
 
 KernelPtr make_conv2d_gradient_kernel(const KernelSpec& spec, const OneDnn& library) {
-  const Geometry geometry(spec);
+  const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
+  const Geometry geometry(reader, spec.inputs[0], spec.outputs[0], spec.inputs[1]);
   const Layouts l(library, geometry);
   const auto primitive = kernel_gradient_primitive(library, geometry, l);
   const MemoryDesc* packed = layout(library, primitive.get(), query::diff_weights);
@@ -257,7 +266,8 @@ KernelPtr make_conv2d_gradient_kernel(const KernelSpec& spec, const OneDnn& libr
 }
 
 KernelPtr make_conv2d_gradient_input(const KernelSpec& spec, const OneDnn& library) {
-  const Geometry geometry(spec);
+  const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
+  const Geometry geometry(reader, spec.outputs[0], spec.inputs[0], spec.inputs[1]);
   const Layouts l(library, geometry);
   const auto primitive = input_gradient_primitive(library, geometry, l);
   const MemoryDesc* packed = layout(library, primitive.get(), query::weights);
@@ -272,4 +282,11 @@ KernelPtr make_conv2d_gradient_input(const KernelSpec& spec, const OneDnn& libra
       library, sizes, std::move(call), 0, l.kernel.get(), packed, false);
 }
 
+const KernelType kConv2d{"conv2d", make_conv2d};
+const KernelType kConv2dGradientKernel{"conv2d_gradient_kernel",
+                                       make_conv2d_gradient_kernel};
+const KernelType kConv2dGradientInput{"conv2d_gradient_input",
+                                      make_conv2d_gradient_input};
+
+}  // namespace
 }  // namespace memcfg

@@ -1,15 +1,16 @@
 // flatten, reshape: the same bytes under another shape; nothing to do in place.
 #include <cstring>
 
-#include "kernels/factories.hpp"
+#include "kernels/function_kernel.hpp"
 #include "kernels/parallel.hpp"
 
 namespace memcfg {
+namespace {
 
 KernelPtr make_copy(const KernelSpec& spec) {
-  SpecReader reader(spec, 1, 0);
-  const Count nbytes = reader.positive("nbytes");
-  const Bytes bytes = static_cast<Bytes>(nbytes);
+  const SpecReader reader(spec, {kAnyDtype}, {kAnyDtype});
+  const Bytes bytes = reader.bytes(spec.inputs[0]);
+  const Count nbytes = static_cast<Count>(bytes);
   return function_kernel({{bytes}, {bytes}}, 0, [=](void* const* operands, void*) {
     const char* from = static_cast<const char*>(operands[0]);
     char* to = static_cast<char*>(operands[1]);
@@ -20,4 +21,8 @@ KernelPtr make_copy(const KernelSpec& spec) {
   });
 }
 
+const KernelType kFlatten{"flatten", make_copy};
+const KernelType kReshape{"reshape", make_copy};
+
+}  // namespace
 }  // namespace memcfg

@@ -2,7 +2,7 @@
 // argmax, a NaN counts as the maximum.
 #include <cmath>
 
-#include "kernels/factories.hpp"
+#include "kernels/function_kernel.hpp"
 
 namespace memcfg {
 namespace {
@@ -16,16 +16,15 @@ Count first_maximum(const float* row, Count classes) {
   return best;
 }
 
-}  // namespace
-
 KernelPtr make_correct_count(const KernelSpec& spec) {
-  SpecReader reader(spec, 2, 0);
-  const Count rows = reader.positive("rows");
-  const Count classes = reader.positive("classes");
-  const Bytes logit_bytes = float_bytes(reader.product({rows, classes}));
+  const SpecReader reader(spec, {kFloat32, kInt32}, {kFloat32});
+  const auto [rows, classes, count] = reader.rows(spec.inputs[0]);
+  const Bytes logit_bytes = float_bytes(count);
   const Bytes label_bytes = static_cast<Bytes>(rows) * sizeof(std::int32_t);
   return function_kernel(
-      {{logit_bytes, label_bytes}, {kFloat}}, 0, [=](void* const* operands, void*) {
+      {{logit_bytes, label_bytes}, {kFloat}},
+      0,
+      [rows = rows, classes = classes](void* const* operands, void*) {
         const float* logits = input(operands, 0);
         const auto* labels = static_cast<const std::int32_t*>(operands[1]);
         Count correct = 0;
@@ -36,4 +35,7 @@ KernelPtr make_correct_count(const KernelSpec& spec) {
       });
 }
 
+const KernelType kCorrectCount{"correct_count", make_correct_count};
+
+}  // namespace
 }  // namespace memcfg

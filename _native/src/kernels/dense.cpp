@@ -2,7 +2,7 @@
 // one with swapped strides; where the product is large, it is transposed in scratch.
 #include <optional>
 
-#include "kernels/factories.hpp"
+#include "kernels/function_kernel.hpp"
 #include "kernels/primitive.hpp"
 
 namespace memcfg {
@@ -71,6 +71,7 @@ class Product final : public Kernel {
     if (rest != 0) rest_.emplace(make_product(library, left, right, rest));
   }
 
+  const char* algorithm() const noexcept override { return "onednn"; }
   Bytes scratch_bytes() const noexcept override {
     Bytes most = whole_->scratch_bytes();
     for (const auto* call : {&rest_, &transpose_}) {
@@ -126,25 +127,23 @@ class Product final : public Kernel {
 struct Extents {
   Dim m, k, n;
 
-  explicit Extents(const KernelSpec& spec) {
-    SpecReader reader(spec, 3, 0);
-    m = reader.narrow("rows");
-    k = reader.narrow("inputs");
-    n = reader.narrow("units");
-    reader.product({m, k});
+  // x[m, k], y[m, n], whichever of them is an output.
+  Extents(const SpecReader& reader, const OperandSpec& x, const OperandSpec& y) {
+    m = reader.narrow(reader.rows(x).rows, "rows");
+    k = reader.narrow(reader.rows(x).channels, "inputs");
+    n = reader.narrow(reader.rows(y).channels, "units");
+    if (reader.rows(y).rows != m) reader.fail("has an output of other rows");
     reader.product({k, n});
-    reader.product({m, n});
   }
   Bytes x_bytes() const { return float_bytes(m * k); }
   Bytes kernel_bytes() const { return float_bytes(k * n); }
   Bytes y_bytes() const { return float_bytes(m * n); }
 };
 
-}  // namespace
-
 // y[M, N] = x[M, K] kernel[K, N]
 KernelPtr make_dense(const KernelSpec& spec, const OneDnn& library) {
-  const Extents s(spec);
+  const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
+  const Extents s(reader, spec.inputs[0], spec.outputs[0]);
   const Matrix x{s.m, s.k, s.k, 1}, kernel{s.k, s.n, s.n, 1};
   return std::make_unique<Product>(
       library,
@@ -157,7 +156,8 @@ KernelPtr make_dense(const KernelSpec& spec, const OneDnn& library) {
 
 // dkernel[K, N] = x[M, K]^T dy[M, N]
 KernelPtr make_dense_gradient_kernel(const KernelSpec& spec, const OneDnn& library) {
-  const Extents s(spec);
+  const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
+  const Extents s(reader, spec.inputs[0], spec.inputs[1]);
   const Matrix x{s.k, s.m, 1, s.k}, dy{s.m, s.n, s.n, 1};
   return std::make_unique<Product>(
       library,
@@ -170,7 +170,8 @@ KernelPtr make_dense_gradient_kernel(const KernelSpec& spec, const OneDnn& libra
 
 // dx[M, K] = dy[M, N] kernel[K, N]^T
 KernelPtr make_dense_gradient_input(const KernelSpec& spec, const OneDnn& library) {
-  const Extents s(spec);
+  const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
+  const Extents s(reader, spec.outputs[0], spec.inputs[1]);
   const Matrix dy{s.m, s.n, s.n, 1}, kernel{s.n, s.k, 1, s.n};
   return std::make_unique<Product>(
       library,
@@ -181,4 +182,10 @@ KernelPtr make_dense_gradient_input(const KernelSpec& spec, const OneDnn& librar
       0);
 }
 
+const KernelType kDense{"dense", make_dense};
+const KernelType kDenseGradientKernel{"dense_gradient_kernel",
+                                      make_dense_gradient_kernel};
+const KernelType kDenseGradientInput{"dense_gradient_input", make_dense_gradient_input};
+
+}  // namespace
 }  // namespace memcfg

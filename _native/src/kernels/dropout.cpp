@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/factories.hpp"
+#include "kernels/function_kernel.hpp"
 #include "kernels/parallel.hpp"
 #include "memcfg/philox.hpp"
 
@@ -60,13 +60,11 @@ MEMCFG_VECTORIZED void drop(
   }
 }
 
-}  // namespace
-
 KernelPtr make_dropout(const KernelSpec& spec) {
-  SpecReader reader(spec, 2, 1);
-  const Count count = reader.positive("count");
-  const std::uint64_t key = static_cast<std::uint64_t>(reader.natural("key"));
-  const double rate = reader.real();
+  const SpecReader reader(spec, {kFloat32, kInt64}, {kFloat32});
+  const Count count = reader.count(spec.inputs[0]);
+  const std::uint64_t key = static_cast<std::uint64_t>(reader.integer("key", 0));
+  const double rate = reader.real("rate");
   if (!(rate >= 0 && rate <= 1)) reader.fail("needs 0 <= rate <= 1");
   const Bytes bytes = float_bytes(count);
   return function_kernel(
@@ -88,4 +86,7 @@ KernelPtr make_dropout(const KernelSpec& spec) {
       });
 }
 
+const KernelType kDropout{"dropout", make_dropout};
+
+}  // namespace
 }  // namespace memcfg

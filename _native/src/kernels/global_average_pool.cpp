@@ -1,7 +1,7 @@
 // global_average_pool2d: the mean over an image's pixels, channel by channel; its
 // gradient gives every pixel dy / pixels.
 #include "kernels/columns.hpp"
-#include "kernels/factories.hpp"
+#include "kernels/function_kernel.hpp"
 
 namespace memcfg {
 namespace {
@@ -9,19 +9,19 @@ namespace {
 struct Shape {
   Count images, pixels, channels, count;
 
-  explicit Shape(const KernelSpec& spec) {
-    SpecReader reader(spec, 3, 0);
-    images = reader.positive("images");
-    pixels = reader.positive("pixels");
-    channels = reader.positive("channels");
-    count = reader.product({images, pixels, channels});
+  // `x` is the op's image, input or output.
+  Shape(const KernelSpec& spec, const std::vector<OperandSpec>& x) {
+    const SpecReader reader(spec, {kFloat32}, {kFloat32});
+    const auto& shape = reader.shape(x[0], 4);
+    images = shape[0];
+    pixels = shape[1] * shape[2];
+    channels = shape[3];
+    count = images * pixels * channels;
   }
 };
 
-}  // namespace
-
 KernelPtr make_global_average_pool2d(const KernelSpec& spec) {
-  const Shape s(spec);
+  const Shape s(spec, spec.inputs);
   const float pixels = static_cast<float>(s.pixels);
   const Bytes all = float_bytes(s.count), means = float_bytes(s.images * s.channels);
   return function_kernel({{all}, {means}}, 0, [=](void* const* operands, void*) {
@@ -36,7 +36,7 @@ KernelPtr make_global_average_pool2d(const KernelSpec& spec) {
 }
 
 KernelPtr make_global_average_pool2d_gradient(const KernelSpec& spec) {
-  const Shape s(spec);
+  const Shape s(spec, spec.outputs);
   const float pixels = static_cast<float>(s.pixels);
   const Bytes all = float_bytes(s.count), means = float_bytes(s.images * s.channels);
   return function_kernel({{means}, {all}}, 0, [=](void* const* operands, void*) {
@@ -53,4 +53,10 @@ KernelPtr make_global_average_pool2d_gradient(const KernelSpec& spec) {
   });
 }
 
+const KernelType kGlobalAveragePool2d{"global_average_pool2d",
+                                      make_global_average_pool2d};
+const KernelType kGlobalAveragePool2dGradient{"global_average_pool2d_gradient",
+                                              make_global_average_pool2d_gradient};
+
+}  // namespace
 }  // namespace memcfg

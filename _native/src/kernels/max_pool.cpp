@@ -2,7 +2,7 @@
 // (y * window_width + x); of equal maxima the first one, of any NaN the first one.
 #include <cstring>
 
-#include "kernels/factories.hpp"
+#include "kernels/function_kernel.hpp"
 #include "kernels/vectors.hpp"
 #include "kernels/window.hpp"
 
@@ -119,19 +119,17 @@ void pool(const Window& w, const float* x, float* y, Place* index) {
   });
 }
 
-void check_places(const KernelSpec& spec, const Window& w) {
+void check_places(const SpecReader& reader, const Window& w) {
   if (w.window_height > kPlacesMost || w.window_width > kPlacesMost ||
       w.window_height * w.window_width > kPlacesMost) {
-    throw std::invalid_argument("kernel '" + spec.type +
-                                "' takes windows of up to 256 places");
+    reader.fail("takes windows of up to 256 places");
   }
 }
 
-}  // namespace
-
 KernelPtr make_max_pool2d(const KernelSpec& spec) {
-  const Window w(spec);
-  check_places(spec, w);
+  const SpecReader reader(spec, {kFloat32}, {kFloat32, kUint8});
+  const Window w(reader, spec.inputs[0], spec.outputs[0]);
+  check_places(reader, w);
   const Bytes places = static_cast<Bytes>(w.outputs()) * sizeof(Place);
   return function_kernel({{w.input_bytes()}, {w.output_bytes(), places}},
                          0,
@@ -144,7 +142,8 @@ KernelPtr make_max_pool2d(const KernelSpec& spec) {
 }
 
 KernelPtr make_max_pool2d_inference(const KernelSpec& spec) {
-  const Window w(spec);
+  const SpecReader reader(spec, {kFloat32}, {kFloat32});
+  const Window w(reader, spec.inputs[0], spec.outputs[0]);
   return function_kernel(
       {{w.input_bytes()}, {w.output_bytes()}}, 0, [=](void* const* operands, void*) {
         pool(w, input(operands, 0), output(operands, 1), nullptr);
@@ -152,8 +151,9 @@ KernelPtr make_max_pool2d_inference(const KernelSpec& spec) {
 }
 
 KernelPtr make_max_pool2d_gradient(const KernelSpec& spec) {
-  const Window w(spec);
-  check_places(spec, w);
+  const SpecReader reader(spec, {kUint8, kFloat32}, {kFloat32});
+  const Window w(reader, spec.outputs[0], spec.inputs[1]);
+  check_places(reader, w);
   const Bytes places = static_cast<Bytes>(w.outputs()) * sizeof(Place);
   return function_kernel(
       {{places, w.output_bytes()}, {w.input_bytes()}},
@@ -169,4 +169,9 @@ KernelPtr make_max_pool2d_gradient(const KernelSpec& spec) {
       });
 }
 
+const KernelType kMaxPool2d{"max_pool2d", make_max_pool2d};
+const KernelType kMaxPool2dInference{"max_pool2d_inference", make_max_pool2d_inference};
+const KernelType kMaxPool2dGradient{"max_pool2d_gradient", make_max_pool2d_gradient};
+
+}  // namespace
 }  // namespace memcfg

@@ -2,7 +2,7 @@
 // 2015), with Keras's formulas, and moving_average. All work in place.
 #include <cmath>
 
-#include "kernels/factories.hpp"
+#include "kernels/function_kernel.hpp"
 #include "kernels/parallel.hpp"
 
 namespace memcfg {
@@ -84,11 +84,9 @@ MEMCFG_VECTORIZED void average(
   }
 }
 
-}  // namespace
-
 KernelPtr make_sgd(const KernelSpec& spec) {
-  SpecReader reader(spec, 1, 0);
-  const Count count = reader.positive("count");
+  const SpecReader reader(spec, {kFloat32, kFloat32, kFloat32}, {kFloat32});
+  const Count count = reader.count(spec.inputs[0]);
   const Bytes bytes = float_bytes(count);
   return function_kernel(
       {{bytes, bytes, kFloat}, {bytes}}, 0, [=](void* const* operands, void*) {
@@ -102,10 +100,11 @@ KernelPtr make_sgd(const KernelSpec& spec) {
 }
 
 KernelPtr make_sgd_momentum(const KernelSpec& spec) {
-  SpecReader reader(spec, 2, 1);
-  const Count count = reader.positive("count");
-  const bool nesterov = reader.natural("nesterov") != 0;
-  const float momentum = static_cast<float>(reader.real());
+  const SpecReader reader(
+      spec, {kFloat32, kFloat32, kFloat32, kFloat32}, {kFloat32, kFloat32});
+  const Count count = reader.count(spec.inputs[0]);
+  const bool nesterov = reader.integer("nesterov", 0) != 0;
+  const float momentum = static_cast<float>(reader.real("momentum"));
   const auto update = nesterov ? descend_with_nesterov : descend_with_momentum;
   const Bytes bytes = float_bytes(count);
   return function_kernel(
@@ -122,11 +121,13 @@ KernelPtr make_sgd_momentum(const KernelSpec& spec) {
 }
 
 KernelPtr make_adam(const KernelSpec& spec) {
-  SpecReader reader(spec, 1, 3);
-  const Count count = reader.positive("count");
-  const double beta1 = reader.real();
-  const double beta2 = reader.real();
-  const float epsilon = static_cast<float>(reader.real());
+  const SpecReader reader(spec,
+                          {kFloat32, kFloat32, kFloat32, kFloat32, kFloat32, kInt64},
+                          {kFloat32, kFloat32, kFloat32});
+  const Count count = reader.count(spec.inputs[0]);
+  const double beta1 = reader.real("beta_1");
+  const double beta2 = reader.real("beta_2");
+  const float epsilon = static_cast<float>(reader.real("epsilon"));
   const Bytes bytes = float_bytes(count);
   return function_kernel(
       {{bytes, bytes, bytes, bytes, kFloat, sizeof(std::int64_t)},
@@ -156,9 +157,9 @@ KernelPtr make_adam(const KernelSpec& spec) {
 }
 
 KernelPtr make_moving_average(const KernelSpec& spec) {
-  SpecReader reader(spec, 1, 1);
-  const Count count = reader.positive("count");
-  const float momentum = static_cast<float>(reader.real());
+  const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
+  const Count count = reader.count(spec.inputs[0]);
+  const float momentum = static_cast<float>(reader.real("momentum"));
   const Bytes bytes = float_bytes(count);
   return function_kernel(
       {{bytes, bytes}, {bytes}}, 0, [=](void* const* operands, void*) {
@@ -170,4 +171,10 @@ KernelPtr make_moving_average(const KernelSpec& spec) {
       });
 }
 
+const KernelType kSgd{"sgd", make_sgd};
+const KernelType kSgdMomentum{"sgd_momentum", make_sgd_momentum};
+const KernelType kAdam{"adam", make_adam};
+const KernelType kMovingAverage{"moving_average", make_moving_average};
+
+}  // namespace
 }  // namespace memcfg

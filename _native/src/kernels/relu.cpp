@@ -1,5 +1,5 @@
 // relu: y = max(x, 0), NaN stays NaN; relu_gradient: dy where y > 0, else 0.
-#include "kernels/factories.hpp"
+#include "kernels/function_kernel.hpp"
 #include "kernels/parallel.hpp"
 
 namespace memcfg {
@@ -21,11 +21,9 @@ MEMCFG_VECTORIZED void pass_positive(const float* y,
   }
 }
 
-}  // namespace
-
 KernelPtr make_relu(const KernelSpec& spec) {
-  SpecReader reader(spec, 1, 0);
-  const Count count = reader.positive("count");
+  const SpecReader reader(spec, {kFloat32}, {kFloat32});
+  const Count count = reader.count(spec.inputs[0]);
   const Bytes bytes = float_bytes(count);
   return function_kernel({{bytes}, {bytes}}, 0, [=](void* const* operands, void*) {
     const float* x = input(operands, 0);
@@ -37,8 +35,8 @@ KernelPtr make_relu(const KernelSpec& spec) {
 }
 
 KernelPtr make_relu_gradient(const KernelSpec& spec) {
-  SpecReader reader(spec, 1, 0);
-  const Count count = reader.positive("count");
+  const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
+  const Count count = reader.count(spec.inputs[0]);
   const Bytes bytes = float_bytes(count);
   return function_kernel(
       {{bytes, bytes}, {bytes}}, 0, [=](void* const* operands, void*) {
@@ -51,4 +49,8 @@ KernelPtr make_relu_gradient(const KernelSpec& spec) {
       });
 }
 
+const KernelType kRelu{"relu", make_relu};
+const KernelType kReluGradient{"relu_gradient", make_relu_gradient};
+
+}  // namespace
 }  // namespace memcfg

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/factories.hpp"
+#include "kernels/function_kernel.hpp"
 #include "kernels/parallel.hpp"
 
 namespace memcfg {
@@ -18,10 +18,10 @@ constexpr Count kRowCost = 16;  // one exponential in elements of a plain loop
 struct Shape {
   Count rows, classes, cost;
 
-  explicit Shape(const KernelSpec& spec) {
-    SpecReader reader(spec, 2, 0);
-    rows = reader.positive("rows");
-    classes = reader.positive("classes");
+  explicit Shape(const SpecReader& reader, const OperandSpec& logits) {
+    const auto& shape = reader.shape(logits, 2);
+    rows = shape[0];
+    classes = shape[1];
     cost = reader.product({rows, classes, kRowCost});
   }
   Bytes logit_bytes() const { return float_bytes(rows * classes); }
@@ -76,10 +76,9 @@ Bytes loss_bytes(const Shape& shape) {
   return static_cast<Bytes>(shape.rows) * sizeof(double);
 }
 
-}  // namespace
-
 KernelPtr make_softmax_cross_entropy(const KernelSpec& spec) {
-  const Shape shape(spec);
+  const SpecReader reader(spec, {kFloat32, kInt32}, {kFloat32, kFloat32});
+  const Shape shape(reader, spec.inputs[0]);
   const Bytes logits = shape.logit_bytes(), labels = shape.label_bytes();
   return function_kernel({{logits, labels}, {kFloat, logits}},
                          loss_bytes(shape),
@@ -94,7 +93,8 @@ KernelPtr make_softmax_cross_entropy(const KernelSpec& spec) {
 }
 
 KernelPtr make_softmax_cross_entropy_inference(const KernelSpec& spec) {
-  const Shape shape(spec);
+  const SpecReader reader(spec, {kFloat32, kInt32}, {kFloat32});
+  const Shape shape(reader, spec.inputs[0]);
   const Bytes logits = shape.logit_bytes(), labels = shape.label_bytes();
   return function_kernel({{logits, labels}, {kFloat}},
                          loss_bytes(shape),
@@ -110,7 +110,8 @@ KernelPtr make_softmax_cross_entropy_inference(const KernelSpec& spec) {
 
 // dlogits = (probabilities - onehot(label)) / rows.
 KernelPtr make_softmax_cross_entropy_gradient(const KernelSpec& spec) {
-  const Shape shape(spec);
+  const SpecReader reader(spec, {kFloat32, kInt32}, {kFloat32});
+  const Shape shape(reader, spec.inputs[0]);
   const Count k = shape.classes;
   const float factor = 1 / static_cast<float>(shape.rows);
   return function_kernel(
@@ -132,4 +133,12 @@ KernelPtr make_softmax_cross_entropy_gradient(const KernelSpec& spec) {
       });
 }
 
+const KernelType kSoftmaxCrossEntropy{"softmax_cross_entropy",
+                                      make_softmax_cross_entropy};
+const KernelType kSoftmaxCrossEntropyInference{"softmax_cross_entropy_inference",
+                                               make_softmax_cross_entropy_inference};
+const KernelType kSoftmaxCrossEntropyGradient{"softmax_cross_entropy_gradient",
+                                              make_softmax_cross_entropy_gradient};
+
+}  // namespace
 }  // namespace memcfg

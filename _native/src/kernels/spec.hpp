@@ -1,12 +1,14 @@
-// Reading a KernelSpec: counts, signs and products are checked once, here.
+// Reading a KernelSpec: names, counts, signs and products are checked once, here.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "memcfg/kernel.hpp"
 
@@ -15,42 +17,58 @@ namespace memcfg {
 using Count = std::int64_t;  // a number of elements, rows, channels, ...
 
 inline constexpr Bytes kFloat = sizeof(float);
+inline constexpr const char* kFloat32 = "float32";
+inline constexpr const char* kInt32 = "int32";
+inline constexpr const char* kInt64 = "int64";
+inline constexpr const char* kUint8 = "uint8";
+inline constexpr const char* kAnyDtype = nullptr;
 
-// Hands out the numbers of a spec in order. Every failure is an
-// std::invalid_argument that names the type and the number.
+inline Bytes float_bytes(Count count) {
+  return static_cast<Bytes>(count) * kFloat;
+}
+
+// Every failure is an std::invalid_argument that names the type and what is wrong.
 class SpecReader {
  public:
-  SpecReader(const KernelSpec& spec, std::size_t integers, std::size_t reals)
-      : spec_(spec) {
-    if (spec.integers.size() != integers || spec.reals.size() != reals) {
-      fail("takes " + std::to_string(integers) + " integers and " +
-           std::to_string(reals) + " reals, got " +
-           std::to_string(spec.integers.size()) + " and " +
-           std::to_string(spec.reals.size()));
-    }
-  }
+  using Dtypes = std::initializer_list<const char*>;
+  // An array seen as rows of its last dimension; one number is a row of one.
+  struct Rows {
+    Count rows, channels, count;
+  };
 
-  Count natural(const char* name) { return next(name, 0); }
-  // A number of elements, so that its bytes can be counted.
-  Count positive(const char* name) { return product({next(name, 1)}); }
+  // Refuses another number of operands, or other types, than these.
+  SpecReader(const KernelSpec& spec, Dtypes inputs, Dtypes outputs) : spec_(spec) {
+    check_dtypes("inputs", spec.inputs, inputs);
+    check_dtypes("outputs", spec.outputs, outputs);
+  }
+  explicit SpecReader(const KernelSpec& spec) : spec_(spec) {}
+
+  // Of an operand: its dimensions, of which there are `rank`, each positive.
+  const std::vector<Count>& shape(const OperandSpec& operand, std::size_t rank) const;
+  Count count(const OperandSpec& operand) const;
+  Rows rows(const OperandSpec& operand) const;
+  Bytes bytes(const OperandSpec& operand) const;
   // A dimension for oneDNN, whose heuristics count in 32 bits: on some processors they
   // divide by an overflowed zero.
-  Count narrow(const char* name) {
-    const Count value = positive(name);
-    if (value > std::numeric_limits<std::int32_t>::max()) {
-      fail(std::string("needs ") + name + " < 2^31, got " + std::to_string(value));
-    }
-    return value;
+  Count narrow(Count value, const char* name) const;
+
+  // Attributes.
+  bool has(const char* name) const { return spec_.attributes.count(name) != 0; }
+  Count integer(const char* name, Count least) const;
+  double real(const char* name) const;  // a whole number is one, too
+  const std::string& text(const char* name) const;
+  template <std::size_t size>
+  std::array<Count, size> integers(const char* name, Count least) const {
+    std::array<Count, size> result;
+    const auto& found = list(name, size, least);
+    for (std::size_t i = 0; i < size; ++i) result[i] = found[i];
+    return result;
   }
-  double real() { return spec_.reals[next_real_++]; }
 
   // The product, which must be a size in floats that fits an address space.
   Count product(std::initializer_list<Count> factors) const {
     Count result = 1;
-    for (const Count factor : factors) {
-      if (factor != 0 && result > kMost / factor) fail("has too large a shape");
-      result *= factor;
-    }
+    for (const Count factor : factors) result = times(result, factor);
     return result;
   }
 
@@ -59,24 +77,14 @@ class SpecReader {
   }
 
  private:
-  static constexpr Count kMost = Count{1} << 60;
-
-  Count next(const char* name, Count least) {
-    const Count value = spec_.integers[next_integer_++];
-    if (value < least) {
-      fail(std::string("needs ") + name + " >= " + std::to_string(least) + ", got " +
-           std::to_string(value));
-    }
-    return value;
-  }
+  Count times(Count left, Count right) const;
+  const KernelSpec::Attribute& attribute(const char* name) const;
+  const std::vector<Count>& list(const char* name, std::size_t size, Count least) const;
+  void check_dtypes(const char* side,
+                    const std::vector<OperandSpec>& operands,
+                    Dtypes dtypes) const;
 
   const KernelSpec& spec_;
-  std::size_t next_integer_ = 0;
-  std::size_t next_real_ = 0;
 };
-
-inline Bytes float_bytes(Count count) {
-  return static_cast<Bytes>(count) * kFloat;
-}
 
 }  // namespace memcfg

@@ -18,24 +18,26 @@ struct Window {
   Count images, height, width, channels, out_height, out_width;
   Count window_height, window_width, stride_y, stride_x, top, left;
 
-  explicit Window(const KernelSpec& spec) {
-    SpecReader reader(spec, 14, 0);
-    images = reader.positive("images");
-    height = reader.positive("height");
-    width = reader.positive("width");
-    channels = reader.positive("channels");
-    out_height = reader.positive("output height");
-    out_width = reader.positive("output width");
-    window_height = reader.positive("window height");
-    window_width = reader.positive("window width");
-    stride_y = reader.positive("vertical stride");
-    stride_x = reader.positive("horizontal stride");
-    top = reader.natural("top padding");
-    const Count bottom = reader.natural("bottom padding");
-    left = reader.natural("left padding");
-    const Count right = reader.natural("right padding");
-    reader.product({images, height, width, channels});
-    reader.product({images, out_height, out_width, channels});
+  // Over the image `x`; `y` has an element a window.
+  Window(const SpecReader& reader, const OperandSpec& x, const OperandSpec& y) {
+    const auto &image = reader.shape(x, 4), &out = reader.shape(y, 4);
+    images = image[0];
+    height = image[1];
+    width = image[2];
+    channels = image[3];
+    out_height = out[1];
+    out_width = out[2];
+    const auto window = reader.integers<2>("pool_size", 1);
+    window_height = window[0];
+    window_width = window[1];
+    const auto strides = reader.integers<2>("strides", 1);
+    stride_y = strides[0];
+    stride_x = strides[1];
+    const auto [above, bottom, before, right] = reader.integers<4>("padding", 0);
+    top = above;
+    left = before;
+    reader.product(
+        {images, out_height, out_width, window_height, window_width, channels});
     if (std::max(top, bottom) >= window_height ||
         std::max(left, right) >= window_width) {
       reader.fail("needs padding less than its window");

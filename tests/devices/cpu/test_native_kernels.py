@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from memcfg import ops
 from memcfg._core import OneDNN, Pool, Program, set_num_threads
 from memcfg.devices.cpu._contract import OperandSpec
-from memcfg.devices.cpu._native import _TABLE, NativeKernels
+from memcfg.devices.cpu._native import NativeKernels
 from memcfg.devices.cpu._onednn_library import find_onednn
 from memcfg.errors import KernelError, MissingDependencyError
 
@@ -549,8 +549,11 @@ def test_one_kernel_serves_many_places(table):
         np.testing.assert_allclose(found, x @ kernel, rtol=1e-5)
 
 
-def test_every_type_of_op_has_a_native_kernel():
-    assert set(_TABLE) == {kind.name for kind in ops.op_types()}
+@pytest.mark.parametrize("op_type", [kind.name for kind in ops.op_types()])
+def test_every_type_of_op_has_a_native_kernel(table, op_type):
+    """Without operands each is refused, but none as unknown."""
+    with pytest.raises(KernelError, match=f"kernel '{op_type}' has inputs"):
+        table.make(op_type, {}, [], [])
 
 
 def test_unknown_types_and_wrong_operands_are_refused(table):
@@ -562,8 +565,24 @@ def test_unknown_types_and_wrong_operands_are_refused(table):
     with pytest.raises(KernelError, match="inputs"):
         table.make("add", {}, [spec], [spec])
     step = OperandSpec((), "int64")
-    with pytest.raises(KernelError, match="rate"):
+    with pytest.raises(KernelError, match="'dropout' needs 0 <= rate <= 1"):
         table.make("dropout", {"rate": 1.5, "key": 0}, [spec, step], [spec])
+    for attributes, words in (
+        ({"rate": 0.5}, "'dropout' needs the attribute 'key'"),
+        ({"rate": 0.5, "key": -1}, "'dropout' needs key >= 0"),
+        ({"rate": 0.5, "key": 0.5}, "'dropout' needs a whole number 'key'"),
+        ({"rate": "a", "key": 0}, "'dropout' needs a number 'rate'"),
+        ({"rate": (0.5,), "key": 0}, "attribute 'rate' is \\(0.5,\\)"),
+        ({"rate": 0.5, "key": 2**70}, "attribute 'key'"),
+        ({"rate": object(), "key": 0}, "attribute 'rate'"),
+    ):
+        with pytest.raises(KernelError, match=words):
+            table.make("dropout", attributes, [spec, step], [spec])
+    with pytest.raises(KernelError, match="operands of 24 24 24 bytes, got 24 12 24"):
+        table.make("add", {}, [spec, OperandSpec((3,), "float32")], [spec])
+    for shape in ((0, 3), (2**40, 2**40)):
+        with pytest.raises(KernelError, match=r"dimensions >= 1|too large a shape"):
+            table.make("relu", {}, [OperandSpec(shape, "float32")], [spec])
 
 
 def test_an_output_that_does_not_fit_its_windows_is_refused(table):

@@ -1,0 +1,84 @@
+// What most kernels are made of, and how a type of kernel makes itself known.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "kernels/spec.hpp"
+#include "memcfg/kernel.hpp"
+#include "memcfg/onednn.hpp"
+
+namespace memcfg {
+
+using KernelPtr = std::unique_ptr<Kernel>;
+
+// A type of kernel. One is a constant beside the function that makes its kernels: that
+// it is there makes the type known, from when the program is loaded. Nothing else may
+// happen while programs are loaded than that these find each other.
+class KernelType {
+ public:
+  using Make = KernelPtr (*)(const KernelSpec&);
+  using MakeOnLibrary = KernelPtr (*)(const KernelSpec&, const OneDnn&);
+
+  KernelType(const char* name, Make make) noexcept
+      : name_(name), make_(make), next_(std::exchange(first(), this)) {}
+  KernelType(const char* name, MakeOnLibrary make) noexcept
+      : name_(name), make_on_library_(make), next_(std::exchange(first(), this)) {}
+  KernelType(const KernelType&) = delete;
+  KernelType& operator=(const KernelType&) = delete;
+
+  // Null for a name that no type has.
+  static const KernelType* find(const std::string& name) noexcept {
+    const KernelType* type = first();
+    while (type != nullptr && name != type->name_) type = type->next_;
+    return type;
+  }
+
+  bool on_library() const noexcept { return make_on_library_ != nullptr; }
+  KernelPtr make(const KernelSpec& spec) const { return make_(spec); }
+  KernelPtr make(const KernelSpec& spec, const OneDnn& library) const {
+    return make_on_library_(spec, library);
+  }
+
+ private:
+  static const KernelType*& first() noexcept {
+    static const KernelType* type = nullptr;
+    return type;
+  }
+
+  const char* name_;
+  Make make_ = nullptr;
+  MakeOnLibrary make_on_library_ = nullptr;
+  const KernelType* next_;
+};
+
+// A kernel that is one callable: body(operands, scratch).
+template <class Body>
+class FunctionKernel final : public Kernel {
+ public:
+  FunctionKernel(const Sizes& sizes, Bytes scratch_bytes, Body body)
+      : Kernel(sizes), scratch_bytes_(scratch_bytes), body_(std::move(body)) {}
+  Bytes scratch_bytes() const noexcept override { return scratch_bytes_; }
+  void run(void* const* operands, void* scratch, RunState*) const override {
+    body_(operands, scratch);
+  }
+
+ private:
+  Bytes scratch_bytes_;
+  Body body_;
+};
+
+template <class Body>
+KernelPtr function_kernel(const Kernel::Sizes& sizes, Bytes scratch_bytes, Body body) {
+  return std::make_unique<FunctionKernel<Body>>(sizes, scratch_bytes, std::move(body));
+}
+
+// An operand as an array. Pre: the op declares that type for it.
+inline const float* input(void* const* operands, int index) {
+  return static_cast<const float*>(operands[index]);
+}
+inline float* output(void* const* operands, int index) {
+  return static_cast<float*>(operands[index]);
+}
+
+}  // namespace memcfg
