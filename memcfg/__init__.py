@@ -1,7 +1,7 @@
 """Train neural networks inside a hard memory limit.
 
-A room is loaded when its name is first used, so that planning a graph from a file loads
-no kernel and training loads no command.
+A subpackage is loaded when its name is first used, so that planning a graph from a file
+loads no kernel and training loads no command.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ if TYPE_CHECKING:
         workspace_of,
     )
 
-_ROOMS = (
+_SUBPACKAGES = (
     *("config", "data", "devices", "errors", "graph", "memory", "nn", "ops", "plan"),
     *("runtime", "testing", "units", "workspaces"),
 )
-_NAMES = {  # from the room that defines them
+_NAMES = {  # from the subpackage that defines them
     "config": (
         *("AllocationPolicy", "DebugMode", "EscapePolicy", "LearningPolicy"),
         *("LocationPolicy", "MirroringPolicy", "ResetPolicy", "SpillPolicy"),
@@ -104,7 +104,7 @@ _NAMES = {  # from the room that defines them
         "workspace_of",
     ),
 }
-_ROOM_OF = {name: room for room, names in _NAMES.items() for name in names}
+_DEFINED_IN = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "AllocationPolicy",
@@ -172,8 +172,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'memcfg' has no attribute {name!r}")
-    if name in _ROOM_OF:
-        return getattr(import_module(f"memcfg.{_ROOM_OF[name]}"), name)
+    if name in _DEFINED_IN:
+        return getattr(import_module(f"memcfg.{_DEFINED_IN[name]}"), name)
     return import_module(f"memcfg.{name}")
 
 

@@ -59,7 +59,7 @@ def read_arrays(
             with zipfile.ZipFile(file) as archive:
                 return _read(archive, os.fstat(file.fileno()).st_size, names)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # of a place before the file's first byte
+            if error.errno != errno.EINVAL:  # of an offset before the file's first byte
                 raise
             raise FormatError(f"{path} is no {what}: {error}") from None
         except (

@@ -1,7 +1,7 @@
 """The command line: ``memcfg plan``, ``judge``, ``place``, ``devices``, ``demo``.
 
 An error is one line on the error stream, with status 2 for what the user can correct, 1
-for a plan that does not exist or is refuted; an interrupt and a reader that has gone
+for a plan that does not exist or is invalid; an interrupt and a reader that has gone
 end a command quietly, with a shell's numbers for that.
 """
 
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit status: 0, 1 for an infeasible or refuted plan, 2 for an error that
+        The exit status: 0, 1 for an infeasible or invalid plan, 2 for an error that
         the user can correct, 130 after an interrupt, 141 if nobody reads the output.
         Without arguments it is 2, and the help goes to the error stream.
 

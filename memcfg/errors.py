@@ -44,7 +44,7 @@ class MemcfgError(Exception):
 
 
 class ResourceExhaustedError(MemcfgError, MemoryError):
-    """A request for memory does not fit; nothing was taken.
+    """A request for memory does not fit; nothing was allocated.
 
     Parameters
     ----------
@@ -57,9 +57,9 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
     in_use_bytes : int, default 0
         Bytes in use on the device when the request was made.
     reserved_bytes : int or None, default None
-        Bytes of memory that the device had taken then; None is `in_use_bytes`.
+        Bytes of memory that the device had reserved then; None is `in_use_bytes`.
     limit_bytes : int or None, default None
-        The limit that refused; None when it was none.
+        The limit that was exceeded; None when it was none.
     largest_free_bytes : int or None, default None
         The largest request that would surely have succeeded.
     fragmentation : float, default 0.0
@@ -126,7 +126,7 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
             held = ", ".join(f"{name} ({format_bytes(size)})" for name, size in top)
             parts.append(f"Held by: {held}.")
             if any(name.startswith("model ") for name in self.owners):
-                parts.append("close() of a model gives its memory back.")
+                parts.append("close() of a model releases its memory.")
         if self.hint:
             parts.append(self.hint)
         return " ".join(parts)
@@ -157,7 +157,7 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
 
 
 class InfeasiblePlanError(ResourceExhaustedError):
-    """No plan fits the limit; nothing was taken.
+    """No plan fits the limit; nothing was allocated.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ class InfeasiblePlanError(ResourceExhaustedError):
 
 
 class InvalidFreeError(MemcfgError, ValueError):
-    """Memory was given back that is not out: freed twice, foreign, or another size.
+    """What is freed is not allocated: a double free, foreign, or of another size.
 
     Nothing has changed. It is a defect of the caller, and raised rather than ignored
     because what follows such a free is silent damage elsewhere.
@@ -246,7 +246,7 @@ class WorkspaceStaleError(WorkspaceError):
 
 
 class WorkspaceFullError(WorkspaceError, ResourceExhaustedError):
-    """A workspace whose spill policy is "fail" cannot fit a request; nothing was taken.
+    """A request does not fit a workspace with spill="fail"; nothing was allocated.
 
     Its attributes are those of `ResourceExhaustedError`.
     """

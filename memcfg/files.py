@@ -137,7 +137,7 @@ def _write_to(stream: IO[bytes], pieces: Iterable[bytes | memoryview]) -> None:
 
 
 def _claim_name(temporary: Path, target: Path) -> None:
-    """Give a file a name that nobody else has taken meanwhile."""
+    """Give a file a name that nobody else uses meanwhile."""
     try:
         os.link(temporary, target)
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""What ``memcfg COMMAND`` runs: a command asks the rooms below and prints."""
+"""What ``memcfg COMMAND`` runs: a command calls the library and prints."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _limits(task: _Task) -> tuple[int | None, ...]:
-    """Choose no limit, share's peak, one that recomputation can meet, and one below."""
+    """Choose none, the peak of `share`, one for recomputation, and one too low."""
     largest = task.plan(plan.keep_all()).peak_bytes
     shared = task.plan(plan.share())
     smallest = task.plan(plan.sqrt_checkpoint()).peak_bytes
@@ -251,7 +251,7 @@ def _refused(task: _Task, device: config.LogicalDevice, limit: int | None) -> bo
         after = config.get_memory_info(device)
         told = (
             f"Limit: {_limit_text(limit)}, one byte below the lower bound: refused. "
-            f"In use before: {before['current']} B; after: {after['current']} B; most "
+            f"In use before: {before['current']} B; after: {after['current']} B; max "
             f"in between: {after['peak']} B."
         )
         write("\n" + paragraph("", told.split()))

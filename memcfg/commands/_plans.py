@@ -65,7 +65,7 @@ def _plan(args: argparse.Namespace) -> int:
 
 def add_judge(subparsers: _Parsers) -> None:
     """Add ``memcfg judge`` to a parser."""
-    text = "prove or refute a memcfg.plan/1 for a memcfg.graph/1"
+    text = "check a memcfg.plan/1 against a memcfg.graph/1"
     parser = subparsers.add_parser("judge", help=text, description=text)
     parser.add_argument("graph", help="the file of the graph")
     parser.add_argument("plan", help="the file of the plan")
@@ -77,11 +77,11 @@ def _judge(args: argparse.Namespace) -> int:
     plan = _read(args.plan, Plan.from_json)
     found = violations(graph, plan)
     if found:
-        write(f"refuted: {len(found)} violation{'s' if len(found) > 1 else ''}")
+        write(f"invalid: {len(found)} violation{'s' if len(found) > 1 else ''}")
         write("\n".join(f"  {text}" for text in found))
         return 1
     limit = "none" if plan.limit_bytes is None else _exact(plan.limit_bytes)
-    write(f"right: {plan.method} plans {graph.name!r}")
+    write(f"valid: {plan.method} plans {graph.name!r}")
     write(f"  peak         {_exact(plan.peak_bytes)}")
     write(f"  limit        {limit}")
     write(f"  lower bound  {_exact(lower_bound(graph))}")
@@ -116,7 +116,7 @@ def _place(args: argparse.Namespace) -> int:
     ratio = placement.height / placement.bound if placement.bound else 1.0
     write(f"buffers  {len(buffers)}")
     write(f"height   {placement.height} B")
-    write(f"bound    {placement.bound} B live at the busiest moment")
+    write(f"bound    {placement.bound} B live at the busiest step")
     write(f"ratio    {ratio:.4f}")
     write(f"order    {placement.order}")
     write(f"time     {placement.seconds * 1e3:.1f} ms")

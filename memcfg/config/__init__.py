@@ -2,7 +2,7 @@
 
 A limit is on bytes in use, each piece rounded up to 64. In
 `LogicalDeviceConfiguration` a number is MiB; everywhere else a number is bytes. A
-string carries its unit in both, and ``"50%"`` is a share of the hardware's memory.
+string carries its unit in both, and ``"50%"`` is of the hardware's memory.
 Devices are made at first use and their configuration is fixed from then on, except
 for `set_memory_limit`; `reset` starts over. The environment is read at first need:
 
@@ -134,7 +134,7 @@ def reset() -> None:
     """Drop all configurations and devices, as if nothing had been used.
 
     That includes simulated devices, limits on host memory that were set here, the
-    number of threads and the settings of workspaces; the environment is read anew. A
+    number of threads and the settings of workspaces; the environment is read again. A
     compiled model keeps the name of its device: it allocates memory again on the device
     that bears this name then, inside that device's limit, or raises RuntimeError when
     there is none.

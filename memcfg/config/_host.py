@@ -61,7 +61,7 @@ def set_host_memory_limit(
     ----------
     tracked : int, str or None, optional
         The maximum of bytes in use in all pools of host memory together: a
-        number, a string with its unit, or a share of the machine's memory
+        number, a string with its unit, or a percentage of the machine's memory
         (``"50%"``). None is no limit; left out, it stays as it is.
     rss : int, str or None, optional
         The maximum of bytes that the process has resident, other libraries' included.

@@ -142,7 +142,7 @@ def device(name: AnyDevice) -> Iterator[LogicalDevice]:
     Warns
     -----
     RuntimeWarning
-        If no device matches and ``CPU:0`` is taken instead; once for each device.
+        If no device matches and ``CPU:0`` is used instead; once for each device.
 
     Notes
     -----
@@ -352,8 +352,8 @@ def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
 
     Notes
     -----
-    What a higher limit adds is taken as it is needed, also where there is no growth;
-    a lower one gives free memory above it back. Plans that were made for another
+    What a higher limit adds is allocated as needed, also where there is no growth; a
+    lower one releases free memory above it. Plans that were made for another
     limit are not made again: a model plans when it is compiled or meets a new batch
     size.
     """
@@ -365,7 +365,7 @@ def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
 
 
 def memory_fraction(device: AnyDevice, fraction: float | None = None) -> float | None:
-    """Set or ask a device's limit as a share of the hardware's memory.
+    """Set or ask a device's limit as a fraction of the hardware's memory.
 
     This is a first use.
 
@@ -380,7 +380,7 @@ def memory_fraction(device: AnyDevice, fraction: float | None = None) -> float |
     Returns
     -------
     float or None
-        The share before the call; None if there was no limit.
+        The fraction before the call; None if there was no limit.
 
     Raises
     ------
@@ -441,12 +441,12 @@ def _fraction(fraction: object) -> Fraction:
     if isinstance(fraction, bool) or not isinstance(fraction, Real):
         raise TypeError(f"a fraction is a number above 0, at most 1, not {fraction!r}")
     if isinstance(fraction, Rational):
-        share = Fraction(int(fraction.numerator), int(fraction.denominator))
+        exact = Fraction(int(fraction.numerator), int(fraction.denominator))
     else:
-        share = Fraction(float(fraction)) if math.isfinite(fraction) else Fraction(-1)
-    if not 0 < share <= 1:
+        exact = Fraction(float(fraction)) if math.isfinite(fraction) else Fraction(-1)
+    if not 0 < exact <= 1:
         raise ValueError(f"a fraction is above 0 and at most 1, not {fraction!r}")
-    return share
+    return exact
 
 
 def _find(device: AnyDevice) -> Made:

@@ -142,7 +142,7 @@ def set_visible_devices(
         If `devices` holds anything but hardware and names, or `device_type` is no
         string.
     ValueError
-        If a device is not of this machine or not of the type, is named twice, no
+        If a device is not of this machine or not of the type, is a duplicate, no
         device would be left, or `device_type` is no word in capital letters.
     RuntimeError
         If a device was used already and the list is not the present one.
@@ -182,7 +182,7 @@ def _chosen(
         if device_type not in (None, device.device_type):
             raise ValueError(f"Unrecognized device {device.name!r} of {device_type!r}")
     if len(set(found)) < len(found):
-        raise ValueError(f"a device is named twice: {[d.name for d in found]}")
+        raise ValueError(f"duplicate devices: {[d.name for d in found]}")
     if device_type is not None:
         others = [item for item in _visible() if item.device_type != device_type]
         found = others + found
@@ -402,7 +402,7 @@ def _check_cpu(item: LogicalDeviceConfiguration) -> None:
             raise ValueError(f"{name} is not supported for a CPU")
     if item.growth is False and item.memory_limit is None:
         raise ValueError(
-            "without growth all memory is taken at once: growth=False needs a "
+            "without growth all memory is allocated at once: growth=False needs a "
             "memory limit on a CPU"
         )
 

@@ -184,8 +184,8 @@ def _on(
             limit = bounds.max_limit(growth, [])
         if limit is None and not growth:
             raise ValueError(
-                f"without growth all memory is taken at once, so {device.name} needs a "
-                "memory limit: give one, or let it grow"
+                "without growth all memory is allocated at once, so "
+                f"{device.name} needs a memory limit: give one, or let it grow"
             )
         specs.append(MemorySpec(limit, growth))
     bounds.check(specs)

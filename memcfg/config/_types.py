@@ -1,7 +1,7 @@
 """The values that configuration is written in: devices, their names, memory limits.
 
 In a `LogicalDeviceConfiguration` a number is MiB; everywhere else it is bytes. Strings
-carry their unit in both, and ``"50%"`` is a share of the device's memory.
+carry their unit in both, and ``"50%"`` is of the device's memory.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class LogicalDeviceConfiguration:
     ----------
     memory_limit : int, float, str or None, default None
         The maximum of bytes in use. A number is MiB, a string is exact
-        (``"4100031B"``, ``"4MiB"``) or a share of the hardware's memory (``"50%"``),
-        None is no limit. A GPU needs one.
+        (``"4100031B"``, ``"4MiB"``) or a percentage of the hardware's memory
+        (``"50%"``), None is no limit. A GPU needs one.
     experimental_priority : int or None, default None
         The priority of the device's streams: of all logical devices of a GPU or of
         none; refused for a CPU.

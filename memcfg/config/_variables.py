@@ -119,7 +119,7 @@ def _physical_limits() -> dict[tuple[str, int], str]:
         if index is None:
             raise _unreadable(LIMITS, f"{name.strip()} has no number")
         if (device_type, index) in limits:
-            raise _unreadable(LIMITS, f"{device_type}:{index} is named twice")
+            raise _unreadable(LIMITS, f"{device_type}:{index} is a duplicate")
         limits[device_type, index] = size
     return limits
 

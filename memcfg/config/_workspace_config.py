@@ -54,7 +54,7 @@ class AllocationPolicy(_Policy):
     STRICT = "strict"
     """As large as that."""
     OVERALLOCATE = "overallocate"
-    """Larger by the share `overallocation`."""
+    """Larger by the fraction `overallocation`."""
 
 
 class LearningPolicy(_Policy):
@@ -76,7 +76,7 @@ class SpillPolicy(_Policy):
     REALLOCATE = "reallocate"
     """It gets a block of its own, and the page grows at the end of the cycle."""
     FAIL = "fail"
-    """It is refused."""
+    """It is a `WorkspaceFullError`."""
 
 
 class ResetPolicy(_Policy):
@@ -140,9 +140,9 @@ class DebugMode(_Policy):
 class WorkspaceConfig:
     """What a workspace is to be; all policies in one value.
 
-    Sizes are in bytes: a number, a string with its unit (``"8MiB"``), or a share of the
-    machine's memory (``"50%"``). Policies are members of their enumerations, or their
-    words in lower case. What is read is always a number and a member.
+    Sizes are in bytes: a number, a string with its unit (``"8MiB"``), or a percentage
+    of the machine's memory (``"50%"``). Policies are members of their enumerations, or
+    their words in lower case. What is read is always a number and a member.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class WorkspaceConfig:
     max_size : int, str or None, default None
         What no size exceeds; None is no bound.
     overallocation : float, default 0.3
-        By which share a page is larger than what was learned, or than `initial_size`,
+        By which fraction a page is larger than what was learned, or `initial_size`,
         under "overallocate". A ring has `ring_blocks` blocks by it and needs 1 or more.
     allocation : AllocationPolicy or str, default "overallocate"
         "strict" or "overallocate".
@@ -255,7 +255,7 @@ class WorkspaceConfig:
             "initial_size": _size("initial_size", initial_size),
             "min_size": _size("min_size", min_size),
             "max_size": None if max_size is None else _size("max_size", max_size),
-            "overallocation": _share(overallocation),
+            "overallocation": _fraction(overallocation),
             "allocation": _member(AllocationPolicy, "allocation", allocation),
             "learning": _member(LearningPolicy, "learning", learning),
             "spill": _member(SpillPolicy, "spill", spill),
@@ -365,19 +365,19 @@ def _size(name: str, value: int | str) -> int:
     return nbytes
 
 
-def _share(value: float) -> float:
+def _fraction(value: float) -> float:
     try:
         if isinstance(value, bool | str):
             raise TypeError
-        share = float(value)
+        fraction = float(value)
     except (TypeError, ValueError, OverflowError):
-        share = math.nan
-    if not 0 <= share < math.inf:
+        fraction = math.nan
+    if not 0 <= fraction < math.inf:
         raise WorkspaceConfigError(
-            "overallocation is a share such as 0.3, finite and not negative, not "
+            "overallocation is a fraction such as 0.3, finite and not negative, not "
             f"{value!r}"
         )
-    return share
+    return fraction
 
 
 def _count(name: str, value: int) -> int:

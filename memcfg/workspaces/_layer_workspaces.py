@@ -749,7 +749,7 @@ class LayerWorkspaceMgr:
         array : numpy.ndarray
             An array.
         migrate_if_invalid : bool, default False
-            Whether a copy in the right place is returned instead of an error.
+            Whether a copy in the right workspace is returned instead of an error.
         error_if_detached : bool, default False
             Whether an array of no workspace is wrong where its kind has one.
 
@@ -764,7 +764,7 @@ class LayerWorkspaceMgr:
             If the kind is unknown.
         WorkspaceError
             If it is not configured, its workspace is not open, or the array is
-            elsewhere: the message names both places.
+            elsewhere: the message names both workspaces.
         WorkspaceLeakError, WorkspaceStaleError
             If the array's bytes may be another's by now; see `memcfg.is_valid`.
         """

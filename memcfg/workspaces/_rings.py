@@ -52,8 +52,8 @@ class RingWorkspace(Workspace):
 
     Notes
     -----
-    The same as ``reset="end_of_buffer", overallocation=slots - 1``. Each block has room
-    for 1.3 times the largest cycle so far.
+    The same as ``reset="end_of_buffer", overallocation=slots - 1``. Each block holds
+    1.3 times the largest cycle so far.
 
     Examples
     --------
@@ -84,10 +84,10 @@ class RingWorkspace(Workspace):
 
 
 class PingPong:
-    """Two workspaces that take turns: the last turn's arrays are there in the next.
+    """Two workspaces that alternate: one turn's arrays are still there in the next.
 
     For chains in which each step reads what the one before it made, as layers do. Both
-    are open at a time, and each is opened anew every other turn.
+    are open at a time, and each is opened again every other turn.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class PingPong:
             Outside of a ``with`` block.
         """
         if not self._entered:
-            raise WorkspaceError("take turns inside of `with` the pair")
+            raise WorkspaceError("call turn() inside of `with` the pair")
         workspace = self._pair[self._turns % 2]
         if workspace.is_open:
             workspace.close()

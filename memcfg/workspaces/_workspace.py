@@ -86,7 +86,7 @@ DEFAULT_NAME = "DefaultWorkspace"
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceStats:
-    """What a workspace holds and has learned, all of one moment.
+    """What a workspace holds and has learned, at one point in time.
 
     Bytes are those of requests, each rounded up to 64.
 
@@ -497,7 +497,7 @@ class Workspace(Scope):
         Returns
         -------
         WorkspaceStats
-            All of one moment.
+            All at one point in time.
         """
         return WorkspaceStats(**self.counters())
 
@@ -632,7 +632,7 @@ class Names(dict[str, Workspace]):
 
     Nothing of a thread outlives it: its names go with it, and what is known of all
     threads are weak references. Each operation is one of the dictionary's own, so
-    another thread that reads finds the names of one moment.
+    another thread reads a consistent list.
     """
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ def test_three_limits_one_result_and_a_refusal(capsys, epochs, accuracy):
     assert min(float(row[5]) for row in (free, shared, recomputed)) >= accuracy
     assert "are bit-identical" in out
     words = " ".join(out.split())  # the refusal is wrapped to the terminal
-    assert "In use before: 0 B; after: 0 B; most in between: 0 B" in words
+    assert "In use before: 0 B; after: 0 B; max in between: 0 B" in words
     smallest = re.search(r"Smallest limit for this method: (\d+) B \(", words)
     bound = re.search(r"Lower bound for any method: (\d+) B \(", words)
     refused = re.search(r"Limit: (\d+) B \S+ \S+, one byte below the lower", words)

@@ -20,7 +20,7 @@ def files(tmp_path):
 def test_a_right_plan_ends_with_0(files, capsys):
     assert main(["judge", *map(str, files)]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("right: sqrt_checkpoint plans 'chain of 20'\n")
+    assert out.startswith("valid: sqrt_checkpoint plans 'chain of 20'\n")
     assert "limit        none" in out
     assert "  peak         512 B\n" in out
     unchecked = [line for line in out.splitlines() if "not checked" in line]
@@ -30,7 +30,7 @@ def test_a_right_plan_ends_with_0(files, capsys):
     ]
 
 
-def test_a_refuted_plan_ends_with_1_and_every_violation(files, capsys):
+def test_an_invalid_plan_ends_with_1_and_every_violation(files, capsys):
     graph, plan = files
     document = json.loads(plan.read_text())
     document["predicted"]["peak_bytes"] -= 1
@@ -38,7 +38,7 @@ def test_a_refuted_plan_ends_with_1_and_every_violation(files, capsys):
     plan.write_text(json.dumps(document))
     assert main(["judge", str(graph), str(plan)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "refuted: 2 violations"
+    assert lines[0] == "invalid: 2 violations"
     assert "claimed" in lines[1]
     assert "above the limit of 64 B" in lines[2]
 
@@ -60,7 +60,7 @@ def test_a_codec_is_not_checked(files, capsys):
     assert "of 64 B is encoded in 0 B" in capsys.readouterr().out
 
 
-def test_a_plan_of_another_graph_is_refuted(files, capsys):
+def test_a_plan_of_another_graph_is_invalid(files, capsys):
     graph, plan = files
     plan.write_text(share()(chain(21)).to_json())
     assert main(["judge", str(graph), str(plan)]) == 1

@@ -123,9 +123,9 @@ class Oracle:
         if rules.circular or rules.spill != "reallocate":
             return False
         if rules.upstream:  # a cycle beyond the maximum lets it stay as it is
-            roomy = rules.most is None or self.max_cycle_bytes < rules.most
+            roomy = rules.max_size is None or self.max_cycle_bytes < rules.max_size
         else:
-            roomy = rules.most is None or self.size < rules.most
+            roomy = rules.max_size is None or self.size < rules.max_size
         return roomy and self.size < self.max_cycle_bytes
 
     # The size
@@ -137,7 +137,7 @@ class Oracle:
         elif not (self.overallocated and self.rules.upstream):
             size = self.rules.larger(size)
         self.overallocated = True
-        self.size = self.rules.clamped(max(size, self.rules.least))
+        self.size = self.rules.clamped(max(size, self.rules.min_size))
 
     def learn_a_ring(self, cycle: int) -> int:
         base = 8 if self.rules.upstream else self.rules.alignment
@@ -147,7 +147,7 @@ class Oracle:
         if self.rules.upstream:
             size = self.rules.larger(block)
         else:  # what a ring has room for, at most
-            block = min(block, self.rules.clamped(max(size, self.rules.least)))
+            block = min(block, self.rules.clamped(max(size, self.rules.min_size)))
         self.block_size = self.max_cycle_bytes = block
         return size
 

@@ -15,8 +15,8 @@ class Rules:
     """What a configuration comes to."""
 
     initial: int = 0
-    least: int = 0
-    most: int | None = None
+    min_size: int = 0
+    max_size: int | None = None
     overallocation: float | None = 0.3  # None: STRICT
     circular: bool = False
     learning: str = "first_loop"
@@ -34,7 +34,7 @@ class Rules:
         return 1
 
     def clamped(self, size: int) -> int:
-        return size if self.most is None else min(size, self.most)
+        return size if self.max_size is None else min(size, self.max_size)
 
     def larger(self, size: int) -> int:
         return size + int(size * (self.overallocation or 0))

@@ -1,4 +1,4 @@
-"""Scopes in tasks and copied contexts, out of turn, and what came up in them."""
+"""Scopes in tasks and copied contexts, out of step, and what came up in them."""
 
 from __future__ import annotations
 

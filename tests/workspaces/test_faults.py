@@ -113,17 +113,17 @@ def test_destruction_leaves_arrays_alone(make, pool, config):
     kept = []
     for name in "abc":
         ws = make(config, name)
-        for turn in range(4):
+        for step in range(4):
             with ws:
-                kept.append((ws.full(1000, turn), turn))
+                kept.append((ws.full(1000, step), step))
     mc.destroy_all_workspaces()
     assert mc.list_workspaces() == []
     others = [np.full(1000, -1.0) for _ in range(10)]
-    for array, turn in kept:
-        assert (array == turn).all()
+    for array, step in kept:
+        assert (array == step).all()
         array += 1
         assert not mc.is_in_scope(array)
-        assert mc.detach(array).sum() == 1000 * (turn + 1)
+        assert mc.detach(array).sum() == 1000 * (step + 1)
     assert pool.stats().current_bytes >= 12 * 8000
     del array, others
     kept.clear()
@@ -178,16 +178,16 @@ def test_workspaces_of_one_name_in_two_threads(pool):
     def work(number):
         try:
             config = BASIC.replace(initial_size=(number + 1) * MIB)
-            for turn in range(200):
+            for step in range(200):
                 with mc.workspace("same", config, resource=pool) as ws:
-                    if turn % 50 == 0:
+                    if step % 50 == 0:
                         barrier.wait()
                     array, other = np.empty(1000), ws.empty(1000)
                     assert ws.stats().offset == 16_000
-                    array[:], other[:] = number * 1000 + turn, -turn
+                    array[:], other[:] = number * 1000 + step, -step
                     assert mc.workspace_of(array) is mc.workspace_of(other) is ws
-                    assert (array == number * 1000 + turn).all()
-                    assert (other == -turn).all()
+                    assert (array == number * 1000 + step).all()
+                    assert (other == -step).all()
                     del array, other
             seen.append(ws)
         except BaseException as error:
@@ -221,12 +221,12 @@ def test_frees_from_other_threads_while_the_scope_cycles(make, pool):
     threads = [threading.Thread(target=free) for _ in range(2)]
     for thread in threads:
         thread.start()
-    for turn in range(3000):
+    for step in range(3000):
         with ws:
             for count in 10, 1000, 300:
-                array = ws.full(count, turn)
-                if turn % 3:
-                    shelf.append((array, turn))
+                array = ws.full(count, step)
+                if step % 3:
+                    shelf.append((array, step))
                 del array
     stop.set()
     for thread in threads:
@@ -283,11 +283,11 @@ def test_a_hundred_thousand_cycles(make, pool, config, tenths):
 
     def cycles(count):
         nonlocal array
-        for turn in range(count):
+        for step in range(count):
             with outer, ws:
                 array = np.empty(1000)  # the one before outlives its scope
-                array[:] = turn
-                if turn % 1000 == 999:
+                array[:] = step
+                if step % 1000 == 999:
                     array = None
 
     cycles(2000)

@@ -305,7 +305,7 @@ def test_a_workspace_that_cannot_be_opened_leaves_none_open(pool):
     big = mc.WorkspaceConfig(initial_size="64MiB", allocation="strict", spill="fail")
     manager = LayerWorkspaceMgr(Source(pool)).set(ACTIVATIONS, "act")
     scopes = manager.set(WORKING, "big", big).enter(ACTIVATIONS, WORKING)
-    mc.workspace("big").destroy()  # its page is taken again when it is opened
+    mc.workspace("big").destroy()  # its page is allocated again when it is opened
     with pool.allocate(500 << 20), pytest.raises(ResourceExhaustedError):
         scopes.open()
     assert not mc.workspace("act").is_open

@@ -172,9 +172,9 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_d7_out_of_a_scope_that_is_closed(make, way):
     ws = make(config=BASIC.replace(on_escape="invalidate"))
-    for turn in range(10):
+    for step in range(10):
         with ws:
-            last = ws.full(10, turn)
+            last = ws.full(10, step)
     assert not mc.is_valid(last)
     other = make("other")
     for _ in range(2):
@@ -190,9 +190,9 @@ def test_d7_out_of_a_scope_that_is_closed(make, way):
 def test_d8_out_of_an_earlier_cycle(make, way):
     ws = make(config=BASIC.replace(on_escape="invalidate"))
     other = make("other")
-    for turn in range(4):
+    for step in range(4):
         with ws:
-            if turn == 3:
+            if step == 3:
                 assert not mc.is_valid(a)  # noqa: F821
                 with pytest.raises(WorkspaceStaleError, match=r"3[\s\S]*4"):
                     way(a)  # noqa: F821
@@ -201,7 +201,7 @@ def test_d8_out_of_an_earlier_cycle(make, way):
                 with mc.scope_out(), pytest.raises(WorkspaceStaleError):
                     way(a)  # noqa: F821
                 break
-            a = ws.full(10, turn)
+            a = ws.full(10, step)
     assert mc.generation_of(a) == 3
 
 
@@ -209,22 +209,22 @@ def test_d8_out_of_an_earlier_cycle(make, way):
 def test_d7_d8_by_default_the_same_arrays_are_whole(make, way):
     ws, other = make(), make("other")
     kept = []
-    for turn in range(10):
+    for step in range(10):
         with ws:
-            kept.append(ws.full(10, turn))
+            kept.append(ws.full(10, step))
     with other:
-        for turn, a in enumerate(kept):
+        for step, a in enumerate(kept):
             assert mc.is_valid(a)
-            assert (a == turn).all()
+            assert (a == step).all()
             b = way(a)
-            assert (b == turn).all()
+            assert (b == step).all()
             assert not np.shares_memory(a, b)
             del b
-    for turn, a in enumerate(kept):
+    for step, a in enumerate(kept):
         assert not mc.is_in_scope(a)
         b = mc.detach(a)
         assert not mc.is_attached(b)
-        assert (b == turn).all()
+        assert (b == step).all()
     assert ws.stats().escaped_arrays == 10
 
 

@@ -1,4 +1,4 @@
-"""Workspaces by name: made once a thread, found again, refused twice, ended."""
+"""Workspaces by name: made once a thread, found again, refused as duplicates, ended."""
 
 from __future__ import annotations
 
@@ -505,8 +505,8 @@ class TestRing:
         assert ring.stats().size == 3 * ring.stats().block_size
 
 
-def take_turns_and_fail(act, turns):
-    for _ in range(turns):
+def step_and_fail(act, steps):
+    for _ in range(steps):
         act.turn()
     raise KeyError
 
@@ -519,14 +519,14 @@ class TestPingPong:
         for _ in range(2):
             x = np.ones(100)
             with act:
-                for turn in range(1, 9):
+                for step in range(1, 9):
                     ws = act.turn()
                     assert (
-                        ws is mc.current_workspace() is act.workspaces[(turn - 1) % 2]
+                        ws is mc.current_workspace() is act.workspaces[(step - 1) % 2]
                     )
                     before, x = x, ws.full(100, x[0] + 1)
-                    assert (before == turn).all()
-                    assert (x == turn + 1).all()
+                    assert (before == step).all()
+                    assert (x == step + 1).all()
                     del before
                     assert ws.stats().live_arrays == 1
                 x = mc.detach(x)
@@ -539,17 +539,17 @@ class TestPingPong:
         assert mc.list_workspaces() == []
         assert pool.owners() == {}
 
-    @pytest.mark.parametrize("turns", [0, 1, 2, 3])
-    def test_an_exception_closes_both(self, pool, turns):
+    @pytest.mark.parametrize("steps", [0, 1, 2, 3])
+    def test_an_exception_closes_both(self, pool, steps):
         act = mc.PingPong("act", resource=pool)
         outer = mc.workspace("outer", resource=pool)
         with outer:
             with pytest.raises(KeyError), act:
-                take_turns_and_fail(act, turns)
+                step_and_fail(act, steps)
             assert mc.current_workspace() is outer
             assert not any(ws.is_open for ws in act.workspaces)
 
-    def test_turns_are_taken_inside(self, pool):
+    def test_a_turn_begins_inside_only(self, pool):
         act = mc.PingPong("act", resource=pool)
         with pytest.raises(WorkspaceError, match="inside"):
             act.turn()

@@ -1,4 +1,4 @@
-"""Debug modes, the books, serialisation: M1 to M8 of ND4J's tests."""
+"""Debug modes, the counters, serialisation: M1 to M8 of ND4J's tests."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_m4_workspaces_are_bypassed(make):
     assert kept.tolist() == [1, 2]
 
 
-def test_m5_the_pool_s_books(make, pool):
+def test_m5_the_pool_s_counters(make, pool):
     with memory.numpy_allocator(pool):
         first = np.empty(1000)
         assert pool.owners() == {"numpy": 8000}
@@ -86,13 +86,13 @@ def test_m5_the_pool_s_books(make, pool):
     del first, second
 
 
-def test_m5_spills_are_in_the_books(make, pool):
+def test_m5_spills_are_counted(make, pool):
     ws = make(COLD.replace(learning="over_time", learning_cycles=3))
-    for turn in range(5):
+    for step in range(5):
         with ws:
             before = pool.stats().current_bytes
             array = np.empty(1000)
-            assert pool.stats().current_bytes == before + (8000 if turn < 3 else 0)
+            assert pool.stats().current_bytes == before + (8000 if step < 3 else 0)
             del array
             assert pool.stats().current_bytes == before
     assert pool.stats().current_bytes == 8000

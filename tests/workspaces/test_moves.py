@@ -35,7 +35,7 @@ def make(pool):
     return lambda name="one", settings=PAGE: mc.workspace(name, settings, resource=pool)
 
 
-def place(array):
+def name_of(array):
     owner = mc.workspace_of(array)
     return None if owner is None else owner.name
 
@@ -54,7 +54,7 @@ class TestTargets:
     def test_each_move_has_its_own(self, make):
         with make("target"), make("outer"), make("one") as one:
             a = one.full(5, 3.0)
-            assert {name: place(move(a)) for name, move in MOVES.items()} == {
+            assert {name: name_of(move(a)) for name, move in MOVES.items()} == {
                 "detach": None,
                 "leverage": "outer",
                 "leverage_to": "target",
@@ -66,14 +66,14 @@ class TestTargets:
             assert mc.current_workspace() is one
             with mc.scope_out():
                 assert mc.migrate(a) is a
-                assert place(mc.migrate(a, detach=True)) is None
+                assert name_of(mc.migrate(a, detach=True)) is None
 
     def test_what_is_not_attached_stays_but_for_a_migration(self, make):
         a = np.ones(3)
         with make("target"), make("one"):
             for name, move in MOVES.items():
                 assert (move(a) is a) == ("migrate" not in name)
-            assert place(mc.migrate(a)) == "one"
+            assert name_of(mc.migrate(a)) == "one"
         assert mc.migrate(a) is a
         assert mc.migrate(a, detach=True) is a
 
@@ -99,10 +99,10 @@ class TestTargets:
         ws = make("one")
         with ws:
             kept = ws.full(4, 2.0)
-            assert place(mc.leverage(kept)) is None
-        assert place(mc.leverage(kept)) is None
+            assert name_of(mc.leverage(kept)) is None
+        assert name_of(mc.leverage(kept)) is None
         with make("outer"):
-            assert place(mc.leverage(kept)) is None
+            assert name_of(mc.leverage(kept)) is None
 
     def test_a_target_must_be_open(self, make):
         make("target")
@@ -110,8 +110,8 @@ class TestTargets:
             a = one.ones(3)
             with pytest.raises(WorkspaceError, match="'target' is not open"):
                 mc.leverage_to(a, "target")
-            assert place(mc.leverage_or_detach(a, "target")) is None
-            assert place(mc.leverage_or_detach(a, "nobody")) is None
+            assert name_of(mc.leverage_or_detach(a, "target")) is None
+            assert name_of(mc.leverage_or_detach(a, "nobody")) is None
 
     def test_a_target_must_be_there(self, make):
         make("target")
@@ -131,7 +131,7 @@ class TestTargets:
             a = {"first": one.ones(16), "second": one.ones(1)}
             with pytest.raises(WorkspaceFullError):
                 mc.leverage_to(a, target)
-            assert {place(array) for array in a.values()} == {"one"}
+            assert {name_of(array) for array in a.values()} == {"one"}
             assert mc.current_workspace() is one
 
     def test_detached_arrays_are_of_the_users_own_allocator(self, make):

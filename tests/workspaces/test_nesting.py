@@ -18,7 +18,7 @@ CONFIGS = [
     mc.WorkspaceConfig(reset="end_of_buffer", overallocation=2),
     mc.WorkspaceConfig(initial_size=4096, on_escape="invalidate"),
 ]
-PLACES = st.integers(0, len(CONFIGS) - 1)
+NUMBERS = st.integers(0, len(CONFIGS) - 1)
 
 
 class Nesting(RuleBasedStateMachine):
@@ -28,10 +28,10 @@ class Nesting(RuleBasedStateMachine):
         super().__init__()
         self.pool = memory.Pool(limit="8MiB")
         self.all = [
-            mc.Workspace(config, str(place), resource=self.pool)
-            for place, config in enumerate(CONFIGS)
+            mc.Workspace(config, str(number), resource=self.pool)
+            for number, config in enumerate(CONFIGS)
         ]
-        self.chain = []  # entries, the current one last: the place, None for outside
+        self.chain = []  # entries, the current one last: the number, None for outside
         self.entries = [[] for _ in self.all]  # what each close undoes, last first
         self.blocks = []  # with blocks that were entered: the block, its entry
         self.borrowed = set()
@@ -48,47 +48,47 @@ class Nesting(RuleBasedStateMachine):
         assert self.pool.stats().current_bytes == 0
 
     def current(self):
-        """The place of what is on top, if that is open."""
-        place = self.chain[-1][0] if self.chain else None
-        return place if place is not None and self.entries[place] else None
+        """The number of what is on top, if that is open."""
+        number = self.chain[-1][0] if self.chain else None
+        return number if number is not None and self.entries[number] else None
 
-    def on_top(self, place):
-        return bool(self.chain) and self.chain[-1][0] == place
+    def on_top(self, number):
+        return bool(self.chain) and self.chain[-1][0] == number
 
     @precondition(lambda self: sum(map(len, self.entries)) < 8)
-    @rule(place=PLACES)
-    def open(self, place):
-        entry = [place]
-        if not self.entries[place]:
-            self.parents[place] = self.current()
-        self.all[place].open()
-        self.entries[place].append(entry)
+    @rule(number=NUMBERS)
+    def open(self, number):
+        entry = [number]
+        if not self.entries[number]:
+            self.parents[number] = self.current()
+        self.all[number].open()
+        self.entries[number].append(entry)
         self.chain.append(entry)
 
-    @rule(place=PLACES)
-    def close(self, place):
-        if not self.entries[place]:
+    @rule(number=NUMBERS)
+    def close(self, number):
+        if not self.entries[number]:
             with pytest.raises(WorkspaceError, match="not open"):
-                self.all[place].close()
+                self.all[number].close()
             return
-        self.all[place].close()
-        self.leave(self.entries[place].pop())
-        if not self.entries[place]:
-            self.parents[place] = None
+        self.all[number].close()
+        self.leave(self.entries[number].pop())
+        if not self.entries[number]:
+            self.parents[number] = None
 
     def leave(self, entry):
         self.chain = [each for each in self.chain if each is not entry]
 
-    @rule(place=PLACES)
-    def borrow(self, place):
-        block = self.all[place].borrow()
-        if not self.entries[place] or place in self.borrowed:
+    @rule(number=NUMBERS)
+    def borrow(self, number):
+        block = self.all[number].borrow()
+        if not self.entries[number] or number in self.borrowed:
             with pytest.raises(WorkspaceError, match=r"not open|borrow"):
                 block.__enter__()
             return
-        assert block.__enter__() is self.all[place]
-        self.borrowed.add(place)
-        self.enter_block(block, [place])
+        assert block.__enter__() is self.all[number]
+        self.borrowed.add(number)
+        self.enter_block(block, [number])
 
     @rule()
     def go_out(self):
@@ -121,8 +121,8 @@ class Nesting(RuleBasedStateMachine):
 
     @invariant()
     def arrays_are_where_they_should_be(self):
-        place = self.current()
-        expected = None if place is None else self.all[place]
+        number = self.current()
+        expected = None if number is None else self.all[number]
         array = np.empty(100, np.uint8)
         assert mc.workspace_of(array) is expected
         assert mc.current_workspace() is expected

@@ -44,7 +44,7 @@ def sizes(oracle: Oracle, counts) -> list[int]:
 def test_w1_w2_w3_overallocation():
     assert nd4j(initial=1024, overallocation=1.0, learning="none").size == 2048
     for make, size in (nd4j, 1600), (ours, 1664):
-        oracle = make(overallocation=1.0, most=10 * MIB)
+        oracle = make(overallocation=1.0, max_size=10 * MIB)
         assert cycle(oracle, 100)["size"] == 0
         assert oracle.size == size
         oracle = make(overallocation=1.0, learning="over_time")
@@ -54,7 +54,7 @@ def test_w1_w2_w3_overallocation():
 
 
 def test_w4_the_smallest_size_is_not_multiplied():
-    oracle = nd4j(least=10 * MIB, overallocation=1.0)
+    oracle = nd4j(min_size=10 * MIB, overallocation=1.0)
     assert cycle(oracle, 100)["size"] == 0
     assert cycle(oracle, 100)["size"] == 10 * MIB
 
@@ -134,9 +134,9 @@ def test_s1_to_s6_offsets():
 
 def test_r1_a_ring_without_blocks():
     oracle = nd4j(initial=80_000, circular=True, overallocation=STRICT)
-    for place in range(100):
+    for number in range(100):
         cycle(oracle, 100)
-        assert oracle.offset == 800 * (place + 1)
+        assert oracle.offset == 800 * (number + 1)
     cycle(oracle)
     assert oracle.offset == 80_000
 
@@ -167,11 +167,11 @@ def test_r3_variable_series(make, first, block, large, pinned):
     cycle(oracle, 2000)
     names = "pinned_bytes", "pinned_count", "spilled_bytes", "offset", "steps"
     assert numbers(oracle, *names) == [large, 1, first, 0, 0]
-    for turn in range(4):
-        for place in range(4):
+    for step in range(4):
+        for number in range(4):
             cycle(oracle, 500, 500)
-            assert oracle.offset == (place + 1) * block
-        assert numbers(oracle, "pinned_count") == [1 if turn < 2 else 0]
+            assert oracle.offset == (number + 1) * block
+        assert numbers(oracle, "pinned_count") == [1 if step < 2 else 0]
     names = "spilled_bytes", "spilled_count", "pinned_bytes", "pinned_count"
     assert not any(numbers(oracle, *names))
     for _ in range(100):
@@ -224,7 +224,7 @@ def test_r5_variable_input(make, block, rebuilt):
 
 
 def test_r6_r7_the_first_round():
-    oracle = nd4j(circular=True, overallocation=STRICT, least=10 * MIB)
+    oracle = nd4j(circular=True, overallocation=STRICT, min_size=10 * MIB)
     inside = cycle(oracle, 10_000)
     assert (inside["size"], inside["spilled_count"]) == (0, 1)
     names = "size", "offset", "spilled_count"
@@ -242,7 +242,7 @@ def test_r6_r7_the_first_round():
 )
 def test_r8_a_ring_for_prefetching(make, block, size):
     oracle = make(
-        circular=True, overallocation=25.0, least=10 * MIB, spill="reallocate"
+        circular=True, overallocation=25.0, min_size=10 * MIB, spill="reallocate"
     )
     for _ in range(100):
         cycle(oracle, 128 * 784 // 2, 128 * 10 // 2)
@@ -276,7 +276,7 @@ def test_n4_n5_of_libnd4j():
 
 def test_where_we_differ_from_nd4j():
     for make, size in (nd4j, 800), (ours, 4096):
-        oracle = make(overallocation=STRICT, most=4096, spill="reallocate")
+        oracle = make(overallocation=STRICT, max_size=4096, spill="reallocate")
         cycle(oracle, 100)
         cycle(oracle, 1000)  # more than the maximum: as it is, or the maximum
         assert oracle.size == (size if make is nd4j else 4096)

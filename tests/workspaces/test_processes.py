@@ -128,9 +128,9 @@ with closed:
     escaped = np.arange(1000)
 with make("open") as ws:
     before = np.arange(1000)
-    for turn in range(30):
+    for step in range(30):
         with circle:
-            kept = np.full(100, turn)
+            kept = np.full(100, step)
         child = os.fork()
         if child == 0:
             signal.alarm(30)  # ends a child that hangs
@@ -144,7 +144,7 @@ with make("open") as ws:
                     both = np.full(100, 7), closed.ones(100)
                     assert (both[0] == 7).all()
                     del both
-            assert (kept == turn).all()
+            assert (kept == step).all()
             mc.detach(before)
             with make("busy") as again:
                 assert mc.workspace_of(np.ones(3)) is again

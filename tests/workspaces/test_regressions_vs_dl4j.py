@@ -144,28 +144,28 @@ def test_12_arrays_that_a_ring_overwrites_are_detected(make):
     ws = make(RING.replace(on_escape="invalidate"))
     cycle(ws, 100)
     kept = []
-    for turn in range(10):
+    for step in range(10):
         with ws:
-            kept.append(ws.full(100, turn))
+            kept.append(ws.full(100, step))
         valid = [mc.is_valid(array) for array in kept]
-        assert valid == [turn - age < 4 for age in range(turn + 1)]
+        assert valid == [step - age < 4 for age in range(step + 1)]
     with pytest.raises((WorkspaceLeakError, WorkspaceStaleError)):
         mc.detach(kept[0])
     assert mc.detach(kept[-1]).tolist() == [9.0] * 100
-    for turn, array in enumerate(kept):
-        assert not mc.is_valid(array) or (array == turn).all()
+    for step, array in enumerate(kept):
+        assert not mc.is_valid(array) or (array == step).all()
 
 
 def test_12_arrays_in_a_ring_are_not_overwritten(make):
     ws = make(RING)
     cycle(ws, 100)
     kept = []
-    for turn in range(20):
+    for step in range(20):
         with ws:
-            kept.append(ws.full(100, turn))
-    for turn, array in enumerate(kept):
+            kept.append(ws.full(100, step))
+    for step, array in enumerate(kept):
         assert mc.is_valid(array)
-        assert (array == turn).all()
+        assert (array == step).all()
 
 
 def test_13_one_giant_batch_is_not_for_ever(make, pool):

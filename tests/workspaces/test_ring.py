@@ -12,7 +12,7 @@ from memcfg.errors import WorkspaceConfigError
 MIB = 2**20
 RING = mc.WorkspaceConfig(reset="end_of_buffer", overallocation=3.0)
 STRICT = RING.replace(allocation="strict")
-BOOKS = "spilled_bytes", "spilled_count", "pinned_bytes", "pinned_count"
+COUNTERS = "spilled_bytes", "spilled_count", "pinned_bytes", "pinned_count"
 
 
 @pytest.fixture
@@ -41,9 +41,9 @@ def block_of(cycle_bytes: int) -> int:
 
 def test_r1_a_ring_that_is_told_its_size(make):
     ws = make(STRICT.replace(initial_size=100 * up(800)))
-    for place in range(100):
+    for number in range(100):
         cycle(ws, 100)
-        assert ws.stats().offset == up(800) * (place + 1)
+        assert ws.stats().offset == up(800) * (number + 1)
     assert ws.stats().offset == ws.stats().size
     cycle(ws)
     assert mc.current_workspace() is None
@@ -52,11 +52,11 @@ def test_r1_a_ring_that_is_told_its_size(make):
 
 def test_r2_a_ring_learns_over_time(make):
     ws = make(RING.replace(overallocation=4, learning="over_time", learning_cycles=5))
-    for turn in range(100):
+    for step in range(100):
         cycle(ws, 100)
-        if turn > 4:
+        if step > 4:
             assert numbers(ws, "block_size", "size") == [1088, 5440]
-        elif turn < 4:
+        elif step < 4:
             assert ws.stats().size == 0
     assert ws.stats().size == 5440
 
@@ -69,33 +69,33 @@ def test_r3_series_of_variable_length(make):
     names = "steps", "spilled_bytes", "block_size", "size"
     assert numbers(ws, *names) == [0, 2 * up(4000), block, 4 * block]
     cycle(ws, 2000)
-    assert numbers(ws, *BOOKS) == [2 * up(4000), 2, 16_000, 1]
+    assert numbers(ws, *COUNTERS) == [2 * up(4000), 2, 16_000, 1]
     assert numbers(ws, "offset", "cycle_bytes", "steps") == [0, 0, 0]
-    for turn in range(4):
-        for place in range(4):
+    for step in range(4):
+        for number in range(4):
             cycle(ws, 500, 500)
-            assert ws.stats().offset == (place + 1) * block
-        assert ws.stats().pinned_count == (1 if turn < 2 else 0)
-    assert not any(numbers(ws, *BOOKS))
+            assert ws.stats().offset == (number + 1) * block
+        assert ws.stats().pinned_count == (1 if step < 2 else 0)
+    assert not any(numbers(ws, *COUNTERS))
     for _ in range(100):
         assert cycle(ws, 500, 500, 500).cycle_bytes == 3 * up(4000)
-    assert numbers(ws, *BOOKS) == [0, 0, 9 * up(4000), 9]
+    assert numbers(ws, *COUNTERS) == [0, 0, 9 * up(4000), 9]
     for _ in range(100):
         cycle(ws, 500, 500)
-    assert not any(numbers(ws, *BOOKS))
+    assert not any(numbers(ws, *COUNTERS))
 
 
 def test_r4_a_ring_that_reallocates(make):
     ws = make(RING.replace(spill="reallocate"))
     cycle(ws, 500, 500)
     before, after = block_of(2 * up(4000)), block_of(3 * up(4000))
-    for turn in range(1, 101):
+    for step in range(1, 101):
         cycle(ws, 500, 500, 500)
-        block = before if turn < 12 else after
+        block = before if step < 12 else after
         assert numbers(ws, "block_size", "size") == [block, 4 * block]
-        if turn == 12:
+        if step == 12:
             assert ws.stats().steps == 3
-    assert not any(numbers(ws, *BOOKS))
+    assert not any(numbers(ws, *COUNTERS))
 
 
 def test_r5_variable_input(make):
@@ -113,9 +113,9 @@ def test_r5_variable_input(make):
         cycle(ws, count)
         assert numbers(ws, *names) == expected
         assert numbers(ws, "block_size", "size") == [block, 4 * block]
-    for turn in range(6, 18):
+    for step in range(6, 18):
         cycle(ws, small)
-        assert ws.stats().size == 4 * (block if turn < 13 else rebuilt)
+        assert ws.stats().size == 4 * (block if step < 13 else rebuilt)
     assert numbers(ws, "steps", "offset") == [4, 4 * rebuilt]
 
 
@@ -145,15 +145,15 @@ def test_r8_a_ring_for_prefetching(make):
     assert config.ring_blocks == 26
     ws = make(config)
     kept = []
-    for turn in range(100):
+    for step in range(100):
         with ws:
-            features = ws.full((128, 784), turn, np.float32)
-            labels = ws.full((128, 10), turn, np.float32)
+            features = ws.full((128, 784), step, np.float32)
+            labels = ws.full((128, 10), step, np.float32)
             kept.append((features, labels))
             del features, labels
         for age, (features, labels) in enumerate(reversed(kept)):
-            assert features[0, 0] == features[-1, -1] == turn - age
-            assert labels[0, 0] == labels[-1, -1] == turn - age
+            assert features[0, 0] == features[-1, -1] == step - age
+            assert labels[0, 0] == labels[-1, -1] == step - age
             del features, labels
         del kept[:-24]
     block = block_of(128 * 784 * 4 + 128 * 10 * 4)
@@ -164,16 +164,16 @@ def test_r8_a_ring_for_prefetching(make):
 
 def test_r9_arrays_that_come_round_again(make):
     ws = make(STRICT.replace(initial_size="10MiB", spill="fail"))
-    for turn in range(100):
+    for step in range(100):
         with ws:
-            first = np.full(1_000_000, turn, np.float32)
-            if turn % 2:
-                second = np.full(1_000_000, -turn, np.float32)
-                assert second[0] == second[-1] == -turn
+            first = np.full(1_000_000, step, np.float32)
+            if step % 2:
+                second = np.full(1_000_000, -step, np.float32)
+                assert second[0] == second[-1] == -step
                 del second
-            assert first[0] == first[-1] == turn
+            assert first[0] == first[-1] == step
             del first
-    assert not any(numbers(ws, *BOOKS))
+    assert not any(numbers(ws, *COUNTERS))
 
 
 def test_r10_a_ring_of_less_than_two_blocks():

@@ -84,17 +84,17 @@ def test_s3_fail_leaves_the_offset(make):
 
 def test_s4_what_is_made_while_it_is_disabled_is_not_learned(make):
     ws = make(config=mc.WorkspaceConfig(allocation="strict"))
-    for place in range(2):
+    for number in range(2):
         with ws:
             first = np.empty(100)
             with ws.disabled():
                 assert not ws.enabled
                 bypassed = np.full(100, 2.0)
                 assert not mc.is_attached(bypassed)
-                assert ws.stats().offset == place * HUNDRED
+                assert ws.stats().offset == number * HUNDRED
                 assert bypassed.sum() == 200
             second = np.empty(100)
-            assert ws.stats().offset == place * 2 * HUNDRED
+            assert ws.stats().offset == number * 2 * HUNDRED
             del first, second
         assert (ws.stats().offset, ws.stats().size) == (0, 2 * HUNDRED)
     assert bypassed[-1] == 2.0
@@ -272,8 +272,8 @@ def test_s13_the_workspaces_of_threads_go_with_them(pool):
             assert mc.workspace_of(array) is ws
             del array
 
-    for turn in range(10):
-        thread = threading.Thread(target=work, args=[f"random name {turn}"])
+    for step in range(10):
+        thread = threading.Thread(target=work, args=[f"random name {step}"])
         thread.start()
         thread.join()
     gc.collect()

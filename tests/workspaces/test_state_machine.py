@@ -24,8 +24,8 @@ from memcfg import config, memory
 from memcfg.errors import WorkspaceLeakError, WorkspaceLeakWarning
 
 INITIAL = st.sampled_from([0, 0, 1024, 4096])
-LEAST = st.sampled_from([0, 0, 2048])
-MOST = st.sampled_from([None, None, 4096, 16_384])
+MIN_SIZES = st.sampled_from([0, 0, 2048])
+MAX_SIZES = st.sampled_from([None, None, 4096, 16_384])
 SIZES = st.one_of(
     st.sampled_from([64, 128, 192, 1024]), st.integers(1, 300), st.integers(1, 3000)
 )
@@ -55,20 +55,20 @@ class Machine(RuleBasedStateMachine):
     @initialize(
         data=st.data(),
         initial=INITIAL,
-        least=LEAST,
-        most=MOST,
+        min_size=MIN_SIZES,
+        max_size=MAX_SIZES,
         learning=LEARNING,
         spill=st.sampled_from(["external", "reallocate", "fail"]),
         on_escape=st.sampled_from(["retire", "warn", "error", "invalidate"]),
     )
-    def begin(self, data, initial, least, most, learning, spill, on_escape):
-        share = data.draw(st.sampled_from(self.overallocations))
+    def begin(self, data, initial, min_size, max_size, learning, spill, on_escape):
+        fraction = data.draw(st.sampled_from(self.overallocations))
         reclaim = data.draw(st.booleans()) and not self.circular
         self.rules = Rules(
             initial=initial,
-            least=least,
-            most=most,
-            overallocation=share,
+            min_size=min_size,
+            max_size=max_size,
+            overallocation=fraction,
             circular=self.circular,
             learning=learning[0],
             learning_cycles=learning[1],
@@ -89,8 +89,8 @@ class Machine(RuleBasedStateMachine):
         strict = rules.overallocation is None
         return mc.WorkspaceConfig(
             initial_size=rules.initial,
-            min_size=rules.least,
-            max_size=rules.most,
+            min_size=rules.min_size,
+            max_size=rules.max_size,
             allocation="strict" if strict else "overallocate",
             overallocation=3.0 if strict else rules.overallocation,
             reset="end_of_buffer" if rules.circular else "block_left",
@@ -185,12 +185,12 @@ class Machine(RuleBasedStateMachine):
         with mc.scope_out(), self.ws.borrow():
             self.take(nbytes, lambda nbytes: np.empty(nbytes, np.uint8))
 
-    @rule(nbytes=SIZES, way=st.sampled_from(["disabled", "out", "bypass"]))
-    def allocate_outside(self, nbytes, way):
+    @rule(nbytes=SIZES, how=st.sampled_from(["disabled", "out", "bypass"]))
+    def allocate_outside(self, nbytes, how):
         with ExitStack() as stack:
-            if way == "disabled":
+            if how == "disabled":
                 stack.enter_context(self.ws.disabled())
-            elif way == "out":
+            elif how == "out":
                 stack.enter_context(mc.scope_out())
             else:
                 before = config.set_debug_mode("bypass_everything")
@@ -202,8 +202,8 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.arrays)
     @rule(data=st.data())
     def free(self, data):
-        place = data.draw(st.integers(0, len(self.arrays) - 1))
-        self.drop(self.arrays.pop(place))
+        number = data.draw(st.integers(0, len(self.arrays) - 1))
+        self.drop(self.arrays.pop(number))
 
     def drop(self, row):
         made = row[2]

@@ -130,9 +130,9 @@ def test_an_array_of_another_thread_can_be_taken(pool):
 
         def work():
             with mc.workspace("there", PAGE, resource=pool) as there:
-                taken = mc.leverage_to(box.pop(), there)
-                assert mc.workspace_of(taken) is there
-                return mc.detach(taken)
+                moved = mc.leverage_to(box.pop(), there)
+                assert mc.workspace_of(moved) is there
+                return mc.detach(moved)
 
         assert (in_a_thread(work) == 3).all()
         assert ws.stats().live_arrays == 0
