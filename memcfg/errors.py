@@ -85,7 +85,7 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
         "hint",
     )
 
-    def __init__(  # noqa: PLR0913 - each is an attribute, and keyword-only
+    def __init__(
         self,
         message: str,
         *,

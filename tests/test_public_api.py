@@ -66,7 +66,7 @@ def test_public_classes_document_their_methods(name):
 
 
 def public_callables(name):
-    """Yield the functions, classes and public methods that a module offers."""
+    """Yield the functions, classes and public methods that a module offers first."""
     module = importlib.import_module(name)
     for public in module.__all__:
         value = getattr(module, public)
@@ -75,7 +75,10 @@ def public_callables(name):
         if inspect.isclass(value) and value.__module__.startswith("memcfg."):
             yield f"{name}.{public}", value
             for method, member in vars(value).items():
-                if inspect.isfunction(member) and not method.startswith("_"):
+                overrides = any(hasattr(base, method) for base in value.__bases__)
+                if inspect.isfunction(member) and not (
+                    method.startswith("_") or overrides  # the base says what it takes
+                ):
                     yield f"{name}.{public}.{method}", member
 
 

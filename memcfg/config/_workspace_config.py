@@ -231,7 +231,7 @@ class WorkspaceConfig:
     reclaim: bool
     capture_numpy: bool
 
-    def __init__(  # noqa: PLR0913 - each is a field, and keyword-only
+    def __init__(
         self,
         *,
         initial_size: int | str = 0,

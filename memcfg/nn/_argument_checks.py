@@ -31,27 +31,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def positive_int(value: Any, what: str) -> int:
-    """Return a positive int, or say what is wrong.
-
-    Parameters
-    ----------
-    value : object
-        What was given.
-    what : str
-        The argument's name, for the message.
-
-    Returns
-    -------
-    int
-        The number.
-
-    Raises
-    ------
-    TypeError
-        If it is not an integer.
-    ValueError
-        If it is not positive.
-    """
+    """Return a positive int, or say what is wrong."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{what} is an integer, not {value!r}")
     if value <= 0:
@@ -60,27 +40,7 @@ def positive_int(value: Any, what: str) -> int:
 
 
 def nonnegative_int(value: Any, what: str) -> int:
-    """Return an int of zero or more, or say what is wrong.
-
-    Parameters
-    ----------
-    value : object
-        What was given.
-    what : str
-        The argument's name, for the message.
-
-    Returns
-    -------
-    int
-        The number.
-
-    Raises
-    ------
-    TypeError
-        If it is not an integer.
-    ValueError
-        If it is negative.
-    """
+    """Return an int of zero or more, or say what is wrong."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{what} is an integer, not {value!r}")
     if value < 0:
@@ -89,27 +49,7 @@ def nonnegative_int(value: Any, what: str) -> int:
 
 
 def pair(value: Any, what: str) -> Pair:
-    """Return (height, width) from one integer or two.
-
-    Parameters
-    ----------
-    value : int or sequence of two int
-        What was given.
-    what : str
-        The argument's name, for the message.
-
-    Returns
-    -------
-    tuple of int
-        Two positive numbers.
-
-    Raises
-    ------
-    TypeError
-        If the numbers are not integers.
-    ValueError
-        If there are not two of them, or one is not positive.
-    """
+    """Return (height, width) from one integer or two."""
     if not isinstance(value, list | tuple):
         number = positive_int(value, what)
         return number, number
@@ -119,27 +59,7 @@ def pair(value: Any, what: str) -> Pair:
 
 
 def unit_interval(value: Any, what: str) -> float:
-    """Return a number that is in ``[0, 1)`` in float32, too.
-
-    Parameters
-    ----------
-    value : float
-        What was given.
-    what : str
-        The argument's name, for the message.
-
-    Returns
-    -------
-    float
-        The number.
-
-    Raises
-    ------
-    TypeError
-        If it is not a number.
-    ValueError
-        If it is outside ``[0, 1)``, or rounds to 1 in float32.
-    """
+    """Return a number that is in ``[0, 1)`` in float32, too."""
     number = real(value, what)
     if not 0 <= number < 1:
         raise ValueError(f"{what} must be in [0, 1), got {value!r}")
@@ -149,27 +69,7 @@ def unit_interval(value: Any, what: str) -> float:
 
 
 def real(value: Any, what: str) -> float:
-    """Return a number that is finite in float32, in which it will be used.
-
-    Parameters
-    ----------
-    value : float
-        What was given.
-    what : str
-        The argument's name, for the message.
-
-    Returns
-    -------
-    float
-        The number.
-
-    Raises
-    ------
-    TypeError
-        If it is not a number.
-    ValueError
-        If it is NaN or infinite, or beyond the range of float32.
-    """
+    """Return a number that is finite in float32, in which it will be used."""
     if isinstance(value, bool | str) or not isinstance(
         value, int | float | np.integer | np.floating
     ):
@@ -181,20 +81,7 @@ def real(value: Any, what: str) -> float:
 
 
 def check_channels_last(data_format: str | None, layer: str) -> None:
-    """Refuse any data format but channels-last.
-
-    Parameters
-    ----------
-    data_format : str or None
-        What was given.
-    layer : str
-        The layer's class, for the message.
-
-    Raises
-    ------
-    ValueError
-        If it is neither None nor ``"channels_last"``.
-    """
+    """Refuse any data format but channels-last."""
     if data_format not in (None, "channels_last"):
         raise ValueError(
             f"{layer} works on data_format='channels_last' only, got {data_format!r}"
@@ -202,25 +89,7 @@ def check_channels_last(data_format: str | None, layer: str) -> None:
 
 
 def activation_name(activation: Any, layer: str) -> str | None:
-    """Return ``"relu"``, or None for the identity.
-
-    Parameters
-    ----------
-    activation : str or None
-        What was given.
-    layer : str
-        The layer's class, for the message.
-
-    Returns
-    -------
-    str or None
-        The activation.
-
-    Raises
-    ------
-    ValueError
-        If it is not one of ``"relu"``, ``"linear"``, None.
-    """
+    """Return ``"relu"``, or None for the identity."""
     if activation in (None, "linear"):
         return None
     if isinstance(activation, str) and activation == "relu":
@@ -238,25 +107,7 @@ def activation_name(activation: Any, layer: str) -> str | None:
 
 
 def padding_name(padding: Any, layer: str) -> str:
-    """Return ``"valid"`` or ``"same"``.
-
-    Parameters
-    ----------
-    padding : str
-        What was given; case does not matter, as in Keras.
-    layer : str
-        The layer's class, for the message.
-
-    Returns
-    -------
-    str
-        The padding.
-
-    Raises
-    ------
-    ValueError
-        If it is neither.
-    """
+    """Return ``"valid"`` or ``"same"``."""
     name = padding.lower() if isinstance(padding, str) else padding
     if name not in ("valid", "same"):
         raise ValueError(f"{layer}: padding is 'valid' or 'same', not {padding!r}")
@@ -270,25 +121,7 @@ def resolve_padding(
     strides: Pair,
     dilation: Pair = (1, 1),
 ) -> tuple[Pair, Pair]:
-    """Turn ``"same"`` into numbers, as TensorFlow computes them.
-
-    The output has ``ceil(size / stride)`` places; what is missing is padded half
-    before and half after, an odd element after.
-
-    Parameters
-    ----------
-    padding : str
-        ``"valid"`` or ``"same"``.
-    sizes : sequence of int
-        Height and width of the input.
-    window, strides, dilation : tuple of int
-        Height and width of each.
-
-    Returns
-    -------
-    tuple of tuple of int
-        ``((top, bottom), (left, right))``.
-    """
+    """Turn ``"same"`` into numbers, as TensorFlow computes them."""
     if padding == "valid":
         return (0, 0), (0, 0)
     rows, columns = (

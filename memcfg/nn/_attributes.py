@@ -1,24 +1,22 @@
-"""Attributes that mean something, and no others.
-
-Owns what is said when another is set, which nothing would read, and what a copy takes
-along.
-"""
+"""What the objects that users make have in common: fixed attributes, and names."""
 
 from __future__ import annotations
 
+import itertools
+import re
+import threading
+from collections import defaultdict
 from types import MemberDescriptorType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-__all__ = ["Constant", "Settled"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Constant", "FixedAttributes", "automatic_name", "check_name", "snake_case"]
 
 
-class Settled:
-    """Base of the objects that users make.
-
-    A class names its attributes in `__slots__`. The constructor sets them, and those
-    without an underscore stay as they are; what may change is a property with a setter.
-    A user's subclass without `__slots__` has any attributes of its own besides.
-    """
+class FixedAttributes:
+    """Base of the objects that users make."""
 
     __slots__ = ("__weakref__",)
 
@@ -50,7 +48,7 @@ class Settled:
 
     def _settings(self) -> dict[str, Any]:
         """Return the attributes that people may know, in the order of the classes."""
-        state = Settled.__getstate__(self)
+        state = FixedAttributes.__getstate__(self)
         return {name: state[name] for name in state if not name.startswith("_")}
 
     def _refuse(self, why: str, name: str) -> None:
@@ -58,15 +56,7 @@ class Settled:
 
 
 class Constant:
-    """An attribute of Keras's that has one value here.
-
-    Parameters
-    ----------
-    value : object
-        The value.
-    why : str
-        What is said when it is set to another.
-    """
+    """An attribute of Keras's that has one value here."""
 
     def __init__(self, value: Any, why: str) -> None:
         self._value = value
@@ -86,3 +76,29 @@ class Constant:
             raise AttributeError(
                 f"{self._name!r} of {instance!r} is {self._value}: {self._why}"
             )
+
+
+_lock = threading.Lock()
+_counters: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+
+
+def snake_case(name: str) -> str:
+    """Write a class name as Keras does for its layers' names."""
+    spaced = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", spaced).lower()
+
+
+def automatic_name(kind: str) -> str:
+    """Return the next unused automatic name of a kind."""
+    with _lock:
+        number = next(_counters[kind])
+    return kind if number == 0 else f"{kind}_{number}"
+
+
+def check_name(name: object) -> str:
+    """Return a name that a caller gave, or say what is wrong with it."""
+    if not isinstance(name, str):
+        raise TypeError(f"a name is a string, not {name!r}")
+    if not name or "/" in name:
+        raise ValueError(f"a name is not empty and has no '/': {name!r}")
+    return name

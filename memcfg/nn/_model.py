@@ -1,63 +1,107 @@
-"""Models: layers joined from an input to an output, trained inside a limit.
-
-Owns the public class, and prediction. Everything a caller gives is checked before
-memory is taken and before the first step, as far as it is there.
-"""
+"""Models: layers joined from an input to outputs, trained inside a limit."""
 
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from memcfg.nn._fitting import Fitting
-from memcfg.nn._naming import automatic_name
-from memcfg.nn._network import Network
-from memcfg.nn._outside import outside
-from memcfg.nn.inputs._array_checks import check_x
+from memcfg import config
+from memcfg._core import Lock
+from memcfg.errors import InfeasiblePlanError, NonFiniteLossError
+from memcfg.nn._argument_checks import positive_int
+from memcfg.nn._attributes import Constant, FixedAttributes, automatic_name, check_name
+from memcfg.nn._network import Network, summary_text
+from memcfg.nn._weight_files import check_file_name, check_list, read_file, write_file
+from memcfg.nn.inputs._array_checks import check_labels, check_shape, check_x, check_y
+from memcfg.nn.inputs._batch import Batch
 from memcfg.nn.inputs._feed import Feed
-from memcfg.nn.inputs._reading import source_of
-from memcfg.nn.layers._symbolic import SymbolicTensor
-from memcfg.nn.training import _trainer
-from memcfg.nn.training._predictions import check_workspace, result_of
+from memcfg.nn.inputs._reading import fit_sources, source_of
+from memcfg.nn.inputs._source import Source, Target
+from memcfg.nn.layers._layer import Shape, SymbolicTensor
+from memcfg.nn.losses import get_loss
+from memcfg.nn.metrics import get_metrics
+from memcfg.nn.optimizers import get_optimizer
+from memcfg.nn.training._compile_config import (
+    PLANNED,
+    CompileConfig,
+    Modes,
+    get_modes,
+    get_policy,
+)
+from memcfg.nn.training._predictions import Predictions, check_workspace
 from memcfg.nn.training._progress import check_verbose
-from memcfg.workspaces import is_attached
+from memcfg.nn.training._session import Session, device_of
+from memcfg.nn.training._tracing import ProgramKey, TraceSpec
+from memcfg.nn.training._trainer import Totals, Trainer, check_on_nan, fit_options
+from memcfg.workspaces import is_attached, scope_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    import os
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Self
 
+    from memcfg._core.engine import Turn
     from memcfg.data import Dataset
-    from memcfg.workspaces import Workspace
+    from memcfg.memory import Pool
+    from memcfg.nn._network import Weight
+    from memcfg.nn.layers._layer import Layer
+    from memcfg.nn.losses import SparseCategoricalCrossentropy
+    from memcfg.nn.optimizers import Optimizer
+    from memcfg.nn.training._history import History
+    from memcfg.plan import Plan, Policy
+    from memcfg.runtime import MemoryReport
+    from memcfg.workspaces import Workspace, WorkspaceMode
 
-__all__ = ["Model"]
+__all__ = ["Model", "Parts"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
+P = ParamSpec("P")
+R = TypeVar("R")
 
-_LIVE = ("_lock",)  # what a copy has of its own
+
+def outside_workspaces(method: Callable[P, R]) -> Callable[P, R]:
+    """Run a method outside of all workspaces: what it makes is the model's own."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        with scope_out():
+            return method(*args, **kwargs)
+
+    return call
 
 
-class Model(Fitting):
+class Parts(NamedTuple):
+    """What a model is made of; one value, so that no interrupt comes between parts."""
+
+    network: Network | None  # None while shapes are not known
+    config: CompileConfig | None
+    session: Session | None  # values of the network's weights, and what runs on them
+
+
+class Model(FixedAttributes):
     """A model between symbolic tensors.
 
     Parameters
     ----------
     inputs : SymbolicTensor
         From `Input`.
-    outputs : SymbolicTensor
-        The result of a layer.
+    outputs : SymbolicTensor or sequence of SymbolicTensor
+        The result of a layer; with several, `predict` returns as many arrays, in a
+        list or a tuple as it was given.
     name : str, optional
         None: ``"functional"``, ``"functional_1"``, ...
 
     Raises
     ------
     TypeError
-        If `inputs` or `outputs` is not one symbolic tensor.
+        If `inputs` is not one symbolic tensor, or `outputs` are none.
     ValueError
-        If the output does not depend on the input alone, two layers have one name,
+        If an output does not depend on the input alone, two layers have one name,
         or a layer with weights belongs to another model.
 
     Examples
@@ -70,7 +114,10 @@ class Model(Fitting):
     99
     """
 
-    __slots__ = ()
+    __slots__ = ("_lock", "_parts", "_trainer", "name")
+
+    _advice = "say it to the constructor, compile or fit; stop_training ends a fit"
+    trainable = Constant(True, "models cannot be frozen yet")
 
     def __init__(
         self,
@@ -78,49 +125,413 @@ class Model(Fitting):
         outputs: SymbolicTensor | Sequence[SymbolicTensor],
         name: str | None = None,
     ) -> None:
-        super().__init__(automatic_name("functional") if name is None else name)
-        self._adopt(Network(_single(inputs, "inputs"), _single(outputs, "outputs")))
-
-    def __copy__(self) -> NoReturn:
-        raise TypeError(
-            f"a shallow copy of {self.name!r} would share its layers and its memory: "
-            "copy.deepcopy(model) makes another model"
-        )
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Make another model, which takes memory of its own when it is first used."""
-        memo[id(self)] = made = type(self).__new__(type(self))
-        state = self.__getstate__()
-        values = state.pop("_values")  # copies already
-        made.__setstate__(copy.deepcopy(state, memo) | {"_values": values})
-        return made
-
-    @outside
-    def __getstate__(self) -> dict[str, Any]:
-        """Return architecture, settings and values, of a moment between two steps."""
-        with self._lock.turn():
-            values = self._built_programs().values() if self.built else {}
-            steps = 0 if self._setup is None else self._setup.optimizer.iterations
-            state = super().__getstate__()
-            state["_parts"] = self._parts._replace(programs=None)
-        kept = {name: state[name] for name in state if name not in _LIVE}
-        return kept | {"_values": values, "_steps": steps}
-
-    @outside
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Become the model of a state, with layers and an optimizer of its own."""
-        values, steps = state.pop("_values"), state.pop("_steps")
-        Fitting.__init__(self, state.pop("name"))
-        super().__setstate__(state)
-        if self._parts.network is not None:
-            self._adopt(
-                self._parts.network, {name: _owned(values[name]) for name in values}
+        self._begin(automatic_name("functional") if name is None else name)
+        starts, ends = _symbolic(inputs, "inputs"), _symbolic(outputs, "outputs")
+        if len(starts) > 1:
+            raise TypeError(
+                "inputs is one symbolic tensor, several are not supported yet: "
+                f"{inputs!r}"
             )
-        if self._setup is not None:
-            self._setup.optimizer.claim(self)
-            self._setup.optimizer.restore(steps)
+        structure = type(outputs) if len(ends) > 1 else None
+        self._adopt(Network(starts[0], ends, structure))
 
-    @outside
+    def _begin(self, name: str) -> None:
+        """Have no parts yet; steps of several threads follow one another."""
+        self.name = check_name(name)
+        self._parts = Parts(None, None, None)
+        self._trainer = Trainer()
+        self._lock = Lock(self.name)
+
+    @property
+    def built(self) -> bool:
+        """Whether the shapes of the weights are known."""
+        return self._network is not None
+
+    @property
+    def layers(self) -> list[Layer]:
+        """The layers, in the order of their weights."""
+        return list(self._built_network().layers)
+
+    def count_params(self) -> int:
+        """Return the number of parameters.
+
+        Returns
+        -------
+        int
+            Elements of all weights.
+
+        Raises
+        ------
+        RuntimeError
+            If the shapes are not known yet.
+        """
+        return sum(weight.size for weight in self._built_network().weights)
+
+    def get_layer(self, name: str) -> Layer:
+        """Return a layer by its name.
+
+        Parameters
+        ----------
+        name : str
+            The layer's name.
+
+        Returns
+        -------
+        Layer
+            The layer.
+
+        Raises
+        ------
+        ValueError
+            If there is none of that name.
+        """
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        known = ", ".join(layer.name for layer in self.layers)
+        raise ValueError(f"no layer {name!r} in {self.name!r}; there are {known}")
+
+    def summary(self) -> None:
+        """Print layers, output shapes, parameters and bytes of each activation."""
+        layers = self.layers
+        print(summary_text(self.name, layers, self._network), end="")
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer; its ``learning_rate`` may be set between steps.
+
+        Raises
+        ------
+        RuntimeError
+            If the model is not compiled.
+        """
+        return self._compiled("the optimizer").optimizer
+
+    @property
+    def training_workspace_mode(self) -> WorkspaceMode:
+        """Where the tensors of a training step live; `compile` sets it.
+
+        Raises
+        ------
+        RuntimeError
+            If the model is not compiled.
+        """
+        return self._compiled("training_workspace_mode").modes.training
+
+    @property
+    def inference_workspace_mode(self) -> WorkspaceMode:
+        """Where the tensors of evaluation and prediction live; `compile` sets it.
+
+        Raises
+        ------
+        RuntimeError
+            If the model is not compiled.
+        """
+        return self._compiled("inference_workspace_mode").modes.inference
+
+    @property
+    def history(self) -> History | None:
+        """What the last `fit` found; None before."""
+        return self._trainer.history
+
+    @property
+    def stop_training(self) -> bool:
+        """Whether `fit` is to end; it begins with False, as in Keras.
+
+        Set to True while `fit` is at work, by a thread or by what makes the data, it
+        ends the epoch behind the step of that moment; the epoch's validation and
+        numbers come before the end.
+        """
+        return self._trainer.stop_training
+
+    @stop_training.setter
+    def stop_training(self, value: bool) -> None:
+        self._trainer.stop_training = bool(value)
+
+    @outside_workspaces
+    def compile(
+        self,
+        optimizer: Optimizer | str,
+        loss: SparseCategoricalCrossentropy,
+        *,
+        metrics: Sequence[str] | None = None,
+        memory: Policy | str | None = None,
+        training_workspace_mode: WorkspaceMode | str = "enabled",
+        inference_workspace_mode: WorkspaceMode | str = "enabled",
+    ) -> None:
+        """Say how the model is trained.
+
+        The model is placed on the device of the innermost ``with
+        memcfg.device(...)`` block, or on the first one, and remembers its name.
+        Compiling again keeps the weights, and with the same optimizer its state.
+
+        Parameters
+        ----------
+        optimizer : Optimizer or str
+            `SGD`, `Adam`, or ``"sgd"``, ``"adam"`` with their defaults.
+        loss : SparseCategoricalCrossentropy
+            With ``from_logits=True``.
+        metrics : sequence of str, optional
+            ``["accuracy"]``.
+        memory : Policy or str, optional
+            A policy of `memcfg.plan` or its name. None: ``memcfg.plan.auto()``. It
+            plans the programs whose workspace mode is ``"enabled"``.
+        training_workspace_mode : WorkspaceMode or str, default "enabled"
+            Where the tensors of a training step live. ``"enabled"``: each has its place
+            in a plan, and the step is one compiled program. The other modes run op by
+            op. ``"none"``: each tensor is an allocation of its own, freed when its last
+            reader is done. ``"single"``: one workspace for the whole iteration.
+            ``"separate"``: workspaces by kind of array and by layer. Losses, weights
+            and predictions are the same bits in all of them.
+        inference_workspace_mode : WorkspaceMode or str, default "enabled"
+            The same of evaluation, validation during `fit`, and prediction.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument cannot be honoured, such as a policy where nothing is
+            planned; the model is as it was.
+        RuntimeError
+            If another thread is in `fit`, or this one amid a step; the model is as it
+            was.
+        """
+        modes = get_modes(training_workspace_mode, inference_workspace_mode, memory)
+        found = CompileConfig(
+            get_optimizer(optimizer),
+            get_loss(loss),
+            get_metrics(metrics),
+            get_policy(memory),
+            modes,
+            config.logical_device().name,
+        )
+        with self._lock.step():
+            self._lock.require_no_session(self._trained_elsewhere())
+            found.optimizer._check_free(self)
+            if self._network is not None:
+                found.loss.classes(self._network.outputs)
+            self._configure(found)
+
+    @outside_workspaces
+    def fit(
+        self,
+        x: Array | Dataset | Iterable[Any],
+        y: Array | None = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: str | int = "auto",
+        *,
+        validation_split: float = 0.0,
+        validation_data: tuple[Array, Array] | Dataset | Iterable[Any] | None = None,
+        shuffle: bool | None = None,
+        seed: int | None = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        on_nan: str = "raise",
+    ) -> History:
+        """Train.
+
+        Programs of all batch sizes that are known are planned and loaded at once before
+        the first step; one of another size before its step. The last batch of an epoch
+        may be smaller. Other threads may use the model meanwhile, but not call `fit` or
+        `compile`; their steps come between two steps of this call.
+
+        Parameters
+        ----------
+        x : numpy.ndarray, Dataset or iterable
+            float32 samples of shape ``(n, ...)``, never modified; a map of a file is
+            read from the file, and not touched. Or batches: a
+            `memcfg.data.Dataset` of ``(x, y)``, a `memcfg.data.DataSetIterator`, or
+            anything to iterate over that gives ``(x, y)``, `memcfg.data.DataSet` or
+            `memcfg.data.MultiDataSet` with one array of features and of labels.
+        y : numpy.ndarray, optional
+            Integer labels of shape ``(n,)`` or ``(n, 1)``. Not with batches, which have
+            theirs.
+        batch_size : int, optional
+            Samples a step; None: 32. Not with batches.
+        epochs : int, default 1
+            The number of the last epoch.
+        verbose : {"auto", 0, 1, 2}, default "auto"
+            0: nothing; 1: a progress bar an epoch; 2: a line an epoch. ``"auto"``: 1 on
+            a terminal, 2 elsewhere.
+        validation_split : float, default 0.0
+            This part of the samples, at their end, is evaluated and not trained on. Not
+            with batches.
+        validation_data : tuple of numpy.ndarray, Dataset or iterable, optional
+            ``(x, y)``, or batches, to evaluate after each epoch.
+        shuffle : bool, optional
+            Whether each pass over arrays has an order of its own; None: it has. Batches
+            have their own order.
+        seed : int, optional
+            Decides the orders. None: drawn from `set_random_seed`'s sequence. Not with
+            batches.
+        initial_epoch : int, default 0
+            Epochs before it are left out. Arrays are read as if they had been run
+            before, batches from their beginning.
+        steps_per_epoch : int, optional
+            Batches an epoch. A pass over the data goes on over epochs then, and the
+            next begins with the epoch behind its end. None: an epoch is a pass.
+        validation_steps : int, optional
+            Batches a validation; each begins anew if the data can. None: all.
+        validation_batch_size : int, optional
+            Samples a step of validation on arrays. None: as in training, or 32.
+        on_nan : {"raise", "ignore"}, default "raise"
+            What a loss that is NaN or infinite does.
+
+        Returns
+        -------
+        History
+            The numbers of each epoch, means over its samples. Its `pipeline` tells what
+            AUTOTUNE chose, and how long steps waited for a Dataset.
+
+        Raises
+        ------
+        RuntimeError
+            If the model is not compiled, its device is no longer configured, or another
+            thread is training it; nothing changed then.
+        TypeError, ValueError
+            If the data or an argument is wrong; nothing changed then. If a batch is
+            wrong that came later; weights and optimizer are as before its step.
+        InfeasiblePlanError
+            If no plan fits the device's limit beside what is read ahead. No memory was
+            taken then, unless the batch that needs the plan came later.
+        ResourceExhaustedError
+            If batches do not fit beside the model; the error says what would.
+        NonFiniteLossError
+            If a loss is NaN or infinite; weights and optimizer are as before that
+            step.
+        BaseException
+            What the data raises, behind the steps of the batches before.
+
+        Warns
+        -----
+        RuntimeWarning
+            If the data ends before `steps_per_epoch` batches of each epoch; training
+            ends there. If it ends before `validation_steps`.
+
+        Notes
+        -----
+        A thread prepares batches in blocks of the device's memory that are used again
+        and again, and a step reads them where they lie. A dataset whose last step is
+        `prefetch` has its own; any other gets a buffer of two batches, and so does an
+        iterable whose ``async_supported`` is not False. However this call ends, threads
+        end with it, and blocks are given back. An iterator that was given is not
+        closed; what was read ahead of it is lost.
+
+        The plan for batch sizes that are known leaves room for these blocks. Where no
+        size is known, as behind a `map` of batches, the first batches come before it.
+        """
+        with self._in_training():
+            self._trainer.stop_training = False
+            self._compiled("fit")
+            options = fit_options(
+                epochs,
+                initial_epoch,
+                verbose,
+                on_nan,
+                steps_per_epoch,
+                validation_steps,
+            )
+            train, held = fit_sources(
+                x,
+                y,
+                batch_size=batch_size,
+                validation_split=validation_split,
+                validation_data=validation_data,
+                validation_batch_size=validation_batch_size,
+                shuffle=shuffle,
+                seed=seed,
+                resources=self._pool,
+                epochs_before=options.initial_epoch,
+                steps=options.steps_per_epoch,
+            )
+            if held is None and options.validation_steps is not None:
+                raise ValueError(
+                    "validation_steps is for validation_data: there is none"
+                )
+            epochs = max(1, options.epochs - options.initial_epoch)
+            steps, held_feed = options.steps_per_epoch, None
+            with Feed(train, steps, "steps_per_epoch", epochs=epochs) as feed:
+                wanted = [("train", train)]
+                if held is not None:
+                    held_feed = Feed(
+                        held,
+                        options.validation_steps,
+                        "validation_steps",
+                        epochs=epochs,
+                        anew=True,
+                    )
+                    wanted.append(("evaluate", held))
+                # Without a number of steps one pass is over when the next begins.
+                add = max if steps is None else sum
+                session = self._load(wanted, add=add)
+                return self._trainer.fit(
+                    session, self._compiled("fit"), feed, held_feed, options
+                )
+
+    @outside_workspaces
+    def evaluate(
+        self,
+        x: Array | Dataset | Iterable[Any],
+        y: Array | None = None,
+        batch_size: int | None = None,
+        verbose: str | int = "auto",
+        *,
+        steps: int | None = None,
+        return_dict: bool = False,
+    ) -> float | list[float] | dict[str, float]:
+        """Return loss and metrics on data, as means over the samples.
+
+        Parameters
+        ----------
+        x : numpy.ndarray, Dataset or iterable
+            float32 samples, or batches, as in `fit`.
+        y : numpy.ndarray, optional
+            Integer labels. Not with batches, which have theirs.
+        batch_size : int, optional
+            Samples a step; None: 32. Not with batches.
+        verbose : {"auto", 0, 1, 2}, default "auto"
+            As in `fit`.
+        steps : int, optional
+            How many batches are read. None: all.
+        return_dict : bool, default False
+            Whether to return the numbers by name.
+
+        Returns
+        -------
+        float, list of float or dict
+            The loss; with metrics ``[loss, *metrics]``; or by name.
+
+        Raises
+        ------
+        RuntimeError
+            If the model is not compiled, its device is no longer configured, or another
+            thread compiled it meanwhile.
+        TypeError, ValueError
+            If the data or an argument is wrong.
+        InfeasiblePlanError
+            If no plan fits the device's limit.
+        ResourceExhaustedError
+            If batches do not fit beside the model.
+        BaseException
+            What the data raises.
+
+        Warns
+        -----
+        RuntimeWarning
+            If the data ends before `steps` batches.
+        """
+        shown = check_verbose(verbose)
+        self._compiled("evaluate")
+        source = source_of(x, y, batch_size, self._pool, labelled=True)
+        with Feed(source, steps, "steps") as feed:
+            session = self._load([("evaluate", source)])
+            found = self._compiled("evaluate")
+            logs = self._trainer.evaluate(session, found, feed, shown)
+        return _returned(logs, return_dict)
+
+    @outside_workspaces
     def predict(
         self,
         x: Array | Dataset | Iterable[Any],
@@ -129,7 +540,7 @@ class Model(Fitting):
         *,
         steps: int | None = None,
         workspace: Workspace | None = None,
-    ) -> Floats:
+    ) -> Any:
         """Return the model's outputs.
 
         Parameters
@@ -149,8 +560,9 @@ class Model(Fitting):
 
         Returns
         -------
-        numpy.ndarray
-            float32 of shape ``(n, ...)``, logits if the model ends in them.
+        numpy.ndarray, or list or tuple of numpy.ndarray
+            float32 of shape ``(n, ...)``, logits if the model ends in them; one for
+            each output if there are several.
 
         Raises
         ------
@@ -180,13 +592,102 @@ class Model(Fitting):
         source = source_of(x, None, batch_size, self._pool, labelled=False)
         check_workspace(workspace, self._modes())
         with Feed(source, steps, "steps") as feed:
-            programs = self._loaded_for([("predict", source)], classes=False)
-            shape = self._built_network().output_shape
-            result = result_of(source.count(feed.steps), shape, workspace)
-            _trainer.predict(programs, feed, result, shown)
-        return result.array()
+            session = self._load([("predict", source)])
+            network = self._built_network()
+            samples = source.count(feed.steps)
+            found = Predictions(samples, network.outputs, workspace)
+            self._trainer.predict(session, feed, found, shown)
+        arrays = found.arrays()
+        return arrays[0] if network.structure is None else network.structure(arrays)
 
-    def predict_on_batch(self, x: Array) -> Floats:
+    @outside_workspaces
+    def train_on_batch(
+        self,
+        x: Array,
+        y: Array,
+        *,
+        return_dict: bool = False,
+        on_nan: str = "raise",
+    ) -> float | list[float] | dict[str, float]:
+        """Train on one batch.
+
+        Parameters
+        ----------
+        x : numpy.ndarray
+            float32 samples.
+        y : numpy.ndarray
+            Integer labels.
+        return_dict : bool, default False
+            Whether to return the numbers by name.
+        on_nan : {"raise", "ignore"}, default "raise"
+            What a loss that is NaN or infinite does.
+
+        Returns
+        -------
+        float, list of float or dict
+            The loss before the update; with metrics ``[loss, *metrics]``; or by name.
+
+        Raises
+        ------
+        RuntimeError
+            If the model is not compiled.
+        TypeError, ValueError
+            If the data is wrong.
+        InfeasiblePlanError
+            If no plan fits the device's limit.
+        NonFiniteLossError
+            If the loss is NaN or infinite; weights and optimizer are as before.
+        """
+        with self._lock.turn():
+            found, guard = self._compiled("train_on_batch"), check_on_nan(on_nan)
+            session, batch = self._batch("train", x, y)
+            outcome = session.train(batch, found.optimizer, guard=guard)
+        if not outcome.finished:
+            raise NonFiniteLossError(
+                f"the loss is {outcome.values[0]} in step "
+                f"{found.optimizer.iterations + 1}; weights and optimizer are as "
+                "before that step"
+            )
+        totals = Totals(found)
+        totals.add(outcome)
+        return _returned(totals.logs(), return_dict)
+
+    @outside_workspaces
+    def test_on_batch(
+        self, x: Array, y: Array, *, return_dict: bool = False
+    ) -> float | list[float] | dict[str, float]:
+        """Return loss and metrics of one batch.
+
+        Parameters
+        ----------
+        x : numpy.ndarray
+            float32 samples.
+        y : numpy.ndarray
+            Integer labels.
+        return_dict : bool, default False
+            Whether to return the numbers by name.
+
+        Returns
+        -------
+        float, list of float or dict
+            The loss; with metrics ``[loss, *metrics]``; or by name.
+
+        Raises
+        ------
+        RuntimeError
+            If the model is not compiled.
+        TypeError, ValueError
+            If the data is wrong.
+        InfeasiblePlanError
+            If no plan fits the device's limit.
+        """
+        with self._lock.turn():
+            totals = Totals(self._compiled("test_on_batch"))
+            session, batch = self._batch("evaluate", x, y)
+            totals.add(session.evaluate(batch))
+        return _returned(totals.logs(), return_dict)
+
+    def predict_on_batch(self, x: Array) -> Any:
         """Return the model's outputs for one batch.
 
         Parameters
@@ -196,8 +697,8 @@ class Model(Fitting):
 
         Returns
         -------
-        numpy.ndarray
-            float32, one row a sample.
+        numpy.ndarray, or list or tuple of numpy.ndarray
+            float32, one row a sample; one for each output if there are several.
 
         Raises
         ------
@@ -208,21 +709,454 @@ class Model(Fitting):
         """
         return self.predict(x, batch_size=len(check_x(x)), verbose=0)
 
+    @outside_workspaces
+    def plan(self, batch_size: int = 32) -> Plan:
+        """Plan the training step without taking memory.
+
+        Parameters
+        ----------
+        batch_size : int, default 32
+            Samples a step.
+
+        Returns
+        -------
+        Plan
+            What `fit` would run.
+
+        Raises
+        ------
+        InfeasiblePlanError
+            If nothing fits the device's limit; the error says what would.
+        RuntimeError
+            If the model is not compiled, or its shapes are not known yet.
+        """
+        size = positive_int(batch_size, "batch_size")
+        self._compiled("plan")
+        return self._built_session().plan(ProgramKey("train", size))
+
+    @property
+    def memory_plan(self) -> Plan:
+        """The plan of the training step, or of what was loaded last before any.
+
+        Raises
+        ------
+        RuntimeError
+            If nothing is loaded yet.
+        """
+        with self._lock.turn():
+            session, key = self._lead()
+            return session.loaded_plan(key)
+
+    @outside_workspaces
+    def memory_report(self, *, verify: bool = False) -> MemoryReport:
+        """Measure the memory of the program that `memory_plan` speaks of.
+
+        Parameters
+        ----------
+        verify : bool, default False
+            Whether to run one step over a canary to see the highest byte really
+            touched. Weights are as before.
+
+        Returns
+        -------
+        MemoryReport
+            Peak, bytes by role, timeline; ``str`` prints it.
+
+        Raises
+        ------
+        RuntimeError
+            If nothing is loaded yet, or this thread is amid a step of the model.
+        """
+        with self._lock.step():
+            session, key = self._lead()
+            return session.executor.memory_report(key.label, verify=verify)
+
+    @outside_workspaces
+    def get_weights(self) -> list[Floats]:
+        """Return copies of all weights.
+
+        Returns
+        -------
+        list of numpy.ndarray
+            Layer by layer, in Keras's order and layouts: kernel ``(KH, KW, C / groups,
+            O)`` or ``(inputs, units)``, bias; gamma, beta, moving mean and variance.
+
+        Raises
+        ------
+        RuntimeError
+            If the shapes are not known yet.
+        """
+        with self._lock.turn():
+            weights, session = self._weights_and_session()
+            return [session.read(weight.name) for weight in weights]
+
+    @outside_workspaces
+    def set_weights(self, weights: Sequence[npt.ArrayLike]) -> None:
+        """Replace all weights.
+
+        Parameters
+        ----------
+        weights : sequence of array_like
+            As `get_weights` returns them; converted to float32.
+
+        Raises
+        ------
+        RuntimeError
+            If the shapes are not known yet.
+        WeightsError
+            If number or shapes differ; nothing changed then.
+        """
+        self._write(check_list(self._built_network().weights, weights))
+
+    @outside_workspaces
+    def save_weights(self, path: str | os.PathLike[str]) -> None:
+        """Write all weights to a safetensors file.
+
+        Automatic layer names are numbered within the model, so the file does not
+        depend on what else the process made. The optimizer's state is not saved.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file, such as ``"x.weights.safetensors"``; replaced if it exists, and
+            only by a complete one.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
+        RuntimeError
+            If the shapes are not known yet.
+        ValueError
+            If the name ends in the suffix of another format, such as ``.h5``.
+
+        Notes
+        -----
+        One weight at a time is copied to the host. Other threads wait until the file is
+        written, so that it holds the weights of one step.
+        """
+        check_file_name(path)
+        with self._lock.turn():
+            weights, session = self._weights_and_session()
+            write_file(path, weights, session.read)
+
+    @outside_workspaces
+    def load_weights(self, path: str | os.PathLike[str]) -> None:
+        """Read all weights from a safetensors file.
+
+        Parameters
+        ----------
+        path : str or path-like
+            A file that `save_weights` wrote for a model of this architecture, whatever
+            its name.
+
+        Raises
+        ------
+        OSError
+            If it cannot be read.
+        RuntimeError
+            If the shapes are not known yet.
+        WeightsError
+            If it is truncated, or names, shapes or dtypes differ; nothing changed
+            then.
+        """
+        self._write(read_file(path, self._built_network().weights))
+
+    @outside_workspaces
+    def close(self) -> None:
+        """Give the device's memory back.
+
+        Weights and optimizer state move to the host; the model stays usable, and takes
+        memory again with the next step, also with that of another thread's `fit`.
+
+        Raises
+        ------
+        RuntimeError
+            If this thread is amid a step of the model.
+        """
+        with self._lock.step():
+            if self._session is not None:
+                self._session.retire()
+
+    def __del__(self) -> None:
+        parts = getattr(self, "_parts", None)
+        if parts is not None and parts.session is not None:
+            parts.session.close()
+
+    def __copy__(self) -> NoReturn:
+        raise TypeError(
+            f"a shallow copy of {self.name!r} would share its layers and its memory: "
+            "copy.deepcopy(model) makes another model"
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Make another model, which takes memory of its own when it is first used."""
+        memo[id(self)] = made = type(self).__new__(type(self))
+        state = self.__getstate__()
+        values = state.pop("_values")  # copies already
+        made.__setstate__(copy.deepcopy(state, memo) | {"_values": values})
+        return made
+
+    @outside_workspaces
+    def __getstate__(self) -> dict[str, Any]:
+        """Return architecture, settings and values, of a moment between two steps."""
+        with self._lock.turn():
+            values = self._built_session().values() if self.built else {}
+            steps = 0 if self._config is None else self._config.optimizer.iterations
+            state = super().__getstate__()
+            state["_parts"] = self._parts._replace(session=None)
+        del state["_lock"]  # a copy has its own
+        return state | {"_values": values, "_steps": steps}
+
+    @outside_workspaces
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Become the model of a state, with layers and an optimizer of its own."""
+        values, steps = state.pop("_values"), state.pop("_steps")
+        self._begin(state.pop("name"))
+        super().__setstate__(state)
+        if self._parts.network is not None:
+            self._adopt(
+                self._parts.network, {name: _owned(values[name]) for name in values}
+            )
+        if self._config is not None:
+            self._config.optimizer._claim(self)
+            self._config.optimizer._restore(steps)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} name={self.name!r} built={self.built}>"
+
+    # Parts
+
+    @property
+    def _network(self) -> Network | None:
+        """The architecture; None while shapes are not known."""
+        return self._parts.network
+
+    @property
+    def _config(self) -> CompileConfig | None:
+        return self._parts.config
+
+    @property
+    def _session(self) -> Session | None:
+        return self._parts.session
+
+    def _adopt(self, network: Network, values: dict[str, Floats] | None = None) -> None:
+        """Take an architecture; the layers belong to this model from now on."""
+        owned = [layer for layer in network.layers if layer.weight_specs]
+        for layer in owned:
+            layer._check_free(self)
+        for layer in owned:
+            layer._claim(self)
+        if self._session is not None:
+            values = self._session.known_values()
+        session = self._make_session(network, self._config, values)
+        self._replace(Parts(network, self._config, session))
+
+    def _configure(self, found: CompileConfig) -> None:
+        """Be compiled so; the values stay, and state of the same optimizer."""
+        network, before, session = self._parts
+        found.optimizer._claim(self)
+        if network is not None:
+            values = {} if session is None else session.known_values()
+            if before is None or before.optimizer is not found.optimizer:
+                known = {weight.name for weight in network.weights}
+                values = {name: v for name, v in values.items() if name in known}
+            session = self._make_session(network, found, values)
+        self._replace(Parts(network, found, session))
+
+    def _replace(self, parts: Parts) -> None:
+        """Become these parts in one act; then free what the old ones had."""
+        before, self._parts = self._parts.session, parts
+        if before is not None and before is not parts.session:
+            before.supersede()
+
+    def _make_session(
+        self,
+        network: Network,
+        found: CompileConfig | None,
+        values: dict[str, Floats] | None,
+    ) -> Session:
+        if found is None:
+            spec = TraceSpec(self.name, network)
+            return Session(spec, get_policy(None), PLANNED, None, self._lock, values)
+        spec = TraceSpec(self.name, network, found.optimizer, found.loss, found.metrics)
+        return Session(
+            spec, found.policy, found.modes, found.device, self._lock, values
+        )
+
+    def _modes(self) -> Modes:
+        return PLANNED if self._config is None else self._config.modes
+
+    def _compiled(self, what: str) -> CompileConfig:
+        found = self._config
+        if found is None:
+            raise RuntimeError(
+                f"{what} needs a compiled model: call compile(optimizer, loss) first"
+            )
+        return found
+
+    def _built_network(self) -> Network:
+        found = self._network
+        if found is None:
+            raise RuntimeError(
+                f"the shapes of {self.name!r} are not known yet: start it with "
+                "Input(shape), call build(input_shape), or fit or predict first"
+            )
+        return found
+
+    def _built_session(self) -> Session:
+        self._built_network()
+        assert self._session is not None  # made together with the network
+        return self._session
+
+    def _weights_and_session(self) -> tuple[Sequence[Weight], Session]:
+        return self._built_network().weights, self._built_session()
+
+    def _write(self, values: Sequence[Floats]) -> None:
+        with self._lock.turn():
+            weights, session = self._weights_and_session()
+            for weight, value in zip(weights, values, strict=True):
+                session.write(weight.name, value)
+
+    def _lead(self) -> tuple[Session, ProgramKey]:
+        session = None if self._network is None else self._session
+        if session is None or session.lead is None:
+            raise RuntimeError(
+                f"{self.name!r} has no memory plan yet: call fit, evaluate or predict "
+                "first, or plan(batch_size) to plan without taking memory"
+            )
+        return session, session.lead
+
+    def _in_training(self) -> Turn:
+        """Be the one thread that is in `fit`, in the context that this returns."""
+        return self._lock.session(self._trained_elsewhere())
+
+    def _trained_elsewhere(self) -> str:
+        return f"{self.name!r}: the model is being trained in another thread"
+
+    def _pool(self) -> Pool:
+        """Return the pool of the device that the model is on, or will be."""
+        if self._session is not None:
+            return self._session.executor.device.pool
+        return device_of(
+            self.name, None if self._config is None else self._config.device
+        ).pool
+
+    # Data
+
+    def _load(
+        self,
+        wanted: Sequence[tuple[str, Source]],
+        *,
+        add: Callable[[list[int]], int] = sum,
+    ) -> Session:
+        """Build the model if need be, compare data with it, and load programs."""
+        first = wanted[0][1]
+        if not first.sizes or (not self.built and first.sample_shape is None):
+            first.look()
+        labelled = wanted[0][0] != "predict"
+
+        def load() -> Session:
+            network = self._built_network()
+            classes = self._classes(network) if labelled else None
+            target = Target(network.input_shape, classes)
+            for _, source in wanted:
+                source.aim(target)
+            session = self._built_session()
+            known = [
+                ProgramKey(kind, size) for kind, each in wanted for size in each.sizes
+            ]
+            promised = add([source.promised(target) for _, source in wanted])
+            try:
+                session.require(known, promised)
+            except InfeasiblePlanError as error:
+                advised = _advised(error, first, target)
+                if advised is None:
+                    raise
+                raise advised from error
+            return session
+
+        return self._built_for(first.sample_shape, load)
+
+    def _batch(self, kind: str, x: Array, y: Array) -> tuple[Session, Batch]:
+        """Check a batch, and have its program loaded."""
+        samples = check_x(x)
+
+        def load() -> tuple[Session, Batch]:
+            network = self._built_network()
+            classes = self._classes(network)
+            check_shape(samples, network.input_shape)
+            labels = check_labels(check_y(y, len(samples)), classes)
+            session = self._built_session()
+            session.require([ProgramKey(kind, len(samples))])
+            rows = slice(0, len(samples))
+            return session, Batch(samples, labels, rows, in_place=True)
+
+        return self._built_for(samples.shape[1:], load)
+
+    def _classes(self, network: Network) -> int:
+        """Return how many classes labels choose from."""
+        return self._compiled("a loss").loss.classes(network.outputs)
+
+    def _built_for(self, shape: Shape | None, use: Callable[[], R]) -> R:
+        """Use the model, built for samples of a shape if it was not; undo a failure."""
+        with self._lock.turn():
+            fresh = not self.built and shape is not None
+            if fresh and shape is not None:
+                self._build(shape)
+            try:
+                return use()
+            except BaseException:
+                if fresh:
+                    self._unbuild()
+                raise
+
+    def _build(self, shape: Shape) -> None:
+        """Find the shapes of the weights; only `Sequential` can lack them."""
+
+    def _unbuild(self) -> None:
+        """Undo `_build`."""
+
+
+def _advised(
+    error: InfeasiblePlanError, source: Source, target: Target
+) -> InfeasiblePlanError | None:
+    """Say how many batches can be read ahead beside the model, if any can."""
+    missing = error.smallest_limit_bytes - (error.limit_bytes or 0)
+    fits = source.buffer_that_fits(target, missing)
+    if fits is None:
+        return None
+    fields = {name: getattr(error, name) for name in error._fields}
+    fields["hint"] = f"prefetch({fits}) fits. {error.hint}"
+    return InfeasiblePlanError(error.message, **fields)
+
+
+def _returned(
+    logs: dict[str, float], return_dict: bool
+) -> float | list[float] | dict[str, float]:
+    """Return numbers as Keras does."""
+    if return_dict:
+        return logs
+    values = list(logs.values())
+    return values[0] if len(values) == 1 else values
+
 
 def _owned(value: Floats) -> Floats:
     """Return an array of no workspace, file or buffer of others."""
     if value.flags.owndata and not is_attached(value):
         return value
-    return np.array(value, np.float32)
+    return np.array(value)
 
 
-def _single(
+def _symbolic(
     tensors: SymbolicTensor | Sequence[SymbolicTensor], what: str
-) -> SymbolicTensor:
-    several = tensors if isinstance(tensors, list | tuple) else [tensors]
-    if len(several) != 1 or not isinstance(several[0], SymbolicTensor):
+) -> Sequence[SymbolicTensor]:
+    """Return symbolic tensors as a list; TypeError for what is none."""
+    given: Any = tensors
+    several: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
+    if not several or not all(isinstance(each, SymbolicTensor) for each in several):
         raise TypeError(
-            f"{what} is one symbolic tensor, which starts from Input(shape); several "
-            f"are not supported yet. Got {tensors!r}"
+            f"{what} is a symbolic tensor, which starts from Input(shape), or a list "
+            f"of them, not {tensors!r}"
         )
-    return several[0]
+    return several

@@ -1,9 +1,7 @@
 """A model's architecture: which layers, called on what, with which weights.
 
-Owns the walk from the outputs back to the input and the order of weights. Refuses
-values and batch sizes. Layers stand in Keras's order, so that lists of weights can
-be exchanged with Keras: by distance from the output, then in the order in which a
-walk from the output meets them.
+Layers stand in Keras's order, so that lists of weights can be exchanged with Keras: by
+distance from the output, then in the order in which a walk from the output meets them.
 """
 
 from __future__ import annotations
@@ -14,47 +12,33 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rich.text import Text
 
+from memcfg._tables import draw, new_table
+from memcfg._terminal import shorten
 from memcfg.nn._random import derive_seed
-from memcfg.nn.layers._input import InputLayer
-from memcfg.nn.layers._symbolic import Node
+from memcfg.nn.layers._layer import InputLayer, Node, show_shape
+from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from memcfg.nn.initializers import Initializer
-    from memcfg.nn.layers._layer import Layer, WeightSpec
-    from memcfg.nn.layers._symbolic import Shape, SymbolicTensor
+    from memcfg.nn.layers._layer import Layer, Shape, SymbolicTensor, WeightSpec
 
-__all__ = ["Network", "Weight"]
+__all__ = ["Network", "Weight", "summary_text"]
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A weight of a model, without its value.
+    """A weight of a model, without its value."""
 
-    Parameters
-    ----------
-    name : str
-        ``"<layer>/<weight>"``, the name of its tensor in every graph.
-    key : str
-        Its name in files: as `name`, but an automatic layer name is numbered
-        within the model, so that it does not depend on what else the process made.
-    shape : tuple of int
-        Its shape; float32.
-    initializer : Initializer
-        What it starts from.
-    seed : int
-        Decides its first value.
-    trainable : bool
-        Whether the optimizer updates it.
-    """
-
-    name: str
-    key: str
+    name: str  # "<layer>/<weight>", the name of its tensor in every graph
+    key: str  # in files; automatic layer names are counted within the model
     shape: tuple[int, ...]
+    dtype: str
     initializer: Initializer
-    seed: int
+    seed: int  # decides its first value
     trainable: bool
 
     @property
@@ -65,49 +49,32 @@ class Weight:
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return 4 * self.size
+        return self.size * np.dtype(self.dtype).itemsize
 
     def first_value(self) -> np.ndarray:
-        """Draw the value that training starts from.
-
-        Returns
-        -------
-        numpy.ndarray
-            float32 of the weight's shape.
-
-        Raises
-        ------
-        ValueError
-            If a custom initializer returned something else.
-        """
+        """Draw the value that training starts from; initializers draw float32."""
         value = self.initializer.draw(self.shape, self.seed)
         if value.shape != self.shape or value.dtype != np.float32:
             raise ValueError(
                 f"the initializer of {self.name!r} returned {value.dtype} of shape "
                 f"{value.shape} instead of float32 of shape {self.shape}"
             )
-        return value
+        return value.astype(self.dtype, copy=False)
 
 
 class Network:
-    """The layers between an input and an output.
+    """The layers between an input and outputs."""
 
-    Parameters
-    ----------
-    inputs, outputs : SymbolicTensor
-        Where the model begins and ends.
-
-    Raises
-    ------
-    ValueError
-        If the output does not depend on the input, it depends on another input, or
-        two layers have one name.
-    """
-
-    def __init__(self, inputs: SymbolicTensor, outputs: SymbolicTensor) -> None:
+    def __init__(
+        self,
+        inputs: SymbolicTensor,
+        outputs: Sequence[SymbolicTensor],
+        structure: type | None = None,
+    ) -> None:
         self.inputs = inputs
-        self.outputs = outputs
-        nodes, self.layers = _walk(outputs.node)
+        self.outputs = tuple(outputs)
+        self.structure = structure
+        nodes, self.layers = _walk([output.node for output in outputs])
         self.nodes = tuple(sorted(nodes, key=lambda node: node.order))
         self._check_inputs()
         self._check_names()
@@ -118,24 +85,8 @@ class Network:
         """Shape of one sample."""
         return self.inputs.sample_shape
 
-    @property
-    def output_shape(self) -> Shape:
-        """Shape of one sample's output."""
-        return self.outputs.sample_shape
-
     def output_shape_of(self, layer: Layer) -> Shape:
-        """Return the shape of a layer's output where it is first called.
-
-        Parameters
-        ----------
-        layer : Layer
-            One of `layers`.
-
-        Returns
-        -------
-        tuple of int
-            The shape without the batch.
-        """
+        """Return the shape of a layer's output where it is first called."""
         first = next(node for node in self.nodes if node.layer is layer)
         return first.output.sample_shape
 
@@ -151,8 +102,8 @@ class Network:
             for node in self.nodes
         ]
         specs = [layer.weight_specs for layer in self.layers]
-        ends = places[self.inputs], places[self.outputs]
-        return _rejoined, (calls, self.layers, specs, ends)
+        ends = places[self.inputs], [places[output] for output in self.outputs]
+        return _rejoined, (calls, self.layers, specs, ends, self.structure)
 
     def _check_inputs(self) -> None:
         if not isinstance(self.inputs.node.layer, InputLayer):
@@ -162,8 +113,8 @@ class Network:
             )
         if self.inputs.node not in self.nodes:
             raise ValueError(
-                f"the output, of layer {self.outputs.name!r}, does not depend on the "
-                f"input {self.inputs.name!r}"
+                f"the output, of layer {self.outputs[0].name!r}, does not depend on "
+                f"the input {self.inputs.name!r}"
             )
         for node in self.nodes:
             if isinstance(node.layer, InputLayer) and node is not self.inputs.node:
@@ -186,23 +137,24 @@ def _rejoined(
     calls: Sequence[tuple[Layer, Sequence[int], Shape]],
     layers: Sequence[Layer],
     specs: Sequence[tuple[WeightSpec, ...] | None],
-    ends: tuple[int, int],
+    ends: tuple[int, Sequence[int]],
+    structure: type | None,
 ) -> Network:
     """Make a network again of its calls."""
     for layer, each in zip(layers, specs, strict=True):
-        layer.restore(each)
+        layer._restore(each)
     made: list[SymbolicTensor] = []
     for layer, places, shape in calls:
         inputs = tuple(made[place] for place in places)
         made.append(Node(layer, inputs, shape).output)
-    return Network(made[ends[0]], made[ends[1]])
+    return Network(made[ends[0]], [made[place] for place in ends[1]], structure)
 
 
-def _walk(end: Node) -> tuple[list[Node], tuple[Layer, ...]]:
-    """Return the calls that lead to `end`, and the layers in Keras's order."""
+def _walk(ends: Sequence[Node]) -> tuple[list[Node], tuple[Layer, ...]]:
+    """Return the calls that lead to `ends`, and the layers in Keras's order."""
     met: dict[Layer, int] = {}  # in the order in which the walk meets them
     finished: dict[Node, None] = {}  # inputs before outputs
-    stack: list[tuple[Node, bool]] = [(end, False)]
+    stack = [(end, False) for end in reversed(ends)]
     while stack:
         node, leaving = stack.pop()
         if leaving:
@@ -241,6 +193,7 @@ def _weight(layer: Layer, key: str, place: int, spec: WeightSpec) -> Weight:
         name=f"{layer.name}/{spec.name}",
         key=f"{key}/{spec.name}",
         shape=spec.shape,
+        dtype=spec.dtype,
         initializer=spec.initializer,
         seed=derive_seed(layer.seed, place) if fixed is None else fixed,
         trainable=spec.trainable,
@@ -262,3 +215,47 @@ def _file_names(layers: Sequence[Layer]) -> dict[Layer, str]:
         taken.add(key)
         keys[layer] = key
     return keys
+
+
+_LAYER, _SHAPE = 30, 21  # columns; what is longer goes on in the next line
+_NAME = 3 * _LAYER  # columns; of a longer name the middle is left out
+
+
+def summary_text(name: str, layers: Sequence[Layer], network: Network | None) -> str:
+    """Write a model's layers, shapes, parameters and bytes."""
+    table = new_table()
+    table.add_column("Layer (type)", max_width=_LAYER, overflow="fold")
+    table.add_column("Output shape", max_width=_SHAPE, overflow="fold")
+    for heading in ("Parameters", "Bytes/sample"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for layer in layers:
+        table.add_row(*_row(layer, network))
+    return f"Model: {shorten(name, 73)}\n{draw(table)}\n{_totals(network)}"
+
+
+def _row(layer: Layer, network: Network | None) -> tuple[Text, str, str, str]:
+    words = layer.name, f"({type(layer).__name__})"
+    label = Text(" ".join(shorten(word, _NAME) for word in words))
+    if network is None:
+        return label, "?", "?", "?"
+    shape = network.output_shape_of(layer)
+    parameters = sum(math.prod(spec.shape) for spec in layer.weight_specs or ())
+    nbytes = format_bytes(4 * math.prod(shape))
+    return label, show_shape(shape), f"{parameters:,}", nbytes
+
+
+def _totals(network: Network | None) -> str:
+    if network is None:
+        return (
+            "Not built: shapes are known after build(input_shape) or the first fit.\n"
+        )
+    total = sum(weight.size for weight in network.weights)
+    trained = sum(weight.size for weight in network.weights if weight.trainable)
+    return "".join(
+        f"{label + ':':<17} {size:,} ({format_bytes(4 * size)})\n"
+        for label, size in (
+            ("Total parameters", total),
+            ("Trainable", trained),
+            ("Not trainable", total - trained),
+        )
+    )

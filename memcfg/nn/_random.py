@@ -51,25 +51,7 @@ def set_random_seed(seed: int) -> None:
 
 
 def check_seed(seed: int) -> int:
-    """Return `seed` as a plain int; refuse what is not a seed.
-
-    Parameters
-    ----------
-    seed : int
-        Zero or more.
-
-    Returns
-    -------
-    int
-        The seed.
-
-    Raises
-    ------
-    TypeError
-        If `seed` is not an integer.
-    ValueError
-        If `seed` is negative.
-    """
+    """Return `seed` as a plain int; refuse what is not a seed."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise TypeError(f"a seed is an integer, not {seed!r}")
     if seed < 0:
@@ -78,31 +60,12 @@ def check_seed(seed: int) -> int:
 
 
 def next_seed() -> int:
-    """Draw the next seed of the process.
-
-    Returns
-    -------
-    int
-        In ``[0, 2**63)``.
-    """
+    """Draw the next seed of the process."""
     with _lock:
         return int(_source.integers(0, _SEED_MASK, endpoint=True))
 
 
 def derive_seed(seed: int, *path: int) -> int:
-    """Derive an independent seed for one of several uses of `seed`.
-
-    Parameters
-    ----------
-    seed : int
-        Zero or more.
-    *path : int
-        Which use, such as the number of the weight within its layer.
-
-    Returns
-    -------
-    int
-        In ``[0, 2**63)``; the same for the same arguments, always.
-    """
+    """Derive an independent seed for one of several uses of `seed`."""
     words = np.random.SeedSequence(seed, spawn_key=path).generate_state(1, np.uint64)
     return int(words[0]) & _SEED_MASK

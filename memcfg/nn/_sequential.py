@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memcfg.nn._fitting import Fitting
-from memcfg.nn._foundation import Parts
-from memcfg.nn._model import Model
-from memcfg.nn._naming import automatic_name
+from memcfg.nn._attributes import automatic_name
+from memcfg.nn._model import Model, Parts
 from memcfg.nn._network import Network
-from memcfg.nn.layers._input import Input, InputLayer, sample_shape
-from memcfg.nn.layers._layer import Layer
-from memcfg.nn.layers._symbolic import Shape, SymbolicTensor
+from memcfg.nn.layers._layer import (
+    Input,
+    InputLayer,
+    Layer,
+    Shape,
+    SymbolicTensor,
+    sample_shape,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +59,9 @@ class Sequential(Model):
         layers: Sequence[Layer | SymbolicTensor] | None = None,
         name: str | None = None,
     ) -> None:
-        Fitting.__init__(self, automatic_name("sequential") if name is None else name)
+        if isinstance(layers, Layer | SymbolicTensor):
+            raise TypeError("Sequential takes its layers in a list: Sequential([a, b])")
+        self._begin(automatic_name("sequential") if name is None else name)
         self._stack: dict[str, Layer] = {}  # by name
         self._ends: tuple[SymbolicTensor, SymbolicTensor] | None = None
         self._extensible = True  # the shape is not from `build` or data
@@ -93,7 +98,7 @@ class Sequential(Model):
         RuntimeError
             If the model is compiled, or was built from data.
         """
-        if self._setup is not None or not self._extensible:
+        if self._config is not None or not self._extensible:
             raise RuntimeError(
                 f"{self.name!r} is compiled or built: add all layers before that"
             )
@@ -104,6 +109,11 @@ class Sequential(Model):
             raise TypeError(
                 "Sequential takes layers, and an Input as the first of them; models "
                 f"inside models are not supported yet. Got {layer!r}"
+            )
+        if self._stack.get(layer.name) is layer:
+            raise ValueError(
+                f"layer {layer.name!r} is in {self.name!r} already; to call a layer "
+                "twice, write Model(inputs, outputs)"
             )
         if layer.name in self._stack:
             raise ValueError(
@@ -155,9 +165,9 @@ class Sequential(Model):
 
     def _unbuild(self) -> None:
         self._ends, self._extensible = None, True
-        self._replace(Parts(None, self._setup, None))
+        self._replace(Parts(None, self._config, None))
         for layer in self._stack.values():
-            layer.release()
+            layer._release()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the architecture without symbolic tensors; see `Model`."""
@@ -167,7 +177,7 @@ class Sequential(Model):
         """Become the model that a state is of; see `Model`."""
         super().__setstate__(state)
         network = self._parts.network
-        self._ends = None if network is None else (network.inputs, network.outputs)
+        self._ends = None if network is None else (network.inputs, network.outputs[0])
 
     @property
     def _network(self) -> Network | None:
@@ -176,8 +186,9 @@ class Sequential(Model):
             return None
         with self._lock.turn():
             network = self._parts.network
-            if network is None or network.outputs is not self._ends[1]:
-                self._adopt(Network(*self._ends))
+            if network is None or network.outputs[0] is not self._ends[1]:
+                start, end = self._ends
+                self._adopt(Network(start, [end]))
             return self._parts.network
 
     def _extend(
@@ -192,16 +203,16 @@ class Sequential(Model):
                         f"layer names must be unique in a model; {layer.name!r} is "
                         "the input's"
                     )
-                layer.check_free(self)
+                layer._check_free(self)
                 end = layer(end)
         except BaseException:
             for layer in fresh:
-                layer.release()
+                layer._release()
             raise
         with self._lock.turn():
             for layer in layers:
                 if layer.weight_specs:
-                    layer.claim(self)
-            if self._programs is not None:  # of the layers before
-                self._programs.retire()
+                    layer._claim(self)
+            if self._session is not None:  # of the layers before
+                self._session.retire()
             self._ends = start, end

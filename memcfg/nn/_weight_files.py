@@ -62,25 +62,7 @@ _MAGICS = {
 
 
 def check_list(weights: Sequence[Weight], values: Any) -> list[Floats]:
-    """Return values for a model's weights, or say why they are not.
-
-    Parameters
-    ----------
-    weights : sequence of Weight
-        The model's, in order.
-    values : sequence of array_like
-        One for each; converted to float32.
-
-    Returns
-    -------
-    list of numpy.ndarray
-        float32.
-
-    Raises
-    ------
-    WeightsError
-        If there are more or fewer, or one is not numbers of the right shape.
-    """
+    """Return values for a model's weights, or say why they are not."""
     if not isinstance(values, list | tuple):
         raise WeightsError(f"weights are a list of arrays, not {type(values).__name__}")
     if len(values) != len(weights):
@@ -99,18 +81,7 @@ def check_list(weights: Sequence[Weight], values: Any) -> list[Floats]:
 
 
 def check_file_name(path: str | os.PathLike[str]) -> None:
-    """Refuse a file name that says it is of another format.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The file to be written.
-
-    Raises
-    ------
-    ValueError
-        If it ends in the suffix of another format; the message names a better one.
-    """
+    """Refuse a file name that says it is of another format."""
     stem, suffix = os.path.splitext(os.fsdecode(os.fspath(path)))
     other = _SUFFIXES.get(suffix.lower())
     if other is not None:
@@ -125,22 +96,7 @@ def write_file(
     weights: Sequence[Weight],
     read: Callable[[str], Floats],
 ) -> None:
-    """Write weights to a safetensors file, all or nothing, one at a time.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The file; replaced if it exists.
-    weights : sequence of Weight
-        The model's.
-    read : callable
-        From a weight's name to its value.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written; a file that was there is as it was.
-    """
+    """Write weights to a safetensors file, all or nothing, one at a time."""
     ordered = sorted(weights, key=lambda weight: weight.key)
 
     def pieces() -> Iterator[bytes | memoryview]:
@@ -168,31 +124,7 @@ def _header(weights: Sequence[Weight]) -> bytes:
 
 
 def read_file(path: str | os.PathLike[str], weights: Sequence[Weight]) -> list[Floats]:
-    """Read a model's weights from a safetensors file.
-
-    All that its header says is compared with the model and with the file's size before
-    the first value is read.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The file.
-    weights : sequence of Weight
-        The model's, in order.
-
-    Returns
-    -------
-    list of numpy.ndarray
-        float32.
-
-    Raises
-    ------
-    OSError
-        If it cannot be read.
-    WeightsError
-        If it is truncated or not a safetensors file, a weight is missing or has another
-        shape or dtype, or the file has more.
-    """
+    """Read a model's weights from a safetensors file."""
     where = os.fspath(path)
     with open_file(path) as file:
         try:

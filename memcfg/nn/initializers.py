@@ -8,12 +8,12 @@ are drawn in float32, in place.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memcfg.nn._argument_checks import real
-from memcfg.nn._attributes import Settled
+from memcfg.nn._attributes import FixedAttributes
 from memcfg.nn._random import check_seed
 
 if TYPE_CHECKING:
@@ -34,13 +34,15 @@ _TRUNCATED_DEVIATION = 0.87962566103423978
 _CHUNK = 2**16  # elements; what a temporary holds at most
 
 
-class Initializer(Protocol):
-    """Draws the first value of a weight.
+class Initializer(FixedAttributes):
+    """Base class of what draws the first value of a weight.
 
     `seed` is the seed that the caller fixed, or None to take the layer's.
     """
 
-    seed: int | None
+    __slots__ = ()
+
+    seed: int | None = None
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
         """Draw a weight.
@@ -57,15 +59,7 @@ class Initializer(Protocol):
         numpy.ndarray
             float32 of `shape`.
         """
-
-
-class _Seeded(Settled):
-    """An initializer with an optional seed of its own."""
-
-    __slots__ = ("seed",)
-
-    def __init__(self, seed: int | None = None) -> None:
-        self.seed = None if seed is None else check_seed(seed)
+        raise NotImplementedError
 
     def __repr__(self) -> str:
         fields = ", ".join(
@@ -74,60 +68,33 @@ class _Seeded(Settled):
         return f"{type(self).__name__}({fields})"
 
 
-class Zeros(Settled):
+class _Seeded(Initializer):
+    """An initializer with an optional seed of its own."""
+
+    __slots__ = ("seed",)
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.seed = None if seed is None else check_seed(seed)
+
+
+class Zeros(Initializer):
     """Start from zeros."""
 
     __slots__ = ()
 
-    seed: int | None = None
-
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Return zeros.
-
-        Parameters
-        ----------
-        shape : tuple of int
-            The weight's shape.
-        seed : int
-            Not used.
-
-        Returns
-        -------
-        numpy.ndarray
-            float32 of `shape`.
-        """
+        """Return zeros."""
         return np.zeros(shape, np.float32)
 
-    def __repr__(self) -> str:
-        return "Zeros()"
 
-
-class Ones(Settled):
+class Ones(Initializer):
     """Start from ones."""
 
     __slots__ = ()
 
-    seed: int | None = None
-
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Return ones.
-
-        Parameters
-        ----------
-        shape : tuple of int
-            The weight's shape.
-        seed : int
-            Not used.
-
-        Returns
-        -------
-        numpy.ndarray
-            float32 of `shape`.
-        """
+        """Return ones."""
         return np.ones(shape, np.float32)
-
-    def __repr__(self) -> str:
-        return "Ones()"
 
 
 class RandomNormal(_Seeded):
@@ -164,20 +131,7 @@ class RandomNormal(_Seeded):
             )
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Draw a weight.
-
-        Parameters
-        ----------
-        shape : tuple of int
-            The weight's shape.
-        seed : int
-            Decides the values.
-
-        Returns
-        -------
-        numpy.ndarray
-            float32 of `shape`.
-        """
+        """Draw a weight."""
         values = np.empty(shape, np.float32)
         np.random.default_rng(seed).standard_normal(dtype=np.float32, out=values)
         values *= self.stddev
@@ -202,20 +156,7 @@ class GlorotUniform(_Seeded):
     __slots__ = ()
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Draw a weight.
-
-        Parameters
-        ----------
-        shape : tuple of int
-            The weight's shape; the last two are input and output channels.
-        seed : int
-            Decides the values.
-
-        Returns
-        -------
-        numpy.ndarray
-            float32 of `shape`.
-        """
+        """Draw a weight."""
         fan_in, fan_out = _fans(shape)
         return _uniform(shape, math.sqrt(6.0 / max(1, fan_in + fan_out)), seed)
 
@@ -237,20 +178,7 @@ class HeUniform(_Seeded):
     __slots__ = ()
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Draw a weight.
-
-        Parameters
-        ----------
-        shape : tuple of int
-            The weight's shape; the last two are input and output channels.
-        seed : int
-            Decides the values.
-
-        Returns
-        -------
-        numpy.ndarray
-            float32 of `shape`.
-        """
+        """Draw a weight."""
         return _uniform(shape, math.sqrt(6.0 / max(1, _fans(shape)[0])), seed)
 
 
@@ -271,20 +199,7 @@ class HeNormal(_Seeded):
     __slots__ = ()
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Draw a weight.
-
-        Parameters
-        ----------
-        shape : tuple of int
-            The weight's shape; the last two are input and output channels.
-        seed : int
-            Decides the values.
-
-        Returns
-        -------
-        numpy.ndarray
-            float32 of `shape`.
-        """
+        """Draw a weight."""
         deviation = math.sqrt(2.0 / max(1, _fans(shape)[0])) / _TRUNCATED_DEVIATION
         values = _truncated_normal(shape, seed)
         values *= deviation
@@ -332,25 +247,7 @@ _BY_NAME: dict[str, Callable[[], Initializer]] = {
 
 
 def get_initializer(initializer: Any) -> Initializer:
-    """Return the initializer that a layer's argument means.
-
-    Parameters
-    ----------
-    initializer : str or Initializer
-        A name such as ``"he_normal"``, or an object of this module's classes.
-
-    Returns
-    -------
-    Initializer
-        The object.
-
-    Raises
-    ------
-    TypeError
-        If it is neither.
-    ValueError
-        If the name is not known.
-    """
+    """Return the initializer that a layer's argument means."""
     if isinstance(initializer, str):
         if initializer not in _BY_NAME:
             raise ValueError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg._core import Counter
 from memcfg.nn._argument_checks import real, unit_interval
-from memcfg.nn._attributes import Settled
+from memcfg.nn._attributes import FixedAttributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["SGD", "Adam", "Optimizer"]
 
 
-class Optimizer(Settled):
+class Optimizer(FixedAttributes):
     """Base class of the optimizers.
 
     Parameters
@@ -79,52 +79,24 @@ class Optimizer(Settled):
         """How many steps this optimizer has made."""
         return self._iterations.value
 
-    @property
-    def counter(self) -> Counter:
-        """What a program counts its runs with."""
-        return self._iterations
-
-    def restore(self, iterations: int) -> None:
-        """Have made as many steps as the optimizer that this is a copy of.
-
-        Parameters
-        ----------
-        iterations : int
-            That optimizer's.
-        """
+    def _restore(self, iterations: int) -> None:
+        """Have made as many steps as the optimizer that this is a copy of."""
         self._iterations = Counter(iterations)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return a copy's attributes: its state, and the steps, are a model's."""
         return super().__getstate__() | {"_owner": None, "_iterations": Counter()}
 
-    def check_free(self, owner: object) -> None:
-        """Refuse a second model.
-
-        Parameters
-        ----------
-        owner : object
-            The model that is compiled with this optimizer.
-
-        Raises
-        ------
-        ValueError
-            If the optimizer belongs to another model that is still alive.
-        """
+    def _check_free(self, owner: object) -> None:
+        """Refuse a second model."""
         held = None if self._owner is None else self._owner()
         if held is not None and held is not owner:
             raise ValueError(
                 "this optimizer already belongs to another model: make a new one"
             )
 
-    def claim(self, owner: object) -> None:
-        """Give the optimizer to a model.
-
-        Parameters
-        ----------
-        owner : object
-            The model.
-        """
+    def _claim(self, owner: object) -> None:
+        """Give the optimizer to a model."""
         self._owner = weakref.ref(owner)
 
     def update(
@@ -223,24 +195,7 @@ class SGD(Optimizer):
         rate: Callable[[], int],
         step: Callable[[], int],
     ) -> tuple[int, ...]:
-        """Append the update of one weight.
-
-        Parameters
-        ----------
-        builder : Builder
-            Where the op goes.
-        name : str
-            The op's name.
-        operands : sequence of int
-            Ids of the weight, its gradient and its momentum, if there is one.
-        rate, step : callable
-            Return the id of the learning rate and of the counter of steps.
-
-        Returns
-        -------
-        tuple of int
-            Ids of the new weight and the new momentum.
-        """
+        """Append the update of one weight."""
         del step
         kind, attributes = "sgd", {}
         if self.momentum:
@@ -314,24 +269,7 @@ class Adam(Optimizer):
         rate: Callable[[], int],
         step: Callable[[], int],
     ) -> tuple[int, ...]:
-        """Append the update of one weight.
-
-        Parameters
-        ----------
-        builder : Builder
-            Where the op goes.
-        name : str
-            The op's name.
-        operands : sequence of int
-            Ids of the weight, its gradient and its two moments.
-        rate, step : callable
-            Return the id of the learning rate and of the counter of steps.
-
-        Returns
-        -------
-        tuple of int
-            Ids of the new weight and the new moments.
-        """
+        """Append the update of one weight."""
         attributes = {
             "beta_1": self.beta_1,
             "beta_2": self.beta_2,
@@ -342,25 +280,7 @@ class Adam(Optimizer):
 
 
 def get_optimizer(optimizer: Any) -> Optimizer:
-    """Return the optimizer that `compile`'s argument means.
-
-    Parameters
-    ----------
-    optimizer : Optimizer or str
-        An object, or ``"sgd"`` or ``"adam"`` with their defaults.
-
-    Returns
-    -------
-    Optimizer
-        The object.
-
-    Raises
-    ------
-    TypeError
-        If it is neither.
-    ValueError
-        If the name is unknown.
-    """
+    """Return the optimizer that `compile`'s argument means."""
     if isinstance(optimizer, str):
         known: dict[str, Callable[[], Optimizer]] = {"sgd": SGD, "adam": Adam}
         if optimizer.lower() not in known:

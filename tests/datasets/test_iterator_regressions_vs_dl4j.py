@@ -12,7 +12,7 @@ import memcfg as mc
 from memcfg import memory, nn
 from memcfg.data import AsyncDataSetIterator, DataSet
 from memcfg.errors import NonFiniteLossError
-from memcfg.nn.inputs import _origins
+from memcfg.nn.inputs import _stream_source
 
 KINDS = [ValueError, MemoryError, RecursionError, KeyboardInterrupt, SystemExit]
 
@@ -126,7 +126,7 @@ def test_4_all_models_read_two_batches_ahead(model, monkeypatch):
             sizes.append(buffer_size)
             super().__init__(base, buffer_size, **others)
 
-    monkeypatch.setattr(_origins, "AsyncDataSetIterator", Noting)
+    monkeypatch.setattr(_stream_source, "AsyncDataSetIterator", Noting)
     model().fit(Source(), verbose=0)
     assert sizes == [2]
 

@@ -184,7 +184,7 @@ def test_nothing_works_before_compile():
         ({"metrics": "accuracy"}, TypeError, "metrics is a list"),
         ({"metrics": ["auc"]}, ValueError, "unknown metric 'auc'"),
         ({"metrics": [3]}, TypeError, "a metric is a name"),
-        ({"metrics": ["accuracy", "accuracy"]}, ValueError, "twice"),
+        ({"metrics": ["accuracy", "accuracy"]}, ValueError, "duplicate"),
         ({"memory": "magic"}, ValueError, "unknown memory policy"),
         ({"memory": 3}, TypeError, "memory is a policy"),
         ({"memory": mc.plan.share}, TypeError, r"call it, as in plan.share\(\)"),

@@ -6,16 +6,18 @@ import numpy as np
 import pytest
 from interpreter import random_values
 from networks import NETWORKS, chain
+from traces import traced
 
 import memcfg as mc
 from memcfg import plan as planning
 from memcfg.errors import ResourceExhaustedError
-from memcfg.nn.training._execution_modes import way_of
-from memcfg.nn.training._layout import FEEDING
-from memcfg.nn.training._separate import separate_layout
-from memcfg.nn.training._single import single_layout
-from memcfg.nn.training._tracing import Program, trace
-from memcfg.nn.training._visits import visits_of
+from memcfg.nn.training._workspace_modes import (
+    FEEDING,
+    execution_mode,
+    separate_layout,
+    single_layout,
+    visits_of,
+)
 from memcfg.runtime import Executor, Walk, graph_order
 from memcfg.units import align_up
 from memcfg.workspaces import ArrayType, WorkspaceMode
@@ -48,7 +50,11 @@ def shared():
     return nn.Model(x, nn.Dense(4)(h))
 
 
-MODELS = {"plain": plain, "skipping": skipping, "shared": shared}
+MODELS = {
+    "plain": (plain, (8, 8, 3)),
+    "skipping": (skipping, (8, 8, 3)),
+    "shared": (shared, (6,)),
+}
 KINDS = ("train", "evaluate", "predict")
 
 
@@ -57,10 +63,8 @@ def walk_of(name, kind="train", batch=6):
     if name in NETWORKS:
         graph = NETWORKS[name](batch=batch)
     else:
-        model = MODELS[name]()
-        model.compile(nn.Adam(), nn.SparseCategoricalCrossentropy(from_logits=True))
-        recipe = model._programs._recipe
-        graph = trace(recipe, Program(kind, batch))
+        make, shape = MODELS[name]
+        graph = traced(make(), kind, (batch, *shape))
     executor = Executor(mc.config.logical_device(), name="scratch")
     values = {
         graph.tensors[i].name: (
@@ -215,7 +219,7 @@ def test_sizes_are_what_the_workspaces_hold_to_the_byte(name, mode):
     graph = NETWORKS[name]()
     values = random_values(graph)
     executor = Executor(device, name="model")
-    way = way_of(WorkspaceMode(mode))
+    way = execution_mode(WorkspaceMode(mode))
     executor.load({"train": graph}, planning.share(), values, {"train": way})
     feed(executor, graph, values)
     assert executor.run("train")
@@ -278,7 +282,7 @@ def test_every_operand_is_where_its_type_lives(name, mode):
     graph = NETWORKS[name]()
     values = random_values(graph)
     executor = Executor(mc.config.logical_device(), name="model")
-    way = way_of(WorkspaceMode(mode))
+    way = execution_mode(WorkspaceMode(mode))
     executor.load({"train": graph}, planning.share(), values, {"train": way})
     program = executor._programs["train"]
     for _ in range(2):
@@ -297,7 +301,7 @@ def test_a_view_that_is_kept_keeps_its_page(mode):
     graph = chain()
     values = random_values(graph)
     executor = Executor(device, name="model")
-    way = way_of(WorkspaceMode(mode))
+    way = execution_mode(WorkspaceMode(mode))
     executor.load({"train": graph}, planning.share(), values, {"train": way})
     feed(executor, graph, values)
     assert executor.run("train")
@@ -323,7 +327,7 @@ def test_a_page_that_cannot_be_had_is_refused_before_the_step(mode):
     graph = chain()
     values = random_values(graph)
     executor = Executor(device, name="model")
-    way = way_of(WorkspaceMode(mode))
+    way = execution_mode(WorkspaceMode(mode))
     executor.load({"train": graph}, planning.share(), values, {"train": way})
     before = executor.read_state("c0/kernel")
     held = device.pool.stats().current_bytes
@@ -363,7 +367,7 @@ def test_all_pages_are_there_before_a_step_begins():
     graph = chain()
     values = random_values(graph)
     executor = Executor(device, name="model")
-    way = way_of(WorkspaceMode.SEPARATE)
+    way = execution_mode(WorkspaceMode.SEPARATE)
     executor.load({"train": graph}, planning.share(), values, {"train": way})
     program = executor._programs["train"]
     feed(executor, graph, values)

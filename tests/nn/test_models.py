@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 
 import numpy as np
@@ -9,7 +10,6 @@ import pytest
 
 import memcfg as mc
 from memcfg.nn import _sequential
-from memcfg.nn._network import Network
 
 nn = mc.nn
 
@@ -144,10 +144,9 @@ def test_several_inputs_are_refused():
     x, y = nn.Input((4,)), nn.Input((4,))
     with pytest.raises(TypeError, match="inputs is one symbolic tensor"):
         nn.Model([x, y], nn.Add()([x, y]))
-    with pytest.raises(TypeError, match="outputs is one symbolic tensor"):
-        nn.Model(x, [x, x])
-    with pytest.raises(TypeError, match="outputs is one symbolic tensor"):
-        nn.Model(x, np.zeros(3))
+    for outputs in ([], [x, 3], np.zeros(3)):
+        with pytest.raises(TypeError, match="outputs is a symbolic tensor"):
+            nn.Model(x, outputs)
 
 
 def test_a_layer_with_weights_belongs_to_one_model():
@@ -295,8 +294,9 @@ def test_a_model_is_placed_where_it_is_compiled(cpu, loss, images):
 def test_a_chain_is_joined_once_however_long_it_is(monkeypatch, how):
     """Not with each layer: a thousand would take a minute."""
     made = []
+    network = _sequential.Network
     monkeypatch.setattr(
-        _sequential, "Network", lambda *ends: made.append(ends) or Network(*ends)
+        _sequential, "Network", lambda *ends: made.append(ends) or network(*ends)
     )
     layers = [nn.Dense(3) for _ in range(40)]
     start = [] if how == "build" else [nn.Input((3,))]
@@ -309,6 +309,42 @@ def test_a_chain_is_joined_once_however_long_it_is(monkeypatch, how):
         model.build((None, 3))
     assert model.count_params() == 40 * 12
     assert len(made) == 1
+
+
+def several(container):
+    x = nn.Input((6,))
+    hidden = nn.Dense(5, activation="relu", name="hidden")(x)
+    head = nn.Dense(3, name="head")(hidden)
+    return nn.Model(x, container([head, hidden, head]))
+
+
+@pytest.mark.parametrize("container", [list, tuple])
+def test_several_outputs_are_predicted_together(container, rows):
+    x = rows[0]
+    model = several(container)
+    kernel, bias, *last = model.get_weights()
+    hidden = np.maximum(x @ kernel + bias, 0)
+    for made in (model, copy.deepcopy(model)):
+        found = made.predict(x, batch_size=7, verbose=0)
+        assert type(found) is container
+        for one, other in zip(
+            found, [hidden @ last[0] + last[1], hidden, found[0]], strict=True
+        ):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    streamed = model.predict([x[:7], x[7:9]], verbose=0)
+    assert type(streamed) is container
+    for one, other in zip(streamed, found, strict=True):
+        np.testing.assert_allclose(one, other[:9], rtol=1e-5, atol=1e-6)
+    one = model.predict_on_batch(x[:2])
+    assert [each.shape for each in one] == [(2, 3), (2, 5), (2, 3)]
+
+
+def test_a_loss_reads_one_output(loss):
+    model = several(list)
+    with pytest.raises(ValueError, match="has 3 outputs, and a loss reads one"):
+        model.compile("sgd", loss)
+    with pytest.raises(RuntimeError, match="compiled model"):
+        model.optimizer  # noqa: B018
 
 
 def test_a_layer_that_is_added_behind_others_at_work(rows):

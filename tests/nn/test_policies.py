@@ -118,7 +118,7 @@ def test_a_models_programs_share_one_arena(images, loss):
     model.compile("adam", loss)
     model.fit(*images, batch_size=16, verbose=0, validation_split=0.1)
     model.predict(images[0], batch_size=40, verbose=0)
-    plans = model._programs.executor.plans.values()
+    plans = model._session.executor.plans.values()
     assert len(plans) == 4
     peak = max(plan.peak_bytes for plan in plans)
     assert mc.config.get_memory_info("CPU:0")["current"] == peak

@@ -12,7 +12,6 @@ import pytest
 import memcfg as mc
 from memcfg.nn.inputs import _array_source
 from memcfg.nn.inputs._batch import Batch, batches
-from memcfg.nn.training._steps import predict_step
 
 nn = mc.nn
 EPOCHS = 12
@@ -233,13 +232,13 @@ def test_many_fits_at_once(loss, rows):
 def test_a_prediction_ends_when_the_model_is_compiled_again(loss, rows):
     x, _ = rows
     model = build(loss)
-    before = model._programs
+    before = model._session
     model.predict(x, verbose=0)
     held = mc.config.get_memory_info("CPU:0")["current"]
     model.compile("adam", loss)
-    room = np.empty((30, 4), np.float32)
+    results = [np.empty((30, 4), np.float32)]
     with pytest.raises(RuntimeError, match="another thread compiled or built"):
-        predict_step(before, Batch(x, None, slice(0, 30), in_place=True), room)
+        before.predict(Batch(x, None, slice(0, 30), in_place=True), results)
     assert held > 0
     assert mc.config.get_memory_info("CPU:0")["current"] == 0
 

@@ -610,7 +610,7 @@ def test_an_error_inside_a_step_closes_all_and_changes_nothing(
     for each in (model, expected):
         each.train_on_batch(x, y)
     held, before = in_use(), model.get_weights()
-    (program,) = model._programs.executor._programs.values()
+    (program,) = model._session.executor._programs.values()
     kernels = list(program._kernels)
     kernels[place] = _Failing()
     with monkeypatch.context() as patch:

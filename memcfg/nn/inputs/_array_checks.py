@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg.data import DataSet, MultiDataSet
-from memcfg.nn.layers._symbolic import Shape, show_shape
+from memcfg.nn.layers._layer import Shape, show_shape
 from memcfg.workspaces import check_valid
 
 __all__ = [
@@ -26,29 +26,7 @@ __all__ = [
 
 
 def check_x(x: Any, what: str = "x") -> npt.NDArray[np.float32]:
-    """Return samples as a plain array, or say what is wrong with them.
-
-    Parameters
-    ----------
-    x : numpy.ndarray
-        float32, the first axis counts samples.
-    what : str, default "x"
-        The argument's name, for the message.
-
-    Returns
-    -------
-    numpy.ndarray
-        The same memory.
-
-    Raises
-    ------
-    TypeError
-        If it is not a NumPy array of float32.
-    ValueError
-        If it is empty, or has no axis beside that of the samples.
-    WorkspaceLeakError, WorkspaceStaleError
-        If it is of a workspace that may have used its bytes again.
-    """
+    """Return samples as a plain array, or say what is wrong with them."""
     if not isinstance(x, np.ndarray) or isinstance(x, np.ma.MaskedArray):
         raise TypeError(
             f"{what} is a NumPy array of float32, not {type(x).__name__}" + _hint(x)
@@ -79,22 +57,7 @@ def _hint(x: Any) -> str:
 
 
 def check_shape(x: npt.NDArray[np.float32], wanted: Shape, what: str = "x") -> None:
-    """Refuse samples of another shape than the model's input.
-
-    Parameters
-    ----------
-    x : numpy.ndarray
-        The samples.
-    wanted : tuple of int
-        The model's input shape without the batch.
-    what : str, default "x"
-        The argument's name, for the message.
-
-    Raises
-    ------
-    ValueError
-        If they differ.
-    """
+    """Refuse samples of another shape than the model's input."""
     if x.shape[1:] != wanted:
         raise ValueError(
             f"{what} has shape {x.shape}, but the model reads {show_shape(wanted)}"
@@ -102,31 +65,7 @@ def check_shape(x: npt.NDArray[np.float32], wanted: Shape, what: str = "x") -> N
 
 
 def check_y(y: Any, samples: int, what: str = "y") -> npt.NDArray[Any]:
-    """Return labels as a one-dimensional array, or say what is wrong with them.
-
-    Parameters
-    ----------
-    y : numpy.ndarray
-        Of any integer dtype and shape ``(n,)`` or ``(n, 1)``.
-    samples : int
-        How many there must be.
-    what : str, default "y"
-        The argument's name, for the message.
-
-    Returns
-    -------
-    numpy.ndarray
-        Of shape ``(n,)``.
-
-    Raises
-    ------
-    TypeError
-        If it is not a NumPy array of integers.
-    ValueError
-        If its shape is another, or its length is not that of the samples.
-    WorkspaceLeakError, WorkspaceStaleError
-        If it is of a workspace that may have used its bytes again.
-    """
+    """Return labels as a one-dimensional array, or say what is wrong with them."""
     if not isinstance(y, np.ndarray) or isinstance(y, np.ma.MaskedArray):
         raise TypeError(
             f"{what} is a NumPy array of integer labels, not {type(y).__name__}"
@@ -154,29 +93,7 @@ def check_y(y: Any, samples: int, what: str = "y") -> npt.NDArray[Any]:
 def check_labels(
     y: npt.NDArray[Any], classes: int, what: str = "y", first: int = 0
 ) -> npt.NDArray[np.int32]:
-    """Return labels as int32 after checking each against the number of classes.
-
-    Parameters
-    ----------
-    y : numpy.ndarray
-        Integers of shape ``(n,)``.
-    classes : int
-        The number of the model's outputs.
-    what : str, default "y"
-        The argument's name, for the message.
-    first : int, default 0
-        The index of the first label in that argument.
-
-    Returns
-    -------
-    numpy.ndarray
-        int32.
-
-    Raises
-    ------
-    ValueError
-        If a label is negative or not below `classes`.
-    """
+    """Return labels as int32 after checking each against the number of classes."""
     if int(y.min()) < 0 or int(y.max()) >= classes:
         place = int(np.flatnonzero((y < 0) | (y >= classes))[0])
         raise ValueError(

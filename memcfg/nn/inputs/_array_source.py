@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from memcfg.data.rows._file_rows import FileColumn
     from memcfg.nn.inputs._batch import Rows
     from memcfg.nn.inputs._source import Target
-    from memcfg.nn.layers._symbolic import Shape
+    from memcfg.nn.layers._layer import Shape
 
 __all__ = ["ArraySource"]
 
@@ -36,25 +36,7 @@ Order = npt.NDArray[np.intp] | None
 
 
 class ArraySource:
-    """Samples and, except for prediction, their labels; see `Source`.
-
-    Parameters
-    ----------
-    x : numpy.ndarray
-        float32 samples, at least one.
-    y : numpy.ndarray or None
-        Integer labels, one a sample.
-    batch_size : int
-        Samples a step.
-    seed : int or None
-        Decides the order of each pass; None is the order of the arrays.
-    skipped : int, default 0
-        So many batches were read before, in passes whose orders count.
-    part : slice, default all
-        Which rows of both are read. Messages speak of the whole arrays.
-    what : str, default ""
-        Before the arrays' names in messages, such as ``"validation "``.
-    """
+    """Samples and, except for prediction, their labels; see `Source`."""
 
     endless = False
     restartable = True
@@ -176,12 +158,7 @@ def _lies_well(x: Array, batch_size: int) -> bool:
 
 
 def _orders(samples: int, seed: int | None, passes: int) -> Iterator[Order]:
-    """Yield each pass' order, in one array that is used again.
-
-    The orders are those of ``default_rng(seed).permutation(samples)``, called once a
-    pass: training that goes on behind some passes sees what it would have seen without
-    the break.
-    """
+    """Yield each pass' order, in one array that is used again."""
     if seed is None:
         while True:
             yield None

@@ -24,31 +24,7 @@ Array = npt.NDArray[Any]
 
 
 class Batch:
-    """Rows of samples and, except for prediction, of their labels.
-
-    Who hands a batch out lets go of its arrays before the next one, whoever still
-    refers to the batch: blocks that arrays lie in are wanted for other batches.
-
-    Parameters
-    ----------
-    x : numpy.ndarray
-        float32 samples.
-    y : numpy.ndarray or None
-        int32 labels.
-    rows : slice or numpy.ndarray
-        Which rows of both.
-    in_place : bool
-        Whether a program may read the samples where they lie.
-    file : FileColumn, optional
-        The samples in their file: `x` is its map, which is not touched.
-
-    Attributes
-    ----------
-    size : int
-        How many samples.
-    sample_shape : tuple of int
-        The shape of one.
-    """
+    """Rows of samples and, except for prediction, of their labels."""
 
     __slots__ = ("_file", "_in_place", "_rows", "_x", "_y", "sample_shape", "size")
 
@@ -70,42 +46,17 @@ class Batch:
         self.size = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
 
     def moved(self, rows: Rows) -> Self:
-        """Become another batch of the same arrays.
-
-        Parameters
-        ----------
-        rows : slice or numpy.ndarray
-            Its rows.
-
-        Returns
-        -------
-        Batch
-            This one.
-        """
+        """Become another batch of the same arrays."""
         self._rows = rows
         self.size = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         return self
 
     def in_place(self) -> Array | None:
-        """Return the samples, if a program may read them where they lie.
-
-        Returns
-        -------
-        numpy.ndarray or None
-            A view; None if they are to be copied.
-        """
+        """Return the samples, if a program may read them where they lie."""
         return self._x[self._rows] if self._in_place and self._x is not None else None
 
     def copy(self, what: str, room: Array) -> None:
-        """Copy samples or labels into a program.
-
-        Parameters
-        ----------
-        what : {"x", "y"}
-            Which of them.
-        room : numpy.ndarray
-            Where they go.
-        """
+        """Copy samples or labels into a program."""
         source = self._x if what == "x" else self._y
         assert source is not None  # nobody asks for what was let go, or not there
         if what == "x" and self._file is not None:
@@ -121,22 +72,7 @@ class Batch:
 def batches(
     samples: int, batch_size: int, order: npt.NDArray[np.intp] | None = None
 ) -> Iterator[Rows]:
-    """Yield the rows of each batch; the last may be shorter.
-
-    Parameters
-    ----------
-    samples : int
-        How many there are.
-    batch_size : int
-        How many a batch holds.
-    order : numpy.ndarray, optional
-        A permutation of the samples. None: as they stand.
-
-    Yields
-    ------
-    slice or numpy.ndarray
-        Rows.
-    """
+    """Yield the rows of each batch; the last may be shorter."""
     for start in range(0, samples, batch_size):
         rows = slice(start, min(start + batch_size, samples))
         yield rows if order is None else order[rows]
@@ -148,17 +84,7 @@ def as_numbers(rows: Rows) -> npt.NDArray[np.intp]:
 
 
 def gather(source: Array, rows: Rows, room: Array) -> None:
-    """Copy rows into the arena without any memory of their own.
-
-    Parameters
-    ----------
-    source : numpy.ndarray
-        Of any strides; its dtype is the room's.
-    rows : slice or numpy.ndarray
-        Which rows, all of them in range.
-    room : numpy.ndarray
-        Where they go.
-    """
+    """Copy rows into the arena without any memory of their own."""
     if isinstance(rows, slice):
         np.copyto(room, source[rows])
     elif source.flags.c_contiguous and source.flags.aligned:

@@ -1,42 +1,23 @@
-"""What an element of a dataset or of an iterable stands for: samples and labels.
-
-Owns the forms that a batch may have. Refuses masks and weights, which no layer and no
-loss reads.
-"""
+"""What an element of a dataset or of an iterable stands for: samples and labels."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg.data import DataSet, MultiDataSet
+from memcfg.data import DataSet, MultiDataSet, TensorSpec
+from memcfg.nn.layers._layer import show_shape
 
-__all__ = ["unpack"]
+if TYPE_CHECKING:
+    from memcfg.nn.inputs._source import Target
+    from memcfg.nn.layers._layer import Shape
+
+__all__ = ["BATCH_FIRST", "check_spec", "sample_shape_of", "unpack"]
 
 
 def unpack(element: Any, *, labelled: bool) -> tuple[Any, Any]:
-    """Take a batch apart.
-
-    Parameters
-    ----------
-    element : tuple, DataSet, MultiDataSet or numpy.ndarray
-        ``(x, y)`` or a data set; where labels are not read also ``x`` or ``(x,)``.
-    labelled : bool
-        Whether labels are read.
-
-    Returns
-    -------
-    tuple of object
-        Samples and labels, not looked at; the labels are None if they are not read.
-
-    Raises
-    ------
-    TypeError
-        If it is none of these.
-    ValueError
-        If it has other parts, or masks.
-    """
+    """Take a batch apart."""
     parts = _parts(element)
     if labelled and len(parts) != 2:
         raise ValueError(
@@ -91,3 +72,49 @@ def _present(features: Any, labels: Any) -> tuple[Any, ...]:
 
 def _count(parts: tuple[Any, ...]) -> str:
     return f"{len(parts)} part" + "s" * (len(parts) != 1)
+
+
+BATCH_FIRST = "make batches first, as dataset.batch(batch_size) does"
+
+
+def sample_shape_of(spec: Any) -> Shape | None:
+    """Return the shape of a sample."""
+    x = spec[0] if isinstance(spec, tuple) and spec else spec
+    if not isinstance(x, TensorSpec) or x.shape is None or len(x.shape) < 2:
+        return None
+    known = tuple(size for size in x.shape[1:] if size is not None)
+    return known if len(known) == len(x.shape) - 1 else None
+
+
+def check_spec(spec: Any, target: Target) -> None:
+    """Refuse a dataset whose elements cannot be what a model reads."""
+    if spec is None:
+        return
+    x, y = unpack(spec, labelled=target.classes is not None)
+    if isinstance(x, TensorSpec):
+        _check_samples(x, target.shape)
+    if isinstance(y, TensorSpec) and not np.issubdtype(y.dtype, np.integer):
+        raise TypeError(
+            f"y holds integer class labels; the dataset's are {y.dtype}: convert them "
+            'with dataset.map, y.astype("int64"), if their values are labels'
+        )
+
+
+def _check_samples(x: TensorSpec, wanted: Shape) -> None:
+    if x.dtype != np.float32:
+        raise TypeError(
+            f"x must be float32, and the dataset's is {x.dtype}: convert it with "
+            'dataset.map, x.astype("float32"), or before the dataset is made'
+        )
+    if x.shape is None:
+        return
+    found = x.shape[1:]
+    alike = len(found) == len(wanted) and all(
+        size in (None, want) for size, want in zip(found, wanted, strict=True)
+    )
+    if not x.shape or not alike:
+        raise ValueError(
+            f"the dataset's x has shape {x.shape}, but the model reads "
+            f"{show_shape(wanted)}"
+            + (f": {BATCH_FIRST}" if x.shape == tuple(wanted) else "")
+        )

@@ -24,35 +24,7 @@ __all__ = ["Feed"]
 
 
 class Feed:
-    """What a loop takes its batches from; a context manager that ends the pass.
-
-    Without a number of steps an epoch is a pass. With one, a pass goes on over epochs,
-    and the next begins with the epoch behind its end.
-
-    Parameters
-    ----------
-    source : Source
-        The data.
-    steps : int or None
-        How many batches an epoch has.
-    name : str
-        The argument that says so, for messages.
-    epochs : int, default 1
-        How many epochs there will be.
-    anew : bool, default False
-        Whether each epoch begins a pass, where there can be several.
-
-    Attributes
-    ----------
-    ran_out : bool
-        Whether the data ended within an epoch.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the number is none, the data has no end and there is no number, or there can
-        be one pass only and several are needed.
-    """
+    """What a loop takes its batches from; a context manager that ends the pass."""
 
     def __init__(
         self,
@@ -88,27 +60,7 @@ class Feed:
         return self._counted if self._source.steps is None else self._source.steps
 
     def epoch(self) -> Iterator[Batch]:
-        """Take the batches of an epoch.
-
-        Yields
-        ------
-        Batch
-            A batch, which is let go before the next.
-
-        Raises
-        ------
-        ValueError
-            If there is none at all.
-        TypeError, ValueError
-            If one is none that the model can read.
-        BaseException
-            What made a batch raised.
-
-        Warns
-        -----
-        RuntimeWarning
-            If the data ends within the epoch.
-        """
+        """Take the batches of an epoch."""
         count = 0
         batch = self._first()
         while batch is not None and count != self._steps:

@@ -1,49 +1,121 @@
-"""What a user gave to be read: arrays, or a stream of batches.
-
-Owns the choice, and what may be said about each. Refuses to begin anything.
-"""
+"""What a user gave to be read: arrays, or a stream of batches."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg.data import Dataset, DataSetIterator
-from memcfg.nn._argument_checks import positive_int
+from memcfg.data import DataSet, Dataset, DataSetIterator
+from memcfg.nn._argument_checks import positive_int, unit_interval
+from memcfg.nn._random import check_seed, next_seed
 from memcfg.nn.inputs._array_checks import check_x, check_y
 from memcfg.nn.inputs._array_source import ArraySource
-from memcfg.nn.inputs._origins import DatasetOrigin, IterableOrigin
-from memcfg.nn.inputs._stream_source import StreamSource
+from memcfg.nn.inputs._stream_source import StreamSource, origin_of
 
 if TYPE_CHECKING:
     from memcfg.memory import Resource
     from memcfg.nn.inputs._source import Source
 
-__all__ = ["BATCH_SIZE", "Resources", "as_stream", "is_stream", "refuse", "source_of"]
+__all__ = ["fit_sources", "source_of"]
 
-BATCH_SIZE = 32  # of arrays, as in Keras
+_BATCH_SIZE = 32  # of arrays, as in Keras
 
-Resources = Callable[[], "Resource"]
+Resources = Callable[[], "Resource"]  # called when the first batch is read ahead
 
 
-def is_stream(x: Any, y: Any = None) -> bool:
-    """Tell whether data comes batch by batch.
+def source_of(
+    x: Any, y: Any, batch_size: Any, resources: Resources, *, labelled: bool
+) -> Source:
+    """Return the data of `evaluate` or `predict`."""
+    if _is_stream(x, y):
+        _refuse(x, y=y, batch_size=batch_size)
+        return StreamSource(origin_of(x), resources, labelled=labelled)
+    size = _size(batch_size, _BATCH_SIZE, "batch_size")
+    samples = check_x(x)
+    return ArraySource(samples, check_y(y, len(samples)) if labelled else None, size)
 
-    Parameters
-    ----------
-    x : object
-        What was given as samples.
-    y : object, optional
-        What was given as labels.
 
-    Returns
-    -------
-    bool
-        True for a `Dataset`, a `DataSetIterator`, and without labels for anything that
-        can be iterated over and is no array of whatever library.
-    """
+def fit_sources(
+    x: Any,
+    y: Any,
+    *,
+    batch_size: Any,
+    validation_split: Any,
+    validation_data: Any,
+    validation_batch_size: Any,
+    shuffle: Any,
+    seed: Any,
+    resources: Resources,
+    epochs_before: int,
+    steps: int | None,
+) -> tuple[Source, Source | None]:
+    """Return the data to train on, and to evaluate after each epoch."""
+    part = unit_interval(validation_split, "validation_split")
+    if part and validation_data is not None:
+        raise ValueError("give validation_split or validation_data, not both")
+    if shuffle not in (None, True, False):
+        raise TypeError(f"shuffle is True or False, not {shuffle!r}")
+    if _is_stream(x, y):
+        _refuse(
+            x,
+            y=y,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            validation_split=part or None,
+        )
+        held = _held(validation_data, validation_batch_size, _BATCH_SIZE, resources)
+        return StreamSource(origin_of(x), resources, labelled=True), held
+    size = _size(batch_size, _BATCH_SIZE, "batch_size")
+    held_size = _size(validation_batch_size, size, "validation_batch_size")
+    drawn = next_seed() if seed is None else check_seed(seed)
+    x = check_x(x)
+    y = check_y(y, len(x))
+    held = _held(validation_data, validation_batch_size, size, resources)
+    cut = len(x)
+    if part:
+        cut = math.floor(len(x) * (1 - part))
+        if cut in (0, len(x)):
+            raise ValueError(
+                f"validation_split={validation_split!r} of {len(x)} samples leaves one "
+                "part empty"
+            )
+        held = ArraySource(x, y, held_size, part=slice(cut, None))
+    train = ArraySource(
+        x,
+        y,
+        size,
+        seed=None if shuffle is False else drawn,
+        skipped=epochs_before * (-(-cut // size) if steps is None else steps),
+        part=slice(0, cut),
+    )
+    return train, held
+
+
+def _held(
+    data: Any, given_size: Any, batch_size: int, resources: Resources
+) -> Source | None:
+    """Return the data that was given to be held out."""
+    if data is None:
+        return None
+    if _is_pair(data):
+        x = check_x(data[0], "validation x")
+        y = check_y(data[1], len(x), "validation y")
+        size = _size(given_size, batch_size, "validation_batch_size")
+        return ArraySource(x, y, size, what="validation ")
+    if isinstance(data, tuple) or not _is_stream(data):
+        raise ValueError(
+            "validation_data is a tuple (x, y), a Dataset or an iterable of batches"
+        )
+    _refuse(data, validation_batch_size=given_size)
+    return StreamSource(origin_of(data), resources, labelled=True)
+
+
+def _is_stream(x: Any, y: Any = None) -> bool:
+    """Tell whether data comes batch by batch."""
     if isinstance(x, Dataset | DataSetIterator):
         return True
     is_array = isinstance(x, np.ndarray) or hasattr(x, "__array__")
@@ -51,64 +123,15 @@ def is_stream(x: Any, y: Any = None) -> bool:
     return y is None and not is_array and is_iterable
 
 
-def as_stream(data: Any, resources: Resources, *, labelled: bool) -> StreamSource:
-    """Return batches that come one by one.
-
-    Parameters
-    ----------
-    data : Dataset or iterable
-        What `is_stream` is true of.
-    resources : callable
-        Gives the resource that is to hold what is read ahead.
-    labelled : bool
-        Whether labels are read.
-
-    Returns
-    -------
-    StreamSource
-        Nothing has begun yet.
-    """
-    if isinstance(data, Dataset):
-        return StreamSource(DatasetOrigin(data), resources, labelled=labelled)
-    return StreamSource(IterableOrigin(data), resources, labelled=labelled)
+def _is_pair(data: Any) -> bool:
+    """Whether these are samples and labels, not two batches in a list."""
+    if not isinstance(data, list | tuple) or len(data) != 2:
+        return False
+    return isinstance(data, tuple) or not isinstance(data[0], tuple | DataSet)
 
 
-def source_of(
-    x: Any, y: Any, batch_size: Any, resources: Resources, *, labelled: bool
-) -> Source:
-    """Return the data of `evaluate` or `predict`.
-
-    Parameters
-    ----------
-    x : numpy.ndarray, Dataset or iterable
-        Samples, or batches.
-    y : numpy.ndarray or None
-        Labels of an array of samples.
-    batch_size : int or None
-        Samples a step, of arrays.
-    resources : callable
-        Gives the resource that is to hold what is read ahead.
-    labelled : bool
-        Whether labels are read.
-
-    Returns
-    -------
-    Source
-        The data, which is checked as far as that needs no model.
-
-    Raises
-    ------
-    TypeError
-        If an argument has the wrong type.
-    ValueError
-        If an array has the wrong shape, or an argument goes with arrays only.
-    """
-    if is_stream(x, y):
-        refuse(x, y=y, batch_size=batch_size)
-        return as_stream(x, resources, labelled=labelled)
-    size = BATCH_SIZE if batch_size is None else positive_int(batch_size, "batch_size")
-    samples = check_x(x)
-    return ArraySource(samples, check_y(y, len(samples)) if labelled else None, size)
+def _size(given: Any, default: int, what: str) -> int:
+    return default if given is None else positive_int(given, what)
 
 
 _WHY = {
@@ -121,21 +144,8 @@ _WHY = {
 }
 
 
-def refuse(data: Any, **given: Any) -> None:
-    """Refuse arguments that go with arrays only.
-
-    Parameters
-    ----------
-    data : Dataset or iterable
-        What was given in place of arrays.
-    **given : object
-        The arguments by name; what is false was not given.
-
-    Raises
-    ------
-    ValueError
-        If one was given.
-    """
+def _refuse(data: Any, **given: Any) -> None:
+    """Refuse arguments that go with arrays only."""
     for name, value in given.items():
         if value is not None and value is not False:
             raise ValueError(

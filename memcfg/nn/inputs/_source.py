@@ -10,46 +10,25 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 if TYPE_CHECKING:
     from memcfg.data import PipelineReport
     from memcfg.nn.inputs._batch import Batch
-    from memcfg.nn.layers._symbolic import Shape
+    from memcfg.nn.layers._layer import Shape
 
 __all__ = ["Pass", "Source", "Target"]
 
 
 class Target(NamedTuple):
-    """What a model wants of a batch.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Of a sample.
-    classes : int or None
-        How many outputs labels choose from; None where labels are not read.
-    """
+    """What a model wants of a batch."""
 
     shape: Shape
     classes: int | None
 
 
 class Pass(Protocol):
-    """One pass over data: an iterator over batches that is closed at the end.
-
-    A batch is let go before the next is taken, and when the pass is closed.
-    """
+    """One pass over data: an iterator over batches that is closed at the end."""
 
     def __iter__(self) -> Self: ...
 
     def __next__(self) -> Batch:
-        """Return the next batch.
-
-        Raises
-        ------
-        StopIteration
-            At the end.
-        TypeError, ValueError
-            If the batch is none that the model can read.
-        BaseException
-            What made the batch raised.
-        """
+        """Return the next batch."""
 
     def close(self) -> None:
         """End the pass: threads end, and memory is given back."""
@@ -79,93 +58,25 @@ class Source(Protocol):
         """The batch sizes that are known, that of a full batch first."""
 
     def count(self, steps: int | None) -> int | None:
-        """Count the samples of a pass.
-
-        Parameters
-        ----------
-        steps : int or None
-            Of so many batches at most; None: of all.
-
-        Returns
-        -------
-        int or None
-            None where that is not known.
-        """
+        """Count the samples of a pass."""
 
     def promised(self, target: Target) -> int:
-        """Estimate what a pass takes of the device beside the model.
-
-        Parameters
-        ----------
-        target : Target
-            What the model reads.
-
-        Returns
-        -------
-        int
-            Bytes that are not taken yet; 0 where nobody knows.
-        """
+        """Estimate what a pass takes of the device beside the model."""
 
     def buffer_that_fits(self, target: Target, missing: int) -> int | None:
-        """Tell how many batches could be read ahead with less memory.
-
-        Parameters
-        ----------
-        target : Target
-            What the model reads.
-        missing : int
-            By how many bytes less than `promised`.
-
-        Returns
-        -------
-        int or None
-            None where none could, or none are.
-        """
+        """Tell how many batches could be read ahead with less memory."""
 
     def look(self) -> None:
-        """Begin the first pass, so that shape and a batch size are known.
-
-        Raises
-        ------
-        ValueError
-            If there is no batch, or it is none that a model can read.
-        TypeError
-            If it is none that a model can read.
-        BaseException
-            What made the batch raised.
-        """
+        """Begin the first pass, so that shape and a batch size are known."""
 
     def aim(self, target: Target) -> None:
-        """Say what the model wants; whatever is known to differ is an error.
-
-        Parameters
-        ----------
-        target : Target
-            What it wants.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the data is not that.
-        """
+        """Say what the model wants; whatever is known to differ is an error."""
 
     def begin(self) -> Pass:
-        """Begin a pass; the one before is closed.
-
-        Returns
-        -------
-        Pass
-            The pass.
-        """
+        """Begin a pass; the one before is closed."""
 
     def report(self) -> PipelineReport | None:
-        """Tell what the steps chose that made the batches of the last closed pass.
-
-        Returns
-        -------
-        PipelineReport or None
-            None where there are no such steps, or no such pass.
-        """
+        """Tell what the steps chose that made the batches of the last closed pass."""
 
     def close(self) -> None:
         """Close what `look` began, if nobody took it over."""

@@ -1,52 +1,155 @@
-"""Datasets and iterables as batches that come one by one.
-
-Owns the check of each batch before its step, and that no batch is held longer than its
-step. Refuses to start threads; origins do.
-"""
+"""Datasets and iterables as batches that come one by one."""
 
 from __future__ import annotations
 
 from collections import deque
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from memcfg.data import (
+    AsyncDataSetIterator,
+    Dataset,
+    DataSetIterator,
+    ExistingDataSetIterator,
+)
+from memcfg.data._static_info import BUFFER_SIZE, Outlook, begin, outlook
 from memcfg.nn.inputs._array_checks import check_labels, check_shape, check_x, check_y
 from memcfg.nn.inputs._batch import Batch
-from memcfg.nn.inputs._elements import unpack
-from memcfg.nn.inputs._stream_specs import BATCH_FIRST, check_spec, sample_shape_of
+from memcfg.nn.inputs._elements import BATCH_FIRST, check_spec, sample_shape_of, unpack
 from memcfg.runtime import with_margin
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Never, Self
 
     from memcfg.data import PipelineReport
     from memcfg.memory import Resource
-    from memcfg.nn.inputs._origins import Items, Origin
     from memcfg.nn.inputs._source import Target
-    from memcfg.nn.layers._symbolic import Shape
+    from memcfg.nn.layers._layer import Shape
 
-__all__ = ["StreamSource"]
+__all__ = ["StreamSource", "origin_of"]
+
+
+class Items(Protocol):
+    """Elements of a pass, which is closed at the end."""
+
+    def __next__(self) -> Any:
+        """Return the next element."""
+
+    def report(self) -> PipelineReport | None:
+        """Tell what was chosen for the steps that make elements."""
+
+    def close(self) -> None:
+        """End the pass."""
+
+
+class Origin(Protocol):
+    """What passes over elements come from."""
+
+    @property
+    def outlook(self) -> Outlook:
+        """What is known of its batches before a pass."""
+
+    @property
+    def restartable(self) -> bool:
+        """Whether there can be more than one pass."""
+
+    @property
+    def threaded(self) -> bool:
+        """Whether a thread reads ahead."""
+
+    def begin(self, resource: Resource) -> Items:
+        """Begin a pass; the one before is closed."""
+
+
+class DatasetOrigin:
+    """A dataset; see `Origin`."""
+
+    restartable = True
+    threaded = True
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self.outlook = outlook(dataset)
+
+    def begin(self, resource: Resource) -> Items:
+        """Begin a pass of its own."""
+        return begin(self._dataset, resource)
+
+
+class IterableOrigin:
+    """Anything else that gives batches; see `Origin`."""
+
+    def __init__(self, iterable: Iterable[Any]) -> None:
+        self._made = not isinstance(iterable, DataSetIterator)
+        self._base: DataSetIterator = (
+            iterable
+            if isinstance(iterable, DataSetIterator)
+            else ExistingDataSetIterator(iterable)
+        )
+        self._passes = 0
+        count = len(iterable) if isinstance(iterable, list | tuple) else None
+        self.outlook = Outlook(count, False, None, (), 0)
+
+    @property
+    def restartable(self) -> bool:
+        """Whether there can be more than one pass."""
+        return self._base.reset_supported
+
+    @property
+    def threaded(self) -> bool:
+        """Whether a thread reads ahead."""
+        return self._base.async_supported
+
+    def begin(self, resource: Resource) -> Items:
+        """Begin anew where the last pass left nothing, and start a thread."""
+        base = self._base
+        if base.reset_supported and (self._passes or self._is_over()):
+            base.reset()
+        self._passes += 1
+        if not self.threaded:
+            return _Items(base, base.close if self._made else _nothing)
+        reading = AsyncDataSetIterator(base, BUFFER_SIZE, resource=resource)
+        return _Items(reading, lambda: self._end(reading))
+
+    def _is_over(self) -> bool:
+        return not self._made and not self._base.has_next()
+
+    def _end(self, reading: AsyncDataSetIterator) -> None:
+        try:
+            reading.close()
+        finally:
+            if self._made:
+                self._base.close()
+
+
+class _Items:
+    """An iterator with an end of its own."""
+
+    def __init__(self, items: Iterator[Any], close: Callable[[], None]) -> None:
+        self._items = items
+        self.close = close
+
+    def __next__(self) -> Any:
+        return next(self._items)
+
+    def report(self) -> None:
+        """Return None: nothing was chosen."""
+
+
+def _nothing() -> None:
+    """Leave what is the user's as it is."""
+
 
 _FLOAT = 4  # bytes of a number
 _LABEL = 8  # bytes of a label, as most datasets have them
 
 
 class StreamSource:
-    """Batches of an origin; see `Source`.
-
-    Parameters
-    ----------
-    origin : Origin
-        Where they come from.
-    resource : callable
-        Gives the resource that is to hold what is read ahead.
-    labelled : bool
-        Whether labels are read.
-    """
+    """Batches of an origin; see `Source`."""
 
     def __init__(
         self, origin: Origin, resource: Callable[[], Resource], *, labelled: bool
@@ -97,11 +200,7 @@ class StreamSource:
         return fits if fits > 0 else None
 
     def look(self) -> None:
-        """Learn from the first batch; see `Source.look`.
-
-        With a thread, two are taken: it has its memory when the second is there, so
-        that a plan that comes afterwards knows what is left.
-        """
+        """Learn from the first batch; see `Source.look`."""
         self._begun = self._made()
         size, self.sample_shape = self._begun.look(2 if self._origin.threaded else 1)
         self.sizes = self.sizes or [size]
@@ -147,10 +246,7 @@ class StreamSource:
 
 
 class _StreamPass:
-    """A pass over a stream; what it hands out it lets go before the next.
-
-    An error says which batch it is of, and has no frame that keeps the batch's arrays.
-    """
+    """A pass over a stream; what it hands out it lets go before the next."""
 
     def __init__(
         self, items: Items, as_batch: Callable[[Any], Batch], *, once: bool
@@ -166,11 +262,7 @@ class _StreamPass:
         self._failure: BaseException | None = None  # behind what was taken
 
     def look(self, count: int) -> tuple[int, Shape]:
-        """Take elements ahead; tell size and sample shape of the first.
-
-        An error behind the first is told behind its step, unless it is an interrupt or
-        a lack of memory, with which no step should begin.
-        """
+        """Take elements ahead; tell size and sample shape of the first."""
         self._take()
         if not self._ahead:
             raise ValueError(
@@ -241,3 +333,8 @@ class _StreamPass:
             raise problem
         finally:
             del problem  # it refers to this frame by now
+
+
+def origin_of(data: Any) -> Origin:
+    """Return what passes over a dataset or an iterable come from."""
+    return DatasetOrigin(data) if isinstance(data, Dataset) else IterableOrigin(data)

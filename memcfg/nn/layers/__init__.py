@@ -5,8 +5,7 @@ from __future__ import annotations
 from memcfg.nn.layers._basic import Activation, Add, Dense, Dropout, Flatten, ReLU
 from memcfg.nn.layers._batch_norm import BatchNormalization
 from memcfg.nn.layers._conv import Conv2D
-from memcfg.nn.layers._input import Input
-from memcfg.nn.layers._layer import Layer
+from memcfg.nn.layers._layer import Input, Layer, SymbolicTensor
 from memcfg.nn.layers._pool import (
     AveragePooling2D,
     AvgPool2D,
@@ -15,7 +14,6 @@ from memcfg.nn.layers._pool import (
     MaxPool2D,
     MaxPooling2D,
 )
-from memcfg.nn.layers._symbolic import SymbolicTensor
 
 __all__ = [
     "Activation",

@@ -12,8 +12,7 @@ from memcfg.nn._argument_checks import (
 )
 from memcfg.nn._random import check_seed, derive_seed
 from memcfg.nn.initializers import get_initializer
-from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
-from memcfg.nn.layers._symbolic import Shape, show_shape
+from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,18 +76,7 @@ class Dense(Layer):
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Return kernel and bias.
-
-        Parameters
-        ----------
-        shapes : sequence of tuple of int
-            The input's shape without the batch.
-
-        Returns
-        -------
-        tuple of WeightSpec
-            ``kernel (inputs, units)`` and ``bias (units,)``.
-        """
+        """Return kernel and bias."""
         kernel = WeightSpec(
             "kernel", (shapes[0][-1], self.units), self.kernel_initializer
         )
@@ -97,20 +85,7 @@ class Dense(Layer):
         return kernel, WeightSpec("bias", (self.units,), self.bias_initializer)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the product, the bias and the activation.
-
-        Parameters
-        ----------
-        scope : Scope
-            Where they go.
-        inputs : sequence of int
-            The input's id.
-
-        Returns
-        -------
-        int
-            The result's id.
-        """
+        """Append the product, the bias and the activation."""
         (y,) = scope.apply("dense", (inputs[0], scope.weights["kernel"]))
         return bias_and_activation(scope, y, self.use_bias, self.activation)
 
@@ -118,24 +93,7 @@ class Dense(Layer):
 def bias_and_activation(
     scope: Scope, y: int, use_bias: bool, activation: str | None
 ) -> int:
-    """Append what follows a product or a convolution.
-
-    Parameters
-    ----------
-    scope : Scope
-        Where it goes; holds the weight ``bias``.
-    y : int
-        Id of the product.
-    use_bias : bool
-        Whether there is a bias.
-    activation : str or None
-        ``"relu"`` or None.
-
-    Returns
-    -------
-    int
-        The result's id.
-    """
+    """Append what follows a product or a convolution."""
     if use_bias:
         (y,) = scope.apply("bias", (y, scope.weights["bias"]))
     if activation is not None:
@@ -166,20 +124,7 @@ class Activation(Layer):
         super().__init__(name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the activation; nothing for the identity.
-
-        Parameters
-        ----------
-        scope : Scope
-            Where it goes.
-        inputs : sequence of int
-            The input's id.
-
-        Returns
-        -------
-        int
-            The result's id.
-        """
+        """Append the activation; nothing for the identity."""
         return bias_and_activation(scope, inputs[0], False, self.activation)
 
 
@@ -221,20 +166,7 @@ class ReLU(Layer):
         super().__init__(name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op.
-
-        Parameters
-        ----------
-        scope : Scope
-            Where it goes.
-        inputs : sequence of int
-            The input's id.
-
-        Returns
-        -------
-        int
-            The result's id.
-        """
+        """Append the op."""
         return scope.apply("relu", inputs)[0]
 
 
@@ -262,23 +194,7 @@ class Add(Layer):
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes; there are no weights.
-
-        Parameters
-        ----------
-        shapes : sequence of tuple of int
-            The inputs' shapes without the batch.
-
-        Returns
-        -------
-        tuple of WeightSpec
-            Empty.
-
-        Raises
-        ------
-        ValueError
-            If the shapes differ.
-        """
+        """Check the shapes; there are no weights."""
         if len(set(shapes)) > 1:
             shown = ", ".join(show_shape(shape) for shape in shapes)
             raise ValueError(
@@ -287,20 +203,7 @@ class Add(Layer):
         return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the sum, from left to right.
-
-        Parameters
-        ----------
-        scope : Scope
-            Where it goes.
-        inputs : sequence of int
-            The inputs' ids.
-
-        Returns
-        -------
-        int
-            The result's id.
-        """
+        """Append the sum, from left to right."""
         total = inputs[0]
         for term in inputs[1:]:
             (total,) = scope.apply("add", (total, term))
@@ -332,20 +235,7 @@ class Flatten(Layer):
         super().__init__(name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op.
-
-        Parameters
-        ----------
-        scope : Scope
-            Where it goes.
-        inputs : sequence of int
-            The input's id.
-
-        Returns
-        -------
-        int
-            The result's id.
-        """
+        """Append the op."""
         return scope.apply("flatten", inputs)[0]
 
 
@@ -388,20 +278,7 @@ class Dropout(Layer):
             self._seed = fixed
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op when training; nothing otherwise.
-
-        Parameters
-        ----------
-        scope : Scope
-            Where it goes.
-        inputs : sequence of int
-            The input's id.
-
-        Returns
-        -------
-        int
-            The result's id.
-        """
+        """Append the op when training; nothing otherwise."""
         if not scope.training or scope.step is None or self.rate == 0:
             return inputs[0]
         key = derive_seed(self.seed, scope.call)

@@ -8,8 +8,7 @@ import numpy as np
 
 from memcfg.nn._argument_checks import real
 from memcfg.nn.initializers import get_initializer
-from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
-from memcfg.nn.layers._symbolic import Shape, show_shape
+from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +58,7 @@ class BatchNormalization(Layer):
 
     __slots__ = ("axis", "epsilon", "initializers", "momentum")
 
-    def __init__(  # noqa: PLR0913  (Keras's signature)
+    def __init__(
         self,
         axis: int = -1,
         momentum: float = 0.99,
@@ -100,23 +99,7 @@ class BatchNormalization(Layer):
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Return gamma, beta, moving mean and moving variance.
-
-        Parameters
-        ----------
-        shapes : sequence of tuple of int
-            The input's shape without the batch.
-
-        Returns
-        -------
-        tuple of WeightSpec
-            Four weights of shape ``(channels,)``; the last two are not trained.
-
-        Raises
-        ------
-        ValueError
-            If `axis` is not the input's last axis.
-        """
+        """Return gamma, beta, moving mean and moving variance."""
         (shape,) = shapes
         if self.axis not in (-1, len(shape)):
             raise ValueError(
@@ -129,20 +112,7 @@ class BatchNormalization(Layer):
         )
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op, and ask for the moving averages when training.
-
-        Parameters
-        ----------
-        scope : Scope
-            Where it goes.
-        inputs : sequence of int
-            The input's id.
-
-        Returns
-        -------
-        int
-            The result's id.
-        """
+        """Append the op, and ask for the moving averages when training."""
         weights, attributes = scope.weights, {"epsilon": self.epsilon}
         operands = [inputs[0], weights["gamma"], weights["beta"]]
         if not scope.training:

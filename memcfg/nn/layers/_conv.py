@@ -19,7 +19,7 @@ from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memcfg.nn.layers._symbolic import Shape
+    from memcfg.nn.layers._layer import Shape
 
 __all__ = ["Conv2D"]
 
@@ -81,7 +81,7 @@ class Conv2D(Layer):
         "use_bias",
     )
 
-    def __init__(  # noqa: PLR0913  (Keras's signature)
+    def __init__(
         self,
         filters: int,
         kernel_size: int | tuple[int, int],
@@ -116,24 +116,7 @@ class Conv2D(Layer):
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Return kernel and bias.
-
-        Parameters
-        ----------
-        shapes : sequence of tuple of int
-            The input's shape ``(H, W, C)``.
-
-        Returns
-        -------
-        tuple of WeightSpec
-            ``kernel (KH, KW, C / groups, filters)`` and ``bias (filters,)``.
-
-        Raises
-        ------
-        ValueError
-            If the input has another rank, or its channels do not divide into
-            groups.
-        """
+        """Return kernel and bias."""
         self.require_rank(shapes[0], 3, "images (None, height, width, channels)")
         channels = shapes[0][2]
         if channels % self.groups:
@@ -148,20 +131,7 @@ class Conv2D(Layer):
         return kernel, WeightSpec("bias", (self.filters,), self.bias_initializer)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the convolution, the bias and the activation.
-
-        Parameters
-        ----------
-        scope : Scope
-            Where they go.
-        inputs : sequence of int
-            The input's id.
-
-        Returns
-        -------
-        int
-            The result's id.
-        """
+        """Append the convolution, the bias and the activation."""
         sizes = scope.builder.shape(inputs[0])[1:3]
         attributes = {
             "strides": self.strides,

@@ -1,70 +1,128 @@
 """What every layer is: a name, weights of known shapes, and a piece of a graph.
 
-Owns the contract between layers and models. Refuses values: weights live in the
-model that the layer belongs to, since a model's arena is where they are trained.
+A layer that is called on symbolic tensors gives one. Weights live in the model that the
+layer belongs to, since a model's arena is where they are trained.
 """
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from memcfg.errors import GraphError
 from memcfg.graph import Builder
-from memcfg.nn._attributes import Constant, Settled
-from memcfg.nn._naming import automatic_name, check_name, snake_case
+from memcfg.nn._argument_checks import positive_int
+from memcfg.nn._attributes import (
+    Constant,
+    FixedAttributes,
+    automatic_name,
+    check_name,
+    snake_case,
+)
 from memcfg.nn._random import next_seed
-from memcfg.nn.layers._symbolic import Node, Shape, SymbolicTensor, show_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from memcfg.nn.initializers import Initializer
 
-__all__ = ["Layer", "Scope", "WeightSpec"]
+__all__ = [
+    "Input",
+    "InputLayer",
+    "Layer",
+    "Node",
+    "Scope",
+    "Shape",
+    "SymbolicTensor",
+    "WeightSpec",
+    "sample_shape",
+    "show_shape",
+]
+
+Shape = tuple[int, ...]  # of one sample, the batch left out
+
+_order: Iterator[int] = itertools.count()  # calls of this process, in time
+
+
+class SymbolicTensor(FixedAttributes):
+    """The result of a layer that was called on other symbolic tensors.
+
+    Parameters
+    ----------
+    sample_shape : tuple of int
+        Its shape without the batch.
+    node : Node
+        The call that made it.
+    """
+
+    __slots__ = ("node", "sample_shape")
+
+    def __init__(self, sample_shape: Shape, node: Node) -> None:
+        self.sample_shape = sample_shape
+        self.node = node
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """Its shape; None stands for the batch."""
+        return (None, *self.sample_shape)
+
+    @property
+    def dtype(self) -> str:
+        """Always ``"float32"``."""
+        return "float32"
+
+    @property
+    def name(self) -> str:
+        """The name of the layer that made it."""
+        return self.node.layer.name
+
+    def __repr__(self) -> str:
+        return f"<SymbolicTensor shape={self.shape} of layer {self.name!r}>"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            f"{self!r} is a call of a layer, and no copy of it could be: copy models, "
+            "or call layers again"
+        )
+
+    def __array__(self, *_args: object, **_options: object) -> None:
+        raise TypeError(f"{self!r} has no values: it stands for data to come")
+
+
+class Node(FixedAttributes):
+    """One call of a layer."""
+
+    __slots__ = ("inputs", "layer", "order", "output")
+
+    def __init__(
+        self, layer: Layer, inputs: tuple[SymbolicTensor, ...], sample_shape: Shape
+    ) -> None:
+        self.layer = layer
+        self.inputs = inputs
+        self.order = next(_order)
+        self.output = SymbolicTensor(sample_shape, self)
+
+
+def show_shape(sample_shape: Shape) -> str:
+    """Write a shape as Keras does, the batch as None."""
+    return str((None, *sample_shape))
 
 
 @dataclass(frozen=True, slots=True)
 class WeightSpec:
-    """A weight of a layer, without its value.
-
-    Parameters
-    ----------
-    name : str
-        Within the layer, such as ``"kernel"``.
-    shape : tuple of int
-        Its shape; all weights are float32.
-    initializer : Initializer
-        What it starts from.
-    trainable : bool, default True
-        Whether the optimizer updates it.
-    """
+    """A weight of a layer, without its value."""
 
     name: str
     shape: tuple[int, ...]
     initializer: Initializer
     trainable: bool = True
+    dtype: str = "float32"
 
 
 class Scope:
-    """What one call of a layer sees while its model is traced.
-
-    Parameters
-    ----------
-    builder : Builder
-        Collects the ops.
-    name : str
-        Prefix of the ops' names.
-    weights : mapping of str to int
-        The layer's weights: name within the layer to tensor id.
-    training : bool
-        Whether this is a training step.
-    call : int, default 0
-        Which call of the layer in its model this is.
-    step : callable, optional
-        Returns the id of the tensor that counts steps. None when not training.
-    """
+    """What one call of a layer sees while its model is traced."""
 
     def __init__(
         self,
@@ -87,41 +145,16 @@ class Scope:
     def apply(
         self, kind: str, inputs: Sequence[int], attributes: Any = None, /
     ) -> tuple[int, ...]:
-        """Append an op named after the layer.
-
-        Parameters
-        ----------
-        kind : str
-            The op type.
-        inputs : sequence of int
-            Tensor ids.
-        attributes : mapping, optional
-            The op's attributes.
-
-        Returns
-        -------
-        tuple of int
-            The ids of its outputs.
-        """
+        """Append an op named after the layer."""
         label = "bias_add" if kind == "bias" else kind  # "bias" names the weight
         return self.builder.apply(kind, inputs, attributes, name=f"{self.name}/{label}")
 
     def move(self, weight: str, value: int, momentum: float) -> None:
-        """Ask for a moving average, to be taken once at the end of the step.
-
-        Parameters
-        ----------
-        weight : str
-            The weight that holds the average.
-        value : int
-            Id of this step's value.
-        momentum : float
-            The part of the old average that stays.
-        """
+        """Ask for a moving average, to be taken once at the end of the step."""
         self.moving.append((weight, value, momentum))
 
 
-class Layer(Settled):
+class Layer(FixedAttributes):
     """Base class of all layers.
 
     Calling a layer on the result of another joins them. A layer called in two
@@ -166,25 +199,7 @@ class Layer(Settled):
     def __call__(
         self, inputs: SymbolicTensor | Sequence[SymbolicTensor]
     ) -> SymbolicTensor:
-        """Join this layer to the results of others.
-
-        Parameters
-        ----------
-        inputs : SymbolicTensor or sequence of SymbolicTensor
-            One tensor, or for `Add` several.
-
-        Returns
-        -------
-        SymbolicTensor
-            The layer's result.
-
-        Raises
-        ------
-        TypeError
-            If `inputs` is not symbolic: data goes to a model's `fit` or `predict`.
-        ValueError
-            If the layer cannot take inputs of these shapes.
-        """
+        """Join this layer to the results of others."""
         operands = self._operands(inputs)
         shapes = tuple(operand.sample_shape for operand in operands)
         specs = self._specs_for(shapes)
@@ -229,54 +244,26 @@ class Layer(Settled):
         """
         return ()
 
-    def claim(self, owner: object) -> None:
-        """Give the layer to a model.
-
-        Parameters
-        ----------
-        owner : object
-            The model.
-
-        Raises
-        ------
-        ValueError
-            If it belongs to another model that is still alive.
-        """
-        self.check_free(owner)
+    def _claim(self, owner: object) -> None:
+        """Give the layer to a model."""
+        self._check_free(owner)
         self._owner = weakref.ref(owner)
 
-    def release(self) -> None:
+    def _release(self) -> None:
         """Forget the model and the shapes: the layer is as it was constructed."""
         self._owner = None
         self._weight_specs = None
 
-    def restore(self, specs: tuple[WeightSpec, ...] | None) -> None:
-        """Have the weights of the layer that this is a copy of.
-
-        Parameters
-        ----------
-        specs : tuple of WeightSpec or None
-            That layer's.
-        """
+    def _restore(self, specs: tuple[WeightSpec, ...] | None) -> None:
+        """Have the weights of the layer that this is a copy of."""
         self._weight_specs = specs
 
     def __getstate__(self) -> dict[str, Any]:
         """Return a copy's attributes: it belongs to no model, and has no shapes."""
         return super().__getstate__() | {"_owner": None, "_weight_specs": None}
 
-    def check_free(self, owner: object) -> None:
-        """Refuse a second model.
-
-        Parameters
-        ----------
-        owner : object
-            The model that wants the layer.
-
-        Raises
-        ------
-        ValueError
-            If the layer belongs to another model that is still alive.
-        """
+    def _check_free(self, owner: object) -> None:
+        """Refuse a second model."""
         held = None if self._owner is None else self._owner()
         if held is not None and held is not owner:
             raise ValueError(
@@ -353,7 +340,7 @@ class Layer(Settled):
         """Trace the layer for one sample, and read the shape that comes out."""
         builder = Builder(self.name)
         weights = {
-            spec.name: builder.tensor(spec.name, spec.shape, role="parameter")
+            spec.name: builder.tensor(spec.name, spec.shape, spec.dtype, "parameter")
             for spec in specs
         }
         inputs = [
@@ -369,3 +356,71 @@ class Layer(Settled):
                 f"layer {self.name!r} ({type(self).__name__}) cannot take an input of "
                 f"shape {shown}: {error}"
             ) from error
+
+
+class InputLayer(Layer):
+    """The layer that stands for a model's input; made by `Input`."""
+
+    __slots__ = ("shape",)
+
+    arity: ClassVar[int | None] = 0
+
+    def __init__(self, shape: Shape, name: str | None = None) -> None:
+        super().__init__(name)
+        self.shape = shape
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Return the tensor of the data itself."""
+        return inputs[0]
+
+
+def Input(  # noqa: N802  (Keras's name)
+    shape: Sequence[int], dtype: str | None = None, name: str | None = None
+) -> SymbolicTensor:
+    """Return the symbolic tensor from which a model starts.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        The shape of one sample, without the batch; every length is known.
+    dtype : str, optional
+        Only ``"float32"`` or None.
+    name : str, optional
+        The name of the input layer.
+
+    Returns
+    -------
+    SymbolicTensor
+        To call layers on.
+
+    Raises
+    ------
+    TypeError
+        If `shape` is not a sequence of integers.
+    ValueError
+        If a length is None or not positive, or `dtype` is another one.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.Input((28, 28, 1)).shape
+    (None, 28, 28, 1)
+    """
+    if dtype not in (None, "float32"):
+        raise ValueError(f"an Input is float32, not {dtype!r}")
+    layer = InputLayer(sample_shape(shape), name)
+    return Node(layer, (), layer.shape).output
+
+
+def sample_shape(shape: Any) -> Shape:
+    """Return a sample's shape as a tuple."""
+    if not isinstance(shape, list | tuple):
+        raise TypeError(
+            f"a shape is a tuple such as (28, 28, 1), without the batch; got {shape!r}"
+        )
+    if not shape or None in shape:
+        raise ValueError(
+            f"every length of a sample's shape must be known, and the batch is left "
+            f"out: write (28, 28, 1), got {tuple(shape)!r}"
+        )
+    return tuple(positive_int(length, "a length of a shape") for length in shape)

@@ -15,7 +15,7 @@ from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memcfg.nn.layers._symbolic import Shape
+    from memcfg.nn.layers._layer import Shape
 
 __all__ = [
     "AveragePooling2D",
@@ -53,23 +53,7 @@ class _Pooling2D(Layer):
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank; there are no weights.
-
-        Parameters
-        ----------
-        shapes : sequence of tuple of int
-            The input's shape ``(H, W, C)``.
-
-        Returns
-        -------
-        tuple of WeightSpec
-            Empty.
-
-        Raises
-        ------
-        ValueError
-            If the input has another rank.
-        """
+        """Check the rank; there are no weights."""
         self.require_rank(shapes[0], 3, _IMAGES)
         return ()
 
@@ -109,20 +93,7 @@ class MaxPooling2D(_Pooling2D):
     __slots__ = ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op; the winners' places are noted only when training.
-
-        Parameters
-        ----------
-        scope : Scope
-            Where it goes.
-        inputs : sequence of int
-            The input's id.
-
-        Returns
-        -------
-        int
-            The result's id.
-        """
+        """Append the op; the winners' places are noted only when training."""
         kind = "max_pool2d" if scope.training else "max_pool2d_inference"
         return scope.apply(kind, inputs, self._attributes(scope, inputs[0]))[0]
 
@@ -152,20 +123,7 @@ class AveragePooling2D(_Pooling2D):
     __slots__ = ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op.
-
-        Parameters
-        ----------
-        scope : Scope
-            Where it goes.
-        inputs : sequence of int
-            The input's id.
-
-        Returns
-        -------
-        int
-            The result's id.
-        """
+        """Append the op."""
         attributes = self._attributes(scope, inputs[0])
         return scope.apply("average_pool2d", inputs, attributes)[0]
 
@@ -205,41 +163,12 @@ class GlobalAveragePooling2D(Layer):
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank; there are no weights.
-
-        Parameters
-        ----------
-        shapes : sequence of tuple of int
-            The input's shape ``(H, W, C)``.
-
-        Returns
-        -------
-        tuple of WeightSpec
-            Empty.
-
-        Raises
-        ------
-        ValueError
-            If the input has another rank.
-        """
+        """Check the rank; there are no weights."""
         self.require_rank(shapes[0], 3, _IMAGES)
         return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op.
-
-        Parameters
-        ----------
-        scope : Scope
-            Where it goes.
-        inputs : sequence of int
-            The input's id.
-
-        Returns
-        -------
-        int
-            The result's id.
-        """
+        """Append the op."""
         return scope.apply("global_average_pool2d", inputs)[0]
 
 

@@ -1,73 +1,51 @@
-"""What `compile` was told."""
+"""What `compile` was told, and the modes that it may choose from."""
 
 from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memcfg.nn.losses import SparseCategoricalCrossentropy, get_loss, get_metrics
-from memcfg.nn.optimizers import Optimizer, get_optimizer
-from memcfg.nn.training._execution_modes import Modes, check_mode
 from memcfg.plan import POLICIES, auto
 from memcfg.workspaces import WorkspaceMode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
+    from memcfg.nn.losses import SparseCategoricalCrossentropy
+    from memcfg.nn.metrics import Metric
+    from memcfg.nn.optimizers import Optimizer
     from memcfg.plan import Policy
 
-__all__ = ["Setup", "get_modes", "get_policy", "make_setup"]
+__all__ = ["PLANNED", "CompileConfig", "Modes", "get_modes", "get_policy"]
+
+
+class Modes(NamedTuple):
+    """The workspace modes of a model: of training steps, and of everything else."""
+
+    training: WorkspaceMode
+    inference: WorkspaceMode
+
+    def of(self, kind: str) -> WorkspaceMode:
+        """Return the mode of a program: ``train``, ``evaluate`` or ``predict``."""
+        return self.training if kind == "train" else self.inference
+
+
+PLANNED = Modes(WorkspaceMode.ENABLED, WorkspaceMode.ENABLED)
 
 
 @dataclass(frozen=True)
-class Setup:
-    """How a model is trained.
-
-    Parameters
-    ----------
-    optimizer : Optimizer
-        Moves the weights.
-    loss : SparseCategoricalCrossentropy
-        Is minimised.
-    metrics : tuple of str
-        Names under which right answers are told.
-    policy : Policy
-        Plans the memory.
-    modes : Modes
-        Whether it is planned, or else where tensors live.
-    device : str
-        The name of the device that has the arena.
-    """
+class CompileConfig:
+    """How a model is trained; `device` is the name of that which has its arena."""
 
     optimizer: Optimizer
     loss: SparseCategoricalCrossentropy
-    metrics: tuple[str, ...]
+    metrics: tuple[Metric, ...]
     policy: Policy
     modes: Modes
     device: str
 
 
 def get_policy(memory: Any) -> Policy:
-    """Return the policy that `compile`'s argument means.
-
-    Parameters
-    ----------
-    memory : Policy, str or None
-        A policy such as ``memcfg.plan.share()``, its name, or None for ``auto``.
-
-    Returns
-    -------
-    Policy
-        The policy.
-
-    Raises
-    ------
-    TypeError
-        If it is none of these.
-    ValueError
-        If the name is unknown.
-    """
+    """Return the policy that `compile`'s argument means: an object, a name, or None."""
     if memory is None:
         return auto()
     if isinstance(memory, str):
@@ -87,28 +65,10 @@ def get_policy(memory: Any) -> Policy:
 
 
 def get_modes(training: Any, inference: Any, memory: Any) -> Modes:
-    """Return the workspace modes that `compile`'s arguments mean.
-
-    Parameters
-    ----------
-    training, inference : WorkspaceMode or str
-        As given.
-    memory : Policy, str or None
-        The policy as given: there must be something for it to plan.
-
-    Returns
-    -------
-    Modes
-        The modes.
-
-    Raises
-    ------
-    ValueError
-        If a mode is unknown, or a policy is given and nothing is planned.
-    """
+    """Return the workspace modes that `compile`'s arguments mean."""
     modes = Modes(
-        check_mode(training, "training_workspace_mode"),
-        check_mode(inference, "inference_workspace_mode"),
+        _mode(training, "training_workspace_mode"),
+        _mode(inference, "inference_workspace_mode"),
     )
     if memory is not None and WorkspaceMode.ENABLED not in modes:
         raise ValueError(
@@ -120,40 +80,9 @@ def get_modes(training: Any, inference: Any, memory: Any) -> Modes:
     return modes
 
 
-def make_setup(
-    optimizer: Any,
-    loss: Any,
-    metrics: Sequence[str] | None,
-    memory: Any,
-    modes: tuple[Any, Any],
-    device: Callable[[], str],
-) -> Setup:
-    """Read `compile`'s arguments.
-
-    Parameters
-    ----------
-    optimizer, loss, metrics, memory : object
-        As `Model.compile` documents them.
-    modes : tuple of object
-        The workspace modes of training and of inference, as it documents them.
-    device : callable
-        Returns the device's name; called when all else is known to be right.
-
-    Returns
-    -------
-    Setup
-        What they mean.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If one cannot be honoured.
-    """
-    return Setup(
-        get_optimizer(optimizer),
-        get_loss(loss),
-        get_metrics(metrics),
-        get_policy(memory),
-        get_modes(*modes, memory),
-        device(),
-    )
+def _mode(mode: Any, what: str) -> WorkspaceMode:
+    try:
+        return WorkspaceMode(mode)
+    except ValueError:
+        known = ", ".join(repr(each.value) for each in WorkspaceMode)
+        raise ValueError(f"{what} is one of {known}, not {mode!r}") from None

@@ -1,12 +1,8 @@
-"""Where predictions are written to.
-
-Owns the choice between plain memory and a workspace of the caller's, and the putting
-together of what comes from a stream whose length nobody knows.
-"""
+"""Where predictions are written to: plain memory, or a workspace of the caller's."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,128 +11,66 @@ from memcfg.errors import WorkspaceConfigError, WorkspaceError
 from memcfg.workspaces import Workspace, WorkspaceMode
 
 if TYPE_CHECKING:
-    from memcfg.nn.layers._symbolic import Shape
-    from memcfg.nn.training._execution_modes import Modes
+    from collections.abc import Sequence
 
-__all__ = ["Result", "check_workspace", "result_of"]
+    from memcfg.nn.layers._layer import SymbolicTensor
+    from memcfg.nn.training._compile_config import Modes
 
-Floats = npt.NDArray[np.float32]
+__all__ = ["Predictions", "check_workspace"]
 
-
-class Result(Protocol):
-    """Takes predictions, batch by batch."""
-
-    def room(self, size: int) -> Floats:
-        """Return the room of the next batch.
-
-        Parameters
-        ----------
-        size : int
-            How many samples it has.
-
-        Returns
-        -------
-        numpy.ndarray
-            To be written.
-        """
-
-    def array(self) -> Floats:
-        """Return all predictions.
-
-        Returns
-        -------
-        numpy.ndarray
-            float32, one row a sample.
-        """
+Array = npt.NDArray[np.float32]
 
 
-def result_of(samples: int | None, shape: Shape, workspace: Workspace | None) -> Result:
-    """Make what predictions are written to.
+class Predictions:
+    """The outputs of a model for so many samples; None: nobody knows how many."""
 
-    Parameters
-    ----------
-    samples : int or None
-        How many there will be; None where that is not known.
-    shape : tuple of int
-        Of one prediction.
-    workspace : Workspace or None
-        Where the result is made; None is what NumPy uses now.
-
-    Returns
-    -------
-    Result
-        Where the number is known, the array is there.
-
-    Raises
-    ------
-    ResourceExhaustedError
-        If the workspace has no room for it.
-    """
-    if samples is None:
-        return _Pieces(shape, workspace)
-    return _Whole(samples, shape, workspace)
-
-
-class _Whole:
-    """The predictions of a known number of samples."""
-
-    def __init__(self, samples: int, shape: Shape, workspace: Workspace | None) -> None:
-        self._all = _made((samples, *shape), workspace)
+    def __init__(
+        self,
+        samples: int | None,
+        outputs: Sequence[SymbolicTensor],
+        workspace: Workspace | None,
+    ) -> None:
+        self._outputs = outputs
+        self._workspace = workspace
+        self._pieces: list[list[Array]] = []  # batch by batch, where nobody knows
+        self._whole = [] if samples is None else self._make(samples)
         self._end = 0
 
-    def room(self, size: int) -> Floats:
-        """Return the rows that come next."""
+    def _make(self, samples: int) -> list[Array]:
+        empty = np.empty if self._workspace is None else self._workspace.empty
+        return [
+            empty((samples, *each.sample_shape), np.dtype(each.dtype))
+            for each in self._outputs
+        ]
+
+    def next_rows(self, size: int) -> list[Array]:
+        """Return what the outputs of the next batch are written to."""
         begin, self._end = self._end, self._end + size
-        return self._all[begin : self._end]
-
-    def array(self) -> Floats:
-        """Return the predictions."""
-        return self._all
-
-
-class _Pieces:
-    """The predictions of nobody knows how many samples."""
-
-    def __init__(self, shape: Shape, workspace: Workspace | None) -> None:
-        self._shape = shape
-        self._workspace = workspace
-        self._pieces: list[Floats] = []
-
-    def room(self, size: int) -> Floats:
-        """Return an array of its own for each batch."""
-        self._pieces.append(np.empty((size, *self._shape), np.float32))
+        if self._whole:
+            return [array[begin : self._end] for array in self._whole]
+        self._pieces.append(
+            [
+                np.empty((size, *each.sample_shape), np.dtype(each.dtype))
+                for each in self._outputs
+            ]
+        )
         return self._pieces[-1]
 
-    def array(self) -> Floats:
-        """Put the pieces together; each goes when it has been copied."""
-        samples = sum(map(len, self._pieces))
-        result = _Whole(samples, self._shape, self._workspace)
+    def arrays(self) -> list[Array]:
+        """Return an array for each output; pieces go when they have been copied."""
+        if self._whole:
+            return self._whole
+        self._whole, self._end = self._make(self._end), 0
         self._pieces.reverse()
         while self._pieces:
-            piece = self._pieces.pop()
-            result.room(len(piece))[...] = piece
-        return result.array()
+            pieces = self._pieces.pop()
+            for rows, piece in zip(self.next_rows(len(pieces[0])), pieces, strict=True):
+                rows[...] = piece
+        return self._whole
 
 
 def check_workspace(workspace: Workspace | None, modes: Modes) -> None:
-    """Refuse a workspace that predictions cannot go into.
-
-    Parameters
-    ----------
-    workspace : Workspace or None
-        What was given.
-    modes : Modes
-        The model's.
-
-    Raises
-    ------
-    TypeError
-        If it is no workspace.
-    WorkspaceError
-        If it is not open.
-    WorkspaceConfigError
-        If the model infers without workspaces.
-    """
+    """Refuse a workspace that predictions cannot go into."""
     if workspace is None:
         return
     if not isinstance(workspace, Workspace):
@@ -155,9 +89,3 @@ def check_workspace(workspace: Workspace | None, modes: Modes) -> None:
             f"workspace {workspace.name!r} is not open: call predict inside of `with` "
             "it, and use what it returns there"
         )
-
-
-def _made(shape: tuple[int, ...], workspace: Workspace | None) -> Floats:
-    if workspace is None:
-        return np.empty(shape, np.float32)
-    return workspace.empty(shape, np.float32)

@@ -1,8 +1,4 @@
-"""What a user sees while a model works: a bar, lines, or nothing.
-
-Owns `verbose` and all formatting of progress. Refuses to know what is measured: it
-is given numbers by name.
-"""
+"""What a user sees while a model works: a bar, lines, or nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from rich.progress import Progress as RichProgress
 from rich.table import Column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = ["Progress", "check_verbose"]
 
@@ -25,23 +21,7 @@ _REFRESH_SECONDS = 0.1  # between two updates of a bar
 
 
 def check_verbose(verbose: Any) -> int:
-    """Return 0, 1 or 2.
-
-    Parameters
-    ----------
-    verbose : {"auto", 0, 1, 2}
-        ``"auto"`` is 1 on a terminal and 2 elsewhere.
-
-    Returns
-    -------
-    int
-        0: nothing; 1: a bar; 2: a line.
-
-    Raises
-    ------
-    ValueError
-        If it is something else.
-    """
+    """Return 0, 1 or 2; ValueError for what means none of them."""
     if isinstance(verbose, str) and verbose == "auto":
         return 1 if sys.stdout.isatty() else 2
     if verbose not in (0, 1, 2):
@@ -62,25 +42,21 @@ class _Console(Console):
 
 
 class Progress:
-    """The progress of one pass over data; a context manager.
+    """The progress of one pass over data, drawn or printed; a context manager."""
 
-    Parameters
-    ----------
-    verbose : int
-        0: nothing; 1: a bar; 2: a line at the end.
-    steps : int or None
-        How many steps the pass has; None where that is not known.
-    title : str
-        What stands before the numbers, such as ``"Epoch 1/5"``.
-    """
-
-    def __init__(self, verbose: int, steps: int | None, title: str) -> None:
+    def __init__(
+        self,
+        verbose: int,
+        steps: int | None,
+        title: str = "",
+        logs: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
         self._verbose = verbose
-        self._steps = steps
+        self._steps = steps  # None: not known
         self._title = title
+        self._logs = logs  # the numbers so far
         self._done = 0
         self._started = self._stepped = self._shown = time.perf_counter()
-        self._logs: Mapping[str, float] = {}
         self._bar: RichProgress | None = None
         self._task = TaskID(0)
 
@@ -108,30 +84,17 @@ class Progress:
             self._draw()
             self._bar.stop()
 
-    def step(self, logs: Mapping[str, float]) -> None:
-        """Tell that a step is done.
-
-        Parameters
-        ----------
-        logs : mapping of str to float
-            The numbers so far.
-        """
+    def step(self) -> None:
+        """Tell that a step is done."""
         self._done += 1
-        self._logs = logs
         self._stepped = time.perf_counter()
         if self._bar and self._stepped - self._shown >= _REFRESH_SECONDS:
             self._shown = self._stepped
             self._draw()
 
     def finish(self, logs: Mapping[str, float]) -> None:
-        """Tell the final numbers.
-
-        Parameters
-        ----------
-        logs : mapping of str to float
-            Such as those of the epoch with those of validation.
-        """
-        self._logs = logs
+        """Tell the final numbers, such as those of the epoch and of validation."""
+        self._logs = lambda: logs
 
     @property
     def _total(self) -> str:
@@ -148,5 +111,5 @@ class Progress:
         # Validation comes after the last step and does not count.
         milliseconds = 1e3 * (self._stepped - self._started) / max(1, self._done)
         parts = [f"{milliseconds:.1f} ms/step"]
-        parts += [f"{name}: {value:.4f}" for name, value in self._logs.items()]
+        parts += [f"{name}: {value:.4f}" for name, value in self._logs().items()]
         return " - ".join(parts)

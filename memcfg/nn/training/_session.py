@@ -1,156 +1,402 @@
-"""Steps of a model's programs: inputs in, a run, outputs out.
-
-Owns where inputs and outputs lie. What looks at programs or changes them holds the
-model's lock; whoever feeds, runs and fetches holds it from `Programs.ensure` to
-`Programs.finish`, and keeps no view beyond.
-"""
+"""A model's values and its loaded programs, all in one arena of a device."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memcfg.nn.training._loaded_programs import LoadedPrograms
-from memcfg.nn.training._rooms import Rooms, input_rooms, output_rooms
+import numpy as np
+import numpy.typing as npt
+
+from memcfg import config
+from memcfg.errors import ResourceExhaustedError
+from memcfg.nn.training._tracing import KINDS, ProgramKey, TraceSpec, trace
+from memcfg.nn.training._workspace_modes import execution_mode
+from memcfg.runtime import Executor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    import numpy.typing as npt
-
-    from memcfg._core import Counter
+    from memcfg._core import Lock
+    from memcfg.devices import Device
     from memcfg.graph import Graph
-    from memcfg.nn.training._tracing import Program
-    from memcfg.runtime import Executor
+    from memcfg.nn.inputs._batch import Batch
+    from memcfg.nn.optimizers import Optimizer
+    from memcfg.nn.training._compile_config import Modes
+    from memcfg.plan import Plan, Policy
 
-__all__ = ["Programs"]
+__all__ = ["Outcome", "Session", "device_of"]
+
+Floats = npt.NDArray[np.float32]
+Array = npt.NDArray[Any]
+
+_KEPT = 12  # programs of a model that stay loaded; they share one arena
 
 
-class Programs(LoadedPrograms):
-    """The state of a model and the programs that work on it.
+class Outcome(NamedTuple):
+    """What one step found."""
 
-    Parameters
-    ----------
-    recipe : Recipe
-        What to trace; its optimizer joins the arena with the first training step.
-    policy : Policy
-        Plans the programs that are planned.
-    modes : Modes
-        Which are, and how the others run.
-    device : str or None
-        The name of the device that has the arena, looked up whenever there is none
-        yet. None: the default device of that moment.
-    lock : Lock
-        The model's.
-    values : mapping of str to numpy.ndarray, optional
-        Values of weights and optimizer state by tensor name; weights without one
-        are drawn by their initializers, state starts from zero.
-    """
+    samples: int
+    values: tuple[float, ...]  # the loss, a mean; then each metric, a sum
+    finished: bool = True  # False: stopped by a loss that is not finite
 
-    def inputs(self, program: Program) -> Rooms:
-        """Return the rooms of a loaded program's inputs.
 
-        Parameters
-        ----------
-        program : Program
-            A loaded program.
+class Session:
+    """The state of a model, and the programs that work on it."""
 
-        Returns
-        -------
-        dict of str to numpy.ndarray
-            Views of its memory, by name; those inputs that the program reads.
+    def __init__(
+        self,
+        spec: TraceSpec,
+        policy: Policy,
+        modes: Modes,
+        device: str | None,
+        lock: Lock,
+        values: Mapping[str, Floats] | None = None,
+    ) -> None:
+        self._spec = spec
+        self._policy = policy
+        self._modes = modes
+        self._unplanned = {
+            kind for kind in KINDS if execution_mode(modes.of(kind)) is not None
+        }
+        self._device = device
+        self.lock = lock
+        self._superseded = False
+        self._weights = {weight.name: weight for weight in spec.network.weights}
+        self._on_host: dict[str, Floats] = dict(values or {})
+        self._used: dict[ProgramKey, None] = {}  # last used last; not all are loaded
+        self._inputs: dict[ProgramKey, dict[str, Array]] = {}  # views of the arena
+        self._outputs: dict[ProgramKey, list[Array]] = {}
+        self._bound: set[ProgramKey] = set()  # those that read a user's array
+        self._lead: ProgramKey | None = None
+        self._executor: Executor | None = None
 
-        Raises
-        ------
-        ResourceExhaustedError
-            If the program is not planned, and there is no room.
-        """
+    # What is loaded is the executor's to say: it changes in one act, also when an
+    # interrupt ends a call at the wrong moment.
+
+    @property
+    def _graphs(self) -> dict[ProgramKey, Graph]:
+        """The loaded programs, last used last."""
+        graphs = {} if self._executor is None else self._executor.sources
+        return {key: graphs[key.label] for key in self._used if key.label in graphs}
+
+    @property
+    def _resident(self) -> Collection[str]:
+        """The names of the state in the arena; the host's values of it are old."""
+        return () if self._executor is None else self._executor.state
+
+    @property
+    def _training(self) -> bool:
+        """Whether the optimizer's state is in the arena."""
+        return not self._weights.keys() >= set(self._resident) or any(
+            key.kind == "train" for key in self._graphs
+        )
+
+    def _is_loaded(self, key: ProgramKey) -> bool:
+        return self._executor is not None and self._executor.has(key.label)
+
+    @property
+    def lead(self) -> ProgramKey | None:
+        """The program that reports speak of: the last training step that was loaded."""
+        found = self._lead
+        return None if found is None or not self._is_loaded(found) else found
+
+    @property
+    def executor(self) -> Executor:
+        """The executor; while it has no memory, on the device of that name by now."""
+        with self.lock.turn():
+            if self._executor is None or not self._executor.nbytes:
+                device = device_of(self._spec.name, self._device)
+                if self._executor is None or self._executor.device is not device:
+                    self._executor = Executor(
+                        device, name=self._spec.name, lock=self.lock
+                    )
+            return self._executor
+
+    # Values
+
+    def read(self, name: str) -> Floats:
+        """Return a copy of a weight or of optimizer state; weights are drawn by now."""
+        with self.lock.turn():
+            if name in self._resident:
+                return np.asarray(self.executor.read_state(name))
+            if name not in self._on_host:
+                self._on_host[name] = self._weights[name].first_value()
+            return self._on_host[name].copy()
+
+    def write(self, name: str, value: Floats) -> None:
+        """Overwrite a weight; the caller must not change the array afterwards."""
+        with self.lock.turn():
+            if name in self._resident:
+                self.executor.write_state(name, value)
+            else:
+                self._on_host[name] = value
+
+    def values(self) -> dict[str, Floats]:
+        """Return copies of all values, of one moment between two steps."""
+        with self.lock.turn():
+            names = dict.fromkeys([*self._weights, *self._on_host, *self._resident])
+            return {name: self.read(name) for name in names}
+
+    def known_values(self) -> dict[str, Floats]:
+        """Copy all values to the host; weights that were not drawn are not there."""
+        with self.lock.turn():
+            for name in self._resident:
+                self._on_host[name] = self.read(name)
+            return dict(self._on_host)
+
+    def _initial(self, graph: Graph) -> dict[str, Floats | Callable[[], Array]]:
+        """Return values for the state that is not in the arena yet."""
+        values: dict[str, Floats | Callable[[], Array]] = {}
+        for tensor in (graph.tensors[i] for i in graph.persistent):
+            if tensor.name in self._resident:
+                continue
+            if tensor.name in self._on_host:
+                values[tensor.name] = self._on_host[tensor.name]
+            elif tensor.role == "optimizer_state":
+                values[tensor.name] = partial(
+                    np.zeros, tensor.shape or (), tensor.dtype
+                )
+            else:
+                values[tensor.name] = self._weights[tensor.name].first_value
+        return values
+
+    # Memory
+
+    def retire(self) -> None:
+        """Bring all values to the host and free the arena."""
+        with self.lock.turn():
+            self.known_values()
+            self.close()
+
+    def supersede(self) -> None:
+        """Close for good: calls of other threads that still run on this end."""
+        with self.lock.turn():
+            self._superseded = True
+            self.close()
+
+    def close(self) -> None:
+        """Free the arena; what is in it is lost."""
+        with self.lock.turn():
+            self._drop_views()
+            if self._executor is not None:
+                self._executor.close()
+
+    def _drop_views(self) -> None:
+        """Let go of views, which would point into the programs before."""
+        self._inputs, self._outputs = {}, {}
+
+    def _check_current(self) -> None:
+        if self._superseded:
+            raise RuntimeError(
+                f"another thread compiled or built {self._spec.name!r} again: retry"
+            )
+
+    # Programs
+
+    def require(self, wanted: Sequence[ProgramKey], promised: int = 0) -> None:
+        """Load programs, the most important first, all at once if one is missing."""
+        with self.lock.turn():
+            self.lock.require_no_step()
+            self._require(wanted, promised)
+
+    def _ensure(self, key: ProgramKey) -> None:
+        """Load a program if it is new, or if another thread's call took its place."""
+        self._check_current()
+        if self._is_loaded(key):
+            self._use(key)
+            return
+        lead = self.lead
+        self._require([key], 0)
+        if lead is not None and self._is_loaded(lead):  # reports speak of it still
+            self._lead = lead
+
+    def _require(self, wanted: Sequence[ProgramKey], promised: int) -> None:
+        self._check_current()
+        for key in reversed(wanted):
+            self._use(key)
+        loaded = all(map(self._is_loaded, wanted))
+        if not loaded or not self._leaves(promised):
+            training = self._training or any(key.kind == "train" for key in wanted)
+            self._load(wanted, training, promised)
+        if wanted[0].kind == "train" or self.lead is None or not self._training:
+            self._lead = wanted[0]
+
+    def _use(self, key: ProgramKey) -> None:
+        """Note that a program was used last."""
+        self._used.pop(key, None)
+        self._used[key] = None
+
+    def plan(self, key: ProgramKey) -> Plan:
+        """Plan a program without taking memory; RuntimeError if it is not planned."""
+        with self.lock.turn():
+            self.lock.require_no_step()
+            self._check_planned(key)
+            training = self._training or key.kind == "train"
+            return self.executor.plan(
+                trace(self._spec_for(training), key), self._policy
+            )
+
+    def loaded_plan(self, key: ProgramKey) -> Plan:
+        """Return the plan of a loaded program; RuntimeError if it is not planned."""
+        self._check_planned(key)
+        return self.executor.plans[key.label]
+
+    def _check_planned(self, key: ProgramKey) -> None:
+        if key.kind in self._unplanned:
+            raise RuntimeError(
+                f"{key.label!r} has no plan: it runs in workspace mode "
+                f"{self._modes.of(key.kind).value!r}. memory_report() says what it "
+                "takes; compile with mode 'enabled' to have it planned"
+            )
+
+    def _spec_for(self, training: bool) -> TraceSpec:
+        return self._spec if training else replace(self._spec, optimizer=None)
+
+    def _leaves(self, promised: int) -> bool:
+        """Whether so many bytes are left as it is."""
+        left = self.executor.left_bytes if promised else None
+        return left is None or left >= promised
+
+    def _load(
+        self, wanted: Sequence[ProgramKey], training: bool, promised: int
+    ) -> None:
+        """Load `wanted` beside what is loaded; alone, if together they do not fit."""
+        others = [key for key in reversed(self._graphs) if key not in wanted]
+        lead = self.lead
+        if lead in others:
+            others.remove(lead)
+            others.insert(0, lead)
+        others = others[: max(0, _KEPT - len(wanted))]
+        try:
+            self._load_exactly([*wanted, *others], training, promised)
+        except ResourceExhaustedError:
+            if not others:
+                raise
+            self._load_exactly(wanted, training, promised)
+
+    def _load_exactly(
+        self, keys: Sequence[ProgramKey], training: bool, promised: int
+    ) -> None:
+        spec = self._spec_for(training)
+        known = self._graphs if training == self._training else {}
+        graphs = {key: known.get(key) or trace(spec, key) for key in keys}
+        initial = self._initial(graphs[keys[0]])
+        self._drop_views()
+        modes = {key.label: execution_mode(self._modes.of(key.kind)) for key in keys}
+        self.executor.load(
+            {key.label: graph for key, graph in graphs.items()},
+            self._policy,
+            initial,
+            {label: mode for label, mode in modes.items() if mode is not None},
+            promised=promised,
+        )
+        for name in initial:
+            self._on_host.pop(name, None)
+
+    # Steps
+
+    def train(self, batch: Batch, optimizer: Optimizer, *, guard: bool) -> Outcome:
+        """Train on a batch; with `guard`, not if the loss is not finite."""
+        return self._step(ProgramKey("train", batch.size), batch, optimizer, guard)
+
+    def evaluate(self, batch: Batch) -> Outcome:
+        """Evaluate a batch."""
+        return self._step(ProgramKey("evaluate", batch.size), batch)
+
+    def predict(self, batch: Batch, results: Sequence[Array]) -> None:
+        """Predict a batch, into one array for each output."""
+        self._step(ProgramKey("predict", batch.size), batch, results=results)
+
+    def _step(
+        self,
+        key: ProgramKey,
+        batch: Batch,
+        optimizer: Optimizer | None = None,
+        guard: bool = False,
+        results: Sequence[Array] = (),
+    ) -> Outcome:
+        """Run a program on a batch; if its end is interrupted, end it once more."""
+        counter = None if optimizer is None else optimizer._iterations
+        with self.lock.step():
+            self._ensure(key)
+            try:
+                try:
+                    self._feed(key, batch, optimizer)
+                    finished = self.executor.run(
+                        key.label, guard=guard, counter=counter
+                    )
+                    values = self._collect(key, results)
+                    return Outcome(batch.size, values, finished)
+                finally:
+                    self._finish(key)
+            except BaseException:
+                self._finish(key)
+                raise
+
+    def _feed(self, key: ProgramKey, batch: Batch, optimizer: Optimizer | None) -> None:
         for bound in list(self._bound):  # by a step whose end was interrupted
-            self.finish(bound)
-        return self._rooms(program, input_rooms)
+            self._finish(bound)
+        inputs = self._inputs.get(key) or self._find_inputs(key)
+        samples = batch.in_place()
+        if samples is not None:
+            self._bound.add(key)
+        if samples is None or not self.executor.bind(key.label, "x", samples):
+            batch.copy("x", inputs["x"])
+        if "y" in inputs:
+            batch.copy("y", inputs["y"])
+        if optimizer is not None and "learning_rate" in inputs:
+            inputs["learning_rate"][...] = optimizer.learning_rate
+        if optimizer is not None and "step" in inputs:
+            inputs["step"][...] = optimizer.iterations
 
-    def outputs(self, program: Program) -> Rooms:
-        """Return the rooms of what a loaded program keeps, state left out.
-
-        Parameters
-        ----------
-        program : Program
-            A loaded program.
-
-        Returns
-        -------
-        dict of str to numpy.ndarray
-            Views of its memory, by name; a prediction is named ``output``.
-        """
-        return self._rooms(program, output_rooms)
-
-    def bind(self, program: Program, name: str, array: npt.NDArray[Any]) -> bool:
-        """Have a loaded program read an input where an array lies, until `finish`.
-
-        Parameters
-        ----------
-        program : Program
-            A loaded program, of whose inputs the rooms have been asked for.
-        name : str
-            The input.
-        array : numpy.ndarray
-            Its value; kept alive, and never written.
-
-        Returns
-        -------
-        bool
-            False if it must be copied into the input's room.
-        """
-        self._bound.add(program)
-        return self.executor.bind(program.label, name, array)
-
-    def run(
-        self, program: Program, *, guard: bool = False, counter: Counter | None = None
-    ) -> bool:
-        """Run a loaded program once.
-
-        Parameters
-        ----------
-        program : Program
-            A loaded program, its inputs filled.
-        guard : bool, default False
-            Stop at a loss that is not finite.
-        counter : Counter, optional
-            Advanced by a run to the end; nothing comes between the two.
-
-        Returns
-        -------
-        bool
-            Whether it ran to the end.
-
-        Raises
-        ------
-        ResourceExhaustedError
-            If the program is not planned, and there is no room; the state is as before.
-        """
-        return self.executor.run(program.label, guard=guard, counter=counter)
-
-    def finish(self, program: Program) -> None:
-        """End a step, also one that failed: its inputs and outputs are done with.
-
-        Parameters
-        ----------
-        program : Program
-            A program.
-        """
-        if not self._bound and program.kind not in self._walked:
+    def _finish(self, key: ProgramKey) -> None:
+        """End a step, also one that failed: its inputs and outputs are done with."""
+        if not self._bound and key.kind not in self._unplanned:
             return  # nothing is kept
         if self._executor is not None:
-            self._executor.finish(program.label)
-        self._bound.discard(program)
+            self._executor.finish(key.label)
+        self._bound.discard(key)
 
-    def _rooms(
-        self, program: Program, find: Callable[[Executor, Program, Graph], Rooms]
-    ) -> Rooms:
-        """Find rooms, once for each planned program: the others' go with each step."""
-        key = (program, find)
-        if key in self._views:
-            return self._views[key]
-        rooms = find(self.executor, program, self._graphs[program])
-        if program.kind not in self._walked:
-            self._views[key] = rooms
-        return rooms
+    def _find_inputs(self, key: ProgramKey) -> dict[str, Array]:
+        """Return views of the inputs that a program reads; kept if it is planned."""
+        graph = self._graphs[key]
+        names = [
+            tensor.name
+            for i, tensor in enumerate(graph.tensors)
+            if tensor.role == "input" and (graph.consumers[i] or i in graph.keep)
+        ]
+        found = {name: self.executor.feed(key.label, name) for name in names}
+        if key.kind not in self._unplanned:
+            self._inputs[key] = found
+        return found
+
+    def _collect(self, key: ProgramKey, results: Sequence[Array]) -> tuple[float, ...]:
+        """Copy outputs into arrays; return them as numbers if there are none."""
+        found = self._find_outputs(key)
+        for result, output in zip(results, found, strict=False):
+            result[...] = output
+        return () if results else tuple(map(float, found))
+
+    def _find_outputs(self, key: ProgramKey) -> list[Array]:
+        """Return views of what a program computes beside the state."""
+        if key in self._outputs:
+            return self._outputs[key]
+        graph = self._graphs[key]
+        kept = graph.keep[: self._spec.count_outputs(key.kind)]
+        found = [self.executor.fetch(key.label, graph.tensors[i].name) for i in kept]
+        if key.kind not in self._unplanned:
+            self._outputs[key] = found
+        return found
+
+
+def device_of(model: str, name: str | None) -> Device:
+    """Return a model's device; RuntimeError if it is no longer configured."""
+    try:
+        return config.logical_device(name)
+    except ValueError as error:
+        raise RuntimeError(
+            f"{model!r} was compiled for {name}, which is no longer configured: "
+            f"compile it again ({error})"
+        ) from error

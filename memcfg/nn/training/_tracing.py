@@ -1,7 +1,5 @@
-"""From an architecture to the graph of one step.
+"""From an architecture to the graph of one step: training, evaluation, prediction.
 
-Owns the three programs of a model: ``train`` (forward, loss, backward, updates),
-``evaluate`` (forward, loss) and ``predict`` (forward). Refuses plans and arrays.
 Every graph of a model lists the same persistent tensors first, weights in Keras's
 order and then the optimizer's state, so that all agree on where they are.
 """
@@ -18,15 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from memcfg.nn._network import Network, Weight
+    from memcfg.nn.losses import SparseCategoricalCrossentropy
+    from memcfg.nn.metrics import Metric
     from memcfg.nn.optimizers import Optimizer
 
-__all__ = ["KINDS", "Program", "Recipe", "state_names", "trace"]
+__all__ = ["KINDS", "ProgramKey", "TraceSpec", "state_names", "trace"]
 
 KINDS = ("train", "evaluate", "predict")
 _INPUTS = ("x", "y", "learning_rate", "step")  # whatever layers call their ops
 
 
-class Program(NamedTuple):
+class ProgramKey(NamedTuple):
     """Which program: ``train``, ``evaluate`` or ``predict``, for how many samples."""
 
     kind: str
@@ -39,102 +39,69 @@ class Program(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What decides a model's graphs beside the batch size.
-
-    Parameters
-    ----------
-    name : str
-        The model's name.
-    network : Network
-        Its architecture.
-    optimizer : Optimizer or None
-        The optimizer whose state the arena holds; None before any training.
-    counting : bool
-        Whether right answers are counted.
-    """
+class TraceSpec:
+    """What decides a model's graphs beside the batch size."""
 
     name: str
     network: Network
-    optimizer: Optimizer | None
-    counting: bool
+    optimizer: Optimizer | None = None
+    loss: SparseCategoricalCrossentropy | None = None
+    metrics: tuple[Metric, ...] = ()
+
+    def count_outputs(self, kind: str) -> int:
+        """Count what a program computes beside the state; it is kept first."""
+        if kind == "predict":
+            return len(self.network.outputs)
+        return 1 + len(self.metrics)
 
 
 def state_names(optimizer: Optimizer, weight: Weight) -> list[str]:
-    """Return the names of the optimizer's state beside one weight.
-
-    Parameters
-    ----------
-    optimizer : Optimizer
-        The optimizer.
-    weight : Weight
-        A weight that it trains.
-
-    Returns
-    -------
-    list of str
-        ``"<optimizer>/<layer>/<weight>/<slot>"``, in the order of its slots.
-    """
+    """Name the optimizer's state beside one weight, in the order of its slots."""
     return [f"{optimizer.kind}/{weight.name}/{slot}" for slot in optimizer.slots]
 
 
-def trace(recipe: Recipe, program: Program) -> Graph:
-    """Trace one program of a model.
-
-    Parameters
-    ----------
-    recipe : Recipe
-        The model.
-    program : Program
-        Which program, for how many samples.
-
-    Returns
-    -------
-    Graph
-        Persistent tensors first; inputs ``x``, ``y`` (int32 labels),
-        ``learning_rate`` and ``step``, those that are used; kept: ``loss``,
-        ``correct_count`` and the new state, or the output alone.
-    """
-    return _Trace(recipe, program).graph()
+def trace(spec: TraceSpec, key: ProgramKey) -> Graph:
+    """Trace one program of a model."""
+    return _Trace(spec, key).graph()
 
 
 class _Trace:
     """The tracing of one program."""
 
-    def __init__(self, recipe: Recipe, program: Program) -> None:
-        self.recipe = recipe
-        self.program = program
-        self.training = program.kind == "train"
-        self.builder = Builder(f"{recipe.name}, {program.label}", _INPUTS)
+    def __init__(self, spec: TraceSpec, key: ProgramKey) -> None:
+        self.spec = spec
+        self.key = key
+        self.training = key.kind == "train"
+        self.builder = Builder(f"{spec.name}, {key.label}", _INPUTS)
         self.weights: dict[str, int] = {}
         self.state: dict[str, int] = {}
         self.moves: list[tuple[str, int, float]] = []
         self._declare_persistent()
-        batch = program.batch_size
-        self.x = self._input("x", (batch, *recipe.network.input_shape), "float32")
+        batch = key.batch_size
+        self.x = self._input("x", (batch, *spec.network.input_shape), "float32")
         self._step: int | None = None
 
     def graph(self) -> Graph:
-        output = self._forward()
-        if self.program.kind == "predict":
-            return self.builder.build(keep=[output])
-        keep = self._loss(output)
+        outputs = self._forward()
+        if self.key.kind == "predict":
+            return self.builder.build(keep=outputs)
+        keep = self._loss(outputs)
         if not self.training:
             return self.builder.build(keep=keep)
         keep += self._updates(loss=keep[0])
         return hoist_updates(self.builder.build(keep=keep))
 
     def _declare_persistent(self) -> None:
-        weights, optimizer = self.recipe.network.weights, self.recipe.optimizer
+        weights, optimizer = self.spec.network.weights, self.spec.optimizer
         for weight in weights:
             self.weights[weight.name] = self.builder.tensor(
-                weight.name, weight.shape, role="parameter"
+                weight.name, weight.shape, weight.dtype, role="parameter"
             )
         for weight in weights:
             if optimizer is not None and weight.trainable:
                 for name in state_names(optimizer, weight):
                     self.state[name] = self.builder.tensor(
-                        name, weight.shape, role="optimizer_state"
+                        name, weight.shape, weight.dtype, role="optimizer_state"
                     )
 
     def _input(self, name: str, shape: tuple[int, ...], dtype: str) -> int:
@@ -145,9 +112,9 @@ class _Trace:
             self._step = self._input("step", (), "int64")
         return self._step
 
-    def _forward(self) -> int:
+    def _forward(self) -> list[int]:
         """Trace the layers in the order in which they were called."""
-        network = self.recipe.network
+        network = self.spec.network
         values = {network.inputs: self.x}
         calls: dict[Layer, int] = {}
         for node in network.nodes:
@@ -160,7 +127,7 @@ class _Trace:
                 (f"{node.layer.name}/{weight}", value, momentum)
                 for weight, value, momentum in scope.moving
             ]
-        return values[network.outputs]
+        return [values[tensor] for tensor in network.outputs]
 
     def _scope(self, layer: Layer, call: int) -> Scope:
         weights = {
@@ -177,26 +144,26 @@ class _Trace:
             step=step,
         )
 
-    def _loss(self, logits: int) -> list[int]:
-        labels = self._input("y", (self.program.batch_size,), "int32")
-        counts: tuple[int, ...] = ()
-        if self.recipe.counting:  # before the loss, which may overwrite the logits
-            counts = self.builder.apply(
-                "correct_count", (logits, labels), name="correct_count"
-            )
-        kind = "softmax_cross_entropy"
-        if not self.training:
-            kind += "_inference"
-        loss = self.builder.apply(kind, (logits, labels), name="loss")[0]
-        return [loss, *counts]
+    def _loss(self, outputs: Sequence[int]) -> list[int]:
+        loss = self.spec.loss
+        assert loss is not None  # `compile` came first
+        (output,) = outputs
+        shape, dtype = loss.label_spec(self.key.batch_size)
+        labels = self._input("y", shape, dtype)
+        # Metrics come before the loss, which may overwrite the output.
+        found = [
+            metric.trace(self.builder, output, labels) for metric in self.spec.metrics
+        ]
+        value = loss.trace(self.builder, output, labels, training=self.training)
+        return [value, *found]
 
     def _updates(self, loss: int) -> list[int]:
         """Trace backward, the optimizer and the moving averages."""
-        optimizer = self.recipe.optimizer
+        optimizer = self.spec.optimizer
         if optimizer is None:
             raise RuntimeError("a training program needs an optimizer")
         new = self._move()
-        trained = [weight for weight in self.recipe.network.weights if weight.trainable]
+        trained = [weight for weight in self.spec.network.weights if weight.trainable]
         found = gradients(self.builder, loss, [self.weights[w.name] for w in trained])
         rate = self._input("learning_rate", (), "float32") if found else -1
         for weight in trained:

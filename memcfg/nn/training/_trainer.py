@@ -1,171 +1,184 @@
-"""Passes over data: epochs of training, evaluation, prediction.
-
-Owns the loops and what is said when the loss is not finite. Refuses to know where
-batches come from, checks of data, which are done before, and memory: no step allocates
-any.
-"""
+"""Passes over data: epochs of training, evaluation, prediction."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.errors import NonFiniteLossError
-from memcfg.nn.training._progress import Progress
-from memcfg.nn.training._steps import Totals, evaluate_step, predict_step, train_step
+from memcfg.nn._argument_checks import nonnegative_int, positive_int
+from memcfg.nn.training._history import History
+from memcfg.nn.training._progress import Progress, check_verbose
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from typing import Any
 
     from memcfg.nn.inputs._feed import Feed
-    from memcfg.nn.training._compile_config import Setup
-    from memcfg.nn.training._fit_options import FitOptions
-    from memcfg.nn.training._history import History
-    from memcfg.nn.training._predictions import Result
-    from memcfg.nn.training._session import Programs
+    from memcfg.nn.training._compile_config import CompileConfig
+    from memcfg.nn.training._predictions import Predictions
+    from memcfg.nn.training._session import Outcome, Session
 
-__all__ = ["Feeds", "evaluate", "predict", "train"]
+__all__ = ["FitOptions", "Totals", "Trainer", "check_on_nan", "fit_options"]
 
 
-class Feeds(NamedTuple):
-    """What `train` reads.
+class FitOptions(NamedTuple):
+    """The checked arguments of `fit` that are not data."""
 
-    Parameters
-    ----------
-    train : Feed
-        To train on.
-    held : Feed or None
-        To evaluate after each epoch.
-    """
-
-    train: Feed
-    held: Feed | None
+    epochs: int
+    initial_epoch: int
+    verbose: int
+    guard: bool  # whether a loss that is not finite stops training
+    steps_per_epoch: int | None
+    validation_steps: int | None
 
 
-def train(
-    programs: Programs,
-    setup: Setup,
-    feeds: Feeds,
-    options: FitOptions,
-    history: History,
-    stopped: Callable[[], bool],
-) -> None:
-    """Train for some epochs, or until the data has ended or a user ends it.
+def fit_options(
+    epochs: Any,
+    initial_epoch: Any,
+    verbose: Any,
+    on_nan: Any,
+    steps_per_epoch: Any,
+    validation_steps: Any,
+) -> FitOptions:
+    """Check the arguments of `fit` that are not data."""
+    return FitOptions(
+        positive_int(epochs, "epochs"),
+        nonnegative_int(initial_epoch, "initial_epoch"),
+        check_verbose(verbose),
+        check_on_nan(on_nan),
+        None
+        if steps_per_epoch is None
+        else positive_int(steps_per_epoch, "steps_per_epoch"),
+        None
+        if validation_steps is None
+        else positive_int(validation_steps, "validation_steps"),
+    )
 
-    Parameters
-    ----------
-    programs : Programs
-        With the programs of all known batch sizes loaded.
-    setup : Setup
-        How to train.
-    feeds : Feeds
-        What is read.
-    options : FitOptions
-        The checked arguments.
-    history : History
-        Each epoch that had a step is added to it.
-    stopped : callable
-        Whether to end; asked behind each step and each epoch.
 
-    Raises
-    ------
-    NonFiniteLossError
-        If a loss is NaN or infinite; weights and optimizer are as before that step.
-    BaseException
-        What the data raises.
-    """
-    for epoch in range(options.initial_epoch, options.epochs):
-        title = f"Epoch {epoch + 1}/{options.epochs}"
-        with Progress(options.verbose, feeds.train.steps, title) as progress:
-            logs = _epoch(
-                programs, setup, feeds.train, options, progress, title, stopped
-            )
-            if logs and feeds.held is not None:
-                found = _pass(programs, feeds.held).logs(setup.metrics)
-                logs |= {f"val_{name}": value for name, value in found.items()}
+def check_on_nan(on_nan: Any) -> bool:
+    """Return whether a loss that is not finite stops training."""
+    if on_nan not in ("raise", "ignore"):
+        raise ValueError(f'on_nan is "raise" or "ignore", not {on_nan!r}')
+    return bool(on_nan == "raise")
+
+
+class Totals:
+    """Sums over the samples of an epoch."""
+
+    def __init__(self, config: CompileConfig) -> None:
+        self._names = ["loss", *(metric.name for metric in config.metrics)]
+        self._samples = 0
+        self._sums = [0.0] * len(self._names)
+
+    def add(self, outcome: Outcome) -> None:
+        """Add one step, whose loss is a mean and whose metrics are sums."""
+        samples, (loss, *metrics), _ = outcome
+        self._samples += samples
+        self._sums[0] += loss * samples
+        for place, value in enumerate(metrics, 1):
+            self._sums[place] += value
+
+    def logs(self) -> dict[str, float]:
+        """Return the means, by name; nothing if there were no samples."""
+        if not self._samples:
+            return {}
+        return {
+            name: value / self._samples
+            for name, value in zip(self._names, self._sums, strict=True)
+        }
+
+
+class Trainer:
+    """The loops of a model over its data, and what the last `fit` found."""
+
+    def __init__(self) -> None:
+        self.history: History | None = None
+        self.stop_training = False
+
+    def fit(
+        self,
+        session: Session,
+        config: CompileConfig,
+        feed: Feed,
+        held: Feed | None,
+        options: FitOptions,
+    ) -> History:
+        """Train for some epochs, or until the data has ended or a user ends it."""
+        self.history = history = History()
+        try:
+            for epoch in range(options.initial_epoch, options.epochs):
+                of = f"{epoch + 1}/{options.epochs}"
+                totals = Totals(config)
+                with Progress(
+                    options.verbose, feed.steps, f"Epoch {of}", totals.logs
+                ) as progress:
+                    self._epoch(session, config, feed, options, progress, totals, of)
+                    logs = totals.logs()
+                    if logs and held is not None:
+                        found = self._pass(session, config, held).logs()
+                        logs |= {f"val_{name}": value for name, value in found.items()}
+                    progress.finish(logs)
+                if logs:
+                    history.add(epoch, logs)
+                if feed.ran_out or self.stop_training:
+                    break
+        finally:
+            feed.close()
+            history.pipeline = feed.source.report()
+            if held is not None:
+                held.close()
+        return history
+
+    def evaluate(
+        self, session: Session, config: CompileConfig, feed: Feed, verbose: int
+    ) -> dict[str, float]:
+        """Evaluate data."""
+        with Progress(verbose, feed.steps) as progress:
+            logs = self._pass(session, config, feed, progress).logs()
             progress.finish(logs)
-        if logs:
-            history.add(epoch, logs)
-        if feeds.train.ran_out or stopped():
-            break
+        return logs
 
+    def predict(
+        self, session: Session, feed: Feed, results: Predictions, verbose: int
+    ) -> None:
+        """Predict all samples."""
+        with Progress(verbose, feed.steps) as progress:
+            for batch in feed.epoch():
+                session.predict(batch, results.next_rows(batch.size))
+                progress.step()
 
-def evaluate(
-    programs: Programs, setup: Setup, feed: Feed, verbose: int
-) -> dict[str, float]:
-    """Evaluate data.
+    def _epoch(
+        self,
+        session: Session,
+        config: CompileConfig,
+        feed: Feed,
+        options: FitOptions,
+        progress: Progress,
+        totals: Totals,
+        of: str,  # which epoch of how many
+    ) -> None:
+        for step, batch in enumerate(feed.epoch(), start=1):
+            outcome = session.train(batch, config.optimizer, guard=options.guard)
+            if not outcome.finished:
+                raise NonFiniteLossError(
+                    f"the loss is {outcome.values[0]} in epoch {of}, step {step}; "
+                    "weights and optimizer are as before that step. Lower the learning "
+                    'rate, look for NaN or large values in x, or pass on_nan="ignore"'
+                )
+            totals.add(outcome)
+            progress.step()
+            if self.stop_training:
+                break
 
-    Parameters
-    ----------
-    programs : Programs
-        With the programs of all known batch sizes loaded.
-    setup : Setup
-        Names the metrics.
-    feed : Feed
-        Samples and labels.
-    verbose : int
-        0, 1 or 2.
-
-    Returns
-    -------
-    dict of str to float
-        ``loss`` and the metrics.
-    """
-    with Progress(verbose, feed.steps, "") as progress:
-        totals = _pass(programs, feed, progress)
-        logs = totals.logs(setup.metrics)
-        progress.finish(logs)
-    return logs
-
-
-def predict(programs: Programs, feed: Feed, result: Result, verbose: int) -> None:
-    """Predict all samples.
-
-    Parameters
-    ----------
-    programs : Programs
-        With the programs of all known batch sizes loaded.
-    feed : Feed
-        The samples.
-    result : Result
-        Takes the predictions.
-    verbose : int
-        0, 1 or 2.
-    """
-    with Progress(verbose, feed.steps, "") as progress:
+    def _pass(
+        self,
+        session: Session,
+        config: CompileConfig,
+        feed: Feed,
+        progress: Progress | None = None,
+    ) -> Totals:
+        totals = Totals(config)
         for batch in feed.epoch():
-            predict_step(programs, batch, result.room(batch.size))
-            progress.step({})
-
-
-def _epoch(
-    programs: Programs,
-    setup: Setup,
-    feed: Feed,
-    options: FitOptions,
-    progress: Progress,
-    title: str,
-    stopped: Callable[[], bool],
-) -> dict[str, float]:
-    totals = Totals()
-    for step, batch in enumerate(feed.epoch(), start=1):
-        outcome = train_step(programs, setup.optimizer, batch, guard=options.guard)
-        if not outcome.finished:
-            raise NonFiniteLossError(
-                f"the loss is {outcome.loss} in epoch {title[6:]}, step {step}; "
-                "weights and optimizer are as before that step. Lower the learning "
-                'rate, look for NaN or large values in x, or pass on_nan="ignore"'
-            )
-        totals.add(outcome)
-        progress.step(totals.logs(setup.metrics))
-        if stopped():
-            break
-    return totals.logs(setup.metrics)
-
-
-def _pass(programs: Programs, feed: Feed, progress: Progress | None = None) -> Totals:
-    totals = Totals()
-    for batch in feed.epoch():
-        totals.add(evaluate_step(programs, batch))
-        if progress is not None:
-            progress.step({})
-    return totals
+            totals.add(session.evaluate(batch))
+            if progress is not None:
+                progress.step()
+        return totals
