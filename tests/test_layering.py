@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
+import pkgutil
 import re
 import runpy
 import sys
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
+
+import memcfg
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -42,6 +49,9 @@ REFUSES = {
     "ops": {"_core"},
     "memory": {"graph", "plan"},
 }
+# Rooms that are being taken apart: cycles of imports, long chains of classes.
+TANGLED = {"graph", "plan", "memory", "runtime", "nn"}
+CHAINED = {"data", "nn"}
 CYTHON_IMPORT = re.compile(
     r"^\s*(?:from\s+memcfg(?:\.(?P<under>\w+)\S*|)\s+c?import\s+\(?(?P<names>[\w, ]+)"
     r"|c?import\s+memcfg\.(?P<plain>\w+))",
@@ -49,19 +59,24 @@ CYTHON_IMPORT = re.compile(
 )
 
 
-def imported_modules(path: Path) -> set[str]:
-    """Name the rooms that a source imports, at its top or inside a function."""
-    text = path.read_text(encoding="utf-8")
-    if path.suffix != ".py":
-        return cython_imports(text)
+@cache
+def imported_names(path: Path) -> set[str]:
+    """Name what a source imports, at its top or anywhere else, with its module."""
     found = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name.split(".")[1] for name in found if name.startswith("memcfg.")}
+    return {name for name in found if name.partition(".")[0] == "memcfg"}
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Name the rooms that a source imports."""
+    if path.suffix != ".py":
+        return cython_imports(path.read_text(encoding="utf-8"))
+    return {name.split(".")[1] for name in imported_names(path) if "." in name}
 
 
 def cython_imports(text: str) -> set[str]:
@@ -142,6 +157,58 @@ def test_a_downward_import_is_not_found(tmp_path):
         "from memcfg import errors\nfrom memcfg.plan import Plan\nimport numpy"
     )
     assert violations(tmp_path) == []
+
+
+def module_graph(package: Path) -> dict[str, set[str]]:
+    """Map each module to those that it imports, `TYPE_CHECKING` or not."""
+    paths = {}
+    for path in package.rglob("*.py"):
+        parts = path.relative_to(package.parent).with_suffix("").parts
+        paths[".".join(parts).removesuffix(".__init__")] = path
+    graph = {}
+    for name, path in paths.items():
+        found = imported_names(path)
+        modules = {each if each in paths else each.rpartition(".")[0] for each in found}
+        graph[name] = modules & set(paths) - {name}
+    return graph
+
+
+def test_no_module_imports_one_that_imports_it():
+    graph = module_graph(ROOT / "memcfg")
+    for name in graph:
+        if name.partition(".")[2].split(".")[0] in TANGLED:
+            graph[name] = set()
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def test_a_cycle_of_imports_is_found(tmp_path):
+    package = tmp_path / "memcfg"
+    package.mkdir()
+    (package / "a.py").write_text("from memcfg.b import x")
+    (package / "b.py").write_text("if TYPE_CHECKING:\n    from memcfg.a import y")
+    with pytest.raises(CycleError):
+        TopologicalSorter(module_graph(package)).prepare()
+
+
+def bases_deep(kind: type) -> int:
+    """Count the classes of ours from a class to the furthest base."""
+    if not kind.__module__.startswith("memcfg."):
+        return 0
+    return 1 + max(map(bases_deep, kind.__bases__), default=0)
+
+
+def test_no_chain_of_our_classes_is_longer_than_three():
+    deep = set()
+    for found in pkgutil.walk_packages(memcfg.__path__, "memcfg."):
+        if found.name == "memcfg.__main__" or found.name.split(".")[1] in CHAINED:
+            continue
+        for kind in vars(importlib.import_module(found.name)).values():
+            if inspect.isclass(kind) and bases_deep(kind) > 3:
+                deep.add(kind.__qualname__)
+    assert deep == set()
 
 
 def declared_extensions(monkeypatch) -> dict[str, list[str]]:

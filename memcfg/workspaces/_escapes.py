@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-import memcfg
 from memcfg._core import blocks_of
 from memcfg._core.numpy_memory import placement_of
 from memcfg.units import format_bytes
@@ -248,9 +247,8 @@ def _is(value: object, *kinds: type) -> TypeGuard[Any]:
 
 # Folders of code that makes arrays for others.
 _LIBRARIES = tuple(
-    str(Path(found.__file__).parent) + os.sep
-    for found in (memcfg, np)
-    if found.__file__
+    str(folder) + os.sep
+    for folder in (Path(__file__).parents[1], Path(np.__file__).parent)
 )
 
 
