@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from training_graphs import chain
 
 import memcfg as mc
-from memcfg import _terminal as terminal
+from memcfg import _terminal as terminal  # every table and report is cut by it
 from memcfg import nn
 from memcfg.data import PipelineReport, StageReport
 from memcfg.plan import sqrt_checkpoint

@@ -106,7 +106,7 @@ def logical_device(name: str | None = None) -> Device:
     ValueError
         If the name cannot be read, or no device or several devices match.
     ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises, if this is the first use.
+        What `list_logical_devices` raises.
     """
     name = name if name is not None else _chosen.get()
     if name is None:
@@ -137,7 +137,7 @@ def device(name: AnyDevice) -> Iterator[LogicalDevice]:
         If the name cannot be read, several devices match, or none does and soft
         placement is off or there is no ``CPU:0`` to fall back to.
     ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises, if this is the first use.
+        What `list_logical_devices` raises.
 
     Warns
     -----
@@ -233,12 +233,10 @@ def get_memory_info(device: AnyDevice) -> dict[str, int]:
 
     Raises
     ------
-    TypeError
-        If `device` is none of these.
-    ValueError
-        If the name cannot be read, or no device or several devices match.
+    TypeError, ValueError
+        If `device` is none of these, or does not match one device.
     ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises, if this is the first use.
+        What `list_logical_devices` raises.
     """
     stats = _find(device).device.pool.stats()
     return {"current": stats.current_bytes, "peak": stats.peak_bytes}
@@ -259,12 +257,10 @@ def get_memory_usage(device: AnyDevice) -> int:
 
     Raises
     ------
-    TypeError
-        If `device` is none of these.
-    ValueError
-        If the name cannot be read, or no device or several devices match.
+    TypeError, ValueError
+        If `device` is none of these, or does not match one device.
     ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises, if this is the first use.
+        What `list_logical_devices` raises.
     """
     return get_memory_info(device)["current"]
 
@@ -279,12 +275,10 @@ def reset_memory_stats(device: AnyDevice) -> None:
 
     Raises
     ------
-    TypeError
-        If `device` is none of these.
-    ValueError
-        If the name cannot be read, or no device or several devices match.
+    TypeError, ValueError
+        If `device` is none of these, or does not match one device.
     ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises, if this is the first use.
+        What `list_logical_devices` raises.
     """
     _find(device).device.pool.reset_peak()
 
@@ -304,12 +298,10 @@ def get_memory_limit(device: AnyDevice) -> int | None:
 
     Raises
     ------
-    TypeError
-        If `device` is of no such type.
-    ValueError
-        If the name cannot be read, or no device or several devices match.
+    TypeError, ValueError
+        If `device` is none of these, or does not match one device.
     ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises, if this is the first use.
+        What `list_logical_devices` raises.
     """
     return _find(device).device.pool.limit
 
@@ -343,7 +335,7 @@ def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
     ResourceExhaustedError
         If more than `limit` is in use now. The limit stays as it was.
     ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises, if this is the first use.
+        What `list_logical_devices` raises.
 
     Warns
     -----
@@ -393,7 +385,7 @@ def memory_fraction(device: AnyDevice, fraction: float | None = None) -> float |
     ResourceExhaustedError
         If more is in use now. The limit stays as it was.
     ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises, if this is the first use.
+        What `list_logical_devices` raises.
     """
     part = None if fraction is None else _fraction(fraction)
     made = _find(device)
@@ -431,7 +423,7 @@ def trim(device: AnyDevice, keep: int | str = 0) -> int:
         If `keep` is negative or no size, the name cannot be read, or no device or
         several devices match.
     ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises, if this is the first use.
+        What `list_logical_devices` raises.
     """
     nbytes = parse_bytes(keep)
     return _find(device).device.pool.trim(nbytes)

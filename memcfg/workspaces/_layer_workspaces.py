@@ -99,34 +99,10 @@ class WorkspaceSource(Protocol):
     """Where a manager finds workspaces by name."""
 
     def get(self, name: str) -> Workspace | None:
-        """Return the workspace of a name; None if there is none.
-
-        Parameters
-        ----------
-        name : str
-            Its name.
-
-        Returns
-        -------
-        Workspace or None
-            The workspace.
-        """
+        """Return the workspace of a name; None if there is none."""
 
     def make(self, name: str, config: WorkspaceConfig | None) -> Workspace:
-        """Return the workspace of a name; it is made if there is none.
-
-        Parameters
-        ----------
-        name : str
-            Its name.
-        config : WorkspaceConfig or None
-            What it is to be.
-
-        Returns
-        -------
-        Workspace
-            The workspace.
-        """
+        """Return the workspace of a name; it is made if there is none."""
 
 
 class _ThisThread:
@@ -158,11 +134,6 @@ class LayerScopes:
 
     def open(self) -> Self:
         """Open all of them, or none if one cannot be opened.
-
-        Returns
-        -------
-        LayerScopes
-            This one.
 
         Raises
         ------
@@ -282,11 +253,6 @@ class LayerWorkspaceMgr:
         config : WorkspaceConfig or None, default None
             What it is to be when `enter` makes it. None takes it as it is.
 
-        Returns
-        -------
-        LayerWorkspaceMgr
-            This one.
-
         Raises
         ------
         TypeError
@@ -311,17 +277,10 @@ class LayerWorkspaceMgr:
         *kinds : ArrayType or str
             What the arrays are for.
 
-        Returns
-        -------
-        LayerWorkspaceMgr
-            This one.
-
         Raises
         ------
-        ValueError
-            If a kind is unknown.
-        WorkspaceError
-            If the manager cannot be changed.
+        ValueError, WorkspaceError
+            If a kind is unknown, or the manager cannot be changed.
         """
         self._assign(kinds, None, None)
         return self
@@ -338,11 +297,6 @@ class LayerWorkspaceMgr:
         config : WorkspaceConfig or None, default None
             What it is to be when `enter` makes it. None takes it as it is.
 
-        Returns
-        -------
-        LayerWorkspaceMgr
-            This one.
-
         Raises
         ------
         WorkspaceConfigError
@@ -355,11 +309,6 @@ class LayerWorkspaceMgr:
 
     def default_no_workspace(self) -> Self:
         """Have arrays of all kinds that are not configured yet made outside.
-
-        Returns
-        -------
-        LayerWorkspaceMgr
-            This one.
 
         Raises
         ------
@@ -376,11 +325,6 @@ class LayerWorkspaceMgr:
         ----------
         name : str
             The workspace, such as that of an iterator's batches.
-
-        Returns
-        -------
-        LayerWorkspaceMgr
-            This one.
 
         Raises
         ------
@@ -400,11 +344,6 @@ class LayerWorkspaceMgr:
             Its name.
         value : object
             What is kept, as long as the manager is; None drops it.
-
-        Returns
-        -------
-        LayerWorkspaceMgr
-            This one.
 
         Raises
         ------
@@ -465,10 +404,8 @@ class LayerWorkspaceMgr:
 
         Raises
         ------
-        ValueError
-            If the kind is unknown.
-        WorkspaceError
-            If it is not configured.
+        ValueError, WorkspaceError
+            If the kind is unknown or not configured.
         """
         target = self._target(kind)
         return None if target is None else target.name
@@ -489,10 +426,8 @@ class LayerWorkspaceMgr:
 
         Raises
         ------
-        ValueError
-            If a kind is unknown.
-        WorkspaceError
-            If one is not configured.
+        ValueError, WorkspaceError
+            If a kind is unknown or not configured.
         WorkspaceConfigError
             If a workspace exists and has another configuration.
         ResourceExhaustedError
@@ -542,10 +477,8 @@ class LayerWorkspaceMgr:
 
         Raises
         ------
-        ValueError
-            If the kind is unknown.
-        WorkspaceError
-            If it is not configured, or its workspace is not open.
+        ValueError, WorkspaceError
+            If the kind is unknown, not configured, or its workspace is not open.
         """
         workspace = self._open(kind)
         if workspace is None:
@@ -573,10 +506,8 @@ class LayerWorkspaceMgr:
 
         Raises
         ------
-        ValueError
-            If the kind is unknown.
-        WorkspaceError
-            If it is not configured, or its workspace is not open.
+        ValueError, WorkspaceError
+            If the kind is unknown, not configured, or its workspace is not open.
         ResourceExhaustedError
             If there is no memory for it.
         """
@@ -696,10 +627,8 @@ class LayerWorkspaceMgr:
 
         Raises
         ------
-        ValueError
-            If the kind is unknown.
-        WorkspaceError
-            If it is not configured, or its workspace is not open.
+        ValueError, WorkspaceError
+            If the kind is unknown, not configured, or its workspace is not open.
         WorkspaceLeakError, WorkspaceStaleError
             If the array's bytes may be another's by now; see `memcfg.is_valid`.
         ResourceExhaustedError
@@ -760,11 +689,9 @@ class LayerWorkspaceMgr:
 
         Raises
         ------
-        ValueError
-            If the kind is unknown.
-        WorkspaceError
-            If it is not configured, its workspace is not open, or the array is
-            elsewhere: the message names both workspaces.
+        ValueError, WorkspaceError
+            If the kind is unknown or not configured, its workspace is not open, or the
+            array is elsewhere: the message names both workspaces.
         WorkspaceLeakError, WorkspaceStaleError
             If the array's bytes may be another's by now; see `memcfg.is_valid`.
         """
@@ -796,10 +723,8 @@ class LayerWorkspaceMgr:
 
         Raises
         ------
-        ValueError
-            If the kind is unknown.
-        WorkspaceError
-            If it is not configured.
+        ValueError, WorkspaceError
+            If the kind is unknown or not configured.
         """
         target = self._target(kind)
         found = None if target is None else self._source.get(target.name)
@@ -817,10 +742,8 @@ class LayerWorkspaceMgr:
 
         Raises
         ------
-        ValueError
-            If the kind is unknown.
-        WorkspaceError
-            If it is not open, or is not configured.
+        ValueError, WorkspaceError
+            If the kind is unknown or not configured, or it is not open.
         """
         if not self.is_workspace_open(kind):
             raise WorkspaceError(
@@ -840,10 +763,8 @@ class LayerWorkspaceMgr:
 
         Raises
         ------
-        ValueError
-            If the kind is unknown.
-        WorkspaceError
-            If it is open, or is not configured.
+        ValueError, WorkspaceError
+            If the kind is unknown or not configured, or it is open.
         """
         name = self.workspace_name(kind)
         if name is not None and self.is_workspace_open(kind):
@@ -866,10 +787,8 @@ class LayerWorkspaceMgr:
 
         Raises
         ------
-        ValueError
-            If the kind is unknown.
-        WorkspaceError
-            If another one is, or the kind is not configured.
+        ValueError, WorkspaceError
+            If the kind is unknown or not configured, or another one is.
         """
         name, current = self.workspace_name(kind), current_workspace()
         found = None if current is None else current.name

@@ -166,7 +166,7 @@ def leverage(value: T) -> T:
     Parameters
     ----------
     value : numpy.ndarray, or tuple, list or dict of such, nested as they may be
-        Arrays. Other things in containers, and NumPy's scalars, are passed on.
+        As for `detach`.
 
     Returns
     -------
@@ -176,12 +176,8 @@ def leverage(value: T) -> T:
 
     Raises
     ------
-    TypeError
-        If it is neither an array nor a container.
-    WorkspaceLeakError, WorkspaceStaleError
-        If the bytes of an array may be another's by now; see `is_valid`.
-    ResourceExhaustedError, MemoryError
-        If there is no memory for a copy.
+    TypeError, WorkspaceLeakError, WorkspaceStaleError, MemoryError
+        As `detach` raises them.
     """
 
     def moved(array: Array) -> Array:
@@ -196,7 +192,7 @@ def leverage_to(value: T, workspace: Workspace | str) -> T:
     Parameters
     ----------
     value : numpy.ndarray, or tuple, list or dict of such, nested as they may be
-        Arrays. Other things in containers, and NumPy's scalars, are passed on.
+        As for `detach`.
     workspace : Workspace or str
         Where to, or its name in this thread.
 
@@ -215,10 +211,8 @@ def leverage_to(value: T, workspace: Workspace | str) -> T:
         If this thread has no workspace of that name.
     WorkspaceError
         If it is not open, and an array is to be copied.
-    WorkspaceLeakError, WorkspaceStaleError
-        If the bytes of an array may be another's by now; see `is_valid`.
-    ResourceExhaustedError, MemoryError
-        If there is no memory for a copy.
+    WorkspaceLeakError, WorkspaceStaleError, MemoryError
+        As `detach` raises them.
 
     Notes
     -----
@@ -240,7 +234,7 @@ def leverage_or_detach(value: T, workspace: Workspace | str) -> T:
     Parameters
     ----------
     value : numpy.ndarray, or tuple, list or dict of such, nested as they may be
-        Arrays. Other things in containers, and NumPy's scalars, are passed on.
+        As for `detach`.
     workspace : Workspace or str
         Where to, or its name; there need be none of this name.
 
@@ -254,10 +248,8 @@ def leverage_or_detach(value: T, workspace: Workspace | str) -> T:
     TypeError
         If `value` is neither an array nor a container, or `workspace` no workspace and
         no name.
-    WorkspaceLeakError, WorkspaceStaleError
-        If the bytes of an array may be another's by now; see `is_valid`.
-    ResourceExhaustedError, MemoryError
-        If there is no memory for a copy.
+    WorkspaceLeakError, WorkspaceStaleError, MemoryError
+        As `detach` raises them.
     """
     target = _named(workspace)
     if target is not None and not target.is_open:
@@ -271,7 +263,7 @@ def migrate(value: T, detach: bool = False) -> T:
     Parameters
     ----------
     value : numpy.ndarray, or tuple, list or dict of such, nested as they may be
-        Arrays. Other things in containers, and NumPy's scalars, are passed on.
+        As for `detach`.
     detach : bool, default False
         Whether arrays are copied out of all workspaces where none is current. Else they
         stay as they are then.
@@ -286,10 +278,8 @@ def migrate(value: T, detach: bool = False) -> T:
     ------
     TypeError
         If it is neither an array nor a container, or `detach` is no bool.
-    WorkspaceLeakError, WorkspaceStaleError
-        If the bytes of an array may be another's by now; see `is_valid`.
-    ResourceExhaustedError, MemoryError
-        If there is no memory for a copy.
+    WorkspaceLeakError, WorkspaceStaleError, MemoryError
+        As `detach` raises them.
     """
     if not isinstance(detach, bool):
         raise TypeError(f"detach is True or False, not {detach!r}")

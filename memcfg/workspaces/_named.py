@@ -58,7 +58,7 @@ def workspace(
         If an argument is of another type.
     WorkspaceConfigError
         If there is one of this name with another configuration or resource.
-    WorkspaceConfigError, ValueError, ResourceExhaustedError, OSError, FormatError
+    ValueError, ResourceExhaustedError, OSError, FormatError
         What `Workspace` raises, for a new one.
 
     Notes
@@ -98,34 +98,7 @@ def workspace(
     return found
 
 
-def get_workspace(
-    name: str = DEFAULT_NAME,
-    config: WorkspaceConfig | None = None,
-    *,
-    resource: Resource | None = None,
-) -> Workspace:
-    """Return the same as `workspace`, under ND4J's name.
-
-    Parameters
-    ----------
-    name : str, default "DefaultWorkspace"
-        The name.
-    config : WorkspaceConfig or None, default None
-        What it is to be.
-    resource : Resource or None, default None
-        Where its memory comes from.
-
-    Returns
-    -------
-    Workspace
-        This thread's.
-
-    Raises
-    ------
-    TypeError, WorkspaceConfigError, ValueError, ResourceExhaustedError, OSError
-        What `workspace` raises.
-    """
-    return workspace(name, config, resource=resource)
+get_workspace = workspace  # ND4J's name
 
 
 def workspace_exists(name: str, *, is_open: bool = False) -> bool:
