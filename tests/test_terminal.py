@@ -18,8 +18,7 @@ import memcfg as mc
 from memcfg import _terminal as terminal  # every table and report is cut by it
 from memcfg import nn
 from memcfg.data import PipelineReport, StageReport
-from memcfg.plan import sqrt_checkpoint
-from memcfg.plan._facts import Group
+from memcfg.plan import Group, sqrt_checkpoint
 from memcfg.runtime import MemoryReport, TimelineEntry
 
 LONG = "encoder_" * 12 + "layer_7_kernel"

@@ -99,10 +99,24 @@ class WorkspaceSource(Protocol):
     """Where a manager finds workspaces by name."""
 
     def get(self, name: str) -> Workspace | None:
-        """Return the workspace of a name; None if there is none."""
+        """Return the workspace of a name; None if there is none.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        """
 
     def make(self, name: str, config: WorkspaceConfig | None) -> Workspace:
-        """Return the workspace of a name; it is made if there is none."""
+        """Return the workspace of a name; it is made if there is none.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        config : WorkspaceConfig or None
+            What it is to be.
+        """
 
 
 class _ThisThread:
