@@ -1,11 +1,13 @@
 #include "memcfg/program.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "memcfg/error.hpp"
@@ -15,29 +17,29 @@
 namespace memcfg {
 namespace {
 
-constexpr unsigned char kTouched = 0xC7;  // any value: reports use several canaries
+constexpr std::byte kTouched{0xC7};  // any value: reports use several canaries
 
-bool is_finite(const void* address) noexcept {
-  float value;
-  std::memcpy(&value, address, sizeof value);
-  return std::isfinite(value);
+std::int64_t nanoseconds() noexcept {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
+}
+
+std::string failure_of(std::size_t index, const char* what) {
+  return "instruction " + std::to_string(index) + " failed: " + what;
+}
+
+bool conflict(bool any_written, Offset begin, Offset end, Offset from, Offset to) {
+  return any_written && begin < to && from < end;
 }
 
 }  // namespace
-
-// Writes the last byte of the scratch that a kernel is about to get.
-void Program::touch_scratch(const Instruction& instruction) noexcept {
-  if (instruction.scratch == nullptr) return;
-  auto* const room = static_cast<unsigned char*>(instruction.scratch);
-  room[instruction.kernel->scratch_bytes() - 1] = kTouched;
-}
 
 void CallbackKernel::run(void* const*, void*, RunState*) const {
   if (call_foreign(function_, context_) != 0) throw callback_raised();
 }
 
 // One thread's turn with an arena: others are refused, not queued. All programs of an
-// arena overwrite each other's rooms, so one flag serves them all.
+// arena overwrite each other's bytes, so one flag serves them all.
 class Program::Turn {
  public:
   explicit Turn(Program& program) : program_(program) {
@@ -50,33 +52,119 @@ class Program::Turn {
   Turn& operator=(const Turn&) = delete;
 
  private:
-  std::atomic<bool>& busy() noexcept { return program_.pin_.arena().busy(); }
+  std::atomic<bool>& busy() noexcept { return program_.arena_->arena().busy(); }
 
   Program& program_;
 };
 
-Program::Program(std::shared_ptr<Arena> arena) : pin_(std::move(arena)) {}
+// -- building ------------------------------------------------------------------------
 
-void* Program::place(Offset offset, Bytes size) const {
-  const Bytes end = pin_.arena().size();
-  if (offset % kAlignment != 0) {
-    throw std::invalid_argument("offset " + std::to_string(offset) +
+Program::Program(std::shared_ptr<Arena> arena,
+                 const std::vector<std::shared_ptr<Space>>& spaces,
+                 const std::vector<std::shared_ptr<Lane>>& lanes)
+    : arena_(std::make_shared<ArenaSpace>(std::move(arena))),
+      spaces_{arena_},
+      lanes_(lanes),
+      waited_(lanes.size() + 1, std::vector<std::size_t>(lanes.size() + 1, 0)),
+      last_(lanes.size(), 0) {
+  spaces_.insert(spaces_.end(), spaces.begin(), spaces.end());
+}
+
+Space& Program::check_place(Place place, Bytes size) const {
+  if (place.space >= spaces_.size()) {
+    throw std::invalid_argument("there is no space " + std::to_string(place.space));
+  }
+  Space& space = *spaces_[place.space];
+  const Bytes end = space.size();
+  if (place.offset % kAlignment != 0) {
+    throw std::invalid_argument("offset " + std::to_string(place.offset) +
                                 " is not a multiple of " + std::to_string(kAlignment));
   }
-  if (size > end || offset > end - size) {
+  if (size > end || place.offset > end - size) {
     throw std::invalid_argument(std::to_string(size) + " bytes at offset " +
-                                std::to_string(offset) + " leave the arena of " +
+                                std::to_string(place.offset) + " leave the " +
+                                (place.space == 0 ? "arena" : "space") + " of " +
                                 std::to_string(end) + " bytes");
   }
-  return pin_.arena().base() + offset;
+  return space;
+}
+
+void* Program::place(Offset offset, Bytes size) const {
+  return check_place({0, offset}, size).base() + offset;
+}
+
+void Program::check_queue(std::size_t queue) const {
+  if (queue > lanes_.size()) {
+    throw std::invalid_argument("there is no queue " + std::to_string(queue));
+  }
 }
 
 // The instruction comes last: what a failure before it leaves behind is not referred
 // to.
-void Program::append(const Instruction& instruction,
-                     const std::vector<void*>& operands) {
+std::size_t Program::append(const Instruction& instruction,
+                            const std::vector<void*>& operands) {
   operands_.insert(operands_.end(), operands.begin(), operands.end());
+  numbers_.resize(instructions_.size() + 1);
+  known_.resize(instructions_.size());
+  known_.push_back(instruction.queue == 0 ? std::vector<std::size_t>()
+                                          : waited_[instruction.queue]);
+  for (std::size_t q = 0; q < known_.back().size(); ++q) {
+    known_.back()[q] = std::max(known_.back()[q], waited_[0][q]);
+  }
   instructions_.push_back(instruction);
+  instructions_.back().first_operand = operands_.size() - operands.size();
+  return instructions_.size() - 1;
+}
+
+std::size_t Program::append_wait(std::size_t queue, std::size_t event) {
+  Instruction made;
+  made.kind = Kind::wait;
+  made.queue = queue;
+  made.more = event;
+  const std::size_t index = append(made);
+  if (event != kNone) {
+    std::vector<std::size_t>& waited = waited_[queue];
+    std::size_t& own = waited[instructions_[event].queue];
+    own = std::max(own, event + 1);
+    for (std::size_t q = 0; q < known_[event].size(); ++q) {
+      waited[q] = std::max(waited[q], known_[event][q]);
+    }
+  }
+  return index;
+}
+
+// The compute queue runs inline: what was added to it before an instruction has run
+// when that begins. Only lanes are waited for.
+void Program::derive_waits(std::size_t queue, const std::vector<Access>& accesses) {
+  for (const Access& own : accesses) {
+    for (const LaneAccess& other : touched_) {
+      const std::size_t seen =
+          std::max(waited_[queue][other.queue], waited_[0][other.queue]);
+      if (other.queue != queue && other.access.space == own.space &&
+          other.instruction >= seen &&
+          conflict(own.written || other.access.written,
+                   own.begin,
+                   own.end,
+                   other.access.begin,
+                   other.access.end)) {
+        append_wait(queue, other.instruction);
+      }
+    }
+  }
+  touched_.erase(std::remove_if(touched_.begin(),
+                                touched_.end(),
+                                [this](const LaneAccess& each) {
+                                  return each.instruction < waited_[0][each.queue];
+                                }),
+                 touched_.end());
+}
+
+// Of the instruction that was appended last, which is a lane's.
+void Program::note_accesses(const std::vector<Access>& accesses) {
+  const std::size_t index = instructions_.size() - 1;
+  for (const Access& access : accesses) {
+    touched_.push_back({access, instructions_[index].queue, index});
+  }
 }
 
 // Pre: the kernel is kept alive.
@@ -86,10 +174,10 @@ Kernel::RunState* Program::state_of(const Kernel& kernel) {
   return states_.emplace(&kernel, kernel.make_run_state()).first->second.get();
 }
 
-void Program::compute(std::shared_ptr<const Kernel> kernel,
-                      const std::vector<Offset>& offsets,
-                      const std::vector<Bytes>& sizes,
-                      std::optional<Offset> scratch) {
+std::size_t Program::compute(std::shared_ptr<const Kernel> kernel,
+                             const std::vector<Offset>& offsets,
+                             const std::vector<Bytes>& sizes,
+                             std::optional<Offset> scratch) {
   const Turn turn(*this);
   if (kernel == nullptr) throw std::invalid_argument("no kernel");
   const auto& declared = kernel->operands();
@@ -100,6 +188,7 @@ void Program::compute(std::shared_ptr<const Kernel> kernel,
                                 " sizes");
   }
   std::vector<void*> operands;
+  std::vector<Access> accesses;
   for (std::size_t i = 0; i < declared.size(); ++i) {
     if (sizes[i] < declared[i].size) {
       throw std::invalid_argument("operand " + std::to_string(i) + " needs " +
@@ -107,22 +196,124 @@ void Program::compute(std::shared_ptr<const Kernel> kernel,
                                   std::to_string(sizes[i]));
     }
     operands.push_back(place(offsets[i], sizes[i]));
+    accesses.push_back({0, offsets[i], offsets[i] + sizes[i], declared[i].written});
   }
   const Bytes needed = kernel->scratch_bytes();
   if (needed > 0 && !scratch) {
     throw std::invalid_argument("the kernel needs " + std::to_string(needed) +
                                 " bytes of scratch");
   }
-  void* const room = needed > 0 ? place(*scratch, needed) : nullptr;
+  Instruction made;
+  if (needed > 0) {
+    made.scratch = place(*scratch, needed);
+    accesses.push_back({0, *scratch, *scratch + needed, true});
+  }
   kernels_.push_back(std::move(kernel));
-  const Kernel& kept = *kernels_.back();
-  append({&kept, operands_.size(), room, state_of(kept)}, operands);
+  made.kernel = kernels_.back().get();
+  made.state = state_of(*made.kernel);
+  derive_waits(0, accesses);
+  return append(made, operands);
 }
 
-void Program::guard(Offset offset) {
+std::size_t Program::append_transfer(Kind kind,
+                                     std::size_t queue,
+                                     const Transfer& transfer,
+                                     const std::vector<Access>& accesses) {
+  derive_waits(queue, accesses);
+  transfers_.push_back(transfer);
+  Instruction made;
+  made.kind = kind;
+  made.queue = queue;
+  made.more = transfers_.size() - 1;
+  const std::size_t index = append(made);
+  if (queue != 0) note_accesses(accesses);
+  return index;
+}
+
+std::size_t Program::copy(std::size_t queue, Place from, Place to, Bytes size) {
+  const Turn turn(*this);
+  check_queue(queue);
+  const Space& source = check_place(from, size);
+  Space& target = check_place(to, size);
+  const bool apart = from.space != to.space || from.offset + size <= to.offset ||
+                     to.offset + size <= from.offset;
+  if (!apart && size > 0) throw std::invalid_argument("a copy overlaps itself");
+  return append_transfer(Kind::copy,
+                         queue,
+                         {&source, &target, from.offset, to.offset, size, 0, nullptr},
+                         {{from.space, from.offset, from.offset + size, false},
+                          {to.space, to.offset, to.offset + size, true}});
+}
+
+std::size_t Program::encode(
+    const Codec& codec, Offset from, Bytes size, Offset to, Bytes capacity) {
+  const Turn turn(*this);
+  place(from, size);
+  place(to, capacity);
+  return append_transfer(Kind::encode,
+                         0,
+                         {arena_.get(), arena_.get(), from, to, size, capacity, &codec},
+                         {{0, from, from + size, false}, {0, to, to + capacity, true}});
+}
+
+std::size_t Program::decode(
+    const Codec& codec, Offset from, Bytes capacity, Offset to, Bytes size) {
+  const Turn turn(*this);
+  place(from, capacity);
+  place(to, size);
+  return append_transfer(Kind::decode,
+                         0,
+                         {arena_.get(), arena_.get(), from, to, size, capacity, &codec},
+                         {{0, from, from + capacity, false}, {0, to, to + size, true}});
+}
+
+std::size_t Program::record(std::size_t queue) const {
+  check_queue(queue);
+  for (std::size_t i = instructions_.size(); i > 0; --i) {
+    if (instructions_[i - 1].queue == queue) return i - 1;
+  }
+  return kNone;
+}
+
+std::size_t Program::wait(std::size_t queue, std::size_t event) {
+  const Turn turn(*this);
+  check_queue(queue);
+  if (event != kNone && event >= instructions_.size()) {
+    throw std::invalid_argument("there is no event " + std::to_string(event));
+  }
+  return append_wait(queue, event);
+}
+
+std::size_t Program::guard(Offset offset) {
   const Turn turn(*this);
   void* const operand = place(offset, sizeof(float));
-  append({nullptr, operands_.size(), nullptr, nullptr}, {operand});
+  derive_waits(0, {{0, offset, offset + sizeof(float), false}});
+  Instruction made;
+  made.kind = Kind::guard;
+  return append(made, {operand});
+}
+
+std::size_t Program::protect(Bytes size, Place to) {
+  const Turn turn(*this);
+  place(0, size);
+  Space& target = check_place(to, size);
+  if (to.space == 0 || target.base() == nullptr) {
+    throw std::invalid_argument("state is saved in another space that has addresses");
+  }
+  return append_transfer(
+      Kind::protect,
+      0,
+      {arena_.get(), &target, 0, to.offset, size, 0, nullptr},
+      {{0, 0, size, false}, {to.space, to.offset, to.offset + size, true}});
+}
+
+std::size_t Program::queue_of(std::size_t instruction) const {
+  return instructions_.at(instruction).queue;
+}
+
+void Program::set_jitter(std::uint32_t seed, std::uint32_t microseconds) {
+  random_ = seed;
+  jitter_ = microseconds;
 }
 
 // The index of an operand in operands_. An instruction's end where the next's begin.
@@ -174,9 +365,9 @@ bool Program::bind(std::size_t input, const void* address, Bytes size) {
   const Turn turn(*this);
   const Input& found = find_input(input);
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
-  const auto base = reinterpret_cast<std::uintptr_t>(pin_.arena().base());
-  const bool outside =
-      begin >= base + pin_.arena().capacity() || (begin < base && size <= base - begin);
+  const auto base = reinterpret_cast<std::uintptr_t>(arena_->arena().base());
+  const bool outside = begin >= base + arena_->arena().capacity() ||
+                       (begin < base && size <= base - begin);
   if (begin % kAlignment != 0 || size != found.size || !outside) return false;
   send(found, const_cast<void*>(address));  // kernels take void*, and only read there
   return true;
@@ -188,53 +379,234 @@ void Program::unbind(std::size_t input) {
   send(found, found.home);
 }
 
-void Program::execute_one(std::size_t index) {
-  const Instruction& instruction = instructions_[index];
+// -- running -------------------------------------------------------------------------
+
+bool Program::is_finite(const Instruction& instruction) const noexcept {
+  float value;
+  std::memcpy(&value, operands_[instruction.first_operand], sizeof value);
+  return std::isfinite(value);
+}
+
+double Program::now() const noexcept {
+  return static_cast<double>(nanoseconds() - began_) * 1e-9;
+}
+
+void Program::begin_run() {
+  for (std::size_t i = 1; i < spaces_.size(); ++i) spaces_[i]->prepare();
+  std::fill(last_.begin(), last_.end(), 0);
+  protected_ = false;
+  failed_ = false;
+  began_ = nanoseconds();
+}
+
+void Program::note_failure(const std::string& text) noexcept {
+  const std::lock_guard<std::mutex> lock(failure_mutex_);
+  if (failed_) return;
   try {
-    instruction.kernel->run(operands_.data() + instruction.first_operand,
-                            instruction.scratch,
-                            instruction.state);
-  } catch (const callback_raised&) {
-    throw;
-  } catch (const std::exception& error) {
-    throw kernel_failure("instruction " + std::to_string(index) +
-                         " failed: " + error.what());
+    failure_ = text;
+  } catch (const std::bad_alloc&) {
+    failure_.clear();  // it failed all the same
+  }
+  failed_ = true;
+}
+
+void Program::throw_failure() {
+  const std::lock_guard<std::mutex> lock(failure_mutex_);
+  throw kernel_failure(failure_);
+}
+
+// A linear congruential generator: lanes may draw in any order.
+void Program::sleep_a_little() noexcept {
+  const std::uint32_t drawn =
+      random_.fetch_add(2654435761U, std::memory_order_relaxed) * 1664525U;
+  std::this_thread::sleep_for(std::chrono::microseconds((drawn >> 8) % (jitter_ + 1)));
+}
+
+void Program::transfer(const Instruction& instruction) {
+  const Transfer& row = transfers_[instruction.more];
+  switch (instruction.kind) {
+    case Kind::encode:
+      row.codec->encode(row.from->base() + row.source,
+                        row.size,
+                        row.to->base() + row.target,
+                        row.capacity);
+      break;
+    case Kind::decode:
+      row.codec->decode(row.from->base() + row.source,
+                        row.capacity,
+                        row.to->base() + row.target,
+                        row.size);
+      break;
+    default:
+      copy_between(*row.from, row.source, *row.to, row.target, row.size);
   }
 }
 
-std::int64_t Program::execute(bool heed_guards, std::size_t begin, std::size_t end) {
-  for (std::size_t i = begin; i < end; ++i) {
-    if (instructions_[i].kernel != nullptr) {
-      execute_one(i);
-    } else if (heed_guards && !is_finite(operands_[instructions_[i].first_operand])) {
-      return static_cast<std::int64_t>(i);
+void Program::run_on_lane(void* context, std::size_t index) noexcept {
+  Program& program = *static_cast<Program*>(context);
+  if (program.failed_) return;
+  if (program.jitter_ > 0) program.sleep_a_little();
+  try {
+    program.execute_one(index);
+  } catch (const std::exception& error) {
+    program.note_failure(error.what());
+  }
+}
+
+void Program::submit(std::size_t index) {
+  const std::size_t lane = instructions_[index].queue - 1;
+  numbers_[index] = lanes_[lane]->submit({run_on_lane, this, index});
+  last_[lane] = numbers_[index];
+}
+
+void Program::await(std::size_t event) {
+  if (event == kNone || instructions_[event].queue == 0) return;
+  lanes_[instructions_[event].queue - 1]->wait(numbers_[event]);
+}
+
+void Program::execute_one(std::size_t index) {
+  const Instruction& instruction = instructions_[index];
+  if (trace_ != nullptr) (*trace_)[index].begin = now();
+  try {
+    if (index == failing_) throw std::runtime_error("a fault was asked for");
+    switch (instruction.kind) {
+      case Kind::compute:
+        instruction.kernel->run(operands_.data() + instruction.first_operand,
+                                instruction.scratch,
+                                instruction.state);
+        break;
+      case Kind::wait:
+        await(instruction.more);
+        break;
+      case Kind::guard:
+        break;
+      default:
+        transfer(instruction);
     }
+  } catch (const callback_raised&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw kernel_failure(failure_of(index, error.what()));
+  }
+  if (trace_ != nullptr) (*trace_)[index].end = now();
+}
+
+// In the thread of the loop, which hears here what has failed on a lane.
+void Program::execute_inline(std::size_t index) {
+  execute_one(index);
+  if (instructions_[index].kind == Kind::protect) {
+    saved_ = index;
+    protected_ = true;
+  }
+}
+
+std::int64_t Program::execute(bool check_guards, std::size_t begin, std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) {
+    const Instruction& instruction = instructions_[i];
+    if (instruction.queue != 0) {
+      submit(i);
+    } else {
+      execute_inline(i);
+      if (instruction.kind == Kind::guard && check_guards && !is_finite(instruction)) {
+        return static_cast<std::int64_t>(i);
+      }
+    }
+    if (failed_) throw_failure();
   }
   return kEnded;
 }
 
-std::int64_t Program::run(bool heed_guards,
+void Program::settle_lanes() noexcept {
+  for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->settle(last_[i]);
+}
+
+void Program::restore() {
+  if (!protected_) return;
+  protected_ = false;
+  const Transfer& row = transfers_[instructions_[saved_].more];
+  copy_between(*row.to, row.target, *arena_, 0, row.size);
+}
+
+std::int64_t Program::run(bool check_guards,
                           int threads,
                           std::size_t begin,
                           std::size_t end) {
   const Turn turn(*this);
+  return run_in_turn(check_guards, threads, begin, end);
+}
+
+std::int64_t Program::run_in_turn(bool check_guards,
+                                  int threads,
+                                  std::size_t begin,
+                                  std::size_t end) {
   const ThreadCount count(threads);
-  return execute(heed_guards, begin, end);
+  begin_run();
+  try {
+    const std::int64_t stopped = execute(check_guards, begin, end);
+    for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->wait(last_[i]);
+    if (failed_) throw_failure();
+    return stopped;
+  } catch (...) {
+    failed_ = true;  // what is still to come on a lane is of no use
+    settle_lanes();
+    restore();
+    throw;
+  }
+}
+
+void Program::touch_unused(const Instruction& instruction) noexcept {
+  if (instruction.scratch != nullptr) {
+    auto* const scratch = static_cast<std::byte*>(instruction.scratch);
+    scratch[instruction.kernel->scratch_bytes() - 1] = kTouched;
+  } else if (instruction.kind == Kind::encode) {
+    const Transfer& row = transfers_[instruction.more];
+    if (row.capacity > 0) row.to->base()[row.target + row.capacity - 1] = kTouched;
+  }
 }
 
 std::vector<double> Program::run_timed(int threads) {
-  using Clock = std::chrono::steady_clock;
   const Turn turn(*this);
   const ThreadCount count(threads);
-  std::vector<double> seconds(instructions_.size(), 0.0);
-  for (std::size_t i = 0; i < instructions_.size(); ++i) {
-    if (instructions_[i].kernel == nullptr) continue;
-    touch_scratch(instructions_[i]);
-    const Clock::time_point start = Clock::now();
-    execute_one(i);
-    seconds[i] = std::chrono::duration<double>(Clock::now() - start).count();
+  std::vector<Span> spans(instructions_.size());
+  begin_run();
+  try {
+    for (std::size_t i = 0; i < instructions_.size(); ++i) {
+      touch_unused(instructions_[i]);
+      spans[i].begin = now();
+      if (instructions_[i].queue == 0) {
+        execute_inline(i);
+      } else {
+        submit(i);
+        lanes_[instructions_[i].queue - 1]->wait(numbers_[i]);
+        if (failed_) throw_failure();
+      }
+      spans[i].end = now();
+    }
+  } catch (...) {
+    settle_lanes();
+    restore();
+    throw;
+  }
+  std::vector<double> seconds;
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    const bool is_guard = instructions_[i].kind == Kind::guard;
+    seconds.push_back(is_guard ? 0.0 : spans[i].end - spans[i].begin);
   }
   return seconds;
+}
+
+std::vector<Program::Span> Program::run_traced(int threads) {
+  const Turn turn(*this);
+  std::vector<Span> spans(instructions_.size());
+  trace_ = &spans;
+  try {
+    run_in_turn(false, threads, 0, instructions_.size());
+  } catch (...) {
+    trace_ = nullptr;
+    throw;
+  }
+  trace_ = nullptr;
+  return spans;
 }
 
 }  // namespace memcfg

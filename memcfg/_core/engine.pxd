@@ -141,15 +141,25 @@ cdef class Counter:
     cdef readonly int64_t value
 
 
+cdef class ScratchFile:
+    cdef shared_ptr[native.Space] core
+    cdef readonly str folder
+
+
+cdef class Lane:
+    cdef shared_ptr[native.Lane] core
+
+
 cdef class Program:
     cdef unique_ptr[native.Program] core
     cdef readonly Arena arena
+    cdef readonly tuple spaces  # kept alive: C++ borrows an arena's pool
     cdef list kernels  # kept alive: a callback's C++ side only borrows its object
     cdef dict bound  # by input: a view that keeps the bytes that are read elsewhere
     cdef size_t whole  # from this instruction on nothing interrupts a run
     cdef bint calls_back  # whether one of those is a Python function
     cdef int64_t run_part(
-        self, native.bool heed_guards, size_t begin, size_t end, Counter counter
+        self, native.bool check_guards, size_t begin, size_t end, Counter counter
     ) except -2
 
 

@@ -17,7 +17,7 @@ from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.number cimport PyNumber_Index
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.math cimport INFINITY
 from libc.string cimport memcpy
 from libcpp.memory cimport shared_ptr, static_pointer_cast
@@ -70,6 +70,7 @@ __all__ = [
     "Counter",
     "FailureCallbackResource",
     "Kernel",
+    "Lane",
     "LimitingResource",
     "Lock",
     "LoggingResource",
@@ -79,6 +80,7 @@ __all__ = [
     "Program",
     "ReplayPlan",
     "Resource",
+    "ScratchFile",
     "SimulatedResource",
     "StatisticsResource",
     "SystemResource",
@@ -86,6 +88,7 @@ __all__ = [
     "WorkspaceMemory",
     "arena_of",
     "blocks_of",
+    "codec_bounds",
     "get_host_limits",
     "get_num_threads",
     "layout_of",
@@ -272,16 +275,93 @@ cdef class CallbackKernel:
 
 
 @cython.final
-cdef class Program:
-    """Kernels bound to places in an arena, run in order without the GIL.
+cdef class ScratchFile:
+    """A memory space on disk: a file without a name, of `nbytes`, in `folder`.
 
-    The arena cannot be freed while the program lives. RuntimeError when another thread
-    is using the program.
+    It goes with the object or the process. OSError when the disk has not the room.
     """
 
-    def __cinit__(self, Arena arena not None):
-        self.core.reset(new native.Program(arena.core))
+    def __cinit__(self, str folder not None, nbytes):
+        cdef size_t size = as_size(nbytes, "a size")
+        cdef string name = os.fsencode(folder)
+        self.folder = folder
+        with nogil:
+            self.core.reset(new native.ScratchFile(name, size))
+
+    def __dealloc__(self):
+        with nogil:
+            self.core.reset()
+
+    @property
+    def nbytes(self):
+        """Its size in bytes."""
+        return self.core.get().size()
+
+
+@cython.final
+cdef class Lane:
+    """A queue with a thread of its own that copies, in order; programs share it."""
+
+    def __cinit__(self):
+        with nogil:
+            self.core.reset(new native.Lane())
+
+    def __dealloc__(self):
+        with nogil:
+            self.core.reset()
+
+
+def codec_bounds(size_t nbytes):
+    """Return for each codec the bytes that it needs at most to encode so many."""
+    cdef vector[const native.Codec*] found = native.codecs()
+    return {
+        codec.name().decode(): codec.bound(nbytes) for codec in found
+    }
+
+
+cdef inline native.Place as_place(object given) except *:
+    cdef native.Place place
+    space, offset = given
+    place.space = as_size(space, "a space")
+    place.offset = as_size(offset, "an offset")
+    return place
+
+
+cdef inline size_t as_event(object event) except *:
+    return <size_t>-1 if event is None else as_size(event, "an event")
+
+
+@cython.final
+cdef class Program:
+    """Instructions over memory spaces, run in order without the GIL.
+
+    Space 0 is the arena, whose bytes kernels work on; `spaces`, arenas or scratch
+    files, are 1, 2, ... Queue 0 computes, in the calling thread; `lanes` are 1, 2, ...
+    Instructions give their index, which is their event. Waits that are missing between
+    what lanes touch are put in.
+
+    The arenas cannot be freed while the program lives. RuntimeError when another thread
+    is using the program. ValueError when a place leaves its space or is unaligned, or
+    there is no such space, queue or event.
+    """
+
+    def __cinit__(self, Arena arena not None, spaces=(), lanes=()):
+        cdef vector[shared_ptr[native.Space]] others
+        cdef vector[shared_ptr[native.Lane]] queues
+        for space in spaces:
+            if isinstance(space, ScratchFile):
+                others.push_back((<ScratchFile>space).core)
+            else:
+                others.push_back(
+                    shared_ptr[native.Space](
+                        <native.Space*>new native.ArenaSpace((<Arena?>space).core)
+                    )
+                )
+        for lane in lanes:
+            queues.push_back((<Lane?>lane).core)
+        self.core.reset(new native.Program(arena.core, others, queues))
         self.arena = arena
+        self.spaces = tuple(spaces)
         self.kernels = []
         self.bound = {}
         self.whole = <size_t>-1
@@ -290,14 +370,14 @@ cdef class Program:
         """Append a kernel whose inputs, then outputs, lie at these places.
 
         Offsets are bytes from the arena's base and multiples of 64; sizes are the bytes
-        that each operand has there. ValueError when they are not as many as the kernel
-        has operands, one has fewer bytes than it needs, a place leaves the arena or is
-        unaligned, or scratch is missing.
+        that each operand has there. ValueError also when they are not as many as the
+        kernel has operands, one has fewer bytes than it needs, or scratch is missing.
         """
         cdef shared_ptr[native.Kernel] shared
         cdef optional[size_t] scratch
         cdef vector[size_t] places
         cdef vector[size_t] lengths
+        cdef size_t index
         if isinstance(kernel, Kernel):
             shared = (<Kernel>kernel).core
         elif isinstance(kernel, CallbackKernel):
@@ -311,13 +391,74 @@ cdef class Program:
         for size in sizes:
             lengths.push_back(as_size(size, "a size"))
         self.kernels.append(kernel)  # first: what runs must be alive
-        self.core.get().compute(shared, places, lengths, scratch)
-        if isinstance(kernel, CallbackKernel) and self.core.get().size() > self.whole:
+        index = self.core.get().compute(shared, places, lengths, scratch)
+        if isinstance(kernel, CallbackKernel) and index >= self.whole:
             self.calls_back = True
+        return index
+
+    def copy(self, queue, source, target, nbytes):
+        """Append a copy between two places, each a (space, offset) pair."""
+        return self.core.get().copy(
+            as_size(queue, "a queue"),
+            as_place(source),
+            as_place(target),
+            as_size(nbytes, "a size"),
+        )
+
+    def encode(self, str codec not None, source, nbytes, target, capacity):
+        """Append the encoding of bytes of the arena into `capacity` bytes of it.
+
+        ValueError also for an unknown codec.
+        """
+        return self.core.get().encode(
+            native.find_codec(as_string(codec)),
+            as_size(source, "an offset"),
+            as_size(nbytes, "a size"),
+            as_size(target, "an offset"),
+            as_size(capacity, "a size"),
+        )
+
+    def decode(self, str codec not None, source, capacity, target, nbytes):
+        """Append what gives back the bytes that `encode` has encoded at `source`."""
+        return self.core.get().decode(
+            native.find_codec(as_string(codec)),
+            as_size(source, "an offset"),
+            as_size(capacity, "a size"),
+            as_size(target, "an offset"),
+            as_size(nbytes, "a size"),
+        )
+
+    def record(self, queue):
+        """Return the event that all has run that was added to a queue so far."""
+        cdef size_t event = self.core.get().record(as_size(queue, "a queue"))
+        return None if event == <size_t>-1 else event
+
+    def wait(self, queue, event):
+        """Append a wait of a queue for an event of another; None is past already."""
+        return self.core.get().wait(as_size(queue, "a queue"), as_event(event))
 
     def guard(self, offset):
         """Append a guard: a run stops here unless the float32 there is finite."""
-        self.core.get().guard(as_size(offset, "an offset"))
+        return self.core.get().guard(as_size(offset, "an offset"))
+
+    def protect(self, nbytes, target):
+        """Append what saves the front of the arena at a (space, offset) pair.
+
+        A run that fails behind it has these bytes back.
+        """
+        return self.core.get().protect(as_size(nbytes, "a size"), as_place(target))
+
+    def queue_of(self, index):
+        """Return the queue of an instruction."""
+        return self.core.get().queue_of(as_size(index, "an instruction"))
+
+    def set_jitter(self, uint32_t seed, uint32_t microseconds):
+        """Have lanes sleep up to so long before each instruction; for tests."""
+        self.core.get().set_jitter(seed, microseconds)
+
+    def fail_at(self, instruction):
+        """Have runs fail at an instruction; None ends it. For tests."""
+        self.core.get().fail_at(as_event(instruction))
 
     def undivided(self):
         """Say that state changes from the next instruction on.
@@ -372,7 +513,7 @@ cdef class Program:
         the end advances the counter: no signal handler comes between the two.
 
         Returns -1 when it ran to the end, else the place, among all instructions, of
-        the guard that stopped it (when guards are heeded). KernelError names the
+        the guard that stopped it (when guards are checked). KernelError names the
         instruction that failed.
         """
         cdef int64_t stopped
@@ -390,17 +531,17 @@ cdef class Program:
         return stopped
 
     cdef int64_t run_part(
-        self, native.bool heed_guards, size_t begin, size_t end, Counter counter
+        self, native.bool check_guards, size_t begin, size_t end, Counter counter
     ) except -2:
         cdef int64_t stopped
         with nogil:
-            stopped = self.core.get().run(heed_guards, _threads, begin, end)
+            stopped = self.core.get().run(check_guards, _threads, begin, end)
         if counter is not None and stopped == -1:
             counter.value += 1
         return stopped
 
     def run_timed(self):
-        """Run once to the end, guards unheeded: seconds of each instruction."""
+        """Run to the end, guards unchecked, one by one: seconds of each instruction."""
         cdef vector[double] seconds
         await_slot(_slots)
         try:
@@ -409,6 +550,20 @@ cdef class Program:
         finally:
             _slots.leave()
         return seconds
+
+    def run_traced(self):
+        """Run to the end, guards unchecked: (queue, begin, end) of each, in seconds."""
+        cdef vector[native.Span] spans
+        await_slot(_slots)
+        try:
+            with nogil:
+                spans = self.core.get().run_traced(_threads)
+        finally:
+            _slots.leave()
+        return [
+            (self.queue_of(index), spans[index].begin, spans[index].end)
+            for index in range(spans.size())
+        ]
 
     def __len__(self):
         return self.core.get().size()

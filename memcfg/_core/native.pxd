@@ -1,7 +1,7 @@
 # What the native core declares, header by header. Extern only.
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libcpp cimport bool
 from libcpp.memory cimport shared_ptr, unique_ptr
 from libcpp.optional cimport optional
@@ -336,6 +336,28 @@ cdef extern from "memcfg/kernel.hpp" namespace "memcfg" nogil:
         const KernelSpec& spec, const OneDnn* library
     ) except +raise_failure
 
+cdef extern from "memcfg/space.hpp" namespace "memcfg" nogil:
+    cdef cppclass Space:
+        size_t size() except +raise_failure
+
+    cdef cppclass ArenaSpace(Space):
+        ArenaSpace(shared_ptr[Arena] arena) except +raise_failure
+
+    cdef cppclass ScratchFile(Space):
+        ScratchFile(string folder, size_t size) except +raise_failure
+
+cdef extern from "memcfg/lane.hpp" namespace "memcfg" nogil:
+    cdef cppclass Lane:
+        Lane() except +raise_failure
+
+cdef extern from "memcfg/codec.hpp" namespace "memcfg" nogil:
+    cdef cppclass Codec:
+        const char* name() noexcept
+        size_t bound(size_t size) noexcept
+
+    const vector[const Codec*]& codecs() except +raise_failure
+    const Codec& find_codec(const string& name) except +raise_failure
+
 cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
     cdef cppclass CallbackKernel(Kernel):
         CallbackKernel(
@@ -346,15 +368,39 @@ cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
         size_t instruction
         size_t position
 
+    cdef cppclass Place "memcfg::Program::Place":
+        size_t space
+        size_t offset
+
+    cdef cppclass Span "memcfg::Program::Span":
+        double begin
+        double end
+
     cdef cppclass Program:
-        Program(shared_ptr[Arena] arena) except +raise_failure
-        void compute(
+        Program(
+            shared_ptr[Arena] arena,
+            const vector[shared_ptr[Space]]& spaces,
+            const vector[shared_ptr[Lane]]& lanes,
+        ) except +raise_failure
+        size_t compute(
             shared_ptr[Kernel] kernel,
             const vector[size_t]& offsets,
             const vector[size_t]& sizes,
             optional[size_t] scratch,
         ) except +raise_failure
-        void guard(size_t offset) except +raise_failure
+        size_t copy(
+            size_t queue, Place source, Place target, size_t size
+        ) except +raise_failure
+        size_t encode(
+            const Codec& codec, size_t source, size_t size, size_t to, size_t capacity
+        ) except +raise_failure
+        size_t decode(
+            const Codec& codec, size_t source, size_t capacity, size_t to, size_t size
+        ) except +raise_failure
+        size_t record(size_t queue) except +raise_failure
+        size_t wait(size_t queue, size_t event) except +raise_failure
+        size_t guard(size_t offset) except +raise_failure
+        size_t protect(size_t size, Place to) except +raise_failure
         size_t input(
             const vector[ProgramOperand]& operands, size_t size
         ) except +raise_failure
@@ -363,9 +409,13 @@ cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
         ) except +raise_failure
         void unbind(size_t input) except +raise_failure
         int64_t run(
-            bool heed_guards, int threads, size_t begin, size_t end
+            bool check_guards, int threads, size_t begin, size_t end
         ) except +raise_failure
         vector[double] run_timed(int threads) except +raise_failure
+        vector[Span] run_traced(int threads) except +raise_failure
+        size_t queue_of(size_t instruction) except +raise_failure
+        void set_jitter(uint32_t seed, uint32_t microseconds) noexcept
+        void fail_at(size_t instruction) noexcept
         size_t size() noexcept
 
 cdef extern from "memcfg/threads.hpp" namespace "memcfg" nogil:

@@ -8,6 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from memcfg._core import Arena, Program, ScratchFile
     from memcfg.devices.cpu import KernelTable
     from memcfg.memory import Pool
 
@@ -32,6 +35,57 @@ class Device(Protocol):
     @property
     def kernels(self) -> KernelTable:
         """The kernels that run here, or that are planned with."""
+
+    @property
+    def tiers(self) -> tuple[str, ...]:
+        """The spaces that tensors can be swapped to, such as ``"host"``."""
+
+    def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> Arena | ScratchFile:
+        """Take memory of a tier, beside the device's limit.
+
+        Parameters
+        ----------
+        tier : str
+            One of `tiers`.
+        nbytes : int
+            How much, in bytes.
+        tag : str
+            Who holds it.
+
+        Returns
+        -------
+        Arena or ScratchFile
+            The memory.
+
+        Raises
+        ------
+        OSError
+            If the disk has not the room.
+        ResourceExhaustedError
+            If the host has not the memory.
+        """
+
+    def program(
+        self, arena: Arena, tiers: Mapping[str, Arena | ScratchFile]
+    ) -> Program:
+        """Make an empty program.
+
+        Its space 0 is the arena, those of the tiers are 1, 2, ...; its queue 0
+        computes, and tier number n has queue 1 + 2n for copies out and 2 + 2n for
+        copies in.
+
+        Parameters
+        ----------
+        arena : Arena
+            Memory of the pool.
+        tiers : mapping of str to Arena or ScratchFile
+            What `tier_memory` returned, by tier.
+
+        Returns
+        -------
+        Program
+            The program.
+        """
 
     def describe_kernels(self) -> str:
         """Tell which kernels these are, for people."""

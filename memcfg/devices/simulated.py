@@ -7,7 +7,7 @@ nowhere to put a byte.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from memcfg.devices.cpu import kernel_table
 from memcfg.memory import Pool, simulated
@@ -83,6 +83,44 @@ class SimulatedDevice:
         if self._kernels is None:  # no lock, which a fork could leave taken
             self._kernels = kernel_table()
         return self._kernels
+
+    tiers = ("host", "file")
+
+    def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> Never:
+        """Refuse: there is nowhere to put a byte.
+
+        Parameters
+        ----------
+        tier : str
+            One of `tiers`.
+        nbytes : int
+            How much, in bytes.
+        tag : str
+            Who would hold it.
+
+        Raises
+        ------
+        RuntimeError
+            Always.
+        """
+        raise RuntimeError(f"{self.name} is simulated: it has no memory")
+
+    def program(self, arena: object, tiers: object) -> Never:
+        """Refuse: nothing runs here.
+
+        Parameters
+        ----------
+        arena : Arena
+            Memory of the pool.
+        tiers : mapping of str to Arena or ScratchFile
+            Memory of tiers.
+
+        Raises
+        ------
+        RuntimeError
+            Always.
+        """
+        raise RuntimeError(f"{self.name} is simulated: nothing runs on it")
 
     def describe_kernels(self) -> str:
         """Tell which kernels run here, for people.

@@ -30,7 +30,12 @@ from memcfg.plan._plan import Plan
 from memcfg.plan._policies import POLICIES
 from memcfg.plan._policy import Policy
 from memcfg.plan._share import share
-from memcfg.plan._simulate import Simulation, simulate
+from memcfg.plan._simulate import (
+    Scheduled,
+    Simulation,
+    simulate,
+    with_copies_placed,
+)
 from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
 from memcfg.plan._updates import state_updates, with_updates_in_time
 from memcfg.plan._validate import unchecked_claims, validate, violations
@@ -50,6 +55,7 @@ __all__ = [
     "Plan",
     "Policy",
     "Predicted",
+    "Scheduled",
     "Simulation",
     "Summary",
     "SwapIn",
@@ -67,6 +73,7 @@ __all__ = [
     "unchecked_claims",
     "validate",
     "violations",
+    "with_copies_placed",
     "with_updates_in_time",
     "write_placement",
 ]

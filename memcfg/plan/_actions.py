@@ -1,7 +1,7 @@
 """The actions that a plan is made of.
 
 Owns their names and fields, which are those of the interchange format
-``memcfg.plan/1``. Refuses meaning: what an action does to memory is told twice, by
+``memcfg.plan/2``. Refuses meaning: what an action does to memory is told twice, by
 the simulator and, independently, by the validator.
 """
 
@@ -91,16 +91,22 @@ class Compute:
 class SwapOut:
     """Start a copy of a tensor to a tier.
 
+    The copy has its bytes there until the last copy back of it has been waited for; one
+    that is never copied back, until it has been waited for itself.
+
     Parameters
     ----------
     tensor : int
         Tensor id.
     tier : str
         Such as ``"host"``.
+    offset : int or None, default None
+        Bytes from the start of the tier; None leaves the place to who runs the plan.
     """
 
     tensor: int
     tier: str
+    offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +119,13 @@ class SwapIn:
         Tensor id.
     tier : str
         Such as ``"host"``.
+    offset : int or None, default None
+        Where the copy lies on the tier, in bytes from its start; None as in `SwapOut`.
     """
 
     tensor: int
     tier: str
+    offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,10 @@
-"""The interchange format ``memcfg.plan/1``: plans as JSON text.
+"""The interchange format ``memcfg.plan/2``, and 1: plans as JSON text.
 
 Owns the grammar: keys, actions and types; `memcfg.documents` reads by it. Returns plain
 fields; `Plan` makes a value of them. Meaning is not checked here.
+
+Version 2 says where the copies of swapped tensors lie on their tiers. A plan that does
+not say so is written in version 1, which has no such operand.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from memcfg.documents import (
     Reader,
     read_count,
     read_document,
+    read_json,
     read_list,
     read_object,
     read_or_null,
@@ -38,17 +42,22 @@ from memcfg.plan._actions import (
 from memcfg.plan._facts import Predicted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from memcfg.plan._plan import Plan
 
 __all__ = ["read_plan", "write_plan"]
 
-FORMAT = "memcfg.plan/1"
+FORMAT = "memcfg.plan/2"
+_FIRST = "memcfg.plan/1"
 
 
 def write_plan(plan: Plan) -> str:
     """Write a plan as JSON text, one action a line."""
+    swaps = [a for a in plan.actions if isinstance(a, SwapOut | SwapIn)]
+    first = all(action.offset is None for action in swaps)
     head = {
-        "format": FORMAT,
+        "format": _FIRST if first else FORMAT,
         "graph": plan.graph,
         "method": plan.method,
         "limit_bytes": plan.limit_bytes,
@@ -58,37 +67,53 @@ def write_plan(plan: Plan) -> str:
         },
     }
     lines = ",\n  ".join(
-        write_json([_NAMES[type(action)], *astuple(action)]) for action in plan.actions
+        write_json([_NAMES[type(action)], *_operands(action, first)])
+        for action in plan.actions
     )
     return f'{write_json(head)[:-1]},\n "actions": [\n  {lines}]}}\n'
 
 
 def read_plan(text: str) -> dict[str, Any]:
     """Read JSON text into the fields of a plan; `predicted` is a dict of fields."""
-    return read_document(text, "plan", FORMAT, _PLAN)
+    document = read_json(text, "plan")
+    first = isinstance(document, dict) and document.get("format") == _FIRST
+    actions = _FIRST_ACTIONS if first else _ACTIONS
+    keys = _PLAN | {"actions": Key(read_list(_action_reader(actions), item="action"))}
+    return read_document(text, "plan", _FIRST if first else FORMAT, keys)
+
+
+def _operands(action: Action, first: bool) -> tuple[Any, ...]:
+    if first and isinstance(action, SwapOut | SwapIn):
+        return action.tensor, action.tier
+    return astuple(action)
 
 
 def _read_predicted(value: Any, where: str) -> dict[str, Any]:
     return read_object(value, where, _PREDICTED)
 
 
-def _read_action(value: Any, where: str) -> Action:
-    if not isinstance(value, list) or not value:
-        raise FormatError(f"{where} should be a list that starts with a name")
-    name, *operands = value
-    if read_text(name, f"{where}: its name") not in _ACTIONS:
-        known = ", ".join(_ACTIONS)
-        raise FormatError(f"{where}: unknown action {name[:80]!r}; there are {known}")
-    kind, readers = _ACTIONS[name]
-    if len(operands) != len(readers):
-        raise FormatError(
-            f"{where}: {name!r} takes {len(readers)} operands, not {len(operands)}"
+def _action_reader(known: Mapping[str, tuple[Any, tuple[Reader, ...]]]) -> Reader:
+    def read_action(value: Any, where: str) -> Action:
+        if not isinstance(value, list) or not value:
+            raise FormatError(f"{where} should be a list that starts with a name")
+        name, *operands = value
+        if read_text(name, f"{where}: its name") not in known:
+            names = ", ".join(known)
+            raise FormatError(
+                f"{where}: unknown action {name[:80]!r}; there are {names}"
+            )
+        kind, readers = known[name]
+        if len(operands) != len(readers):
+            raise FormatError(
+                f"{where}: {name!r} takes {len(readers)} operands, not {len(operands)}"
+            )
+        read = zip(fields(kind), readers, operands, strict=False)
+        action: Action = kind(
+            *[reader(x, f"{where}: {item.name}") for item, reader, x in read]
         )
-    read = zip(fields(kind), readers, operands, strict=True)
-    action: Action = kind(
-        *[reader(x, f"{where}: {item.name}") for item, reader, x in read]
-    )
-    return action
+        return action
+
+    return read_action
 
 
 _NAME_OR_NULL = read_or_null(read_text)
@@ -98,11 +123,15 @@ _ACTIONS: dict[str, tuple[Any, tuple[Reader, ...]]] = {
     "alias": (Alias, (read_count, read_count)),
     "free": (Free, (read_count,)),
     "compute": (Compute, (read_count, _NAME_OR_NULL, _COUNT_OR_NULL)),
-    "swap_out": (SwapOut, (read_count, read_text)),
-    "swap_in": (SwapIn, (read_count, read_text)),
+    "swap_out": (SwapOut, (read_count, read_text, _COUNT_OR_NULL)),
+    "swap_in": (SwapIn, (read_count, read_text, _COUNT_OR_NULL)),
     "encode": (Encode, (read_count, read_text, read_count, read_count)),
     "decode": (Decode, (read_count, read_count)),
     "wait": (Wait, (read_count,)),
+}
+_FIRST_ACTIONS = _ACTIONS | {
+    "swap_out": (SwapOut, (read_count, read_text)),
+    "swap_in": (SwapIn, (read_count, read_text)),
 }
 _NAMES = {kind: name for name, (kind, _) in _ACTIONS.items()}
 _PREDICTED = {
@@ -121,5 +150,4 @@ _PLAN = {
     "limit_bytes": Key(_COUNT_OR_NULL),
     "alignment": Key(read_positive),
     "predicted": Key(_read_predicted),
-    "actions": Key(read_list(_read_action, item="action")),
 }

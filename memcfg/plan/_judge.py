@@ -44,6 +44,8 @@ _OPERANDS = {
     for kind in (Alias, Alloc, Compute, Decode, Encode, Free, SwapIn, SwapOut, Wait)
 }  # of each kind of action: names and types
 
+_OVERHEAD = {"zero_words": 64}  # bytes that a codec may need beside the tensor's
+
 _MOST = 1000  # sentences; a plan of n actions could break n * n rules
 _LONGEST = 100  # letters of a name in one of them; a file may have one name of millions
 
@@ -89,6 +91,10 @@ class Judge:
         self.leaving: Counter[int] = Counter()  # tensor -> its copies out of these
         self.arriving: Counter[int] = Counter()  # tensor -> its copies in
         self.elsewhere: set[tuple[int, str]] = set()  # arrived copies: tensor, tier
+        self.tiers: dict[str, Rooms] = {}
+        self.copied: dict[tuple[int, str], Room] = {}  # by tensor and tier
+        self.last_uses = self._last_uses()
+        self.away = self.away_peak = self.moved = 0  # bytes on other tiers, and copied
         self.peak = 0
 
     def _sources(self) -> set[int]:
@@ -103,6 +109,20 @@ class Judge:
             offsets[tensor] = end
             end += -(-self.graph.tensors[tensor].nbytes // ALIGNMENT) * ALIGNMENT
         return offsets
+
+    def _last_uses(self) -> dict[int, int]:
+        """Find for each copy out the action behind whose wait its bytes are free."""
+        uses: dict[int, int] = {}
+        newest: dict[tuple[object, object], int] = {}
+        for index, action in enumerate(self.plan.actions):
+            if not isinstance(action, SwapOut | SwapIn):
+                continue
+            key = (action.tensor, action.tier)
+            if isinstance(action, SwapOut):
+                newest[key] = uses[index] = index
+            elif key in newest:
+                uses[newest[key]] = index
+        return {last: out for out, last in uses.items()}
 
     # -- words -----------------------------------------------------------------
 
@@ -132,21 +152,24 @@ class Judge:
         """Check a new room against all in use; the caller keeps it."""
         offset = int(offset)  # of NumPy's, a sum may wrap around
         room = Room(offset, offset + self.rounded(nbytes), label)
-        if offset < 0 or offset % self.plan.alignment:
+        self.check_place(room, self.arena)
+        self.peak = max(self.peak, room.end)  # empty rooms have addresses too
+        return room
+
+    def check_place(self, room: Room, rooms: Rooms) -> None:
+        if room.start < 0 or room.start % self.plan.alignment:
             self.blame(
-                f"{label} lies at {offset}, which is no multiple of "
+                f"{room.label} lies at {room.start}, which is no multiple of "
                 f"{self.plan.alignment} from 0"
             )
-        clash = self.arena.clash(room)
+        clash = rooms.clash(room)
         if clash is not None:
             other, count = clash
             more = f" and {count - 1} more" if count > 1 else ""
             self.blame(
-                f"{label} at [{room.start}, {room.end}) overlaps "
+                f"{room.label} at [{room.start}, {room.end}) overlaps "
                 f"{other.label} at [{other.start}, {other.end}){more}"
             )
-        self.peak = max(self.peak, room.end)  # empty rooms have addresses too
-        return room
 
     def open(self, homes: dict[int, Room], tensor: int, room: Room) -> None:
         homes[tensor] = room
@@ -406,18 +429,56 @@ class Judge:
             self.blame(f"{self.name(tensor)} is being copied already")
         if isinstance(action, SwapOut):
             self.check_readable(tensor)
+            self.copy_out(action)
         else:
-            if (tensor, action.tier) not in self.elsewhere:
-                self.blame(
-                    f"{self.name(tensor)} has no copy on {action.tier!r} that was "
-                    "waited for"
-                )
-            if tensor not in self.rooms:
-                self.blame(f"{self.name(tensor)} has no room to be copied into")
-            elif tensor in self.written:
-                self.blame(f"overwrites {self.name(tensor)}, which is resident")
+            self.check_copy_back(action)
+        self.moved += self.size(tensor)
         self.copies[index] = action
         self.ways(action)[tensor] += 1
+
+    def copy_out(self, action: SwapOut) -> None:
+        """Give a copy bytes on its tier, where it overlaps no other in use there."""
+        key = (action.tensor, action.tier)
+        label = f"the copy of {self.name(action.tensor)} on {action.tier!r}"
+        if key in self.copied:
+            self.blame(f"{label} is there already")
+            self.release_copy(key)
+        self.elsewhere.discard(key)
+        rooms = self.tiers.setdefault(action.tier, Rooms())
+        size = self.size(action.tensor)
+        start = -1 if action.offset is None else int(action.offset)
+        room = Room(start, start + size, label)
+        if action.offset is not None:
+            self.check_place(room, rooms)
+            rooms.add(room)
+        self.copied[key] = room
+        self.away += size
+        self.away_peak = max(self.away_peak, self.away)
+
+    def release_copy(self, key: tuple[int, str]) -> None:
+        room = self.copied.pop(key)
+        self.away -= room.end - room.start
+        if room.start >= 0:
+            self.tiers[key[1]].remove(room)
+
+    def check_copy_back(self, action: SwapIn) -> None:
+        tensor, key = action.tensor, (action.tensor, action.tier)
+        if key not in self.elsewhere:
+            self.blame(
+                f"{self.name(tensor)} has no copy on {action.tier!r} that was "
+                "waited for"
+            )
+        elif action.offset != (
+            None if self.copied[key].start < 0 else self.copied[key].start
+        ):
+            self.blame(
+                f"{self.name(tensor)} is copied back from {action.offset} and lies at "
+                f"{self.copied[key].start} on {action.tier!r}"
+            )
+        if tensor not in self.rooms:
+            self.blame(f"{self.name(tensor)} has no room to be copied into")
+        elif tensor in self.written:
+            self.blame(f"overwrites {self.name(tensor)}, which is resident")
 
     def ways(self, copy: SwapOut | SwapIn) -> Counter[int]:
         return self.leaving if isinstance(copy, SwapOut) else self.arriving
@@ -430,10 +491,14 @@ class Judge:
         if self.copies.pop(target, None) is None:
             return
         self.ways(copy)[copy.tensor] -= 1
+        key = (copy.tensor, copy.tier)
         if isinstance(copy, SwapOut):
-            self.elsewhere.add((copy.tensor, copy.tier))
+            self.elsewhere.add(key)
         elif copy.tensor in self.rooms:
             self.written.add(copy.tensor)
+        if target in self.last_uses and key in self.copied:
+            self.release_copy(key)
+            self.elsewhere.discard(key)
 
     def encode(self, action: Encode) -> None:
         tensor = action.tensor
@@ -444,9 +509,15 @@ class Judge:
             self.blame(f"{self.name(tensor)} is encoded already")
             return
         nbytes = self.graph.tensors[tensor].nbytes
-        if action.nbytes < min(nbytes, 1):
+        least = (
+            min(nbytes, 1)
+            if action.codec not in _OVERHEAD
+            else (nbytes + _OVERHEAD[action.codec])
+        )
+        if action.nbytes < least:
             self.blame(
                 f"{self.name(tensor)} of {nbytes} B is encoded in {action.nbytes} B"
+                + (f"; {action.codec!r} may need {least} B" if nbytes else "")
             )
         label = f"the encoding of {self.name(tensor)}"
         self.open(self.encoded, tensor, self.room(action.offset, action.nbytes, label))
@@ -481,7 +552,9 @@ class Judge:
                 self.blame(f"op {index} ({_quoted(op.name)}) was never computed")
         self.check_kept()
         self.where = "claims"
-        for text in check_claims(self.graph, self.plan, self.peak):
+        for text in check_claims(
+            self.graph, self.plan, self.peak, self.away_peak, self.moved
+        ):
             self.blame(text)
 
     def check_kept(self) -> None:

@@ -63,7 +63,10 @@ class Plan:
         return _report.describe(self)
 
     def to_json(self) -> str:
-        """Write the plan in the interchange format ``memcfg.plan/1``.
+        """Write the plan in the interchange format.
+
+        That is ``memcfg.plan/2`` if it says where copies lie on other tiers, else
+        ``memcfg.plan/1``.
 
         Returns
         -------
@@ -79,7 +82,7 @@ class Plan:
 
     @staticmethod
     def from_json(text: str) -> Plan:
-        """Read a plan in the interchange format.
+        """Read a plan in the interchange format, version 1 or 2.
 
         The text is checked as far as its grammar goes; whether the plan is right for
         a graph, `validate` tells.

@@ -1,12 +1,13 @@
-"""The planner's own reading of a plan: what it costs, moment by moment.
+"""The planner's own reading of a plan: what it costs, step by step.
 
-Owns the arithmetic of peak, time and bytes by role. Trusts the plan to be legal;
-`validate` is the judge and shares no code with this.
+Owns the arithmetic of peak, time and bytes by role, the clock of the queues, and the
+lives of copies on other tiers. Trusts the plan to be legal; `validate` is the judge and
+shares no code with this.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memcfg.errors import PlanError
@@ -20,7 +21,9 @@ from memcfg.plan._actions import (
     Free,
     SwapIn,
     SwapOut,
+    Wait,
 )
+from memcfg.plan._place import Buffer, place
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -29,9 +32,29 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph
     from memcfg.plan._plan import Plan
 
-__all__ = ["Simulation", "simulate"]
+__all__ = ["Scheduled", "Simulation", "simulate", "with_copies_placed"]
 
 _Key = tuple[str, int]  # ("tensor" or "encoded", tensor id)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """When an action takes place, by the clock of a simulation.
+
+    Parameters
+    ----------
+    action : int
+        Its index in the plan.
+    queue : str
+        ``"compute"``, or tier and direction of a lane, such as ``"host out"``.
+    begin, end : float
+        In seconds since the step began.
+    """
+
+    action: int
+    queue: str
+    begin: float
+    end: float
 
 
 @dataclass(frozen=True)
@@ -57,6 +80,12 @@ class Simulation:
         The op that runs at the busiest moment; None: the start or the end.
     timeline : tuple of (int, int)
         For each computed op, in order: the op, and the bytes in use while it runs.
+    tier_peak_bytes : mapping of str to int
+        The highest end of any copy on each tier, of those that have a place.
+    schedule : tuple of Scheduled
+        Each op, copy and wait, in the plan's order.
+    elapsed_seconds : float
+        When the last of them ends.
     """
 
     peak_bytes: int
@@ -67,9 +96,14 @@ class Simulation:
     by_role_at_peak: Mapping[str, int]
     busiest_op: int | None
     timeline: tuple[tuple[int, int], ...]
+    tier_peak_bytes: Mapping[str, int]
+    schedule: tuple[Scheduled, ...]
+    elapsed_seconds: float
 
 
-def simulate(graph: Graph, plan: Plan) -> Simulation:
+def simulate(
+    graph: Graph, plan: Plan, bandwidth: Mapping[str, float] | None = None
+) -> Simulation:
     """Follow a plan and count its bytes and seconds.
 
     Parameters
@@ -78,6 +112,9 @@ def simulate(graph: Graph, plan: Plan) -> Simulation:
         The graph that the plan is for.
     plan : Plan
         The plan.
+    bandwidth : mapping of str to float, optional
+        Bytes a second that each tier moves, in each direction; copies to and from one
+        that is not named take no time.
 
     Returns
     -------
@@ -99,16 +136,38 @@ def simulate(graph: Graph, plan: Plan) -> Simulation:
                 f"action {index} ({action}) does not fit the graph {graph.name!r}"
             ) from error
     machine.note_moment(None)
-    host_peak, moved = _traffic(graph, plan)
+    held = _copies(graph, plan)
+    schedule = _schedule(graph, plan, bandwidth or {})
+    tiers = {
+        tier: max(copy.end_offset for copy in held if copy.tier == tier)
+        for tier in dict.fromkeys(copy.tier for copy in held)
+    }
     return Simulation(
         peak_bytes=machine.peak,
-        host_peak_bytes=host_peak,
-        moved_bytes=moved,
+        host_peak_bytes=max(
+            (
+                sum(
+                    other.size
+                    for other in held
+                    if other.begin <= copy.begin < other.end
+                )
+                for copy in held
+            ),
+            default=0,
+        ),
+        moved_bytes=sum(
+            align_up(graph.tensors[action.tensor].nbytes, plan.alignment)
+            for action in plan.actions
+            if isinstance(action, SwapOut | SwapIn)
+        ),
         seconds=machine.seconds,
         recompute_seconds=machine.recompute_seconds,
         by_role_at_peak=machine.most_by_role,
         busiest_op=machine.busiest_op,
         timeline=tuple(machine.timeline),
+        tier_peak_bytes=tiers,
+        schedule=schedule,
+        elapsed_seconds=max((each.end for each in schedule), default=0.0),
     )
 
 
@@ -199,22 +258,110 @@ class _Machine:
         self.busiest_op = op
 
 
-def _traffic(graph: Graph, plan: Plan) -> tuple[int, int]:
-    """Return the most bytes held on other tiers, and the bytes copied."""
-    last_use: dict[int, int] = {}  # by tensor, its last copy back
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A tensor's bytes on a tier, from action `begin` to before action `end`."""
+
+    tensor: int
+    tier: str
+    offset: int | None
+    size: int
+    begin: int
+    end: int
+    back: tuple[int, ...]  # the actions that copy it back
+
+    @property
+    def end_offset(self) -> int:
+        return 0 if self.offset is None else self.offset + self.size
+
+
+def _copies(graph: Graph, plan: Plan) -> list[_Copy]:
+    """List the copies on other tiers, each with its life there."""
+    waits: dict[int, int] = {}
     for index, action in enumerate(plan.actions):
-        if isinstance(action, SwapIn):
-            last_use[action.tensor] = index
-    held: dict[int, int] = {}
-    most = moved = 0
+        if isinstance(action, Wait):
+            waits.setdefault(action.action, index)
+    starts: dict[tuple[int, str], int] = {}
+    back: dict[int, list[int]] = {}
     for index, action in enumerate(plan.actions):
-        if not isinstance(action, SwapOut | SwapIn):
-            continue
-        nbytes = align_up(graph.tensors[action.tensor].nbytes, plan.alignment)
-        moved += nbytes
         if isinstance(action, SwapOut):
-            held[action.tensor] = nbytes
-        most = max(most, sum(held.values()))
-        if last_use.get(action.tensor, -1) <= index:
-            held.pop(action.tensor, None)
-    return most, moved
+            starts[action.tensor, action.tier] = index
+            back[index] = []
+        elif isinstance(action, SwapIn) and (action.tensor, action.tier) in starts:
+            back[starts[action.tensor, action.tier]].append(index)
+    copies = []
+    for index, uses in back.items():
+        out = plan.actions[index]
+        assert isinstance(out, SwapOut)
+        size = align_up(graph.tensors[out.tensor].nbytes, plan.alignment)
+        end = waits.get(max(uses, default=index), len(plan.actions))
+        copies.append(
+            _Copy(out.tensor, out.tier, out.offset, size, index, end, tuple(uses))
+        )
+    return copies
+
+
+def with_copies_placed(graph: Graph, plan: Plan) -> Plan:
+    """Return a plan with a place on its tier for each copy.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph that the plan is for.
+    plan : Plan
+        The plan; the copies of a tier stay where they are if all have a place there,
+        else all are placed.
+
+    Returns
+    -------
+    Plan
+        The plan with places.
+    """
+    copies = _copies(graph, plan)
+    actions = list(plan.actions)
+    for tier in dict.fromkeys(copy.tier for copy in copies if copy.offset is None):
+        own = [copy for copy in copies if copy.tier == tier]
+        buffers = [
+            Buffer(str(n), copy.begin, copy.end, copy.size)
+            for n, copy in enumerate(own)
+        ]
+        offsets = place(buffers, alignment=plan.alignment).offsets
+        for copy, offset in zip(own, offsets, strict=True):
+            for index in (copy.begin, *copy.back):
+                swap = actions[index]
+                assert isinstance(swap, SwapOut | SwapIn)
+                actions[index] = replace(swap, offset=offset)
+    return replace(plan, actions=tuple(actions))
+
+
+def _schedule(
+    graph: Graph, plan: Plan, bandwidth: Mapping[str, float]
+) -> tuple[Scheduled, ...]:
+    """Run the clock: ops one after another, each lane beside them, waits between."""
+    now: dict[str, float] = {"compute": 0.0}
+    ends: dict[int, float] = {}
+    schedule: list[Scheduled] = []
+    for index, action in enumerate(plan.actions):
+        queue, begin = "compute", now["compute"]
+        match action:
+            case Compute(op, algorithm):
+                end = begin + _seconds(graph, op, algorithm)
+            case SwapOut(tensor, tier) | SwapIn(tensor, tier):
+                queue = f"{tier} {'out' if isinstance(action, SwapOut) else 'in'}"
+                begin = max(begin, now.get(queue, 0.0))
+                speed = bandwidth.get(tier)
+                end = begin + (graph.tensors[tensor].nbytes / speed if speed else 0.0)
+                ends[index] = end
+            case Wait(target):
+                end = max(begin, ends.get(target, begin))
+            case _:
+                continue
+        now[queue] = end
+        schedule.append(Scheduled(index, queue, begin, end))
+    return tuple(schedule)
+
+
+def _seconds(graph: Graph, index: int, algorithm: str | None) -> float:
+    op = graph.ops[index]
+    named = [a.seconds for a in op.algorithms if a.name == algorithm]
+    return named[0] if named else op.seconds

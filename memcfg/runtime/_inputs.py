@@ -99,6 +99,11 @@ class Readers:
                 if tensor in self._graph.keep:  # it is fetched from its room
                     self._fixed.add(copied)
 
+    def fix(self, tensor: int) -> None:
+        """Note that a tensor's bytes are copied from where the plan has them."""
+        if tensor in self._input_of:
+            self._fixed.add(self._input_of[tensor])
+
     def movable(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         """Yield the inputs that may lie elsewhere.
 

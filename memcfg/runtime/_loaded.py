@@ -18,7 +18,13 @@ from memcfg._core import Lock
 from memcfg.errors import ResourceExhaustedError
 from memcfg.runtime._budget import Budget, ends_of_pages
 from memcfg.runtime._recipes import PolicyLike, Recipe, recipes_for
-from memcfg.runtime._state import ModelArena, check_load, state_offsets, state_view
+from memcfg.runtime._state import (
+    ModelArena,
+    TierMemory,
+    check_load,
+    state_offsets,
+    state_view,
+)
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -71,6 +77,7 @@ class Loaded:
         self.name = name
         self.lock = Lock(name) if lock is None else lock
         self._arena = ModelArena(device.pool, name)
+        self._tiers = TierMemory(device, name)
         self._contents = _NOTHING
         self._programs: dict[str, Runnable] = {}  # those that are made
         self._settled: Runnable | None = None  # may keep memory beside the arena
@@ -199,7 +206,10 @@ class Loaded:
         RuntimeError
             If the device is simulated.
         PlanError
-            If the independent validator refutes the policy's plan.
+            If the independent validator refutes the policy's plan, or the device has
+            not the tier or the codec that it names.
+        OSError
+            If there is not the disk that the plan swaps to.
         ValueError
             If the graphs disagree about the state, or state has no value.
         """
@@ -275,6 +285,7 @@ class Loaded:
             self._keep({})
             self._arena.free()
             self._contents = _NOTHING
+            self._tiers.shrink({})
 
     def _turn(self, name: str) -> Runnable:
         """Let a program work; the one before gives back what it kept for itself."""
@@ -317,6 +328,8 @@ class Loaded:
         made: dict[str, Runnable] = {}
         try:
             self._arena.grow(_nbytes(recipes))
+            if self._tiers.grow(_tier_bytes(recipes)):
+                self._keep({})  # they refer to what was there
             arena = self._arena.get()
             for name, recipe in recipes.items():
                 made[name] = self._made(name, recipe)
@@ -336,12 +349,11 @@ class Loaded:
 
     def _fit(self) -> None:
         """Have an arena no larger than what is loaded needs."""
-        nbytes = _nbytes(self._recipes)
-        if nbytes < self.nbytes:
-            self._keep(
-                {}
-            )  # they point into the arena; they are made when they are used
+        nbytes, tiers = _nbytes(self._recipes), _tier_bytes(self._recipes)
+        if nbytes < self.nbytes or not self._tiers.fits(tiers):
+            self._keep({})  # they point there; they are made when they are used
             self._arena.shrink(nbytes)
+            self._tiers.shrink(tiers)
 
     def _place_state(self) -> None:
         """Bring the state that waits to its place."""
@@ -363,7 +375,9 @@ class Loaded:
         found = self._programs.get(name)
         if found is not None and found.recipe is recipe:
             return found
-        made = recipe.program(self._arena.get(), self.device, self.name)
+        made = recipe.program(
+            self._arena.get(), self._tiers.spaces, self.device, self.name
+        )
         made.recipe = recipe
         return made
 
@@ -384,3 +398,12 @@ class Loaded:
 def _nbytes(recipes: Mapping[str, Recipe]) -> int:
     """Bytes of the arena that programs need."""
     return align_up(max((recipe.arena_bytes for recipe in recipes.values()), default=0))
+
+
+def _tier_bytes(recipes: Mapping[str, Recipe]) -> dict[str, int]:
+    """Bytes of each tier that programs need: one of them runs at a time."""
+    sizes: dict[str, int] = {}
+    for recipe in recipes.values():
+        for tier, nbytes in recipe.tier_bytes.items():
+            sizes[tier] = max(sizes.get(tier, 0), align_up(nbytes))
+    return sizes

@@ -149,6 +149,7 @@ def _feed(program: Program) -> None:
 def _moments(graph: Graph, plan: planning.Plan) -> list[_Moment]:
     """Walk the plan; an aliased tensor shares its room, which counts once."""
     rooms: dict[int, int] = {}  # tensor -> offset
+    encoded: dict[int, tuple[int, int, str]] = {}  # tensor -> its encoding
     moments: list[_Moment] = []
     for action in plan.actions:
         match action:
@@ -157,11 +158,20 @@ def _moments(graph: Graph, plan: planning.Plan) -> list[_Moment]:
             case planning.Alias(output, source):
                 rooms[output] = rooms[source]
             case planning.Free(tensor):
-                del rooms[tensor]
+                if rooms.pop(tensor, None) is None:
+                    del encoded[tensor]
+            case planning.Encode(tensor, _, nbytes, offset):
+                role = graph.tensors[tensor].role
+                encoded[tensor] = (offset, align_up(nbytes, plan.alignment), role)
+            case planning.Decode(tensor, offset):
+                rooms[tensor] = offset
+                del encoded[tensor]
             case planning.Compute(index, _, scratch):
-                moments.append(
-                    _moment(graph, plan.alignment, graph.ops[index], rooms, scratch)
+                moment = _moment(
+                    graph, plan.alignment, graph.ops[index], rooms, scratch
                 )
+                both = (*moment.rooms, *encoded.values())
+                moments.append(moment._replace(rooms=both))
             case _:
                 pass
     return moments

@@ -12,33 +12,58 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg import plan as planning
-from memcfg._core.engine import Arena, Counter, Kernel
-from memcfg._core.engine import Program as Loop
+from memcfg._core.engine import Arena, Counter, Kernel, ScratchFile, codec_bounds
 from memcfg.errors import PlanError
 from memcfg.runtime._inputs import Readers, fits
 from memcfg.runtime._measure import measure
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from memcfg.devices import BoundlessKernel, Device
     from memcfg.graph import Graph, Op
     from memcfg.runtime._recipes import Recipe
     from memcfg.runtime._report import MemoryReport
 
-__all__ = ["Program", "check_actions"]
+__all__ = ["Program", "check_actions", "tier_bytes"]
 
-_CARRIED_OUT = (planning.Alloc, planning.Free, planning.Alias, planning.Compute)
+_Swap = planning.SwapOut | planning.SwapIn
 
 
-def check_actions(plan: planning.Plan) -> None:
-    """Raise PlanError if the plan has actions that this runtime cannot carry out."""
+def check_actions(plan: planning.Plan, device: Device) -> None:
+    """Raise PlanError if the plan names a tier or a codec that there is not."""
     for action in plan.actions:
-        if not isinstance(action, _CARRIED_OUT):
+        if isinstance(action, _Swap) and action.tier not in device.tiers:
+            known = ", ".join(device.tiers) or "none"
             raise PlanError(
-                f"this runtime cannot carry out {type(action).__name__} yet"
+                f"{device.name} has no tier {action.tier!r} to swap to; it has {known}"
             )
+        if isinstance(action, planning.Encode) and action.codec not in codec_bounds(0):
+            known = ", ".join(codec_bounds(0))
+            raise PlanError(f"there is no codec {action.codec!r}; there are {known}")
+
+
+def tier_bytes(graph: Graph, plan: planning.Plan) -> dict[str, int]:
+    """Return what a program takes of each tier, in bytes; `protected` included."""
+    sizes = dict(planning.simulate(graph, plan).tier_peak_bytes)
+    saved = protected(graph, plan)
+    if saved:
+        sizes["host"] = align_up(sizes.get("host", 0)) + saved
+    return sizes
+
+
+def protected(graph: Graph, plan: planning.Plan) -> int:
+    """Return the bytes of state that are saved on the host before they change.
+
+    A copy or an encoding can fail after the first update; kernels do not.
+    """
+    fallible = (planning.SwapOut, planning.SwapIn, planning.Encode, planning.Decode)
+    if not any(isinstance(action, fallible) for action in plan.actions):
+        return 0
+    if all(op.phase != "update" for op in graph.ops):
+        return 0
+    return sum(align_up(graph.tensors[tensor].nbytes) for tensor in graph.persistent)
 
 
 class Program:
@@ -54,6 +79,10 @@ class Program:
         One for each op.
     arena : Arena
         At least ``plan.peak_bytes`` long.
+    tiers : mapping of str to Arena or ScratchFile
+        At least as long as `tier_bytes` says.
+    device : Device
+        Has them and runs the program.
     """
 
     def __init__(
@@ -62,22 +91,30 @@ class Program:
         plan: planning.Plan,
         kernels: Sequence[BoundlessKernel],
         arena: Arena,
+        tiers: Mapping[str, Arena | ScratchFile],
+        device: Device,
     ) -> None:
         self.graph = graph
         self.plan = plan
         self.recipe: Recipe | None = None
         self.touched_bytes = 0  # highest end of any room that a kernel was given
         self._bytes = np.frombuffer(memoryview(arena), np.uint8)
-        self._loop = Loop(arena)
+        sizes = tier_bytes(graph, plan)
+        self._tiers = list(sizes)
+        self._loop = device.program(arena, {tier: tiers[tier] for tier in sizes})
+        self._saved = protected(graph, plan)
+        self._save_offset = sizes.get("host", 0) - self._saved
+        self.instructions: dict[int, int] = {}  # by action: those of ops, copies, waits
+        self._encoded: dict[int, tuple[int, int, str]] = {}  # offset, bytes, codec
         self._updates = False  # whether state has begun to change
         self._first: dict[int, int] = {}
         self._rooms: dict[int, int] = {}
         self._unguarded = set(graph.losses)
-        self._is_op: list[bool] = []  # for each instruction; the others are guards
+        self._op_instructions: list[int] = []
         readers = Readers(graph)
         try:
-            for action in plan.actions:
-                self._compile(action, kernels, readers)
+            for index, action in enumerate(plan.actions):
+                self._compile(index, action, kernels, readers)
         except BaseException:
             self.close()  # the frames of the error would hold the arena
             raise
@@ -133,7 +170,7 @@ class Program:
         The last byte of each scratch room is written before its kernel gets it.
         """
         seconds = self._loop.run_timed()
-        return [s for s, is_op in zip(seconds, self._is_op, strict=True) if is_op]
+        return [seconds[instruction] for instruction in self._op_instructions]
 
     def finish(self) -> None:
         """Let go of arrays that were read in place of inputs."""
@@ -159,6 +196,7 @@ class Program:
 
     def _compile(
         self,
+        index: int,
         action: planning.Action,
         kernels: Sequence[BoundlessKernel],
         readers: Readers,
@@ -169,9 +207,52 @@ class Program:
             case planning.Alias(output, source):
                 self._place(output, self._rooms[source])
             case planning.Free(tensor):
-                del self._rooms[tensor]
-            case planning.Compute(index, _, scratch):
-                self._compute(self.graph.ops[index], kernels[index], scratch, readers)
+                if self._rooms.pop(tensor, None) is None:
+                    del self._encoded[tensor]
+            case planning.Compute(op, _, scratch):
+                self.instructions[index] = self._compute(
+                    self.graph.ops[op], kernels[op], scratch, readers
+                )
+            case planning.SwapOut() | planning.SwapIn():
+                readers.fix(action.tensor)
+                self.instructions[index] = self._copy(action)
+            case planning.Wait(target):
+                event = self.instructions[target]
+                self.instructions[index] = self._loop.wait(0, event)
+            case planning.Encode():
+                readers.fix(action.tensor)
+                self._encode(action)
+            case planning.Decode(tensor, offset):
+                self._decode(tensor, offset)
+
+    def _copy(self, action: planning.SwapOut | planning.SwapIn) -> int:
+        """Start a copy on the lane of its tier and direction."""
+        tier = self._tiers.index(action.tier)
+        assert action.offset is not None  # every copy has been placed
+        here = (0, self._rooms[action.tensor])
+        there = (1 + tier, action.offset)
+        nbytes = self.graph.tensors[action.tensor].nbytes
+        if isinstance(action, planning.SwapOut):
+            return self._loop.copy(1 + 2 * tier, here, there, nbytes)
+        return self._loop.copy(2 + 2 * tier, there, here, nbytes)
+
+    def _encode(self, action: planning.Encode) -> None:
+        source = self._rooms[action.tensor]
+        nbytes = self.graph.tensors[action.tensor].nbytes
+        self._loop.encode(action.codec, source, nbytes, action.offset, action.nbytes)
+        self._encoded[action.tensor] = (action.offset, action.nbytes, action.codec)
+        self._touch(action.offset, action.nbytes)
+
+    def _decode(self, tensor: int, offset: int) -> None:
+        source, capacity, codec = self._encoded.pop(tensor)
+        nbytes = self.graph.tensors[tensor].nbytes
+        self._place(tensor, offset)
+        self._loop.decode(codec, source, capacity, offset, nbytes)
+        self._touch(offset, nbytes)
+
+    def _touch(self, offset: int, nbytes: int) -> None:
+        end = offset + align_up(nbytes, self.plan.alignment)
+        self.touched_bytes = max(self.touched_bytes, end)
 
     def _place(self, tensor: int, offset: int) -> None:
         self._rooms[tensor] = offset
@@ -179,27 +260,27 @@ class Program:
 
     def _compute(
         self, op: Op, kernel: BoundlessKernel, scratch: int | None, readers: Readers
-    ) -> None:
+    ) -> int:
         operands = (*op.inputs, *op.outputs)
         if op.phase == "update" and not self._updates:
             self._updates = True
             self._loop.undivided()
+            if self._saved:
+                host = 1 + self._tiers.index("host")
+                self._loop.protect(self._saved, (host, self._save_offset))
         offsets = [self._rooms[tensor] for tensor in operands]
         sizes = [self.graph.tensors[tensor].nbytes for tensor in operands]
         count = len(op.inputs)
         bound = kernel.bind(self._bytes, offsets[:count], offsets[count:])
         movable = isinstance(bound, Kernel)  # a callback's operands stay
-        readers.see(len(self._loop), op, self._rooms, movable=movable)
-        self._loop.compute(bound, offsets, sizes, scratch)
-        self._is_op.append(True)
-        ends = list(zip(offsets, sizes, strict=True))
-        ends.append((scratch or 0, op.scratch_bytes))
-        line = self.plan.alignment
-        self.touched_bytes = max(
-            self.touched_bytes, *(offset + align_up(n, line) for offset, n in ends)
-        )
+        number = self._loop.compute(bound, offsets, sizes, scratch)
+        readers.see(number, op, self._rooms, movable=movable)
+        self._op_instructions.append(number)
+        for offset, nbytes in zip(offsets, sizes, strict=True):
+            self._touch(offset, nbytes)
+        self._touch(scratch or 0, op.scratch_bytes)
         for tensor in op.outputs:
             if tensor in self._unguarded:  # else it is computed again
                 self._unguarded.discard(tensor)
                 self._loop.guard(self._rooms[tensor])
-                self._is_op.append(False)
+        return number

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from memcfg import plan as planning
 from memcfg.errors import InfeasiblePlanError, KernelError, PlanError
 from memcfg.runtime._kernels import annotate, kernels_for
-from memcfg.runtime._program import Program, check_actions
+from memcfg.runtime._program import Program, check_actions, tier_bytes
 from memcfg.runtime._stepwise import Stepwise
 from memcfg.runtime._walk import Walk
 
 if TYPE_CHECKING:
-    from memcfg._core.engine import Arena
+    from memcfg._core.engine import Arena, ScratchFile
     from memcfg.devices import BoundlessKernel, Device
     from memcfg.graph import Graph
     from memcfg.runtime._budget import Budget
@@ -53,7 +53,17 @@ class Recipe(Protocol):
     def beside_bytes(self) -> int:
         """What the program takes of the pool beside the arena, at most."""
 
-    def program(self, arena: Arena, device: Device, owner: str) -> Runnable:
+    @property
+    def tier_bytes(self) -> Mapping[str, int]:
+        """What the program takes of each tier."""
+
+    def program(
+        self,
+        arena: Arena,
+        tiers: Mapping[str, Arena | ScratchFile],
+        device: Device,
+        owner: str,
+    ) -> Runnable:
         """Make the program."""
 
 
@@ -67,6 +77,7 @@ class _Planned:
     graph: Graph
     kernels: tuple[BoundlessKernel, ...]
     plan: planning.Plan
+    tier_bytes: Mapping[str, int]
 
     beside_bytes = 0
 
@@ -79,9 +90,15 @@ class _Planned:
         """Whether planning again would give the same."""
         return self.source is source and self.policy == policy and self.budget == budget
 
-    def program(self, arena: Arena, device: Device, owner: str) -> Runnable:
+    def program(
+        self,
+        arena: Arena,
+        tiers: Mapping[str, Arena | ScratchFile],
+        device: Device,
+        owner: str,
+    ) -> Runnable:
         """Compile the program."""
-        return Program(self.graph, self.plan, self.kernels, arena)
+        return Program(self.graph, self.plan, self.kernels, arena, tiers, device)
 
 
 @dataclass(frozen=True)
@@ -96,6 +113,7 @@ class _Walked:
     enough_bytes: int
 
     plan = None
+    tier_bytes: ClassVar[Mapping[str, int]] = {}
 
     @property
     def graph(self) -> Graph:
@@ -107,7 +125,13 @@ class _Walked:
         """The state alone."""
         return self.walk.state_bytes
 
-    def program(self, arena: Arena, device: Device, owner: str) -> Runnable:
+    def program(
+        self,
+        arena: Arena,
+        tiers: Mapping[str, Arena | ScratchFile],
+        device: Device,
+        owner: str,
+    ) -> Runnable:
         """Make the program."""
         placer = self.way.placer(self.walk, device, owner)
         return Stepwise(
@@ -184,11 +208,13 @@ def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> _Planned:
     if not isinstance(plan, planning.Plan):
         raise TypeError(f"a policy returns a Plan, not {type(plan).__name__}")
     planning.validate(graph, plan)
-    check_actions(plan)
+    check_actions(plan, budget.device)
+    plan = planning.with_copies_placed(graph, plan)
     limit = budget.nbytes
     if limit is not None and plan.peak_bytes > limit:
         raise PlanError(f"the plan takes {plan.peak_bytes} B, and {limit} B are left")
-    return _Planned(source, policy, limit, graph, kernels, plan)
+    tiers = tier_bytes(graph, plan)
+    return _Planned(source, policy, limit, graph, kernels, plan, tiers)
 
 
 def _walked(

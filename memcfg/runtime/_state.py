@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from memcfg._core.engine import Arena
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from memcfg._core.engine import Arena
+    from memcfg._core.engine import ScratchFile
     from memcfg.devices import Device
     from memcfg.graph import Graph
     from memcfg.memory import Pool
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ModelArena",
+    "TierMemory",
     "check_load",
     "model_tag",
     "state_offsets",
@@ -87,6 +89,51 @@ class ModelArena:
         found = self.now
         if found is not None:
             found.free()
+
+
+class TierMemory:
+    """What the programs of a model have on other tiers; nothing between two steps.
+
+    Parameters
+    ----------
+    device : Device
+        Has the tiers.
+    owner : str
+        The model's name.
+    """
+
+    def __init__(self, device: Device, owner: str) -> None:
+        self._device = device
+        self._owner = owner
+        self.spaces: dict[str, Arena | ScratchFile] = {}
+
+    def grow(self, sizes: Mapping[str, int]) -> bool:
+        """Have at least so many bytes of each; whether a space was made anew."""
+        anew = False
+        for tier, nbytes in sizes.items():
+            found = self.spaces.get(tier)
+            if isinstance(found, Arena) and not found.freed:
+                found.grow(nbytes)
+            elif found is None or isinstance(found, Arena) or found.nbytes < nbytes:
+                tag = model_tag(self._owner)
+                made = self._device.tier_memory(tier, nbytes, tag=tag)
+                anew = anew or found is not None
+                self.spaces[tier] = made
+        return anew
+
+    def fits(self, sizes: Mapping[str, int]) -> bool:
+        """Whether nothing is held that is not needed."""
+        return all(sizes.get(t, 0) == s.nbytes for t, s in self.spaces.items())
+
+    def shrink(self, sizes: Mapping[str, int]) -> None:
+        """Give back what is not needed; pre: no program refers to it."""
+        for tier, space in list(self.spaces.items()):
+            needed = sizes.get(tier, 0)
+            if isinstance(space, Arena) and needed:
+                space.shrink(needed)
+            elif needed < space.nbytes:
+                del self.spaces[tier]
+        self.grow(sizes)
 
 
 def model_tag(name: str) -> str:

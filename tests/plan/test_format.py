@@ -45,8 +45,8 @@ actions = st.one_of(
     st.builds(Alias, number, number),
     st.builds(Free, number),
     st.builds(Compute, number, st.none() | st.text(), st.none() | number),
-    st.builds(SwapOut, number, st.text()),
-    st.builds(SwapIn, number, st.text()),
+    st.builds(SwapOut, number, st.text(), st.none() | number),
+    st.builds(SwapIn, number, st.text(), st.none() | number),
     st.builds(Encode, number, st.text(), number, number),
     st.builds(Decode, number, number),
     st.builds(Wait, number),
@@ -99,6 +99,19 @@ def test_the_published_example_is_read():
     assert json.loads(plan.to_json()) == json.loads(EXAMPLE)
 
 
+def test_places_on_tiers_are_version_two():
+    plan = Plan.from_json(EXAMPLE)
+    actions = (SwapOut(5, "host", 64), Wait(0), SwapIn(5, "host", None))
+    text = replace(plan, actions=actions).to_json()
+    document = json.loads(text)
+    assert document["format"] == "memcfg.plan/2"
+    assert document["actions"][::2] == [
+        ["swap_out", 5, "host", 64],
+        ["swap_in", 5, "host", None],
+    ]
+    assert Plan.from_json(text).actions == actions
+
+
 @settings(deadline=None)
 @given(plan=plans)
 def test_every_plan_survives_the_journey(plan):
@@ -124,6 +137,10 @@ def without(key: str) -> str:
     return json.dumps({k: v for k, v in json.loads(EXAMPLE).items() if k != key})
 
 
+def second(actions) -> str:
+    return changed(format="memcfg.plan/2", actions=actions)
+
+
 def predicted(**fields) -> str:
     return changed(predicted={**json.loads(EXAMPLE)["predicted"], **fields})
 
@@ -135,7 +152,10 @@ def predicted(**fields) -> str:
         ('{"format": "memcfg.plan/1",\n "graph": }', "line 2 column 11"),
         ("[]", "no 'format' key"),
         ("{}", "no 'format' key"),
-        (changed(format="memcfg.plan/2"), "'memcfg.plan/2'; .* reads 'memcfg.plan/1'"),
+        (changed(format="memcfg.plan/3"), "'memcfg.plan/3'; .* reads 'memcfg.plan/2'"),
+        (changed(format="memcfg.plan/2"), "'swap_out' takes 3 operands, not 2"),
+        (changed(actions=[["swap_in", 1, "host", 0]]), "takes 2 operands, not 3"),
+        (second([["swap_in", 1, "host", -64]]), "action 0: offset should be a whole"),
         (changed(format="memcfg.graph/1"), "'memcfg.graph/1'"),
         (changed(format=1), "format is 1"),
         (changed(colour="red"), "unknown key 'colour'"),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_mutations import Mutator, claimed, with_statistics
 from plan_oracle import WrongPlanError, check
+from swapping import Swapping
 from training_graphs import random_step
 
 from memcfg.graph import Graph, Op, Tensor
@@ -31,7 +32,11 @@ from memcfg.plan import (
     violations,
 )
 
-POLICIES = (keep_all(), share(), sqrt_checkpoint(), auto())
+POLICIES = (
+    *(keep_all(), share(), sqrt_checkpoint(), auto()),
+    *(Swapping(), Swapping(("host", "file"), early=1, late=3)),
+    *(Swapping(("host", "zero_words"), early=4), Swapping(placed=False)),
+)
 SEEDS = st.integers(0, 2**32 - 1)
 
 

@@ -17,6 +17,7 @@ from memcfg.plan import (
     SwapOut,
     Wait,
     simulate,
+    with_copies_placed,
 )
 
 X, Y, Z = range(3)
@@ -129,3 +130,54 @@ def test_a_plan_of_something_else_is_an_error(action):
 def test_an_unknown_algorithm_is_an_error():
     with pytest.raises(PlanError, match="action 1"):
         simulated(Alloc(X, 0), Compute(0, "fft"))
+
+
+def test_the_clock_overlaps_copies_with_ops():
+    plan = Plan(
+        "g",
+        "hand",
+        None,
+        64,
+        Predicted(0),
+        (
+            *(Alloc(X, 0), Alloc(Y, 128), Compute(0)),
+            *(SwapOut(X, "host", 0), SwapOut(Y, "file", 64), Alloc(Z, 192)),
+            *(Compute(1, None, 512), Wait(3), Free(X), Wait(4)),
+            *(Alloc(X, 0), SwapIn(X, "host", 0), Wait(11)),
+        ),
+    )
+    result = simulate(graph(), plan, {"host": 50.0, "file": 16.0})
+    found = [(each.queue, each.begin, each.end) for each in result.schedule]
+    assert found == [
+        ("compute", 0.0, 1.0),
+        ("host out", 1.0, 3.0),  # 100 bytes, 50 a second
+        ("file out", 1.0, 5.0),
+        ("compute", 1.0, 3.0),
+        ("compute", 3.0, 3.0),
+        ("compute", 3.0, 5.0),
+        ("host in", 5.0, 7.0),
+        ("compute", 5.0, 7.0),
+    ]
+    assert result.elapsed_seconds == 7.0
+    assert result.tier_peak_bytes == {"host": 128, "file": 128}
+    assert simulate(graph(), plan).elapsed_seconds == result.seconds == 3.0
+    assert simulate(graph(), plan).schedule == simulate(graph(), plan).schedule
+
+
+def test_copies_without_a_place_get_one():
+    def away(tensor, number):
+        out = (SwapOut(tensor, "host"), Wait(number), Free(tensor))
+        back = (Alloc(tensor, 0), SwapIn(tensor, "host"), Wait(number + 4))
+        return (*out, *back)
+
+    start = (Alloc(X, 0), Alloc(Y, 128), Alloc(Z, 192))
+    one_by_one = Plan(
+        "g", "hand", None, 64, Predicted(0), (*start, *away(X, 3), *away(Z, 9))
+    )
+    placed = with_copies_placed(graph(), one_by_one)
+    assert simulate(graph(), placed).tier_peak_bytes == {"host": 320}
+    assert [a for a in placed.actions if isinstance(a, SwapOut)] == [
+        SwapOut(X, "host", 0),
+        SwapOut(Z, "host", 0),
+    ]
+    assert with_copies_placed(graph(), placed) == placed

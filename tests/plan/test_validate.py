@@ -16,6 +16,7 @@ import memcfg.plan._claims
 import memcfg.plan._judge
 import memcfg.plan._rooms
 import memcfg.plan._validate
+from memcfg._core import codec_bounds
 from memcfg.errors import PlanError
 from memcfg.graph import Algorithm, Graph, Op, Tensor
 from memcfg.plan import (
@@ -394,14 +395,76 @@ def test_times_that_the_format_leaves_open_are_not_judged():
 
 def test_bytes_are_moved_by_copies_only():
     moved = {"moved_bytes": 128, "host_peak_bytes": 64}
-    (text,) = violations(graph(), claiming(*GOOD, **moved))
-    assert "nothing is copied" in text
+    assert violations(graph(), claiming(*GOOD, **moved)) == [
+        "claims: host_peak_bytes is 0 B, claimed are 64 B",
+        "claims: moved_bytes is 0 B, claimed are 128 B",
+    ]
     copied = claiming(*GOOD[:4], *SWAP, *GOOD[4:], **moved)
     assert violations(graph(), copied) == []
-    assert unchecked_claims(graph(), copied) == [
-        "host_peak_bytes (the plan copies)",
-        "moved_bytes (the plan copies)",
-    ]
+    assert unchecked_claims(graph(), copied) == []
+    more = claiming(*GOOD[:4], *SWAP, *GOOD[4:], moved_bytes=192)
+    (text,) = violations(graph(), more)
+    assert text == "claims: moved_bytes is 128 B, claimed are 192 B"
+
+
+def away(tensor, offset, index, tier="host", back=None):
+    """A tensor is copied out and back; by action `index` and those behind it."""
+    return (
+        *(SwapOut(tensor, tier, offset), Wait(index), Free(tensor)),
+        *(Alloc(tensor, 64 if tensor == X else 128),),
+        *(SwapIn(tensor, tier, offset if back is None else back), Wait(index + 4)),
+    )
+
+
+def test_copies_lie_on_their_tier():
+    y = away(Y, 64, 4)
+    assert found(*GOOD[:4], *y, *GOOD[4:]) == ""
+    both = (*GOOD[:4], SwapOut(X, "host", 0), SwapOut(Y, "host", 64), Wait(4), Wait(5))
+    assert found(*both, *GOOD[4:]) == ""
+    one = (*GOOD[:4], *away(Y, 0, 4), *away(X, 0, 10), *GOOD[4:])
+    assert found(*one) == ""  # one after the other
+    apart = (SwapOut(X, "host", 0), *away(Y, 0, 5, "file"), Wait(4))
+    assert found(*GOOD[:4], *apart, *GOOD[4:]) == ""  # of several tiers
+
+
+@pytest.mark.parametrize(
+    ("actions", "words"),
+    [
+        ((SwapOut(Y, "host", 32),), "lies at 32, which is no multiple of 64"),
+        ((SwapOut(Y, "host", -64),), "lies at -64, which is no multiple of 64"),
+        (
+            (SwapOut(X, "host", 0), SwapOut(Y, "host", 0)),
+            "the copy of tensor 1 ('y') on 'host' at [0, 64) overlaps the copy of "
+            "tensor 0 ('x') on 'host' at [0, 64)",
+        ),
+        (away(Y, 0, 4, back=64), "is copied back from 64 and lies at 0"),
+        (away(Y, None, 4, back=64), "is copied back from 64 and lies at"),
+        (
+            (*away(Y, 0, 4)[:5], SwapOut(X, "host", 0)),
+            "on 'host' at [0, 64) overlaps the copy of tensor 1",
+        ),
+        (
+            (*away(Y, 0, 4), SwapIn(Y, "host", 0)),
+            "overwrites tensor 1",
+        ),
+        (
+            (SwapOut(Y, "host", 0), Wait(4), Free(Y), Alloc(Y, 128), Compute(0)),
+            "",
+        ),
+    ],
+)
+def test_wrong_places_on_tiers_are_named(actions, words):
+    assert words in found(*GOOD[:4], *actions)
+
+
+def test_a_known_codec_gets_what_it_may_need():
+    small = (Encode(Y, "zero_words", 64, 256), Free(Y), Decode(Y, 128))
+    assert "'zero_words' may need 128 B" in found(*GOOD[:4], *small, *GOOD[4:])
+    enough = (Encode(Y, "zero_words", 128, 256), Free(Y), Decode(Y, 128))
+    right = plan(*GOOD[:4], *enough, *GOOD[4:], peak=384)
+    assert violations(graph(), right) == []
+    assert unchecked_claims(graph(), right) == []
+    assert codec_bounds(64) == {"zero_words": 128}
 
 
 def test_what_is_taken_on_trust_is_listed():

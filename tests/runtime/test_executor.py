@@ -14,6 +14,7 @@ import memcfg as mc
 from memcfg import plan as planning
 from memcfg.errors import InfeasiblePlanError, PlanError, ResourceExhaustedError
 from memcfg.runtime import Executor
+from memcfg.units import align_up
 
 POLICIES = {
     "keep_all": planning.keep_all(),
@@ -314,12 +315,13 @@ def test_an_action_that_cannot_be_carried_out_changes_nothing(device):
         place = next(
             i for i, a in enumerate(plan.actions) if isinstance(a, planning.Compute)
         )
-        extra = (planning.SwapOut(x, "host"), planning.Wait(place))
+        extra = (planning.SwapOut(x, "tape"), planning.Wait(place))
         actions = plan.actions[:place] + extra + plan.actions[place:]
-        moved = replace(plan.predicted, moved_bytes=graph.tensors[x].nbytes)
+        nbytes = graph.tensors[x].nbytes
+        moved = replace(plan.predicted, moved_bytes=align_up(nbytes))
         return replace(plan, actions=actions, predicted=moved)
 
-    with pytest.raises(PlanError, match="SwapOut"):
+    with pytest.raises(PlanError, match="no tier 'tape'"):
         executor.load({"small": chain(batch=2)}, swapping, {})
     after = state(executor, graph)
     assert all(before[k].tobytes() == after[k].tobytes() for k in before)

@@ -93,6 +93,7 @@ class Mutator:
             *(self.replace_offset, self.exchange_offsets, self.part, self.part),
             *(self.join, self.divert, self.rename, self.release, self.replay),
             *(self.realign, self.encode, self.copy, self.choose, self.reorder),
+            *(self.move_copy, self.move_wait),
         ]
         for _ in range(self.chance.choice([1, 1, 1, 2, 3])):
             self.chance.choice(changes)()
@@ -220,11 +221,45 @@ class Mutator:
     def copy(self) -> None:
         tensor = self.chance.randrange(len(self.graph.tensors))
         k = self.anywhere()
-        out = [SwapOut(tensor, "host"), Wait(k), Free(tensor)]
-        back = [Alloc(tensor, self.offset()), SwapIn(tensor, "host"), Wait(k + 4)]
+        where = self.chance.choice([None, 0, 0, 64, 32])
+        out = [SwapOut(tensor, "host", where), Wait(k), Free(tensor)]
+        back = [
+            Alloc(tensor, self.offset()),
+            SwapIn(tensor, "host", where),
+            Wait(k + 4),
+        ]
         chosen = self.chance.choice([[*out, *back], [*out, *back[:-1]], out[:1]])
         if not any(isinstance(a, Wait) for a in self.actions):
             self.actions[k:k] = chosen
+
+    def move_copy(self) -> None:
+        """A copy, and perhaps what reads it, lies elsewhere on its tier."""
+        k = self.place(SwapOut, SwapIn)
+        if k is None:
+            return
+        old = self.actions[k]
+        used = [a.offset for a in self.actions if isinstance(a, SwapOut)]
+        new = self.chance.choice([*used, 0, 4096, None, 32])
+        both = self.chance.random() < 0.7
+        for n, action in enumerate(self.actions):
+            if isinstance(action, SwapOut | SwapIn) and (
+                n == k or (both and action.tensor == old.tensor)
+            ):
+                self.actions[n] = replace(action, offset=new)
+
+    def move_wait(self) -> None:
+        """A wait comes earlier or later; none changes its number."""
+        k = self.place(Wait)
+        if k is None:
+            return
+        to = self.anywhere() % len(self.actions)
+        action = self.actions.pop(k)
+        self.actions.insert(to, action)
+        low, high = min(k, to), max(k, to)
+        shift = 1 if to < k else -1
+        for n, other in enumerate(self.actions):
+            if isinstance(other, Wait) and low <= other.action <= high:
+                self.actions[n] = Wait(other.action + shift)
 
     def scatter(self, actions) -> None:
         """Insert actions in order, together or apart."""

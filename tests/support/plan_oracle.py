@@ -5,7 +5,8 @@ bytes that the plan gives it and nowhere else. Ops read those bytes and compare 
 with a run in which every tensor has bytes of its own. Where the format leaves a moment
 open, the worst one is taken: an op overwrites its outputs and its scratch before it
 reads an input that it may not overwrite, what lies outside of the state is lost between
-two steps, and a copy is made when it begins or when it is waited for.
+two steps, and a copy is made when it begins or when it is waited for. Copies on other
+tiers lie in bytes of those, where the plan says so.
 """
 
 from __future__ import annotations
@@ -123,6 +124,7 @@ class _Machine:
                 self.front += rounded(graph.tensors[t].nbytes)
         self.last = newest(graph)
         self.landing: list[tuple[int, bytes]] = []  # copies that nobody waited for
+        self.tiers: dict[str, bytearray] = {}
 
     def wrong(self, text: str):
         raise WrongPlanError(f"step {self.step}, action {self.index}: {text}")
@@ -164,7 +166,9 @@ class _Machine:
         self.runs: dict[int, int] = {}
         self.losses: dict[int, int] = {}
         self.encoded: dict[int, tuple[int, bytes, bytes]] = {}
-        self.away: dict[tuple[int, str], bytes] = {}
+        self.away: dict[tuple[int, str], tuple[int | None, bytes]] = {}
+        self.arrived: set[int] = set()  # copies that were waited for
+        self.tiers = {tier: bytearray() for tier in self.tiers}
         self.spoil(self.front, max(0, len(self.arena) - self.front))
         first = {
             a.tensor: a.offset for a in reversed(self.plan.actions) if type(a) is Alloc
@@ -204,7 +208,8 @@ class _Machine:
                 self.address(tensor)
                 if not self.late:
                     self.copy(action)
-            case Wait(target) if self.late:
+            case Wait(target) if self.late and target not in self.arrived:
+                self.arrived.add(target)
                 self.copy(self.plan.actions[target])
 
     def encode(self, action: Encode) -> None:
@@ -226,12 +231,35 @@ class _Machine:
 
     def copy(self, action) -> None:
         key = action.tensor, action.tier
+        tier = self.tiers.setdefault(action.tier, bytearray())
         if isinstance(action, SwapOut):
-            self.away[key] = self.read(action.tensor)
+            value = self.read(action.tensor)
+            self.away[key] = action.offset, value
+            if action.offset is not None:
+                self.put(tier, action.offset, value)
         elif key not in self.away:
             self.wrong("it has no copy")
         else:
-            self.write(self.address(action.tensor), self.away[key])
+            self.write(self.address(action.tensor), self.copied(action))
+
+    def put(self, tier: bytearray, offset: int, value: bytes) -> None:
+        """Write whole lines, the end of the last one with noise."""
+        if offset < 0 or offset % LINE:
+            self.wrong(f"no place on a tier: {offset}")
+        end = offset + rounded(len(value))
+        tier.extend(bytes(max(0, end - len(tier))))
+        self.noise += 1
+        tail = pattern(rounded(len(value)) - len(value), "noise", self.noise)
+        tier[offset:end] = value + tail
+
+    def copied(self, action) -> bytes:
+        """Read a copy from its tier, where something else may lie by now."""
+        offset, value = self.away[action.tensor, action.tier]
+        if offset != action.offset:
+            self.wrong(f"the copy lies at {offset}, not {action.offset}")
+        if offset is None:
+            return value
+        return bytes(self.tiers[action.tier][offset : offset + len(value)])
 
     def compute(self, index: int, algorithm: str | None, scratch: int | None) -> None:
         op = self.graph.ops[index]
@@ -271,7 +299,8 @@ class _Machine:
         waited = {a.action for a in self.plan.actions if isinstance(a, Wait)}
         for index, action in enumerate(self.plan.actions):
             if isinstance(action, SwapIn) and self.late and index not in waited:
-                value = self.away.get((action.tensor, action.tier), b"")
+                held = (action.tensor, action.tier) in self.away
+                value = self.copied(action) if held else b""
                 self.landing.append((self.address(action.tensor), value))
         for tensor in self.graph.keep:
             self.expect(tensor)

@@ -1,14 +1,20 @@
-// A program: kernels bound to places in an arena, run in order.
+// A program: instructions over memory spaces, run in order on several queues.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "memcfg/arena.hpp"
+#include "memcfg/codec.hpp"
 #include "memcfg/kernel.hpp"
+#include "memcfg/lane.hpp"
+#include "memcfg/space.hpp"
 #include "memcfg/types.hpp"
 
 namespace memcfg {
@@ -28,38 +34,77 @@ class CallbackKernel final : public Kernel {
   void* context_;  // not owned
 };
 
-// A list of instructions, each a kernel with its operands' addresses or a guard. Built
+// A list of instructions: compute, copy, encode, decode, wait, guard, protect. Built
 // once, then run any number of times; no two programs of an arena are at work at once.
-// Running takes no memory. Pins its arena and shares its kernels.
+// Running takes no memory. Keeps its spaces and shares its kernels and lanes.
+//
+// Space 0 is the arena, whose bytes kernels work on. Queue 0 is `compute`, which runs
+// inline, in the calling thread; the others are lanes, whose threads copy meanwhile. An
+// instruction of a lane begins when the loop has come to it and those before it on its
+// lane are done. It is its own event: `wait` names it.
+//
+// What an instruction touches is known when it is added, so no wait can be forgotten:
+// one that would touch bytes that a lane may still write, or write bytes that a lane
+// may still read, has a wait put in front of it.
 //
 // Invariant: every operand has the bytes that its kernel declares. It and every scratch
-// lie, 64-byte aligned, inside the bytes that the arena had when the instruction was
+// lie, 64-byte aligned, inside the bytes that their space had when the instruction was
 // added (it never shrinks, and its base never moves); those of a bound input lie,
 // 64-byte aligned, outside of the arena.
 class Program {
  public:
   static constexpr std::int64_t kEnded = -1;
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
   // Which operand: inputs, then outputs, counted from 0.
   struct Operand {
     std::size_t instruction;
     std::size_t position;
   };
+  struct Place {
+    std::size_t space;
+    Offset offset;
+  };
+  // When an instruction ran, in seconds since the run began.
+  struct Span {
+    double begin = 0.0, end = 0.0;
+  };
 
-  explicit Program(std::shared_ptr<Arena> arena);
+  // `spaces` become 1, 2, ...: tiers that programs of this arena alone use.
+  explicit Program(std::shared_ptr<Arena> arena,
+                   const std::vector<std::shared_ptr<Space>>& spaces = {},
+                   const std::vector<std::shared_ptr<Lane>>& lanes = {});
 
-  // Appends a kernel. Operands: inputs, then outputs, each with `sizes[i]` bytes from
-  // `offsets[i]` in the arena. Throws std::invalid_argument when they are not as many
-  // as the kernel declares, one has fewer bytes, a place is outside the arena or
-  // unaligned, or scratch is missing; nothing was appended then.
-  void compute(std::shared_ptr<const Kernel> kernel,
-               const std::vector<Offset>& offsets,
-               const std::vector<Bytes>& sizes,
-               std::optional<Offset> scratch);
+  // Those below append an instruction and return its index; it may have a derived wait
+  // in front of it. They throw std::invalid_argument when a place is outside of its
+  // space or unaligned, or a queue, a space or an instruction does not exist; nothing
+  // was appended then.
 
-  // Appends a guard: a run that heeds guards stops here unless the float32 at
-  // `offset` is finite.
-  void guard(Offset offset);
+  // A kernel. Operands: inputs, then outputs, each with `sizes[i]` bytes from
+  // `offsets[i]` in the arena. Refused also when they are not as many as the kernel
+  // declares, one has fewer bytes, or scratch is missing.
+  std::size_t compute(std::shared_ptr<const Kernel> kernel,
+                      const std::vector<Offset>& offsets,
+                      const std::vector<Bytes>& sizes,
+                      std::optional<Offset> scratch);
+  // A copy between places that do not overlap.
+  std::size_t copy(std::size_t queue, Place from, Place to, Bytes size);
+  // Encodes `size` bytes of the arena into at most `capacity` bytes of it, or back.
+  std::size_t encode(
+      const Codec& codec, Offset from, Bytes size, Offset to, Bytes capacity);
+  std::size_t decode(
+      const Codec& codec, Offset from, Bytes capacity, Offset to, Bytes size);
+  // The event that everything has run that was added to a queue so far: its last
+  // instruction, or kNone, for which nobody waits.
+  std::size_t record(std::size_t queue) const;
+  // Has a queue wait for an event of another.
+  std::size_t wait(std::size_t queue, std::size_t event);
+  // A guard: a run that checks guards stops here unless the float32 at `offset` is
+  // finite.
+  std::size_t guard(Offset offset);
+  // Saves the first `size` bytes of the arena at `to`. A run that fails behind it has
+  // them back.
+  std::size_t protect(Bytes size, Place to);
 
   // Declares an input of `size` bytes: all operands that stand for its bytes, so that
   // runs can read them elsewhere. Pre: their kernels take addresses with each run and
@@ -77,34 +122,73 @@ class Program {
   void unbind(std::size_t input);
 
   // Runs with at most `threads` OpenMP threads (0: as many as OpenMP would). Returns
-  // kEnded, or the index of the instruction that is the guard that stopped it. Throws
-  // kernel_failure with the instruction's index, callback_raised, or
-  // std::runtime_error when another thread is in it.
-  std::int64_t run(bool heed_guards, int threads) {
-    return run(heed_guards, threads, 0, size());
+  // kEnded, or the index of the instruction that is the guard that stopped it; every
+  // lane is done by then. Throws kernel_failure with the instruction's index,
+  // callback_raised, or std::runtime_error when another thread is in it.
+  std::int64_t run(bool check_guards, int threads) {
+    return run(check_guards, threads, 0, size());
   }
   // The same of the instructions from `begin` to before `end`.
-  std::int64_t run(bool heed_guards, int threads, std::size_t begin, std::size_t end);
+  std::int64_t run(bool check_guards, int threads, std::size_t begin, std::size_t end);
 
-  // Runs to the end, guards unheeded: seconds of each instruction. For reports that
-  // look for the highest byte that a step touches, it first writes the last byte of
-  // each instruction's scratch: libraries pad their scratch for alignment and may leave
-  // its end alone, and a room that a kernel was given is in use.
+  // Runs to the end, guards unchecked, one instruction after another: seconds of each.
+  // For reports that look for the highest byte that a step touches, it first writes the
+  // last byte of each instruction's scratch and encoding: libraries pad their scratch
+  // for alignment and may leave its end alone, and a range that a kernel was given is
+  // in use.
   std::vector<double> run_timed(int threads);
 
+  // Runs to the end, guards unchecked: when each instruction ran.
+  std::vector<Span> run_traced(int threads);
+
   std::size_t size() const noexcept { return instructions_.size(); }
+  std::size_t queue_of(std::size_t instruction) const;
+
+  // For tests: what a slow link and a fault do. Lanes sleep up to so many microseconds
+  // before each instruction, drawn from the seed; runs fail at an instruction.
+  void set_jitter(std::uint32_t seed, std::uint32_t microseconds);
+  void fail_at(std::size_t instruction) { failing_ = instruction; }
 
  private:
+  enum class Kind : unsigned char {
+    compute,
+    guard,
+    copy,
+    encode,
+    decode,
+    wait,
+    protect
+  };
   struct Instruction {
-    const Kernel* kernel;       // null: a guard on the first operand
-    std::size_t first_operand;  // index into operands_
-    void* scratch;
-    Kernel::RunState* state;
+    Kind kind = Kind::compute;
+    std::size_t queue = 0;
+    std::size_t first_operand = 0;  // index into operands_
+    std::size_t more = 0;           // index into transfers_, or what a wait waits for
+    const Kernel* kernel = nullptr;
+    void* scratch = nullptr;
+    Kernel::RunState* state = nullptr;
+  };
+  struct Transfer {
+    const Space* from;
+    Space* to;
+    Offset source, target;
+    Bytes size, capacity;
+    const Codec* codec;
   };
   struct Input {
     std::vector<std::size_t> operands;  // indices into operands_
     void* home;                         // their place in the arena
     Bytes size;
+  };
+  // Bytes that an instruction touches.
+  struct Access {
+    std::size_t space;
+    Offset begin, end;
+    bool written;
+  };
+  struct LaneAccess {
+    Access access;
+    std::size_t queue, instruction;
   };
   class Turn;
 
@@ -112,19 +196,70 @@ class Program {
   Input& find_input(std::size_t input);
   void send(const Input& input, void* address) noexcept;
   void* place(Offset offset, Bytes size) const;
+  Space& check_place(Place place, Bytes size) const;
+  void check_queue(std::size_t queue) const;
   Kernel::RunState* state_of(const Kernel& kernel);
-  void append(const Instruction& instruction, const std::vector<void*>& operands);
-  std::int64_t execute(bool heed_guards, std::size_t begin, std::size_t end);
-  void execute_one(std::size_t index);
-  static void touch_scratch(const Instruction& instruction) noexcept;
+  std::size_t append(const Instruction& instruction,
+                     const std::vector<void*>& operands = {});
+  std::size_t append_transfer(Kind kind,
+                              std::size_t queue,
+                              const Transfer& transfer,
+                              const std::vector<Access>& accesses);
+  std::size_t append_wait(std::size_t queue, std::size_t event);
+  void derive_waits(std::size_t queue, const std::vector<Access>& accesses);
+  void note_accesses(const std::vector<Access>& accesses);
+  bool is_finite(const Instruction& instruction) const noexcept;
 
-  Pin pin_;
+  std::int64_t run_in_turn(bool check_guards,
+                           int threads,
+                           std::size_t begin,
+                           std::size_t end);
+  std::int64_t execute(bool check_guards, std::size_t begin, std::size_t end);
+  void execute_inline(std::size_t index);
+  void execute_one(std::size_t index);
+  void transfer(const Instruction& instruction);
+  void submit(std::size_t index);
+  void await(std::size_t event);
+  static void run_on_lane(void* program, std::size_t index) noexcept;
+  void sleep_a_little() noexcept;
+  void note_failure(const std::string& text) noexcept;
+  void throw_failure();
+  void begin_run();
+  void settle_lanes() noexcept;
+  void restore();
+  void touch_unused(const Instruction& instruction) noexcept;
+  double now() const noexcept;
+
+  std::shared_ptr<ArenaSpace> arena_;
+  std::vector<std::shared_ptr<Space>> spaces_;  // that of the arena first
+  std::vector<std::shared_ptr<Lane>> lanes_;    // of queues 1, 2, ...
   std::vector<Instruction> instructions_;
   std::vector<void*> operands_;
+  std::vector<Transfer> transfers_;
   std::vector<Input> inputs_;
   std::vector<std::shared_ptr<const Kernel>> kernels_;  // keeps them alive
   // This program's own, by kernel: its instructions run one after another.
   std::unordered_map<const Kernel*, std::unique_ptr<Kernel::RunState>> states_;
+
+  // While it is built: what lanes touch, and up to which instruction of each queue each
+  // other queue has waited.
+  std::vector<LaneAccess> touched_;
+  std::vector<std::vector<std::size_t>> waited_;  // by waiting queue, by queue
+  std::vector<std::vector<std::size_t>> known_;   // by instruction: its queue's waited_
+
+  // Of a run.
+  std::vector<std::uint64_t> numbers_;  // by instruction, of a lane: its task's
+  std::vector<std::uint64_t> last_;     // by lane
+  std::vector<Span>* trace_ = nullptr;
+  std::int64_t began_ = 0;  // nanoseconds
+  bool protected_ = false;  // state was saved
+  std::size_t saved_ = 0;   // by this instruction
+  std::atomic<bool> failed_{false};
+  std::mutex failure_mutex_;
+  std::string failure_;
+  std::size_t failing_ = kNone;
+  std::uint32_t jitter_ = 0;  // microseconds
+  std::atomic<std::uint32_t> random_{0};
 };
 
 }  // namespace memcfg

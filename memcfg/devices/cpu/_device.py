@@ -6,14 +6,18 @@ is the business of `memcfg.config`, the other of the kernel table.
 
 from __future__ import annotations
 
+import tempfile
 from typing import TYPE_CHECKING
 
-from memcfg._core import OneDNN
+from memcfg._core import Lane, OneDNN, Program, ScratchFile
 from memcfg.devices.cpu._onednn_library import find_onednn
 from memcfg.devices.cpu._table import kernel_table
 from memcfg.memory import Pool
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from memcfg._core import Arena
     from memcfg.devices.cpu._table import KernelTable
 
 __all__ = ["CpuDevice"]
@@ -58,6 +62,8 @@ class CpuDevice:
     ) -> None:
         self.name = name
         self._kernels: KernelTable | None = None
+        self._host: Pool | None = None
+        self._lanes: dict[str, Lane] = {}  # by tier and direction
         self.pool = Pool(limit=limit_bytes, growth=growth, name=name)
 
     @property
@@ -72,6 +78,67 @@ class CpuDevice:
         if self._kernels is None:  # no lock, which a fork could leave taken
             self._kernels = kernel_table()
         return self._kernels
+
+    tiers = ("host", "file")
+
+    def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> Arena | ScratchFile:
+        """Take memory of a tier, beside the device's limit.
+
+        Parameters
+        ----------
+        tier : str
+            One of `tiers`.
+        nbytes : int
+            How much, in bytes.
+        tag : str
+            Who holds it.
+
+        Returns
+        -------
+        Arena or ScratchFile
+            The memory.
+
+        Raises
+        ------
+        OSError
+            If the disk has not the room.
+        ResourceExhaustedError
+            If the host has not the memory.
+        """
+        if tier == "file":
+            return ScratchFile(tempfile.gettempdir(), nbytes)
+        if self._host is None:
+            self._host = Pool(name=f"{self.name} swapped out")
+        arena = self._host.arena(tag=tag)
+        arena.grow(nbytes)
+        return arena
+
+    def program(
+        self, arena: Arena, tiers: Mapping[str, Arena | ScratchFile]
+    ) -> Program:
+        """Make an empty program.
+
+        Its space 0 is the arena, those of the tiers are 1, 2, ...; its queue 0
+        computes, and tier number n has queue 1 + 2n for copies out and 2 + 2n for
+        copies in.
+
+        Parameters
+        ----------
+        arena : Arena
+            Memory of the pool.
+        tiers : mapping of str to Arena or ScratchFile
+            What `tier_memory` returned, by tier.
+
+        Returns
+        -------
+        Program
+            The program.
+        """
+        lanes = [f"{tier} {way}" for tier in tiers for way in ("out", "in")]
+        for lane in lanes:
+            if lane not in self._lanes:
+                self._lanes[lane] = Lane()
+        return Program(arena, tiers.values(), [self._lanes[lane] for lane in lanes])
 
     def describe_kernels(self) -> str:
         """Tell which kernels run here, for people.

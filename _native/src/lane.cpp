@@ -1,0 +1,122 @@
+#include "memcfg/lane.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <array>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include "memcfg/fork_lock.hpp"
+#include "memcfg/forks.hpp"
+
+namespace memcfg {
+namespace {
+
+// No signal is handled in a thread that is started here: the language above expects
+// them elsewhere.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() noexcept {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+// Invariant: done <= submitted <= done + kCapacity.
+struct Lane::Worker {
+  explicit Worker(std::uint64_t number) : submitted(number), done(number) {
+    const SignalsBlocked blocked;
+    thread = std::thread([this] { work(); });
+  }
+
+  void work() {
+    std::unique_lock<std::mutex> lock(mutex);
+    for (;;) {
+      changed.wait(lock, [this] { return done < submitted || ending; });
+      if (done == submitted) return;
+      const Task task = tasks[done % kCapacity];
+      lock.unlock();
+      task.run(task.context, task.index);
+      lock.lock();
+      ++done;
+      changed.notify_all();
+    }
+  }
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::array<Task, kCapacity> tasks;
+  std::uint64_t submitted, done;
+  bool ending = false;
+  std::thread thread;
+};
+
+Lane::Lane() : worker_(new Worker(0)), forks_(fork_count()) {}
+
+Lane::~Lane() {
+  if (forks_ != fork_count()) return;  // the thread, and the lock it may hold, are not
+  {
+    const std::lock_guard<std::mutex> lock(worker_->mutex);
+    worker_->ending = true;
+    worker_->changed.notify_all();
+  }
+  worker_->thread.join();
+  delete worker_;
+}
+
+// The worker of the parent is read as it was when the process was forked: nobody works
+// on it here.
+void Lane::look_for_fork() {
+  if (forks_ == fork_count()) return;
+  static std::mutex mutex;
+  const ForkLock lock(mutex);
+  if (forks_ == fork_count()) return;
+  const std::uint64_t submitted = worker_->submitted;
+  lost_begin_ = worker_->done;
+  lost_end_ = submitted;
+  worker_ = new Worker(submitted);
+  forks_ = fork_count();
+}
+
+std::uint64_t Lane::submit(const Task& task) {
+  look_for_fork();
+  std::unique_lock<std::mutex> lock(worker_->mutex);
+  Worker& worker = *worker_;
+  worker.changed.wait(lock,
+                      [&worker] { return worker.submitted - worker.done < kCapacity; });
+  worker.tasks[worker.submitted % kCapacity] = task;
+  ++worker.submitted;
+  worker.changed.notify_all();
+  return worker.submitted;
+}
+
+void Lane::wait(std::uint64_t number) {
+  look_for_fork();
+  if (number > lost_begin_ && number <= lost_end_) {
+    throw std::runtime_error("the process was forked while a copy was on its way");
+  }
+  settle(number);
+}
+
+void Lane::settle(std::uint64_t number) noexcept {
+  if (forks_ != fork_count()) return;
+  if (number > lost_begin_ && number <= lost_end_) return;
+  Worker& worker = *worker_;
+  std::unique_lock<std::mutex> lock(worker.mutex);
+  worker.changed.wait(lock, [&worker, number] { return worker.done >= number; });
+}
+
+}  // namespace memcfg

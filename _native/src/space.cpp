@@ -1,0 +1,122 @@
+#include "memcfg/space.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "memcfg/error.hpp"
+#include "memcfg/file_operations.hpp"
+#include "memcfg/forks.hpp"
+
+namespace memcfg {
+namespace {
+
+constexpr Bytes kPiece = Bytes{1} << 16;  // bytes; between spaces without addresses
+
+// Moves all bytes through calls that may move fewer, or be interrupted by a signal.
+template <typename Call>
+void move_all(const char* what, const std::string& folder, Bytes size, Call call) {
+  for (Bytes done = 0; done < size;) {
+    const ssize_t moved = call(done, size - done);
+    if (moved > 0) {
+      done += static_cast<Bytes>(moved);
+    } else if (moved == 0 || errno != EINTR) {
+      const int error = moved == 0 ? EIO : errno;
+      throw file_error(error, std::string(what) + ": " + std::strerror(error), folder);
+    }
+  }
+}
+
+int open_nameless(const std::string& folder) {
+#ifdef O_TMPFILE
+  const int file = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
+#endif
+  std::string name = folder + "/memcfg-XXXXXX";
+  const int named = mkstemp(name.data());
+  if (named < 0) return named;
+  unlink(name.c_str());
+  fcntl(named, F_SETFD, FD_CLOEXEC);
+  return named;
+}
+
+}  // namespace
+
+void ArenaSpace::read(Offset offset, void* to, Bytes size) const {
+  std::memcpy(to, base() + offset, size);
+}
+
+void ArenaSpace::write(Offset offset, const void* from, Bytes size) {
+  std::memcpy(base() + offset, from, size);
+}
+
+ScratchFile::ScratchFile(std::string folder, Bytes size)
+    : folder_(std::move(folder)), size_(size), forks_(fork_count()) {
+  open();
+}
+
+ScratchFile::~ScratchFile() {
+  if (file_ >= 0) ::close(file_);
+}
+
+void ScratchFile::open() {
+  const int file = open_nameless(folder_);
+  const FileOperations& files = host_files();
+  int error = file < 0 ? -errno : files.allocate(file, size_);
+  if (error == -EOPNOTSUPP) error = files.allocate_slowly(file, size_);
+  if (error == 0) error = files.set_size(file, size_);
+  if (error != 0) {
+    if (file >= 0) ::close(file);
+    throw file_error(
+        -error,
+        "a file of " + std::to_string(size_) +
+            " bytes for what is swapped out cannot be made: " + std::strerror(-error),
+        folder_);
+  }
+  if (file_ >= 0) ::close(file_);
+  file_ = file;
+}
+
+void ScratchFile::prepare() {
+  if (forks_ == fork_count()) return;
+  open();
+  forks_ = fork_count();
+}
+
+void ScratchFile::read(Offset offset, void* to, Bytes size) const {
+  auto* const bytes = static_cast<std::byte*>(to);
+  move_all(
+      "reading what was swapped out failed", folder_, size, [&](Bytes at, Bytes n) {
+        return pread(file_, bytes + at, n, static_cast<off_t>(offset + at));
+      });
+}
+
+void ScratchFile::write(Offset offset, const void* from, Bytes size) {
+  const auto* const bytes = static_cast<const std::byte*>(from);
+  move_all("swapping out failed", folder_, size, [&](Bytes at, Bytes n) {
+    return pwrite(file_, bytes + at, n, static_cast<off_t>(offset + at));
+  });
+}
+
+void copy_between(
+    const Space& from, Offset source, Space& to, Offset target, Bytes size) {
+  if (from.base() != nullptr) {
+    to.write(target, from.base() + source, size);
+  } else if (to.base() != nullptr) {
+    from.read(source, to.base() + target, size);
+  } else {
+    std::array<std::byte, kPiece> piece;
+    for (Bytes at = 0; at < size; at += kPiece) {
+      const Bytes length = std::min(kPiece, size - at);
+      from.read(source + at, piece.data(), length);
+      to.write(target + at, piece.data(), length);
+    }
+  }
+}
+
+}  // namespace memcfg

@@ -1,0 +1,437 @@
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+#include "children.hpp"
+#include "files.hpp"
+#include "memcfg/program.hpp"
+
+using memcfg::Arena;
+using memcfg::ArenaSpace;
+using memcfg::Bytes;
+using memcfg::Codec;
+using memcfg::Kernel;
+using memcfg::Lane;
+using memcfg::Offset;
+using memcfg::Pool;
+using memcfg::Program;
+using memcfg::ScratchFile;
+using memcfg::Space;
+
+namespace {
+
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kThreadSanitizer = true;
+#else
+constexpr bool kThreadSanitizer = false;
+#endif
+
+constexpr Bytes kSize = 4096;  // bytes of an arena
+
+std::shared_ptr<Arena> make_arena() {
+  auto arena = std::make_shared<Arena>(std::make_shared<Pool>("cpu"), 1 << 20, "model");
+  arena->grow(kSize);
+  return arena;
+}
+
+float& at(Arena& arena, Bytes offset) {
+  return *reinterpret_cast<float*>(arena.base() + offset);
+}
+
+// Its bytes are not where it says: only copies reach them. Late, or failing, if asked.
+class Remote final : public Space {
+ public:
+  Bytes size() const override { return kSize; }
+  std::byte* base() const noexcept override { return nullptr; }
+  void read(Offset offset, void* to, Bytes size) const override {
+    wait();
+    std::memcpy(to, bytes_.data() + offset, size);
+  }
+  void write(Offset offset, const void* from, Bytes size) override {
+    wait();
+    if (fails) throw std::runtime_error("the link is down");
+    std::memcpy(bytes_.data() + offset, from, size);
+  }
+  std::atomic<int> milliseconds{0};
+  std::atomic<bool> fails{false};
+
+ private:
+  void wait() const {
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  }
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(kSize);
+};
+
+// y = x + 1.
+class AddOne final : public Kernel {
+ public:
+  AddOne() : Kernel({{4}, {4}}) {}
+  void run(void* const* operands, void*, RunState*) const override {
+    *static_cast<float*>(operands[1]) = *static_cast<float*>(operands[0]) + 1.0F;
+  }
+};
+
+class Fails final : public Kernel {
+ public:
+  void run(void* const*, void*, RunState*) const override {
+    throw std::out_of_range("no such row");
+  }
+};
+
+struct Machine {
+  std::shared_ptr<Arena> arena = make_arena();
+  std::shared_ptr<Remote> remote = std::make_shared<Remote>();
+  std::shared_ptr<Arena> host = make_arena();
+  Program program{arena,
+                  {remote, std::make_shared<ArenaSpace>(host)},
+                  {std::make_shared<Lane>(), std::make_shared<Lane>()}};
+  std::size_t add(Offset x, Offset y) {
+    return program.compute(std::make_shared<AddOne>(), {x, y}, {4, 4}, std::nullopt);
+  }
+};
+
+constexpr std::size_t kOut = 1, kIn = 2;  // queues
+
+}  // namespace
+
+TEST(tasks_run_in_order) {
+  Lane lane;
+  static std::vector<std::size_t> seen;
+  seen.clear();
+  std::uint64_t last = 0;
+  for (std::size_t i = 0; i < 3 * Lane::kCapacity; ++i) {
+    last = lane.submit(
+        {[](void*, std::size_t index) noexcept { seen.push_back(index); }, nullptr, i});
+  }
+  lane.wait(last);
+  CHECK(seen.size() == last);
+  for (std::size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == i);
+}
+
+TEST(a_tensor_goes_and_comes_back) {
+  Machine m;
+  m.remote->milliseconds = 2;
+  m.add(0, 64);
+  const std::size_t out = m.program.copy(kOut, {0, 64}, {1, 128}, 4);
+  m.program.wait(0, out);
+  m.add(0, 64);  // others' bytes by now
+  const std::size_t in = m.program.copy(kIn, {1, 128}, {0, 192}, 4);
+  m.program.wait(0, in);
+  m.add(192, 256);
+  at(*m.arena, 0) = 5.0F;
+  for (int step = 0; step < 3; ++step) {
+    at(*m.arena, 192) = 0.0F;
+    CHECK(m.program.run(true, 1) == Program::kEnded && at(*m.arena, 256) == 7.0F);
+  }
+  CHECK(m.program.queue_of(out) == kOut && m.program.queue_of(in) == kIn);
+}
+
+TEST(waits_that_are_missing_are_derived) {
+  Machine m;
+  m.remote->milliseconds = 5;
+  m.add(0, 64);
+  m.program.copy(kOut, {0, 64}, {1, 0}, 4);
+  m.program.copy(kIn, {1, 0}, {0, 192}, 4);  // waits for the other lane
+  m.add(128, 64);                            // waits: a copy still reads
+  m.add(192, 256);                           // waits: a copy still writes
+  CHECK(m.program.size() == 5 + 3);
+  at(*m.arena, 0) = 1.0F;
+  at(*m.arena, 128) = 10.0F;
+  CHECK(m.program.run(true, 1) == Program::kEnded);
+  CHECK(at(*m.arena, 64) == 11.0F && at(*m.arena, 256) == 3.0F);
+}
+
+TEST(what_does_not_touch_does_not_wait) {
+  Machine m;
+  m.program.copy(kOut, {0, 0}, {1, 0}, 64);
+  m.add(0, 128);                                // reads what is read
+  m.program.copy(kOut, {0, 128}, {1, 64}, 64);  // on the same lane, and read inline
+  m.program.copy(kIn, {1, 256}, {0, 256}, 64);
+  CHECK(m.program.size() == 4);
+  const std::size_t event = m.program.record(kOut);
+  CHECK(event == 2);
+  m.program.wait(kIn, event);
+  m.program.copy(kIn, {1, 64}, {0, 320}, 64);
+  m.program.copy(kIn, {1, 0}, {0, 384}, 64);
+  CHECK(m.program.size() == 7);
+  CHECK(m.program.run(true, 1) == Program::kEnded);
+}
+
+// Against a run without lanes: random copies and additions, late by random times.
+TEST(random_programs_give_the_same_bytes) {
+  for (unsigned seed = 0; seed < (kThreadSanitizer ? 10 : 40); ++seed) {
+    std::mt19937 random(seed);
+    Machine m;
+    std::vector<std::vector<float>> truth(2, std::vector<float>(16, 0.0F));
+    const auto step = [&](bool build) {
+      std::mt19937 same(seed);
+      for (int i = 0; i < 60; ++i) {
+        const Offset a = same() % 16, b = same() % 16;
+        switch (same() % 3) {
+          case 0:
+            if (build) m.add(64 * a, 64 * b);
+            truth[0][b] = truth[0][a] + 1.0F;
+            break;
+          case 1:
+            if (build) m.program.copy(kOut, {0, 64 * a}, {1, 64 * b}, 4);
+            truth[1][b] = truth[0][a];
+            break;
+          default:
+            if (build) m.program.copy(kIn, {1, 64 * a}, {0, 64 * b}, 4);
+            truth[0][b] = truth[1][a];
+        }
+      }
+    };
+    step(true);
+    m.program.set_jitter(seed, 200);
+    m.program.run(true, 1);
+    for (int again = 0; again < 2; ++again) {
+      step(false);
+      m.program.run(true, 1);
+    }
+    for (Offset i = 0; i < 16; ++i) CHECK(at(*m.arena, 64 * i) == truth[0][i]);
+  }
+}
+
+TEST(places_and_queues_are_checked) {
+  Machine m;
+  const auto refused = [&](std::size_t queue, Program::Place from, Program::Place to) {
+    CHECK_THROWS(std::invalid_argument, m.program.copy(queue, from, to, 128));
+  };
+  refused(3, {0, 0}, {1, 0});
+  refused(kOut, {3, 0}, {1, 0});
+  refused(kOut, {0, 0}, {3, 0});
+  refused(kOut, {0, kSize - 64}, {1, 0});
+  refused(kOut, {0, 0}, {1, kSize - 64});
+  refused(kOut, {0, 4}, {1, 0});
+  refused(kOut, {0, 0}, {1, 4});
+  refused(kOut, {0, 0}, {0, 64});
+  CHECK_THROWS(std::invalid_argument, m.program.wait(0, 0));
+  CHECK_THROWS(std::invalid_argument, m.program.wait(3, Program::kNone));
+  CHECK_THROWS(std::invalid_argument, m.program.record(3));
+  CHECK_THROWS(std::invalid_argument, m.program.protect(64, {1, 0}));
+  CHECK_THROWS(std::invalid_argument, m.program.protect(64, {0, 64}));
+  CHECK_THROWS(std::invalid_argument, memcfg::find_codec("zip"));
+  CHECK(m.program.size() == 0 && m.program.record(kOut) == Program::kNone);
+}
+
+TEST(what_fails_on_a_lane_ends_the_run) {
+  Machine m;
+  m.program.copy(kOut, {0, 0}, {1, 0}, 64);
+  m.program.copy(kOut, {0, 64}, {1, 64}, 64);
+  for (int round = 0; round < 2; ++round) {
+    m.remote->fails = true;
+    try {
+      m.program.run(true, 1);
+      CHECK(false);
+    } catch (const memcfg::kernel_failure& error) {
+      CHECK(std::string(error.what()) == "instruction 0 failed: the link is down");
+    }
+    CHECK_THROWS(memcfg::kernel_failure, m.program.run_timed(1));
+    m.remote->fails = false;
+    CHECK(m.program.run(true, 1) == Program::kEnded);
+  }
+}
+
+TEST(a_fault_in_any_instruction_leaves_what_is_protected) {
+  for (const bool kernel_fails : {false, true}) {
+    Machine m;
+    m.remote->milliseconds = 1;
+    m.program.copy(kOut, {0, 0}, {1, 0}, 64);
+    m.program.protect(128, {2, 64});
+    m.add(0, 0);
+    m.program.copy(kOut, {0, 0}, {1, 64}, 64);
+    m.add(64, 64);
+    m.program.copy(kIn, {1, 64}, {0, 256}, 64);
+    m.add(256, 320);
+    if (kernel_fails) {
+      m.program.compute(std::make_shared<Fails>(), {}, {}, std::nullopt);
+    }
+    for (std::size_t i = 0; i < m.program.size(); ++i) {
+      m.program.fail_at(i);
+      at(*m.arena, 0) = 5.0F;
+      at(*m.arena, 64) = 7.0F;
+      CHECK_THROWS(memcfg::kernel_failure, m.program.run(true, 1));
+      CHECK(at(*m.arena, 0) == 5.0F && at(*m.arena, 64) == 7.0F);
+      CHECK_THROWS(memcfg::kernel_failure, m.program.run_timed(1));
+      CHECK(at(*m.arena, 0) == 5.0F && at(*m.arena, 64) == 7.0F);
+    }
+    m.program.fail_at(Program::kNone);
+    if (kernel_fails) continue;
+    CHECK(m.program.run(true, 1) == Program::kEnded);
+    CHECK(at(*m.arena, 0) == 6.0F && at(*m.arena, 320) == 7.0F);
+  }
+}
+
+TEST(a_guard_ends_the_copies_too) {
+  Machine m;
+  m.remote->milliseconds = 5;
+  m.program.copy(kOut, {0, 64}, {1, 0}, 64);
+  m.program.guard(0);
+  at(*m.arena, 0) = NAN;
+  CHECK(m.program.run(true, 1) == 1);
+  at(*m.arena, 64) = 1.0F;  // nobody reads it any more
+}
+
+TEST(a_trace_tells_when_each_ran) {
+  Machine m;
+  m.remote->milliseconds = 3;
+  const std::size_t out = m.program.copy(kOut, {0, 0}, {1, 0}, 64);
+  const std::size_t inline_ = m.add(128, 192);
+  const std::size_t wait = m.program.wait(0, out);
+  const auto spans = m.program.run_traced(1);
+  CHECK(spans[out].end - spans[out].begin >= 0.003);
+  CHECK(spans[inline_].end <= spans[out].end && spans[wait].end >= spans[out].end);
+  CHECK(m.program.run_timed(1)[out] >= 0.003);
+}
+
+TEST(lanes_are_shared_by_programs_of_several_arenas) {
+  const auto lane = std::make_shared<Lane>();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([lane, i] {
+      const auto arena = make_arena(), host = make_arena();
+      Program program(arena, {std::make_shared<ArenaSpace>(host)}, {lane});
+      program.copy(1, {0, 0}, {1, 0}, 4);
+      program.copy(1, {1, 0}, {0, 64}, 4);
+      for (int step = 0; step < 50; ++step) {
+        at(*arena, 0) = static_cast<float>(100 * i + step);
+        program.run(true, 1);
+        CHECK(at(*arena, 64) == at(*arena, 0));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// -- forks --------------------------------------------------------------------------
+
+TEST(a_child_starts_lanes_of_its_own) {
+  if (kThreadSanitizer) return;  // it allows no threads in a child
+  Machine m;
+  m.program.copy(kOut, {0, 0}, {1, 0}, 64);
+  m.program.copy(kIn, {1, 0}, {0, 64}, 64);
+  m.program.run(true, 1);
+  for (int i = 0; i < 3; ++i) {
+    CHECK(children::child_does([&] {
+      at(*m.arena, 0) = 3.0F;
+      CHECK(m.program.run(true, 1) == Program::kEnded && at(*m.arena, 64) == 3.0F);
+      CHECK(children::child_does([&] { m.program.run(true, 1); }));
+    }));
+  }
+  CHECK(m.program.run(true, 1) == Program::kEnded);
+}
+
+TEST(a_fork_amid_a_copy_is_an_error_in_the_child) {
+  if (kThreadSanitizer) return;
+  Lane lane;
+  static std::atomic<bool> open;
+  open = false;
+  const auto wait = [](void*, std::size_t) noexcept {
+    while (!open) std::this_thread::yield();
+  };
+  const std::uint64_t number = lane.submit({wait, nullptr, 0});
+  CHECK(children::child_does([&] {
+    CHECK_THROWS(std::runtime_error, lane.wait(number));
+    lane.settle(number);
+    open = true;
+    lane.wait(lane.submit({wait, nullptr, 0}));
+  }));
+  open = true;
+  lane.wait(number);
+}
+
+TEST(a_child_does_not_write_to_its_parents_file) {
+  const files::Folder folder;
+  ScratchFile file(folder.path(), kSize);
+  CHECK(folder.content().empty());  // it has no name
+  const std::vector<char> ours(kSize, 'p'), theirs(kSize, 'c');
+  file.write(0, ours.data(), kSize);
+  CHECK(children::child_does([&] {
+    file.prepare();
+    file.write(0, theirs.data(), kSize);
+  }));
+  std::vector<char> found(kSize);
+  file.prepare();
+  file.read(0, found.data(), kSize);
+  CHECK(found == ours);
+}
+
+TEST(tensors_in_a_file) {
+  const files::Folder folder;
+  const auto arena = make_arena();
+  const auto lane = std::make_shared<Lane>();
+  const auto file = std::make_shared<ScratchFile>(folder.path(), Bytes{1} << 20);
+  Program program(arena, {file}, {lane});
+  program.copy(1, {0, 0}, {1, 1 << 19}, kSize / 2);
+  program.copy(1, {1, 1 << 19}, {0, kSize / 2}, kSize / 2);
+  for (Bytes i = 0; i < kSize / 2; i += 4) at(*arena, i) = static_cast<float>(i);
+  program.run(true, 1);
+  CHECK(std::memcmp(arena->base(), arena->base() + kSize / 2, kSize / 2) == 0);
+  CHECK_THROWS(std::invalid_argument, program.copy(1, {0, 0}, {1, 1 << 20}, 64));
+}
+
+TEST(a_file_that_cannot_be_made) {
+  CHECK(files::error_of([] { ScratchFile("/nowhere", 64); }) == ENOENT);
+}
+
+// -- codecs -------------------------------------------------------------------------
+
+TEST(codecs_give_back_what_they_got) {
+  std::mt19937 random(1);
+  for (const Codec* const codec : memcfg::codecs()) {
+    CHECK(&memcfg::find_codec(codec->name()) == codec);
+    for (const int zeros : {0, 1, 50, 99, 100}) {
+      for (const Bytes size : {0, 1, 3, 4, 5, 63, 64, 255, 256, 4000, 4099}) {
+        std::vector<std::byte> bytes(size), back(size);
+        for (Bytes i = 0; i < size; ++i) {
+          const bool zero = static_cast<int>(i / 4 * 7919 % 100) < zeros;
+          bytes[i] = zero ? std::byte{0} : static_cast<std::byte>(random());
+        }
+        const Bytes bound = codec->bound(size);
+        std::vector<std::byte> code(bound, std::byte{0xFF});
+        const Bytes used = codec->encode(bytes.data(), size, code.data(), bound);
+        CHECK(used <= bound);
+        CHECK(zeros < 99 || size < 1000 || used < size / 4);
+        std::vector<std::byte> exact(code.begin(), code.begin() + std::ptrdiff_t(used));
+        codec->decode(exact.data(), used, back.data(), size);
+        CHECK(back == bytes);
+        if (size == 0) continue;
+        CHECK_THROWS(std::length_error,
+                     codec->encode(bytes.data(), size, code.data(), used - 1));
+        for (int i = 0; i < 50; ++i) {  // damage: refused, or other bytes
+          std::vector<std::byte> wrong = exact;
+          wrong[random() % used] = static_cast<std::byte>(random());
+          try {
+            codec->decode(wrong.data(), random() % (used + 1), back.data(), size);
+          } catch (const std::invalid_argument&) {
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(programs_encode_and_decode) {
+  Machine m;
+  const Codec& codec = memcfg::find_codec("zero_words");
+  const Bytes capacity = codec.bound(256);
+  m.program.encode(codec, 0, 256, 512, capacity);
+  m.program.decode(codec, 512, capacity, 1024, 256);
+  for (Bytes i = 0; i < 256; i += 8) at(*m.arena, i) = static_cast<float>(i);
+  m.program.run(true, 1);
+  CHECK(std::memcmp(m.arena->base(), m.arena->base() + 1024, 256) == 0);
+  m.program.run_timed(1);
+  CHECK(std::memcmp(m.arena->base(), m.arena->base() + 1024, 256) == 0);
+  m.program.encode(codec, 0, 256, 512, 64);
+  CHECK_THROWS(memcfg::kernel_failure, m.program.run(true, 1));
+  CHECK_THROWS(std::invalid_argument, m.program.encode(codec, 0, 256, kSize, 64));
+}

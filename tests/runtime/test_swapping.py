@@ -1,0 +1,273 @@
+"""Plans that swap and encode train to the bits of `keep_all`, in the bytes they say."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from interpreter import random_values
+from networks import NETWORKS, chain
+from swapping import Swapping
+
+import memcfg as mc
+from memcfg import plan as planning
+from memcfg.errors import KernelError, PlanError
+from memcfg.runtime import Executor
+
+POLICIES = {
+    "host": Swapping(),
+    "file": Swapping(("file",)),
+    "both": Swapping(("host", "file"), early=1, late=3),
+    "codec": Swapping(("zero_words",)),
+    "all": Swapping(("host", "zero_words", "file"), early=4),
+    "unplaced": Swapping(("host", "file"), placed=False),
+}
+STEPS = 5
+
+
+@pytest.fixture
+def device():
+    return mc.config.logical_device()
+
+
+def load(device, graph, policy):
+    executor = Executor(device, name="model")
+    executor.load({"train": graph}, policy, random_values(graph))
+    return executor
+
+
+def feed(executor, graph, number):
+    values = random_values(graph)
+    for i, tensor in enumerate(graph.tensors):
+        if tensor.role == "input" and graph.producer[i] is None:
+            value = number if tensor.name == "step" else values[tensor.name]
+            executor.feed("train", tensor.name)[...] = value
+
+
+def state(executor):
+    return {name: executor.read_state(name).tobytes() for name in executor.state}
+
+
+def trained(executor, graph, steps=STEPS):
+    """Loss and state after each step."""
+    found = []
+    for number in range(steps):
+        feed(executor, graph, number)
+        assert executor.run("train", guard=True)
+        found.append(executor.fetch("train", "loss").tobytes())
+        executor.finish("train")
+    return found, state(executor)
+
+
+def truth(device, network):
+    graph = NETWORKS[network]()
+    executor = load(device, graph, planning.keep_all())
+    found = trained(executor, graph)
+    executor.close()
+    return found
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_it_trains_to_the_same_bits_in_the_bytes_it_says(network, policy, device):
+    graph = NETWORKS[network]()
+    executor = load(device, graph, POLICIES[policy])
+    plan = executor.plans["train"]
+    kinds = {type(action) for action in plan.actions}
+    assert kinds & {planning.SwapOut, planning.Encode}
+    assert trained(executor, graph) == truth(device, network)
+    report = executor.memory_report("train", verify=True)
+    assert report.measured_peak_bytes == report.predicted_peak_bytes == plan.peak_bytes
+    assert device.pool.stats().current_bytes == plan.peak_bytes
+    assert trained(executor, graph, 1) != trained(executor, graph, 1)
+    executor.close()
+    assert device.pool.stats().current_bytes == 0
+
+
+def test_swapping_needs_fewer_bytes():
+    graph = chain(depth=8)
+    assert Swapping()(graph).peak_bytes < 0.7 * planning.share()(graph).peak_bytes
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_late_copies_change_nothing(seed, device):
+    graph = NETWORKS["noisy"]()
+    executor = load(device, graph, POLICIES["both"])
+    executor._programs["train"]._loop.set_jitter(seed, 3000)
+    assert trained(executor, graph) == truth(device, "noisy")
+    executor.close()
+
+
+@pytest.mark.parametrize("policy", ["both", "codec"])
+def test_a_fault_in_any_instruction_leaves_the_state(policy, device):
+    graph = NETWORKS["noisy"]()
+    executor = load(device, graph, POLICIES[policy])
+    loop = executor._programs["train"]._loop
+    feed(executor, graph, 0)
+    assert executor.run("train")
+    before = state(executor)
+    for index in range(len(loop)):
+        loop.fail_at(index)
+        feed(executor, graph, 1)
+        with pytest.raises(KernelError, match=f"instruction {index} failed"):
+            executor.run("train")
+        assert state(executor) == before
+    loop.fail_at(None)
+    del loop  # it keeps the arena
+    feed(executor, graph, 1)
+    assert executor.run("train")
+    assert state(executor) != before
+    executor.close()
+
+
+def test_the_guard_stops_before_any_state_changes(device):
+    graph = NETWORKS["noisy"]()
+    executor = load(device, graph, POLICIES["both"])
+    before = state(executor)
+    feed(executor, graph, 0)
+    executor.feed("train", "x")[...] = np.nan
+    assert not executor.run("train", guard=True)
+    assert state(executor) == before
+    executor.close()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_clock_and_the_program_agree_on_the_order(policy, device):
+    """What follows something else by the simulated clock does so in the program."""
+    graph = chain()
+    executor = load(device, graph, POLICIES[policy])
+    plan, annotated = executor.plans["train"], executor.graphs["train"]
+    ops = tuple(replace(op, seconds=1.0) for op in annotated.ops)
+    timed = replace(annotated, ops=ops)
+    clock = planning.simulate(timed, plan, {"host": 1e4, "file": 3e3}).schedule
+    program = executor._programs["train"]
+    feed(executor, graph, 0)
+    program._loop.set_jitter(1, 2000)
+    spans = dict(enumerate(program._loop.run_traced()))
+    instruction = program.instructions  # by action
+    events = []
+    for each in clock:
+        queue, begin, end = spans[instruction[each.action]]
+        assert (queue == 0) == (each.queue == "compute")
+        events.append((each, begin, end))
+    copies = {e.action: (e, b, end) for e, b, end in events if e.queue != "compute"}
+    for k, (one, _, end) in enumerate(events):
+        for other, begin, _ in events[k + 1 :]:
+            if one.queue == other.queue:
+                assert end <= begin
+        action = plan.actions[one.action]
+        if isinstance(action, planning.Wait):
+            assert end >= copies[action.action][2]
+            assert one.end >= copies[action.action][0].end
+    executor.close()
+
+
+def test_version_one_runs_too(device):
+    graph = NETWORKS["chain"]()
+
+    def sent(graph, limit_bytes=None):
+        text = Swapping(placed=False)(graph).to_json()
+        assert "memcfg.plan/1" in text
+        return planning.Plan.from_json(text)
+
+    executor = load(device, graph, sent)
+    assert trained(executor, graph) == truth(device, "chain")
+    executor.close()
+
+
+def test_version_two_travels(device):
+    graph = NETWORKS["chain"]()
+
+    def sent(graph, limit_bytes=None):
+        plan = Swapping()(graph)
+        text = plan.to_json()
+        assert "memcfg.plan/2" in text
+        assert planning.Plan.from_json(text) == plan
+        return planning.Plan.from_json(text)
+
+    executor = load(device, graph, sent)
+    assert trained(executor, graph) == truth(device, "chain")
+    executor.close()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [("host", "moon", "no tier 'moon' to swap to; it has host, file")],
+)
+def test_tiers_that_there_are_not_are_refused(old, new, words, device):
+    graph = chain()
+
+    def elsewhere(graph, limit_bytes=None):
+        plan = Swapping((old,))(graph)
+        actions = [
+            replace(a, tier=new)
+            if isinstance(a, planning.SwapOut | planning.SwapIn)
+            else a
+            for a in plan.actions
+        ]
+        return replace(plan, actions=tuple(actions))
+
+    with pytest.raises(PlanError, match=words):
+        load(device, graph, elsewhere)
+    assert device.pool.stats().current_bytes == 0
+
+
+def test_codecs_that_there_are_not_are_refused(device):
+    def unknown(graph, limit_bytes=None):
+        plan = Swapping(("zero_words",))(graph)
+        actions = [
+            replace(a, codec="jpeg") if isinstance(a, planning.Encode) else a
+            for a in plan.actions
+        ]
+        return replace(plan, actions=tuple(actions))
+
+    with pytest.raises(PlanError, match="no codec 'jpeg'; there are zero_words"):
+        load(device, chain(), unknown)
+
+
+def test_a_disk_without_room_changes_nothing(device, monkeypatch, tmp_path):
+    graph = chain(batch=8)
+    executor = load(device, graph, planning.share())
+    trained(executor, graph)
+    before = state(executor)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
+    with pytest.raises(FileNotFoundError):
+        executor.load({"train": chain(batch=2)}, Swapping(("file",)), {})
+    assert state(executor) == before
+    assert executor.plans["train"].method == "share"
+    executor.close()
+
+
+def test_programs_share_the_tiers(device):
+    small, large = chain(batch=2), chain(batch=8)
+    executor = Executor(device, name="model")
+    policy = Swapping(("host", "file"))
+    values = random_values(small)
+    executor.load({"train": small}, policy, values)
+    executor.load({"train": large, "small": small}, policy, {})
+    feed(executor, large, 0)
+    assert executor.run("train")
+    executor.load({"train": small}, planning.share(), {})
+    assert executor._tiers.spaces == {}
+    trained(executor, small)
+    executor.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_parent_and_child_train_apart(device):
+    """Each has lanes and a file of its own."""
+    graph = chain()
+    expected = truth(device, "chain")
+    executor = load(device, graph, POLICIES["both"])
+    executor._programs["train"]._loop.set_jitter(1, 500)
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if trained(executor, graph) == expected else 1)
+        finally:
+            os._exit(2)
+    assert trained(executor, graph) == expected
+    assert os.waitpid(child, 0)[1] == 0
+    executor.close()
