@@ -38,7 +38,7 @@ Arena::Arena(std::shared_ptr<Pool> pool, Bytes capacity, const std::string& owne
     base = system.reserve(capacity_, Access::guarded);
   }
   if (base == nullptr) {
-    account_.refuse({capacity, 0, 0}, Shortage::no_addresses);
+    account_.fail({capacity, 0, 0}, OutOfMemoryInfo::no_addresses);
   }
   base_ = static_cast<std::byte*>(base);
 }
@@ -79,13 +79,13 @@ void Arena::grow(Bytes requested) {
   const System& system = account_.pool().system();
   const Bytes pages =
       fits ? align_up(held.charged + charge, system.page_size()) - committed_ : 0;
-  account_.draw({more, charge, pages});
-  if (!fits) account_.refuse({more, charge, pages}, Shortage::no_addresses);
+  account_.reserve({more, charge, pages});
+  if (!fits) account_.fail({more, charge, pages}, OutOfMemoryInfo::no_addresses);
   if (pages > 0 && !system.commit(base_ + committed_, pages, Access::guarded)) {
-    account_.refuse({more, charge, pages}, Shortage::no_memory);
+    account_.fail({more, charge, pages}, OutOfMemoryInfo::no_memory);
   }
   committed_ += pages;
-  account_.book({requested - held.requested, charge, pages});
+  account_.commit({requested - held.requested, charge, pages});
   requested_ = requested;
 }
 
@@ -105,7 +105,7 @@ void Arena::shrink(Bytes requested) {
   }
   committed_ = kept;
   requested_ = requested;
-  account_.settle({held.requested - requested, held.charged - size, pages});
+  account_.release({held.requested - requested, held.charged - size, pages});
 }
 
 void Arena::free() {
@@ -116,7 +116,7 @@ void Arena::free() {
   freed_ = true;
   committed_ = 0;
   requested_ = 0;
-  account_.settle(account_.holding());
+  account_.release(account_.holding());
 }
 
 void Arena::check() const {

@@ -3,28 +3,28 @@
 namespace memcfg {
 
 const char* out_of_memory::what() const noexcept {
-  switch (shortage_->cause) {
-    case Shortage::limit_reached:
+  switch (info_->cause) {
+    case OutOfMemoryInfo::limit_reached:
       return "A request does not fit the memory limit.";
-    case Shortage::limit_lowered:
+    case OutOfMemoryInfo::limit_lowered:
       return "The limit cannot be set below the bytes in use.";
-    case Shortage::fragmented:
+    case OutOfMemoryInfo::fragmented:
       return "Enough memory is free, but not in one piece.";
-    case Shortage::tracked_limit:
+    case OutOfMemoryInfo::tracked_limit:
       return "A request does not fit the limit on the memory of all pools.";
-    case Shortage::rss_limit:
+    case OutOfMemoryInfo::rss_limit:
       return "A request does not fit the limit on the process' resident memory.";
-    case Shortage::no_memory:
+    case OutOfMemoryInfo::no_memory:
       return "The system refuses the memory.";
-    case Shortage::device_full:
+    case OutOfMemoryInfo::device_full:
       return "The simulated device has no more memory.";
-    case Shortage::file_full:
+    case OutOfMemoryInfo::file_full:
       return "The file has no more room.";
-    case Shortage::upstream_refused:
+    case OutOfMemoryInfo::upstream_exhausted:
       return "The resource below the pool has no more memory.";
-    case Shortage::workspace_full:
+    case OutOfMemoryInfo::workspace_full:
       return "The workspace is full.";
-    case Shortage::no_addresses:
+    case OutOfMemoryInfo::no_addresses:
       return "There are no addresses for the memory.";
   }
   return "out of memory";
@@ -34,8 +34,8 @@ Failure current_failure() {
   try {
     throw;
   } catch (const out_of_memory& error) {
-    return {Failure::memory, error.what(), error.shortage()};
-  } catch (const std::bad_alloc& error) {  // the core's own books, not the pool
+    return {Failure::memory, error.what(), error.info()};
+  } catch (const std::bad_alloc& error) {  // the core's own metadata, not the pool
     return {Failure::heap, error.what(), {}};
   } catch (const kernel_failure& error) {
     return {Failure::kernel, error.what(), {}};

@@ -18,13 +18,13 @@ FailureCallbackResource::FailureCallbackResource(std::shared_ptr<Resource> upstr
 
 void* FailureCallbackResource::allocate(const Request& request) {
   for (;;) {
-    std::exception_ptr refused;
+    std::exception_ptr failure;
     try {
       return upstream_->allocate(request);
     } catch (const out_of_memory&) {
-      refused = std::current_exception();
+      failure = std::current_exception();
     }  // the callback runs outside the handler: it may throw and catch as it likes
-    if (!callback_(request.size)) std::rethrow_exception(refused);
+    if (!callback_(request.size)) std::rethrow_exception(failure);
   }
 }
 

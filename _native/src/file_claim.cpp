@@ -14,14 +14,14 @@ namespace memcfg {
 namespace {
 
 constexpr int kTries = 100;  // while others replace the file again and again
-constexpr Bytes kMostBytes = std::numeric_limits<std::int64_t>::max();  // off_t
+constexpr Bytes kMaxBytes = std::numeric_limits<std::int64_t>::max();  // off_t
 constexpr unsigned kAnybody = 0666;  // permissions, less what the umask takes away
 constexpr unsigned kOwner = 0600;
 
-std::string folder_of(const std::string& place) {
-  const std::size_t slash = place.rfind('/');
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
-  return place.substr(0, slash == 0 ? 1 : slash);
+  return path.substr(0, slash == 0 ? 1 : slash);
 }
 
 // No other thread has it; another process that ended badly may have left one.
@@ -40,12 +40,12 @@ std::string number_of(Bytes bytes) {
 FileClaim::FileClaim(const FileOperations& files, FileOptions options, IsOurs is_ours)
     : files_(files),
       options_(std::move(options)),
-      folder_(folder_of(options_.place)),
+      folder_(folder_of(options_.resolved_path)),
       is_ours_(is_ours),
       lock_(files),
       data_(files),
       replaced_(files) {
-  if (options_.size.value_or(0) > kMostBytes) fail(EFBIG);
+  if (options_.size.value_or(0) > kMaxBytes) fail(EFBIG);
   try {
     for (int left = kTries; !try_claim(); --left) {
       if (left == 0) fail(EAGAIN, "it is replaced again and again");
@@ -58,12 +58,12 @@ FileClaim::FileClaim(const FileOperations& files, FileOptions options, IsOurs is
 }
 
 FileClaim::~FileClaim() {
-  if (!settled_) undo();
+  if (!committed_) undo();
 }
 
 // False: somebody else was faster, and the file is another one now.
 bool FileClaim::try_claim() {
-  const int result = files_.look_at(options_.place.c_str(), status_);
+  const int result = files_.look_at(options_.resolved_path.c_str(), status_);
   if (result == -ENOENT) return make();
   require(result);
   require_regular();
@@ -71,19 +71,19 @@ bool FileClaim::try_claim() {
 }
 
 bool FileClaim::take_existing() {
-  const int file = files_.open(options_.place.c_str(), Opening::existing, 0);
+  const int file = files_.open(options_.resolved_path.c_str(), Opening::existing, 0);
   if (file == -ENOENT || file == -ELOOP) return false;
   require(file);
   lock_.reset(file);
   take_lock();
   require(files_.look(file, status_));
   require_regular();
-  if (!is_at(options_.place)) return false;
+  if (!is_at(options_.resolved_path)) return false;
   if (options_.remove && !options_.overwrite) {
     fail(EEXIST, "a file that was there is not deleted, unless it is overwritten");
   }
   decide_size();
-  if (!options_.overwrite) return open_data(options_.place);
+  if (!options_.overwrite) return open_data(options_.resolved_path);
   replace();
   return true;
 }
@@ -95,9 +95,9 @@ bool FileClaim::make() {
                                 " to take the length from");
   }
   origin_ = Origin::made;
-  if (make_fresh(options_.place, kAnybody)) {
+  if (make_fresh(options_.resolved_path, kAnybody)) {
     decide_size();
-    if (open_data(options_.place)) return true;
+    if (open_data(options_.resolved_path)) return true;
   }
   origin_ = Origin::found;
   mine_ = false;
@@ -117,8 +117,8 @@ void FileClaim::replace() {
 }
 
 // Post: the fresh file is locked. False: there is one already.
-bool FileClaim::make_fresh(const std::string& place, unsigned mode) {
-  const int file = files_.open(place.c_str(), Opening::fresh, mode);
+bool FileClaim::make_fresh(const std::string& path, unsigned mode) {
+  const int file = files_.open(path.c_str(), Opening::fresh, mode);
   if (file == -EEXIST) return false;
   if (file < 0) fail(-file, "a new file in " + folder_);
   lock_.reset(file);
@@ -147,8 +147,8 @@ void FileClaim::fail_for_owner() const {
 }
 
 // A second descriptor, which the lock does not depend on. False: the file has gone.
-bool FileClaim::open_data(const std::string& place) {
-  const int file = files_.open(place.c_str(), Opening::existing, 0);
+bool FileClaim::open_data(const std::string& path) {
+  const int file = files_.open(path.c_str(), Opening::existing, 0);
   if (file == -ENOENT || file == -ELOOP) return false;
   require(file);
   data_.reset(file);
@@ -168,8 +168,9 @@ void FileClaim::decide_size() {
   }
   if (options_.overwrite) return;
   if (size_ < now) {
-    throw std::invalid_argument(has + ", more than the " + std::to_string(size_) +
-                                " asked for: it is not cut, unless it is overwritten");
+    throw std::invalid_argument(
+        has + ", more than the " + std::to_string(size_) +
+        " asked for: it is not truncated, unless it is overwritten");
   }
   old_size_ = now;
 }
@@ -196,19 +197,19 @@ void FileClaim::allocate() {
   require(result);
 }
 
-void FileClaim::settle() {
+void FileClaim::commit() {
   lengthen();
   if (origin_ == Origin::replacing) {
     take_over();
     flush();
-    require(files_.rename(temporary_.c_str(), options_.place.c_str()));
+    require(files_.rename(temporary_.c_str(), options_.resolved_path.c_str()));
     mine_ = false;  // from here on there is nothing to go back to
     replaced_.reset();
   } else if (origin_ == Origin::made) {
     flush();
   }
   if (origin_ == Origin::made) flush_folder();
-  settled_ = true;
+  committed_ = true;
   if (origin_ == Origin::replacing) flush_folder();  // what fails is told, no more
 }
 
@@ -245,25 +246,25 @@ void FileClaim::flush_folder() const {
 
 void FileClaim::remove() const {
   FileStatus there;
-  const char* const place = options_.place.c_str();
-  int result = files_.look_at(place, there);
-  if (result == 0 && same_file(there, status_)) result = files_.remove(place);
+  const char* const path = options_.resolved_path.c_str();
+  int result = files_.look_at(path, there);
+  if (result == 0 && same_file(there, status_)) result = files_.remove(path);
   if (result != -ENOENT && result != -ENOTDIR) require(result);
 }
 
 void FileClaim::undo() noexcept {
   const bool replacing = origin_ == Origin::replacing;
-  const std::string& place = replacing ? temporary_ : options_.place;
+  const std::string& path = replacing ? temporary_ : options_.resolved_path;
   if (mine_) {
     const bool known = files_.look(lock_.get(), status_) == 0;
-    if (known && is_at(place)) files_.remove(place.c_str());
+    if (known && is_at(path)) files_.remove(path.c_str());
   } else if (allocated_ && origin_ == Origin::found) {
-    give_disk_back();
+    release_disk();
   }
 }
 
 // Setting the length frees the disk behind it, even where the length stays the same.
-void FileClaim::give_disk_back() noexcept {
+void FileClaim::release_disk() noexcept {
   FileStatus now;
   if (files_.look(data_.get(), now) != 0) return;
   if (old_size_ <= now.size && now.size <= size_) {
@@ -271,9 +272,9 @@ void FileClaim::give_disk_back() noexcept {
   }
 }
 
-bool FileClaim::is_at(const std::string& place) const noexcept {
+bool FileClaim::is_at(const std::string& path) const noexcept {
   FileStatus there;
-  return files_.look_at(place.c_str(), there) == 0 && same_file(there, status_);
+  return files_.look_at(path.c_str(), there) == 0 && same_file(there, status_);
 }
 
 void FileClaim::require_regular() const {

@@ -103,11 +103,11 @@ FileMapping::~FileMapping() {
   }
 }
 
-void FileMapping::settle() try {
-  claim_->settle();
-  settled_ = true;
+void FileMapping::commit() try {
+  claim_->commit();
+  committed_ = true;
 } catch (...) {
-  settled_ = claim_->settled();
+  committed_ = claim_->committed();
   throw;
 }
 
@@ -132,7 +132,7 @@ void FileMapping::require_file() const {
 }
 
 void FileMapping::flush() {
-  const std::lock_guard<std::mutex> turn(turns_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   require_file();
   const int result = files_.flush_pages(address_, size_);
   if (result < 0) claim_->fail(-result);
@@ -140,7 +140,7 @@ void FileMapping::flush() {
 }
 
 Bytes FileMapping::drop(Bytes from, Bytes size) {
-  const std::lock_guard<std::mutex> turn(turns_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   require_file();
   if (from > size_ || size > size_ - from) {
     throw std::invalid_argument("the file has no such bytes");
@@ -150,17 +150,17 @@ Bytes FileMapping::drop(Bytes from, Bytes size) {
   const bool to_end = from + size == size_;
   const Bytes last = to_end ? pages_->size() : round_down(from + size, page);
   if (first >= last) return 0;
-  void* const place = static_cast<std::byte*>(address_) + first;
-  const Bytes before = files_.resident(place, last - first);
-  const int result = files_.drop_pages(place, last - first);
+  void* const start = static_cast<std::byte*>(address_) + first;
+  const Bytes before = files_.resident(start, last - first);
+  const int result = files_.drop_pages(start, last - first);
   if (result < 0) claim_->fail(-result);
   return before;
 }
 
 void FileMapping::close() {
-  const std::lock_guard<std::mutex> turn(turns_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (!pages_) return;
-  if (settled_ && owned()) part();
+  if (committed_ && owned()) part();
   release();
 }
 
@@ -176,15 +176,15 @@ void FileMapping::part() {
 void FileMapping::release() noexcept {
   FileRegistry::instance().alone([this] {
     pages_.reset();
-    if (claim_ && settled_ && owned()) claim_->unlock();
+    if (claim_ && committed_ && owned()) claim_->unlock();
     claim_.reset();
   });
 }
 
 void FileMapping::after_fork() noexcept {
-  new (&turns_) std::mutex;  // another thread of the parent may have held it
+  new (&mutex_) std::mutex;  // another thread of the parent may have held it
   if (!pages_) return;
-  claim_->forget_lock();
+  claim_->close_lock();
   exclusive_ = false;
   if (claim_->options().shared) return;
   private_ = true;
@@ -192,7 +192,7 @@ void FileMapping::after_fork() noexcept {
 }
 
 void FileMapping::at_exit() noexcept try {
-  if (claim_ && claim_->options().remove && settled_ && owned()) claim_->remove();
+  if (claim_ && claim_->options().remove && committed_ && owned()) claim_->remove();
 } catch (const std::exception&) {  // nobody is left to be told
 }
 

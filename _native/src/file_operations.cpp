@@ -147,7 +147,7 @@ class Host final : public FileOperations {
   int space(int file, DiskSpace& space) const noexcept override {
     struct statvfs row{};
     if (fstatvfs(file, &row) != 0) return -errno;
-    if (row.f_blocks == 0) return 0;  // it keeps no such books
+    if (row.f_blocks == 0) return 0;  // it keeps no such metadata
     space.free = static_cast<Bytes>(row.f_bfree) * row.f_frsize;
     space.available = static_cast<Bytes>(row.f_bavail) * row.f_frsize;
     return 0;

@@ -23,13 +23,13 @@ void FileResource::Used::note(Offset first, Offset last) noexcept {
 
 FileResource::FileResource(FileOptions options,
                            const FileOperations& files,
-                           const System& books)
+                           const System& metadata)
     : mapping_(files, options),
       name_(std::move(options.path)),
       usable_(std::max(round_down(mapping_.size(), kAlignment), kAlignment)),
       system_(mapping_.address(),
               round_up(mapping_.size(), host_system().page_size()),
-              books),
+              metadata),
       heap_(std::make_unique<Heap>(system_)),
       used_{std::min(mapping_.old_size(), usable_), usable_} {
   const Bytes pages = round_up(mapping_.size(), system_.page_size());
@@ -38,18 +38,18 @@ FileResource::FileResource(FileOptions options,
     const ChunkId all = heap_->allocate(pages, kAlignment, Lifetime::unknown).id;
     heap_->release((*heap_)[all]);
     if (tail_ > 0) heap_->allocate(tail_, kAlignment, Lifetime::short_lived);
-  } catch (const Refused&) {  // a heap that asks for what there is does not refuse
-    throw invariant_broken("a heap refuses the pages of its file");
+  } catch (const AllocationFailed&) {  // a heap that asks for what there is cannot fail
+    throw invariant_broken("a heap cannot allocate the pages of its file");
   }
-  mapping_.settle();
+  mapping_.commit();
 }
 
 // What a block takes of the heap: whole lines, but the last one of the file.
-Bytes FileResource::room(Bytes size) const noexcept {
+Bytes FileResource::chunk_bytes(Bytes size) const noexcept {
   return std::min(align_up(size), usable_);
 }
 
-Offset FileResource::place_of(const void* address) const noexcept {
+Offset FileResource::offset_of(const void* address) const noexcept {
   return static_cast<Offset>(static_cast<const std::byte*>(address) -
                              static_cast<const std::byte*>(mapping_.address()));
 }
@@ -63,11 +63,11 @@ void FileResource::require_open() const {
 void* FileResource::allocate(const Request& request) {
   require_valid(request);
   bool zero = request.zeroed;
-  void* const address = take(request, zero);
+  void* const address = allocate_bytes(request, zero);
   try {
     ledger_.add(address, request, align_up(request.size));
   } catch (...) {
-    give(address);
+    release_chunk(address);
     throw;
   }
   if (zero) std::memset(address, 0, request.size);
@@ -75,37 +75,37 @@ void* FileResource::allocate(const Request& request) {
 }
 
 // `zero`: whether the bytes are to be zero; post: whether they are to be made so.
-void* FileResource::take(const Request& request, bool& zero) {
+void* FileResource::allocate_bytes(const Request& request, bool& zero) {
   try {
     const ForkLock lock(mutex_);
     require_open();
-    if (request.size > size()) throw Refused{Shortage::file_full};
-    return place(request, zero);
-  } catch (const Refused&) {
-    throw refusal(*this, why_not(request.size), request.size);
+    if (request.size > size()) throw AllocationFailed{OutOfMemoryInfo::file_full};
+    return allocate_in_heap(request, zero);
+  } catch (const AllocationFailed&) {
+    throw out_of_memory_error(*this, why_not(request.size), request.size);
   }
 }
 
 // Pre: the lock is held.
-void* FileResource::place(const Request& request, bool& zero) {
-  const Bytes bytes = room(request.size);
-  void* const address = find_room(bytes, request.alignment, request.lifetime);
-  const Offset first = place_of(address);
+void* FileResource::allocate_in_heap(const Request& request, bool& zero) {
+  const Bytes bytes = chunk_bytes(request.size);
+  void* const address = find_chunk(bytes, request.alignment, request.lifetime);
+  const Offset first = offset_of(address);
   const bool fresh = used_.low <= first && first + bytes <= used_.high;
   used_.note(first, first + bytes);
   zero = zero && !(fresh && mapping_.owned());
   return address;
 }
 
-// The heap wants room to move a block to an aligned place. Where there is none left,
-// the block may lie at one by itself: the first of a file does.
-void* FileResource::find_room(Bytes bytes, Bytes alignment, Lifetime lifetime) {
+// The heap wants bytes to move a block to an aligned address. Where there are none
+// left, the block may be aligned by itself: the first of a file does.
+void* FileResource::find_chunk(Bytes bytes, Bytes alignment, Lifetime lifetime) {
   const auto address = [this](ChunkId id) { return (*heap_)[id].address.load(); };
   if (alignment > kAlignment) {
     try {
       const ChunkId id = heap_->allocate(bytes, alignment, lifetime).id;
       return reinterpret_cast<void*>(address(id));
-    } catch (const Refused&) {
+    } catch (const AllocationFailed&) {
       lifetime = Lifetime::unknown;  // from the low end
     }
   }
@@ -114,24 +114,24 @@ void* FileResource::find_room(Bytes bytes, Bytes alignment, Lifetime lifetime) {
     return reinterpret_cast<void*>(address(id));
   }
   heap_->release((*heap_)[id]);
-  throw Refused{Shortage::fragmented};
+  throw AllocationFailed{OutOfMemoryInfo::fragmented};
 }
 
-Shortage::Cause FileResource::why_not(Bytes size) const {
-  if (size > std::min(usable_, this->size())) return Shortage::file_full;
+OutOfMemoryInfo::Cause FileResource::why_not(Bytes size) const {
+  if (size > std::min(usable_, this->size())) return OutOfMemoryInfo::file_full;
   const ForkLock lock(mutex_);
-  const bool fits = heap_ != nullptr && room(size) <= heap_->spare();
-  return fits ? Shortage::fragmented : Shortage::file_full;
+  const bool fits = heap_ != nullptr && chunk_bytes(size) <= heap_->spare();
+  return fits ? OutOfMemoryInfo::fragmented : OutOfMemoryInfo::file_full;
 }
 
-void FileResource::give(void* address) noexcept {
+void FileResource::release_chunk(void* address) noexcept {
   const ForkLock lock(mutex_);
   if (heap_ != nullptr) heap_->release((*heap_)[heap_->find(address)]);
 }
 
 void FileResource::deallocate(void* address, Bytes size) {
   ledger_.remove(address, size);
-  give(address);
+  release_chunk(address);
 }
 
 bool FileResource::resize(void* address, Bytes size, Bytes new_size) {
@@ -142,12 +142,12 @@ bool FileResource::resize(void* address, Bytes size, Bytes new_size) {
 
 bool FileResource::change(void* address, Bytes size, Bytes new_size) {
   if (new_size > this->size()) return false;
-  const Bytes before = room(size);
-  const Bytes now = room(new_size);
+  const Bytes before = chunk_bytes(size);
+  const Bytes now = chunk_bytes(new_size);
   const ForkLock lock(mutex_);
   if (heap_ == nullptr) return false;
   Chunk& chunk = (*heap_)[heap_->find(address)];
-  const Offset first = place_of(address);
+  const Offset first = offset_of(address);
   try {
     if (now < before) return heap_->shrink(chunk, now);
     if (now > before && !heap_->extend(chunk, now)) return false;
@@ -165,11 +165,11 @@ ResourceStats FileResource::stats() const {
   stats.largest_free = 0;
   if (heap_ == nullptr) return stats;
   stats.reserved = stats.peak_reserved = stats.addresses = stats.limit;
-  stats.holes = stats.reserved - std::min(stats.reserved, stats.current);
-  const Bytes hole = heap_->largest_spare();
-  const bool empty = hole == usable_;  // then a block of the whole file fits
-  stats.largest_hole = std::min(stats.holes, empty ? stats.limit : hole);
-  stats.largest_free = empty ? size() : hole;
+  stats.free_bytes = stats.reserved - std::min(stats.reserved, stats.current);
+  const Bytes largest = heap_->largest_spare();
+  const bool empty = largest == usable_;  // then a block of the whole file fits
+  stats.largest_free_chunk = std::min(stats.free_bytes, empty ? stats.limit : largest);
+  stats.largest_free = empty ? size() : largest;
   stats.metadata += heap_->metadata();
   return stats;
 }
@@ -180,7 +180,7 @@ void FileResource::check() const {
   if (heap_ == nullptr) return;
   heap_->check();
   require(heap_->addresses() == usable_ + tail_, "the heap is not the whole file");
-  require(heap_->taken() >= tail_, "the end of the last page is free");
+  require(heap_->allocated() >= tail_, "the end of the last page is free");
   require(used_.low <= used_.high && used_.high <= usable_, "the file's ends overlap");
 }
 
@@ -193,9 +193,9 @@ void FileResource::close() {
   std::unique_ptr<Heap> heap;
   {
     const ForkLock lock(mutex_);
-    if (heap_ != nullptr && heap_->taken() > tail_) {
+    if (heap_ != nullptr && heap_->allocated() > tail_) {
       throw still_held("the file cannot be closed: blocks of it, " +
-                       std::to_string(heap_->taken() - tail_) + " bytes, are out");
+                       std::to_string(heap_->allocated() - tail_) + " bytes, are out");
     }
     heap.swap(heap_);
   }
@@ -208,7 +208,7 @@ void FileResource::close() {
   }
 }
 
-void FileResource::forget() {
+void FileResource::abandon() {
   {
     const ForkLock lock(mutex_);
     heap_.reset();

@@ -7,33 +7,33 @@
 
 namespace memcfg {
 
-void ForkGate::close() noexcept {
+void ForkBarrier::close() noexcept {
   fork_.lock();
   forking_ = true;
   while (inside_ != 0) std::this_thread::yield();
 }
 
-void ForkGate::open() noexcept {
+void ForkBarrier::open() noexcept {
   forking_ = false;
   fork_.unlock();
 }
 
-void ForkGate::reopen() noexcept {
+void ForkBarrier::reopen() noexcept {
   inside_ = 0;  // one of the others may have been about to leave again
   open();
 }
 
 // Never destroyed: blocks may be given back while the process ends.
-ForkGate& NoFork::gate() noexcept {
-  alignas(ForkGate) static unsigned char room[sizeof(ForkGate)];
-  static ForkGate* const gate = new (room) ForkGate;
-  return *gate;
+ForkBarrier& NoFork::barrier() noexcept {
+  alignas(ForkBarrier) static unsigned char storage[sizeof(ForkBarrier)];
+  static ForkBarrier* const barrier = new (storage) ForkBarrier;
+  return *barrier;
 }
 
 bool NoFork::watch_forks() noexcept {
-  return pthread_atfork([] { gate().close(); },
-                        [] { gate().open(); },
-                        [] { gate().reopen(); }) == 0;
+  return pthread_atfork([] { barrier().close(); },
+                        [] { barrier().open(); },
+                        [] { barrier().reopen(); }) == 0;
 }
 
 // When the library is loaded, before any pool is made: what is registered first is

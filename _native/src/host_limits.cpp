@@ -13,8 +13,8 @@ namespace memcfg {
 namespace {
 
 out_of_memory lowered(Bytes asked, Bytes in_use, Bytes limit) {
-  Shortage report;
-  report.cause = Shortage::limit_lowered;
+  OutOfMemoryInfo report;
+  report.cause = OutOfMemoryInfo::limit_lowered;
   report.device = "host";
   report.requested = report.rounded = asked;
   report.in_use = in_use;
@@ -64,7 +64,7 @@ HostLimits set_host_limits(HostLimits limits) {
     throw std::invalid_argument("a limit must be positive");
   }
   HostMeter& meter = host_meter();
-  const std::lock_guard<std::mutex> turn(meter.turns());
+  const std::lock_guard<std::mutex> lock(meter.mutex());
   const HostLimits old = host_limits();
   if (limits.rss != kNoLimit) FileMapping::drop_all();
   const Bytes resident = resident_size();
@@ -84,7 +84,7 @@ HostLimits set_host_limits(HostLimits limits) {
 
 Bytes tracked_bytes() {
   PoolRegistry::instance().reclaim_quotas();
-  return host_meter().tracked_.drawn();
+  return host_meter().tracked_.used();
 }
 
 }  // namespace memcfg

@@ -14,7 +14,7 @@ std::int64_t signed_of(Bytes size) noexcept {
   return static_cast<std::int64_t>(size);
 }
 
-[[noreturn]] void refuse_address() {
+[[noreturn]] void throw_bad_address() {
   throw bad_free("the address is no block of this resource (any more)");
 }
 
@@ -92,8 +92,8 @@ Bytes Ledger::remove(void* address, Bytes size) {
 
 Ledger::Entries::iterator Ledger::find(void* address, Bytes size) {
   const Entries::iterator found = entries_.find(address);
-  if (found == entries_.end()) refuse_address();
-  if (found->second.claimed) throw bad_free("the block's size is being changed");
+  if (found == entries_.end()) throw_bad_address();
+  if (found->second.resizing) throw bad_free("the block's size is being changed");
   require_size(found->second.size, size);
   return found;
 }
@@ -106,20 +106,20 @@ bool Ledger::has(const void* address) const noexcept {
 Bytes Ledger::size_of(const void* address) const {
   const ForkLock lock(mutex_);
   const auto found = entries_.find(const_cast<void*>(address));
-  if (found == entries_.end()) refuse_address();
+  if (found == entries_.end()) throw_bad_address();
   return found->second.size;
 }
 
-void Ledger::claim(void* address, Bytes size) {
+void Ledger::begin_resize(void* address, Bytes size) {
   const ForkLock lock(mutex_);
-  find(address, size)->second.claimed = true;
+  find(address, size)->second.resizing = true;
 }
 
 // The block may have gone behind the ledger meanwhile, and its address be out again.
-void Ledger::settle(void* address, Bytes size) {
+void Ledger::finish_resize(void* address, Bytes size) {
   const ForkLock lock(mutex_);
   const auto found = entries_.find(address);
-  if (found == entries_.end() || !found->second.claimed) return;
+  if (found == entries_.end() || !found->second.resizing) return;
   Entry& entry = found->second;
   const Bytes before = align_up(entry.size);
   const Bytes now = align_up(size);
@@ -130,7 +130,7 @@ void Ledger::settle(void* address, Bytes size) {
   reserved_ += now - before;
   peak_reserved_ = std::max(peak_reserved_, reserved_);
   entry.reserved += now - before;
-  entry.claimed = false;
+  entry.resizing = false;
   if (watcher_ && size != entry.size) {
     watcher_->resized(address, entry.size, size, entry.note);
   }

@@ -11,13 +11,13 @@
 namespace memcfg {
 namespace {
 
-// Gives a draw back at the end, unless it is kept.
-class Draw {
+// Gives a reservation back at the end, unless it is kept.
+class Reservation {
  public:
-  Draw(Limit& limit, Bytes size) : limit_(limit), size_(size) {}
-  ~Draw() { limit_.give_back(size_); }
-  Draw(const Draw&) = delete;
-  Draw& operator=(const Draw&) = delete;
+  Reservation(Limit& limit, Bytes size) : limit_(limit), size_(size) {}
+  ~Reservation() { limit_.release(size_); }
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
   void keep() noexcept { size_ = 0; }
 
  private:
@@ -36,18 +36,19 @@ void* LimitingResource::allocate(const Request& request) {
   require_valid(request);
   const bool fits = request.size <= kNoLimit - kAlignment;  // else rounding overflows
   const Bytes size = fits ? align_up(request.size) : kNoLimit;
-  if (!limit_.draw(size)) {
-    throw refusal(*this, Shortage::limit_reached, request.size);
+  if (!limit_.reserve(size)) {
+    throw out_of_memory_error(*this, OutOfMemoryInfo::limit_reached, request.size);
   }
-  Draw draw(limit_, size);
+  Reservation reserve(limit_, size);
   void* const address = take(request);
-  draw.keep();
+  reserve.keep();
   return address;
 }
 
 void LimitingResource::deallocate(void* address, Bytes size) {
   ledger_.remove(address, size);
-  const Draw draw(limit_, align_up(size));  // whatever upstream says: it is gone
+  const Reservation reserve(limit_,
+                            align_up(size));  // whatever upstream says: it is gone
   upstream_->deallocate(address, size);
 }
 
@@ -57,11 +58,11 @@ bool LimitingResource::resize(void* address, Bytes size, Bytes new_size) {
   if (new_size > kNoLimit - kAlignment) return false;
   const Bytes before = align_up(size);
   const Bytes now = align_up(new_size);
-  if (now > before && !limit_.draw(now - before)) return false;
-  Draw draw(limit_, now > before ? now - before : 0);
+  if (now > before && !limit_.reserve(now - before)) return false;
+  Reservation reserve(limit_, now > before ? now - before : 0);
   if (!Adaptor::resize(address, size, new_size)) return false;
-  draw.keep();
-  if (now < before) limit_.give_back(before - now);
+  reserve.keep();
+  if (now < before) limit_.release(before - now);
   return true;
 }
 
@@ -81,13 +82,13 @@ Bytes LimitingResource::set_limit(Bytes limit) {
     const Bytes before = limit_.limit();
     if (limit_.set(limit)) return before;
   }
-  throw refusal(*this, Shortage::limit_lowered, limit);
+  throw out_of_memory_error(*this, OutOfMemoryInfo::limit_lowered, limit);
 }
 
 void LimitingResource::check() const {
   Adaptor::check();
   const Bytes current = ledger_.stats().current;
-  require(current <= limit_.drawn(), "more in use than drawn");
+  require(current <= limit_.used(), "more in use than used");
 }
 
 }  // namespace memcfg

@@ -31,7 +31,7 @@ std::int64_t microseconds() noexcept {
   return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
 }
 
-// Appends to a text that has room.
+// Appends to a text of enough capacity.
 class Writer {
  public:
   explicit Writer(char* at) : at_(at) {}
@@ -46,8 +46,8 @@ class Writer {
     return *this;
   }
   Writer& digits(std::int64_t value, int count) noexcept {
-    for (int place = count; place-- > 0; value /= 10) {
-      at_[place] = static_cast<char>('0' + value % 10);
+    for (int digit = count; digit-- > 0; value /= 10) {
+      at_[digit] = static_cast<char>('0' + value % 10);
     }
     at_ += count;
     return *this;
@@ -77,7 +77,7 @@ void LogFile::row(std::string_view action, const void* address, Bytes size) noex
   if (!open_) return;
   if (waiting_ >= kFull && lost_ == 0) write_out();
   if (lost_ > 0 || kBuffer - waiting_ < kRow) {
-    ++lost_;  // and so are all that follow: a log has no hole
+    ++lost_;  // and so are all that follow: a log has no gap
     return;
   }
   const std::int64_t now = microseconds() + utc_offset_ * 1000000;
@@ -102,11 +102,11 @@ void LogFile::write_out() noexcept {
   Bytes done = 0;
   error_ = 0;
   while (done < waiting_ && error_ == 0) {
-    const ssize_t taken = ::write(file_, buffer_.data() + done, waiting_ - done);
-    if (taken > 0) {
-      done += static_cast<Bytes>(taken);
-    } else if (taken == 0 || errno != EINTR) {
-      error_ = taken == 0 ? EIO : errno;
+    const ssize_t count = ::write(file_, buffer_.data() + done, waiting_ - done);
+    if (count > 0) {
+      done += static_cast<Bytes>(count);
+    } else if (count == 0 || errno != EINTR) {
+      error_ = count == 0 ? EIO : errno;
     }
   }
   if (error_ != 0) troubled_.store(true, std::memory_order_relaxed);
@@ -130,14 +130,14 @@ int LogFile::flush() noexcept {
 int LogFile::close() noexcept {
   if (!open_) return 0;
   const int error = flush();
-  if (error != 0) cut();  // never the file of a parent
+  if (error != 0) truncate_partial_row();  // never the file of a parent
   open_ = false;
   if (is_owner()) ::flock(file_, LOCK_UN);  // children of a fork may have the file
   const int closed = ::close(file_) == 0 ? 0 : errno;
   return error != 0 ? error : closed;
 }
 
-void LogFile::cut() noexcept {
+void LogFile::truncate_partial_row() noexcept {
   const char* const first = buffer_.data();
   lost_ += static_cast<std::uint64_t>(std::count(first, first + waiting_, '\n'));
   waiting_ = 0;
@@ -159,7 +159,7 @@ void LogFile::resized(const void* address, Bytes before, Bytes now, Note&) noexc
   row("allocate", address, now);
 }
 
-void LogFile::refused(Bytes size) noexcept {
+void LogFile::failed(Bytes size) noexcept {
   row("allocate failure", nullptr, size);
 }
 

@@ -19,7 +19,7 @@ void* LoggingResource::allocate(const Request& request) {
     tell_of_trouble();
     return address;
   } catch (const std::bad_alloc&) {
-    ledger_.hold([&](const auto&) { log_.refused(request.size); });
+    ledger_.hold([&](const auto&) { log_.failed(request.size); });
     tell_of_trouble();
     throw;
   }

@@ -50,7 +50,7 @@ bool OwnerLock::barriers_on_demand() noexcept {
   return known == OnDemand::works;
 }
 
-// A fork may forget the registration; a sandbox may have taken the call away since.
+// A fork may lose the registration; a sandbox may have taken the call away since.
 bool OwnerLock::pass_barrier() noexcept {
   if (barriers_on_demand() && (barrier_everywhere() || prepare())) return true;
   on_demand.store(OnDemand::fails, std::memory_order_relaxed);

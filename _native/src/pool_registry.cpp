@@ -9,16 +9,16 @@
 namespace memcfg {
 
 // The caches of one thread, for all pools that it used.
-class ThreadCaches {
+class CachesOfThread {
  public:
-  ~ThreadCaches() {
+  ~CachesOfThread() {
     ended_ = true;
-    Pool::forget_thread();
+    Pool::drop_thread();
     PoolRegistry::instance().retire(rows_);
   }
 
   static std::vector<PoolRegistry::Row>* rows() {
-    static thread_local ThreadCaches caches;
+    static thread_local CachesOfThread caches;
     return ended_ ? nullptr : &caches.rows_;
   }
 
@@ -27,7 +27,7 @@ class ThreadCaches {
   std::vector<PoolRegistry::Row> rows_;
 };
 
-thread_local bool ThreadCaches::ended_ = false;
+thread_local bool CachesOfThread::ended_ = false;
 
 PoolRegistry& PoolRegistry::instance() {
   static PoolRegistry* const registry = new PoolRegistry;
@@ -58,25 +58,20 @@ Pool* PoolRegistry::find(std::uint64_t id) const noexcept {
 }
 
 // Takes no lock but the pool's own: a pool on top may hold its lock meanwhile.
-Cache* PoolRegistry::cache_of(Pool& pool) {
-  std::vector<Row>* const rows = ThreadCaches::rows();
+ThreadCache* PoolRegistry::cache_of(Pool& pool) {
+  std::vector<Row>* const rows = CachesOfThread::rows();
   if (rows == nullptr) return nullptr;
   for (const Row& row : *rows) {
     if (row.first == pool.id_) return row.second.get();
   }
-  forget_dead(*rows);
+  drop_dead(*rows);
   rows->reserve(rows->size() + 1);
-  auto cache = std::make_shared<Cache>();
-  const Pool::Lock lock(pool.mutex_);
-  pool.bound_cache(*cache, pool.limit());
-  cache->charged.resize(pool.charged_.size());
-  pool.caches_.push_back(cache);
-  rows->emplace_back(pool.id_, std::move(cache));
+  rows->emplace_back(pool.id_, pool.make_cache());
   return rows->back().second.get();
 }
 
 // Drops what a thread has of pools that are gone; another time if the registry is busy.
-void PoolRegistry::forget_dead(std::vector<Row>& rows) const noexcept {
+void PoolRegistry::drop_dead(std::vector<Row>& rows) const noexcept {
   const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;
   const auto gone = [this](const Row& row) { return find(row.first) == nullptr; };
@@ -96,14 +91,14 @@ void PoolRegistry::reclaim_quotas() {
   if (BelowPool::here()) return;
   const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;
-  for (Pool* pool : pools_) pool->give_up_quotas();
+  for (Pool* pool : pools_) pool->release_quotas();
 }
 
 // Nobody may be inside a pool or a cache while the process is copied: in the child only
 // the forking thread goes on. The caches of the others stay where they are; their
 // blocks go back to the heap when memory is short, or with the pool.
 void PoolRegistry::before_fork() {
-  host_meter().turns().lock();
+  host_meter().mutex().lock();
   mutex_.lock();
   for (auto pool = pools_.rbegin(); pool != pools_.rend(); ++pool) (*pool)->freeze();
 }
@@ -111,7 +106,7 @@ void PoolRegistry::before_fork() {
 void PoolRegistry::after_fork(bool child) noexcept {
   for (Pool* pool : pools_) pool->thaw(child);
   mutex_.unlock();
-  host_meter().turns().unlock();
+  host_meter().mutex().unlock();
 }
 
 }  // namespace memcfg

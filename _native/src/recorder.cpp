@@ -34,7 +34,7 @@ double seconds_of() noexcept {
   return std::chrono::duration<double>(since).count();
 }
 
-// Zero is none; a heap has no place for more.
+// Zero is none; a heap cannot have more.
 std::size_t require_some(std::size_t events, Bytes each) {
   if (events == 0) throw std::invalid_argument("a history has at least one event");
   if (events > kNoLimit / 2 / each) throw std::bad_alloc();
@@ -47,28 +47,28 @@ std::uintptr_t number(const void* address) noexcept {
 
 // Numbers values in the order in which they come.
 template <typename Held, typename Value>
-class Places {
+class Indices {
  public:
-  explicit Places(std::vector<Value>& values) : values_(values) {}
+  explicit Indices(std::vector<Value>& values) : values_(values) {}
   std::int32_t of(Held held) {
     const auto [found, fresh] =
-        places_.try_emplace(held, static_cast<std::int32_t>(values_.size()));
+        indices_.try_emplace(held, static_cast<std::int32_t>(values_.size()));
     if (fresh) values_.push_back(held ? held->first : Value());
     return found->second;
   }
 
  private:
   std::vector<Value>& values_;
-  std::map<Held, std::int32_t> places_;
+  std::map<Held, std::int32_t> indices_;
 };
 
 }  // namespace
 
-Recorder::Recorder(std::size_t most_events)
-    : most_(require_some(most_events, sizeof(Event))),
+Recorder::Recorder(std::size_t max_events)
+    : max_(require_some(max_events, sizeof(Event))),
       offset_(seconds_of<std::chrono::system_clock>() -
               seconds_of<std::chrono::steady_clock>()),
-      events_(host_system(), most_) {}
+      events_(host_system(), max_) {}
 
 double Recorder::now() const noexcept {
   return offset_ + seconds_of<std::chrono::steady_clock>();
@@ -99,10 +99,10 @@ std::pair<Stacks::Held, bool> Recorder::take_stack(const Frame* frames,
 }
 
 std::uint64_t Recorder::append(Event event) noexcept {
-  if (next_ - first_ == most_) drop_oldest();
+  if (next_ - first_ == max_) drop_oldest();
   const std::uint64_t own = next_++;
   if (event.action == History::allocate) event.born = own;
-  if (touched_ < most_) ++touched_;
+  if (touched_ < max_) ++touched_;
   this->event(own) = event;
   return own;
 }
@@ -157,7 +157,7 @@ void Recorder::resized(const void* address,
   begin(address, now, note);
 }
 
-void Recorder::refused(const Request& request, Stacks::Held stack) noexcept {
+void Recorder::failed(const Request& request, Stacks::Held stack) noexcept {
   Names::Held name = nullptr;
   try {
     if (!request.tag.empty()) name = names_.take(request.tag).first;
@@ -171,7 +171,7 @@ void Recorder::refused(const Request& request, Stacks::Held stack) noexcept {
 
 void Recorder::clear() noexcept {
   while (first_ < next_) drop_oldest();
-  events_.forget();
+  events_.reset();
   touched_ = 0;
   dropped_ = 0;
 }
@@ -214,8 +214,8 @@ History Recorder::history(const std::vector<NotedBlock>& blocks) const {
   for (std::uint64_t each = first_; each < next_; ++each) rows.push_back(event(each));
   History history;
   history.dropped = dropped_;
-  Places<Names::Held, std::string> tags(history.tags);
-  Places<Stacks::Held, Stack> stacks(history.stacks);
+  Indices<Names::Held, std::string> tags(history.tags);
+  Indices<Stacks::Held, Stack> stacks(history.stacks);
   for (const Event& row : rows) {
     history.action.push_back(row.action);
     history.address.push_back(row.address);
@@ -250,7 +250,7 @@ void Recorder::check(const std::vector<NotedBlock>& blocks) const {
     ++holders[block.note.stack];
     require(block.note.born < next_, "a block has no begin");
   }
-  require(first_ <= next_ && next_ - first_ <= most_, "more events than there may be");
+  require(first_ <= next_ && next_ - first_ <= max_, "more events than there may be");
   holders.erase(nullptr);
   for (const auto& row : names_.rows()) {
     require(holders[&row] == row.second.holders, "a name's holders are miscounted");

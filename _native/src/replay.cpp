@@ -17,7 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr Bytes kPage = 4096;  // bytes; the smallest page of any machine
-constexpr std::chrono::milliseconds kTurn{50};  // until a signal may be heeded
+constexpr std::chrono::milliseconds kSlice{50};  // until a signal may be heeded
 
 std::uint64_t since(Clock::time_point start) {
   const auto passed = Clock::now() - start;
@@ -27,38 +27,38 @@ std::uint64_t since(Clock::time_point start) {
 
 void write_to_pages(void* address, Bytes size) {
   auto* const first = static_cast<volatile unsigned char*>(address);
-  for (Bytes place = 0; place < size; place += kPage) first[place] = 1;
+  for (Bytes offset = 0; offset < size; offset += kPage) first[offset] = 1;
   first[size - 1] = 1;
 }
 
-[[noreturn]] void refuse(std::size_t row, const char* why) {
+[[noreturn]] void throw_bad_row(std::size_t row, const char* why) {
   throw std::invalid_argument("row " + std::to_string(row) + " " + why);
 }
 
 // Which slot an address has, while its block is out.
-class Slots {
+class SlotMap {
  public:
-  std::uint32_t take(std::uint64_t address, std::size_t row) {
-    if (spare_.empty()) spare_.push_back(most_++);
+  std::uint32_t add(std::uint64_t address, std::size_t row) {
+    if (spare_.empty()) spare_.push_back(count_++);
     const std::uint32_t slot = spare_.back();
-    if (!slots_.emplace(address, slot).second) refuse(row, "takes what is out");
+    if (!slots_.emplace(address, slot).second) throw_bad_row(row, "takes what is out");
     spare_.pop_back();
     return slot;
   }
-  std::uint32_t give(std::uint64_t address, std::size_t row) {
+  std::uint32_t remove(std::uint64_t address, std::size_t row) {
     const auto found = slots_.find(address);
-    if (found == slots_.end()) refuse(row, "frees what is not out");
+    if (found == slots_.end()) throw_bad_row(row, "frees what is not out");
     const std::uint32_t slot = found->second;
     spare_.push_back(slot);
     slots_.erase(found);
     return slot;
   }
-  std::size_t most() const noexcept { return most_; }
+  std::size_t count() const noexcept { return count_; }
 
  private:
   std::unordered_map<std::uint64_t, std::uint32_t> slots_;
   std::vector<std::uint32_t> spare_;
-  std::uint32_t most_ = 0;
+  std::uint32_t count_ = 0;
 };
 
 }  // namespace
@@ -68,19 +68,20 @@ ReplayPlan::ReplayPlan(const Columns& rows, std::vector<std::string> tags)
   if (rows.count > std::numeric_limits<std::uint32_t>::max()) {
     throw std::invalid_argument("a record has less than 2^32 rows");
   }
-  Slots slots;
+  SlotMap slots;
   steps_.reserve(rows.count);
   for (std::size_t row = 0; row < rows.count; ++row) {
     const auto tag = static_cast<std::uint32_t>(rows.tag[row]);
     const std::uint64_t address = rows.address[row];
-    if (tag >= tags_.size()) refuse(row, "has no tag");  // a negative one is large
+    if (tag >= tags_.size())
+      throw_bad_row(row, "has no tag");  // a negative one is large
     if (rows.action[row] == History::failure) continue;
     const bool frees = rows.action[row] == History::free;
     const std::uint32_t slot =
-        frees ? slots.give(address, row) : slots.take(address, row);
+        frees ? slots.remove(address, row) : slots.add(address, row);
     steps_.push_back({row, slot, tag, rows.size[row], frees});
   }
-  slots_ = slots.most();
+  slots_ = slots.count();
 }
 
 Replay::Replay(std::shared_ptr<const ReplayPlan> plan,
@@ -102,23 +103,23 @@ Replay::Replay(std::shared_ptr<const ReplayPlan> plan,
 
 Replay::~Replay() {
   try {
-    give_back();
+    release_all();
   } catch (...) {  // what could go back has
   }
 }
 
-bool Replay::advance(std::size_t most) {
+bool Replay::advance(std::size_t max_steps) {
   const std::vector<ReplayPlan::Step>& steps = plan_->steps();
-  const std::size_t end = next_ + std::min(most, steps.size() - next_);
-  const Clock::time_point pause = Clock::now() + kTurn;
+  const std::size_t end = next_ + std::min(max_steps, steps.size() - next_);
+  const Clock::time_point pause = Clock::now() + kSlice;
   while (next_ < end && Clock::now() < pause) {
     const ReplayPlan::Step& step = steps[next_++];
-    step.frees ? give(step) : take(step);
+    step.frees ? release(step) : allocate(step);
   }
   return next_ < steps.size();
 }
 
-void Replay::take(const ReplayPlan::Step& step) {
+void Replay::allocate(const ReplayPlan::Step& step) {
   const Request request{step.size, kAlignment, Lifetime::unknown, plan_->tag(step)};
   const Clock::time_point start = Clock::now();
   try {
@@ -127,7 +128,7 @@ void Replay::take(const ReplayPlan::Step& step) {
     nanoseconds_.push_back(since(start));
   } catch (const out_of_memory& error) {
     nanoseconds_.push_back(since(start));
-    refused(step, error.shortage());
+    note_failure(step, error.info());
     return;
   }
   sizes_[step.slot] = step.size;
@@ -139,17 +140,17 @@ void Replay::take(const ReplayPlan::Step& step) {
   if (used_before_) note_reserved();
 }
 
-void Replay::refused(const ReplayPlan::Step& step, const Shortage& shortage) {
+void Replay::note_failure(const ReplayPlan::Step& step, const OutOfMemoryInfo& info) {
   if (figures_.failures++ > 0) return;
   figures_.first_failure = step.row;
-  if (shortage.limit != kNoLimit) {
+  if (info.limit != kNoLimit) {
     figures_.use_at_failure =
-        static_cast<double>(requested_) / static_cast<double>(shortage.limit);
+        static_cast<double>(requested_) / static_cast<double>(info.limit);
   }
   note_reserved();
 }
 
-void Replay::give(const ReplayPlan::Step& step) {
+void Replay::release(const ReplayPlan::Step& step) {
   void* const address = std::exchange(blocks_[step.slot], nullptr);
   if (address == nullptr) {
     ++figures_.skipped;
@@ -172,10 +173,10 @@ void Replay::finish() {
   if (peak > earlier_peak_) {
     figures_.peak_reserved = std::max(figures_.peak_reserved, peak);
   }
-  give_back();
+  release_all();
 }
 
-void Replay::give_back() {
+void Replay::release_all() {
   std::exception_ptr wrong;
   for (std::size_t slot = 0; slot < blocks_.size(); ++slot) {
     void* const address = std::exchange(blocks_[slot], nullptr);

@@ -9,20 +9,20 @@
 namespace memcfg {
 namespace {
 
-constexpr std::size_t kOwnersInShortage = 5;  // enough to see who holds the memory
+constexpr std::size_t kMaxOwners = 5;  // enough to see who holds the memory
 
 Owners largest_of(Owners owners) {
   std::stable_sort(owners.begin(), owners.end(), [](const auto& a, const auto& b) {
     return a.second > b.second;
   });
-  owners.resize(std::min(owners.size(), kOwnersInShortage));
+  owners.resize(std::min(owners.size(), kMaxOwners));
   return owners;
 }
 
 // A limit of the process has refused: its numbers, not those of the resource.
-void tell_of_host(Shortage& report) {
+void tell_of_host(OutOfMemoryInfo& report) {
   const HostLimits limits = host_limits();
-  const bool tracked = report.cause == Shortage::tracked_limit;
+  const bool tracked = report.cause == OutOfMemoryInfo::tracked_limit;
   report.limit = tracked ? limits.tracked : limits.rss;
   report.in_use = tracked ? tracked_bytes() : resident_size();
   report.reserved = report.in_use;
@@ -65,26 +65,26 @@ void require_valid(const Request& request) {
   }
 }
 
-out_of_memory refusal(const Resource& resource,
-                      Shortage::Cause cause,
-                      Bytes requested) {
+out_of_memory out_of_memory_error(const Resource& resource,
+                                  OutOfMemoryInfo::Cause cause,
+                                  Bytes requested) {
   const ResourceStats stats = resource.stats();
-  Shortage report;
+  OutOfMemoryInfo report;
   report.cause = cause;
   report.requested = requested;
   report.rounded = requested <= kNoLimit - kAlignment ? align_up(requested) : kNoLimit;
   report.in_use = stats.current;
   report.reserved = stats.reserved;
-  report.holes = stats.holes;
-  report.largest_hole = stats.largest_hole;
+  report.free_bytes = stats.free_bytes;
+  report.largest_free_chunk = stats.largest_free_chunk;
   report.limit = stats.limit;
   report.largest_free = stats.largest_free;
   report.device = resource.name();
   report.owners = largest_of(resource.owners());
-  if (cause == Shortage::no_memory && !resource.touchable()) {
-    report.cause = Shortage::device_full;
+  if (cause == OutOfMemoryInfo::no_memory && !resource.touchable()) {
+    report.cause = OutOfMemoryInfo::device_full;
   }
-  if (cause == Shortage::tracked_limit || cause == Shortage::rss_limit) {
+  if (cause == OutOfMemoryInfo::tracked_limit || cause == OutOfMemoryInfo::rss_limit) {
     tell_of_host(report);
   }
   return out_of_memory(std::move(report));

@@ -21,21 +21,21 @@ constexpr std::uintptr_t kLast = std::uintptr_t{1} << 63;
 // devices must not hand out the same address. Used under a ForkLock, by any thread.
 class Addresses {
  public:
-  // 0: there is no room, or none for the books.
-  std::uintptr_t take(Bytes size, Bytes alignment) noexcept try {
+  // 0: there are no addresses, or no memory for the metadata.
+  std::uintptr_t allocate(Bytes size, Bytes alignment) noexcept try {
     const std::lock_guard<std::mutex> lock(mutex_);
-    std::uintptr_t start = taken_.empty() ? kFirst : taken_.rbegin()->second;
+    std::uintptr_t start = allocated_.empty() ? kFirst : allocated_.rbegin()->second;
     start = align_up(start, alignment);
     if (!fits(start, kLast, size)) start = search(size, alignment);
-    if (start != 0) taken_.emplace(start, start + size);
+    if (start != 0) allocated_.emplace(start, start + size);
     return start;
   } catch (const std::bad_alloc&) {
     return 0;
   }
 
-  void give(std::uintptr_t start) noexcept {
+  void release(std::uintptr_t start) noexcept {
     const std::lock_guard<std::mutex> lock(mutex_);
-    taken_.erase(start);
+    allocated_.erase(start);
   }
 
  private:
@@ -46,7 +46,7 @@ class Addresses {
   // Only once the top is reached: the lowest gap.
   std::uintptr_t search(Bytes size, Bytes alignment) const noexcept {
     std::uintptr_t start = align_up(kFirst, alignment);
-    for (const auto& [first, last] : taken_) {
+    for (const auto& [first, last] : allocated_) {
       if (fits(start, first, size)) return start;
       start = align_up(last, alignment);
     }
@@ -54,22 +54,22 @@ class Addresses {
   }
 
   std::mutex mutex_;
-  std::map<std::uintptr_t, std::uintptr_t> taken_;  // [first, last)
+  std::map<std::uintptr_t, std::uintptr_t> allocated_;  // [first, last)
 };
 
 // Never destroyed: blocks may be given back while the process ends.
 Addresses& addresses() noexcept {
-  alignas(Addresses) static unsigned char room[sizeof(Addresses)];
-  static Addresses* const all = new (room) Addresses;
+  alignas(Addresses) static unsigned char storage[sizeof(Addresses)];
+  static Addresses* const all = new (storage) Addresses;
   return *all;
 }
 
-constexpr Bytes kLeastPage = 4096;                        // bytes
-constexpr std::size_t kMostPages = std::size_t{1} << 24;  // 2 MiB of bits
+constexpr Bytes kMinPage = 4096;                         // bytes
+constexpr std::size_t kMaxPages = std::size_t{1} << 24;  // 2 MiB of bits
 
 Bytes page_for(Bytes nbytes) noexcept {
-  Bytes page = kLeastPage;
-  while (nbytes / page > kMostPages) page *= 2;
+  Bytes page = kMinPage;
+  while (nbytes / page > kMaxPages) page *= 2;
   return page;
 }
 
@@ -84,9 +84,10 @@ std::uintptr_t number(const void* address) noexcept {
 }  // namespace
 
 SimulatedSystem::SimulatedSystem(Bytes nbytes)
-    : nbytes_(nbytes),
+    : BorrowedMetadata(host_system()),
+      nbytes_(nbytes),
       page_(page_for(nbytes)),
-      room_((nbytes / page_ + (nbytes % page_ != 0)) * page_) {
+      capacity_((nbytes / page_ + (nbytes % page_ != 0)) * page_) {
   if (nbytes == 0) throw std::invalid_argument("a device has at least one byte");
   if (nbytes > kLast - kFirst) {
     throw std::invalid_argument("a simulated device has at most 2^62 bytes");
@@ -95,123 +96,103 @@ SimulatedSystem::SimulatedSystem(Bytes nbytes)
 
 SimulatedSystem::~SimulatedSystem() {
   const ForkLock lock(mutex_);
-  for (const auto& row : stretches_) addresses().give(row.first);
+  for (const auto& row : extents_) addresses().release(row.first);
 }
 
-std::uintptr_t SimulatedSystem::take(Bytes size,
-                                     Bytes alignment,
-                                     Bytes committed) const noexcept try {
+std::uintptr_t SimulatedSystem::allocate_extent(Bytes size,
+                                                Bytes alignment,
+                                                Bytes committed) const noexcept try {
   const ForkLock lock(mutex_);
-  if (!draw(committed, nbytes_)) return 0;
-  const std::uintptr_t start = addresses().take(size, alignment);
+  if (!try_commit(committed, nbytes_)) return 0;
+  const std::uintptr_t start = addresses().allocate(size, alignment);
   if (start == 0) {
-    taken_.committed -= committed;
+    usage_.committed -= committed;
     return 0;
   }
   try {
-    stretches_.emplace(start, Stretch{size, committed});
+    extents_.emplace(start, Extent{size, committed});
   } catch (const std::bad_alloc&) {
-    addresses().give(start);
-    taken_.committed -= committed;
+    addresses().release(start);
+    usage_.committed -= committed;
     return 0;
   }
-  taken_.addresses += size;
-  taken_.peak_committed = std::max(taken_.peak_committed, taken_.committed);
+  usage_.addresses += size;
+  usage_.peak_committed = std::max(usage_.peak_committed, usage_.committed);
   return start;
 } catch (...) {  // a lock that the system refuses
   return 0;
 }
 
-bool SimulatedSystem::draw(Bytes size, Bytes most) const noexcept {
-  if (taken_.committed > most || size > most - taken_.committed) return false;
-  taken_.committed += size;
+bool SimulatedSystem::try_commit(Bytes size, Bytes maximum) const noexcept {
+  if (usage_.committed > maximum || size > maximum - usage_.committed) return false;
+  usage_.committed += size;
   return true;
 }
 
-SimulatedSystem::Stretch& SimulatedSystem::stretch_at(void* address) const noexcept {
-  return std::prev(stretches_.upper_bound(number(address)))->second;
+SimulatedSystem::Extent& SimulatedSystem::extent_at(void* address) const noexcept {
+  return std::prev(extents_.upper_bound(number(address)))->second;
 }
 
 void* SimulatedSystem::reserve(Bytes size, Access) const noexcept {
-  return pointer(take(size, page_, 0));
+  return pointer(allocate_extent(size, page_, 0));
 }
 
 bool SimulatedSystem::commit(void* address, Bytes size, Access) const noexcept {
   const ForkLock lock(mutex_);
-  if (!draw(size, room_)) return false;
-  taken_.peak_committed = std::max(taken_.peak_committed, taken_.committed);
-  stretch_at(address).committed += size;
+  if (!try_commit(size, capacity_)) return false;
+  usage_.peak_committed = std::max(usage_.peak_committed, usage_.committed);
+  extent_at(address).committed += size;
   return true;
 }
 
 void SimulatedSystem::decommit(void* address, Bytes size, Access) const noexcept {
   const ForkLock lock(mutex_);
-  stretch_at(address).committed -= size;
-  taken_.committed -= size;
+  extent_at(address).committed -= size;
+  usage_.committed -= size;
 }
 
 void SimulatedSystem::release(void* address, Bytes size) const noexcept {
   const ForkLock lock(mutex_);
-  const auto found = stretches_.find(number(address));
-  taken_.committed -= found->second.committed;
-  taken_.addresses -= size;
-  stretches_.erase(found);
-  addresses().give(number(address));
-}
-
-void* SimulatedSystem::map_books(Bytes size) const noexcept {
-  return host_system().map_books(size);
-}
-
-void SimulatedSystem::unmap_books(void* address, Bytes size) const noexcept {
-  host_system().unmap_books(address, size);
-}
-
-void* SimulatedSystem::reserve_books(Bytes size) const noexcept {
-  return host_system().reserve_books(size);
-}
-
-bool SimulatedSystem::commit_books(void* address, Bytes size) const noexcept {
-  return host_system().commit_books(address, size);
-}
-
-void SimulatedSystem::forget_books(void* address, Bytes size) const noexcept {
-  host_system().forget_books(address, size);
+  const auto found = extents_.find(number(address));
+  usage_.committed -= found->second.committed;
+  usage_.addresses -= size;
+  extents_.erase(found);
+  addresses().release(number(address));
 }
 
 void* SimulatedSystem::allocate(Bytes size, Bytes alignment) const noexcept {
-  return pointer(take(size, alignment, size));
+  return pointer(allocate_extent(size, alignment, size));
 }
 
 void SimulatedSystem::deallocate(void* address, Bytes size) const noexcept {
   release(address, size);
 }
 
-SimulatedSystem::Taken SimulatedSystem::taken() const {
+SimulatedSystem::Usage SimulatedSystem::usage() const {
   const ForkLock lock(mutex_);
-  return taken_;
+  return usage_;
 }
 
 void SimulatedSystem::reset_peak() const {
   const ForkLock lock(mutex_);
-  taken_.peak_committed = taken_.committed;
+  usage_.peak_committed = usage_.committed;
 }
 
 void SimulatedSystem::check() const {
   const ForkLock lock(mutex_);
-  Taken sum;
+  Usage sum;
   std::uintptr_t end = kFirst;
-  for (const auto& [start, stretch] : stretches_) {
-    require(end <= start && stretch.size <= kLast - start, "two stretches overlap");
-    require(stretch.committed <= stretch.size, "more committed than reserved");
-    sum.committed += stretch.committed;
-    sum.addresses += stretch.size;
-    end = start + stretch.size;
+  for (const auto& [start, extent] : extents_) {
+    require(end <= start && extent.size <= kLast - start, "two extents overlap");
+    require(extent.committed <= extent.size, "more committed than reserved");
+    sum.committed += extent.committed;
+    sum.addresses += extent.size;
+    end = start + extent.size;
   }
-  require(sum.committed == taken_.committed, "the committed bytes do not add up");
-  require(sum.addresses == taken_.addresses, "the addresses do not add up");
-  require(taken_.committed <= room_, "more committed than the device has");
-  require(taken_.committed <= taken_.peak_committed, "the peak is too low");
+  require(sum.committed == usage_.committed, "the committed bytes do not add up");
+  require(sum.addresses == usage_.addresses, "the addresses do not add up");
+  require(usage_.committed <= capacity_, "more committed than the device has");
+  require(usage_.committed <= usage_.peak_committed, "the peak is too low");
 }
 
 SimulatedResource::SimulatedResource(std::string name, Bytes nbytes)
@@ -224,12 +205,12 @@ SimulatedResource::SimulatedResource(std::string name,
 
 ResourceStats SimulatedResource::stats() const {
   ResourceStats stats = SystemResource::stats();
-  const SimulatedSystem::Taken taken = system_->taken();
-  stats.reserved = taken.committed;
-  stats.peak_reserved = taken.peak_committed;
-  stats.addresses = taken.addresses;
+  const SimulatedSystem::Usage usage = system_->usage();
+  stats.reserved = usage.committed;
+  stats.peak_reserved = usage.peak_committed;
+  stats.addresses = usage.addresses;
   stats.limit = system_->memory_size();
-  stats.largest_free = (stats.limit - taken.committed) / kAlignment * kAlignment;
+  stats.largest_free = (stats.limit - usage.committed) / kAlignment * kAlignment;
   return stats;
 }
 

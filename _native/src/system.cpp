@@ -79,15 +79,15 @@ Bytes number_in(const char* folder, const char* name) noexcept {
 }
 
 Bytes left_of(const char* folder, const char* limit, const char* used) noexcept {
-  const Bytes most = number_in(folder, limit);
+  const Bytes maximum = number_in(folder, limit);
   const Bytes now = number_in(folder, used);
-  if (most == kNoLimit || now == kNoLimit) return kNoLimit;
-  return most - std::min(most, now);
+  if (maximum == kNoLimit || now == kNoLimit) return kNoLimit;
+  return maximum - std::min(maximum, now);
 }
 
 // The control group of this process, or what a container sees as the root (cgroups(7)).
 Bytes group_available() noexcept {
-  Bytes least = std::min(
+  Bytes minimum = std::min(
       left_of("/sys/fs/cgroup", "memory.max", "memory.current"),
       left_of(
           "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"));
@@ -97,16 +97,16 @@ Bytes group_available() noexcept {
   const char* const second = std::strstr(groups.data(), "0::");
   if (second != nullptr && std::sscanf(second, "0::%4095[^\n]", path.data()) == 1) {
     std::snprintf(folder.data(), folder.size(), "/sys/fs/cgroup%s", path.data());
-    least = std::min(least, left_of(folder.data(), "memory.max", "memory.current"));
+    minimum = std::min(minimum, left_of(folder.data(), "memory.max", "memory.current"));
   }
   const char* const first = std::strstr(groups.data(), ":memory:");
   if (first != nullptr && std::sscanf(first, ":memory:%4095[^\n]", path.data()) == 1) {
     std::snprintf(folder.data(), folder.size(), "/sys/fs/cgroup/memory%s", path.data());
-    least = std::min(
-        least,
+    minimum = std::min(
+        minimum,
         left_of(folder.data(), "memory.limit_in_bytes", "memory.usage_in_bytes"));
   }
-  return least;
+  return minimum;
 }
 
 Bytes machine_size() noexcept {
@@ -155,13 +155,13 @@ class Host final : public System {
 
   // What the program has locked stays resident on an old system.
   void decommit(void* address, Bytes size, Access access) const noexcept override {
-    if (!renew(address, size)) std::memset(address, 0, size);
+    if (!reset_pages(address, size)) std::memset(address, 0, size);
     if (access == Access::guarded) mprotect(address, size, PROT_NONE);
   }
 
   // MADV_DONTNEED rather than MADV_FREE: the resident size falls at once. It refuses
   // memory that the program has locked.
-  bool renew(void* address, Bytes size) const noexcept override {
+  bool reset_pages(void* address, Bytes size) const noexcept override {
     return madvise(address, size, MADV_DONTNEED) == 0 ||
            madvise(address, size, MADV_DONTNEED_LOCKED) == 0;
   }
@@ -191,23 +191,23 @@ class Host final : public System {
     munmap(address, size);
   }
 
-  void* map_books(Bytes size) const noexcept override {
+  void* map_metadata(Bytes size) const noexcept override {
     return map(size, PROT_READ | PROT_WRITE, MAP_NORESERVE);
   }
 
-  void unmap_books(void* address, Bytes size) const noexcept override {
+  void unmap_metadata(void* address, Bytes size) const noexcept override {
     munmap(address, size);
   }
 
-  void* reserve_books(Bytes size) const noexcept override {
+  void* reserve_metadata(Bytes size) const noexcept override {
     return map(size, PROT_NONE, 0);
   }
 
-  bool commit_books(void* address, Bytes size) const noexcept override {
+  bool commit_metadata(void* address, Bytes size) const noexcept override {
     return mprotect(address, size, PROT_READ | PROT_WRITE) == 0;
   }
 
-  void forget_books(void* address, Bytes size) const noexcept override {
+  void reset_metadata(void* address, Bytes size) const noexcept override {
     madvise(address, size, MADV_DONTNEED);
   }
 
@@ -246,7 +246,7 @@ namespace {
 thread_local std::int64_t own_id = 0;  // asking the system each time would be slow
 
 // In the child of a fork the thread has another number.
-const int kForgetsAtFork = pthread_atfork(nullptr, nullptr, [] { own_id = 0; });
+const int kResetsAtFork = pthread_atfork(nullptr, nullptr, [] { own_id = 0; });
 
 std::int64_t ask_thread_id() noexcept {
 #ifdef __linux__

@@ -44,11 +44,11 @@ class TrackingResource::Origin {
 };
 
 TrackingResource::TrackingResource(std::shared_ptr<Resource> upstream,
-                                   std::size_t most_events,
+                                   std::size_t max_events,
                                    Source source)
     : Adaptor(std::move(upstream), Ledger::Tags::held, &recorder_),
       source_(std::move(source)),
-      recorder_(most_events) {}
+      recorder_(max_events) {}
 
 void* TrackingResource::allocate(const Request& request) {
   require_valid(request);
@@ -60,7 +60,7 @@ void* TrackingResource::allocate(const Request& request) {
     origin.hand_over();
     return address;
   } catch (const std::bad_alloc&) {
-    ledger_.hold([&](const auto&) { recorder_.refused(request, origin.get()); });
+    ledger_.hold([&](const auto&) { recorder_.failed(request, origin.get()); });
     origin.hand_over();
     throw;
   }

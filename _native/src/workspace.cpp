@@ -1,6 +1,7 @@
 #include "memcfg/workspace.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
@@ -33,10 +34,10 @@ Workspace::Workspace(std::shared_ptr<Resource> upstream,
 
 // A page on which somebody is alive stays: whoever holds the address was told nothing.
 Workspace::~Workspace() {
-  Grounds garbage;
+  Entries garbage;
   pages_.drop_page(cycles_.generation(), garbage);
   pages_.drop_spare(garbage);
-  give(garbage);
+  release_pages(garbage);
 }
 
 bool Workspace::open() {
@@ -76,10 +77,10 @@ void Workspace::cancel() noexcept {
 }
 
 Workspace::End Workspace::close() noexcept {
-  Grounds garbage;
+  Entries garbage;
   End end;
   std::uint64_t generation = 0;
-  bool cuts = false;
+  bool trims = false;
   {
     const ForkLock lock(mutex_);
     if (!open_) return end;
@@ -87,7 +88,7 @@ Workspace::End Workspace::close() noexcept {
     open_ = false;
     enabled_ = true;
     generation = cycles_.generation();
-    cuts = pages_.waits(generation);
+    trims = pages_.waits(generation);
     end.escaped = leave_cycle();
     if (cycles_.end(!spill_everything_)) {
       pages_.drop_page(generation, garbage);
@@ -97,8 +98,8 @@ Workspace::End Workspace::close() noexcept {
       pad();
     }
   }
-  give(garbage);
-  if (cuts) cut_retired(generation);
+  release_pages(garbage);
+  if (trims) trim_retired(generation);
   return end;
 }
 
@@ -108,12 +109,12 @@ std::uint64_t Workspace::leave_cycle() noexcept {
   if (!rules_.circular) {
     resume_ = 0;
     escaped += std::exchange(cycle_spills_, 0);
-    if (Ground* const ground = pages_.page()) {
-      escaped += ground->page.live();
-      if (ground->page.live() > 0 && !rules_.overwrites) {
+    if (Entry* const entry = pages_.page()) {
+      escaped += entry->page.live();
+      if (entry->page.live() > 0 && !rules_.overwrites) {
         pages_.retire(cycles_.generation());
       } else {
-        ground->page.rewind();
+        entry->page.rewind();
       }
     }
   }
@@ -126,8 +127,8 @@ void Workspace::pad() noexcept {
   if (block == 0) return;
   const Offset padded = (offset() + block - 1) / block * block;
   const Offset end = std::min(padded, cycles_.size());
-  if (Ground* const ground = pages_.page()) {
-    ground->page.skip_to(end);
+  if (Entry* const entry = pages_.page()) {
+    entry->page.skip_to(end);
   } else {
     resume_ = end;
   }
@@ -144,7 +145,7 @@ void Workspace::fetch_page() {
   }
   const Request request{size, kAlignment, Lifetime::long_lived, tag_};
   auto* const base = static_cast<std::byte*>(source_->allocate(request));
-  Grounds fresh;
+  Entries fresh;
   try {
     WorkspacePages::put(fresh, base, size);
   } catch (...) {
@@ -156,7 +157,7 @@ void Workspace::fetch_page() {
     if (pages_.page() == nullptr && cycles_.size() == size) pages_.use(fresh, resume_);
     peak_reserved_ = std::max(peak_reserved_, reserved_now());
   }
-  give(fresh);
+  release_pages(fresh);
 }
 
 // There is no page for this cycle, unless somebody else has brought one. Pre: the
@@ -166,7 +167,7 @@ bool Workspace::stay_cold() {
     const ForkLock lock(mutex_);
     if (pages_.page() != nullptr) return true;
     cold_ = true;
-    refusal_ = std::current_exception();
+    out_of_memory_ = std::current_exception();
   }
   if (rules_.spill == WorkspaceRules::fail) throw;
   return false;
@@ -174,35 +175,35 @@ bool Workspace::stay_cold() {
 
 // A page that is still held when the cycle after its own has ended is held for long:
 // what lies behind its last live block goes.
-void Workspace::cut_retired(std::uint64_t before) noexcept {
-  Grounds garbage;
+void Workspace::trim_retired(std::uint64_t before) noexcept {
+  Entries garbage;
   for (;;) {
-    Ground* ground = nullptr;
+    Entry* entry = nullptr;
     {
       const ForkLock lock(mutex_);
-      ground = pages_.begin_cut(before);
+      entry = pages_.begin_trim(before);
     }
-    if (ground == nullptr) break;
+    if (entry == nullptr) break;
     bool done = false;
     try {
-      done = source_->resize(ground->page.base(), ground->taken, ground->page.size());
+      done = source_->resize(entry->page.base(), entry->allocated, entry->page.size());
     } catch (...) {  // it stays as it is
     }
     const ForkLock lock(mutex_);
-    pages_.end_cut(*ground, done);
-    pages_.settle(*ground, cycles_.size(), garbage);
+    pages_.end_trim(*entry, done);
+    pages_.recycle(*entry, cycles_.size(), garbage);
   }
-  give(garbage);
+  release_pages(garbage);
 }
 
 // Bytes that were given.
-Bytes Workspace::give(Grounds& garbage) noexcept {
-  Bytes given = 0;
-  for (auto& [address, ground] : garbage) {
-    if (source_->release(ground.page.base())) given += ground.taken;
+Bytes Workspace::release_pages(Entries& garbage) noexcept {
+  Bytes released = 0;
+  for (auto& [address, entry] : garbage) {
+    if (source_->release(entry.page.base())) released += entry.allocated;
   }
   garbage.clear();
-  return given;
+  return released;
 }
 
 void Workspace::initialize() {
@@ -222,21 +223,21 @@ bool Workspace::learn() {
 }
 
 void Workspace::destroy() noexcept {
-  Grounds garbage;
+  Entries garbage;
   {
     const ForkLock lock(mutex_);
     pages_.drop_page(cycles_.generation(), garbage);
     pages_.drop_spare(garbage);
-    cycles_.forget();
+    cycles_.reset();
     resume_ = 0;
     cycle_spills_ = escaped_ = escaped_now_ = 0;
   }
-  give(garbage);
-  cut_retired(generation());
+  release_pages(garbage);
+  trim_retired(generation());
 }
 
 Bytes Workspace::shrink() noexcept {
-  Grounds garbage;
+  Entries garbage;
   const Bytes before = reserved();
   {
     const ForkLock lock(mutex_);
@@ -246,20 +247,20 @@ Bytes Workspace::shrink() noexcept {
       resume_ = 0;
     }
   }
-  give(garbage);
-  cut_retired(generation() + 1);
+  release_pages(garbage);
+  trim_retired(generation() + 1);
   return before - std::min(before, reserved());
 }
 
 Bytes Workspace::trim(Bytes keep) {
-  Grounds garbage;
+  Entries garbage;
   const Bytes before = reserved();
   {
     const ForkLock lock(mutex_);
     if (reserved_now() - current() > keep) pages_.drop_spare(garbage);
   }
-  give(garbage);
-  if (keep == 0) cut_retired(generation() + 1);
+  release_pages(garbage);
+  if (keep == 0) trim_retired(generation() + 1);
   return before - std::min(before, reserved());
 }
 
@@ -268,13 +269,362 @@ void Workspace::set_enabled(bool enabled) noexcept {
   enabled_ = enabled;
 }
 
-void Workspace::rethrow_refusal() const {
-  std::exception_ptr refusal;
+void Workspace::rethrow_out_of_memory() const {
+  std::exception_ptr out_of_memory_error;
   {
     const ForkLock lock(mutex_);
-    refusal = refusal_;
+    out_of_memory_error = out_of_memory_;
   }
-  std::rethrow_exception(refusal);
+  std::rethrow_exception(out_of_memory_error);
+}
+
+void* Workspace::allocate(const Request& request) {
+  return allocate_of(request, rules_.overwrites ? 0 : generation());
+}
+
+void* Workspace::allocate_of(const Request& request, std::uint64_t generation) {
+  require_valid(request);
+  for (;;) {
+    const Attempt made = attempt(request, generation);
+    if (made.next == Next::upstream) return take_below(request, made.kind);
+    if (made.next == Next::done) {
+      if (request.zeroed && touchable()) std::memset(made.address, 0, request.size);
+      return made.address;
+    }
+    try {
+      fetch_page();
+    } catch (const out_of_memory&) {
+      stay_cold();
+    }
+  }
+}
+
+Workspace::Attempt Workspace::attempt(const Request& request,
+                                      std::uint64_t generation) {
+  const ForkLock lock(mutex_);
+  if (!open_ || !enabled_ || bypass_everything_) return {Next::upstream};
+  if (generation != cycles_.generation()) return {Next::upstream};
+  if (request.size > kNoLimit - kAlignment) return {Next::upstream};  // no rounding
+  const Bytes size = align_up(request.size);
+  if (cycles_.oversized(size)) return {Next::upstream, nullptr, Kind::pinned};
+  if (cycles_.size() == 0 || cold_ || spill_everything_) {
+    return {Next::upstream, nullptr, Kind::spilled};
+  }
+  if (pages_.page() == nullptr && !pages_.use_spare(cycles_.size(), resume_)) {
+    return {Next::page};
+  }
+  return enter_page(request, size);
+}
+
+// Pre: the lock is held, there is a page.
+Workspace::Attempt Workspace::enter_page(const Request& request, Bytes size) {
+  using Outcome = WorkspacePage::Outcome;
+  WorkspacePage& page = pages_.page()->page;
+  WorkspacePage::Record record;
+  record.size = request.size;
+  record.generation = cycles_.generation();
+  record.mark = cycles_.next_mark();
+  Outcome outcome = page.take(record, request.alignment, rules_.overwrites);
+  if (outcome == Outcome::full && wraps_for(request)) {
+    page.wrap();
+    cycles_.wrapped();
+    outcome = page.take(record, request.alignment, rules_.overwrites);
+  }
+  if (outcome == Outcome::full) return {Next::upstream, nullptr, Kind::spilled};
+  if (outcome == Outcome::blocked) {
+    resume_ = page.offset();
+    escaped_now_ += in_the_way();
+    pages_.retire(cycles_.generation());
+    return {Next::page};
+  }
+  cycles_.count(size, Fit::page);
+  ++live_;
+  note_block();
+  return {Next::done, page.last()};
+}
+
+bool Workspace::wraps_for(const Request& request) const noexcept {
+  return rules_.circular &&
+         pages_.page()->page.could_take(request.size, request.alignment);
+}
+
+// The blocks that a ring has come round to, and those behind them: all but this
+// cycle's.
+std::uint64_t Workspace::in_the_way() const noexcept {
+  std::uint64_t count = 0;
+  pages_.page()->page.each_live([&](const WorkspacePage::Record& record) {
+    if (record.generation != cycles_.generation()) ++count;
+  });
+  return count;
+}
+
+void* Workspace::take_below(const Request& request, Kind kind) {
+  if (kind != Kind::outside) require_may_spill(request);
+  Request below = request;
+  below.tag = tag_;
+  void* const address = upstream_->allocate(below);
+  try {
+    add_spilled(address, request.size, kind);
+  } catch (...) {
+    upstream_->release(address);
+    throw;
+  }
+  return address;
+}
+
+void Workspace::add_spilled(void* address, Bytes size, Kind kind) {
+  const ForkLock lock(mutex_);
+  const Bytes rounded = align_up(size);
+  if (end_spilled(address) > 0) ++deallocations_;  // it went back behind our back
+  const std::size_t mark = cycles_.next_mark();
+  spilled_.emplace(address, Spilled{size, cycles_.generation(), kind, mark});
+  if (kind != Kind::outside) {
+    cycles_.count(rounded, kind == Kind::pinned ? Fit::pinned : Fit::spilled);
+    ++cycle_spills_;
+    ++live_;
+  }
+  spilled_bytes_ += rounded;
+  note_block();
+}
+
+void Workspace::note_block() noexcept {
+  ++allocations_;
+  peak_ = std::max(peak_, current());
+  peak_reserved_ = std::max(peak_reserved_, reserved_now());
+}
+
+// A workspace that is still learning has nothing that could be full.
+void Workspace::require_may_spill(const Request& request) const {
+  if (rules_.spill != WorkspaceRules::fail) return;
+  const ForkLock lock(mutex_);
+  if (cycles_.size() == 0) return;
+  if (cold_) std::rethrow_exception(out_of_memory_);
+  OutOfMemoryInfo report;
+  report.cause = OutOfMemoryInfo::workspace_full;
+  report.requested = request.size;
+  report.rounded = align_up(request.size);
+  report.in_use = offset();
+  report.reserved = report.limit = cycles_.size();
+  report.largest_free = report.limit - std::min(report.limit, report.in_use);
+  report.device = tag_;
+  throw out_of_memory(std::move(report));
+}
+
+bool Workspace::release_of(void* address, std::uint64_t generation) noexcept {
+  Entries garbage;
+  Bytes below = 0;  // of a block of upstream
+  {
+    const ForkLock lock(mutex_);
+    if (Entry* const entry = pages_.find(address)) {
+      if (!end_on(*entry, address, generation)) return false;
+      --live_;
+      pages_.recycle(*entry, cycles_.size(), garbage);
+    } else {
+      below = end_spilled(address);
+      if (below == 0) return false;
+    }
+    ++deallocations_;
+  }
+  release_pages(garbage);
+  return below == 0 || upstream_->release(address);
+}
+
+// Pre: the lock is held. False: nobody is alive there.
+bool Workspace::end_on(Entry& entry, void* address, std::uint64_t generation) noexcept {
+  WorkspacePage& page = entry.page;
+  const WorkspacePage::Record* const found = page.find(address);
+  if (found == nullptr || (generation != 0 && found->generation != generation)) {
+    return generation != 0 && page.end_overwritten();
+  }
+  const WorkspacePage::Record record = *found;
+  page.end(record);
+  pages_.gone(entry, record.size);
+  cycles_.gone(record.mark, record.generation);
+  if (rules_.reclaims && &entry == pages_.page()) page.recede();
+  return true;
+}
+
+// The size of the block of upstream there; 0: there is none. Pre: the lock is held.
+Bytes Workspace::end_spilled(void* address) noexcept {
+  const auto found = spilled_.find(address);
+  if (found == spilled_.end()) return 0;
+  const Spilled block = found->second;
+  spilled_.erase(found);
+  spilled_bytes_ -= align_up(block.size);
+  if (block.kind == Kind::outside) return block.size;
+  --live_;
+  const bool now = block.generation == cycles_.generation();
+  if (now && cycle_spills_ > 0) --cycle_spills_;
+  cycles_.gone(block.mark, block.generation);
+  return block.size;
+}
+
+void Workspace::deallocate(void* address, Bytes size) {
+  require_size(size_of(address), size);
+  if (!release(address)) throw bad_free("the block there has just been freed");
+}
+
+Bytes Workspace::size_of(const void* address) const {
+  const auto found = find_block(address, 0);
+  if (!found) throw bad_free("no block of the workspace starts there");
+  return found->size;
+}
+
+bool Workspace::holds(const void* address) const noexcept {
+  const ForkLock lock(mutex_);
+  const Entry* const entry = pages_.find(address);
+  return entry != nullptr ? entry->page.base() == address
+                          : spilled_.count(const_cast<void*>(address)) > 0;
+}
+
+std::optional<Workspace::BlockInfo> Workspace::find_block(
+    const void* address, std::uint64_t generation) const noexcept {
+  const ForkLock lock(mutex_);
+  if (const Entry* const entry = pages_.find(address)) {
+    const WorkspacePage::Record* const found = entry->page.find(address);
+    if (found != nullptr && (generation == 0 || found->generation == generation)) {
+      const bool retired = entry->state == WorkspacePages::State::retired;
+      const Kind kind = retired ? Kind::retired : Kind::page;
+      return BlockInfo{kind, found->generation, found->size};
+    }
+    if (generation != 0) return BlockInfo{Kind::overwritten, generation, 0};
+    return std::nullopt;
+  }
+  const auto found = spilled_.find(const_cast<void*>(address));
+  if (found == spilled_.end()) return std::nullopt;
+  const Spilled& block = found->second;
+  return BlockInfo{block.kind, block.generation, block.size};
+}
+
+std::vector<LiveBlock> Workspace::blocks() const {
+  std::vector<LiveBlock> blocks;
+  const auto add = [&](std::uintptr_t address, Bytes size) {
+    LiveBlock block;
+    block.address = address;
+    block.requested = size;
+    block.size = align_up(size);
+    block.tag = tag_;
+    blocks.push_back(std::move(block));
+  };
+  {
+    const ForkLock lock(mutex_);
+    for (const auto& [address, entry] : pages_.all()) {
+      const std::uintptr_t base = address;
+      entry.page.each_live([&](const WorkspacePage::Record& record) {
+        add(base + record.offset, record.size);
+      });
+    }
+    for (const auto& [address, block] : spilled_) {
+      add(reinterpret_cast<std::uintptr_t>(address), block.size);
+    }
+  }
+  std::sort(blocks.begin(), blocks.end(), [](const auto& one, const auto& other) {
+    return one.address < other.address;
+  });
+  return blocks;
+}
+
+Offset Workspace::offset() const noexcept {
+  const Entry* const entry = pages_.page();
+  return entry == nullptr ? resume_ : entry->page.offset();
+}
+
+Bytes Workspace::current() const noexcept {
+  const Entry* const entry = pages_.page();
+  const Bytes here = entry == nullptr ? 0 : entry->page.live_bytes();
+  return here + pages_.live_elsewhere() + spilled_bytes_;
+}
+
+Bytes Workspace::reserved_now() const noexcept {
+  return pages_.reserved() + spilled_bytes_;
+}
+
+Bytes Workspace::reserved() const {
+  const ForkLock lock(mutex_);
+  return reserved_now();
+}
+
+ResourceStats Workspace::stats() const {
+  ResourceStats stats;
+  stats.largest_free = upstream_->stats().largest_free;
+  const ForkLock lock(mutex_);
+  for (const auto& [address, entry] : pages_.all()) {
+    stats.requested += entry.page.requested();
+  }
+  for (const auto& [address, block] : spilled_) stats.requested += block.size;
+  stats.current = current();
+  stats.peak = peak_;
+  stats.reserved = stats.addresses = reserved_now();
+  stats.peak_reserved = peak_reserved_;
+  stats.idle = stats.reserved - stats.current;
+  stats.allocations = allocations_;
+  stats.deallocations = deallocations_;
+  return stats;
+}
+
+bool Workspace::enabled() const noexcept {
+  const ForkLock lock(mutex_);
+  return enabled_;
+}
+
+std::uint64_t Workspace::generation() const noexcept {
+  const ForkLock lock(mutex_);
+  return cycles_.generation();
+}
+
+Workspace::Numbers Workspace::numbers() const noexcept {
+  const ForkLock lock(mutex_);
+  Numbers numbers{};
+  numbers.size = cycles_.size();
+  numbers.offset = offset();
+  numbers.cycle = cycles_.now();
+  numbers.last_cycle = cycles_.last();
+  numbers.max_cycle = cycles_.maximum();
+  numbers.block = cycles_.block();
+  numbers.spilled = cycles_.spilled();
+  numbers.pinned = cycles_.pinned();
+  numbers.cycles = cycles_.cycles();
+  numbers.steps = cycles_.steps();
+  numbers.generation = cycles_.generation();
+  numbers.escaped = escaped_ + escaped_now_;
+  numbers.open = open_;
+  numbers.enabled = enabled_;
+  numbers.live = live_;
+  numbers.retired = pages_.retired();
+  return numbers;
+}
+
+void Workspace::reset_peak() {
+  const ForkLock lock(mutex_);
+  peak_ = current();
+  peak_reserved_ = reserved_now();
+}
+
+Owners Workspace::owners() const {
+  const ForkLock lock(mutex_);
+  if (current() == 0) return {};
+  return {{tag_, current()}};
+}
+
+void Workspace::check() const {
+  const ForkLock lock(mutex_);
+  pages_.check();
+  Bytes bytes = 0;
+  std::uint64_t live = 0;
+  std::uint64_t now = 0;
+  for (const auto& [address, block] : spilled_) {
+    bytes += align_up(block.size);
+    if (block.kind == Kind::outside) continue;
+    ++live;
+    if (block.generation == cycles_.generation()) ++now;
+  }
+  require(bytes == spilled_bytes_, "blocks of upstream do not add up");
+  require(!open_ || now == cycle_spills_, "spilled blocks are not those counted");
+  for (const auto& [address, entry] : pages_.all()) live += entry.page.held();
+  require(live == live_, "live blocks are not those counted");
+  require(current() <= peak_ && peak_ <= peak_reserved_, "a peak is too low");
+  require(current() <= reserved_now(), "more in use than reserved");
+  require(offset() <= std::max(cycles_.size(), resume_), "the offset is too high");
 }
 
 }  // namespace memcfg

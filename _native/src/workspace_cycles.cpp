@@ -19,7 +19,7 @@ WorkspaceCycles::Count WorkspaceCycles::pinned() const noexcept {
 }
 
 bool WorkspaceCycles::oversized(Bytes size) const noexcept {
-  return trimmed_ || (size_.block != 0 && add_or_most(size, now_) > size_.block);
+  return trimmed_ || (size_.block != 0 && saturating_add(size, now_) > size_.block);
 }
 
 void WorkspaceCycles::begin() noexcept {
@@ -73,7 +73,7 @@ void WorkspaceCycles::cancel() noexcept {
 
 bool WorkspaceCycles::end(bool learns) noexcept {
   last_ = peak_;
-  most_ = std::max(most_, last_);
+  max_ = std::max(max_, last_);
   now_ = peak_ = 0;
   marks_.clear();
   ++cycles_;
@@ -95,7 +95,7 @@ bool WorkspaceCycles::relearn() noexcept {
   if (size_.size == 0) return due() && learn();
   if (rules_->spill != WorkspaceRules::reallocate) return false;
   if (!rules_->circular) {
-    return size_.size < most_ && size_.size < rules_->most && adopt();
+    return size_.size < max_ && size_.size < rules_->maximum && adopt();
   }
   if (!trimmed_ || trim_step_ + kPinnedSteps >= steps_) return false;
   return adopt();
@@ -103,18 +103,18 @@ bool WorkspaceCycles::relearn() noexcept {
 
 bool WorkspaceCycles::learn() noexcept {
   if (rules_->learning == WorkspaceRules::never) return false;
-  return size_.size == 0 && most_ != 0 && adopt();
+  return size_.size == 0 && max_ != 0 && adopt();
 }
 
 void WorkspaceCycles::unlearn() noexcept {
   size_ = {};
-  most_ = most_before_;
+  max_ = max_before_;
 }
 
 bool WorkspaceCycles::adopt() noexcept {
-  most_before_ = most_;
-  size_ = learned_size(*rules_, most_);
-  if (rules_->circular) most_ = size_.block;
+  max_before_ = max_;
+  size_ = learned_size(*rules_, max_);
+  if (rules_->circular) max_ = size_.block;
   trimmed_ = false;
   return true;
 }
@@ -123,7 +123,7 @@ bool WorkspaceCycles::shrink() noexcept {
   if (last_ == 0 || size_.size == 0 || rules_->initial != 0) return false;
   const WorkspaceSize smaller = learned_size(*rules_, last_);
   if (smaller.size >= size_.size) return false;
-  most_ = rules_->circular ? smaller.block : last_;
+  max_ = rules_->circular ? smaller.block : last_;
   size_ = smaller;
   return true;
 }
@@ -134,7 +134,7 @@ void WorkspaceCycles::drop_pins() noexcept {
   }
 }
 
-void WorkspaceCycles::forget() noexcept {
+void WorkspaceCycles::reset() noexcept {
   const std::uint64_t generation = generation_;
   *this = WorkspaceCycles(*rules_);
   size_ = {};

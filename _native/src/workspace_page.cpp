@@ -14,14 +14,14 @@ using Record = WorkspacePage::Record;
 Record* at(std::vector<Record>& records, std::size_t first, Offset offset) {
   const auto from = records.begin() + static_cast<std::ptrdiff_t>(first);
   const auto found = std::lower_bound(
-      from, records.end(), offset, [](const Record& record, Offset place) {
-        return record.offset < place;
+      from, records.end(), offset, [](const Record& record, Offset wanted) {
+        return record.offset < wanted;
       });
   return found != records.end() && found->offset == offset ? &*found : nullptr;
 }
 
 // For so many more records. Throws std::bad_alloc.
-void make_room(std::vector<Record>& records, std::size_t more) {
+void reserve_more(std::vector<Record>& records, std::size_t more) {
   if (records.capacity() - records.size() >= more) return;
   records.reserve(2 * records.size() + more + 15);
 }
@@ -33,7 +33,7 @@ WorkspacePage::Outcome WorkspacePage::take(Record record, Bytes alignment, bool 
   if (!fits(start, record.size)) return Outcome::full;
   const Offset end = start + align_up(record.size);
   if (!is_clear(start, end, over ? record.generation : 0)) return Outcome::blocked;
-  make_room(now_, 1 + gaps(start, end));
+  reserve_more(now_, 1 + gaps(start, end));
   pass(start, end);
   record.offset = start;
   now_.push_back(record);
@@ -41,7 +41,7 @@ WorkspacePage::Outcome WorkspacePage::take(Record record, Bytes alignment, bool 
   ++live_;
   live_bytes_ += align_up(record.size);
   requested_ += record.size;
-  return Outcome::taken;
+  return Outcome::allocated;
 }
 
 bool WorkspacePage::could_take(Bytes size, Bytes alignment) const noexcept {

@@ -13,8 +13,8 @@ constexpr double kRingReserve = 1.3;  // of a block over the cycle it was learne
 // Whole bytes of a multiple, or kNoLimit where there are too many.
 Bytes times(Bytes size, double factor) noexcept {
   const double product = static_cast<double>(size) * factor;
-  constexpr double most = 9e18;  // fits Bytes
-  return product < most ? static_cast<Bytes>(product) : kNoLimit;
+  constexpr double kMax = 9e18;  // fits Bytes
+  return product < kMax ? static_cast<Bytes>(product) : kNoLimit;
 }
 
 Bytes product(Bytes size, Bytes count) noexcept {
@@ -22,13 +22,14 @@ Bytes product(Bytes size, Bytes count) noexcept {
 }
 
 Bytes overallocated(const WorkspaceRules& rules, Bytes size) noexcept {
-  return add_or_most(size, times(size, rules.overallocation));
+  return saturating_add(size, times(size, rules.overallocation));
 }
 
 }  // namespace
 
 void require_valid(const WorkspaceRules& rules) {
-  if (rules.most == 0 || rules.least > rules.most || rules.initial > rules.most) {
+  if (rules.maximum == 0 || rules.minimum > rules.maximum ||
+      rules.initial > rules.maximum) {
     throw std::invalid_argument("a workspace's sizes do not fit its largest size");
   }
   if (!(rules.overallocation >= 0) || std::isinf(rules.overallocation)) {
@@ -38,25 +39,27 @@ void require_valid(const WorkspaceRules& rules) {
     throw std::invalid_argument("a workspace that is no ring has one block");
   }
   if (rules.circular && rules.reclaims) {
-    throw std::invalid_argument("a ring cannot give space back before its turn");
+    throw std::invalid_argument(
+        "a ring cannot free space before its cycle comes round");
   }
 }
 
 Bytes first_size(const WorkspaceRules& rules) noexcept {
-  return std::min(overallocated(rules, rules.initial), rules.most);
+  return std::min(overallocated(rules, rules.initial), rules.maximum);
 }
 
 WorkspaceSize learned_size(const WorkspaceRules& rules,
-                           Bytes most_of_a_cycle) noexcept {
+                           Bytes max_cycle_bytes) noexcept {
   WorkspaceSize learned;
   if (rules.circular) {
-    learned.block = times(most_of_a_cycle, kRingReserve);
-    learned.block = add_or_most(learned.block, kAlignment - learned.block % kAlignment);
+    learned.block = times(max_cycle_bytes, kRingReserve);
+    learned.block =
+        saturating_add(learned.block, kAlignment - learned.block % kAlignment);
     learned.size = product(learned.block, rules.ring_blocks);
   } else {
-    learned.size = overallocated(rules, most_of_a_cycle);
+    learned.size = overallocated(rules, max_cycle_bytes);
   }
-  learned.size = std::min(std::max(learned.size, rules.least), rules.most);
+  learned.size = std::min(std::max(learned.size, rules.minimum), rules.maximum);
   learned.block = std::min(learned.block, learned.size);
   return learned;
 }

@@ -70,13 +70,13 @@ class LiveBlock:
 
 def _call(filename: str, line: int, function: str) -> str:
     """Write a call so that its line shows, whatever its names."""
-    place = fit(f"{filename.rpartition('/')[2]}:{line}", 18, keep="end")
-    return f"{place.rstrip()} {function.replace('.<locals>', '')}"
+    where = fit(f"{filename.rpartition('/')[2]}:{line}", 18, keep="end")
+    return f"{where.rstrip()} {function.replace('.<locals>', '')}"
 
 
 def _age(seconds: float) -> str:
     """Write an age in at most five columns."""
-    for unit, length, least in _AGES:
-        if seconds >= least:
+    for unit, length, minimum in _AGES:
+        if seconds >= minimum:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.1f} s"

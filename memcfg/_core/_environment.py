@@ -30,10 +30,10 @@ class HostLimits(NamedTuple):
     Attributes
     ----------
     tracked : int or None
-        The most bytes that may be in use in all pools together; None is no limit.
+        The maximum of bytes in use in all pools together; None is no limit.
     rss : int or None
-        The most bytes that the process may have resident when a pool takes memory;
-        None is no limit.
+        The maximum of bytes resident in the process when a pool takes memory; None is
+        no limit.
     """
 
     tracked: int | None
@@ -54,17 +54,8 @@ class HostMemory:
     def settle(self) -> HostLimits:
         """Apply the environment at first need, and return what holds now.
 
-        Returns
-        -------
-        HostLimits
-            In bytes.
-
-        Raises
-        ------
-        FormatError
-            If a variable cannot be read.
-        ResourceExhaustedError
-            If more than a variable allows is in use; the limits are unchanged.
+        FormatError for a variable that cannot be read, ResourceExhaustedError if more
+        is in use; the limits are unchanged then.
         """
         if not self._settled:
             with self._lock:
@@ -74,18 +65,7 @@ class HostMemory:
         return HostLimits(*get_host_limits())
 
     def replace(self, limits: HostLimits) -> None:
-        """Let code decide from now on.
-
-        Parameters
-        ----------
-        limits : HostLimits
-            In bytes.
-
-        Raises
-        ------
-        ResourceExhaustedError
-            If more is in use; nothing has changed.
-        """
+        """Let code decide from now on; ResourceExhaustedError if more is in use."""
         with self._lock:
             self._hand_over(limits)
             self._settled = True
@@ -105,7 +85,7 @@ class HostMemory:
         if limits == HostLimits(None, None):
             return
         before = get_host_limits()
-        variable = _RSS  # one by one, to know which is refused
+        variable = _RSS  # one by one, to know which fails
         try:
             self._hand_over(HostLimits(before[0], limits.rss))
             variable = _TRACKED
@@ -120,41 +100,12 @@ class HostMemory:
 
 
 def value_of(variable: str) -> str:
-    """Read a variable; one that is not set is empty.
-
-    Parameters
-    ----------
-    variable : str
-        Its name.
-
-    Returns
-    -------
-    str
-        Its value, without spaces around it.
-    """
+    """Read a variable without spaces around it; one that is not set is empty."""
     return os.environ.get(variable, "").strip()
 
 
 def with_unit(size: str, variable: str) -> str:
-    """Read a mere number as bytes, as everywhere but in a configuration.
-
-    Parameters
-    ----------
-    size : str
-        Such as ``"4096"`` or ``"2GiB"``.
-    variable : str
-        Where it stands.
-
-    Returns
-    -------
-    str
-        The size with its unit.
-
-    Warns
-    -----
-    RuntimeWarning
-        If it is a mere number below 1 KiB.
-    """
+    """Read a mere number as bytes, with a RuntimeWarning below 1 KiB."""
     size = size.strip()
     if not (size.isascii() and size.isdecimal()):
         return size
@@ -163,22 +114,7 @@ def with_unit(size: str, variable: str) -> str:
 
 
 def unreadable(variable: str, form: str, why: str = "") -> FormatError:
-    """Make the error for a variable that cannot be read or honoured.
-
-    Parameters
-    ----------
-    variable : str
-        Its name.
-    form : str
-        The form it takes, in words.
-    why : str, optional
-        What is wrong.
-
-    Returns
-    -------
-    FormatError
-        To be raised; it names the variable, its value and the form.
-    """
+    """Make the error for a variable that cannot be read, which names the form."""
     return FormatError(
         f"cannot read {variable}={value_of(variable)!r}{f' ({why})' if why else ''}: "
         f"write {form}"

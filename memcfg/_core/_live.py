@@ -28,8 +28,8 @@ class Living(Generic[T]):
     def __init__(self) -> None:
         self._references: dict[int, KeyedRef[int, T]] = {}
         self._numbers = count()
-        forget = self._references.pop  # bound here: the module may be gone by then
-        self._drop = lambda reference: forget(reference.key, None)
+        remove = self._references.pop  # bound here: the module may be gone by then
+        self._drop = lambda reference: remove(reference.key, None)
 
     def add(self, thing: T) -> None:
         """Note something that has just been made."""

@@ -32,19 +32,19 @@ class PoolStats:
     address_bytes : int
         Bytes of addresses taken; they cost no memory.
     largest_free_bytes : int or None
-        The largest request that is sure to be granted now; None where nothing bounds
+        The largest request that is sure to succeed now; None where nothing bounds
         it.
     allocation_count : int
-        Requests granted since the resource was made, growths of arenas included.
+        Allocations since the resource was made, growths of arenas included.
     deallocation_count : int
         Blocks given back since then.
     metadata_bytes : int
-        Bytes of the books; they are in none of the other numbers.
+        Bytes of the resource's own metadata; they are in none of the other numbers.
     limit_bytes : int or None
         The limit; None when there is none.
     fragmentation : float
-        The share of the reserved bytes in no block that is not in the largest hole,
-        from 0 (one hole, or none) to 1.
+        The share of the reserved bytes in no block that is not in the largest free
+        chunk, from 0 (one chunk, or none) to 1.
     """
 
     current_bytes: int

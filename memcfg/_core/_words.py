@@ -1,7 +1,4 @@
-"""Pools for people: a line of numbers, and a bar of what lies where.
-
-Owns the words and letters; reads numbers that `engine` hands over.
-"""
+"""Text for people: a line of a pool's numbers, and a bar of what lies where."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "fill_bar", "occupancy_bar"]
 
-_LETTERS = {"block": "*", "kept": "x", "memory": ".", "addresses": "_"}
+_LETTERS = {"block": "*", "cached": "x", "memory": ".", "addresses": "_"}
 
 
 def describe(kind: str, name: str, stats: PoolStats) -> str:
@@ -44,13 +41,13 @@ def fill_bar(in_use: int, kept: int, free: int, unused: int, width: int) -> str:
     return bar
 
 
-def occupancy_bar(stretches: Iterable[tuple[str, int, int]], width: int) -> str:
-    """Draw stretches of addresses, each letter what most of its memory is.
+def occupancy_bar(extents: Iterable[tuple[str, int, int]], width: int) -> str:
+    """Draw extents of addresses, each letter what most of its memory is.
 
-    Each stretch is its state (``"block"``, ``"kept"``, ``"hole"``), its bytes, and how
+    Each extent is its state (``"block"``, ``"cached"``, ``"free"``), its bytes, and how
     many of these have memory.
     """
-    pieces = list(_pieces(stretches))
+    pieces = list(_pieces(extents))
     total = sum(nbytes for _, nbytes in pieces)
     if total == 0:
         return ""
@@ -72,10 +69,10 @@ def _shown(cell: dict[str, int]) -> str:
     return state if cell[state] > 0 else "addresses"
 
 
-def _pieces(stretches: Iterable[tuple[str, int, int]]) -> Iterator[tuple[str, int]]:
-    """Split the holes into what has memory and what has not."""
-    for state, nbytes, committed in stretches:
-        if state != "hole":
+def _pieces(extents: Iterable[tuple[str, int, int]]) -> Iterator[tuple[str, int]]:
+    """Split what is free into what has memory and what has not."""
+    for state, nbytes, committed in extents:
+        if state != "free":
             yield state, nbytes
             continue
         yield "memory", committed

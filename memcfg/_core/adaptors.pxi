@@ -1,42 +1,4 @@
-# Resources with no pool of their own. A part of engine.pyx.
-
-
-@cython.final
-@cython.no_gc_clear
-cdef class SystemResource(Resource):
-    """Blocks straight from the C library. Made by `memcfg.memory.system`.
-
-    Parameters
-    ----------
-    name : str, default ""
-        The device's name, for messages.
-    """
-
-    def __cinit__(self, *, str name not None=""):
-        self.core.reset(new native.SystemResource(as_string(name)))
-
-
-@cython.final
-@cython.no_gc_clear
-cdef class SimulatedResource(Resource):
-    """A device of addresses only. Made by `memcfg.memory.simulated`.
-
-    Parameters
-    ----------
-    nbytes : int or str
-        The device's memory in bytes, or a string with a unit.
-    name : str, default ""
-        The device's name, for messages.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `nbytes` is no size, or not positive.
-    """
-
-    def __cinit__(self, nbytes, *, str name not None=""):
-        cdef size_t size = as_size(as_bytes(nbytes, "a size"), "a size")
-        self.core.reset(new native.SimulatedResource(as_string(name), size))
+# Resources on top of another one. A part of engine.pyx.
 
 
 @cython.final
@@ -201,6 +163,311 @@ cdef class FailureCallbackResource(Resource):
                 upstream.core, native.foreign_callback(ask, <void*>self)
             )
         )
+
+
+cdef extern from "Python.h":
+    int Py_AddPendingCall(int (*function)(void*) except -1, void* argument) nogil
+
+cdef enum:
+    MAX_FRAMES = 100  # of a stack, the innermost
+
+
+# Called by C++ with no lock held, before the memory is asked for.
+cdef int note_stack(void* context, native.HeldStack* stack) except -1 with gil:
+    cdef native.Frame[MAX_FRAMES] frames
+    cdef size_t count = read_frames(frames, MAX_FRAMES)
+    if count == 0:
+        return 0
+    cdef native.TrackingResource* tracking = (<TrackingResource>context).tracking
+    cdef native.TakenStack taken = tracking.take_stack(frames, count)
+    cdef size_t i
+    stack[0] = taken.stack
+    if taken.fresh:
+        for i in range(count):
+            keep_code(frames[i].code)
+    native.each_code(taken.retired, let_code_go)
+    return 0
+
+
+# Stacks in words; their code is kept meanwhile. Pre: the GIL is held
+# since the stacks were read.
+cdef list in_words(const vector[vector[native.Frame]]& stacks):
+    cdef size_t i
+    native.each_code(stacks, keep_code)
+    try:
+        return [as_words(stacks[i]) for i in range(stacks.size())]
+    finally:
+        native.each_code(stacks, let_code_go)
+
+
+cdef bytes as_column(const void* first, size_t nbytes):
+    return PyBytes_FromStringAndSize(<const char*>first, <Py_ssize_t>nbytes)
+
+
+@cython.no_gc_clear  # C++ borrows it
+cdef class TrackingResource(Resource):
+    """Who holds what, and what happened; `memcfg.memory` puts it into words."""
+
+    def __cinit__(
+        self, Resource upstream not None, *, stacks=False, max_entries=100_000
+    ):
+        cdef size_t maximum = as_size(max_entries, "a number of entries")
+        cdef native.StackSource source
+        if as_flag(stacks, "stacks"):
+            source = native.foreign_source(note_stack, <void*>self)
+        self.upstream = upstream
+        self.stacks = stacks
+        self.max_entries = maximum
+        self.tracking = new native.TrackingResource(upstream.core, maximum, source)
+        self.core.reset(<native.Resource*>self.tracking)
+
+    def __dealloc__(self):
+        if self.tracking == NULL:
+            return
+        cdef vector[vector[native.Frame]] kept = self.tracking.all_stacks()
+        with nogil:
+            self.core.reset()
+        native.each_code(kept, let_code_go)
+
+    @property
+    def dropped(self):
+        """How many events were too many, since the last `clear`."""
+        return self.tracking.dropped()
+
+    def clear(self):
+        """Drop the events, not the blocks that are out."""
+        with nogil:
+            self.tracking.clear()
+
+    def holders(self):
+        """List the blocks that are out, all of one moment, sorted by address.
+
+        A row is the address, the bytes asked for, the same rounded up to 64, the tag,
+        the age in seconds, the system's number of the thread, and the stack.
+        """
+        # The GIL is kept: as long as it is, no code is let go.
+        cdef vector[native.LiveBlock] rows = self.tracking.blocks()
+        cdef vector[int64_t] numbers
+        cdef vector[vector[native.Frame]] stacks
+        if self.stacks:
+            stacks = self.tracking.stacks(rows, numbers)
+        words = dict(zip(numbers, in_words(stacks)))
+        return [
+            (
+                row.address,
+                row.requested,
+                row.size,
+                as_text(row.tag),
+                row.seconds,
+                row.thread,
+                words.get(row.stack, ()),
+            )
+            for row in rows
+        ]
+
+    def history(self):
+        """List the events as columns.
+
+        They are bytes of uint8 (0 allocate, 1 free, 2 failure), uint64 (address),
+        uint64 (bytes), int64 (thread), float64 (seconds since 1970), int32 (index
+        of the tag) and int32 (index of the stack, or -1); then a list of tags and one
+        of stacks.
+        """
+        cdef native.History history = self.tracking.history()  # as in `holders`
+        cdef size_t count = history.action.size()
+        stacks = in_words(history.stacks)
+        return (
+            as_column(history.action.data(), count),
+            as_column(history.address.data(), 8 * count),
+            as_column(history.size.data(), 8 * count),
+            as_column(history.thread.data(), 8 * count),
+            as_column(history.seconds.data(), 8 * count),
+            as_column(history.tag.data(), 4 * count),
+            as_column(history.stack.data(), 4 * count),
+            [as_text(tag) for tag in history.tags],
+            stacks,
+        )
+
+
+# Called by C++ with none of its own locks held, but perhaps with that of a pool above:
+# waiting for the GIL here could be waiting for ever.
+cdef void note_trouble() noexcept nogil:
+    Py_AddPendingCall(warn_of_logs, NULL)
+
+
+cdef int warn_of_logs(void* nothing) except -1 with gil:
+    for resource in live_resources.alive():
+        if isinstance(resource, LoggingResource):
+            (<LoggingResource>resource).warn()
+    return 0
+
+
+# Two logs in one file would write over each other, and a log over a mapped array. Whoever
+# reads a pipe may need what waits for it: the GIL, or this resource.
+cdef int empty_log(int file, object path) except -1:
+    mode = os.fstat(file).st_mode
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+        raise OSError(errno.EINVAL, "a log is no pipe", path)
+    if not stat.S_ISREG(mode):
+        return 0
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise OSError(errno.EBUSY, "another log or owner is there", path) from None
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
+    os.ftruncate(file, 0)
+    return 0
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class LoggingResource(Resource):
+    """Writes what goes through to a file. Made by `memcfg.memory.logging`.
+
+    Parameters
+    ----------
+    upstream : Resource
+        Where the blocks come from.
+    path : str or path-like
+        The file.
+    overwrite : bool, default False
+        Whether a file that is there is emptied.
+
+    Attributes
+    ----------
+    path : str or bytes
+        The file.
+
+    Raises
+    ------
+    FileExistsError
+        If the file is there, and not to be overwritten.
+    OSError
+        If it cannot be opened or written to, is a pipe, or has another owner (a log, or
+        a mapped file): ``EBUSY``.
+    TypeError
+        If `upstream` is no resource, `path` no path, or `overwrite` no bool.
+    """
+
+    def __cinit__(self, Resource upstream not None, path, *, overwrite=False):
+        flags = 0 if as_flag(overwrite, "overwrite") else os.O_EXCL
+        watch_the_end()
+        self.upstream = upstream
+        self.path = os.fspath(path)
+        flags |= os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK
+        file = os.open(self.path, flags, 0o666)
+        try:
+            empty_log(file, self.path)
+            self.log = new native.LoggingResource(upstream.core, file, note_trouble)
+        except BaseException:
+            os.close(file)
+            raise
+        self.core.reset(<native.Resource*>self.log)
+        try:
+            self.flush()
+        except OSError:
+            self.done = True
+            self.log.close()
+            if not overwrite:
+                os.unlink(self.path)
+            raise
+
+    def __dealloc__(self):
+        if self.log != NULL and not self.done:
+            self.close()
+
+    cdef int require(self, int error) except -1:
+        if error == 0:
+            return 0
+        lost = self.log.lost()
+        rows = f" (rows lost: {lost})" if lost else ""
+        raise OSError(error, os.strerror(error) + rows, self.path)
+
+    cdef int warn(self) except -1:
+        cdef int error = self.log.error()
+        if error == 0 or self.warned:
+            return 0
+        self.warned = True
+        text = f"the log {self.path!r} cannot be written: {os.strerror(error)}"
+        warn(text, RuntimeWarning, stacklevel=1)
+
+    @property
+    def closed(self):
+        """Whether nothing is logged any more."""
+        return self.done
+
+    def flush(self):
+        """Hand the rows that wait in memory to the system.
+
+        Raises
+        ------
+        OSError
+            If the file does not take them. Rows that find no room in memory any more
+            are lost, with all that follow.
+        ValueError
+            If the log is closed.
+        """
+        cdef int error
+        self.require_open()
+        with nogil:
+            error = self.log.flush()
+        self.require(error)
+
+    def close(self):
+        """End the log; what was made of this resource stays, and it makes more.
+
+        Raises
+        ------
+        OSError
+            As `flush`. The file is closed all the same, and ends with a whole row.
+        """
+        cdef int error
+        self.done = True
+        with nogil:
+            error = self.log.close()
+        self.require(error)
+
+    cdef int require_open(self) except -1:
+        if self.done:
+            raise ValueError("the log is closed")
+        return 0
+
+    cdef int finish(self) except -1:
+        if self.done:
+            return 0
+        with nogil:
+            self.log.write_through()
+        self.flush()
+
+    def __enter__(self):
+        self.require_open()
+        return self
+
+    def __exit__(self, *exc_info):
+        self.close()
+
+
+cdef bint _watched = False  # the end of the interpreter
+
+
+cdef int watch_the_end() except -1:
+    global _watched
+    if not _watched:
+        atexit.register(_finish_logs)
+        _watched = True
+    return 0
+
+
+# When the interpreter ends objects may be left over, whose files nobody would close.
+def _finish_logs():
+    """Write what waits in any log, and from now on each row at once."""
+    for resource in live_resources.alive():
+        if isinstance(resource, LoggingResource):
+            try:
+                (<LoggingResource>resource).finish()
+            except OSError:
+                PyErr_WriteUnraisable(resource)
 
 
 cdef tuple FINAL_RESOURCES = (

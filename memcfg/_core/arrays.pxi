@@ -1,6 +1,6 @@
 # What the memory of NumPy's arrays asks of a resource. A part of engine.pyx.
 #
-# Unlike `Resource.allocate` these keep the interpreter's lock, as NumPy's own allocator
+# Unlike `Resource.allocate` these keep the GIL, as NumPy's own allocator
 # does: a thread that let it go for a few nanoseconds would queue for it again. Nobody
 # waits for the interpreter with a lock of the core's, so nobody waits for ever.
 
@@ -8,7 +8,7 @@ cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(str text)
 
 
-# The name an array is booked under: that of the context, else its own.
+# The name an array is recorded under: that of the context, else its own.
 cdef inline str array_tag(str tag):
     context = <str>get_value(TAG)
     return context if PyUnicode_GET_LENGTH(context) > 0 else tag
@@ -40,7 +40,7 @@ cdef void* take_array(
     return resource.core.get().allocate(request)
 
 
-# The same after a refusal, where the pool was told to wait: other threads run.
+# The same after a failure, where the pool was told to wait: other threads run.
 cdef void* await_array(
     Resource resource, size_t size, bint zeroed, str tag
 ) except NULL:
@@ -59,10 +59,10 @@ cdef bint may_wait(Resource resource) noexcept:
 # The block of an array with another size: in place if it can be, else elsewhere, with
 # the bytes that both sizes have. On an error the block is as it was.
 cdef void* resize_array(
-    Resource resource, void* place, size_t size, str tag
+    Resource resource, void* data, size_t size, str tag
 ) except NULL:
     try:
-        return resize_once(resource, place, size, tag)
+        return resize_once(resource, data, size, tag)
     except ResourceExhaustedError:
         if not may_wait(resource):
             raise
@@ -70,28 +70,28 @@ cdef void* resize_array(
     while True:
         sleep(0.001)
         try:
-            return resize_once(resource, place, size, tag)
+            return resize_once(resource, data, size, tag)
         except ResourceExhaustedError:
             if monotonic() >= deadline:
                 raise
 
 
 cdef void* resize_once(
-    Resource resource, void* place, size_t size, str tag
+    Resource resource, void* data, size_t size, str tag
 ) except NULL:
     cdef native.Resource* core = resource.core.get()
-    cdef size_t held = core.size_of(place)
+    cdef size_t held = core.size_of(data)
     cdef void* moved
-    if core.resize(place, held, size if size > 0 else 1):
-        return place
+    if core.resize(data, held, size if size > 0 else 1):
+        return data
     try:
         moved = take_array(resource, size, False, tag)
     except ResourceExhaustedError:
         if size > held:
             raise
-        return place  # a smaller array can stay where it is
-    memcpy(moved, place, min(held, size))
-    core.deallocate(place, held)
+        return data  # a smaller array can stay where it is
+    memcpy(moved, data, min(held, size))
+    core.deallocate(data, held)
     return moved
 
 

@@ -17,7 +17,7 @@ cdef class Resource:
 cdef class Block:
     cdef readonly Resource resource
     cdef readonly str tag
-    cdef void* place  # null once freed or detached
+    cdef void* data  # null once freed or detached
     cdef size_t size  # as asked for
     cdef Py_ssize_t exports  # buffers that point into the block
     cdef void* alive(self) except NULL
@@ -75,17 +75,17 @@ cdef class LoggingResource(Resource):
 cdef class WorkspaceMemory(Resource):
     cdef native.Workspace* workspace
     cdef bint begin(self) except -1
-    cdef int refuse(self) except -1
+    cdef int raise_out_of_memory(self) except -1
     cdef int cancel(self) noexcept
     cdef native.WorkspaceEnd end(self) noexcept
     cdef int learn(self) except -1
-    cdef int forget(self) noexcept
+    cdef int destroy(self) noexcept
     cdef size_t shrink(self) noexcept
     cdef int enable(self, bint enabled) noexcept
     cdef bint enabled(self) noexcept
     cdef uint64_t generation(self) noexcept
-    cdef optional[native.WorkspacePlacement] place_of(
-        self, const void* place, uint64_t generation
+    cdef optional[native.WorkspaceBlockInfo] find_block(
+        self, const void* data, uint64_t generation
     ) noexcept
     cdef readonly str label
     cdef readonly Resource pages
@@ -120,7 +120,7 @@ cdef class CallbackKernel:
 
 
 cdef class Lock:
-    cdef unique_ptr[native.FairLock] core  # of a turn
+    cdef unique_ptr[native.FairLock] core  # while it is held
     cdef unique_ptr[native.FairLock] long_use
     cdef str name
     cdef bint in_step  # of the thread that has it
@@ -168,7 +168,7 @@ cdef void* take_array(Resource resource, size_t size, bint zeroed, str tag) exce
 cdef void* await_array(Resource resource, size_t size, bint zeroed, str tag) except NULL
 cdef bint may_wait(Resource resource) noexcept
 cdef void* resize_array(
-    Resource resource, void* place, size_t size, str tag
+    Resource resource, void* data, size_t size, str tag
 ) except NULL
 cdef bint is_touchable(Resource resource) noexcept
 
@@ -177,8 +177,8 @@ cdef void* take_scoped(
     WorkspaceMemory memory, size_t size, bint zeroed, uint64_t generation
 ) except NULL
 cdef void* resize_scoped(
-    WorkspaceMemory memory, void* place, size_t size, uint64_t generation
+    WorkspaceMemory memory, void* data, size_t size, uint64_t generation
 ) except NULL
 cdef bint release_scoped(
-    native.Workspace* workspace, void* place, uint64_t generation
+    native.Workspace* workspace, void* data, uint64_t generation
 ) noexcept nogil

@@ -108,13 +108,11 @@ cdef int _threads = 0  # OpenMP threads of a program; 0: as many as OpenMP would
 include "resources.pxi"
 include "pools.pxi"
 include "files.pxi"
-include "recording.pxi"
 include "replay.pxi"
 include "workspaces.pxi"
 include "adaptors.pxi"
-include "listing.pxi"
 include "arrays.pxi"
-include "turns.pxi"
+include "locks.pxi"
 
 
 @cython.final
@@ -519,7 +517,7 @@ cdef class Program:
         cdef int64_t stopped
         cdef size_t end = self.core.get().size()
         cdef size_t first = self.whole if self.calls_back else end
-        await_slot(_slots)
+        acquire_semaphore(_running)
         try:
             stopped = self.run_part(guard, 0, first, counter if first == end else None)
             if first < end and stopped == -1:
@@ -527,7 +525,7 @@ cdef class Program:
                     lambda: self.run_part(guard, first, end, counter)
                 )
         finally:
-            _slots.leave()
+            _running.leave()
         return stopped
 
     cdef int64_t run_part(
@@ -543,12 +541,12 @@ cdef class Program:
     def run_timed(self):
         """Run to the end, guards unchecked, one by one: seconds of each instruction."""
         cdef vector[double] seconds
-        await_slot(_slots)
+        acquire_semaphore(_running)
         try:
             with nogil:
                 seconds = self.core.get().run_timed(_threads)
         finally:
-            _slots.leave()
+            _running.leave()
         return seconds
 
     def run_traced(self):
@@ -587,27 +585,7 @@ def get_num_threads():
 
 
 def set_host_limits(tracked, rss):
-    """Choose what this process may take of its host's memory; gives the two before.
-
-    Parameters
-    ----------
-    tracked : int or None
-        Bytes in use in all pools and resources on the host; None is no limit.
-    rss : int or None
-        Bytes resident in the process when memory is taken; None is no limit.
-
-    Returns
-    -------
-    tuple of int or None
-        The limits before, `tracked` first.
-
-    Raises
-    ------
-    ResourceExhaustedError
-        If more is in use; nothing has changed.
-    TypeError, ValueError
-        If a limit is no size, or not positive.
-    """
+    """Choose the limits on tracked and on resident bytes; gives the two before."""
     cdef native.HostLimits limits
     limits.tracked = as_limit(tracked)
     limits.rss = as_limit(rss)

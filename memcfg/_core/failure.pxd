@@ -9,27 +9,27 @@ from libcpp.vector cimport vector
 cdef extern from "memcfg/error.hpp" namespace "memcfg" nogil:
     const size_t kNoLimit
 
-    enum Cause "memcfg::Shortage::Cause":
-        limit_reached "memcfg::Shortage::limit_reached"
-        limit_lowered "memcfg::Shortage::limit_lowered"
-        fragmented "memcfg::Shortage::fragmented"
-        tracked_limit "memcfg::Shortage::tracked_limit"
-        rss_limit "memcfg::Shortage::rss_limit"
-        no_memory "memcfg::Shortage::no_memory"
-        device_full "memcfg::Shortage::device_full"
-        file_full "memcfg::Shortage::file_full"
-        upstream_refused "memcfg::Shortage::upstream_refused"
-        workspace_full "memcfg::Shortage::workspace_full"
-        no_addresses "memcfg::Shortage::no_addresses"
+    enum Cause "memcfg::OutOfMemoryInfo::Cause":
+        limit_reached "memcfg::OutOfMemoryInfo::limit_reached"
+        limit_lowered "memcfg::OutOfMemoryInfo::limit_lowered"
+        fragmented "memcfg::OutOfMemoryInfo::fragmented"
+        tracked_limit "memcfg::OutOfMemoryInfo::tracked_limit"
+        rss_limit "memcfg::OutOfMemoryInfo::rss_limit"
+        no_memory "memcfg::OutOfMemoryInfo::no_memory"
+        device_full "memcfg::OutOfMemoryInfo::device_full"
+        file_full "memcfg::OutOfMemoryInfo::file_full"
+        upstream_exhausted "memcfg::OutOfMemoryInfo::upstream_exhausted"
+        workspace_full "memcfg::OutOfMemoryInfo::workspace_full"
+        no_addresses "memcfg::OutOfMemoryInfo::no_addresses"
 
-    cdef cppclass Shortage:
+    cdef cppclass OutOfMemoryInfo:
         Cause cause
         size_t requested
         size_t rounded
         size_t in_use
         size_t reserved
-        size_t holes
-        size_t largest_hole
+        size_t free_bytes
+        size_t largest_free_chunk
         size_t limit
         size_t largest_free
         string device
@@ -49,7 +49,7 @@ cdef extern from "memcfg/error.hpp" namespace "memcfg" nogil:
     cdef cppclass Failure:
         FailureKind kind
         string text
-        Shortage shortage
+        OutOfMemoryInfo info
         int number
         string path
 
@@ -64,8 +64,8 @@ cdef inline object bytes_or_none(size_t nbytes):
     return None if nbytes == kNoLimit else nbytes
 
 
-cdef inline double fragmentation(size_t holes, size_t largest_hole):
-    return 1 - <double>largest_hole / holes if largest_hole < holes else 0.0
+cdef inline double fragmentation(size_t free_bytes, size_t largest):
+    return 1 - <double>largest / free_bytes if largest < free_bytes else 0.0
 
 
 cdef inline str next_step(Cause cause, str device):
@@ -88,7 +88,7 @@ cdef inline str next_step(Cause cause, str device):
         )
     if cause == Cause.no_memory:
         return "Close other programs or lower the batch size."
-    if cause == Cause.upstream_refused:
+    if cause == Cause.upstream_exhausted:
         return "Free memory of the resource below, or raise its limit."
     if cause == Cause.device_full:
         return "Free memory of the device, or simulate a larger one."
@@ -110,26 +110,26 @@ cdef inline str next_step(Cause cause, str device):
 
 
 cdef inline object exhausted(Failure& failure):
-    cdef Shortage shortage = failure.shortage
+    cdef OutOfMemoryInfo info = failure.info
     try:
         from memcfg.errors import ResourceExhaustedError, WorkspaceFullError
     except ImportError:  # the interpreter ends
         return MemoryError(words(failure.text))
 
-    full = shortage.cause == Cause.workspace_full
-    device = words(shortage.device)
+    full = info.cause == Cause.workspace_full
+    device = words(info.device)
     return (WorkspaceFullError if full else ResourceExhaustedError)(
         words(failure.text),
-        requested_bytes=shortage.requested,
-        rounded_bytes=shortage.rounded,
-        in_use_bytes=shortage.in_use,
-        reserved_bytes=shortage.reserved,
-        limit_bytes=bytes_or_none(shortage.limit),
-        largest_free_bytes=bytes_or_none(shortage.largest_free),
-        fragmentation=fragmentation(shortage.holes, shortage.largest_hole),
+        requested_bytes=info.requested,
+        rounded_bytes=info.rounded,
+        in_use_bytes=info.in_use,
+        reserved_bytes=info.reserved,
+        limit_bytes=bytes_or_none(info.limit),
+        largest_free_bytes=bytes_or_none(info.largest_free),
+        fragmentation=fragmentation(info.free_bytes, info.largest_free_chunk),
         device=device,
-        owners={words(row.first) or "unnamed": row.second for row in shortage.owners},
-        hint=next_step(shortage.cause, device),
+        owners={words(row.first) or "unnamed": row.second for row in info.owners},
+        hint=next_step(info.cause, device),
     )
 
 

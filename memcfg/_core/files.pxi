@@ -27,7 +27,7 @@ cdef class MappedFile(Resource):
     """Memory in a file. Made by `memcfg.memory.mmap_file`, which states the rules.
 
     A context manager that closes it; when the block is left by an exception and blocks
-    of memory are still out, the file closes itself when it is forgotten.
+    of memory are still out, the file closes itself when it is garbage-collected.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ cdef class MappedFile(Resource):
         _shared=False,
     ):
         cdef native.FileOptions options
-        options.path, options.place = file_names(path)
+        options.path, options.resolved_path = file_names(path)
         if nbytes is not None:
             options.size = make_optional[size_t](as_length(nbytes))
         options.unit = as_length(_unit)
@@ -75,7 +75,7 @@ cdef class MappedFile(Resource):
         if self.file == NULL:
             return
         with nogil:
-            self.file.forget()
+            self.file.abandon()
 
     @property
     def nbytes(self):

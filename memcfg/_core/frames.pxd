@@ -16,13 +16,13 @@ cdef extern from "Python.h":
     PyFrameObject* PyFrame_GetBack(PyFrameObject* frame)  # counted, or null
     PyCodeObject* PyFrame_GetCode(PyFrameObject* frame)  # counted
     int PyFrame_GetLasti(PyFrameObject* frame)
-    int PyCode_Addr2Line(PyCodeObject* code, int place)
+    int PyCode_Addr2Line(PyCodeObject* code, int offset)
 
 
 # The calls that the running thread is in, the innermost first, at most so many of them.
 # Their code is alive as long as they run. An error that is on its way stays as it is; a
 # frame for which there is no memory ends the list.
-cdef inline size_t read_frames(native.Frame* frames, size_t most) noexcept:
+cdef inline size_t read_frames(native.Frame* frames, size_t max_count) noexcept:
     cdef PyObject* kind
     cdef PyObject* error
     cdef PyObject* trace
@@ -31,10 +31,10 @@ cdef inline size_t read_frames(native.Frame* frames, size_t most) noexcept:
     cdef size_t count = 0
     PyErr_Fetch(&kind, &error, &trace)
     cdef PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get())
-    while frame != NULL and count < most:
+    while frame != NULL and count < max_count:
         code = PyFrame_GetCode(frame)
         frames[count].code = code
-        frames[count].place = PyFrame_GetLasti(frame)
+        frames[count].offset = PyFrame_GetLasti(frame)
         count += 1
         outer = PyFrame_GetBack(frame)
         Py_XDECREF(<PyObject*>code)  # the frame has it
@@ -56,12 +56,12 @@ cdef inline void let_code_go(const void* code) noexcept:
 # File, line and function of each call. Pre: the code is kept.
 cdef inline tuple as_words(const vector[native.Frame]& stack):
     cdef const native.Frame* frame
-    cdef size_t place
+    cdef size_t i
     rows = []
-    for place in range(stack.size()):
-        frame = &stack[place]
+    for i in range(stack.size()):
+        frame = &stack[i]
         code = <object><PyObject*>frame.code
-        line = PyCode_Addr2Line(<PyCodeObject*>frame.code, frame.place)
+        line = PyCode_Addr2Line(<PyCodeObject*>frame.code, frame.offset)
         if line < 1:  # an instruction that no line of the source became
             line = code.co_firstlineno
         rows.append((code.co_filename, line, code.co_qualname))

@@ -49,8 +49,8 @@ cdef extern from "memcfg/resource.hpp" namespace "memcfg" nogil:
         size_t addresses
         size_t limit
         size_t largest_free
-        size_t largest_hole
-        size_t holes
+        size_t largest_free_chunk
+        size_t free_bytes
         size_t metadata
         uint64_t allocations
         uint64_t deallocations
@@ -74,16 +74,16 @@ cdef extern from "memcfg/resource.hpp" namespace "memcfg" nogil:
         void check() except +raise_failure
 
 cdef extern from "memcfg/heap.hpp" namespace "memcfg" nogil:
-    enum StretchState "memcfg::Stretch::State":
-        hole "memcfg::Stretch::hole"
-        kept "memcfg::Stretch::kept"
-        block "memcfg::Stretch::block"
+    enum ExtentState "memcfg::HeapExtent::State":
+        free_extent "memcfg::HeapExtent::free"
+        cached "memcfg::HeapExtent::cached"
+        block "memcfg::HeapExtent::block"
 
-    cdef cppclass Stretch:
+    cdef cppclass HeapExtent:
         uintptr_t address
         size_t size
         size_t committed
-        StretchState state
+        ExtentState state
         size_t requested
         string tag
 
@@ -96,8 +96,8 @@ cdef extern from "memcfg/pool.hpp" namespace "memcfg" nogil:
         bool growth() noexcept
         size_t set_limit(size_t limit) except +raise_failure
         size_t decay() except +raise_failure
-        vector[Stretch] layout() except +raise_failure
-        vector[Stretch] pieces() except +raise_failure
+        vector[HeapExtent] layout() except +raise_failure
+        vector[HeapExtent] pieces() except +raise_failure
 
 cdef extern from "memcfg/host_limits.hpp" namespace "memcfg" nogil:
     cdef cppclass HostLimits:
@@ -157,7 +157,7 @@ cdef extern from "memcfg/failure_callback.hpp" namespace "memcfg" nogil:
 cdef extern from "memcfg/file_resource.hpp" namespace "memcfg" nogil:
     cdef cppclass FileOptions:
         string path
-        string place
+        string resolved_path
         optional[size_t] size
         size_t unit
         bool overwrite
@@ -171,12 +171,12 @@ cdef extern from "memcfg/file_resource.hpp" namespace "memcfg" nogil:
         size_t drop(size_t start, size_t size) except +raise_failure
         void close() except +raise_failure
         bool closed() except +raise_failure
-        void forget() except +raise_failure
+        void abandon() except +raise_failure
 
 cdef extern from "memcfg/watcher.hpp" namespace "memcfg" nogil:
     cdef cppclass Frame:
         const void* code
-        int32_t place
+        int32_t offset
 
     ctypedef void* HeldStack "memcfg::Stacks::Held"
 
@@ -210,7 +210,7 @@ cdef extern from "memcfg/tracking.hpp" namespace "memcfg" nogil:
 
     cdef cppclass TrackingResource(Resource):
         TrackingResource(
-            shared_ptr[Resource] upstream, size_t most_events, StackSource source
+            shared_ptr[Resource] upstream, size_t max_events, StackSource source
         ) except +raise_failure
         History history() except +raise_failure
         uint64_t dropped() except +raise_failure
@@ -270,7 +270,7 @@ cdef extern from "memcfg/replay.hpp" namespace "memcfg" nogil:
         Replay(
             shared_ptr[const ReplayPlan] plan, shared_ptr[Resource] resource, bool touch
         ) except +raise_failure
-        bool advance(size_t most) except +raise_failure
+        bool advance(size_t max_steps) except +raise_failure
         void finish() except +raise_failure
         const ReplayFigures& figures() noexcept
         const vector[uint64_t]& nanoseconds() noexcept
@@ -436,28 +436,28 @@ cdef extern from "<chrono>" namespace "std::chrono" nogil:
     cdef cppclass milliseconds:
         milliseconds(int count) noexcept
 
-cdef extern from "memcfg/turns.hpp" namespace "memcfg" nogil:
-    cdef cppclass Ticket:
+cdef extern from "memcfg/fair_lock.hpp" namespace "memcfg" nogil:
+    cdef cppclass Waiter:
         pass
 
     cdef cppclass FairLock:
         FairLock(string name) except +raise_failure
-        shared_ptr[Ticket] enter() except +raise_failure
+        shared_ptr[Waiter] enter() except +raise_failure
         bool try_enter() except +raise_failure
         bool wait(
-            const shared_ptr[Ticket]& ticket, milliseconds time
+            const shared_ptr[Waiter]& waiter, milliseconds time
         ) except +raise_failure
-        void cancel(const shared_ptr[Ticket]& ticket) except +raise_failure
+        void cancel(const shared_ptr[Waiter]& waiter) except +raise_failure
         void leave() except +raise_failure
         bool elsewhere() except +raise_failure
         size_t waiting() except +raise_failure
 
-    cdef cppclass Slots:
-        shared_ptr[Ticket] enter() except +raise_failure
+    cdef cppclass Semaphore:
+        shared_ptr[Waiter] enter() except +raise_failure
         bool wait(
-            const shared_ptr[Ticket]& ticket, milliseconds time
+            const shared_ptr[Waiter]& waiter, milliseconds time
         ) except +raise_failure
-        void cancel(const shared_ptr[Ticket]& ticket) except +raise_failure
+        void cancel(const shared_ptr[Waiter]& waiter) except +raise_failure
         void leave() except +raise_failure
         void set_bound(size_t bound) except +raise_failure
 
@@ -475,8 +475,8 @@ cdef extern from "memcfg/workspace_rules.hpp" namespace "memcfg" nogil:
     cdef cppclass WorkspaceRules:
         string name
         size_t initial
-        size_t least
-        size_t most
+        size_t minimum
+        size_t maximum
         double overallocation
         bool circular
         size_t ring_blocks
@@ -500,7 +500,7 @@ cdef extern from "memcfg/workspace.hpp" namespace "memcfg" nogil:
         outside "memcfg::Workspace::Kind::outside"
         overwritten "memcfg::Workspace::Kind::overwritten"
 
-    cdef cppclass WorkspacePlacement "memcfg::Workspace::Placement":
+    cdef cppclass WorkspaceBlockInfo "memcfg::Workspace::BlockInfo":
         WorkspaceKind kind
         uint64_t generation
         size_t size
@@ -514,7 +514,7 @@ cdef extern from "memcfg/workspace.hpp" namespace "memcfg" nogil:
         size_t offset
         size_t cycle
         size_t last_cycle
-        size_t most_cycle
+        size_t max_cycle
         size_t block
         size_t retired
         WorkspaceCount spilled
@@ -537,13 +537,13 @@ cdef extern from "memcfg/workspace.hpp" namespace "memcfg" nogil:
             const Request& request, uint64_t generation
         ) except +raise_failure
         bool release_of(void* address, uint64_t generation) noexcept
-        optional[WorkspacePlacement] place_of(
+        optional[WorkspaceBlockInfo] find_block(
             const void* address, uint64_t generation
         ) noexcept
         bool open() except +raise_failure
         void cancel() noexcept
         WorkspaceEnd close() noexcept
-        void rethrow_refusal() except +raise_failure
+        void rethrow_out_of_memory() except +raise_failure
         void initialize() except +raise_failure
         void destroy() noexcept
         size_t shrink() noexcept

@@ -121,7 +121,7 @@ cdef class ArrayMemory:
     cdef object reason  # the last MemoryError, and
     cdef tuple site  # where in the program it came up: see `site_now`
     cdef object raised  # what else came up, and nobody was told yet
-    cdef set moving  # the places that `move` is at work on; None: it never was
+    cdef set moving  # the addresses that `move` is at work on; None: it never was
 
     def __cinit__(self, Resource resource=None, str tag=""):
         if resource is None:  # see `lend`
@@ -157,7 +157,7 @@ cdef class ArrayMemory:
         return NULL
 
 
-# The hooks. NumPy calls them with the interpreter's lock as a rule, but promises it
+# The hooks. NumPy calls them with the GIL as a rule, but promises it
 # nowhere; where it reads an array from a text it has let it go.
 cdef void* take(void* context, size_t size) noexcept:
     if PyGILState_Check():
@@ -179,19 +179,19 @@ cdef void* lock_and_take(void* context, size_t size, bint zeroed) noexcept with 
 
 # A try would cost as much as the block: the exception is looked at if there is no block.
 cdef inline void* take_block(void* context, size_t size, bint zeroed) noexcept:
-    cdef void* place
+    cdef void* data
     if (<ArrayMemory>context).workspace != NULL:
-        place = (<ScopeTaker>take_scoped)(
+        data = (<ScopeTaker>take_scoped)(
             <WorkspaceMemory>(<ArrayMemory>context).resource,
             size,
             zeroed,
             (<ArrayMemory>context).generation,
         )
     else:
-        place = (<Taker>take_array)(
+        data = (<Taker>take_array)(
             (<ArrayMemory>context).resource, size, zeroed, (<ArrayMemory>context).tag
         )
-    return place if place != NULL else wait_or_fail(<ArrayMemory>context, size, zeroed)
+    return data if data != NULL else wait_or_fail(<ArrayMemory>context, size, zeroed)
 
 
 # Pre: an exception is set.
@@ -209,12 +209,12 @@ cdef void* wait_or_fail(ArrayMemory memory, size_t size, bint zeroed) noexcept:
         return memory.fail(error)
 
 
-# Whoever makes room may run any code, which must not resize the same array meanwhile.
-cdef void* move(void* context, void* place, size_t size) noexcept with gil:
+# Whoever frees memory may run any code, which must not resize the same array meanwhile.
+cdef void* move(void* context, void* data, size_t size) noexcept with gil:
     memory = <ArrayMemory>context
-    if place == NULL:
+    if data == NULL:
         return take(context, size)
-    key = <uintptr_t>place
+    key = <uintptr_t>data
     try:
         if memory.moving is None:
             memory.moving = set()
@@ -223,8 +223,8 @@ cdef void* move(void* context, void* place, size_t size) noexcept with gil:
         memory.moving.add(key)
         try:
             if memory.workspace != NULL:
-                return resize_scoped(memory.resource, place, size, memory.generation)
-            return resize_array(memory.resource, place, size, memory.tag)
+                return resize_scoped(memory.resource, data, size, memory.generation)
+            return resize_array(memory.resource, data, size, memory.tag)
         finally:
             memory.moving.discard(key)
     except BaseException as error:
@@ -232,27 +232,27 @@ cdef void* move(void* context, void* place, size_t size) noexcept with gil:
 
 
 # The size that NumPy names is not always the one it asked for, so it is not heeded.
-cdef void release(void* context, void* place, size_t size) noexcept nogil:
-    if place != NULL and not release_block(context, place):
-        tell_of_free(place)
+cdef void release(void* context, void* data, size_t size) noexcept nogil:
+    if data != NULL and not release_block(context, data):
+        tell_of_free(data)
 
 
-cdef inline bint release_block(void* context, void* place) noexcept nogil:
+cdef inline bint release_block(void* context, void* data) noexcept nogil:
     cdef native.Workspace* workspace = (<ArrayMemory>context).workspace
     if workspace == NULL:
-        return (<ArrayMemory>context).core.release(place)
-    return release_scoped(workspace, place, (<ArrayMemory>context).generation)
+        return (<ArrayMemory>context).core.release(data)
+    return release_scoped(workspace, data, (<ArrayMemory>context).generation)
 
 
 # An array may go while an exception is on its way, which must stay as it is.
-cdef void tell_of_free(void* place) noexcept with gil:
+cdef void tell_of_free(void* data) noexcept with gil:
     cdef PyObject* kind
     cdef PyObject* error
     cdef PyObject* traceback
     PyErr_Fetch(&kind, &error, &traceback)
     tell(
         InvalidFreeError(
-            f"an array's memory at {<uintptr_t>place:#x} has been freed behind its back"
+            f"an array's memory at {<uintptr_t>data:#x} has been freed elsewhere"
         )
     )
     PyErr_Restore(kind, error, traceback)
@@ -312,7 +312,7 @@ cdef void tell(error) noexcept:
 
 # What came up inside is told when the block is left: by what NumPy made of it, `error`,
 # or by itself.
-cdef int settle(ArrayMemory memory, error) except -1:
+cdef int raise_pending(ArrayMemory memory, error) except -1:
     raised, memory.raised = memory.raised, None
     reason, memory.reason = memory.reason, None
     if error is not None and not isinstance(error, Exception):
@@ -374,14 +374,14 @@ cdef class NumpyAllocator:
     resource : Resource
         Where the memory of the arrays comes from.
     tag : str, default "numpy"
-        Who holds it, for the books; a tag of the context takes its place.
+        Who holds it, for statistics; a tag of the context takes its place.
 
     Attributes
     ----------
     resource : Resource
         Where the memory of the arrays comes from.
     tag : str
-        Who holds it, for the books.
+        Who holds it, for statistics.
 
     Raises
     ------
@@ -408,7 +408,7 @@ cdef class NumpyAllocator:
 
     @property
     def tag(self):
-        """Who holds it, for the books."""
+        """Who holds it, for statistics."""
         return self.memory.tag
 
     @property
@@ -448,7 +448,7 @@ cdef class NumpyAllocator:
 
     def __exit__(self, kind, error, traceback):
         self.leave()
-        settle(self.memory, error)
+        raise_pending(self.memory, error)
 
     def __call__(self, function):
         """Make a function run in an allocator of its own, over the same resource.
@@ -512,7 +512,4 @@ def resource_of(cnp.ndarray array not None):
     return None if memory is None else memory.resource
 
 
-include "numpy_chain.pxi"
 include "numpy_scopes.pxi"
-include "numpy_borrowing.pxi"
-include "numpy_places.pxi"

@@ -1,4 +1,91 @@
-# The scopes of workspaces. A part of numpy_memory.pyx.
+# The scopes of workspaces, and where an array is. A part of numpy_memory.pyx.
+#
+# Which workspace is current is what NumPy's allocator of the running context says, and
+# nothing else. Each scope that is entered has an `ArrayMemory` in the chain from there:
+# its `before` is the capsule that it took the place of. Such a capsule is pushed once,
+# on top of older ones, so no chain comes back to itself. A context that was copied
+# keeps capsules of scopes that have been left; they are passed over.
+
+
+# An allocator that is another one's, lent: arrays are as if made by that one. It is
+# there to be seen in the chain.
+cdef object lend(object capsule, object scope):
+    handler = <cnp.PyDataMem_Handler*>PyCapsule_GetPointer(capsule, CAPSULE)
+    lent = ArrayMemory()
+    lent.handler = handler[0]
+    lent.under = capsule
+    lent.scope = scope
+    lent.passing = True
+    return capsule_of(lent)
+
+
+# The capsule in force in the running context.
+cdef object top():
+    return in_force(cnp.PyDataMem_GetHandler())
+
+
+# Puts a capsule in place, on top of the one in force. Pre: it never was.
+cdef int push(object capsule) except -1:
+    memory = memory_of(capsule)
+    memory.before = top()
+    cnp.PyDataMem_SetHandler(capsule)
+    memory.entered = True
+    return 0
+
+
+# Leaves what a capsule stands for, wherever in the chains of contexts it is.
+cdef int pull(object capsule) except -1:
+    memory = memory_of(capsule)
+    memory.entered = False
+    memory.before = in_force(memory.before)
+    above = cnp.PyDataMem_GetHandler()
+    if above is capsule:  # nobody is on top of it
+        cnp.PyDataMem_SetHandler(memory.before)
+        return 0
+    current = in_force(above)
+    if current is not above:
+        cnp.PyDataMem_SetHandler(current)
+    shorten(current)
+    return 0
+
+
+# No capsule of a chain keeps one that has been left: chains would grow for ever.
+cdef int shorten(object capsule) except -1:
+    memory = memory_of(capsule)
+    while memory is not None and memory.before is not None:
+        memory.before = in_force(memory.before)
+        memory = memory_of(memory.before)
+    return 0
+
+
+cdef Scope scope_of(ArrayMemory memory):
+    if memory is None or memory.scope is None:
+        return None
+    return memory.scope()
+
+
+# The capsule in force outside of all scopes.
+cdef object outermost():
+    capsule = top()
+    memory = memory_of(capsule)
+    while memory is not None and memory.passing:
+        capsule = in_force(memory.before)
+        memory = memory_of(capsule)
+    return capsule
+
+
+# What a scope has in the running context's chain, the innermost of `capsules`; None:
+# none of them.
+cdef object innermost(list capsules):
+    holder = top()
+    while True:
+        for capsule in capsules:
+            if capsule is holder:
+                return holder
+        memory = memory_of(holder)
+        if memory is None or memory.before is None:
+            return None
+        holder = memory.before
 
 
 @cython.no_gc_clear
@@ -51,7 +138,7 @@ cdef class Scope:
         if self.memory is None:
             return
         self.memory.end()
-        self.memory.forget()
+        self.memory.destroy()
 
     # For a subclass that has not called __init__ (yet).
     cdef WorkspaceMemory made(self):
@@ -143,7 +230,7 @@ cdef class Scope:
         if self.cold:
             return 0
         try:
-            self.memory.refuse()
+            self.memory.raise_out_of_memory()
         except ResourceExhaustedError as error:
             self.cold = True
             self._spilled(without_frames(error))
@@ -176,7 +263,7 @@ cdef class Scope:
                     raise told from raised
                 raise
         if memory.reason is not None or memory.raised is not None:
-            settle(memory, error)
+            raise_pending(memory, error)
         return 0
 
     cdef int end(self, error) except -1:
@@ -203,9 +290,9 @@ cdef class Scope:
         Raises
         ------
         ResourceExhaustedError
-            If there is no room for its page and it must not spill; it is closed then.
+            If there is no memory for its page and it must not spill; it is closed then.
         MemoryError
-            If the books find no memory; it is closed then.
+            If there is no memory for its metadata; it is closed then.
         WorkspaceError
             If it is open in another thread, or being opened; nothing has changed.
         """
@@ -263,14 +350,14 @@ cdef class Scope:
         Raises
         ------
         ResourceExhaustedError
-            If there is no room for a page of that size; nothing is learned then.
+            If there is no memory for a page of that size; nothing is learned then.
         """
         self.made().learn()
 
     def destroy(self):
         """Give the memory back, or leave it to the arrays that are alive."""
         self._abort()
-        self.memory.forget()
+        self.memory.destroy()
 
     def _abort(self):
         """End the cycle, if one is on, for all threads and tasks; tell of nothing."""
@@ -320,3 +407,140 @@ cdef object parent_of(object capsule):
 
 
 cdef tuple TOLD = ("warn", "error")
+
+
+@cython.final
+cdef class Borrowing:
+    """A ``with`` block in which a workspace that is open is current again."""
+
+    cdef Scope scope
+    cdef bint by_user
+    cdef object capsule
+
+    def __cinit__(self, Scope scope not None, bint by_user):
+        self.scope = scope
+        self.by_user = by_user
+
+    def __enter__(self):
+        scope = self.scope
+        if self.capsule is not None:
+            raise RuntimeError("the block is entered already; make another one")
+        if not scope.entries:
+            raise WorkspaceError(
+                f"workspace {scope.made().label!r} is not open: enter it first"
+            )
+        if self.by_user:
+            if scope.borrowed:
+                raise WorkspaceError(
+                    f"Can't borrow from borrowed workspace {scope.memory.label!r}"
+                )
+            scope.borrowed = True
+        self.capsule = scope.make_capsule(scope.capture or not self.by_user)
+        push(self.capsule)
+        return scope
+
+    def __exit__(self, kind, error, traceback):
+        if self.capsule is None:
+            raise RuntimeError("the block is not entered")
+        capsule, self.capsule = self.capsule, None
+        if self.by_user:
+            self.scope.borrowed = False
+        pull(capsule)
+        raise_pending(memory_of(capsule), error)
+
+
+@cython.final
+cdef class ScopeOut:
+    """A ``with`` block outside of all workspaces."""
+
+    cdef object capsule
+
+    def __enter__(self):
+        if self.capsule is not None:
+            raise RuntimeError("the block is entered already; make another one")
+        self.capsule = lend(outermost(), None)
+        push(self.capsule)
+
+    def __exit__(self, kind, error, traceback):
+        if self.capsule is None:
+            raise RuntimeError("the block is not entered")
+        capsule, self.capsule = self.capsule, None
+        pull(capsule)
+
+
+def scope_out():
+    """Leave all workspaces for a ``with`` block."""
+    return ScopeOut()
+
+
+cdef dict KINDS = {
+    native.WorkspaceKind.page: "page",
+    native.WorkspaceKind.retired: "retired",
+    native.WorkspaceKind.spilled: "spilled",
+    native.WorkspaceKind.pinned: "pinned",
+    native.WorkspaceKind.outside: "outside",
+    native.WorkspaceKind.overwritten: "overwritten",
+}
+
+
+class Placement(NamedTuple):
+    """Where an array's memory is: which workspace, how, since which cycle.
+
+    `kind` is "page", "spilled" or "pinned", "retired" for a page that is its arrays'
+    alone, "outside" for what no cycle counts, "overwritten" where the memory has been
+    used again. `scope` is None where the workspace is gone. `nbytes` are the bytes of
+    the array that owns them, as asked for; 0 where they are overwritten.
+    """
+
+    scope: Scope | None
+    label: str
+    kind: str
+    generation: int
+    address: int
+    nbytes: int
+
+
+def current_scope():
+    """Find the innermost workspace of the running thread or task; None outside."""
+    scope = scope_of(memory_of(top()))
+    return scope if scope is not None and scope.entries else None
+
+
+# The array whose memory a view shows; None where it is no array's.
+cdef cnp.ndarray owner_array(array):
+    holder = array
+    while holder is not None:
+        if isinstance(holder, cnp.ndarray):
+            if cnp.PyArray_CHKFLAGS(holder, cnp.NPY_ARRAY_OWNDATA):
+                return holder
+            holder = cnp.get_array_base(<cnp.ndarray>holder)
+        elif isinstance(holder, memoryview):
+            holder = holder.obj
+        elif hasattr(holder, "__array_interface__"):
+            holder = getattr(holder, "base", None)  # a window of stride_tricks
+        else:
+            return None
+    return None
+
+
+def placement_of(cnp.ndarray array not None):
+    """Find where in a workspace an array's memory is; None where it is in none."""
+    cdef cnp.ndarray owner = owner_array(array)
+    cdef optional[native.WorkspaceBlockInfo] found
+    if owner is None:
+        return None
+    memory = source_of(owner)
+    if memory is None or memory.workspace == NULL:
+        return None
+    address = cnp.PyArray_DATA(owner)
+    found = (<WorkspaceMemory>memory.resource).find_block(address, memory.generation)
+    if not found.has_value():
+        return None
+    return Placement(
+        scope_of(memory),
+        (<WorkspaceMemory>memory.resource).label,
+        KINDS[found.value().kind],
+        found.value().generation,
+        <uintptr_t>address,
+        found.value().size,
+    )

@@ -184,19 +184,19 @@ cdef class Pool(Resource):
             If `width` is no int, or not positive.
         """
         cdef size_t letters = as_size(width, "a width")
-        cdef vector[native.Stretch] stretches
+        cdef vector[native.HeapExtent] extents
         if letters == 0:
             raise ValueError("a width is at least 1")
         with nogil:
-            stretches = self.pool.layout()
+            extents = self.pool.layout()
         if addresses:
             return occupancy_bar(
-                [(STATES[each.state], each.size, each.committed) for each in stretches],
+                [(STATES[each.state], each.size, each.committed) for each in extents],
                 letters,
             )
         stats = self.stats()
         in_use = stats.current_bytes
-        kept = sum(s.size for s in stretches if s.state == native.StretchState.kept)
+        kept = sum(s.size for s in extents if s.state == native.ExtentState.cached)
         free = max(stats.reserved_bytes - in_use - kept, 0)
         bound = stats.reserved_bytes if stats.limit_bytes is None else stats.limit_bytes
         # Caches and pages may exceed a limit, which is on bytes in use.
@@ -206,9 +206,9 @@ cdef class Pool(Resource):
 
 
 cdef dict STATES = {
-    native.StretchState.hole: "hole",
-    native.StretchState.kept: "kept",
-    native.StretchState.block: "block",
+    native.ExtentState.free_extent: "free",
+    native.ExtentState.cached: "cached",
+    native.ExtentState.block: "block",
 }
 
 
@@ -355,12 +355,12 @@ cdef class Arena:
             self.core.get().free()
 
     def check(self):
-        """Prove the arena's books.
+        """Check the arena's invariants.
 
         Raises
         ------
         AssertionError
-            If they are wrong: a defect of memcfg.
+            If one does not hold: a defect of memcfg.
         """
         self.core.get().check()
 
@@ -380,3 +380,43 @@ cdef class Arena:
     def __releasebuffer__(self, Py_buffer* buffer):
         cdef native.Pin* pin = <native.Pin*>buffer.internal
         del pin
+
+
+def layout_of(Pool pool not None):
+    """List what lies where in a pool's addresses, all of one moment.
+
+    A row is the state (``"block"``, ``"cached"``, ``"free"``), the address, the bytes, how
+    many of them have memory, the bytes asked for and the tag. A free row has memory
+    throughout or nowhere. Rows are sorted by address; arenas are not among them.
+    """
+    cdef vector[native.HeapExtent] rows
+    with nogil:
+        rows = pool.pool.pieces()
+    return [
+        (
+            STATES[row.state],
+            row.address,
+            row.size,
+            row.committed,
+            row.requested,
+            as_text(row.tag),
+        )
+        for row in rows
+    ]
+
+
+def blocks_of(Resource resource not None):
+    """List the blocks that are out, all of one moment, sorted by address.
+
+    A row is the address, the bytes asked for, the same rounded up to 64, and the tag.
+    """
+    cdef vector[native.LiveBlock] rows
+    with nogil:
+        rows = resource.core.get().blocks()
+    return [(row.address, row.requested, row.size, as_text(row.tag)) for row in rows]
+
+
+def arena_of(Arena arena not None):
+    """List an arena as a row of `blocks_of`: all its bytes, 0 once it is freed."""
+    cdef size_t size = arena.core.get().requested()
+    return <uintptr_t>arena.core.get().base(), size, rounded(size), arena.tag

@@ -14,21 +14,21 @@ cdef object as_stats(const native.ResourceStats& stats):
         deallocation_count=stats.deallocations,
         metadata_bytes=stats.metadata,
         limit_bytes=limit_or_none(stats.limit),
-        fragmentation=fragmentation(stats.holes, stats.largest_hole),
+        fragmentation=fragmentation(stats.free_bytes, stats.largest_free_chunk),
     )
 
 
 cdef object TAG = current_tag  # faster to reach than a name of the module
 
 
-# The name that an allocation is booked under: its own, else that of the context.
+# The name that an allocation is recorded under: its own, else that of the context.
 cdef inline str as_tag(str tag):
     return tag if tag else <str>get_value(TAG)
 
 
 # The environment's limits hold from the first resource on. The import stands inside
 # because that module needs this one.
-cdef int settle_host_limits() except -1:
+cdef int apply_environment() except -1:
     from memcfg._core._environment import host
 
     host.settle()
@@ -53,7 +53,7 @@ cdef class Resource:
     def __cinit__(self):
         if not isinstance(self, FINAL_RESOURCES):  # it would have no C++ object
             raise TypeError("a Resource is made by a function of memcfg.memory")
-        settle_host_limits()
+        apply_environment()
 
     def __init__(self, *args, **kwargs):
         live_resources.add(self)  # only here is it whole
@@ -88,13 +88,13 @@ cdef class Resource:
             How long the block will be held, a hint: blocks of the two kinds are
             placed at opposite ends of a pool's free addresses.
         tag : str, default ""
-            Who holds it, for the books and messages; empty is the tag of the context,
+            Who holds it, for statistics and messages; empty is the tag of the context,
             see `memcfg.memory.tag`.
 
         Returns
         -------
         Block
-            The memory, which goes back when it is freed or forgotten.
+            The memory, which goes back when it is freed or garbage-collected.
 
         Raises
         ------
@@ -106,7 +106,7 @@ cdef class Resource:
             If `nbytes` is not positive, `alignment` is no power of two, `lifetime` is
             none of the three, or a pool has met more than 65,535 tags.
         MemoryError
-            If the books find no memory; nothing is taken.
+            If there is no memory for its metadata; nothing is taken.
         """
         cdef native.Request request
         cdef Block block = Block.__new__(Block)
@@ -117,7 +117,7 @@ cdef class Resource:
         request.alignment = as_size(alignment, "an alignment")
         request.lifetime = as_lifetime(lifetime)
         request.tag = string_view(name.data(), name.size())
-        block.place = self.take(request)
+        block.data = self.take(request)
         return block
 
     def deallocate(self, address, nbytes):
@@ -138,11 +138,11 @@ cdef class Resource:
         TypeError, ValueError
             If `address` or `nbytes` is no int, or negative.
         """
-        cdef void* place = <void*>as_size(address, "an address")
+        cdef void* data = <void*>as_size(address, "an address")
         cdef size_t size = as_size(nbytes, "a size")
-        require_not_held(self, place)
+        require_not_held(self, data)
         with nogil:
-            self.core.get().deallocate(place, size)
+            self.core.get().deallocate(data, size)
 
     def stats(self):
         """Read the numbers.
@@ -200,12 +200,12 @@ cdef class Resource:
         return kept
 
     def check(self):
-        """Prove the books.
+        """Check the invariants of the metadata.
 
         Raises
         ------
         AssertionError
-            If they are wrong: a defect of memcfg, or of code that writes where it
+            If one does not hold: a defect of memcfg, or of code that writes where it
             should not.
         """
         with nogil:
@@ -228,22 +228,22 @@ cdef class Block:
     resource : Resource
         Where it was allocated.
     tag : str
-        Who holds it, for the books.
+        Who holds it, for statistics.
     """
 
     def __init__(self, *args, **kwargs):
         raise TypeError("a Block is made by Resource.allocate")
 
     def __dealloc__(self):
-        if self.place == NULL:
+        if self.data == NULL:
             return
         with nogil:
-            self.resource.core.get().deallocate(self.place, self.size)
+            self.resource.core.get().deallocate(self.data, self.size)
 
     cdef void* alive(self) except NULL:
-        if self.place == NULL:
+        if self.data == NULL:
             raise ValueError("the block has been freed or detached")
-        return self.place
+        return self.data
 
     cdef int require_unexported(self, str what) except -1:
         if self.exports > 0:
@@ -280,13 +280,13 @@ cdef class Block:
         ValueError
             If the block has been freed or detached.
         InvalidFreeError
-            If its memory was given back behind its back, by `Resource.deallocate`.
+            If its memory was freed elsewhere, by `Resource.deallocate`.
         """
-        cdef void* place = self.alive()
+        cdef void* data = self.alive()
         self.require_unexported("freed")
-        self.place = NULL
+        self.data = NULL
         with nogil:
-            self.resource.core.get().deallocate(place, self.size)
+            self.resource.core.get().deallocate(data, self.size)
 
     def detach(self):
         """Leave the memory to the caller, who gives it to `Resource.deallocate`.
@@ -303,29 +303,29 @@ cdef class Block:
         ValueError
             If the block has been freed or detached.
         """
-        cdef void* place = self.alive()
+        cdef void* data = self.alive()
         self.require_unexported("detached")
-        self.place = NULL
-        return <uintptr_t>place
+        self.data = NULL
+        return <uintptr_t>data
 
     def __enter__(self):
         self.alive()
         return self
 
     def __exit__(self, *exc_info):
-        if self.place != NULL:
+        if self.data != NULL:
             self.free()
 
     def __repr__(self):
-        state = "freed or detached" if self.place == NULL else f"at {self.address:#x}"
+        state = "freed or detached" if self.data == NULL else f"at {self.address:#x}"
         tag = f" {self.tag!r}" if self.tag else ""
         return f"<Block{tag}: {self.size} bytes, {state}>"
 
     def __getbuffer__(self, Py_buffer* buffer, int flags):
-        cdef void* place = self.alive()
+        cdef void* data = self.alive()
         require_touchable(self.resource)
         PyBuffer_FillInfo(
-            buffer, self, place, <Py_ssize_t>self.size, 0, flags
+            buffer, self, data, <Py_ssize_t>self.size, 0, flags
         )
         self.exports += 1
 
@@ -344,10 +344,10 @@ cdef bint stands_on(Resource resource, Resource below) noexcept:
 
 # A block goes back where it was taken: below, that would leave the resource on top with
 # memory that is not its own any more.
-cdef int require_not_held(Resource resource, void* place) except -1:
+cdef int require_not_held(Resource resource, void* data) except -1:
     cdef Resource each
     for each in reversed(live_resources.alive()):
-        if stands_on(each, resource) and each.core.get().holds(place):
+        if stands_on(each, resource) and each.core.get().holds(data):
             raise InvalidFreeError(
                 f"the block there was taken by a {type(each).__name__} on top of this "
                 f"{type(resource).__name__}; it goes back there"
@@ -363,3 +363,41 @@ cdef int require_touchable(Resource resource) except -1:
     if not resource.core.get().touchable():
         raise BufferError("a simulated device has addresses, but no memory behind them")
     return 0
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class SystemResource(Resource):
+    """Blocks straight from the C library. Made by `memcfg.memory.system`.
+
+    Parameters
+    ----------
+    name : str, default ""
+        The device's name, for messages.
+    """
+
+    def __cinit__(self, *, str name not None=""):
+        self.core.reset(new native.SystemResource(as_string(name)))
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class SimulatedResource(Resource):
+    """A device of addresses only. Made by `memcfg.memory.simulated`.
+
+    Parameters
+    ----------
+    nbytes : int or str
+        The device's memory in bytes, or a string with a unit.
+    name : str, default ""
+        The device's name, for messages.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `nbytes` is no size, or not positive.
+    """
+
+    def __cinit__(self, nbytes, *, str name not None=""):
+        cdef size_t size = as_size(as_bytes(nbytes, "a size"), "a size")
+        self.core.reset(new native.SimulatedResource(as_string(name), size))

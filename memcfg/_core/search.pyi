@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 from typing import Self, TypeAlias, final
 
-# Tensor, first step, last step, source instance, in a state's room, offset.
+# Tensor, first step, last step, source instance, in a state's buffer, offset.
 _Instance: TypeAlias = tuple[int, int, int, int, bool, int]
 
 def pack(

@@ -3,7 +3,7 @@
 
 Owns the conversion between Python sequences and the pure functions of
 `packing.hpp`, `liveness.hpp`, `recompute.hpp` and `segments.hpp`. Refuses policy:
-what is tried, and what is good, the plan room decides.
+what is tried, and what is good, `memcfg.plan` decides.
 """
 
 cimport cython
@@ -71,10 +71,10 @@ cdef extern from "memcfg/liveness.hpp" namespace "memcfg::liveness" nogil:
         int32_t taker
         cbool state
 
-    cdef struct Rooms:
+    cdef struct BufferTable:
         vector[Buffer] buffers
-        vector[int32_t] room
-        vector[int32_t] scratch_room
+        vector[int32_t] buffer
+        vector[int32_t] scratch_buffer
         int64_t base
 
 
@@ -87,7 +87,7 @@ cdef extern from "memcfg/segments.hpp" namespace "memcfg::recompute" nogil:
     cdef struct Schedule:
         vector[int32_t] sequence
         vector[Instance] lives
-        Rooms rooms
+        BufferTable table
         Packing packing
 
     Schedule lay_out(
@@ -156,8 +156,8 @@ cdef class Layout:
         Ops in order of execution.
     instances : list of tuple
         Tensor, first step (-1: the start), last step (the number of steps: the
-        end), instance whose room it takes over (-1: none), whether it lives in the
-        room of a persistent tensor, offset (-1 in such a room).
+        end), instance whose buffer it takes over (-1: none), whether it lives in the
+        buffer of a persistent tensor, offset (-1 in such a buffer).
     scratch : list of int
         By step, the offset of its scratch; -1: none.
     height : int
@@ -280,7 +280,7 @@ cdef class Step:
         dropped : bytes
             One byte an op.
         rule : int
-            Who may take over rooms: 0 state updates, 1 outputs of the same size
+            Who may take over buffers: 0 state updates, 1 outputs of the same size
             too, 2 smaller outputs too.
         effort : int
             Comparisons that the packer's climb may spend.
@@ -322,10 +322,10 @@ cdef Layout _make_layout(const Schedule& schedule):
         life = &schedule.lives[i]
         layout.instances.append((
             life.tensor, life.begin, life.end, life.source, life.state,
-            _offset(schedule, schedule.rooms.room[i]),
+            _offset(schedule, schedule.table.buffer[i]),
         ))
     layout.scratch = [
-        _offset(schedule, schedule.rooms.scratch_room[i])
+        _offset(schedule, schedule.table.scratch_buffer[i])
         for i in range(schedule.sequence.size())
     ]
     layout.height = schedule.packing.layout.height
@@ -333,5 +333,5 @@ cdef Layout _make_layout(const Schedule& schedule):
     return layout
 
 
-cdef int64_t _offset(const Schedule& schedule, int32_t room) noexcept:
-    return schedule.packing.layout.offsets[room] if room >= 0 else -1
+cdef int64_t _offset(const Schedule& schedule, int32_t buffer) noexcept:
+    return schedule.packing.layout.offsets[buffer] if buffer >= 0 else -1

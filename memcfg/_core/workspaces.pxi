@@ -22,57 +22,7 @@ cdef object choice(choices, object value, str what):
 @cython.final
 @cython.no_gc_clear
 cdef class WorkspaceMemory(Resource):
-    """The memory of a workspace: pages of upstream, handed out cycle by cycle.
-
-    A `memcfg.workspaces.Workspace` makes it and says when a cycle begins and ends; its
-    configuration states what the arguments mean. Its blocks are the arrays that are
-    alive. Outside a cycle a block is one of upstream.
-
-    Parameters
-    ----------
-    upstream : Resource
-        Where blocks that do not fit come from.
-    name : str
-        The workspace's name, for the books.
-    pages : Resource or None, default None
-        Where pages come from; None is upstream.
-    initial_size, min_size : int, default 0
-        Bytes.
-    max_size : int or None, default None
-        Bytes; None is no bound.
-    overallocation : float, default 0
-        The share of a size that is added to it.
-    circular : bool, default False
-        Whether it is a ring.
-    ring_blocks : int, default 1
-        Cycles that a learned ring has room for.
-    learning : {"first_loop", "over_time", "none"}, default "first_loop"
-        When it learns its size.
-    learning_cycles : int, default 0
-        After how many cycles, over time; 0 is when it is told.
-    spill : {"external", "reallocate", "fail"}, default "external"
-        What happens to what does not fit.
-    on_escape : {"retire", "warn", "error", "invalidate"}, default "retire"
-        What happens to arrays that outlive their cycle.
-    reclaim : bool, default False
-        Whether the array made last gives its space back when it goes.
-
-    Attributes
-    ----------
-    label : str
-        The workspace's name.
-    pages : Resource
-        Where pages come from.
-    on_escape, spill : str
-        As given.
-
-    Raises
-    ------
-    ResourceExhaustedError
-        If the initial size does not fit; nothing is taken.
-    TypeError, ValueError
-        If an argument is no such thing, or the resource is a simulated device's.
-    """
+    """The memory of a workspace: pages of upstream, handed out cycle by cycle."""
 
     def __cinit__(
         self,
@@ -102,8 +52,8 @@ cdef class WorkspaceMemory(Resource):
         self.spill = choice(SPILL, spill, "spill")
         rules.name = as_string(name)
         rules.initial = as_size(initial_size, "an initial size")
-        rules.least = as_size(min_size, "a smallest size")
-        rules.most = native.kNoLimit if max_size is None else as_size(max_size, "a size")
+        rules.minimum = as_size(min_size, "a smallest size")
+        rules.maximum = native.kNoLimit if max_size is None else as_size(max_size, "a size")
         rules.overallocation = overallocation
         rules.circular = as_flag(circular, "circular")
         rules.ring_blocks = as_size(ring_blocks, "a number of blocks")
@@ -115,12 +65,12 @@ cdef class WorkspaceMemory(Resource):
         self.workspace = new native.Workspace(upstream.core, self.pages.core, rules)
         self.core.reset(<native.Resource*>self.workspace)
 
-    # For the scope, in another module. The interpreter's lock is kept throughout.
+    # For the scope, in another module: the GIL is held throughout.
     cdef bint begin(self) except -1:
         return self.workspace.open()
 
-    cdef int refuse(self) except -1:
-        self.workspace.rethrow_refusal()
+    cdef int raise_out_of_memory(self) except -1:
+        self.workspace.rethrow_out_of_memory()
         return 0
 
     cdef int cancel(self) noexcept:
@@ -134,7 +84,7 @@ cdef class WorkspaceMemory(Resource):
         self.workspace.initialize()
         return 0
 
-    cdef int forget(self) noexcept:
+    cdef int destroy(self) noexcept:
         self.workspace.destroy()
         return 0
 
@@ -151,26 +101,20 @@ cdef class WorkspaceMemory(Resource):
     cdef uint64_t generation(self) noexcept:
         return self.workspace.generation()
 
-    cdef optional[native.WorkspacePlacement] place_of(
-        self, const void* place, uint64_t generation
+    cdef optional[native.WorkspaceBlockInfo] find_block(
+        self, const void* data, uint64_t generation
     ) noexcept:
-        return self.workspace.place_of(place, generation)
+        return self.workspace.find_block(data, generation)
 
     def numbers(self):
-        """Read the numbers of the cycles, all of one moment.
-
-        Returns
-        -------
-        dict of str to int
-            The fields of `memcfg.workspaces.WorkspaceStats`.
-        """
+        """Read the fields of `memcfg.workspaces.WorkspaceStats`, all of one moment."""
         cdef native.WorkspaceNumbers numbers = self.workspace.numbers()
         return {
             "size": numbers.size,
             "offset": numbers.offset,
             "cycle_bytes": numbers.cycle,
             "last_cycle_bytes": numbers.last_cycle,
-            "max_cycle_bytes": numbers.most_cycle,
+            "max_cycle_bytes": numbers.max_cycle,
             "spilled_bytes": numbers.spilled.bytes,
             "spilled_count": numbers.spilled.blocks,
             "pinned_bytes": numbers.pinned.bytes,
@@ -185,8 +129,7 @@ cdef class WorkspaceMemory(Resource):
         }
 
 
-# A block for an array of a generation, with the interpreter's lock kept, as for every
-# array.
+# A block for an array of a generation, with the GIL held, as for every array.
 cdef void* take_scoped(
     WorkspaceMemory memory, size_t size, bint zeroed, uint64_t generation
 ) except NULL:
@@ -199,11 +142,11 @@ cdef void* take_scoped(
 # The same array with another size: elsewhere, with the bytes that both sizes have. On
 # an error it is as it was.
 cdef void* resize_scoped(
-    WorkspaceMemory memory, void* place, size_t size, uint64_t generation
+    WorkspaceMemory memory, void* data, size_t size, uint64_t generation
 ) except NULL:
-    cdef optional[native.WorkspacePlacement] found
+    cdef optional[native.WorkspaceBlockInfo] found
     cdef void* moved
-    found = memory.workspace.place_of(place, generation)
+    found = memory.workspace.find_block(data, generation)
     if not found.has_value() or found.value().kind == native.WorkspaceKind.overwritten:
         raise WorkspaceStaleError("the array's memory has been used again")
     held = found.value().size
@@ -212,16 +155,16 @@ cdef void* resize_scoped(
     except ResourceExhaustedError:
         if size > held:
             raise
-        return place  # a smaller array can stay where it is
-    memcpy(moved, place, min(held, size))
-    memory.workspace.release_of(place, generation)
+        return data  # a smaller array can stay where it is
+    memcpy(moved, data, min(held, size))
+    memory.workspace.release_of(data, generation)
     return moved
 
 
 cdef bint release_scoped(
-    native.Workspace* workspace, void* place, uint64_t generation
+    native.Workspace* workspace, void* data, uint64_t generation
 ) noexcept nogil:
-    return workspace.release_of(place, generation)
+    return workspace.release_of(data, generation)
 
 
 def set_spill_everything(spill):

@@ -25,13 +25,13 @@ def numpy_allocator(resource: Resource, *, tag: str = "numpy") -> NumpyAllocator
     resource : Resource
         Where their memory comes from, and whose limit they obey.
     tag : str, default "numpy"
-        Who holds it, for the books and messages; inside `memcfg.memory.tag` it is that
+        Who holds it, for statistics and messages; inside `memcfg.memory.tag` it is that
         tag.
 
     Returns
     -------
     NumpyAllocator
-        A context manager with `resource`, `tag` and `refusal`, the last refusal. As a
+        A context manager with `resource`, `tag` and `refusal`, the last failure. As a
         decorator it makes a function run in an allocator of its own.
 
     Raises
@@ -51,11 +51,11 @@ def numpy_allocator(resource: Resource, *, tag: str = "numpy") -> NumpyAllocator
     that same resource holds therefore keep it, and themselves, until they are taken
     out.
 
-    NumPy refuses an array with a MemoryError of its own. When that leaves the block it
+    NumPy fails an array with a MemoryError of its own. When that leaves the block it
     becomes the `ResourceExhaustedError` of the resource, raised from NumPy's; caught
     inside, `refusal` says what it was. What a failure callback raises is raised when
     the block is left, unless a Ctrl-C leaves it; until then NumPy tells of a
-    MemoryError in its place. The last refusal only is converted, and none inside an
+    MemoryError in its place. The last failure only is converted, and none inside an
     ExceptionGroup. A pool's `retry_seconds` are waited for, those of a pool below
     another resource are not.
 

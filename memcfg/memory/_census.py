@@ -70,19 +70,7 @@ def _below(resource: Resource) -> Resource | None:
 
 
 class Selection:
-    """The resources of a report, each once, in their order.
-
-    Parameters
-    ----------
-    chosen : tuple of Resource
-        What a user named; nothing stands for all that are alive but for adaptors,
-        which would say the same again.
-
-    Raises
-    ------
-    TypeError
-        If one is no resource.
-    """
+    """The resources of a report, each once; none named: all but adaptors."""
 
     def __init__(self, chosen: tuple[Resource, ...]) -> None:
         for each in chosen:
@@ -97,16 +85,16 @@ class Selection:
         """List the resources whose memory it is, each once."""
         return list(dict.fromkeys(base_of(each) for each in self.resources))
 
-    def grounded(self) -> Selection:
-        """Put what adaptors stand on in their place."""
+    def of_bases(self) -> Selection:
+        """Replace adaptors by what they stand on."""
         other = copy(self)
         other.resources = self.bases()
         return other
 
     def roots(self) -> list[Resource]:
         """List resources that have each block of the selection, and none twice."""
-        books = dict.fromkeys(_books_of(each) for each in self.resources)
-        return [each for each in books if not _stands_on_one(each, books)]
+        sources = dict.fromkeys(_source_of(each) for each in self.resources)
+        return [each for each in sources if not _stands_on_one(each, sources)]
 
     def rows(self) -> Iterator[Row]:
         """Yield every block and arena of the selection once, in no order."""
@@ -192,12 +180,12 @@ def arena_rows(resource: Resource) -> Iterator[Row]:
 
 
 def _addresses_in(pools: list[Pool]) -> set[int]:
-    """Return where stretches start in pools: their segments do where one does."""
+    """Return where ranges start in pools; segments start where one does."""
     return {row[1] for pool in pools for row in layout_of(pool)}
 
 
-def _books_of(resource: Resource) -> Resource:
-    """Pass by an adaptor that has no books: its blocks are all of upstream's."""
+def _source_of(resource: Resource) -> Resource:
+    """Pass by an adaptor without metadata: its blocks are all of upstream's."""
     while isinstance(resource, FailureCallbackResource):
         assert resource.upstream is not None
         resource = resource.upstream

@@ -1,8 +1,9 @@
 """The history of a resource's blocks, as the events of a snapshot.
 
-Owns their order and completeness. Readers play the events backwards, from the blocks
-that are out now, and stop at a block in no segment: one that lies in none of today's
-has a segment of its own for as long as it lives.
+Owns their order and completeness, and the detours around what PyTorch's tools drop, cut
+or round. Readers play the events backwards, from the blocks that are out now, and stop
+at a block in no segment: one that lies in none of today's has a segment of its own for
+as long as it lives.
 """
 
 from __future__ import annotations
@@ -11,18 +12,78 @@ from bisect import bisect_left, bisect_right
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memcfg.memory._viewer import Frames, shown_address
+from memcfg._terminal import printable
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from memcfg.memory._trace import Trace
 
-__all__ = ["Entry", "Event", "History", "entries_of"]
+__all__ = ["Entry", "Event", "Frames", "History", "entries_of", "shown_address"]
 
 Event = dict[str, Any]
+Frame = dict[str, Any]
+Stack = tuple[tuple[str, int, str], ...]
 _FREE, _FAILURE = 1, 2  # actions of a trace; another one allocates
+# A frame with one of these in its function's name is dropped.
+_DROPPED = (
+    "unwind::unwind",
+    "CapturedTraceback::gather",
+    "gather_with_cpp",
+    "_start",
+    "__libc_start_main",
+    "PyEval_",
+    "PyObject_",
+    "PyFunction_",
+)
+_SIMULATED = 2**62  # the addresses of simulated devices start here
+_SHOWN_AT = 2**32  # and are shown from here on
+
+
+def shown_address(address: int) -> int:
+    """Move an address below 2⁵³, above which the web page rounds."""
+    if address < _SIMULATED:
+        return address
+    return address - _SIMULATED + _SHOWN_AT
+
+
+class Frames:
+    """Lists of frames, each made once, so that a pickle has each once."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, str, Stack], list[Frame]] = {}
+
+    def of(self, tag: str, stack: Sequence[tuple[str, int, str]] = ()) -> list[Frame]:
+        """Return a stack's frames, the innermost first, and the tag behind them."""
+        return self._list("tag", tag or "unnamed", tuple(stack))
+
+    def of_resource(self, name: str) -> list[Frame]:
+        """Return the frame of a segment: whose it is."""
+        return self._list("resource", name, ())
+
+    def _list(self, what: str, name: str, stack: Stack) -> list[Frame]:
+        key = (what, name, stack)
+        if key not in self._made:
+            frames = [_frame(*call) for call in stack]
+            self._made[key] = [*frames, _named(what, name)]
+        return self._made[key]
+
+
+def _named(what: str, name: str) -> Frame:
+    """Show a name as a function, or as a file where such functions are dropped."""
+    if any(word in name for word in _DROPPED):
+        return _frame(name, 0, what)
+    return _frame(what, 0, name)
+
+
+def _frame(filename: str, line: int, name: str) -> Frame:
+    return {"filename": _plain(filename), "line": line, "name": _plain(name)}
+
+
+def _plain(text: str) -> str:
+    """Escape what divides frames from one another in a flame graph."""
+    return printable(text).replace(";", r"\x3b")
 
 
 class Entry(NamedTuple):
@@ -33,7 +94,7 @@ class Entry(NamedTuple):
     address: int
     nbytes: int
     tag: str
-    stack: tuple[tuple[str, int, str], ...]
+    stack: Stack
 
 
 def entries_of(traces: Iterable[Trace]) -> list[Entry]:
@@ -60,16 +121,8 @@ def _entries(trace: Trace) -> Iterator[Entry]:
 class History:
     """Makes events of entries.
 
-    Parameters
-    ----------
-    frames : Frames
-        Where frames are made.
-    segments : iterable of tuple (int, int)
-        Address and bytes of today's segments.
-    blocks : iterable of Entry
-        The blocks that are out today, those included of which the history is silent.
-    shared : bool
-        Whether blocks share segments; else each block is one.
+    `segments` are today's, as address and bytes; `blocks` are out today, those included
+    of which the history is silent; unless they are `shared`, each block is a segment.
     """
 
     def __init__(

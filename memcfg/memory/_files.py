@@ -43,7 +43,7 @@ def mmap_file(
         its end. None is the length that it has.
     overwrite : bool, default False
         Whether a file that is there is replaced by a new one of zeros, with the same
-        owner and permissions. Its folder must then be writable, and have room for both.
+        owner and permissions. Its folder must then be writable, with space for both.
     delete : bool, default False
         Whether the file is removed when it is closed, or the interpreter ends. A
         process that is killed leaves it. A file that is there already is refused,
@@ -53,7 +53,7 @@ def mmap_file(
     -------
     MappedFile
         A resource with `path`, `nbytes`, `flush`, `evict` and `close`, which closes
-        itself when it is forgotten. It can stand below a `Pool` and all others.
+        itself when it is garbage-collected. It can stand below a `Pool` and all others.
 
     Raises
     ------
@@ -78,11 +78,11 @@ def mmap_file(
     Whatever is raised, files and folder are as they were, with one exception: where
     the folder cannot be flushed after a file in it was replaced, the OSError is raised
     and the new file stays, or with `delete` none. A process that is killed while it
-    overwrites may leave a neighbour ``.memcfg-*``. No file is ever cut. Its disk is
-    allocated before the first write, holes included, so that no write meets a full
+    overwrites may leave a neighbour ``.memcfg-*``. No file is ever truncated. Its disk
+    is allocated before the first write, gaps included, so that no write meets a full
     disk; on file systems that copy on write (Btrfs, ZFS) nobody can promise that.
 
-    Blocks lie wherever there is room; what reads the file again wants `mapped_array`.
+    Blocks lie wherever they fit; what reads the file again wants `mapped_array`.
     No block reaches behind the file's end, so up to 63 bytes there are only in a block
     of the whole file.
 
@@ -224,10 +224,10 @@ class MappedArray(np.ndarray[Any, np.dtype[Any]]):
 def _is_view(view: MappedArray, array: MappedArray) -> bool:
     if view.size > 0:
         return np.may_share_memory(view, array)
-    return _ground(view) is _ground(array)
+    return _origin(view) is _origin(array)
 
 
-def _ground(array: object) -> object:
+def _origin(array: object) -> object:
     while (base := getattr(array, "base", None)) is not None:
         array = base
     return array
@@ -281,8 +281,9 @@ def mapped_array(
     Notes
     -----
     What `mmap_file` says of disk space, locks and crashes holds here too. Unlike
-    `numpy.memmap` it never has holes, two owners, or a file of another length. In a
-    forked child it is the same file: what the child writes, the parent sees.
+    `numpy.memmap` it is never sparse, and never has two owners or a file of another
+    length. In a forked child it is the same file: what the child writes, the parent
+    sees.
 
     Examples
     --------

@@ -153,7 +153,7 @@ def tracking(
 
     Notes
     -----
-    Blocks that upstream hands out to others are not noted. A request that was refused
+    Blocks that upstream hands out to others are not noted. A request that failed
     is an event, one that was none (of no bytes, say) is not.
 
     Examples
@@ -180,7 +180,7 @@ def logging(
     upstream : Resource
         Where the blocks come from.
     path : str or path-like
-        The file, made anew.
+        The file, which is created.
     overwrite : bool, default False
         Whether a file that is there is emptied.
 
@@ -206,9 +206,9 @@ def logging(
     UTC when the log was opened. The stream is always 0, which is RMM's default one.
 
     Rows wait in 64 KiB of memory until they are flushed, the log is closed or
-    forgotten, or the interpreter ends. What the file refuses stops no allocation: a
-    RuntimeWarning tells once, and `flush` and `close` raise. The child of a fork logs
-    nothing.
+    garbage-collected, or the interpreter ends. What the file refuses stops no
+    allocation: a RuntimeWarning tells once, and `flush` and `close` raise. The child of
+    a fork logs nothing.
 
     Examples
     --------

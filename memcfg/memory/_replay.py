@@ -34,16 +34,16 @@ class ReplayRun:
     Parameters
     ----------
     operations : int
-        Allocations and frees that were asked for, refused ones included.
+        Allocations and frees that were asked for, failed ones included.
     failures : int
-        Allocations that were refused.
+        Allocations that failed.
     first_failure : int or None
-        The row of the trace that was refused first.
+        The row of the trace that failed first.
     utilisation : float or None
         Bytes of ours, as asked for, over the limit, when that was; None without a
-        refusal or a limit.
+        failure or a limit.
     skipped : int
-        Frees that were left out, since their block had been refused.
+        Frees that were left out, since their block had failed.
     left : int
         Blocks that the trace never frees; they were freed at the end.
     left_bytes : int
@@ -54,13 +54,13 @@ class ReplayRun:
         Nanoseconds that 50 %, 99 %, 99.9 % and all of the operations took at most.
         Each holds about 25 ns for reading the clock.
     peak_in_use_bytes : int
-        The most bytes of ours, each block rounded up to 64.
+        The maximum of bytes of ours, each block rounded up to 64.
     peak_requested_bytes : int
-        The most bytes of ours, as asked for.
+        The maximum of bytes of ours, as asked for.
     peak_reserved_bytes : int
-        The most bytes that the resource had reserved, for whomever: its own peak if
+        The maximum that the resource had reserved, for whomever: its own peak if
         the run raised that. If not, the highest of what it had at the start, at each
-        new peak in use, at the first refusal and at the end.
+        new peak in use, at the first failure and at the end.
     """
 
     operations: int
@@ -127,7 +127,7 @@ class ReplayReport:
     def __str__(self) -> str:
         chosen = [self._each(choose) for choose in (median_low, min, max)]
         columns = chosen if len(self.runs) > 1 else chosen[:1]
-        heads = ("median", "least", "most") if len(self.runs) > 1 else ("",)
+        heads = ("median", "min", "max") if len(self.runs) > 1 else ("",)
         times = f", {len(self.runs)} times" if len(self.runs) > 1 else ""
         lines = [f"Replay into {self.resource}"[:60] + times]
         lines.append(" " * 26 + "".join(f"{head:>14}" for head in heads))
@@ -165,7 +165,7 @@ _LINES: dict[str, Callable[[ReplayRun], str]] = {
     "ns, 50 %": lambda run: f"{run.p50_ns:,}",
     "ns, 99 %": lambda run: f"{run.p99_ns:,}",
     "ns, 99.9 %": lambda run: f"{run.p999_ns:,}",
-    "ns, most": lambda run: f"{run.max_ns:,}",
+    "ns, max": lambda run: f"{run.max_ns:,}",
     "peak in use": lambda run: format_bytes(run.peak_in_use_bytes),
     "peak requested": lambda run: format_bytes(run.peak_requested_bytes),
     "peak reserved": lambda run: format_bytes(run.peak_reserved_bytes),
@@ -220,7 +220,7 @@ def replay(
     -----
     One thread plays all rows in their order, each allocation under its tag, with no
     Python in between. Requests that failed when they were recorded are left out. A
-    refusal does not wait: `Pool.retry_seconds` is not heeded. Whatever happens, a
+    failure does not wait: `Pool.retry_seconds` is not heeded. Whatever happens, a
     signal included, no block of the run is left in the resource.
 
     Examples
@@ -260,14 +260,14 @@ def _run(figures: dict[str, Any], nanoseconds: bytes) -> ReplayRun:
         quantiles = np.quantile(times, shares, method="inverted_cdf")
     else:
         quantiles = np.zeros(len(shares))
-    p50, p99, p999, most = (int(each) for each in quantiles)
+    p50, p99, p999, highest = (int(each) for each in quantiles)
     return ReplayRun(
         operations=len(times),
         seconds=int(times.sum()) / 1e9,
         p50_ns=p50,
         p99_ns=p99,
         p999_ns=p999,
-        max_ns=most,
+        max_ns=highest,
         **figures,
     )
 

@@ -177,8 +177,8 @@ def occupancy(*resources: Resource, width: int = WIDTH) -> str:
     * in use, x kept by a thread for its next request,
     . free with memory, _ free without memory
     """
-    width = _count(width, "a width", least=_NARROWEST)
-    selection = Selection(resources).grounded()
+    width = _count(width, "a width", minimum=_NARROWEST)
+    selection = Selection(resources).of_bases()
     if not selection.resources:
         return _NOTHING
     drawings = [_drawing(each, width) for each in selection.resources]
@@ -276,7 +276,8 @@ def list_live(*resources: Resource, top: int | None = 20) -> list[LiveBlock]:
     if top is None:
         rows = sorted(selection.rows(), key=_rank)
     else:
-        rows = heapq.nsmallest(_count(top, "top", least=1), selection.rows(), key=_rank)
+        count = _count(top, "top", minimum=1)
+        rows = heapq.nsmallest(count, selection.rows(), key=_rank)
     noted = {base: selection.noted(base) for base in {row.base for row in rows}}
     return [_live_block(row, noted[row.base].get(row.address)) for row in rows]
 
@@ -301,10 +302,10 @@ def _live_block(row: Row, known: LiveBlock | None) -> LiveBlock:
     )
 
 
-def _count(number: int, what: str, *, least: int) -> int:
+def _count(number: int, what: str, *, minimum: int) -> int:
     if isinstance(number, bool) or not hasattr(number, "__index__"):
         raise TypeError(f"{what} is an int, not {number!r}")
     count = index(number)
-    if count < least:
-        raise ValueError(f"{what} is at least {least}, not {count}")
+    if count < minimum:
+        raise ValueError(f"{what} is at least {minimum}, not {count}")
     return count

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def system(name: str = "") -> SystemResource:
-    """Hand out blocks straight from the C library, with books.
+    """Hand out blocks straight from the C library.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def statistics(upstream: Resource) -> StatisticsResource:
 def failure_callback(
     upstream: Resource, callback: Callable[[int], bool]
 ) -> FailureCallbackResource:
-    """Ask a function for room before a request fails.
+    """Ask a function to free memory before a request fails.
 
     Parameters
     ----------
@@ -156,12 +156,12 @@ def failure_callback(
         Where the blocks come from.
     callback : callable
         Called with the bytes asked for whenever upstream has no memory for them, by the
-        thread that asks. True: upstream is asked again. False: its refusal stands.
+        thread that asks. True: upstream is asked again. False: the request fails.
 
     Returns
     -------
     FailureCallbackResource
-        A resource without books: its blocks and numbers are upstream's.
+        A resource without metadata: its blocks and numbers are upstream's.
 
     Raises
     ------

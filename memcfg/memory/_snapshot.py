@@ -17,8 +17,7 @@ from memcfg._core import Pool, blocks_of, layout_of
 from memcfg._version import __version__
 from memcfg.files import write_atomically
 from memcfg.memory._census import Selection, arena_rows, kind_of, label_of
-from memcfg.memory._events import Entry, History, entries_of
-from memcfg.memory._viewer import Frames, shown_address
+from memcfg.memory._events import Entry, Frames, History, entries_of, shown_address
 
 if TYPE_CHECKING:
     import os
@@ -64,7 +63,7 @@ def snapshot(
 
     Notes
     -----
-    A pool's *segments* are the stretches of its addresses that have memory, an arena is
+    A pool's *segments* are the ranges of its addresses that have memory, an arena is
     one, and so is each block of a resource that is no pool. In a segment
 
         sum of blocks' ``size`` == ``total_size``,
@@ -96,7 +95,7 @@ def snapshot(
 
 def _picture(chosen: Selection) -> dict[str, Any]:
     """Build the contents of the file."""
-    selection = chosen.grounded()
+    selection = chosen.of_bases()
     frames = Frames()
     segments: list[dict[str, Any]] = []
     traces: list[list[Event]] = []
@@ -122,7 +121,7 @@ def _picture(chosen: Selection) -> dict[str, Any]:
 
 
 class _Piece(NamedTuple):
-    """A stretch of a segment."""
+    """A range of a segment."""
 
     state: str
     address: int
@@ -193,7 +192,7 @@ def _block(
         "state": "active_allocated" if piece.state == "block" else "inactive",
         "frames": [],
     }
-    if piece.state == "kept":
+    if piece.state == "cached":
         return block | {"requested_size": piece.nbytes, "frames": frames.of(_KEPT)}
     if piece.state == "block":
         known = noted.get(piece.address)

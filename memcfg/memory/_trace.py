@@ -1,17 +1,24 @@
 """A record of allocations: what was taken and freed, by whom, in which order.
 
-Owns the columns and what makes them a record. Refuses the formats of files, which have
-modules of their own, and resources: `_replay` plays a record into one.
+Owns the columns, what makes them a record, and its own file: an archive of NumPy's,
+with the names as JSON, since NumPy's strings lose zeros at their end. Refuses the
+formats of others, which have modules of their own, and resources: `_replay` plays a
+record into one.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from memcfg.memory import _trace_archive, _trace_csv, _trace_snapshot
+from memcfg.archives import read_arrays, write_arrays
+from memcfg.documents import read_json
+from memcfg.errors import FormatError
+from memcfg.files import write_atomically
+from memcfg.memory import _trace_csv, _trace_snapshot
 from memcfg.memory._trace_columns import (
     ALLOCATE,
     FAILURE,
@@ -32,6 +39,10 @@ if TYPE_CHECKING:
     from memcfg.memory._trace_columns import StackOfCalls
 
 __all__ = ["Trace"]
+
+_VERSION = 1
+_WHAT = "saved trace"
+_COLUMNS = ("action", "address", "nbytes", "thread", "seconds", "tag", "stack")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,9 +66,9 @@ class Trace:
     seconds : ndarray of float64, optional
         When it happened, in seconds since any moment; 0 by default.
     tag : ndarray of int32, optional
-        Whose block it is: a place in `tags`; 0 by default.
+        Whose block it is: an index of `tags`; 0 by default.
     stack : ndarray of int32, optional
-        The calls that took the block: a place in `stacks`, or -1 by default.
+        The calls that took the block: an index of `stacks`, or -1 by default.
     tags : tuple of str, default ("",)
         Names.
     stacks : tuple of tuple of tuple (str, int, str), default ()
@@ -104,12 +115,12 @@ class Trace:
         count = len(np.atleast_1d(np.asarray(self.action)))
 
         def integers(
-            name: str, dtype: Any, least: int, most: int, default: int = 0
+            name: str, dtype: Any, minimum: int, maximum: int, default: int = 0
         ) -> NDArray[Any]:
             values: ArrayLike = getattr(self, name)
             if values is NOT_GIVEN:
                 values = np.full(count, default)
-            return as_integers(name, values, dtype, count, (least, most))
+            return as_integers(name, values, dtype, count, (minimum, maximum))
 
         columns = {
             "action": integers("action", np.uint8, ALLOCATE, FAILURE),
@@ -248,7 +259,13 @@ class Trace:
         OSError
             If it cannot be written, or is there (FileExistsError); nothing is changed.
         """
-        _trace_archive.write(path, self, overwrite=overwrite)
+        names = json.dumps({"tags": self.tags, "stacks": self.stacks})
+        arrays = {
+            "memcfg_trace": np.array(_VERSION),
+            "names": np.frombuffer(names.encode("ascii"), np.uint8),
+            **{name: getattr(self, name) for name in _COLUMNS},
+        }
+        write_atomically(path, write_arrays(arrays, compress=True), overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -271,4 +288,19 @@ class Trace:
         OSError
             If it cannot be read.
         """
-        return _trace_archive.read(path, cls)
+        (version,) = read_arrays(path, _WHAT, ["memcfg_trace"]).values()
+        try:
+            if int(version) != _VERSION:
+                raise ValueError(f"version {version} is none that is known")
+            arrays = read_arrays(path, _WHAT, ("names", *_COLUMNS))
+            names = read_json(arrays.pop("names").tobytes(), "trace")
+            return cls(tags=names["tags"], stacks=names["stacks"], **arrays)
+        except (
+            AttributeError,
+            KeyError,
+            OverflowError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
+            raise FormatError(f"{path} is no saved trace: {error}") from None

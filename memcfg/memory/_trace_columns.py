@@ -44,8 +44,8 @@ def as_integers(
 ) -> NDArray[Any]:
     """Copy a column of whole numbers; ValueError names the first out of bounds."""
     array = _as_column(name, values, count, "biu")
-    least, most = bounds
-    for row in np.flatnonzero((array < least) | (array > most))[:1]:
+    minimum, maximum = bounds
+    for row in np.flatnonzero((array < minimum) | (array > maximum))[:1]:
         raise ValueError(f"row {row} has {array[row]} as its {name}, which is none")
     return _frozen(array.astype(dtype))
 
@@ -131,13 +131,13 @@ def first_fault(
     wrong = np.flatnonzero((is_free != was_out) | other_size)
     if not len(wrong):
         return None
-    place = wrong[np.argmin(rows[wrong])]
-    where = f"{int(address[rows[place]]):#x}"
-    if other_size[place]:
-        held, freed = sizes[place - 1], sizes[place]
+    first = wrong[np.argmin(rows[wrong])]
+    where = f"{int(address[rows[first]]):#x}"
+    if other_size[first]:
+        held, freed = sizes[first - 1], sizes[first]
         what = f"frees {freed} bytes at {where}, where a block of {held} is"
-    elif is_free[place]:
+    elif is_free[first]:
         what = f"frees {where}, which is not out"
     else:
         what = f"takes {where}, which is out"
-    return int(rows[place]), what
+    return int(rows[first]), what

@@ -134,15 +134,15 @@ class _Events:
         for segment in segments:
             if _number(segment, "device", 0) != device:
                 continue
-            place = _number(segment, "address")
+            start = _number(segment, "address")
             blocks = _typed(segment, "blocks", list)
             if id(blocks) in seen:
                 raise ValueError("two segments have the same list of blocks")
             seen.add(id(blocks))
             for block in blocks:
-                address = _number(block, "address", place)
+                address = _number(block, "address", start)
                 size = _number(block, "size")
-                place = address + size
+                start = address + size
                 if _typed(block, "state", str) in _HELD and address not in self._out:
                     nbytes = _number(block, "requested_size", size)
                     held = self._block({"size": nbytes, **_words_of(block)})

@@ -95,21 +95,21 @@ def test_a_width_is_a_number(bad):
         memory.Pool().occupancy(bad)
 
 
-STATES = st.sampled_from(["block", "kept", "hole"])
+STATES = st.sampled_from(["block", "cached", "free"])
 
 
 @given(
     st.lists(st.tuples(STATES, st.integers(0, 50), st.integers(0, 50))),
     st.integers(1, 40),
 )
-def test_it_agrees_with_a_bar_drawn_byte_by_byte(stretches, width):
-    stretches = [(state, a + b, a) for state, a, b in stretches]
+def test_it_agrees_with_a_bar_drawn_byte_by_byte(extents, width):
+    extents = [(state, a + b, a) for state, a, b in extents]
     cells = "".join(
-        {"block": "*", "kept": "x"}.get(state, ".") * committed
-        + {"block": "*", "kept": "x"}.get(state, "_") * (nbytes - committed)
-        for state, nbytes, committed in stretches
+        {"block": "*", "cached": "x"}.get(state, ".") * committed
+        + {"block": "*", "cached": "x"}.get(state, "_") * (nbytes - committed)
+        for state, nbytes, committed in extents
     )
-    bar = occupancy_bar(stretches, width)
+    bar = occupancy_bar(extents, width)
     if not cells:
         assert bar == ""
         return

@@ -15,8 +15,7 @@ from snapshots import load, of_device, play_backwards
 
 from memcfg import memory
 from memcfg.memory import Trace
-from memcfg.memory._events import Entry, History
-from memcfg.memory._viewer import Frames
+from memcfg.memory._events import Entry, Frames, History
 
 MIB = 2**20
 

@@ -100,8 +100,8 @@ inline void huge_requests_are_refused(Resource& resource) {
         resource.allocate({size, alignment});
         check::fail(__FILE__, __LINE__, "a request for everything was granted");
       } catch (const memcfg::out_of_memory& error) {
-        CHECK(error.shortage().requested == size);
-        CHECK(error.shortage().rounded >= size);
+        CHECK(error.info().requested == size);
+        CHECK(error.info().rounded >= size);
       }
       CHECK(State(resource) == before);
       resource.check();

@@ -8,20 +8,20 @@
 
 namespace failing_new {
 
-inline thread_local int grants_left = -1;  // below 0: as many as the heap has
+inline thread_local int calls_left = -1;  // below 0: as many as the heap has
 
 // While it lives, this thread's `operator new` succeeds so many times, then fails.
 struct After {
-  explicit After(int grants) { grants_left = grants; }
-  ~After() { grants_left = -1; }
+  explicit After(int grants) { calls_left = grants; }
+  ~After() { calls_left = -1; }
   After(const After&) = delete;
   After& operator=(const After&) = delete;
 };
 
 // Out of line, as `give` is: a compiler that sees both believes that they do not match.
 [[gnu::noinline]] inline void* take(std::size_t size, std::size_t alignment) {
-  if (grants_left == 0) throw std::bad_alloc();
-  if (grants_left > 0) --grants_left;
+  if (calls_left == 0) throw std::bad_alloc();
+  if (calls_left > 0) --calls_left;
   const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
   void* const address = std::aligned_alloc(alignment, rounded);
   if (address == nullptr) throw std::bad_alloc();

@@ -75,7 +75,7 @@ inline Bytes disk_of(const std::string& path) {
 
 inline FileOptions at(const std::string& path, Bytes size) {
   FileOptions options;
-  options.path = options.place = path;
+  options.path = options.resolved_path = path;
   if (size > 0) options.size = size;
   return options;
 }
@@ -98,7 +98,7 @@ inline FileOptions replacing_passing(const std::string& path, Bytes size) {
   return options;
 }
 
-// A file somewhere, with its books in a system; nobody needs its name.
+// A file somewhere, with its metadata in a system; nobody needs its name.
 inline std::shared_ptr<FileResource> nameless(Bytes size, const memcfg::System& books) {
   std::string path = std::filesystem::temp_directory_path() / "memcfg-XXXXXX";
   close(mkstemp(path.data()));
@@ -116,13 +116,13 @@ inline int error_of(const std::function<void()>& call) {
   return 0;
 }
 
-// The host's files, until `grants_left` runs out: the next call that may fail does, and
+// The host's files, until `calls_left` runs out: the next call that may fail does, and
 // no other. Counts what is open.
 class FaultyFiles final : public memcfg::FileOperations {
  public:
   static constexpr int kMany = 1 << 30;
 
-  mutable std::atomic<int> grants_left{kMany};
+  mutable std::atomic<int> calls_left{kMany};
   mutable std::atomic<int> descriptors{0};
   mutable std::atomic<int> mappings{0};
   mutable std::atomic<int> page_flushes{0};
@@ -139,7 +139,7 @@ class FaultyFiles final : public memcfg::FileOperations {
   int open(const char* path,
            memcfg::Opening how,
            unsigned mode) const noexcept override {
-    if (!grant()) return -error;
+    if (!allow()) return -error;
     const int file = host().open(path, how, mode);
     if (file >= 0) ++descriptors;
     return file;
@@ -149,48 +149,48 @@ class FaultyFiles final : public memcfg::FileOperations {
     host().close(file);
   }
   int look(int file, memcfg::FileStatus& status) const noexcept override {
-    const int result = grant() ? host().look(file, status) : -error;
+    const int result = allow() ? host().look(file, status) : -error;
     if (foreign && status.size > 0) ++status.user;
     return result;
   }
   int look_at(const char* path, memcfg::FileStatus& status) const noexcept override {
-    return grant() ? host().look_at(path, status) : -error;
+    return allow() ? host().look_at(path, status) : -error;
   }
   int lock(int file) const noexcept override {
     if (before_locking) std::exchange(before_locking, nullptr)();
-    return grant() ? host().lock(file) : -error;
+    return allow() ? host().lock(file) : -error;
   }
   void unlock(int file) const noexcept override { host().unlock(file); }
   int allocate(int file, Bytes size) const noexcept override {
-    if (!grant()) return -error;
+    if (!allow()) return -error;
     if (!allocates) return -EOPNOTSUPP;
     if (size <= disk) return host().allocate(file, size);
     host().allocate(file, disk);  // as file systems do
     return -ENOSPC;
   }
   int allocate_slowly(int file, Bytes size) const noexcept override {
-    if (!grant()) return -error;
+    if (!allow()) return -error;
     if (size <= disk) return host().allocate_slowly(file, size);
     host().allocate_slowly(file, disk);
     return -ENOSPC;
   }
   int set_size(int file, Bytes size) const noexcept override {
-    return grant() ? host().set_size(file, size) : -error;
+    return allow() ? host().set_size(file, size) : -error;
   }
   int set_mode(int file, unsigned mode) const noexcept override {
-    return grant() ? host().set_mode(file, mode) : -error;
+    return allow() ? host().set_mode(file, mode) : -error;
   }
   int set_owner(int file, unsigned user, unsigned group) const noexcept override {
-    if (!grant()) return -error;
+    if (!allow()) return -error;
     order += 'o';
     if (foreign) return -owner_error;
     return host().set_owner(file, user, group);
   }
   int space(int file, memcfg::DiskSpace& space) const noexcept override {
-    return grant() ? host().space(file, space) : -error;
+    return allow() ? host().space(file, space) : -error;
   }
   int map(int file, Bytes size, void*& address) const noexcept override {
-    const int result = grant() ? host().map(file, size, address) : -error;
+    const int result = allow() ? host().map(file, size, address) : -error;
     if (result == 0) ++mappings;
     return result;
   }
@@ -202,32 +202,32 @@ class FaultyFiles final : public memcfg::FileOperations {
     host().unmap(address, size);
   }
   int flush_pages(void* address, Bytes size) const noexcept override {
-    if (!grant()) return -error;
+    if (!allow()) return -error;
     ++page_flushes;
     return host().flush_pages(address, size);
   }
   int flush(int file) const noexcept override {
-    if (!grant()) return -error;
+    if (!allow()) return -error;
     order += 'f';
     return host().flush(file);
   }
   int drop_pages(void* address, Bytes size) const noexcept override {
-    return grant() ? host().drop_pages(address, size) : -error;
+    return allow() ? host().drop_pages(address, size) : -error;
   }
   Bytes resident(const void* address, Bytes size) const noexcept override {
     return host().resident(address, size);
   }
   int rename(const char* from, const char* to) const noexcept override {
     order += 'r';
-    return grant() ? host().rename(from, to) : -error;
+    return allow() ? host().rename(from, to) : -error;
   }
   int remove(const char* path) const noexcept override {
-    return grant() ? host().remove(path) : -error;
+    return allow() ? host().remove(path) : -error;
   }
 
  private:
   static const memcfg::FileOperations& host() { return memcfg::host_files(); }
-  bool grant() const noexcept { return grants_left-- != 0; }
+  bool allow() const noexcept { return calls_left-- != 0; }
 };
 
 }  // namespace files

@@ -18,15 +18,15 @@ namespace pools {
 
 using memcfg::align_up;
 using memcfg::Bytes;
+using memcfg::HeapExtent;
 using memcfg::kNoLimit;
 using memcfg::Lifetime;
 using memcfg::out_of_memory;
+using memcfg::OutOfMemoryInfo;
 using memcfg::Pool;
 using memcfg::Request;
 using memcfg::Resource;
 using memcfg::ResourceStats;
-using memcfg::Shortage;
-using memcfg::Stretch;
 
 inline constexpr Bytes kKiB = Bytes{1} << 10;
 inline constexpr Bytes kMiB = Bytes{1} << 20;
@@ -48,12 +48,12 @@ inline std::shared_ptr<Pool> make_pool(
 }
 
 // What a resource says when it refuses a request.
-inline Shortage refusal(Resource& resource, const Request& request) {
+inline OutOfMemoryInfo out_of_memory_error(Resource& resource, const Request& request) {
   try {
     void* const address = resource.allocate(request);
     resource.deallocate(address, request.size);
   } catch (const out_of_memory& error) {
-    return error.shortage();
+    return error.info();
   }
   check::fail(__FILE__, __LINE__, "a request that should be refused was granted");
 }
@@ -191,8 +191,8 @@ inline void check_busy_pool(const Pool& pool) {
   CHECK(now.current <= now.limit && now.peak_reserved >= now.reserved);
   const Bytes page = pool.system().page_size();
   CHECK(now.limit > kNoLimit - page || now.reserved <= now.limit + page);
-  CHECK(now.idle <= now.holes && now.holes <= now.reserved);
-  CHECK(now.largest_hole <= now.holes && now.idle % page == 0);
+  CHECK(now.idle <= now.free_bytes && now.free_bytes <= now.reserved);
+  CHECK(now.largest_free_chunk <= now.free_bytes && now.idle % page == 0);
 }
 
 // The same while nobody is at work in the pool.
@@ -203,22 +203,22 @@ inline void check_pool(const Pool& pool) {
   CHECK(charged == pool.stats().current);
 }
 
-// The layout has every address once, in order, holes apart; its holes are those of
-// the statistics.
+// The layout has every address once, in order, free chunks apart; its free chunks are
+// those of the statistics.
 inline void check_layout(const Pool& pool) {
-  const std::vector<Stretch> rows = pool.layout();
+  const std::vector<HeapExtent> rows = pool.layout();
   const ResourceStats now = pool.stats();
   Bytes addresses = 0;
   Bytes holes = 0;
   Bytes largest = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const Stretch& row = rows[i];
+    const HeapExtent& row = rows[i];
     CHECK(row.size > 0 && row.committed <= row.size);
-    CHECK(row.state == Stretch::hole || row.committed == row.size);
-    CHECK((row.state == Stretch::block) == (row.requested > 0));
+    CHECK(row.state == HeapExtent::free || row.committed == row.size);
+    CHECK((row.state == HeapExtent::block) == (row.requested > 0));
     CHECK(row.requested <= row.size);
     addresses += row.size;
-    if (row.state == Stretch::hole) {
+    if (row.state == HeapExtent::free) {
       holes += row.committed;
       largest = std::max(largest, row.committed);
     }
@@ -226,13 +226,13 @@ inline void check_layout(const Pool& pool) {
     CHECK(rows[i - 1].address + rows[i - 1].size <= row.address);
   }
   CHECK(addresses == now.addresses);
-  CHECK(holes == now.holes && largest == now.largest_hole);
+  CHECK(holes == now.free_bytes && largest == now.largest_free_chunk);
 }
 
-inline std::size_t count(const Pool& pool, Stretch::State state) {
-  const std::vector<Stretch> rows = pool.layout();
+inline std::size_t count(const Pool& pool, HeapExtent::State state) {
+  const std::vector<HeapExtent> rows = pool.layout();
   return static_cast<std::size_t>(
-      std::count_if(rows.begin(), rows.end(), [state](const Stretch& row) {
+      std::count_if(rows.begin(), rows.end(), [state](const HeapExtent& row) {
         return row.state == state;
       }));
 }

@@ -95,7 +95,7 @@ class Intervals {
   std::map<Place, Place, std::less<>, PlainAllocator<Row>> rows_;
 };
 
-// The host, until `grants_left` runs out; then it refuses every call that may be
+// The host, until `calls_left` runs out; then it refuses every call that may be
 // refused, or `once`. Giving back is never refused.
 class Faulty final : public memcfg::System {
  public:
@@ -104,12 +104,12 @@ class Faulty final : public memcfg::System {
 
   static constexpr int kMany = 1 << 30;
 
-  mutable std::atomic<int> grants_left{kMany};
+  mutable std::atomic<int> calls_left{kMany};
   mutable std::atomic<bool> once{false};
   mutable std::atomic<Bytes> reserved{0};   // addresses out
   mutable std::atomic<Bytes> open{0};       // committed pages that are out
   mutable std::atomic<Bytes> guarded{0};    // the same of guarded addresses
-  mutable std::atomic<Bytes> books{0};      // addresses of books out
+  mutable std::atomic<Bytes> metadata{0};   // addresses of metadata out
   mutable std::atomic<Bytes> allocated{0};  // blocks out
   mutable std::atomic<Bytes> most{0};       // highest open + guarded so far
   mutable std::atomic<int> hints{0};        // calls of advise_huge
@@ -119,7 +119,8 @@ class Faulty final : public memcfg::System {
   ~Faulty() override = default;
 
   bool has_all_back() const {
-    return reserved == 0 && open == 0 && guarded == 0 && books == 0 && allocated == 0;
+    return reserved == 0 && open == 0 && guarded == 0 && metadata == 0 &&
+           allocated == 0;
   }
 
   Bytes page_size() const noexcept override { return page_; }
@@ -127,7 +128,7 @@ class Faulty final : public memcfg::System {
 
   void* reserve(Bytes size, Access access) const noexcept override {
     demand(size > 0 && size % page_ == 0, "reserve: not whole pages");
-    void* const address = grant() ? host().reserve(size, access) : nullptr;
+    void* const address = allow() ? host().reserve(size, access) : nullptr;
     if (address == nullptr) return nullptr;
     if (eager) host().advise_huge(address, size, true);
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -144,7 +145,7 @@ class Faulty final : public memcfg::System {
       demand(!pages_.touches(number(address), end(address, size)),
              "commit: a page is committed already");
     }
-    if (!grant() || !host().commit(address, size, access)) return false;
+    if (!allow() || !host().commit(address, size, access)) return false;
     const std::lock_guard<std::mutex> lock(mutex_);
     pages_.add(number(address), end(address, size));
     count(access) += size;
@@ -178,7 +179,7 @@ class Faulty final : public memcfg::System {
            "advise_huge: not whole units");
     demand(pages_.has(number(address), end(address, size)),
            "advise_huge: a page is not committed");
-    if (!grant() || !host().advise_huge(address, size, wanted)) return false;
+    if (!allow() || !host().advise_huge(address, size, wanted)) return false;
     huge_.add(number(address), end(address, size));
     return true;
   }
@@ -187,12 +188,12 @@ class Faulty final : public memcfg::System {
     return huge_.has(number(address), end(address, size));
   }
 
-  bool renew(void* address, Bytes size) const noexcept override {
+  bool reset_pages(void* address, Bytes size) const noexcept override {
     const std::lock_guard<std::mutex> lock(mutex_);
     demand_inside(address, size, Access::open);
     demand(pages_.has(number(address), end(address, size)),
            "renew: a page is not committed");
-    return grant() && host().renew(address, size);
+    return allow() && host().reset_pages(address, size);
   }
 
   bool populate(void* address, Bytes size) const noexcept override {
@@ -201,7 +202,7 @@ class Faulty final : public memcfg::System {
       demand(pages_.has(number(address), end(address, size)),
              "populate: a page is not committed");
     }
-    return grant() && host().populate(address, size);
+    return allow() && host().populate(address, size);
   }
 
   void release(void* address, Bytes size) const noexcept override {
@@ -217,40 +218,42 @@ class Faulty final : public memcfg::System {
     host().release(address, size);
   }
 
-  void* map_books(Bytes size) const noexcept override {
-    demand(size > 0, "map_books: no bytes");
-    return booked(grant() ? host().map_books(size) : nullptr, size);
+  void* map_metadata(Bytes size) const noexcept override {
+    demand(size > 0, "map_metadata: no bytes");
+    return record(allow() ? host().map_metadata(size) : nullptr, size);
   }
-  void* reserve_books(Bytes size) const noexcept override {
+  void* reserve_metadata(Bytes size) const noexcept override {
     demand(size > 0 && size % host().page_size() == 0,
-           "reserve_books: not whole pages");
-    return booked(grant() ? host().reserve_books(size) : nullptr, size);
+           "reserve_metadata: not whole pages");
+    return record(allow() ? host().reserve_metadata(size) : nullptr, size);
   }
-  bool commit_books(void* address, Bytes size) const noexcept override {
-    demand(size > 0 && size % host().page_size() == 0, "commit_books: not whole pages");
-    return grant() && host().commit_books(address, size);
+  bool commit_metadata(void* address, Bytes size) const noexcept override {
+    demand(size > 0 && size % host().page_size() == 0,
+           "commit_metadata: not whole pages");
+    return allow() && host().commit_metadata(address, size);
   }
-  void forget_books(void* address, Bytes size) const noexcept override {
+  void reset_metadata(void* address, Bytes size) const noexcept override {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      demand(size % host().page_size() == 0, "forget_books: not whole pages");
-      demand(books_.has(number(address), end(address, size)), "forget_books: no books");
+      demand(size % host().page_size() == 0, "reset_metadata: not whole pages");
+      demand(metadata_.has(number(address), end(address, size)),
+             "reset_metadata: no metadata");
     }
-    host().forget_books(address, size);
+    host().reset_metadata(address, size);
   }
-  void unmap_books(void* address, Bytes size) const noexcept override {
+  void unmap_metadata(void* address, Bytes size) const noexcept override {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      demand(books_.end_of(number(address)) == end(address, size),
-             "unmap_books: not books of this size");
-      books_.take(number(address));
+      demand(metadata_.end_of(number(address)) == end(address, size),
+             "unmap_metadata: not metadata of this size");
+      metadata_.take(number(address));
     }
-    books -= size;
-    host().unmap_books(address, size);
+    metadata -= size;
+    host().unmap_metadata(address, size);
   }
 
   void* allocate(Bytes size, Bytes alignment) const noexcept override {
-    void* const address = grant() ? host().allocate(size, alignment) : nullptr;
+    void* const address = allow() ? host().allocate(size, alignment) : nullptr;
     if (address != nullptr) allocated += size;
     return address;
   }
@@ -268,8 +271,8 @@ class Faulty final : public memcfg::System {
     return number(address) + size;
   }
 
-  bool grant() const noexcept {
-    const int left = grants_left--;
+  bool allow() const noexcept {
+    const int left = calls_left--;
     if (left == 0) return false;
     return left > 0 || once;
   }
@@ -278,11 +281,11 @@ class Faulty final : public memcfg::System {
     return access == Access::open ? open : guarded;
   }
 
-  void* booked(void* address, Bytes size) const noexcept {
+  void* record(void* address, Bytes size) const noexcept {
     if (address == nullptr) return nullptr;
     const std::lock_guard<std::mutex> lock(mutex_);
-    books_.put(number(address), end(address, size));
-    books += size;
+    metadata_.put(number(address), end(address, size));
+    metadata += size;
     return address;
   }
 
@@ -305,5 +308,5 @@ class Faulty final : public memcfg::System {
   mutable Intervals guarded_;
   mutable Intervals pages_;  // committed
   mutable Intervals huge_;   // of them: huge pages may stand behind
-  mutable Intervals books_;
+  mutable Intervals metadata_;
 };

@@ -8,7 +8,7 @@ using memcfg::Bytes;
 using memcfg::FailureCallbackResource;
 using memcfg::kNoLimit;
 using memcfg::LimitingResource;
-using memcfg::Shortage;
+using memcfg::OutOfMemoryInfo;
 using memcfg::SimulatedResource;
 using memcfg::StatisticsResource;
 using stacks::asking;
@@ -66,7 +66,7 @@ TEST(blocks_that_upstream_got_back_are_not_counted_for_good) {
   }
 }
 
-TEST(a_limit_is_drawn_before_upstream_is_asked) {
+TEST(a_limit_is_reserved_before_upstream_is_asked) {
   const Faulty system;
   LimitingResource limiting(blocks_of(system), 1000);
   CHECK(limiting.stats().largest_free == 960);
@@ -75,14 +75,14 @@ TEST(a_limit_is_drawn_before_upstream_is_asked) {
     limiting.allocate({449});
     check::fail(__FILE__, __LINE__, "the limit was passed");
   } catch (const memcfg::out_of_memory& error) {
-    const Shortage& report = error.shortage();
-    CHECK(report.cause == Shortage::limit_reached && report.limit == 1000);
+    const OutOfMemoryInfo& report = error.info();
+    CHECK(report.cause == OutOfMemoryInfo::limit_reached && report.limit == 1000);
     CHECK(report.requested == 449 && report.rounded == 512);
     CHECK(report.in_use == 512 && report.largest_free == 448);
   }
-  system.grants_left = 0;
+  system.calls_left = 0;
   CHECK_THROWS(memcfg::out_of_memory, limiting.allocate({448}));
-  system.grants_left = 1;
+  system.calls_left = 1;
   limiting.deallocate(limiting.allocate({448}), 448);
   CHECK_THROWS(memcfg::out_of_memory, limiting.set_limit(511));
   CHECK_THROWS(std::invalid_argument, limiting.set_limit(0));
@@ -194,7 +194,7 @@ TEST(tags_are_counted_after_they_are_empty) {
   resource.deallocate(second, 100);
 }
 
-TEST(the_callback_makes_room) {
+TEST(the_callback_frees_memory) {
   const Faulty system;
   const auto below = std::make_shared<LimitingResource>(blocks_of(system), 1024);
   std::vector<void*> cached{below->allocate({512}), below->allocate({512})};

@@ -32,11 +32,11 @@ struct Fixture {
   }
 };
 
-Shortage refusal(Arena& arena, Bytes size) {
+OutOfMemoryInfo out_of_memory_error(Arena& arena, Bytes size) {
   try {
     arena.grow(size);
   } catch (const out_of_memory& error) {
-    return error.shortage();
+    return error.info();
   }
   check::fail(__FILE__, __LINE__, "a growth that should be refused was granted");
 }
@@ -102,8 +102,8 @@ TEST(limit_refuses_growth_and_nothing_changes) {
   const auto arena = f.arena(1 << 20);
   arena->grow(1000);
   CHECK(f.pool->stats().largest_free == 0);
-  const Shortage report = refusal(*arena, 1025);
-  CHECK(report.cause == Shortage::limit_reached);
+  const OutOfMemoryInfo report = out_of_memory_error(*arena, 1025);
+  CHECK(report.cause == OutOfMemoryInfo::limit_reached);
   CHECK(report.requested == 1 && report.in_use == 1024 && report.largest_free == 0);
   CHECK(arena->size() == 1024 && f.pool->stats().requested == 1000);
   arena->check();
@@ -115,7 +115,7 @@ TEST(addresses_run_out) {
   const auto arena = f.arena(f.page);
   arena->grow(f.page);
   for (const Bytes size : {f.page + 1, kNoLimit / 2, kNoLimit}) {
-    CHECK(refusal(*arena, size).cause == Shortage::no_addresses);
+    CHECK(out_of_memory_error(*arena, size).cause == OutOfMemoryInfo::no_addresses);
     CHECK(f.pool->stats().current == f.page);
     arena->check();
   }
@@ -125,15 +125,15 @@ TEST(system_refusals_roll_back) {
   Fixture f(1 << 20);
   const auto arena = f.arena(1 << 20);
   arena->grow(f.page);
-  f.system.grants_left = 0;
-  CHECK(refusal(*arena, f.page + 1).cause == Shortage::no_memory);
+  f.system.calls_left = 0;
+  CHECK(out_of_memory_error(*arena, f.page + 1).cause == OutOfMemoryInfo::no_memory);
   CHECK(arena->size() == f.page && f.pool->stats().current == f.page);
   CHECK(f.pool->stats().largest_free == (1 << 20) - f.page);
   CHECK_THROWS(out_of_memory, f.arena(f.page));
   CHECK(f.pool->owners().size() == 1);
   arena->check();
   f.pool->check();
-  f.system.grants_left = 1;
+  f.system.calls_left = 1;
   arena->grow(2 * f.page);
   arena->check();
 }
@@ -142,7 +142,7 @@ TEST(growth_inside_a_page_asks_nothing_of_the_system) {
   Fixture f(kNoLimit);
   const auto arena = f.arena(1 << 20);
   arena->grow(1);
-  f.system.grants_left = 0;
+  f.system.calls_left = 0;
   arena->grow(f.page);
   CHECK(f.pool->stats().current == f.page);
 }
@@ -255,9 +255,10 @@ TEST(a_refused_growth_is_no_peak) {
   Fixture f(1 << 20);
   const auto arena = f.arena(1 << 20);
   arena->grow(f.page);
-  f.system.grants_left = 0;
-  CHECK(refusal(*arena, 100 * f.page).cause == Shortage::no_memory);
-  CHECK(refusal(*arena, (1 << 20) + 64).cause == Shortage::limit_reached);
+  f.system.calls_left = 0;
+  CHECK(out_of_memory_error(*arena, 100 * f.page).cause == OutOfMemoryInfo::no_memory);
+  CHECK(out_of_memory_error(*arena, (1 << 20) + 64).cause ==
+        OutOfMemoryInfo::limit_reached);
   CHECK(f.pool->stats().peak == f.page && f.pool->stats().peak_reserved == f.page);
   check_pool(*f.pool);
 }
@@ -271,19 +272,19 @@ TEST(small_arenas_run_out_of_pages) {
     arenas.back()->grow(1);
   }
   arenas.push_back(f.arena(f.page));
-  CHECK(refusal(*arenas.back(), 1).cause == Shortage::fragmented);
+  CHECK(out_of_memory_error(*arenas.back(), 1).cause == OutOfMemoryInfo::fragmented);
   CHECK(f.pool->stats().current == 3 * 64 && f.pool->stats().reserved == 3 * f.page);
   arenas[0]->free();
   arenas.back()->grow(1);
   check_pool(*f.pool);
 }
 
-TEST(holes_pay_for_an_arena_and_the_other_way_round) {
+TEST(free_chunks_pay_for_an_arena_and_the_other_way_round) {
   Fixture f(8 * kMiB);
   const auto arena = f.arena(8 * kMiB);
   Blocks blocks(*f.pool);
   for (int i = 0; i < 8; ++i) blocks.take({kMiB});
-  CHECK(refusal(*arena, 64).cause == Shortage::limit_reached);
+  CHECK(out_of_memory_error(*arena, 64).cause == OutOfMemoryInfo::limit_reached);
   for (int i = 0; i < 5; ++i) blocks.give(0);
   CHECK(f.system.open == 8 * kMiB);
   arena->grow(5 * kMiB);
@@ -323,9 +324,9 @@ TEST(blocks_and_arenas_share_the_limit) {
             blocks.take({size + 1});
         }
       } catch (const out_of_memory& error) {
-        CHECK(error.shortage().in_use == in_use && f.pool->stats().current == in_use);
-        CHECK(error.shortage().cause == Shortage::fragmented ||
-              in_use + error.shortage().rounded > limit);
+        CHECK(error.info().in_use == in_use && f.pool->stats().current == in_use);
+        CHECK(error.info().cause == OutOfMemoryInfo::fragmented ||
+              in_use + error.info().rounded > limit);
       }
       Bytes charged = blocks.charged();
       for (const auto& each : arenas) charged += each->size();
@@ -361,7 +362,7 @@ TEST(an_arena_needs_pages_of_its_own) {
     const Arena arena(pool, kMiB, "model");
     CHECK(false);
   } catch (const out_of_memory& error) {
-    CHECK(error.shortage().cause == Shortage::no_addresses);
+    CHECK(error.info().cause == OutOfMemoryInfo::no_addresses);
   }
   check_pool(*pool);
 }
@@ -374,8 +375,8 @@ TEST(an_arena_of_a_simulated_device) {
     arena.grow(5 * kMiB + 1);
     Blocks blocks(*pool);
     blocks.take({2 * kMiB});
-    CHECK(refusal(arena, 7 * kMiB).cause == Shortage::device_full);
-    CHECK(refusal(*pool, {2 * kMiB}).cause == Shortage::device_full);
+    CHECK(out_of_memory_error(arena, 7 * kMiB).cause == OutOfMemoryInfo::device_full);
+    CHECK(out_of_memory_error(*pool, {2 * kMiB}).cause == OutOfMemoryInfo::device_full);
     arena.shrink(kMiB);
     blocks.take({5 * kMiB});
     arena.check();
@@ -393,7 +394,7 @@ TEST(the_system_may_refuse_at_any_call) {
       CHECK(grants < 200);
       const Faulty system;
       refused = 0;
-      system.grants_left = grants;
+      system.calls_left = grants;
       system.once = once;
       const auto attempt = [&](const auto& step) {
         try {
@@ -436,7 +437,7 @@ TEST(the_system_may_refuse_at_any_call) {
   }
 }
 
-// Each thread has its arena; the books add up at any moment.
+// Each thread has its arena; the metadata add up at any moment.
 TEST(threads_grow_apart) {
   Fixture f(8 * kMiB);
   std::vector<std::thread> threads;

@@ -32,8 +32,8 @@ namespace {
 
 Bytes kept(const Pool& pool) {
   Bytes sum = 0;
-  for (const Stretch& row : pool.layout()) {
-    if (row.state == Stretch::kept) sum += row.size;
+  for (const HeapExtent& row : pool.layout()) {
+    if (row.state == HeapExtent::cached) sum += row.size;
   }
   return sum;
 }
@@ -158,8 +158,8 @@ TEST(a_freed_block_serves_the_next_request) {
   check_layout(*pool);
 }
 
-// Another size of the same class, another tag: the books follow.
-TEST(the_books_follow_a_block_through_the_cache) {
+// Another size of the same class, another tag: the metadata follow.
+TEST(the_metadata_follow_a_block_through_the_cache) {
   const auto pool = make_pool(64 * kMiB);
   const Request first{2100, 64, Lifetime::unknown, "a"};
   const Request second{2050, 64, Lifetime::unknown, "b"};
@@ -194,7 +194,7 @@ TEST(a_cache_keeps_a_small_share) {
     CHECK(pool->stats().current == 0 && pool->owners().empty());
     check_pool(*pool);
     empty_caches(*pool);
-    CHECK(kept(*pool) == 0 && count(*pool, Stretch::hole) == pool->layout().size());
+    CHECK(kept(*pool) == 0 && count(*pool, HeapExtent::free) == pool->layout().size());
   }
 }
 
@@ -240,7 +240,7 @@ TEST(a_thread_that_ends_leaves_its_blocks_to_others) {
   check_pool(*pool);
 }
 
-TEST(threads_that_end_leave_no_books) {
+TEST(threads_that_end_leave_no_metadata) {
   const auto pool = make_pool(64 * kMiB);
   const auto work = [&] {
     Blocks blocks(*pool);
@@ -358,7 +358,7 @@ TEST(one_of_two_frees_of_a_block_is_refused) {
   }
 }
 
-// One takes, another frees: the books of either thread's cache alone are below zero.
+// One takes, another frees: the metadata of either thread's cache alone are below zero.
 TEST(blocks_cross_threads) {
   for (const Bytes limit : {kMiB, 64 * kMiB}) {
     const auto pool = make_pool(limit);
@@ -468,7 +468,7 @@ TEST(threads_never_pass_a_limit_that_moves) {
       try {
         pool->set_limit(step % 2 == 0 ? kLimit / 2 : kLimit);
       } catch (const out_of_memory& error) {
-        CHECK(error.shortage().in_use <= kLimit);
+        CHECK(error.info().in_use <= kLimit);
       }
       check_busy_pool(*pool);
       CHECK(system.most <= kLimit + pool->system().page_size());
@@ -484,7 +484,7 @@ TEST(threads_never_pass_a_limit_that_moves) {
   CHECK(system.has_all_back());
 }
 
-// The books are read in every way while threads come, work and go.
+// The metadata are read in every way while threads come, work and go.
 TEST(threads_come_and_go_while_others_look) {
   const auto pool = make_pool(32 * kMiB);
   std::atomic<bool> done{false};

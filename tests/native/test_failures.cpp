@@ -139,15 +139,15 @@ enum class Kind { system, system_once, heap };
 void arm(Script& script, Kind kind, int grants) {
   script.system.once = kind == Kind::system_once;
   if (kind == Kind::heap) {
-    failing_new::grants_left = grants;
+    failing_new::calls_left = grants;
   } else {
-    script.system.grants_left = grants;
+    script.system.calls_left = grants;
   }
 }
 
 void disarm(Script& script) {
-  failing_new::grants_left = -1;
-  script.system.grants_left = Faulty::kMany;
+  failing_new::calls_left = -1;
+  script.system.calls_left = Faulty::kMany;
 }
 
 // True: the step has failed.

@@ -81,15 +81,15 @@ bool survives(const Step& step, const FaultyFiles& system, int grants) {
   const Folder folder;
   lay_out(folder, step);
   const auto before = folder.content();
-  system.grants_left = grants;
+  system.calls_left = grants;
   bool opened = false;
   int error = 0;
   {
     std::optional<FileResource> file;
     error =
         error_of([&] { file.emplace(step.options(folder / "f", step.size), system); });
-    const bool unused = system.grants_left > 0;
-    system.grants_left = FaultyFiles::kMany;
+    const bool unused = system.calls_left > 0;
+    system.calls_left = FaultyFiles::kMany;
     opened = file.has_value();
     CHECK(opened == (error == 0));
     if (opened) CHECK(is_done(folder, step));
@@ -173,12 +173,12 @@ TEST(each_call_fails_once_while_a_file_is_used) {
            std::vector<std::function<void()>>{[&] { file.flush(); },
                                               [&] { file.drop(0, 1000); },
                                               [&] { file.close(); }}) {
-        system.grants_left = grants;
+        system.calls_left = grants;
         if (error_of(call) != 0) {
           CHECK(!file.closed() && std::filesystem::exists(folder / "f"));
           file.deallocate(file.allocate({1000}), 1000);
         }
-        system.grants_left = FaultyFiles::kMany;
+        system.calls_left = FaultyFiles::kMany;
         call();
       }
       CHECK(file.closed() && system.has_all_back());
@@ -191,13 +191,13 @@ TEST(what_fails_at_the_end_is_told_and_the_file_is_closed) {
   const Folder folder;
   const FaultyFiles system;
   auto file = std::make_unique<FileResource>(at(folder / "f", 1000), system);
-  system.grants_left = 0;
-  CHECK(error_of([&] { file->forget(); }) == EIO);
+  system.calls_left = 0;
+  CHECK(error_of([&] { file->abandon(); }) == EIO);
   file.reset();
   CHECK(system.has_all_back() && is_free(folder / "f"));
 }
 
-TEST(the_heap_may_refuse_the_books_at_any_call) {
+TEST(the_heap_may_refuse_the_metadata_at_any_call) {
   for (const Step& step : kSteps) {
     for (int grants = 0;; ++grants) {
       CHECK(grants < 500);
@@ -296,13 +296,13 @@ TEST(a_folder_that_cannot_be_flushed_after_the_file_was_replaced) {
       const Folder folder;
       write(folder / "f", old_bytes(1000));
       const FaultyFiles system;
-      system.grants_left = grants;
+      system.calls_left = grants;
       std::optional<FileResource> file;
       const int error = error_of([&] {
         file.emplace((removes ? replacing_passing : replacing)(folder / "f", 10),
                      system);
       });
-      system.grants_left = FaultyFiles::kMany;
+      system.calls_left = FaultyFiles::kMany;
       if (error == 0 || read(folder / "f") == old_bytes(1000)) continue;
       ++told;
       CHECK(error == EIO && system.has_all_back());
@@ -321,7 +321,7 @@ TEST(only_what_is_known_to_be_ours_is_removed) {
   system.before_locking = [&] {
     std::filesystem::remove(folder / "f");
     write(folder / "f", "another's");
-    system.grants_left = 0;
+    system.calls_left = 0;
   };
   CHECK(error_of([&] { FileResource(at(folder / "f", 10), system); }) == EIO);
   CHECK(read(folder / "f") == "another's" && system.has_all_back());
@@ -404,7 +404,7 @@ TEST(processes_race_for_one_file) {
         std::this_thread::yield();
         const std::string seen = read(path);  // the path leads to the very same file
         if (*word != child || seen.size() != 64 || seen[0] != child) _exit(3);
-        file->forget();
+        file->abandon();
         ++owned;
       }
     } catch (const std::exception&) {
@@ -445,7 +445,7 @@ TEST(a_child_has_a_copy_and_leaves_the_file_alone) {
   CHECK(block[0] == 'p' && std::filesystem::exists(path) && !is_free(path));
   CHECK(read(path) == std::string(1000, 'p') + std::string(kMiB - 1000, '\0'));
   const Sleeper child;
-  file->forget();
+  file->abandon();
   CHECK(!std::filesystem::exists(path));
 }
 
@@ -478,7 +478,7 @@ TEST(children_share_a_file_where_that_was_asked_for) {
           CHECK_THROWS(std::runtime_error, file.allocate({10}));
           file.flush();
           CHECK(file.drop(0, 1000) > 0 && block[499] == 'c');
-          file.forget();
+          file.abandon();
         }) == 0);
   CHECK(block[0] == 'c' && std::filesystem::exists(folder / "f"));
   file.deallocate(block, 500);

@@ -72,10 +72,10 @@ TEST(no_block_reaches_behind_the_end) {
     try {
       for (;;) lines.push_back(file.allocate({64, 64, Lifetime(lines.size() % 3)}));
     } catch (const memcfg::out_of_memory& error) {
-      CHECK(error.shortage().cause == memcfg::Shortage::file_full);
+      CHECK(error.info().cause == memcfg::OutOfMemoryInfo::file_full);
     }
     CHECK(lines.size() == size / 64);
-    for (void* line : lines) CHECK(file.place_of(line) + 64 <= size);
+    for (void* line : lines) CHECK(file.offset_of(line) + 64 <= size);
     for (void* line : lines) file.deallocate(line, 64);
     file.check();
     CHECK(file.stats().largest_free == size);
@@ -87,7 +87,7 @@ TEST(the_whole_file_is_aligned_to_a_page) {
   for (const Bytes size : kSizes) {
     FileResource file(at(folder / std::to_string(size), size));
     void* const block = file.allocate({size, 4096, Lifetime::short_lived});
-    CHECK(file.place_of(block) == 0);
+    CHECK(file.offset_of(block) == 0);
     file.deallocate(block, size);
     void* const first = file.allocate({1});
     CHECK_THROWS(memcfg::out_of_memory, file.allocate({size, 4096}));
@@ -178,7 +178,7 @@ TEST(paths_that_lead_to_no_file) {
   }
 }
 
-TEST(holes_get_their_disk) {
+TEST(gaps_get_their_disk) {
   const Folder folder;
   const std::string path = folder / "sparse";
   write(path, "begin");
@@ -291,16 +291,16 @@ TEST(closing) {
   CHECK_THROWS(memcfg::bad_free, file.deallocate(block, 100));
   CHECK(file.stats().reserved == 0 && file.stats().largest_free == 0);
   file.check();
-  file.forget();
+  file.abandon();
 }
 
-TEST(forgetting_ends_blocks_that_are_out) {
+TEST(abandoning_ends_blocks_that_are_out) {
   const Folder folder;
   const FaultyFiles system;
   const auto file = std::make_unique<FileResource>(at(folder / "f", 1000), system);
   void* const block = file->allocate({1000});
   std::memset(block, 'x', 1000);
-  file->forget();
+  file->abandon();
   CHECK(system.has_all_back() && read(folder / "f") == std::string(1000, 'x'));
   file->deallocate(block, 1000);
   file->check();

@@ -12,16 +12,16 @@
 #include "systems.hpp"
 
 using memcfg::align_up;
+using memcfg::AllocationFailed;
 using memcfg::Bytes;
 using memcfg::Chunk;
 using memcfg::ChunkId;
 using memcfg::Heap;
+using memcfg::HeapExtent;
 using memcfg::kAlignment;
 using memcfg::kNoLimit;
 using memcfg::Lifetime;
-using memcfg::Refused;
-using memcfg::Shortage;
-using memcfg::Stretch;
+using memcfg::OutOfMemoryInfo;
 
 namespace {
 
@@ -32,7 +32,7 @@ const Bytes kPage = memcfg::host_system().page_size();
 // Who holds which addresses; not what stands behind them.
 std::vector<std::pair<std::uintptr_t, Bytes>> places(const Heap& heap) {
   std::vector<std::pair<std::uintptr_t, Bytes>> rows;
-  for (const Stretch& row : heap.layout()) rows.emplace_back(row.address, row.size);
+  for (const HeapExtent& row : heap.layout()) rows.emplace_back(row.address, row.size);
   return rows;
 }
 
@@ -55,7 +55,7 @@ class Model {
     try {
       take(size, alignment, lifetime);
       return true;
-    } catch (const Refused&) {
+    } catch (const AllocationFailed&) {
     }
     // A segment may have come in which nothing is.
     for (const auto& row : before) {
@@ -83,7 +83,7 @@ class Model {
     try {
       if (size < before) done = heap.shrink(chunk, size);
       if (size > before) done = heap.extend(chunk, size);
-    } catch (const Refused&) {
+    } catch (const AllocationFailed&) {
     }
     CHECK(chunk.address == address && chunk.size == (done ? size : before));
     CHECK(heap.find(reinterpret_cast<void*>(address)) == ids[index]);
@@ -96,15 +96,15 @@ class Model {
 
   void compare() const {
     heap.check();
-    CHECK(heap.taken() == taken);
+    CHECK(heap.allocated() == taken);
     std::set<std::uintptr_t> starts;
     for (const ChunkId id : ids) starts.insert(heap[id].address);
     CHECK(starts.size() == ids.size());
     Bytes holes = 0;
     Bytes largest = 0;
-    for (const Stretch& row : heap.layout()) {
-      CHECK((row.state != Stretch::hole) == (starts.count(row.address) == 1));
-      if (row.state != Stretch::hole) continue;
+    for (const HeapExtent& row : heap.layout()) {
+      CHECK((row.state != HeapExtent::free) == (starts.count(row.address) == 1));
+      if (row.state != HeapExtent::free) continue;
       holes += row.committed;
       largest = std::max(largest, row.committed);
     }
@@ -120,7 +120,7 @@ class Model {
     auto piece = pieces.begin();
     Bytes memory = 0;
     std::uintptr_t end = 0;  // of the memory so far
-    for (const Stretch& row : heap.layout()) {
+    for (const HeapExtent& row : heap.layout()) {
       Bytes committed = 0;
       std::uintptr_t place = row.address;
       for (; piece != pieces.end() && place < row.address + row.size; ++piece) {
@@ -166,7 +166,7 @@ void random_step(Model& model,
     try {
       model.try_take(
           random_size(random, bits), alignment, static_cast<Lifetime>(random() % 3));
-    } catch (const std::bad_alloc&) {  // no memory for the books
+    } catch (const std::bad_alloc&) {  // no memory for the metadata
     }
   }
 }
@@ -193,13 +193,13 @@ TEST(random_blocks_are_where_they_belong) {
       for (int step = 0; step < 6000; ++step) {
         random_step(model, random);
         if (step % 40 == 0) model.compare();
-        if (step % 500 == 0) model.heap.give_back(random() % (4 * kMiB));
+        if (step % 500 == 0) model.heap.decommit_free(random() % (4 * kMiB));
         CHECK(system.open == model.heap.committed());
         CHECK(system.reserved == model.heap.addresses());
       }
       model.clear();
       model.compare();
-      model.heap.give_back(kNoLimit);
+      model.heap.decommit_free(kNoLimit);
       CHECK(model.heap.committed() == 0 && system.open == 0);
     }
     CHECK(system.has_all_back());
@@ -217,7 +217,7 @@ TEST(whole_units_are_no_reason_to_refuse) {
   CHECK(model.heap.committed() == 10 * kMiB);
   model.compare();
   model.give(1);
-  model.heap.give_back(kNoLimit);
+  model.heap.decommit_free(kNoLimit);
   model.heap.set_ceiling(10 * kMiB + kPage);
   const ChunkId id = model.take(size);
   const Bytes unit = system.huge_page_size();
@@ -231,15 +231,16 @@ TEST(a_refused_commit_leaves_no_page_behind) {
   Model model(system);
   model.take(align_up(3 * kPage / 4));
   const Bytes rest = model.heap.addresses() - model.taken - kPage / 2;
-  system.grants_left = 0;
+  system.calls_left = 0;
   CHECK(!model.try_take(rest, kAlignment, Lifetime::short_lived));
-  system.grants_left = Faulty::kMany;
+  system.calls_left = Faulty::kMany;
   model.take(kPage / 2);
   model.compare();
 }
 
-// Two holes with a block between them: the upper one loses its pages before they join.
-TEST(a_hole_knows_of_its_own_pages_only) {
+// Two free chunks with a block between them: the upper one loses its pages before they
+// join.
+TEST(a_free_chunk_knows_of_its_own_pages_only) {
   const Faulty system;
   Model model(system);
   model.take(64);
@@ -247,15 +248,15 @@ TEST(a_hole_knows_of_its_own_pages_only) {
   model.give(1);
   model.take(64, kMiB);
   model.take(64);  // in the lower hole, which is the younger one now
-  model.heap.give_back(2 * kMiB);
+  model.heap.decommit_free(2 * kMiB);
   model.give(1);
   model.compare();
   model.take(2 * kMiB);
   model.compare();
 }
 
-// What a hole says of its pages stays true, whoever takes and gives them when, and
-// whether the system has them or not.
+// What a free chunk says of its pages stays true, whoever takes and gives them when,
+// and whether the system has them or not.
 TEST(pages_come_and_go_all_the_time) {
   for (const int bits : {6, 10, 13, 16}) {
     for (const bool refuses : {false, true}) {
@@ -263,11 +264,11 @@ TEST(pages_come_and_go_all_the_time) {
       std::mt19937 random(9);
       Model model(system);
       for (int step = 0; step < 2000; ++step) {
-        if (refuses) system.grants_left = static_cast<int>(random() % 6);
+        if (refuses) system.calls_left = static_cast<int>(random() % 6);
         random_step(model, random, bits);
-        system.grants_left = Faulty::kMany;
-        if (random() % 4 == 0) model.heap.give_back(random() % (kMiB / 4));
-        if (random() % 16 == 0) model.heap.give_back_old();
+        system.calls_left = Faulty::kMany;
+        if (random() % 4 == 0) model.heap.decommit_free(random() % (kMiB / 4));
+        if (random() % 16 == 0) model.heap.decommit_old();
         if (random() % 64 == 0) model.clear();
         model.heap.check();
         if (step % 40 == 0) model.compare();
@@ -276,8 +277,9 @@ TEST(pages_come_and_go_all_the_time) {
   }
 }
 
-// Against a search of all holes. A large block may go to a larger one with memory.
-TEST(the_best_hole_is_taken) {
+// Against a search of all free chunks. A large block may go to a larger one with
+// memory.
+TEST(the_best_free_chunk_is_taken) {
   const Faulty system;
   std::mt19937 random(2);
   Model model(system);
@@ -290,9 +292,9 @@ TEST(the_best_hole_is_taken) {
     const auto before = model.heap.layout();
     const std::uintptr_t address = model.heap[model.take(size)].address;
     Bytes best = kNoLimit;
-    const Stretch* got = nullptr;
-    for (const Stretch& row : before) {
-      if (row.state != Stretch::hole) continue;
+    const HeapExtent* got = nullptr;
+    for (const HeapExtent& row : before) {
+      if (row.state != HeapExtent::free) continue;
       if (row.size >= size) best = std::min(best, row.size);
       if (row.address <= address && address < row.address + row.size) got = &row;
     }
@@ -303,7 +305,7 @@ TEST(the_best_hole_is_taken) {
   }
 }
 
-TEST(lifetimes_choose_an_end_of_the_hole) {
+TEST(lifetimes_choose_an_end_of_the_free_chunk) {
   const Faulty system;
   Model model(system);
   const auto at = [&](Lifetime lifetime, Bytes alignment = kAlignment) {
@@ -366,8 +368,8 @@ TEST(the_ceiling_holds) {
   }
 }
 
-// The pages of all holes pay for one block, which takes fresh addresses.
-TEST(holes_pay_for_what_fits_none_of_them) {
+// The pages of all free chunks pay for one block, which takes fresh addresses.
+TEST(free_chunks_pay_for_what_fits_none_of_them) {
   const Faulty system;
   Model model(system);
   model.heap.set_ceiling(4 * kMiB);
@@ -389,7 +391,7 @@ TEST(so_much_is_given_back) {
     if (step % 20 != 0) continue;
     const Bytes idle = model.heap.idle();
     const Bytes wanted = random() % 4 == 0 ? idle : random() % (idle + kPage);
-    const Bytes given = model.heap.give_back(wanted);
+    const Bytes given = model.heap.decommit_free(wanted);
     CHECK(given >= std::min(wanted, idle) && given < wanted + kPage);
     CHECK(model.heap.idle() == idle - given);
     CHECK(system.open == model.heap.committed());
@@ -405,9 +407,9 @@ TEST(each_page_is_reserved_while_it_is_committed) {
   budget.most = 4 * kMiB;
   model.heap.set_budget(&budget);
   for (int step = 0; step < 3000; ++step) {
-    if (step % 3 == 0) system.grants_left = static_cast<int>(random() % 6);
+    if (step % 3 == 0) system.calls_left = static_cast<int>(random() % 6);
     random_step(model, random);
-    system.grants_left = Faulty::kMany;
+    system.calls_left = Faulty::kMany;
     CHECK(system.most <= 4 * kMiB);
     CHECK(budget.reserved == model.heap.committed());
     if (step % 50 == 0) model.compare();
@@ -417,8 +419,8 @@ TEST(each_page_is_reserved_while_it_is_committed) {
   try {
     model.take(kAlignment);
     CHECK(false);
-  } catch (const Refused& refused) {
-    CHECK(refused.cause == Shortage::rss_limit);
+  } catch (const AllocationFailed& refused) {
+    CHECK(refused.cause == OutOfMemoryInfo::rss_limit);
   }
   budget.most = 5 * kMiB;
   model.take(kAlignment);
@@ -453,14 +455,14 @@ TEST(what_is_filled_stays) {
   }
   CHECK(system.has_all_back());
   for (int grants = 0;; ++grants) {
-    system.grants_left = grants;
+    system.calls_left = grants;
     try {
       Heap heap(system);
       try {
         heap.fill(8 * kMiB);
         break;
-      } catch (const Refused&) {
-        CHECK(heap.committed() == 0 && heap.taken() == 0);
+      } catch (const AllocationFailed&) {
+        CHECK(heap.committed() == 0 && heap.allocated() == 0);
         heap.check();
       }
     } catch (const std::bad_alloc&) {
@@ -496,19 +498,19 @@ TEST(segments_of_whole_blocks) {
       random_step(model, random, 17);
       if (step % 100 != 0) continue;
       if (step % 200 == 0) model.clear();
-      model.heap.give_back(kNoLimit);
+      model.heap.decommit_free(kNoLimit);
       model.compare();
       CHECK(below->stats().current == model.heap.committed());
       CHECK(model.heap.addresses() == model.heap.committed());
     }
     model.clear();
-    model.heap.give_back(kNoLimit);
+    model.heap.decommit_free(kNoLimit);
     CHECK(model.heap.committed() == 0 && below->stats().current == 0);
     for (int round = 0; round < 300; ++round) {  // more than there are slots
       model.take(3 * kMiB);
       model.take(30 * kMiB);
       model.clear();
-      model.heap.give_back(kNoLimit);
+      model.heap.decommit_free(kNoLimit);
     }
     model.compare();
   }
@@ -524,7 +526,7 @@ TEST(the_system_may_refuse_at_any_call) {
       refused = 0;
       try {
         system.once = once;
-        system.grants_left = grants;
+        system.calls_left = grants;
         Model model(system);
         const auto attempt = [&](Bytes size, Bytes alignment, Lifetime lifetime) {
           try {

@@ -92,11 +92,11 @@ TEST(the_last_byte_of_the_tracked_limit) {
   const auto first = make_pool(kNoLimit);
   const auto second = make_pool(64 * kMiB);
   const memcfg::Block block(first, {kMiB - 128});
-  const Shortage report = refusal(*second, {129});
-  CHECK(report.cause == Shortage::tracked_limit && report.requested == 129);
+  const OutOfMemoryInfo report = out_of_memory_error(*second, {129});
+  CHECK(report.cause == OutOfMemoryInfo::tracked_limit && report.requested == 129);
   CHECK(grants(*second, {128}));
   const memcfg::Block rest(second, {128});
-  CHECK(refusal(*first, {1}).cause == Shortage::tracked_limit);
+  CHECK(out_of_memory_error(*first, {1}).cause == OutOfMemoryInfo::tracked_limit);
   CHECK(tracked_bytes() == kMiB);
   memcfg::Arena arena(first, kMiB, "model");
   CHECK_THROWS(out_of_memory, arena.grow(1));
@@ -132,8 +132,8 @@ TEST(a_limit_below_use_changes_nothing) {
     set_host_limits({kMiB - 64, kNoLimit});
     CHECK(false);
   } catch (const out_of_memory& error) {
-    CHECK(error.shortage().cause == Shortage::limit_lowered);
-    CHECK(error.shortage().in_use == kMiB && error.shortage().limit == kNoLimit);
+    CHECK(error.info().cause == OutOfMemoryInfo::limit_lowered);
+    CHECK(error.info().in_use == kMiB && error.info().limit == kNoLimit);
   }
   CHECK(host_limits().tracked == kNoLimit);
   const Limits limits(kMiB);
@@ -162,7 +162,7 @@ TEST(the_resident_limit_refuses_pages) {
   Bytes taken = 0;
   for (; blocks.try_take({kMiB}); taken += kMiB) CHECK(taken < 64 * kMiB);
   CHECK(taken >= 8 * kMiB && taken <= 16 * kMiB);
-  CHECK(refusal(*pool, {kMiB}).cause == Shortage::rss_limit);
+  CHECK(out_of_memory_error(*pool, {kMiB}).cause == OutOfMemoryInfo::rss_limit);
   check_pool(*pool);
   memcfg::Arena arena(pool, 64 * kMiB, "model");
   CHECK_THROWS(out_of_memory, arena.grow(32 * kMiB));
@@ -193,7 +193,7 @@ TEST(threads_together_never_pass_the_resident_limit) {
           take();
           granted += kAsked;
         } catch (const out_of_memory& error) {
-          CHECK(error.shortage().cause == Shortage::rss_limit);
+          CHECK(error.info().cause == OutOfMemoryInfo::rss_limit);
         }
       });
     };

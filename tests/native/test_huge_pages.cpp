@@ -61,14 +61,14 @@ class Recorder final : public memcfg::System {
   void decommit(void*, Bytes, Access) const noexcept override {}
   bool populate(void*, Bytes) const noexcept override { return false; }
   void release(void*, Bytes) const noexcept override {}
-  void* map_books(Bytes bytes) const noexcept override {
-    return memcfg::host_system().map_books(bytes);
+  void* map_metadata(Bytes bytes) const noexcept override {
+    return memcfg::host_system().map_metadata(bytes);
   }
-  void unmap_books(void* address, Bytes bytes) const noexcept override {
-    memcfg::host_system().unmap_books(address, bytes);
+  void unmap_metadata(void* address, Bytes bytes) const noexcept override {
+    memcfg::host_system().unmap_metadata(address, bytes);
   }
-  void* reserve_books(Bytes) const noexcept override { return nullptr; }
-  bool commit_books(void*, Bytes) const noexcept override { return false; }
+  void* reserve_metadata(Bytes) const noexcept override { return nullptr; }
+  bool commit_metadata(void*, Bytes) const noexcept override { return false; }
   void* allocate(Bytes, Bytes) const noexcept override { return nullptr; }
   void deallocate(void*, Bytes) const noexcept override {}
 };
@@ -83,15 +83,16 @@ Bytes resident(std::uintptr_t first, std::uintptr_t last) {
                     pages.begin(), pages.end(), [](auto each) { return each & 1; }));
 }
 
-// What the pool's addresses have resident, in bytes; no hole has more than it says.
+// What the pool's addresses have resident, in bytes; no free chunk has more than it
+// says.
 Bytes resident(const Pool& pool) {
   const Bytes page = pool.system().page_size();
   Bytes sum = 0;
   std::uintptr_t end = 0;
-  for (const Stretch& row : pool.layout()) {
+  for (const HeapExtent& row : pool.layout()) {
     const std::uintptr_t first = round_up(row.address, page);
     const std::uintptr_t last = round_down(row.address + row.size, page);
-    if (row.state == Stretch::hole) CHECK(resident(first, last) <= row.committed);
+    if (row.state == HeapExtent::free) CHECK(resident(first, last) <= row.committed);
     const std::uintptr_t begin = std::max(end, round_down(row.address, page));
     end = round_up(row.address + row.size, page);
     sum += resident(begin, end);
@@ -120,7 +121,7 @@ void touch(void* address, Bytes size) {
 
 TEST(advice_agrees_with_a_model) {
   constexpr std::size_t kUnits = 200;
-  const std::size_t before = HugePages::cuts_made();
+  const std::size_t before = HugePages::split_count();
   {
     const Recorder system(kUnits);
     const std::uintptr_t base = Recorder::kFirst + 5 * kPage;  // in unit 0
@@ -154,15 +155,15 @@ TEST(advice_agrees_with_a_model) {
       CHECK(system.advised == wanted);
       if (step % 50 == 0) pages.check();
     }
-    CHECK(HugePages::cuts_made() >= before + system.cuts());
-    CHECK(HugePages::cuts_made() <= before + kUnits + 1);
+    CHECK(HugePages::split_count() >= before + system.cuts());
+    CHECK(HugePages::split_count() <= before + kUnits + 1);
   }
-  CHECK(HugePages::cuts_made() == before);
+  CHECK(HugePages::split_count() == before);
 }
 
 TEST(cuts_are_bounded) {
-  constexpr std::size_t kUnits = HugePages::kMostCuts * 2;
-  const std::size_t before = HugePages::cuts_made();
+  constexpr std::size_t kUnits = HugePages::kMaxSplits * 2;
+  const std::size_t before = HugePages::split_count();
   {
     const Recorder system(kUnits);
     HugePages pages(system, Recorder::kFirst, system.size);
@@ -172,7 +173,7 @@ TEST(cuts_are_bounded) {
     for (std::size_t unit = 1001; unit + 1 < kUnits; unit += 2) {
       pages.advise(at(unit), at(unit + 1));
     }
-    CHECK(HugePages::cuts_made() == HugePages::kMostCuts);
+    CHECK(HugePages::split_count() == HugePages::kMaxSplits);
     CHECK(!system.advised[kUnits - 3] && system.advised[1001]);
     pages.check();
     CHECK(system.advised[300] && !system.advised[500] && system.advised[700]);
@@ -190,7 +191,7 @@ TEST(cuts_are_bounded) {
     other.advise(at(10), at(20));
     CHECK(system.calls == calls);
   }
-  CHECK(HugePages::cuts_made() == before);
+  CHECK(HugePages::split_count() == before);
 }
 
 TEST(what_was_forgone_for_good_is_not_advised_again) {
@@ -289,13 +290,13 @@ TEST(advice_may_be_refused) {
   pool->deallocate(pool->allocate({64}), 64);
   const int calls = system.hints;
   system.once = true;
-  system.grants_left = 1;  // the pages, then the advice
+  system.calls_left = 1;  // the pages, then the advice
   void* const block = pool->allocate({24 * kMiB});
-  CHECK(system.hints == calls + 1 && system.grants_left < 0);
+  CHECK(system.hints == calls + 1 && system.calls_left < 0);
   touch(block, 24 * kMiB);
   pool->deallocate(block, 24 * kMiB);
   CHECK(pool->trim(0) > 0 && system.hints == calls + 1);  // nothing to take back
-  system.grants_left = Faulty::kMany;
+  system.calls_left = Faulty::kMany;
   check_pool(*pool);
 }
 
@@ -410,7 +411,7 @@ TEST(what_is_left_of_a_huge_page_is_small) {
 
 // Each cut costs a mapping at most, whatever is advised, touched and given back.
 TEST(mappings_are_bounded) {
-  const std::size_t cuts = HugePages::cuts_made();
+  const std::size_t cuts = HugePages::split_count();
   const auto pool = make_pool(kNoLimit);
   void* const first = pool->allocate({64});
   const std::size_t before = mappings();
@@ -425,12 +426,12 @@ TEST(mappings_are_bounded) {
       pool->deallocate(blocks[i], size);
     }
     pool->trim(0);
-    CHECK(mappings() <= before + HugePages::cuts_made() - cuts + 40);
+    CHECK(mappings() <= before + HugePages::split_count() - cuts + 40);
     for (std::size_t i = 1; i < blocks.size(); i += 2) {
       pool->deallocate(blocks[i], size);
     }
     pool->trim(0);
   }
-  CHECK(HugePages::cuts_made() - cuts <= 40 * 4 + 2);  // as many as units
+  CHECK(HugePages::split_count() - cuts <= 40 * 4 + 2);  // as many as units
   pool->deallocate(first, 64);
 }

@@ -100,7 +100,7 @@ TEST(nothing_is_kept_from_trim_and_decay) {
   CHECK(pool->decay() == kMiB && pool->stats().reserved == 0);
 }
 
-TEST(nor_from_the_holes_that_are_told) {
+TEST(nor_from_the_free_chunks_that_are_told) {
   const auto pool = make_pool(64 * kMiB);
   Blocks blocks(*pool);
   for (int i = 0; i < 64; ++i) blocks.take({kMiB});
@@ -118,7 +118,7 @@ TEST(nor_from_the_resource_below) {
 
 // A tag that was used last is found without a search; its number may be another's by
 // the time it is used again.
-TEST(tags_in_turns) {
+TEST(tags_alternately) {
   const auto pool = make_pool(64 * kMiB);
   for (int round = 0; round < 3; ++round) {
     for (const char* tag : {"a", "b", "", "ab", "b", "b"}) {
@@ -138,7 +138,7 @@ TEST(tags_in_turns) {
 
 TEST(a_release_needs_no_size) {
   const auto pool = make_pool(64 * kMiB);
-  SystemResource books("books");
+  SystemResource books("metadata");
   for (Resource* each :
        {static_cast<Resource*>(pool.get()), static_cast<Resource*>(&books)}) {
     for (const Bytes size : {Bytes{1}, Bytes{5000}, 3 * kMiB}) {
@@ -196,7 +196,7 @@ TEST(many_pages_of_zeros_wherever_they_fit) {
   void* const fence = pool->allocate({100});
   void* const address = pool->allocate(zeros);
   CHECK(number(address) % unit == 0);
-  CHECK(refusal(*pool, zeros).cause == Shortage::limit_reached);
+  CHECK(out_of_memory_error(*pool, zeros).cause == OutOfMemoryInfo::limit_reached);
   pool->deallocate(address, zeros.size);
   pool->deallocate(fence, 100);
   zeros.size = 64 * kMiB;

@@ -4,8 +4,8 @@
 
 using memcfg::Bytes;
 using memcfg::kNoLimit;
+using memcfg::OutOfMemoryInfo;
 using memcfg::Pool;
-using memcfg::Shortage;
 using memcfg::SimulatedResource;
 using memcfg::SystemResource;
 using stacks::blocks_of;
@@ -42,8 +42,9 @@ TEST(blocks_of_the_host_count_against_its_limits) {
     resource.allocate({1025});
     check::fail(__FILE__, __LINE__, "the host's limit was passed");
   } catch (const memcfg::out_of_memory& error) {
-    const Shortage& report = error.shortage();
-    CHECK(report.cause == Shortage::tracked_limit && report.limit == before + 2048);
+    const OutOfMemoryInfo& report = error.info();
+    CHECK(report.cause == OutOfMemoryInfo::tracked_limit &&
+          report.limit == before + 2048);
     CHECK(report.in_use == before + 1024 && report.largest_free == 1024);
   }
   memcfg::set_host_limits({kNoLimit, memcfg::resident_size() + 64 * kMiB});
@@ -84,9 +85,9 @@ TEST(a_full_device_says_so) {
     device->allocate({2 * kMiB});
     check::fail(__FILE__, __LINE__, "more than the device has");
   } catch (const memcfg::out_of_memory& error) {
-    CHECK(error.shortage().cause == Shortage::device_full);
-    CHECK(error.shortage().limit == 4 * kMiB);
-    CHECK(error.shortage().largest_free == kMiB);
+    CHECK(error.info().cause == OutOfMemoryInfo::device_full);
+    CHECK(error.info().limit == 4 * kMiB);
+    CHECK(error.info().largest_free == kMiB);
   }
   void* const block = device->allocate({kMiB});
   CHECK_THROWS(memcfg::out_of_memory, pool->allocate({4096}));

@@ -72,7 +72,7 @@ TEST(nothing_has_no_height) {
         result.layout.offsets.empty());
 }
 
-TEST(sizes_of_zero_take_no_room) {
+TEST(sizes_of_zero_take_no_memory) {
   const Buffers buffers{{0, 5, 0}, {0, 5, 64}, {2, 3, 0}};
   const Packing result = pack(buffers, 1000);
   CHECK(result.layout.height == 64 && legal(buffers, result.layout));

@@ -29,26 +29,26 @@ std::shared_ptr<Pool> simulated_pool(Bytes limit) {
 
 }  // namespace
 
-TEST(limit_draws_to_the_last_byte) {
+TEST(limit_reserves_to_the_last_byte) {
   Limit limit(100);
-  CHECK(limit.draw(60) && limit.draw(40));
-  CHECK(!limit.draw(1));
+  CHECK(limit.reserve(60) && limit.reserve(40));
+  CHECK(!limit.reserve(1));
   CHECK(limit.free() == 0);
-  limit.give_back(40);
-  CHECK(!limit.draw(41) && limit.draw(40));
+  limit.release(40);
+  CHECK(!limit.reserve(41) && limit.reserve(40));
 }
 
 TEST(limit_does_not_overflow) {
   Limit limit(kNoLimit);
-  CHECK(limit.draw(kNoLimit - 1));
-  CHECK(!limit.draw(kNoLimit));
-  CHECK(!limit.draw(2));
-  CHECK(limit.draw(1));
+  CHECK(limit.reserve(kNoLimit - 1));
+  CHECK(!limit.reserve(kNoLimit));
+  CHECK(!limit.reserve(2));
+  CHECK(limit.reserve(1));
 }
 
-TEST(limit_is_set_around_what_is_drawn) {
+TEST(limit_is_set_around_what_is_used) {
   Limit limit(100);
-  CHECK(limit.draw(50));
+  CHECK(limit.reserve(50));
   CHECK(!limit.set(49) && limit.limit() == 100 && limit.free() == 50);
   CHECK(limit.set(50) && limit.free() == 0);
   CHECK(limit.set(kNoLimit) && limit.free() == kNoLimit - 50);
@@ -124,7 +124,7 @@ TEST(the_limit_is_on_rounded_bytes_and_exact) {
   CHECK(pool->stats().largest_free == 128);
   const Block block(pool, {65});
   CHECK(pool->stats().largest_free == 0);
-  CHECK(refusal(*pool, {1}).cause == Shortage::limit_reached);
+  CHECK(out_of_memory_error(*pool, {1}).cause == OutOfMemoryInfo::limit_reached);
   check_pool(*pool);
 }
 
@@ -137,8 +137,8 @@ TEST(one_byte_over_the_limit_is_refused) {
       blocks.take({first, 64, Lifetime::unknown, "first"});
       const Bytes rest = limit - align_up(first);
       CHECK(pool->stats().largest_free == rest);
-      const Shortage report = refusal(*pool, {rest + 1});
-      CHECK(report.cause == Shortage::limit_reached);
+      const OutOfMemoryInfo report = out_of_memory_error(*pool, {rest + 1});
+      CHECK(report.cause == OutOfMemoryInfo::limit_reached);
       CHECK(report.requested == rest + 1 && report.rounded == rest + 64);
       CHECK(report.in_use == align_up(first) && report.limit == limit);
       CHECK(report.largest_free == rest && report.device == "device");
@@ -155,16 +155,17 @@ TEST(largest_free_is_whole_lines) {
   const auto pool = make_pool(1000);
   const Block block(pool, {10});
   CHECK(pool->stats().largest_free == 896);
-  CHECK(refusal(*pool, {897}).largest_free == 896);
+  CHECK(out_of_memory_error(*pool, {897}).largest_free == 896);
   const Block rest(pool, {896});
 }
 
-TEST(a_refusal_tells_the_numbers) {
+TEST(an_error_tells_the_numbers) {
   const auto pool = make_pool(1024);
   const Block small(pool, {64, 64, Lifetime::unknown, "small"});
   const Block large(pool, {512, 64, Lifetime::unknown, "large"});
-  const Shortage report = refusal(*pool, {1000, 64, Lifetime::unknown, "asker"});
-  CHECK(report.cause == Shortage::limit_reached);
+  const OutOfMemoryInfo report =
+      out_of_memory_error(*pool, {1000, 64, Lifetime::unknown, "asker"});
+  CHECK(report.cause == OutOfMemoryInfo::limit_reached);
   CHECK(report.requested == 1000 && report.rounded == 1024 && report.in_use == 576);
   CHECK(report.limit == 1024 && report.largest_free == 448);
   CHECK(report.reserved == pool->stats().reserved);
@@ -178,7 +179,7 @@ TEST(huge_requests_are_refused) {
     const auto pool = make_pool(limit);
     for (const Bytes size : {kNoLimit, kNoLimit - 1, kNoLimit - 63, kNoLimit / 2}) {
       for (const Bytes alignment : {Bytes{64}, kMiB, Bytes{1} << 63}) {
-        CHECK(refusal(*pool, {size, alignment}).requested == size);
+        CHECK(out_of_memory_error(*pool, {size, alignment}).requested == size);
       }
     }
     CHECK(!grants(*pool, {64, Bytes{1} << 63}));
@@ -187,20 +188,21 @@ TEST(huge_requests_are_refused) {
   }
 }
 
-// Also of more bytes than the books can note of one block.
+// Also of more bytes than the metadata can note of one block.
 TEST(requests_of_many_tebibytes) {
   const auto pool = std::make_shared<Pool>(
       "gpu", kNoLimit, true, std::make_shared<SimulatedResource>("gpu", kNoLimit / 4));
   CHECK(grants(*pool, {1024 * kGiB + 1}));
   for (int bits = 48; bits < 64; ++bits) {
-    CHECK(refusal(*pool, {Bytes{1} << bits}).cause == Shortage::device_full);
+    CHECK(out_of_memory_error(*pool, {Bytes{1} << bits}).cause ==
+          OutOfMemoryInfo::device_full);
     check_pool(*pool);
   }
   CHECK(pool->stats().current == 0 && pool->stats().peak == 1024 * kGiB + 64);
 }
 
 // TensorFlow's allocator gives a 30 MiB chunk to one of these.
-TEST(a_small_block_leaves_room_for_large_ones) {
+TEST(a_small_block_leaves_space_for_large_ones) {
   const auto pool = make_pool(64 * kMiB);
   Blocks blocks(*pool);
   blocks.take({12});
@@ -254,7 +256,7 @@ TEST(bad_frees_change_nothing) {
   }
 }
 
-// Freed blocks that have become the inside of a hole.
+// Freed blocks that have become the inside of a free chunk.
 TEST(a_double_free_after_joining) {
   const auto pool = make_pool(kNoLimit);
   std::vector<void*> addresses;
@@ -266,7 +268,7 @@ TEST(a_double_free_after_joining) {
   check_pool(*pool);
 }
 
-TEST(all_that_was_freed_is_one_hole_a_segment) {
+TEST(all_that_was_freed_is_one_free_chunk_a_segment) {
   std::mt19937 random(3);
   const auto pool = make_pool(kNoLimit);
   Blocks blocks(*pool);
@@ -277,11 +279,11 @@ TEST(all_that_was_freed_is_one_hole_a_segment) {
   }
   check_layout(*pool);
   while (blocks.count() > 0) blocks.give(random() % blocks.count());
-  CHECK(count(*pool, Stretch::block) == 0);
+  CHECK(count(*pool, HeapExtent::block) == 0);
   empty_caches(*pool);
-  const std::vector<Stretch> rows = pool->layout();
-  CHECK(count(*pool, Stretch::hole) == rows.size() && rows.size() > 1);
-  for (const Stretch& row : rows) CHECK(row.size >= 64 * kMiB);
+  const std::vector<HeapExtent> rows = pool->layout();
+  CHECK(count(*pool, HeapExtent::free) == rows.size() && rows.size() > 1);
+  for (const HeapExtent& row : rows) CHECK(row.size >= 64 * kMiB);
   check_pool(*pool);
 }
 
@@ -391,8 +393,8 @@ TEST(what_nobody_used_lately_decays) {
   check_pool(*pool);
 }
 
-// Ten thousand blocks, and the books of none.
-TEST(an_empty_pool_forgets_its_books) {
+// Ten thousand blocks, and the metadata of none.
+TEST(an_empty_pool_resets_its_metadata) {
   const Bytes before = [] {
     const auto fresh = make_pool(kNoLimit);
     Blocks(*fresh).take({100});
@@ -460,9 +462,9 @@ TEST(set_limit_below_use_changes_nothing) {
     pool->set_limit(511);
     CHECK(false);
   } catch (const out_of_memory& error) {
-    CHECK(error.shortage().cause == Shortage::limit_lowered);
-    CHECK(error.shortage().requested == 511 && error.shortage().in_use == 512);
-    CHECK(error.shortage().limit == 1024);
+    CHECK(error.info().cause == OutOfMemoryInfo::limit_lowered);
+    CHECK(error.info().requested == 511 && error.info().in_use == 512);
+    CHECK(error.info().limit == 1024);
   }
   CHECK(pool->limit() == 1024 && pool->stats().largest_free == 512);
   CHECK(pool->set_limit(512) == 1024);
@@ -508,7 +510,7 @@ TEST(a_limit_below_the_pages_in_use_changes_nothing) {
       pool->set_limit(lowest);
       break;
     } catch (const out_of_memory& error) {
-      CHECK(error.shortage().cause == Shortage::fragmented);
+      CHECK(error.info().cause == OutOfMemoryInfo::fragmented);
       CHECK(pool->limit() == kMiB && pool->stats().current == before.current);
     }
   }
@@ -572,10 +574,10 @@ TEST(a_refusal_by_the_pages_is_no_peak) {
   pool->deallocate(pool->allocate({100}), 100);  // there is a cache
   pool->reset_peak();
   pool->trim(0);
-  system.grants_left = 0;
+  system.calls_left = 0;
   const State before(*pool);
-  CHECK(refusal(*pool, {kMiB}).cause == Shortage::no_memory);
-  CHECK(refusal(*pool, {128}).cause == Shortage::no_memory);
+  CHECK(out_of_memory_error(*pool, {kMiB}).cause == OutOfMemoryInfo::no_memory);
+  CHECK(out_of_memory_error(*pool, {128}).cause == OutOfMemoryInfo::no_memory);
   CHECK(State(*pool) == before && pool->stats().peak == 0);
 }
 
@@ -627,7 +629,7 @@ TEST(a_pool_with_as_many_tags_as_it_knows) {
   check_pool(*pool);
 }
 
-TEST(the_books_of_a_large_pool_are_small) {
+TEST(the_metadata_of_a_large_pool_are_small) {
   for (const Bytes size : {128 * kKiB, kMiB, 64 * kMiB}) {
     const auto pool = simulated_pool(16 * kGiB);
     Blocks blocks(*pool);
@@ -694,7 +696,7 @@ TEST(a_pool_on_a_pool_that_refuses) {
   Blocks blocks(pool);
   while (blocks.try_take({kMiB})) check_pool(pool);
   CHECK(blocks.charged() >= 7 * kMiB);
-  CHECK(refusal(pool, {kMiB}).cause == Shortage::upstream_refused);
+  CHECK(out_of_memory_error(pool, {kMiB}).cause == OutOfMemoryInfo::upstream_exhausted);
   blocks.clear();
   pool.trim(0);
   blocks.take({8 * kMiB});
@@ -718,10 +720,11 @@ TEST(a_pool_on_small_blocks) {
   Blocks blocks(pool);
   while (blocks.try_take({64 * kKiB})) CHECK(blocks.count() < 1000);
   CHECK(blocks.count() > 100);
-  CHECK(refusal(pool, {64 * kKiB}).cause == Shortage::no_addresses);
+  CHECK(out_of_memory_error(pool, {64 * kKiB}).cause == OutOfMemoryInfo::no_addresses);
   check_pool(pool);
   while (blocks.count() > 10) blocks.give(blocks.count() / 2);
-  CHECK(refusal(pool, {65 * kKiB}).cause == Shortage::upstream_refused);
+  CHECK(out_of_memory_error(pool, {65 * kKiB}).cause ==
+        OutOfMemoryInfo::upstream_exhausted);
   CHECK(pool.stats().idle == 0 && below->stats().current == 640 * kKiB);
   below->most = kMiB;
   blocks.take({kMiB});

@@ -350,16 +350,17 @@ TEST(one_thread_at_a_time) {
   struct Gate {
     std::atomic<bool> entered{false};
     std::atomic<bool> open{false};
-  } gate;
+  } barrier;
   const auto wait = [](void* context) {
-    auto* const gate = static_cast<Gate*>(context);
-    gate->entered = true;
-    while (!gate->open) std::this_thread::yield();
+    auto* const barrier = static_cast<Gate*>(context);
+    barrier->entered = true;
+    while (!barrier->open) std::this_thread::yield();
     return 0;
   };
-  program.compute(std::make_shared<CallbackKernel>(wait, &gate), {}, {}, std::nullopt);
+  program.compute(
+      std::make_shared<CallbackKernel>(wait, &barrier), {}, {}, std::nullopt);
   std::thread runner([&] { program.run(true, 0); });
-  while (!gate.entered) std::this_thread::yield();
+  while (!barrier.entered) std::this_thread::yield();
   const auto attempt = [&](auto&& call) {
     try {
       call();
@@ -375,7 +376,7 @@ TEST(one_thread_at_a_time) {
                        attempt([&] { program.input({{0, 0}}, 4); }) &&
                        attempt([&] { program.bind(0, batch, 4); }) &&
                        attempt([&] { program.unbind(0); });
-  gate.open = true;
+  barrier.open = true;
   runner.join();
   CHECK(refused && program.size() == 1);
   CHECK(program.run(true, 0) == Program::kEnded);

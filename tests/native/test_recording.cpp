@@ -80,7 +80,7 @@ std::vector<Row> rows_of(const History& history) {
 // Takes, frees, resizes and is refused at random; knows what must be remembered of it.
 class Story {
  public:
-  Story(TrackingResource& tracked, std::size_t most) : tracked_(tracked), most_(most) {}
+  Story(TrackingResource& tracked, std::size_t most) : tracked_(tracked), max_(most) {}
 
   void step(std::mt19937& random) {
     const std::string tag(random() % 5, 't');
@@ -141,7 +141,7 @@ class Story {
     change(taken_, row);
     if (row.action == History::allocate) out_[row.address] = row;
     if (row.action == History::free) out_.erase(row.address);
-    if (rows_.size() <= most_) return;
+    if (rows_.size() <= max_) return;
     change(before_, rows_.front());  // what is too old is known by what it left
     rows_.erase(rows_.begin());
     ++dropped_;
@@ -156,7 +156,7 @@ class Story {
   }
 
   TrackingResource& tracked_;
-  const std::size_t most_;
+  const std::size_t max_;
   std::map<std::uint64_t, Row> out_;
   std::vector<Row> rows_;
   std::vector<Row> taken_;   // blocks that are out, in the order they were taken
@@ -164,7 +164,7 @@ class Story {
   std::uint64_t dropped_ = 0;
 };
 
-// How many stacks are in the books, whoever has them.
+// How many stacks are in the metadata, whoever has them.
 std::size_t stack_count(TrackingResource& tracked) {
   std::vector<memcfg::LiveBlock> every(1000);
   for (std::size_t i = 0; i < every.size(); ++i) {
@@ -176,7 +176,7 @@ std::size_t stack_count(TrackingResource& tracked) {
   return count;
 }
 
-// A program in three functions, whose code must be alive while it is in the books.
+// A program in three functions, whose code must be alive while it is in the metadata.
 class Program {
  public:
   TrackingResource::Source source() {
@@ -335,7 +335,7 @@ TEST(a_history_is_that_of_a_model) {
   }
 }
 
-TEST(a_history_has_room) {
+TEST(a_history_is_bounded) {
   const Faulty system;
   const Shared pool = stacks::pool_of(system, kMiB);
   CHECK_THROWS(std::invalid_argument, TrackingResource(pool, 0));
@@ -375,7 +375,7 @@ TEST(a_block_that_went_behind_is_freed_in_the_history) {
   if (again == block) CHECK(tracked.history().action.size() == 4);
 }
 
-TEST(code_is_kept_as_long_as_a_stack_is_in_the_books) {
+TEST(code_is_kept_as_long_as_a_stack_is_in_the_metadata) {
   const Faulty system;
   Program program;
   TrackingResource tracked(stacks::pool_of(system, kMiB), 4, program.source());
@@ -603,7 +603,7 @@ struct Pipe {
 }  // namespace
 
 // What the file refused waits, and nothing is lost.
-TEST(a_log_goes_on_when_there_is_room_again) {
+TEST(a_log_goes_on_when_there_is_space_again) {
   const Faulty system;
   Pipe pipe;
   LoggingResource logged(stacks::pool_of(system, kMiB), pipe.ends[1]);
@@ -621,7 +621,7 @@ TEST(a_log_goes_on_when_there_is_room_again) {
   CHECK(read_log(pipe.text).size() == static_cast<std::size_t>(2 * (steps + 100)));
 }
 
-// A log with a hole would tell of frees of blocks that nobody took.
+// A log with a free chunk would tell of frees of blocks that nobody took.
 TEST(a_log_that_lost_a_row_is_at_its_end) {
   const Faulty system;
   Pipe pipe;
@@ -645,7 +645,7 @@ TEST(a_log_that_lost_a_row_is_at_its_end) {
 }
 
 // A file that may not grow: the log ends with a whole row.
-TEST(a_log_that_is_cut_has_whole_rows) {
+TEST(a_log_that_is_truncated_has_whole_rows) {
   CHECK(children::child_does([] {
     const Faulty system;
     const File file;

@@ -36,8 +36,9 @@ bool has(const void* address, Bytes size, unsigned char value) {
 
 // What the heap gave for a block, in bytes.
 Bytes room_of(const Pool& pool, const void* address) {
-  for (const Stretch& row : pool.layout()) {
-    if (row.address == number(address) && row.state == Stretch::block) return row.size;
+  for (const HeapExtent& row : pool.layout()) {
+    if (row.address == number(address) && row.state == HeapExtent::block)
+      return row.size;
   }
   check::fail(__FILE__, __LINE__, "no block there");
 }
@@ -46,7 +47,7 @@ Bytes resident(const Pool& pool) {
   Bytes sum = 0;
   const Bytes page = pool.system().page_size();
   std::vector<unsigned char> pages;
-  for (const Stretch& row : pool.layout()) {
+  for (const HeapExtent& row : pool.layout()) {
     const std::uintptr_t first = memcfg::round_up(row.address, page);
     const std::uintptr_t last = memcfg::round_down(row.address + row.size, page);
     if (first >= last) continue;
@@ -94,7 +95,7 @@ TEST(a_large_block_gives_its_tail_back_exactly) {
   CHECK(pool->trim(0) == 8 * kMiB && system.open == 0);
 }
 
-TEST(a_block_grows_into_the_hole_above) {
+TEST(a_block_grows_into_the_free_chunk_above) {
   const Faulty system;
   const auto pool = make_pool(64 * kMiB, system);
   void* const block = pool->allocate({kMiB, 64, Lifetime::unknown, "a"});
@@ -122,7 +123,7 @@ TEST(a_block_grows_into_the_hole_above) {
   CHECK(pool->trim(0) == 64 * kMiB && system.open == 0);
 }
 
-// Up to 64 KiB the block has the size of its class: within it only the books change.
+// Up to 64 KiB the block has the size of its class: within it only the metadata change.
 TEST(a_small_block_stays_in_its_class) {
   const Faulty system;
   const auto pool = make_pool(64 * kMiB, system);
@@ -155,11 +156,11 @@ TEST(shrinking_needs_nothing) {
   void* const block = pool->allocate({4 * kMiB});
   held.take({4 * kMiB});
   for (Bytes size = 4 * kMiB; size > 1; size /= 2) {
-    system.grants_left = 0;
-    failing_new::grants_left = 0;
+    system.calls_left = 0;
+    failing_new::calls_left = 0;
     const bool done = pool->resize(block, size, size / 2);
-    failing_new::grants_left = -1;
-    system.grants_left = Faulty::kMany;
+    failing_new::calls_left = -1;
+    system.calls_left = Faulty::kMany;
     CHECK(done && pool->size_of(block) == size / 2);
     check_pool(*pool);
   }
@@ -167,7 +168,7 @@ TEST(shrinking_needs_nothing) {
 }
 
 // The rest of a chunk whose records have no memory stays with the block.
-TEST(shrinking_without_memory_for_the_books) {
+TEST(shrinking_without_memory_for_the_metadata) {
   const Faulty system;
   const auto pool = make_pool(Bytes{4} * kGiB, system);
   Blocks held(*pool);
@@ -179,10 +180,10 @@ TEST(shrinking_without_memory_for_the_books) {
     CHECK(size > 100000 && round < 50000);
     held.take({70000, round % 3 == 0 ? Bytes{64} : Bytes{4096}});
     if (round % 32 == 0) rows = pool->layout().size();
-    if (rows % 4096 < 4000) continue;  // the books get memory for so many at once
-    system.grants_left = 0;
+    if (rows % 4096 < 4000) continue;  // the metadata get memory for so many at once
+    system.calls_left = 0;
     CHECK(pool->resize(block, size, size - 64));
-    system.grants_left = Faulty::kMany;
+    system.calls_left = Faulty::kMany;
     size -= 64;
     kept = room_of(*pool, block) > size;
     if (!kept) CHECK(room_of(*pool, block) == size);
@@ -207,11 +208,11 @@ TEST(growth_may_fail_at_any_call) {
           void* const block = pool->allocate({size, 4096, Lifetime::unknown, "a"});
           fill(block, size, 7);
           const State before(*pool);
-          if (heap) failing_new::grants_left = grants;
-          if (!heap) system.grants_left = grants;
+          if (heap) failing_new::calls_left = grants;
+          if (!heap) system.calls_left = grants;
           const bool done = pool->resize(block, size, 12 * kMiB);
-          failing_new::grants_left = -1;
-          system.grants_left = Faulty::kMany;
+          failing_new::calls_left = -1;
+          system.calls_left = Faulty::kMany;
           CHECK(has(block, size, 7) && held.intact());
           if (!done) CHECK(State(*pool) == before);
           check_pool(*pool);
@@ -228,7 +229,8 @@ TEST(growth_may_fail_at_any_call) {
   }
 }
 
-// Under a limit the pages of holes, and of blocks that caches keep, pay for new ones.
+// Under a limit the pages of free chunks, and of blocks that caches keep, pay for new
+// ones.
 TEST(growth_pays_with_idle_pages) {
   const Faulty system;
   const auto pool = make_pool(8 * kMiB, system);
@@ -239,7 +241,7 @@ TEST(growth_pays_with_idle_pages) {
   void* const high = pool->allocate({100});
   for (void* address : kept) pool->deallocate(address, 4096);
   pool->deallocate(low, 3 * kMiB);
-  CHECK(count(*pool, Stretch::kept) == 30);
+  CHECK(count(*pool, HeapExtent::cached) == 30);
   CHECK(!pool->resize(block, kMiB, 2 * kMiB));  // the kept blocks lie above it
   pool->deallocate(block, kMiB);
   void* const other = pool->allocate({2 * kMiB, 64, Lifetime::short_lived});
@@ -261,7 +263,7 @@ TEST(growth_pays_with_idle_pages) {
   pool->deallocate(last, 8 * kMiB);
 }
 
-TEST(the_limit_of_all_pools_is_drawn_on) {
+TEST(the_limit_of_all_pools_is_reserved) {
   const Bytes before = memcfg::tracked_bytes();
   const auto pool = make_pool(kNoLimit);
   const auto other = make_pool(kNoLimit);
@@ -283,7 +285,7 @@ TEST(the_limit_of_all_pools_is_drawn_on) {
   CHECK(memcfg::tracked_bytes() == before);
 }
 
-TEST(adaptors_keep_their_books) {
+TEST(adaptors_keep_their_metadata) {
   const auto pool = make_pool(64 * kMiB);
   const auto limiting = std::make_shared<memcfg::LimitingResource>(pool, 4 * kMiB);
   memcfg::StatisticsResource resource(limiting);
@@ -532,9 +534,9 @@ TEST(zeroed_memory_that_was_used) {
     fill(block, request.size, 9);
     pool->deallocate(block, request.size);
     CHECK(resident(*pool) >= request.size);
-    system.grants_left = grants;
+    system.calls_left = grants;
     block = pool->allocate(request);
-    system.grants_left = Faulty::kMany;
+    system.calls_left = Faulty::kMany;
     if (grants > 0) CHECK(resident(*pool) <= 16 * pool->system().page_size());
     CHECK(has(block, request.size, 0) && neighbours.intact());
     pool->deallocate(block, request.size);

@@ -116,8 +116,8 @@ TEST(a_block_of_another_is_foreign) {
 
 TEST(the_system_may_refuse_at_any_call) {
   each([](Resource& resource, const Faulty& system) {
-    const Injection inject{[&](int grants) { system.grants_left = grants; },
-                           [&] { system.grants_left = Faulty::kMany; }};
+    const Injection inject{[&](int grants) { system.calls_left = grants; },
+                           [&] { system.calls_left = Faulty::kMany; }};
     for (int grants = 0; grants < 40; ++grants) {
       const int refused = take_and_give(resource, inject, grants);
       CHECK(grants < 39 || refused == 0);
@@ -126,10 +126,10 @@ TEST(the_system_may_refuse_at_any_call) {
   });
 }
 
-TEST(the_heap_may_refuse_the_books_at_any_call) {
+TEST(the_heap_may_refuse_the_metadata_at_any_call) {
   each([](Resource& resource, const Faulty&) {
-    const Injection inject{[](int grants) { failing_new::grants_left = grants; },
-                           [] { failing_new::grants_left = -1; }};
+    const Injection inject{[](int grants) { failing_new::calls_left = grants; },
+                           [] { failing_new::calls_left = -1; }};
     for (int grants = 0; grants < 40; ++grants) {
       const int refused = take_and_give(resource, inject, grants);
       CHECK(grants < 39 || refused == 0);
@@ -146,7 +146,7 @@ TEST(another_thread_gives_back_without_the_heap) {
       try {
         resource.deallocate(address, 100);
       } catch (const std::exception& error) {
-        failing_new::grants_left = -1;
+        failing_new::calls_left = -1;
         failure = error.what();
       }
     }).join();

@@ -1,4 +1,4 @@
-// Threads do everything that a pool allows, at random; between rounds the books are
+// Threads do everything that a pool allows, at random; between rounds the metadata are
 // compared with those of the threads. MEMCFG_STRESS_SECONDS says for how long,
 // MEMCFG_STRESS_SEED repeats a run as far as threads let it be repeated.
 #include <chrono>
@@ -312,7 +312,7 @@ class Worker {
 class Stress {
  public:
   Stress(std::shared_ptr<Pool> pool, unsigned seed)
-      : pool_(std::move(pool)), most_(pool_->limit()), random_(seed) {
+      : pool_(std::move(pool)), max_(pool_->limit()), random_(seed) {
     for (int i = 0; i < kThreads; ++i) {
       workers_.push_back(
           std::make_unique<Worker>(pool_, shelf_, static_cast<unsigned>(random_())));
@@ -323,7 +323,7 @@ class Stress {
     Threads threads;
     for (const auto& worker : workers_) threads.start([&] { worker->work(); });
     while (threads.at_work()) {
-      if (most_ != kNoLimit) move_limit();
+      if (max_ != kNoLimit) move_limit();
       check_busy_pool(*pool_);
       std::this_thread::yield();
     }
@@ -343,7 +343,7 @@ class Stress {
  private:
   void move_limit() {
     try {
-      pool_->set_limit(random_() % 3 == 0 ? most_ : 1 + random_() % most_);
+      pool_->set_limit(random_() % 3 == 0 ? max_ : 1 + random_() % max_);
     } catch (const out_of_memory&) {
     }
   }
@@ -363,7 +363,7 @@ class Stress {
   }
 
   const std::shared_ptr<Pool> pool_;
-  const Bytes most_;
+  const Bytes max_;
   std::mt19937 random_;
   Shelf shelf_;
   std::vector<std::unique_ptr<Worker>> workers_;
@@ -408,9 +408,9 @@ TEST(a_pool_of_large_pages_on_a_system_that_refuses) {
       CHECK(system.open + system.guarded == pool->stats().reserved);
       CHECK(system.most <= 12 * kMiB + system.page_size());
       system.once = random() % 2 == 0;
-      system.grants_left = random() % 4 == 0 ? Faulty::kMany : int(random() % 500);
+      system.calls_left = random() % 4 == 0 ? Faulty::kMany : int(random() % 500);
     });
-    system.grants_left = Faulty::kMany;
+    system.calls_left = Faulty::kMany;
   }
   CHECK(system.has_all_back());
 }

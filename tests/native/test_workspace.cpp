@@ -17,9 +17,9 @@ using conformance::kMiB;
 using memcfg::align_up;
 using memcfg::Bytes;
 using memcfg::kNoLimit;
+using memcfg::OutOfMemoryInfo;
 using memcfg::Pool;
 using memcfg::Resource;
-using memcfg::Shortage;
 using memcfg::Workspace;
 using memcfg::WorkspaceRules;
 using Kind = Workspace::Kind;
@@ -55,12 +55,13 @@ std::shared_ptr<Workspace> make(const std::shared_ptr<Resource>& upstream,
 }
 
 Kind kind_of(const Workspace& workspace, const void* address) {
-  const auto place = workspace.place_of(address, 0);
+  const auto place = workspace.find_block(address, 0);
   CHECK(place.has_value());
   return place->kind;
 }
 
-// What every resource promises, but for tags: all is booked under the workspace's name.
+// What every resource promises, but for tags: all is recorded under the workspace's
+// name.
 void conforms(Resource& resource) {
   conformance::blocks_are_aligned(resource);
   conformance::requests_that_are_none(resource);
@@ -100,7 +101,7 @@ TEST(rules_that_are_none) {
   const Faulty system;
   const auto pool = pool_of(system);
   WorkspaceRules rules = rules_of(100);
-  rules.most = 64;
+  rules.maximum = 64;
   CHECK_THROWS(std::invalid_argument, make(pool, rules));
   rules = rules_of();
   rules.overallocation = -0.1;
@@ -205,16 +206,16 @@ TEST(memory_that_is_overwritten_stays_until_the_last_block_goes) {
   void* const old = workspace->allocate_of({100}, 1);
   const auto generation = workspace->generation();
   CHECK(workspace->close().escaped == 1);
-  CHECK(workspace->place_of(old, generation)->kind == Kind::overwritten);
+  CHECK(workspace->find_block(old, generation)->kind == Kind::overwritten);
   workspace->open();
   void* const fresh = workspace->allocate_of({200}, 2);
   CHECK(fresh == old);
-  CHECK(workspace->place_of(fresh, generation + 1)->kind == Kind::page);
-  CHECK(workspace->place_of(old, generation)->kind == Kind::overwritten);
+  CHECK(workspace->find_block(fresh, generation + 1)->kind == Kind::page);
+  CHECK(workspace->find_block(old, generation)->kind == Kind::overwritten);
   CHECK(workspace->stats().current == 256 && workspace->numbers().live == 2);
   CHECK(workspace->release_of(old, generation));
   CHECK(!workspace->release_of(old, generation));
-  CHECK(workspace->place_of(fresh, generation + 1)->kind == Kind::page);
+  CHECK(workspace->find_block(fresh, generation + 1)->kind == Kind::page);
   workspace->close();
   workspace->destroy();
   CHECK(pool->stats().current == 4096);  // its last block is alive
@@ -379,9 +380,9 @@ TEST(what_does_not_fit) {
     workspace->allocate({4096});
     check::fail(__FILE__, __LINE__, "more than the page was granted");
   } catch (const memcfg::out_of_memory& error) {
-    CHECK(error.shortage().cause == Shortage::workspace_full);
-    CHECK(error.shortage().in_use == 128 && error.shortage().limit == 4096);
-    CHECK(error.shortage().largest_free == 3968);
+    CHECK(error.info().cause == OutOfMemoryInfo::workspace_full);
+    CHECK(error.info().in_use == 128 && error.info().limit == 4096);
+    CHECK(error.info().largest_free == 3968);
   }
   CHECK(workspace->numbers().offset == 128 && workspace->numbers().cycle == 128);
   CHECK(workspace->release(held));
@@ -443,7 +444,7 @@ TEST(a_page_that_cannot_be_had) {
   workspace->close();
   CHECK(workspace->numbers().size == 12288);
   CHECK(!workspace->open());
-  CHECK_THROWS(memcfg::out_of_memory, workspace->rethrow_refusal());
+  CHECK_THROWS(memcfg::out_of_memory, workspace->rethrow_out_of_memory());
   void* const block = workspace->allocate({4096});
   CHECK(kind_of(*workspace, block) == Kind::spilled);
   CHECK(workspace->release(block));
@@ -480,7 +481,7 @@ TEST(a_failed_initialize_changes_nothing) {
   workspace->close();
   for (int i = 0; i < 3; ++i) {
     CHECK_THROWS(memcfg::out_of_memory, workspace->initialize());
-    CHECK(workspace->numbers().size == 0 && workspace->numbers().most_cycle == 4032);
+    CHECK(workspace->numbers().size == 0 && workspace->numbers().max_cycle == 4032);
   }
   pool->set_limit(kNoLimit);
   workspace->initialize();
@@ -530,8 +531,9 @@ TEST(pages_that_were_destroyed_are_cut) {
   CHECK(workspace->release(kept) && pool->stats().current == 0);
 }
 
-// A gap that a ring has padded, with somebody alive in it, and no memory for the books.
-TEST(no_memory_for_the_books_of_a_gap) {
+// A gap that a ring has padded, with somebody alive in it, and no memory for the
+// metadata.
+TEST(no_memory_for_the_metadata_of_a_gap) {
   for (int grants = 0; grants < 4; ++grants) {
     const Faulty system;
     const auto workspace = make(pool_of(system), ring_of(8192));
@@ -570,7 +572,7 @@ TEST(no_memory_for_the_books_of_a_gap) {
 }
 
 // Everything that can fail fails once, and leaves all as it was.
-TEST(no_memory_for_the_books) {
+TEST(no_memory_for_the_metadata) {
   for (const WorkspaceRules& rules :
        {rules_of(),
         rules_of(4096),
@@ -616,7 +618,7 @@ TEST(random_steps) {
     WorkspaceRules rules = seed % 2 == 0 ? rules_of() : ring_of(0, 1 + seed % 4);
     if (seed % 4 == 2) rules.reclaims = true;
     if (seed % 3 == 1) rules.spill = WorkspaceRules::reallocate;
-    if (seed % 5 == 4) rules.most = 40000;
+    if (seed % 5 == 4) rules.maximum = 40000;
     const auto workspace = make(pool, rules);
     std::vector<conformance::Block> blocks;
     for (int step = 0; step < 3000; ++step) {

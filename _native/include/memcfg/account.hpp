@@ -21,7 +21,7 @@ struct Holding {
 class Account {
  public:
   Account(std::shared_ptr<Pool> pool, const std::string& owner);
-  ~Account();  // post: everything drawn is given back
+  ~Account();  // releases everything
   Account(const Account&) = delete;
   Account& operator=(const Account&) = delete;
 
@@ -29,19 +29,17 @@ class Account {
   const std::string& owner() const noexcept { return owner_; }
   const Holding& holding() const noexcept { return holding_; }
 
-  // First step: draws on the limit, and on the pages that go with it. Throws
-  // out_of_memory, nothing drawn.
-  void draw(const Holding& more);
-  // Second step, either: the memory was taken, or it was refused. `refuse` gives the
-  // draw back and throws out_of_memory.
-  void book(const Holding& more) noexcept;
-  [[noreturn]] void refuse(const Holding& more, Shortage::Cause cause);
+  // First step: reserves bytes of the limit, and the pages that go with them. Throws
+  // out_of_memory, nothing reserved.
+  void reserve(const Holding& more);
+  // Second step, either: the memory was taken, or the system had none. `fail` rolls the
+  // reservation back and throws out_of_memory.
+  void commit(const Holding& more) noexcept;
+  [[noreturn]] void fail(const Holding& more, OutOfMemoryInfo::Cause cause);
   // Pre: the memory has gone back to the system, and `less` is at most holding().
-  void settle(Holding less) noexcept;
+  void release(Holding less) noexcept;
 
  private:
-  void give_back(const Holding& less) noexcept;
-
   std::shared_ptr<Pool> pool_;
   std::string owner_;
   Tag tag_;

@@ -11,12 +11,12 @@
 
 namespace memcfg {
 
-// Blocks of upstream, with books of their own: upstream may have other users, and what
-// they took cannot be given back here. Upstream lives as long as the adaptor. A block
-// that is out when the adaptor goes is one of upstream's.
+// Blocks of upstream, with metadata of their own: upstream may have other users, and
+// what they took cannot be given back here. Upstream lives as long as the adaptor. A
+// block that is out when the adaptor goes is one of upstream's.
 //
-// The numbers of blocks are the adaptor's, those of memory (reserved, addresses, holes)
-// upstream's; the two are read one after the other.
+// The numbers of blocks are the adaptor's, those of memory (reserved, addresses, free
+// ranges) upstream's; the two are read one after the other.
 class Adaptor : public Resource {
  public:
   const std::string& name() const noexcept final { return upstream_->name(); }
@@ -37,7 +37,8 @@ class Adaptor : public Resource {
           Ledger::Tags tags,
           Watcher* watcher = nullptr);
 
-  // A block of upstream, booked. Throws as allocate does; nothing has changed then.
+  // A block of upstream, in the ledger. Throws as allocate does; nothing has changed
+  // then.
   void* take(const Request& request, const Note& note = {});
   // A block of that size has gone back to upstream behind the adaptor.
   virtual void lost(Bytes size) noexcept { static_cast<void>(size); }

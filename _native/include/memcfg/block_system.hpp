@@ -23,15 +23,14 @@ class BelowPool {
   static inline thread_local int depth_ = 0;
 };
 
-// A reservation is a block of the resource: addresses and memory at once. The books are
-// the host's. The memory is counted by whoever is below, not as this process' own.
-class BlockSystem final : public System {
+// A reservation is a block of the resource: addresses and memory at once. The metadata
+// are the host's. The memory is counted by whoever is below, not as this process' own.
+class BlockSystem final : public BorrowedMetadata {
  public:
   explicit BlockSystem(std::shared_ptr<Resource> upstream)
-      : upstream_(std::move(upstream)) {}
+      : BorrowedMetadata(host_system()), upstream_(std::move(upstream)) {}
 
   Bytes page_size() const noexcept override { return host_system().page_size(); }
-  Bytes memory_size() const noexcept override { return host_system().memory_size(); }
   bool touchable() const noexcept override { return upstream_->touchable(); }
   bool on_host() const noexcept override { return false; }
   bool whole_blocks() const noexcept override { return true; }
@@ -54,21 +53,6 @@ class BlockSystem final : public System {
       upstream_->deallocate(address, size);
     } catch (const bad_free&) {  // somebody gave the pool's memory back behind it
     }
-  }
-  void* map_books(Bytes size) const noexcept override {
-    return host_system().map_books(size);
-  }
-  void unmap_books(void* address, Bytes size) const noexcept override {
-    host_system().unmap_books(address, size);
-  }
-  void* reserve_books(Bytes size) const noexcept override {
-    return host_system().reserve_books(size);
-  }
-  bool commit_books(void* address, Bytes size) const noexcept override {
-    return host_system().commit_books(address, size);
-  }
-  void forget_books(void* address, Bytes size) const noexcept override {
-    host_system().forget_books(address, size);
   }
   void* allocate(Bytes, Bytes) const noexcept override { return nullptr; }
   void deallocate(void*, Bytes) const noexcept override {}

@@ -1,4 +1,4 @@
-// A chunk: one stretch of a heap's addresses, in use or free.
+// A chunk: one range of a heap's addresses, in use or free.
 #pragma once
 
 #include <atomic>
@@ -33,24 +33,25 @@ class Use {
 // One cache line. `use` and `address` are read without the heap's lock by whoever frees
 // a block; the other fields belong to the heap, under its lock.
 struct alignas(64) Chunk {
-  // fresh: taken, but nobody knows its address yet.
-  enum State : std::uint8_t { spare, hole, fresh, taken };
-  // Which pages of a hole are committed: every page that it touches, no page that lies
-  // inside it, or nobody knows.
+  // fresh: allocated, but nobody knows its address yet.
+  enum State : std::uint8_t { spare, free, fresh, allocated };
+  // Which pages of a free chunk are committed: every page that it touches, no page that
+  // lies inside it, or nobody knows.
   enum Pages : std::uint8_t { all, none, some };
 
   std::atomic<std::uint64_t> use;       // a Use
   std::atomic<std::uintptr_t> address;  // of the first byte; 0: a spare record
   Bytes size;                           // bytes, a multiple of kAlignment
   ChunkId below, above;                 // neighbours in address order
-  ChunkId left, right;                  // smaller and larger holes of the same bin
-  ChunkId before, after;                // a ring of holes of the same size
-  ChunkId older, younger;               // holes by when they came to be
-  std::uint32_t lead;  // of a hole, in kAlignment: its low end that is known committed
+  ChunkId left, right;     // smaller and larger free chunks of the same bin
+  ChunkId before, after;   // a ring of free chunks of the same size
+  ChunkId older, younger;  // free chunks by when they came to be
+  std::uint32_t
+      lead;  // of a free chunk, in kAlignment: its low end that is known committed
   std::uint8_t segment;
   State state;
   Pages pages;
-  bool in_tree;  // of a ring, the one hole that stands in the tree
+  bool in_tree;  // of a ring, the one free chunk that stands in the tree
 
   ChunkId& link() noexcept { return above; }  // of spare records
 };

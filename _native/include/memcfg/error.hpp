@@ -13,30 +13,30 @@
 
 namespace memcfg {
 
-// Why memory was refused. The numbers are of one moment: in_use + free == limit.
-struct Shortage {
+// Why an allocation failed. The numbers are of one moment: in_use + free == limit.
+struct OutOfMemoryInfo {
   enum Cause {
-    limit_reached,     // the limit is too low for the request
-    limit_lowered,     // more is in use than the limit asked for
-    fragmented,        // enough is free under the limit, but not in whole pages
-    tracked_limit,     // the limit on the bytes of all pools of the process
-    rss_limit,         // the limit on the memory that the process has resident
-    no_memory,         // the system has no more memory
-    device_full,       // the simulated device has no more memory
-    file_full,         // the mapped file is no longer than that
-    upstream_refused,  // the resource below a pool refuses a block
-    workspace_full,    // the workspace must not take more than its page
-    no_addresses,      // the system refuses addresses, or an arena has used up its own
+    limit_reached,       // the limit is too low for the request
+    limit_lowered,       // more is in use than the limit asked for
+    fragmented,          // enough is free under the limit, but not in whole pages
+    tracked_limit,       // the limit on the bytes of all pools of the process
+    rss_limit,           // the limit on the memory that the process has resident
+    no_memory,           // the system has no more memory
+    device_full,         // the simulated device has no more memory
+    file_full,           // the mapped file is no longer than that
+    upstream_exhausted,  // the resource below a pool refuses a block
+    workspace_full,      // the workspace must not take more than its page
+    no_addresses,  // the system refuses addresses, or an arena has used up its own
   };
   Cause cause = limit_reached;
   Bytes requested = 0;            // bytes asked for on top of what the holder has
   Bytes rounded = 0;              // what the limit would have been charged for it
   Bytes in_use = 0;               // bytes charged to the pool
   Bytes reserved = 0;             // bytes committed
-  Bytes holes = 0;                // committed bytes that no block holds
-  Bytes largest_hole = 0;         // largest free stretch, in bytes
+  Bytes free_bytes = 0;           // committed bytes that no block holds
+  Bytes largest_free_chunk = 0;   // largest free range, in bytes
   Bytes limit = kNoLimit;         // bytes; kNoLimit when the pool has none
-  Bytes largest_free = kNoLimit;  // largest request that the limit would have granted
+  Bytes largest_free = kNoLimit;  // largest request that the limit would have allowed
   std::string device;             // the pool's name
   std::vector<std::pair<std::string, Bytes>> owners;  // largest first, a few
 };
@@ -44,14 +44,14 @@ struct Shortage {
 // A request does not fit. Nothing was taken, nothing has changed.
 class out_of_memory : public std::bad_alloc {
  public:
-  explicit out_of_memory(Shortage shortage)
-      : shortage_(std::make_shared<const Shortage>(std::move(shortage))) {}
+  explicit out_of_memory(OutOfMemoryInfo info)
+      : info_(std::make_shared<const OutOfMemoryInfo>(std::move(info))) {}
   const char* what() const noexcept override;  // one sentence without the numbers
-  const Shortage& shortage() const noexcept { return *shortage_; }
+  const OutOfMemoryInfo& info() const noexcept { return *info_; }
 
  private:
-  std::shared_ptr<const Shortage>
-      shortage_;  // shared: exceptions copy without throwing
+  std::shared_ptr<const OutOfMemoryInfo>
+      info_;  // shared: exceptions copy without throwing
 };
 
 // An address that is no block of the resource, or a block of another size. Nothing has
@@ -112,7 +112,7 @@ struct Failure {
   };
   Kind kind = other;
   std::string text;
-  Shortage shortage;      // meaningful when kind == memory
+  OutOfMemoryInfo info;   // meaningful when kind == memory
   int number = 0;         // as in errno(3), when kind == file
   std::string path = {};  // when kind == file
 };

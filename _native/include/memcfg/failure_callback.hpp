@@ -1,4 +1,4 @@
-// A chance to make room before a request fails.
+// A chance to free memory before a request fails.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace memcfg {
 // through. It is called with no lock held, by the thread that asks for memory, and may
 // use this resource.
 //
-// Keeps no books: its blocks are upstream's.
+// Keeps no metadata: its blocks are upstream's.
 class FailureCallbackResource final : public Resource {
  public:
   using Callback = std::function<bool(Bytes)>;  // the bytes asked for; true: try again

@@ -13,7 +13,7 @@ namespace memcfg {
 
 struct FileOptions {
   std::string path;           // as errors name it
-  std::string place;          // the same, absolute and without symbolic links
+  std::string resolved_path;  // the same, absolute and without symbolic links
   std::optional<Bytes> size;  // bytes, at least 1; none: as long as the file is
   Bytes unit = 1;             // the length must be a multiple of so many bytes
   bool overwrite = false;     // a file that is there is replaced by zeros
@@ -46,15 +46,16 @@ class FileHandle {
 // Whether a mapping of this process owns the file.
 using IsOurs = bool (*)(const FileStatus& file) noexcept;
 
-// Until `settle`, destroying a claim leaves the folder and the file as they were: a
+// Until `commit`, destroying a claim leaves the folder and the file as they were: a
 // file that it made is removed, one that it found has the length that it had, and one
 // that is to be replaced is still there. What was found keeps its bytes.
 //
 // The lock has a descriptor of its own, which the child of a fork closes at once; so
 // the lock goes with its owner, however long children live and have the file mapped.
 //
-// What is not noexcept throws file_error; nothing has changed then, but where `settle`
-// has replaced a file and cannot flush its folder: the new file stays, and is settled.
+// What is not noexcept throws file_error; nothing has changed then, but where `commit`
+// has replaced a file and cannot flush its folder: the new file stays, and is
+// committed.
 class FileClaim {
  public:
   // Throws std::invalid_argument too: for a length that is none, for a file that is
@@ -69,14 +70,14 @@ class FileClaim {
   Bytes old_size() const noexcept { return old_size_; }  // bytes that were there
   int file() const noexcept { return data_.get(); }
   bool is(const FileStatus& file) const noexcept { return same_file(file, status_); }
-  bool settled() const noexcept { return settled_; }
+  bool committed() const noexcept { return committed_; }
 
-  void allocate();  // disk for all of it, holes included
-  void settle();    // the file is as was asked for, and stays
+  void allocate();  // disk for all of it, gaps included
+  void commit();    // the file is as was asked for, and stays
   void flush() const;
   void remove() const;  // if the file is still where it was
   void unlock() const noexcept { files_.unlock(lock_.get()); }
-  void forget_lock() noexcept { lock_.reset(); }
+  void close_lock() noexcept { lock_.reset(); }
 
   [[noreturn]] void fail(int error, const std::string& words = {}) const;
 
@@ -87,8 +88,8 @@ class FileClaim {
   bool take_existing();
   bool make();
   void replace();
-  bool make_fresh(const std::string& place, unsigned mode);
-  bool open_data(const std::string& place);
+  bool make_fresh(const std::string& path, unsigned mode);
+  bool open_data(const std::string& path);
   void take_lock();
   [[noreturn]] void fail_for_owner() const;
   void decide_size();
@@ -98,8 +99,8 @@ class FileClaim {
   void flush_folder() const;
   void take_over() const;
   void undo() noexcept;
-  void give_disk_back() noexcept;
-  bool is_at(const std::string& place) const noexcept;
+  void release_disk() noexcept;
+  bool is_at(const std::string& path) const noexcept;
   void require_regular() const;
   void require_folder() const;
   void require(int result) const;
@@ -111,12 +112,12 @@ class FileClaim {
   const IsOurs is_ours_;
   FileHandle lock_;
   FileHandle data_;
-  FileHandle replaced_;    // the lock on the file that makes room
+  FileHandle replaced_;    // the lock on the file that is replaced
   std::string temporary_;  // where the file that replaces it lies meanwhile
   Origin origin_ = Origin::found;
-  bool mine_ = false;       // made, not settled, and no other owner came first
+  bool mine_ = false;       // made, not committed, and no other owner came first
   bool allocated_ = false;  // or tried to
-  bool settled_ = false;
+  bool committed_ = false;
   FileStatus status_;  // of the claimed file when it was locked
   DiskSpace space_;    // at that time
   FileStatus old_;     // of the file that is replaced

@@ -40,20 +40,20 @@ class FilePages {
 // std::invalid_argument.
 class FileMapping {
  public:
-  // Throws as FileClaim does. Until `settle`, destroying it leaves no trace.
+  // Throws as FileClaim does. Until `commit`, destroying it leaves no trace.
   FileMapping(const FileOperations& files, FileOptions options);
   ~FileMapping();  // closes, and tells nobody what failed
   FileMapping(const FileMapping&) = delete;
   FileMapping& operator=(const FileMapping&) = delete;
 
-  void settle();  // throws file_error, as FileClaim's does
+  void commit();  // throws file_error, as FileClaim's does
 
   void* address() const noexcept { return address_; }
   Bytes size() const noexcept { return size_; }          // bytes of the file
   Bytes old_size() const noexcept { return old_size_; }  // that were there before
   // False: in a child of the process that opened it.
   bool owned() const noexcept;
-  // False: a process that shares its books may write to the same bytes.
+  // False: a process that shares its metadata may write to the same bytes.
   bool exclusive() const noexcept { return exclusive_; }
 
   // What was written so far is on the disk. Throws file_error, and std::runtime_error
@@ -104,8 +104,8 @@ class FileMapping {
   const Bytes old_size_;
   std::atomic<bool> private_{false};  // what is written stays in this process
   std::atomic<bool> exclusive_{true};
-  std::atomic<bool> settled_{false};
-  std::mutex turns_;  // of those who need the pages; new in the child of a fork
+  std::atomic<bool> committed_{false};
+  std::mutex mutex_;  // of those who need the pages; new in the child of a fork
   Entry entry_;
 };
 

@@ -54,7 +54,7 @@ class FileOperations {
   virtual int lock(int file) const noexcept = 0;
   virtual void unlock(int file) const noexcept = 0;
 
-  // Disk behind the first `size` bytes, holes included; the length stays as it is.
+  // Disk behind the first `size` bytes, gaps included; the length stays as it is.
   // -EOPNOTSUPP where the file system cannot; then `allocate_slowly` may, which makes
   // the length `size` at least and may leave a part of it behind when it fails.
   virtual int allocate(int file, Bytes size) const noexcept = 0;

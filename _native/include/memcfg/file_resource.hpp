@@ -19,7 +19,7 @@ namespace memcfg {
 // behind the file's last byte, so the bytes of a last line of less than kAlignment are
 // only in a block of the whole file. In the child of a fork blocks are the child's own
 // (see FileMapping); where the options share the pages, a request of a child throws
-// std::runtime_error, since its books are a copy of its parent's.
+// std::runtime_error, since its metadata are a copy of its parent's.
 //
 // Invariant: heap's chunks == the ledger's blocks and the tail behind them;
 // current <= reserved == file's bytes, rounded up to kAlignment.
@@ -29,7 +29,7 @@ class FileResource final : public Resource {
   // as they were.
   explicit FileResource(FileOptions options,
                         const FileOperations& files = host_files(),
-                        const System& books = host_system());
+                        const System& metadata = host_system());
 
   const std::string& name() const noexcept override { return name_; }
   bool touchable() const noexcept override { return true; }
@@ -50,8 +50,8 @@ class FileResource final : public Resource {
   void flush() { mapping_.flush(); }
   Bytes drop(Bytes from, Bytes size) { return mapping_.drop(from, size); }
 
-  // Pre: `address` is in the file. Its place, in bytes from the beginning.
-  Offset place_of(const void* address) const noexcept;
+  // Pre: `address` is in the file. Its offset, in bytes from the beginning.
+  Offset offset_of(const void* address) const noexcept;
 
   // Throws still_held while blocks are out, else as FileMapping::close does; it is not
   // closed then. Afterwards a request is std::invalid_argument.
@@ -59,7 +59,7 @@ class FileResource final : public Resource {
   bool closed() const;
 
   // The same while blocks are out, whose memory ends. It is closed, whatever is thrown.
-  void forget();
+  void abandon();
 
  private:
   // Bytes at the low and the high end that blocks have had, or that were there before.
@@ -69,12 +69,12 @@ class FileResource final : public Resource {
     void note(Offset first, Offset last) noexcept;
   };
 
-  Bytes room(Bytes size) const noexcept;  // pre: size <= size()
-  void* take(const Request& request, bool& zero);
-  void* place(const Request& request, bool& zero);
-  void* find_room(Bytes bytes, Bytes alignment, Lifetime lifetime);
-  Shortage::Cause why_not(Bytes size) const;
-  void give(void* address) noexcept;
+  Bytes chunk_bytes(Bytes size) const noexcept;  // pre: size <= size()
+  void* allocate_bytes(const Request& request, bool& zero);
+  void* allocate_in_heap(const Request& request, bool& zero);
+  void* find_chunk(Bytes bytes, Bytes alignment, Lifetime lifetime);
+  OutOfMemoryInfo::Cause why_not(Bytes size) const;
+  void release_chunk(void* address) noexcept;
   bool change(void* address, Bytes size, Bytes new_size);
   void require_open() const;
 

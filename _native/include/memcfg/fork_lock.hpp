@@ -11,7 +11,7 @@ namespace memcfg {
 // parent's thread.
 //
 // Invariant: while a fork is on, inside_ counts nobody, but those about to leave again.
-class ForkGate {
+class ForkBarrier {
  public:
   void enter() noexcept {
     for (;;) {
@@ -40,20 +40,20 @@ class ForkGate {
 // own.
 class NoFork {
  public:
-  NoFork() noexcept { gate().enter(); }
-  ~NoFork() { gate().leave(); }
+  NoFork() noexcept { barrier().enter(); }
+  ~NoFork() { barrier().leave(); }
   NoFork(const NoFork&) = delete;
   NoFork& operator=(const NoFork&) = delete;
 
  private:
-  static ForkGate& gate() noexcept;
+  static ForkBarrier& barrier() noexcept;
   static bool watch_forks() noexcept;
   static const bool kWatched;
 };
 
 // In the child of a fork only the forking thread goes on: a lock that another one held
-// would stay held, over books half written. So a fork waits until nobody is inside any
-// section that this class guards.
+// would stay held, over metadata half written. So a fork waits until nobody is inside
+// any section that this class guards.
 //
 // The innermost lock: whoever has one takes no other, and calls nobody who might.
 class ForkLock {

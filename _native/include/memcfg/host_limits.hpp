@@ -30,13 +30,13 @@ Bytes tracked_bytes();
 // The counter behind it. Any thread.
 //
 // Memory is reserved before it is taken, in one step with the look at the limit. So
-// with a limit, whoever was granted what and when,
+// with a limit, whoever reserved what and when,
 //
 //     resident without it when the limit was set + pages reserved <= limit.
 class HostMeter final : public PageBudget {
  public:
-  bool draw(Bytes size) noexcept { return tracked_.draw(size); }
-  void give_back(Bytes size) noexcept { tracked_.give_back(size); }
+  bool reserve_tracked(Bytes size) noexcept { return tracked_.reserve(size); }
+  void release_tracked(Bytes size) noexcept { tracked_.release(size); }
   Bytes free() const noexcept { return tracked_.free(); }
   // False: `more` bytes of memory would pass the limit on resident bytes, once all that
   // is reserved has been touched. Drops the pages of mapped files before it refuses.
@@ -44,7 +44,7 @@ class HostMeter final : public PageBudget {
   void release(Bytes size) noexcept override { pages_ -= size; }
 
   // Held by whoever changes the limits, and over a fork; before any pool's lock.
-  std::mutex& turns() noexcept { return turns_; }
+  std::mutex& mutex() noexcept { return mutex_; }
 
  private:
   friend HostLimits host_limits() noexcept;
@@ -53,7 +53,7 @@ class HostMeter final : public PageBudget {
   bool try_reserve(Bytes more) noexcept;
   bool fits(Bytes pages, Bytes more) const noexcept;
 
-  std::mutex turns_;
+  std::mutex mutex_;
   Limit tracked_{kNoLimit};
   std::atomic<Bytes> rss_{kNoLimit};
   std::atomic<Bytes> pages_{0};   // reserved, touched or not

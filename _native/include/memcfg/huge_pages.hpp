@@ -13,18 +13,19 @@ namespace memcfg {
 // to have none behind a unit that is about to lose one: a touch anywhere in a huge unit
 // takes all of its memory, and what is resident shall not exceed what is committed.
 //
-// Each end of a stretch with such advice cuts a mapping of the process in two, and the
-// halves may stay apart for good (Linux joins no mappings whose pages were first
-// touched apart). Some 65,000 are allowed a process, so cuts are counted over all
+// Each end of a range with such advice splits a mapping of the process in two, and the
+// halves may stay apart for good (Linux merges no mappings whose pages were first
+// touched apart). Some 65,000 are allowed a process, so splits are counted over all
 // segments:
 //
-//     an end of a stretch that is advised is a cut,  cuts of the process <= kMostCuts.
+//     an end of a range that is advised is a split,  splits of the process <=
+//     kMaxSplits.
 //
-// Without a cut to spend, no more stretches are advised, and one that loses a page
-// loses the advice up to the nearest cuts. Used under its heap's lock.
+// Without a split to spend, no more ranges are advised, and one that loses a page
+// loses the advice up to the nearest splits. Used under its heap's lock.
 class HugePages {
  public:
-  static constexpr std::size_t kMostCuts = 16384;
+  static constexpr std::size_t kMaxSplits = 16384;
 
   HugePages() = default;  // of no addresses
   // Addresses that were just reserved: none has advice. Throws std::bad_alloc.
@@ -46,26 +47,26 @@ class HugePages {
 
   Bytes unit() const noexcept { return unit_; }  // bytes; 0: there are no huge pages
   Bytes bytes() const noexcept {
-    return advised_.bytes() + spent_.bytes() + cuts_.bytes();
+    return advised_.bytes() + spent_.bytes() + splits_.bytes();
   }
   void check() const;  // throws invariant_broken
 
-  static std::size_t cuts_made() noexcept;  // of all segments of the process
+  static std::size_t split_count() noexcept;  // of all segments of the process
 
  private:
   using Unit = std::size_t;  // a unit's number, from the one with the first address
 
-  bool cut(Unit unit) noexcept;
+  bool split(Unit unit) noexcept;
   bool tell(Unit first, Unit last, bool wanted) const noexcept;
 
   const System* system_ = nullptr;
   Bytes unit_ = 0;             // bytes; 0: there are no huge pages
   std::uintptr_t origin_ = 0;  // of unit 0, which begins at or below the base
   Unit units_ = 0;
-  std::size_t cut_count_ = 0;
+  std::size_t split_count_ = 0;
   Bits advised_;  // by unit
   Bits spent_;    // by unit: it is not to be advised again
-  Bits cuts_;     // by unit: its low end is one
+  Bits splits_;   // by unit: its low end is one
 };
 
 }  // namespace memcfg

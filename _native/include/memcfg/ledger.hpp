@@ -1,4 +1,4 @@
-// A ledger: the books of blocks that somebody else's memory stands behind.
+// A ledger: the metadata of blocks that somebody else's memory stands behind.
 #pragma once
 
 #include <cstdint>
@@ -76,15 +76,15 @@ class Ledger {
   // then.
   template <typename Change>
   bool resize(void* address, Bytes size, Bytes new_size, Change change) {
-    claim(address, size);
+    begin_resize(address, size);
     bool changed = false;
     try {
       changed = change();
     } catch (...) {
-      settle(address, size);
+      finish_resize(address, size);
       throw;
     }
-    settle(address, changed ? new_size : size);
+    finish_resize(address, changed ? new_size : size);
     return changed;
   }
 
@@ -97,12 +97,12 @@ class Ledger {
     return act(entries_);
   }
 
-  // Hands every block to `give(address, size, reserved)`. Pre: nobody else uses the
+  // Calls `act(address, size, reserved)` for every block. Pre: nobody else uses the
   // ledger any more.
-  template <typename Give>
-  void each(Give give) const {
+  template <typename Act>
+  void each(Act act) const {
     for (const auto& [address, entry] : entries_) {
-      give(address, entry.size, entry.reserved);
+      act(address, entry.size, entry.reserved);
     }
   }
 
@@ -127,14 +127,14 @@ class Ledger {
     Bytes size;
     Bytes reserved;
     Rows::iterator row;
-    bool claimed = false;  // somebody is changing its size
+    bool resizing = false;  // somebody is changing its size
     Note note = {};
   };
   using Entries = std::unordered_map<void*, Entry>;
 
   Entries::iterator find(void* address, Bytes size);  // throws bad_free
-  void claim(void* address, Bytes size);
-  void settle(void* address, Bytes size);
+  void begin_resize(void* address, Bytes size);
+  void finish_resize(void* address, Bytes size);
   void erase(Entries::iterator found) noexcept;
   Rows::iterator row_of(std::string_view tag);
   void drop_if_idle(Rows::iterator row) noexcept;

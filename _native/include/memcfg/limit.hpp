@@ -1,4 +1,4 @@
-// A ceiling on bytes that many threads draw from.
+// A ceiling on bytes that many threads reservation from.
 #pragma once
 
 #include <algorithm>
@@ -8,25 +8,25 @@
 
 namespace memcfg {
 
-// Counts what is left rather than what is drawn: then a draw and a change of the
+// Counts what is left rather than what is used: then a reservation and a change of the
 // limit are each one compare-exchange on one number, and no interleaving of the two
 // can pass the limit. No sum is formed, so nothing overflows.
 //
-// Invariant: drawn + free() == limit(), hence drawn <= limit() at every moment.
+// Invariant: used + free() == limit(), hence used <= limit() at every moment.
 class Limit {
  public:
   explicit Limit(Bytes limit) noexcept : free_(limit), limit_(limit) {}
 
   Bytes limit() const noexcept { return limit_.load(); }  // bytes
   Bytes free() const noexcept { return free_.load(); }    // bytes
-  // Bytes; while another thread changes the limit, not less than are drawn or none.
-  Bytes drawn() const noexcept {
+  // Bytes; while another thread changes the limit, not less than are used or none.
+  Bytes used() const noexcept {
     const Bytes limit = limit_.load();
     return limit - std::min(limit, free_.load());
   }
 
   // False: more than is free, and nothing has changed.
-  bool draw(Bytes size) noexcept {
+  bool reserve(Bytes size) noexcept {
     Bytes free = free_.load();
     while (size <= free) {
       if (free_.compare_exchange_weak(free, free - size)) return true;
@@ -34,11 +34,11 @@ class Limit {
     return false;
   }
 
-  // Pre: `size` bytes were drawn and not given back.
-  void give_back(Bytes size) noexcept { free_.fetch_add(size); }
+  // Pre: `size` bytes were used and not released.
+  void release(Bytes size) noexcept { free_.fetch_add(size); }
 
-  // False: more than `limit` is drawn, and nothing has changed. Safe against
-  // draw and give_back; callers serialise it against itself.
+  // False: more than `limit` is used, and nothing has changed. Safe against
+  // reservation and release; callers serialise it against itself.
   bool set(Bytes limit) noexcept {
     const Bytes old = limit_.load();
     if (limit >= old) {
@@ -46,13 +46,13 @@ class Limit {
       free_.fetch_add(limit - old);
       return true;
     }
-    if (!draw(old - limit)) return false;
+    if (!reserve(old - limit)) return false;
     limit_.store(limit);
     return true;
   }
 
  private:
-  std::atomic<Bytes> free_;   // bytes that a draw may still take
+  std::atomic<Bytes> free_;   // bytes that a reservation may still take
   std::atomic<Bytes> limit_;  // bytes
 };
 

@@ -10,10 +10,10 @@
 
 namespace memcfg {
 
-// Draws on its limit before it asks upstream, and gives the draw back when upstream
+// Reserves on its limit before it asks upstream, and releases it when upstream
 // refuses, or after upstream has the block again. So at every moment
 //
-//     current <= drawn <= limit, drawn - current == bytes of the calls in flight.
+//     current <= used <= limit, used - current == bytes of the calls in flight.
 class LimitingResource final : public Adaptor {
  public:
   // Bytes, each block rounded up to kAlignment; kNoLimit is none. Throws
@@ -27,11 +27,11 @@ class LimitingResource final : public Adaptor {
   void check() const override;
 
   Bytes limit() const noexcept { return limit_.limit(); }
-  // The limit before. Throws out_of_memory when more is drawn; nothing changes then.
+  // The limit before. Throws out_of_memory when more is used; nothing changes then.
   Bytes set_limit(Bytes limit);
 
  private:
-  void lost(Bytes size) noexcept override { limit_.give_back(align_up(size)); }
+  void lost(Bytes size) noexcept override { limit_.release(align_up(size)); }
 
   Limit limit_;
   std::mutex setting_;  // set_limit against itself

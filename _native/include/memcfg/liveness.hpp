@@ -1,8 +1,8 @@
-// What lives when: from a sequence of ops to rooms with lifetimes.
+// What lives when: from a sequence of ops to buffers with lifetimes.
 //
-// Pure functions over a step given as arrays of numbers. A *instance* is the value of
+// Pure functions over a step given as arrays of numbers. An *instance* is the value of
 // a tensor from one computation of its op to the last read before the next; a tensor
-// that is recomputed has several. A *room* is bytes in the arena: one instance, or a
+// that is recomputed has several. A *buffer* is bytes in the arena: one instance, or a
 // chain of instances of which each takes over its predecessor in place.
 #pragma once
 
@@ -64,12 +64,12 @@ struct Instance {
   Index tensor;
   Index begin;   // the step that computes it; -1: there from the start
   Index end;     // the last step that reads it; the number of steps: to the end
-  Index source;  // the instance whose room it takes over, or -1
-  Index taker;   // the instance that takes over its room, or -1
-  bool state;    // lives in the room of a persistent tensor
+  Index source;  // the instance whose buffer it takes over, or -1
+  Index taker;   // the instance that takes over its buffer, or -1
+  bool state;    // lives in the buffer of a persistent tensor
 };
 
-// The instances of a sequence, with their ends and no rooms shared.
+// The instances of a sequence, with their ends and no buffers shared.
 class Lives {
  public:
   Lives(const Step& step, const Sequence& sequence) {
@@ -110,16 +110,16 @@ class Lives {
   std::vector<Index> current_;
 };
 
-// How freely rooms are taken over.
+// How freely buffers are taken over.
 enum class InPlace : std::int32_t {
   kState = 0,  // only by the update of a persistent tensor
   kEqual = 1,  // and by outputs of the same rounded size
-  kAny = 2,    // and by smaller outputs, in the whole room of the input
+  kAny = 2,    // and by smaller outputs, in the whole buffer of the input
 };
 
-// Lets outputs take over the rooms of inputs: declared pairs only, the input's last
-// reader only, each room once. A persistent tensor is taken over only by an op of
-// the update phase, and then the output lives on in its room.
+// Lets outputs take over the buffers of inputs: declared pairs only, the input's last
+// reader only, each buffer once. A persistent tensor is taken over only by an op of
+// the update phase, and then the output lives on in its buffer.
 inline void grant_in_place(const Step& step,
                            const Sequence& sequence,
                            InPlace rule,
@@ -152,51 +152,51 @@ inline void grant_in_place(const Step& step,
   }
 }
 
-// Rooms to be placed; rooms of persistent tensors are not among them. In time, the
-// start is 0, step s is s + 1, and the end, when only what is kept remains, is
-// steps + 1. Scratch rooms come last, in order of execution.
-struct Rooms {
+// BufferTable to be placed; buffers of persistent tensors are not among them. In time,
+// the start is 0, step s is s + 1, and the end, when only what is kept remains, is
+// steps + 1. Scratch buffers come last, in order of execution.
+struct BufferTable {
   packing::Buffers buffers;
-  std::vector<Index> room;          // by instance: its buffer, or -1: a state's room
-  std::vector<Index> scratch_room;  // by step: its buffer, or -1
-  Extent base = 0;                  // bytes of the persistent tensors
+  std::vector<Index> buffer;  // by instance: its buffer, or -1: a state's buffer
+  std::vector<Index> scratch_buffer;  // by step: its buffer, or -1
+  Extent base = 0;                    // bytes of the persistent tensors
 };
 
-inline Rooms make_rooms(const Step& step,
-                        const Sequence& sequence,
-                        const Lives& lives) {
-  Rooms rooms;
+inline BufferTable make_buffers(const Step& step,
+                                const Sequence& sequence,
+                                const Lives& lives) {
+  BufferTable table;
   const auto steps = static_cast<Index>(sequence.size());
-  rooms.room.assign(lives.list.size(), -1);
+  table.buffer.assign(lives.list.size(), -1);
   for (std::size_t i = 0; i < lives.list.size(); ++i) {
     const Instance& life = lives.list[i];
     const Extent size = step.bytes[static_cast<std::size_t>(life.tensor)];
     if (life.state) {
-      if (life.begin < 0) rooms.base += size;
+      if (life.begin < 0) table.base += size;
     } else if (life.source < 0) {
-      rooms.room[i] = static_cast<Index>(rooms.buffers.size());
-      rooms.buffers.push_back({life.begin + 1, life.end + 2, size});
+      table.buffer[i] = static_cast<Index>(table.buffers.size());
+      table.buffers.push_back({life.begin + 1, life.end + 2, size});
     } else {  // sources come before their takers
-      rooms.room[i] = rooms.room[static_cast<std::size_t>(life.source)];
-      rooms.buffers[static_cast<std::size_t>(rooms.room[i])].upper = life.end + 2;
+      table.buffer[i] = table.buffer[static_cast<std::size_t>(life.source)];
+      table.buffers[static_cast<std::size_t>(table.buffer[i])].upper = life.end + 2;
     }
   }
-  rooms.scratch_room.assign(sequence.size(), -1);
+  table.scratch_buffer.assign(sequence.size(), -1);
   for (Index s = 0; s < steps; ++s) {
     const auto op = static_cast<std::size_t>(sequence[static_cast<std::size_t>(s)]);
     if (step.scratch[op] == 0) continue;
-    rooms.scratch_room[static_cast<std::size_t>(s)] =
-        static_cast<Index>(rooms.buffers.size());
-    rooms.buffers.push_back({s + 1, s + 2, step.scratch[op]});
+    table.scratch_buffer[static_cast<std::size_t>(s)] =
+        static_cast<Index>(table.buffers.size());
+    table.buffers.push_back({s + 1, s + 2, step.scratch[op]});
   }
-  return rooms;
+  return table;
 }
 
 // Bytes in use by time (0 ... steps + 1), persistent tensors included.
-inline std::vector<Extent> load_by_time(const Rooms& rooms, std::size_t steps) {
+inline std::vector<Extent> load_by_time(const BufferTable& table, std::size_t steps) {
   std::vector<Extent> load(steps + 3, 0);
-  load[0] = rooms.base;
-  for (const packing::Buffer& b : rooms.buffers) {
+  load[0] = table.base;
+  for (const packing::Buffer& b : table.buffers) {
     load[static_cast<std::size_t>(b.lower)] += b.size;
     load[static_cast<std::size_t>(b.upper)] -= b.size;
   }

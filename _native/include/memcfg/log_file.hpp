@@ -17,8 +17,8 @@ namespace memcfg {
 // allocation.
 //
 // Rows wait in a buffer, and longer while the file refuses them, which never stops
-// anybody: the first row that finds no room any more is lost, and with it all that
-// follow, as a log with a hole would be wrong. The child of a fork writes nothing: its
+// anybody: the first row that does not fit any more is lost, and with it all that
+// follow, as a log with a gap would be wrong. The child of a fork writes nothing: its
 // blocks are of another memory. Every method but `take_trouble` needs the ledger's
 // lock.
 //
@@ -38,7 +38,7 @@ class LogFile final : public Watcher {
                Bytes before,
                Bytes now,
                Note& note) noexcept override;
-  void refused(Bytes size) noexcept;
+  void failed(Bytes size) noexcept;
 
   // Hands what waits to the system: 0, or the error number why it does not take it.
   int flush() noexcept;
@@ -62,7 +62,7 @@ class LogFile final : public Watcher {
   void row(std::string_view action, const void* address, Bytes size) noexcept;
   bool is_owner() const noexcept;
   void write_out() noexcept;
-  void cut() noexcept;  // off what is no whole row
+  void truncate_partial_row() noexcept;  // off what is no whole row
 
   const int file_;
   const std::int64_t owner_;       // the process whose log it is

@@ -44,7 +44,7 @@ class OwnerLock {
 
   // In the child of a fork, which has no owner inside: before the fork the lock was
   // revoked and waited for, so an owner there was only about to find that out.
-  void forget_owner() noexcept { inside_.store(false, std::memory_order_relaxed); }
+  void reset_owner() noexcept { inside_.store(false, std::memory_order_relaxed); }
 
  private:
   static constexpr unsigned kRevoked = 1;

@@ -1,10 +1,10 @@
-// Which pages of a stretch of addresses are committed: one bit a page.
+// Which pages of a range of addresses are committed: one bit a page.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-#include "memcfg/books.hpp"
+#include "memcfg/metadata.hpp"
 #include "memcfg/types.hpp"
 
 namespace memcfg {
@@ -56,7 +56,7 @@ class Bits {
           : word(first / kWord) &= ~mask(first, last);
   }
 
-  Books<std::uint64_t> words_;
+  MetadataArray<std::uint64_t> words_;
 };
 
 using Page = std::size_t;  // a page's number in its segment

@@ -7,14 +7,14 @@
 #include <utility>
 #include <vector>
 
-#include "memcfg/cache.hpp"
 #include "memcfg/pool.hpp"
+#include "memcfg/thread_cache.hpp"
 
 namespace memcfg {
 
 // One object, made at first need and never destroyed: threads may end after main does.
 //
-// Locks are taken in the order: turns of the host's limits, registry, then pools from
+// Locks are taken in the order: mutex of the host's limits, registry, then pools from
 // the newest to the oldest. A pool on top of another is newer, and holds its own lock
 // while it takes from below.
 class PoolRegistry {
@@ -26,22 +26,23 @@ class PoolRegistry {
   void remove(Pool& pool) noexcept;
 
   // The running thread's cache of a pool, made if need be. Throws std::bad_alloc.
-  Cache* cache_of(Pool& pool);
+  ThreadCache* cache_of(Pool& pool);
 
-  // Makes every pool that is not at work give up the quotas of its caches; none while
+  // Releases the quotas of the caches of every pool that is not at work; none while
   // this thread is below a pool, whose lock it holds.
   void reclaim_quotas();
 
  private:
-  friend class ThreadCaches;
-  using Row = std::pair<std::uint64_t, std::shared_ptr<Cache>>;  // pool's id, cache
+  friend class CachesOfThread;
+  using Row =
+      std::pair<std::uint64_t, std::shared_ptr<ThreadCache>>;  // pool's id, cache
 
   PoolRegistry();
   Pool* find(std::uint64_t id) const noexcept;
   void retire(const std::vector<Row>& rows) noexcept;
   void before_fork();
   void after_fork(bool child) noexcept;
-  void forget_dead(std::vector<Row>& rows) const noexcept;
+  void drop_dead(std::vector<Row>& rows) const noexcept;
 
   std::atomic<std::uint64_t> ids_{0};
   mutable std::mutex mutex_;

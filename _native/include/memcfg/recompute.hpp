@@ -146,8 +146,8 @@ inline Score score(const Step& step, Dropped& dropped) {
   const Sequence sequence = walk.sequence(dropped);
   liveness::Lives lives(step, sequence);
   grant_in_place(step, sequence, liveness::InPlace::kEqual, lives);
-  const auto rooms = make_rooms(step, sequence, lives);
-  const auto load = load_by_time(rooms, sequence.size());
+  const auto table = make_buffers(step, sequence, lives);
+  const auto load = load_by_time(table, sequence.size());
   Score result{*std::max_element(load.begin(), load.end()), 0.0, 0};
   std::vector<std::uint8_t> seen(step.ops(), 0);
   for (const Index op : sequence) {
@@ -166,7 +166,7 @@ inline Score score(const Step& step, Dropped& dropped) {
 struct Schedule {
   Sequence sequence;
   std::vector<liveness::Instance> lives;
-  liveness::Rooms rooms;
+  liveness::BufferTable table;
   packing::Packing packing;
 };
 
@@ -178,8 +178,8 @@ inline Schedule lay_out(const Step& step,
   result.sequence = Walk(step).sequence(dropped);
   liveness::Lives lives(step, result.sequence);
   grant_in_place(step, result.sequence, rule, lives);
-  result.rooms = make_rooms(step, result.sequence, lives);
-  result.packing = packing::pack(result.rooms.buffers, effort);
+  result.table = make_buffers(step, result.sequence, lives);
+  result.packing = packing::pack(result.table.buffers, effort);
   result.lives = std::move(lives.list);
   return result;
 }

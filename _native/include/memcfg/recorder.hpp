@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "memcfg/books.hpp"
+#include "memcfg/metadata.hpp"
 #include "memcfg/types.hpp"
 #include "memcfg/watcher.hpp"
 
@@ -22,9 +22,9 @@ struct History {
   std::vector<std::uint64_t> size;
   std::vector<std::int64_t> thread;  // the system's number of the thread
   std::vector<double> seconds;       // since 1970, UTC; it never goes back
-  std::vector<std::int32_t> tag;     // a place in `tags`
+  std::vector<std::int32_t> tag;     // an index of `tags`
   std::vector<std::int32_t>
-      stack;  // a place in `stacks`, where the block was taken; -1
+      stack;  // an index of `stacks`, where the block was taken; -1
   std::vector<std::string> tags;
   std::vector<Stack> stacks;
   std::uint64_t dropped = 0;  // events that are too old
@@ -42,12 +42,12 @@ struct NotedBlock {
 // Its memory is taken at first touch, so that noting an event cannot fail but for the
 // name of a new tag. Every method needs the ledger's lock.
 //
-//     first <= next <= first + most, holders of a name == events and blocks with it,
+//     first <= next <= first + maximum, holders of a name == events and blocks with it,
 //     holders of a stack >= those: requests in flight hold one too.
 class Recorder final : public Watcher {
  public:
   // Throws std::bad_alloc; std::invalid_argument for no events.
-  explicit Recorder(std::size_t most_events);
+  explicit Recorder(std::size_t max_events);
 
   void added(const void* address, const Request& request, Note& note) override;
   void removed(const void* address, Bytes size, const Note& note) noexcept override;
@@ -55,8 +55,8 @@ class Recorder final : public Watcher {
                Bytes before,
                Bytes now,
                Note& note) noexcept override;
-  // A request that was refused; without memory for its tag it is counted as dropped.
-  void refused(const Request& request, Stacks::Held stack) noexcept;
+  // A request that failed; without memory for its tag it is counted as dropped.
+  void failed(const Request& request, Stacks::Held stack) noexcept;
 
   // The same stack with one holder more; true: it was not held before.
   std::pair<Stacks::Held, bool> take_stack(const Frame* frames, std::size_t count);
@@ -69,7 +69,7 @@ class Recorder final : public Watcher {
   // The blocks whose begin is too old stand first, as if they had been taken when the
   // history begins. So every block that is freed in it was taken in it.
   History history(const std::vector<NotedBlock>& blocks) const;
-  void clear() noexcept;  // forgets the events, not the blocks
+  void clear() noexcept;  // drops the events, not the blocks
 
   double now() const noexcept;  // seconds since 1970, UTC
   std::uint64_t dropped() const noexcept { return dropped_; }
@@ -88,7 +88,7 @@ class Recorder final : public Watcher {
     Stacks::Held stack;
   };
 
-  Event& event(std::uint64_t number) const noexcept { return events_[number % most_]; }
+  Event& event(std::uint64_t number) const noexcept { return events_[number % max_]; }
   // The event's number; takes its holders over.
   std::uint64_t append(Event event) noexcept;
   void begin(const void* address, Bytes size, Note& note) noexcept;
@@ -99,9 +99,9 @@ class Recorder final : public Watcher {
   Stacks::Held hold(Stacks::Held stack) const noexcept;
   std::vector<Event> taken_before(const std::vector<NotedBlock>& blocks) const;
 
-  const std::size_t most_;
+  const std::size_t max_;
   const double offset_;  // of the clock that never goes back, from 1970, in seconds
-  Books<Event> events_;
+  MetadataArray<Event> events_;
   std::uint64_t first_ = 1;  // numbers of events
   std::uint64_t next_ = 1;
   std::uint64_t touched_ = 0;  // so many events have memory

@@ -38,7 +38,7 @@ class ReplayPlan {
   ReplayPlan(const Columns& rows, std::vector<std::string> tags);
 
   const std::vector<Step>& steps() const noexcept { return steps_; }
-  std::size_t slots() const noexcept { return slots_; }  // most blocks at a time
+  std::size_t slots() const noexcept { return slots_; }  // blocks at a time, at most
   const std::string& tag(const Step& step) const { return tags_[step.tag]; }
 
  private:
@@ -78,9 +78,9 @@ class Replay {
 
   // Plays so many steps more; false: there are none left. A request that does not fit
   // is a failure; anything else that a resource throws goes through.
-  bool advance(std::size_t most);
+  bool advance(std::size_t max_steps);
 
-  // Gives back what the record left. Throws what the resource does, at the end.
+  // Frees what the record left. Throws what the resource does, at the end.
   void finish();
 
   const ReplayFigures& figures() const noexcept { return figures_; }
@@ -90,11 +90,11 @@ class Replay {
   }
 
  private:
-  void take(const ReplayPlan::Step& step);
-  void give(const ReplayPlan::Step& step);
-  void refused(const ReplayPlan::Step& step, const Shortage& shortage);
+  void allocate(const ReplayPlan::Step& step);
+  void release(const ReplayPlan::Step& step);
+  void note_failure(const ReplayPlan::Step& step, const OutOfMemoryInfo& info);
   void note_reserved();
-  void give_back();
+  void release_all();
 
   const std::shared_ptr<const ReplayPlan> plan_;
   const std::shared_ptr<Resource> resource_;

@@ -22,7 +22,7 @@ struct Request {
   Bytes size = 0;                // bytes, at least 1
   Bytes alignment = kAlignment;  // a power of two; less than kAlignment is kAlignment
   Lifetime lifetime = Lifetime::unknown;
-  std::string_view tag = {};  // who holds the block, for the books
+  std::string_view tag = {};  // who holds the block, for statistics
   bool zeroed = false;        // all bytes of the block are zero, where it has any
 };
 
@@ -52,11 +52,11 @@ struct ResourceStats {
   Bytes addresses = 0;      // addresses taken from below
   Bytes limit = kNoLimit;
   Bytes largest_free = kNoLimit;  // largest request that would fit; kNoLimit: any
-  Bytes largest_hole = 0;         // largest stretch between blocks
-  Bytes holes = 0;                // all stretches between blocks that have memory
+  Bytes largest_free_chunk = 0;   // largest free range between blocks
+  Bytes free_bytes = 0;           // all free ranges that have memory
   Bytes idle = 0;                 // of them, whole pages: what a trim would give back
-  Bytes metadata = 0;             // the books: in none of the numbers above
-  std::uint64_t allocations = 0;  // granted so far
+  Bytes metadata = 0;             // in none of the numbers above
+  std::uint64_t allocations = 0;  // so far
   std::uint64_t deallocations = 0;
 };
 
@@ -121,7 +121,7 @@ class Resource {
   // the bytes given back.
   virtual Bytes trim(Bytes keep) = 0;
 
-  // Throws invariant_broken unless the books are right.
+  // Throws invariant_broken unless the invariants hold.
   virtual void check() const = 0;
 
   // Where a pool on top takes pages one by one; null: it takes whole blocks from here.
@@ -135,7 +135,10 @@ void require_valid_size(Bytes size);  // of a block
 // Throws bad_free unless a block of `held` bytes has the size that its user says.
 void require_size(Bytes held, Bytes size);
 
-// What a refusal says of a resource as it is now. Pre: no lock of the resource is held.
-out_of_memory refusal(const Resource& resource, Shortage::Cause cause, Bytes requested);
+// The error for a request that failed, with the numbers of the resource as they are
+// now. Pre: no lock of the resource is held.
+out_of_memory out_of_memory_error(const Resource& resource,
+                                  OutOfMemoryInfo::Cause cause,
+                                  Bytes requested);
 
 }  // namespace memcfg

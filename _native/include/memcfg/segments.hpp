@@ -39,15 +39,15 @@ inline void charge_working(const Step& step,
   for (std::size_t i = 0; i < sequence.size(); ++i) sequence[i] = static_cast<Index>(i);
   liveness::Lives lives(step, sequence);
   grant_in_place(step, sequence, liveness::InPlace::kEqual, lives);
-  auto rooms = make_rooms(step, sequence, lives);
-  for (std::size_t i = 0; i < lives.list.size(); ++i) {  // leave forward rooms out
+  auto table = make_buffers(step, sequence, lives);
+  for (std::size_t i = 0; i < lives.list.size(); ++i) {  // leave forward buffers out
     const Index from = step.producer[static_cast<std::size_t>(lives.list[i].tensor)];
     const bool ahead = from < 0 || position[static_cast<std::size_t>(from)] >= 0;
-    if (ahead && rooms.room[i] >= 0 && lives.list[i].source < 0)
-      rooms.buffers[static_cast<std::size_t>(rooms.room[i])].size = 0;
+    if (ahead && table.buffer[i] >= 0 && lives.list[i].source < 0)
+      table.buffers[static_cast<std::size_t>(table.buffer[i])].size = 0;
   }
-  rooms.base = 0;
-  const auto load = load_by_time(rooms, sequence.size());
+  table.base = 0;
+  const auto load = load_by_time(table, sequence.size());
   auto at = static_cast<Index>(forward.size()) - 1;
   for (std::size_t op = 0; op < step.ops(); ++op) {
     if (step.phase[op] == Phase::kForward || at < 0) continue;
@@ -58,8 +58,8 @@ inline void charge_working(const Step& step,
       earliest = std::min(earliest, position[static_cast<std::size_t>(from)]);
     }
     if (earliest < static_cast<Index>(forward.size())) at = earliest;
-    Extent& most = forward.working[static_cast<std::size_t>(at)];
-    most = std::max(most, load[op + 1]);
+    Extent& highest = forward.working[static_cast<std::size_t>(at)];
+    highest = std::max(highest, load[op + 1]);
   }
 }
 

@@ -13,11 +13,12 @@
 namespace memcfg {
 
 // The arithmetic of a system with `nbytes` of memory. Addresses lie where no machine
-// has memory, so a touch ends the process; no two stretches that are out at a time
-// overlap, those of other simulated systems included. Memory for books is the host's.
+// has memory, so a touch ends the process; no two extents that are out at a time
+// overlap, those of other simulated systems included. Memory for metadata is the
+// host's.
 //
-// Invariant: committed == sum of the stretches' committed bytes <= memory_size.
-class SimulatedSystem final : public System {
+// Invariant: committed == sum of the extents' committed bytes <= memory_size.
+class SimulatedSystem final : public BorrowedMetadata {
  public:
   // Throws std::invalid_argument for a device of no bytes, or more than addresses.
   explicit SimulatedSystem(Bytes nbytes);
@@ -25,7 +26,7 @@ class SimulatedSystem final : public System {
   SimulatedSystem(const SimulatedSystem&) = delete;
   SimulatedSystem& operator=(const SimulatedSystem&) = delete;
 
-  // 4 KiB, or more where the books of so many pages would be large.
+  // 4 KiB, or more where the metadata of so many pages would be large.
   Bytes page_size() const noexcept override { return page_; }
   Bytes memory_size() const noexcept override { return nbytes_; }
   bool touchable() const noexcept override { return false; }
@@ -36,40 +37,37 @@ class SimulatedSystem final : public System {
   void decommit(void* address, Bytes size, Access) const noexcept override;
   bool populate(void*, Bytes) const noexcept override { return true; }
   void release(void* address, Bytes size) const noexcept override;
-  void* map_books(Bytes size) const noexcept override;
-  void unmap_books(void* address, Bytes size) const noexcept override;
-  void* reserve_books(Bytes size) const noexcept override;
-  bool commit_books(void* address, Bytes size) const noexcept override;
-  void forget_books(void* address, Bytes size) const noexcept override;
   void* allocate(Bytes size, Bytes alignment) const noexcept override;
   void deallocate(void* address, Bytes size) const noexcept override;
 
-  // What is taken now, and at most since the last reset_peak.
-  struct Taken {
+  // What is in use now, and its maximum since the last reset_peak.
+  struct Usage {
     Bytes committed = 0;
     Bytes peak_committed = 0;
     Bytes addresses = 0;
   };
-  Taken taken() const;
+  Usage usage() const;
   void reset_peak() const;
   void check() const;  // throws invariant_broken
 
  private:
-  struct Stretch {
+  struct Extent {
     Bytes size;
     Bytes committed;
   };
 
-  std::uintptr_t take(Bytes size, Bytes alignment, Bytes committed) const noexcept;
-  bool draw(Bytes size, Bytes most) const noexcept;  // pre: the lock is held
-  Stretch& stretch_at(void* address) const noexcept;
+  std::uintptr_t allocate_extent(Bytes size,
+                                 Bytes alignment,
+                                 Bytes committed) const noexcept;
+  bool try_commit(Bytes size, Bytes maximum) const noexcept;  // pre: the lock is held
+  Extent& extent_at(void* address) const noexcept;
 
   const Bytes nbytes_;
   const Bytes page_;          // bytes
-  const Bytes room_;          // nbytes_ in whole pages: what may be committed
+  const Bytes capacity_;      // nbytes_ in whole pages: what may be committed
   mutable std::mutex mutex_;  // guards all below
-  mutable std::map<std::uintptr_t, Stretch> stretches_;
-  mutable Taken taken_;
+  mutable std::map<std::uintptr_t, Extent> extents_;
+  mutable Usage usage_;
 };
 
 // Blocks of a simulated device; a pool on top takes pages of it.

@@ -1,12 +1,12 @@
-// Which chunk starts at an address: the way from a pointer back to its books.
+// Which chunk starts at an address: the way from a pointer back to its metadata.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 
-#include "memcfg/books.hpp"
 #include "memcfg/chunk.hpp"
+#include "memcfg/metadata.hpp"
 #include "memcfg/types.hpp"
 
 namespace memcfg {
@@ -53,7 +53,7 @@ class Starts {
     return (entry & 1) == 0 ? entry / 2 : 0;
   }
 
-  void forget() noexcept { entries_.forget(); }  // pre: no start is entered
+  void reset() noexcept { entries_.reset(); }  // pre: no start is entered
 
   Bytes bytes() const noexcept { return entries_.bytes(); }
 
@@ -65,7 +65,7 @@ class Starts {
     return table.starts[offset % StartTable::kSpan / kAlignment];
   }
 
-  Books<std::atomic<std::uint32_t>> entries_;  // 0, 2 × chunk, or 2 × table + 1
+  MetadataArray<std::atomic<std::uint32_t>> entries_;  // 0, 2 × chunk, or 2 × table + 1
 };
 
 inline void Starts::enter(Store<StartTable>& tables,
@@ -103,7 +103,7 @@ inline void Starts::erase(Store<StartTable>& tables, Offset offset) noexcept {
   slot(table, offset).store(0, kRelease);
   if (--table.count == 0) {
     entry.store(0, kRelease);
-    tables.give(now / 2);
+    tables.release(now / 2);
   }
 }
 

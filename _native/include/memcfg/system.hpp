@@ -11,7 +11,7 @@ namespace memcfg {
 // What happens behind the pages that are committed.
 enum class Access {
   guarded,  // a touch faults; committing is a system call
-  open,     // a touch takes memory that nobody committed; committing is book-keeping,
+  open,     // a touch takes memory that nobody committed; committing is record-keeping,
             // and refuses only what no machine of this size could have
 };
 
@@ -52,7 +52,7 @@ class System {
 
   // Pre: open pages that are committed, and stay so. True: their memory has gone back,
   // and they are zero; false: nothing has changed.
-  virtual bool renew(void* address, Bytes size) const noexcept {
+  virtual bool reset_pages(void* address, Bytes size) const noexcept {
     static_cast<void>(address);
     static_cast<void>(size);
     return false;
@@ -78,18 +78,18 @@ class System {
   // Pre: the address and size of one `reserve`. Ends every access to it.
   virtual void release(void* address, Bytes size) const noexcept = 0;
 
-  // Zeroed memory for the books of a pool, taken page by page on first touch.
+  // Zeroed memory for the metadata of a pool, taken page by page on first touch.
   // Pre: size > 0. Null when the system refuses.
-  virtual void* map_books(Bytes size) const noexcept = 0;
-  virtual void unmap_books(void* address, Bytes size) const noexcept = 0;
+  virtual void* map_metadata(Bytes size) const noexcept = 0;
+  virtual void unmap_metadata(void* address, Bytes size) const noexcept = 0;
 
-  // The same in two steps: addresses at once, memory as the books grow. `unmap_books`
-  // takes both. Pre: sizes are positive multiples of the page size.
-  virtual void* reserve_books(Bytes size) const noexcept = 0;
-  virtual bool commit_books(void* address, Bytes size) const noexcept = 0;
+  // The same in two steps: addresses at once, memory as the metadata grow.
+  // `unmap_metadata` takes both. Pre: sizes are positive multiples of the page size.
+  virtual void* reserve_metadata(Bytes size) const noexcept = 0;
+  virtual bool commit_metadata(void* address, Bytes size) const noexcept = 0;
 
-  // The memory of books goes back and is zero again. Pre: whole pages of them.
-  virtual void forget_books(void* address, Bytes size) const noexcept {
+  // The memory of metadata goes back and is zero again. Pre: whole pages of them.
+  virtual void reset_metadata(void* address, Bytes size) const noexcept {
     static_cast<void>(address);
     static_cast<void>(size);
   }
@@ -98,6 +98,32 @@ class System {
   // alignment, a power of two >= kAlignment. Null when the system refuses.
   virtual void* allocate(Bytes size, Bytes alignment) const noexcept = 0;
   virtual void deallocate(void* address, Bytes size) const noexcept = 0;
+};
+
+// A system whose metadata lie in the memory of another one, which outlives it.
+class BorrowedMetadata : public System {
+ public:
+  explicit BorrowedMetadata(const System& metadata) noexcept : metadata_(metadata) {}
+
+  Bytes memory_size() const noexcept override { return metadata_.memory_size(); }
+  void* map_metadata(Bytes size) const noexcept final {
+    return metadata_.map_metadata(size);
+  }
+  void unmap_metadata(void* address, Bytes size) const noexcept final {
+    metadata_.unmap_metadata(address, size);
+  }
+  void* reserve_metadata(Bytes size) const noexcept final {
+    return metadata_.reserve_metadata(size);
+  }
+  bool commit_metadata(void* address, Bytes size) const noexcept final {
+    return metadata_.commit_metadata(address, size);
+  }
+  void reset_metadata(void* address, Bytes size) const noexcept final {
+    metadata_.reset_metadata(address, size);
+  }
+
+ private:
+  const System& metadata_;
 };
 
 // The machine that this process runs on.

@@ -1,4 +1,4 @@
-// Blocks straight from a system, with books.
+// Blocks straight from a system, with metadata.
 #pragma once
 
 #include <memory>
@@ -37,7 +37,7 @@ class SystemResource : public Resource {
   void check() const override { ledger_.check(); }
 
  private:
-  void give_back(void* address, Bytes size, Bytes reserved) noexcept;
+  void release_block(void* address, Bytes size, Bytes reserved) noexcept;
 
   const std::string name_;
   const std::shared_ptr<const System> system_;

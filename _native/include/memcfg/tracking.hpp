@@ -29,7 +29,7 @@ class TrackingResource final : public Adaptor {
 
   // Throws std::bad_alloc; std::invalid_argument for no events.
   TrackingResource(std::shared_ptr<Resource> upstream,
-                   std::size_t most_events,
+                   std::size_t max_events,
                    Source source = nullptr);
 
   void* allocate(const Request& request) override;
@@ -40,7 +40,7 @@ class TrackingResource final : public Adaptor {
 
   History history() const;
   std::uint64_t dropped() const;  // events that are too old
-  void clear();                   // forgets the events, not the blocks
+  void clear();                   // drops the events, not the blocks
 
   // What a source calls.
   struct Taken {

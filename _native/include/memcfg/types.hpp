@@ -28,7 +28,7 @@ constexpr Bytes round_up(Bytes size, Bytes alignment) noexcept {
 }
 
 // The sum, or kNoLimit where it does not fit.
-constexpr Bytes add_or_most(Bytes size, Bytes more) noexcept {
+constexpr Bytes saturating_add(Bytes size, Bytes more) noexcept {
   return size > kNoLimit - more ? kNoLimit : size + more;
 }
 

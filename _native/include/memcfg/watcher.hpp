@@ -15,13 +15,13 @@ namespace memcfg {
 // A call in a program, in words of whoever runs the program: two numbers here.
 struct Frame {
   const void* code;
-  std::int32_t place;  // in the code
+  std::int32_t offset;  // in the code, as f_lasti
 
   bool operator<(const Frame& other) const noexcept {
-    return code != other.code ? code < other.code : place < other.place;
+    return code != other.code ? code < other.code : offset < other.offset;
   }
   bool operator==(const Frame& other) const noexcept {
-    return code == other.code && place == other.place;
+    return code == other.code && offset == other.offset;
   }
 };
 

@@ -32,7 +32,7 @@ namespace memcfg {
 class Workspace final : public Resource {
  public:
   enum class Kind { page, retired, spilled, pinned, outside, overwritten };
-  struct Placement {
+  struct BlockInfo {
     Kind kind = Kind::outside;
     std::uint64_t generation = 0;
     Bytes size = 0;  // as asked for
@@ -43,7 +43,7 @@ class Workspace final : public Resource {
     bool was_disabled = false;
   };
   struct Numbers {
-    Bytes size, offset, cycle, last_cycle, most_cycle, block, retired;
+    Bytes size, offset, cycle, last_cycle, max_cycle, block, retired;
     WorkspaceCycles::Count spilled, pinned;
     std::uint64_t cycles, steps, generation, live, escaped;
     bool open, enabled;
@@ -78,8 +78,8 @@ class Workspace final : public Resource {
   // The same as release, for a block of a generation (0: of any).
   bool release_of(void* address, std::uint64_t generation) noexcept;
   // Nothing: no block of this workspace.
-  std::optional<Placement> place_of(const void* address,
-                                    std::uint64_t generation) const noexcept;
+  std::optional<BlockInfo> find_block(const void* address,
+                                      std::uint64_t generation) const noexcept;
 
   // A cycle begins. False: there is no page for it, the refusal says why, and blocks
   // come from upstream. Throws what upstream does, out_of_memory only if nothing is to
@@ -88,7 +88,7 @@ class Workspace final : public Resource {
   void cancel() noexcept;  // the cycle that has just begun: it was none
   // A cycle ends. Does nothing where none is open.
   End close() noexcept;
-  void rethrow_refusal() const;  // pre: there was one
+  void rethrow_out_of_memory() const;  // pre: there was one
 
   // Throws as the constructor does; nothing has changed then.
   void initialize();
@@ -107,8 +107,8 @@ class Workspace final : public Resource {
  private:
   using Fit = WorkspaceCycles::Fit;
 
-  using Grounds = WorkspacePages::Grounds;
-  using Ground = WorkspacePages::Ground;
+  using Entries = WorkspacePages::Entries;
+  using Entry = WorkspacePages::Entry;
 
   struct Spilled {
     Bytes size;
@@ -120,7 +120,7 @@ class Workspace final : public Resource {
   enum class Next { done, page, upstream };
   struct Attempt {
     Next next;
-    void* place = nullptr;
+    void* address = nullptr;
     Kind kind = Kind::outside;  // where it comes from upstream
   };
 
@@ -129,10 +129,10 @@ class Workspace final : public Resource {
   bool wraps_for(const Request& request) const noexcept;
   std::uint64_t in_the_way() const noexcept;
   void* take_below(const Request& request, Kind kind);
-  void book(void* address, Bytes size, Kind kind);
+  void add_spilled(void* address, Bytes size, Kind kind);
   void note_block() noexcept;
   void require_may_spill(const Request& request) const;
-  bool end_on(Ground& ground, void* address, std::uint64_t generation) noexcept;
+  bool end_on(Entry& entry, void* address, std::uint64_t generation) noexcept;
   Bytes end_spilled(void* address) noexcept;
 
   bool wants_page();
@@ -140,8 +140,8 @@ class Workspace final : public Resource {
   bool stay_cold();
   std::uint64_t leave_cycle() noexcept;
   void pad() noexcept;
-  void cut_retired(std::uint64_t before) noexcept;
-  Bytes give(Grounds& garbage) noexcept;
+  void trim_retired(std::uint64_t before) noexcept;
+  Bytes release_pages(Entries& garbage) noexcept;
   bool learn();
   void require_closed() const;
   Offset offset() const noexcept;
@@ -172,7 +172,7 @@ class Workspace final : public Resource {
   bool open_ = false;
   bool enabled_ = true;
   bool cold_ = false;  // there is no page for this cycle
-  std::exception_ptr refusal_;
+  std::exception_ptr out_of_memory_;
 };
 
 }  // namespace memcfg

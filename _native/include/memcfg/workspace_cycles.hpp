@@ -13,7 +13,7 @@ namespace memcfg {
 
 // Sizes are bytes, each request rounded up to kAlignment. No lock, no memory.
 //
-//     last <= most, spilled and pinned: what did not fit, since it was last forgotten
+//     last <= maximum, spilled and pinned: what did not fit, since it was last reset
 class WorkspaceCycles {
  public:
   enum class Fit { page, spilled, pinned };
@@ -31,7 +31,7 @@ class WorkspaceCycles {
   Bytes block() const noexcept { return size_.block; }
   Bytes now() const noexcept { return now_; }
   Bytes last() const noexcept { return last_; }
-  Bytes most() const noexcept { return most_; }
+  Bytes maximum() const noexcept { return max_; }
   std::uint64_t cycles() const noexcept { return cycles_; }
   std::uint64_t steps() const noexcept { return steps_; }
   std::uint64_t generation() const noexcept { return generation_; }
@@ -49,7 +49,7 @@ class WorkspaceCycles {
   void count(Bytes size, Fit fit) noexcept;
   // It has gone.
   void gone(std::size_t mark, std::uint64_t generation) noexcept;
-  // The ring begins anew with the next block.
+  // The ring restarts with the next block.
   void wrapped() noexcept { wrapped_ = true; }
   void cancel() noexcept;  // the cycle that has just begun: it was none
   // True: the size is another one now, if it may be learned.
@@ -58,9 +58,9 @@ class WorkspaceCycles {
   // there is a size now.
   bool learn() noexcept;
   void unlearn() noexcept;  // undoes a learn that came to nothing
-  // Forgets cycles larger than the last. True: the size is smaller now.
+  // Drops cycles larger than the last. True: the size is smaller now.
   bool shrink() noexcept;
-  void forget() noexcept;   // everything, the size included
+  void reset() noexcept;    // everything, the size included
   void restore() noexcept;  // the size that the rules name, if none is known
 
  private:
@@ -83,8 +83,8 @@ class WorkspaceCycles {
   Bytes now_ = 0;   // of this cycle; where space is given back: what is not
   Bytes peak_ = 0;  // the highest of it
   Bytes last_ = 0;
-  Bytes most_ = 0;
-  Bytes most_before_ = 0;  // when a size was learned last
+  Bytes max_ = 0;
+  Bytes max_before_ = 0;  // when a size was learned last
   std::uint64_t cycles_ = 0;
   std::uint64_t steps_ = 0;  // rounds of the ring
   std::uint64_t generation_ = 0;

@@ -10,7 +10,7 @@
 
 namespace memcfg {
 
-// Books of what lies where; no lock, and nobody's memory but its user's.
+// Metadata of what lies where; no lock, and nobody's memory but its user's.
 //
 //     held == live records + those that were overwritten and not given back,
 //     records of this lap end at or before offset <= size,
@@ -24,7 +24,7 @@ class WorkspacePage {
     std::size_t mark = 0;  // its user's
     bool live = true;
   };
-  enum class Outcome { taken, full, blocked };
+  enum class Outcome { allocated, full, blocked };
 
   WorkspacePage(std::byte* base, Bytes size) : base_(base), size_(size) {}
 
@@ -46,7 +46,7 @@ class WorkspacePage {
   // (`over` is false, or it is of the record's own generation). Nothing has changed
   // then. Throws std::bad_alloc; likewise.
   Outcome take(Record record, Bytes alignment, bool over);
-  // What was handed out last. Pre: take() was Outcome::taken.
+  // What was handed out last. Pre: take() was Outcome::allocated.
   void* last() const noexcept { return base_ + now_.back().offset; }
   // Whether it could from the front of the page, if nobody were alive.
   bool could_take(Bytes size, Bytes alignment) const noexcept;

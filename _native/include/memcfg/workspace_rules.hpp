@@ -1,4 +1,4 @@
-// What a workspace is told: how large it is, and what it does when that is too small.
+// The rules of a workspace: how large it is, and what it does when that is too small.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct WorkspaceRules {
 
   std::string name;
   Bytes initial = 0;          // bytes; 0: learned
-  Bytes least = 0;            // bytes, of a learned size
-  Bytes most = kNoLimit;      // bytes, of any size
+  Bytes minimum = 0;          // bytes, of a learned size
+  Bytes maximum = kNoLimit;   // bytes, of any size
   double overallocation = 0;  // share of a size that is added to it
   bool circular = false;      // a ring: the next cycle goes on where the last one ended
   Bytes ring_blocks = 1;      // cycles that a learned ring has room for
@@ -40,6 +40,6 @@ void require_valid(const WorkspaceRules& rules);
 Bytes first_size(const WorkspaceRules& rules) noexcept;
 
 // The size for cycles of at most so many bytes. Pre: most_of_a_cycle > 0.
-WorkspaceSize learned_size(const WorkspaceRules& rules, Bytes most_of_a_cycle) noexcept;
+WorkspaceSize learned_size(const WorkspaceRules& rules, Bytes max_cycle_bytes) noexcept;
 
 }  // namespace memcfg

@@ -4,41 +4,41 @@
 cdef int _WAIT = 50  # milliseconds between two looks at the signals that came meanwhile
 
 
-cdef int await_lock(native.FairLock* lock) except -1:
-    cdef shared_ptr[native.Ticket] ticket
-    cdef native.bool taken = False
+cdef int acquire_lock(native.FairLock* lock) except -1:
+    cdef shared_ptr[native.Waiter] waiter
+    cdef native.bool acquired = False
     with nogil:
-        ticket = lock.enter()
-    if not ticket:
+        waiter = lock.enter()
+    if not waiter:
         return 0
     while True:
         with nogil:
-            taken = lock.wait(ticket, native.milliseconds(_WAIT))
-        if taken:
+            acquired = lock.wait(waiter, native.milliseconds(_WAIT))
+        if acquired:
             return 0
         try:
             PyErr_CheckSignals()
         except BaseException:
-            lock.cancel(ticket)
+            lock.cancel(waiter)
             raise
 
 
-cdef int await_slot(native.Slots* slots) except -1:
-    cdef shared_ptr[native.Ticket] ticket
+cdef int acquire_semaphore(native.Semaphore* semaphore) except -1:
+    cdef shared_ptr[native.Waiter] waiter
     cdef native.bool inside = False
     with nogil:
-        ticket = slots.enter()
-    if not ticket:
+        waiter = semaphore.enter()
+    if not waiter:
         return 0
     while True:
         with nogil:
-            inside = slots.wait(ticket, native.milliseconds(_WAIT))
+            inside = semaphore.wait(waiter, native.milliseconds(_WAIT))
         if inside:
             return 0
         try:
             PyErr_CheckSignals()
         except BaseException:
-            slots.cancel(ticket)
+            semaphore.cancel(waiter)
             raise
 
 
@@ -100,7 +100,7 @@ cdef class Lock:
     cdef int take(self) except -1:
         if native.fork_count() > 0:
             self.long_use.get().elsewhere()
-        return await_lock(self.core.get())
+        return acquire_lock(self.core.get())
 
     cdef int take_step(self) except -1:
         self.take()
@@ -178,14 +178,14 @@ cdef class Counter:
         return f"Counter({self.value})"
 
 
-cdef native.Slots* _slots = new native.Slots()  # for good: threads outlive the module
+cdef native.Semaphore* _running = new native.Semaphore()  # for good: threads outlive the module
 
 
 def set_max_running(count):
     """Choose how many programs of this process may run at once; 0 is no bound."""
     cdef size_t bound = as_size(count, "a number of programs")
     with nogil:
-        _slots.set_bound(bound)
+        _running.set_bound(bound)
 
 
 cdef class Apart:
@@ -230,12 +230,12 @@ def run_as_one(calls, Counter counter=None):
 
 
 def run_each(list calls, Counter counter):
-    for name, kernel, addresses, room in calls:
+    for name, kernel, addresses, scratch in calls:
         try:
             if isinstance(kernel, Kernel):
-                kernel.run(addresses, room)
+                kernel.run(addresses, scratch)
             else:
-                kernel(addresses, room)
+                kernel(addresses, scratch)
         except KernelError as error:
             raise KernelError(f"op {name!r} failed: {error}") from error
     if counter is not None:

@@ -14,28 +14,25 @@
 #include "memcfg/chunk.hpp"
 #include "memcfg/owner_lock.hpp"
 #include "memcfg/size_class.hpp"
+#include "memcfg/tags.hpp"
 #include "memcfg/types.hpp"
 
 namespace memcfg {
 
-using Tag = std::uint32_t;  // a tag's number in its pool; 0 is the empty tag
-
 // Small blocks come and go here without the pool's lock. The pool has charged `quota`
-// bytes for blocks to come: those of the blocks that were freed here. The books say how
-// the numbers have changed since the pool last read them, so a number of the pool is
-// its own plus those of its caches. They may be negative: a block can be freed by
-// another thread than the one that took it.
+// bytes for blocks to come: those of the blocks that were freed here. A number of the
+// pool is its own plus those of its caches.
 //
-//     kept == sum of the stacks' blocks <= most_kept.
+//     kept == sum of the stacks' blocks <= max_kept.
 //
 // One larger block is kept as well, until its owner does anything that takes the pool's
-// lock: enough for a loop that takes and frees one such block at a time.
+// lock: enough for a loop that allocates and frees one such block at a time.
 //
 // Used by its owner inside `lock`, or by whoever holds the pool's lock and has revoked
 // this one (the owner itself need not revoke it).
-struct alignas(128) Cache {                  // two lines: they are fetched in pairs
+struct alignas(128) ThreadCache {            // two lines: they are fetched in pairs
   static constexpr std::size_t kDepth = 32;  // blocks of one class
-  static constexpr Bytes kMostLarge = Bytes{4} << 20;  // bytes of the larger block
+  static constexpr Bytes kMaxLarge = Bytes{4} << 20;  // bytes of the larger block
 
   struct Stack {
     std::uint32_t count = 0;
@@ -45,19 +42,16 @@ struct alignas(128) Cache {                  // two lines: they are fetched in p
   OwnerLock lock;
   Chunk* last = nullptr;  // that the owner took; only the owner looks
   Bytes quota = 0;
-  std::atomic<Bytes> least_quota{0};  // since the owner's pool last noted its peak
-  Bytes kept = 0;                     // bytes of the blocks in the stacks
-  Bytes most_kept = 0;
+  std::atomic<Bytes> min_quota{0};  // since the owner's pool last noted its peak
+  Bytes kept = 0;                   // bytes of the blocks in the stacks
+  Bytes max_kept = 0;
   Chunk* large = nullptr;  // a block above SizeClass::kLargest
-  Bytes most_large = 0;
-  std::int64_t requested = 0;
-  std::uint64_t allocations = 0;
-  std::uint64_t deallocations = 0;
-  std::vector<std::int64_t> charged;             // by tag
+  Bytes max_large = 0;
+  BlockCounts counts;                            // changes since the pool read them
   std::map<std::string, Tag, std::less<>> tags;  // those that the owner has used
   const std::pair<const std::string, Tag>* last_tag = nullptr;  // found among them
   std::array<Stack, SizeClass::kCount> stacks{};
-  std::size_t turn = 0;  // of the stacks, to make room
+  std::size_t next_stack = 0;  // to be flushed
   std::uint32_t overflows = 0;
 
   // Null: there is no block of this class, or the quota is used up.
@@ -67,7 +61,7 @@ struct alignas(128) Cache {                  // two lines: they are fetched in p
     if (stack.count == 0 || quota < charge) return nullptr;
     Chunk* const chunk = stack.chunks[--stack.count];
     kept -= chunk->size;
-    grant(*chunk, size, charge, tag);
+    commit(*chunk, size, charge, tag);
     return chunk;
   }
 
@@ -75,27 +69,25 @@ struct alignas(128) Cache {                  // two lines: they are fetched in p
   Chunk* take_large(Bytes size, Bytes charge, Tag tag) noexcept {
     if (large == nullptr || large->size != charge || quota < charge) return nullptr;
     Chunk* const chunk = std::exchange(large, nullptr);
-    grant(*chunk, size, charge, tag);
+    commit(*chunk, size, charge, tag);
     return chunk;
   }
 
-  void grant(Chunk& chunk, Bytes size, Bytes charge, Tag tag) noexcept {
+  void commit(Chunk& chunk, Bytes size, Bytes charge, Tag tag) noexcept {
     quota -= charge;
-    if (quota < least_quota.load(std::memory_order_relaxed)) {
-      least_quota.store(quota, std::memory_order_relaxed);
+    if (quota < min_quota.load(std::memory_order_relaxed)) {
+      min_quota.store(quota, std::memory_order_relaxed);
     }
-    requested += static_cast<std::int64_t>(size);
-    charged[tag] += static_cast<std::int64_t>(charge);
-    ++allocations;
+    counts.allocate(size, charge, tag);
     chunk.use.store(Use(size, tag).word(), std::memory_order_relaxed);
     last = &chunk;
   }
 
-  // False: there is no room. Pre: the chunk is nobody's, and was used as `use` says.
+  // False: the cache is full. Pre: the chunk is nobody's, and was used as `use` says.
   bool put(Chunk& chunk, Use use, Bytes charge) noexcept {
     Stack& stack = stacks[SizeClass::of(charge)];
-    if (stack.count == kDepth || kept + chunk.size > most_kept ||
-        use.tag() >= charged.size() || chunk.size != SizeClass::block(charge)) {
+    if (stack.count == kDepth || kept + chunk.size > max_kept ||
+        use.tag() >= counts.charged.size() || chunk.size != SizeClass::block(charge)) {
       return false;
     }
     stack.chunks[stack.count++] = &chunk;
@@ -106,7 +98,7 @@ struct alignas(128) Cache {                  // two lines: they are fetched in p
 
   // The same for a size above SizeClass::kLargest.
   bool put_large(Chunk& chunk, Use use, Bytes charge) noexcept {
-    if (large != nullptr || charge > most_large || use.tag() >= charged.size() ||
+    if (large != nullptr || charge > max_large || use.tag() >= counts.charged.size() ||
         chunk.size != charge) {
       return false;
     }
@@ -117,9 +109,7 @@ struct alignas(128) Cache {                  // two lines: they are fetched in p
 
   void accept(Use use, Bytes charge) noexcept {
     quota += charge;
-    requested -= static_cast<std::int64_t>(use.requested());
-    charged[use.tag()] -= static_cast<std::int64_t>(charge);
-    ++deallocations;
+    counts.deallocate(use, charge);
   }
 
   Bytes kept_in_all() const noexcept {
@@ -133,39 +123,37 @@ struct alignas(128) Cache {                  // two lines: they are fetched in p
     const Bytes now = round_up(size, kAlignment);
     const Bytes left = quota + before;
     if (now > SizeClass::kLargest || SizeClass::block(now) != chunk.size ||
-        use.tag() >= charged.size() || left < now ||
+        use.tag() >= counts.charged.size() || left < now ||
         (now < before && left - now > kept_in_all())) {
       return false;
     }
     quota = left - now;
-    if (quota < least_quota.load(std::memory_order_relaxed)) {
-      least_quota.store(quota, std::memory_order_relaxed);
+    if (quota < min_quota.load(std::memory_order_relaxed)) {
+      min_quota.store(quota, std::memory_order_relaxed);
     }
-    requested += static_cast<std::int64_t>(size - use.requested());
-    charged[use.tag()] += static_cast<std::int64_t>(now - before);
+    counts.resize(size - use.requested(), now - before, use.tag());
     return true;
   }
 
-  // The next stack, in turns, that has a block. Pre: there is one, or any will do.
-  std::size_t next_to_go() noexcept {
+  // The next stack, round robin, that has a block. Pre: there is one, or any will do.
+  std::size_t next_to_flush() noexcept {
     for (std::size_t i = 0; i < stacks.size(); ++i) {
-      turn = (turn + 1) % stacks.size();
-      if (stacks[turn].count > 0) break;
+      next_stack = (next_stack + 1) % stacks.size();
+      if (stacks[next_stack].count > 0) break;
     }
-    return turn;
+    return next_stack;
   }
 
-  // A tag's number, if the owner has used it before; else kUnknown.
-  static constexpr Tag kUnknown = ~Tag{0};
+  // A tag's number, if the owner has used it before; else TagTable::kUnknown.
   Tag find_tag(std::string_view name) noexcept {
     if (name.empty()) return 0;
     if (last_tag != nullptr && last_tag->first == name) return last_tag->second;
     const auto row = tags.find(name);
-    if (row == tags.end()) return kUnknown;
+    if (row == tags.end()) return TagTable::kUnknown;
     last_tag = &*row;
     return row->second;
   }
-  void forget_tags() noexcept {
+  void reset_tags() noexcept {
     last_tag = nullptr;
     tags.clear();
   }

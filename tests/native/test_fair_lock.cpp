@@ -1,6 +1,6 @@
 // Locks that are handed over in the order of arrival, and bounds on how many are
 // inside.
-#include "memcfg/turns.hpp"
+#include "memcfg/fair_lock.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,8 +17,8 @@
 namespace {
 
 using memcfg::FairLock;
-using memcfg::Slots;
-using memcfg::TicketPointer;
+using memcfg::Semaphore;
+using memcfg::WaiterPointer;
 using threading::Threads;
 
 constexpr std::chrono::milliseconds kAWhile{10};
@@ -26,8 +26,8 @@ constexpr std::chrono::milliseconds kAWhile{10};
 // Enters; waits for as long as it takes.
 template <typename Waited>
 void enter(Waited& waited) {
-  const TicketPointer ticket = waited.enter();
-  while (ticket != nullptr && !waited.wait(ticket, kAWhile)) {
+  const WaiterPointer waiter = waited.enter();
+  while (waiter != nullptr && !waited.wait(waiter, kAWhile)) {
   }
 }
 
@@ -100,20 +100,20 @@ TEST(a_lock_that_is_handed_over_is_passed_on_when_the_wait_is_cancelled) {
   FairLock lock("lock");
   CHECK(lock.enter() == nullptr);
   elsewhere([&] {
-    const TicketPointer ticket = lock.enter();
-    CHECK(ticket != nullptr);
-    CHECK(!lock.wait(ticket, kAWhile));
-    lock.cancel(ticket);  // while it waits
+    const WaiterPointer waiter = lock.enter();
+    CHECK(waiter != nullptr);
+    CHECK(!lock.wait(waiter, kAWhile));
+    lock.cancel(waiter);  // while it waits
     CHECK(lock.waiting() == 0);
   });
   Threads threads;
   std::atomic<bool> left{false};
   std::atomic<bool> cancelled{false};
   threads.start([&] {
-    const TicketPointer ticket = lock.enter();
+    const WaiterPointer waiter = lock.enter();
     wait_for([&] { return left.load(); });
     cancelled = true;
-    lock.cancel(ticket);  // it has been granted
+    lock.cancel(waiter);  // it has been granted
   });
   wait_for([&] { return lock.waiting() == 1; });
   threads.start([&] {
@@ -135,8 +135,8 @@ TEST(a_thread_that_waits_twice_has_the_lock_twice) {
   CHECK(lock.enter() == nullptr);
   Threads threads;
   threads.start([&] {
-    const TicketPointer outer = lock.enter();
-    const TicketPointer inner = lock.enter();
+    const WaiterPointer outer = lock.enter();
+    const WaiterPointer inner = lock.enter();
     while (!lock.wait(inner, kAWhile)) {
     }
     CHECK(lock.wait(outer, kAWhile));
@@ -160,12 +160,12 @@ TEST(one_thread_at_a_time_has_a_lock) {
   for (int i = 0; i < 4; ++i) {
     threads.start([&] {
       for (int round = 0; round < 300; ++round) {
-        const TicketPointer ticket = lock.enter();
-        if (ticket != nullptr && round % 7 == 0) {
-          lock.cancel(ticket);
+        const WaiterPointer waiter = lock.enter();
+        if (waiter != nullptr && round % 7 == 0) {
+          lock.cancel(waiter);
           continue;
         }
-        while (ticket != nullptr && !lock.wait(ticket, kAWhile)) {
+        while (waiter != nullptr && !lock.wait(waiter, kAWhile)) {
         }
         ++count;
         lock.leave();
@@ -180,7 +180,7 @@ TEST(one_thread_at_a_time_has_a_lock) {
 }
 
 TEST(no_more_are_inside_than_may_be) {
-  Slots slots;
+  Semaphore slots;
   slots.set_bound(3);
   std::atomic<int> inside{0};
   std::atomic<int> most{0};
@@ -202,12 +202,12 @@ TEST(no_more_are_inside_than_may_be) {
 }
 
 TEST(a_bound_lets_in_who_waits_when_it_grows) {
-  Slots slots;
+  Semaphore slots;
   slots.set_bound(1);
   CHECK(slots.enter() == nullptr);
-  const TicketPointer first = slots.enter();
-  const TicketPointer second = slots.enter();
-  const TicketPointer third = slots.enter();
+  const WaiterPointer first = slots.enter();
+  const WaiterPointer second = slots.enter();
+  const WaiterPointer third = slots.enter();
   CHECK(!slots.wait(first, kAWhile));
   slots.cancel(second);
   slots.set_bound(2);
@@ -228,7 +228,7 @@ TEST(a_child_has_what_its_thread_had_and_not_what_others_had) {
   FairLock own("own");
   FairLock other("other");
   FairLock idle("idle");
-  Slots slots;
+  Semaphore slots;
   slots.set_bound(1);
   CHECK(own.enter() == nullptr);
   Threads threads;

@@ -8,13 +8,13 @@
 
 #include "check.hpp"
 #include "memcfg/error.hpp"
-#include "memcfg/holes.hpp"
+#include "memcfg/free_chunks.hpp"
 #include "systems.hpp"
 
 using memcfg::Bytes;
 using memcfg::Chunk;
 using memcfg::ChunkId;
-using memcfg::Holes;
+using memcfg::FreeChunks;
 using memcfg::kAlignment;
 using memcfg::kNoLimit;
 using memcfg::Store;
@@ -29,8 +29,8 @@ class Model {
     chunks_.secure(1);
     const ChunkId id = chunks_.take();
     chunks_[id].size = size;
-    chunks_[id].state = Chunk::hole;
-    holes.insert(id);
+    chunks_[id].state = Chunk::free;
+    free_chunks.insert(id);
     rows[size].push_back(id);
     ids.push_back(id);
     return id;
@@ -39,18 +39,18 @@ class Model {
   void remove(std::size_t index) {
     const ChunkId id = ids[index];
     const auto row = rows.find(chunks_[id].size);
-    holes.remove(id);
+    free_chunks.remove(id);
     row->second.erase(std::find(row->second.begin(), row->second.end(), id));
     if (row->second.empty()) rows.erase(row);
-    chunks_.give(id);
+    chunks_.release(id);
     ids[index] = ids.back();
     ids.pop_back();
   }
 
   void compare(Bytes size) const {
     const auto row = rows.lower_bound(size);
-    CHECK(holes.best_fit(size) == (row == rows.end() ? 0 : row->second.back()));
-    const ChunkId largest = holes.largest();
+    CHECK(free_chunks.best_fit(size) == (row == rows.end() ? 0 : row->second.back()));
+    const ChunkId largest = free_chunks.largest();
     CHECK(rows.empty() ? largest == 0 : chunks_[largest].size == rows.rbegin()->first);
   }
 
@@ -61,7 +61,7 @@ class Model {
   Store<Chunk> chunks_{system_};
 
  public:
-  Holes holes{chunks_};
+  FreeChunks free_chunks{chunks_};
   std::map<Bytes, std::vector<ChunkId>> rows;
   std::vector<ChunkId> ids;
 };
@@ -75,10 +75,10 @@ Bytes random_size(std::mt19937_64& random) {
 
 }  // namespace
 
-TEST(no_hole_fits_nothing) {
+TEST(no_free_chunk_fits_nothing) {
   const Model model;
   for (const Bytes size : {Bytes{64}, Bytes{1} << 40, kNoLimit}) model.compare(size);
-  CHECK(model.holes.check() == 0);
+  CHECK(model.free_chunks.check() == 0);
 }
 
 TEST(the_smallest_that_is_large_enough) {
@@ -99,15 +99,15 @@ TEST(each_size_is_found) {
     Model model;
     std::shuffle(sizes.begin(), sizes.end(), random);
     for (const Bytes size : sizes) model.insert(size);
-    CHECK(model.holes.check() == sizes.size());
+    CHECK(model.free_chunks.check() == sizes.size());
     for (const Bytes size : sizes) {
-      CHECK(model.chunk(model.holes.best_fit(size)).size == size);
+      CHECK(model.chunk(model.free_chunks.best_fit(size)).size == size);
     }
     while (!model.ids.empty()) {
       model.remove(random() % model.ids.size());
       model.compare(sizes[random() % sizes.size()]);
     }
-    CHECK(model.holes.check() == 0);
+    CHECK(model.free_chunks.check() == 0);
   }
 }
 
@@ -124,7 +124,7 @@ TEST(of_one_size_the_last_comes_first) {
   }
 }
 
-TEST(random_holes_agree_with_a_map) {
+TEST(random_free_chunks_agree_with_a_map) {
   for (const unsigned seed : {3U, 4U, 5U}) {
     std::mt19937_64 random(seed);
     Model model;
@@ -136,16 +136,16 @@ TEST(random_holes_agree_with_a_map) {
         model.remove(random() % model.ids.size());
       }
       model.compare(random_size(random));
-      if (step % 500 == 0) CHECK(model.holes.check() == model.ids.size());
+      if (step % 500 == 0) CHECK(model.free_chunks.check() == model.ids.size());
     }
   }
 }
 
 // Depth: a search stays short however many sizes there are, in whatever order.
-TEST(many_holes) {
+TEST(many_free_chunks) {
   Model model;
   for (Bytes lines = 100000; lines > 0; --lines) model.insert(lines * kAlignment);
-  CHECK(model.holes.check() == 100000);  // recursive: it would overflow on a list
+  CHECK(model.free_chunks.check() == 100000);  // recursive: it would overflow on a list
   for (Bytes lines = 1; lines <= 100000; lines += 97) model.compare(lines * kAlignment);
 }
 
@@ -153,7 +153,7 @@ TEST(many_holes) {
 TEST(check_sees_what_is_broken) {
   const std::vector<std::function<void(Chunk&)>> damages = {
       [](Chunk& chunk) { chunk.size += kAlignment; },
-      [](Chunk& chunk) { chunk.state = Chunk::taken; },
+      [](Chunk& chunk) { chunk.state = Chunk::allocated; },
       [](Chunk& chunk) { chunk.in_tree = !chunk.in_tree; },
       [](Chunk& chunk) { std::swap(chunk.left, chunk.right); },
   };
@@ -162,10 +162,10 @@ TEST(check_sees_what_is_broken) {
     for (std::size_t index = 0; index < 10; ++index) {
       Model model;
       for (Bytes lines = 100; lines < 110; ++lines) model.insert(lines * kAlignment);
-      CHECK(model.holes.check() == 10);
+      CHECK(model.free_chunks.check() == 10);
       damage(model.chunk(model.ids[index]));
       try {
-        model.holes.check();
+        model.free_chunks.check();
       } catch (const memcfg::invariant_broken&) {
         ++seen;
       }

@@ -1,4 +1,4 @@
-#include "memcfg/turns.hpp"
+#include "memcfg/fair_lock.hpp"
 
 #include <algorithm>
 #include <stdexcept>
@@ -10,8 +10,8 @@
 namespace memcfg {
 namespace {
 
-bool remove(std::deque<TicketPointer>& queue, const TicketPointer& ticket) {
-  const auto found = std::find(queue.begin(), queue.end(), ticket);
+bool remove(std::deque<WaiterPointer>& queue, const WaiterPointer& waiter) {
+  const auto found = std::find(queue.begin(), queue.end(), waiter);
   if (found == queue.end()) return false;
   queue.erase(found);
   return true;
@@ -19,15 +19,15 @@ bool remove(std::deque<TicketPointer>& queue, const TicketPointer& ticket) {
 
 }  // namespace
 
-void Ticket::call() noexcept {
+void Waiter::notify() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  called_ = true;
+  notified_ = true;
   changed_.notify_one();
 }
 
-void Ticket::wait(std::chrono::milliseconds time) {
+void Waiter::wait(std::chrono::milliseconds time) {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait_for(lock, time, [this] { return called_; });
+  changed_.wait_for(lock, time, [this] { return notified_; });
 }
 
 // Those in the queue stayed in the parent. The thread that forked still has what it
@@ -44,7 +44,7 @@ void FairLock::look_for_fork() {
     throw std::runtime_error(
         name_ +
         ": another thread was using it when this process was forked, so its values may "
-        "be half written here. Make it anew in the child, or fork while it is idle");
+        "be half written here. Make a new one in the child, or fork while it is idle");
   }
 }
 
@@ -55,19 +55,19 @@ bool FairLock::take(std::uint64_t thread) {
   return true;
 }
 
-TicketPointer FairLock::enter() {
+WaiterPointer FairLock::enter() {
   const std::uint64_t thread = thread_number();
   {
     const ForkLock lock(mutex_);
     look_for_fork();
     if (take(thread)) return nullptr;
   }
-  TicketPointer ticket = std::make_shared<Ticket>(thread);
+  WaiterPointer waiter = std::make_shared<Waiter>(thread);
   const ForkLock lock(mutex_);
   look_for_fork();
   if (take(thread)) return nullptr;
-  queue_.push_back(ticket);
-  return ticket;
+  queue_.push_back(waiter);
+  return waiter;
 }
 
 bool FairLock::try_enter() {
@@ -78,35 +78,35 @@ bool FairLock::try_enter() {
 
 // A thread may wait with several tickets, since what interrupts its wait may enter too:
 // with the first that is called it has the lock for all of them.
-bool FairLock::wait(const TicketPointer& ticket, std::chrono::milliseconds time) {
-  ticket->wait(time);
+bool FairLock::wait(const WaiterPointer& waiter, std::chrono::milliseconds time) {
+  waiter->wait(time);
   const ForkLock lock(mutex_);
   look_for_fork();
-  if (ticket->granted_) return true;
-  if (owner_ != ticket->thread_) return false;
-  remove(queue_, ticket);
+  if (waiter->granted_) return true;
+  if (owner_ != waiter->thread_) return false;
+  remove(queue_, waiter);
   ++depth_;
   return true;
 }
 
-void FairLock::cancel(const TicketPointer& ticket) {
-  TicketPointer next;
+void FairLock::cancel(const WaiterPointer& waiter) {
+  WaiterPointer next;
   {
     const ForkLock lock(mutex_);
-    if (ticket->granted_) {
+    if (waiter->granted_) {
       next = hand_over();
     } else {
-      remove(queue_, ticket);
+      remove(queue_, waiter);
     }
   }
-  if (next != nullptr) next->call();
+  if (next != nullptr) next->notify();
 }
 
-TicketPointer FairLock::hand_over() {
+WaiterPointer FairLock::hand_over() {
   if (--depth_ > 0) return nullptr;
   owner_ = 0;
   if (queue_.empty()) return nullptr;
-  TicketPointer next = std::move(queue_.front());
+  WaiterPointer next = std::move(queue_.front());
   queue_.pop_front();
   next->granted_ = true;
   owner_ = next->thread_;
@@ -115,14 +115,14 @@ TicketPointer FairLock::hand_over() {
 }
 
 void FairLock::leave() {
-  TicketPointer next;
+  WaiterPointer next;
   {
     const ForkLock lock(mutex_);
     if (owner_ != thread_number()) return;  // lost: its thread stayed in the parent
     if (forks_ != fork_count()) queue_.clear();
     next = hand_over();
   }
-  if (next != nullptr) next->call();
+  if (next != nullptr) next->notify();
 }
 
 bool FairLock::elsewhere() {
@@ -138,63 +138,63 @@ std::size_t FairLock::waiting() {
 }
 
 // Those inside and those in the queue stayed in the parent.
-void Slots::look_for_fork() {
+void Semaphore::look_for_fork() {
   if (forks_ == fork_count()) return;
   forks_ = fork_count();
   inside_ = 0;
   queue_.clear();
 }
 
-TicketPointer Slots::enter() {
-  TicketPointer ticket = std::make_shared<Ticket>(thread_number());
+WaiterPointer Semaphore::enter() {
+  WaiterPointer waiter = std::make_shared<Waiter>(thread_number());
   const ForkLock lock(mutex_);
   look_for_fork();
-  if (has_room() && queue_.empty()) {
+  if (available() && queue_.empty()) {
     ++inside_;
     return nullptr;
   }
-  queue_.push_back(ticket);
-  return ticket;
+  queue_.push_back(waiter);
+  return waiter;
 }
 
-bool Slots::wait(const TicketPointer& ticket, std::chrono::milliseconds time) {
-  ticket->wait(time);
+bool Semaphore::wait(const WaiterPointer& waiter, std::chrono::milliseconds time) {
+  waiter->wait(time);
   const ForkLock lock(mutex_);
-  return ticket->granted_;
+  return waiter->granted_;
 }
 
-void Slots::cancel(const TicketPointer& ticket) {
+void Semaphore::cancel(const WaiterPointer& waiter) {
   {
     const ForkLock lock(mutex_);
-    if (remove(queue_, ticket)) return;
+    if (remove(queue_, waiter)) return;
   }
   leave();
 }
 
-void Slots::leave() {
-  std::deque<TicketPointer> called;
+void Semaphore::leave() {
+  std::deque<WaiterPointer> called;
   {
     const ForkLock lock(mutex_);
     look_for_fork();
     if (inside_ > 0) --inside_;  // less in the child of a fork amid a program
-    while (!queue_.empty() && has_room()) {
+    while (!queue_.empty() && available()) {
       ++inside_;
       queue_.front()->granted_ = true;
       called.push_back(std::move(queue_.front()));
       queue_.pop_front();
     }
   }
-  for (const TicketPointer& ticket : called) ticket->call();
+  for (const WaiterPointer& waiter : called) waiter->notify();
 }
 
-void Slots::set_bound(std::size_t bound) {
+void Semaphore::set_bound(std::size_t bound) {
   {
     const ForkLock lock(mutex_);
     look_for_fork();
     bound_ = bound;
     ++inside_;
   }
-  leave();  // lets those in that have room now
+  leave();  // lets those in that may be now
 }
 
 }  // namespace memcfg

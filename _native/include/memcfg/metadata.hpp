@@ -1,4 +1,4 @@
-// Memory for a heap's own books: it never moves, so others may read while it grows.
+// Memory for a heap's own metadata: it never moves, so others may read while it grows.
 #pragma once
 
 #include <algorithm>
@@ -13,35 +13,37 @@
 
 namespace memcfg {
 
-// `count` zeroed records in pages that are taken on first touch.
+// `count` zeroed records in pages that are allocated on first touch.
 // Pre: a T of zero bytes is a valid T, and needs no destructor.
 template <typename T>
-class Books {
+class MetadataArray {
  public:
-  Books() = default;
-  Books(const System& system, std::size_t count)  // throws std::bad_alloc
+  MetadataArray() = default;
+  MetadataArray(const System& system, std::size_t count)  // throws std::bad_alloc
       : system_(&system), count_(count) {
-    records_ = static_cast<T*>(system.map_books(bytes()));
+    records_ = static_cast<T*>(system.map_metadata(bytes()));
     if (records_ == nullptr) throw std::bad_alloc();
   }
-  ~Books() {
-    if (records_ != nullptr) system_->unmap_books(records_, bytes());
+  ~MetadataArray() {
+    if (records_ != nullptr) system_->unmap_metadata(records_, bytes());
   }
-  Books(Books&& other) noexcept { *this = static_cast<Books&&>(other); }
-  Books& operator=(Books&& other) noexcept {
+  MetadataArray(MetadataArray&& other) noexcept {
+    *this = static_cast<MetadataArray&&>(other);
+  }
+  MetadataArray& operator=(MetadataArray&& other) noexcept {
     std::swap(system_, other.system_);
     std::swap(records_, other.records_);
     std::swap(count_, other.count_);
     return *this;
   }
-  Books(const Books&) = delete;
-  Books& operator=(const Books&) = delete;
+  MetadataArray(const MetadataArray&) = delete;
+  MetadataArray& operator=(const MetadataArray&) = delete;
 
   T& operator[](std::size_t index) const noexcept { return records_[index]; }
 
   // Every record is zero again, and its memory goes back.
-  void forget() noexcept {
-    if (records_ != nullptr) system_->forget_books(records_, bytes());
+  void reset() noexcept {
+    if (records_ != nullptr) system_->reset_metadata(records_, bytes());
   }
   T* data() const noexcept { return records_; }
   Bytes bytes() const noexcept { return count_ * sizeof(T); }
@@ -59,19 +61,19 @@ class Store {
  public:
   using Id = std::uint32_t;
 
-  // Addresses for kMost records, or as many as the system grants. Throws
+  // Addresses for the maximum of records, or as many as the system grants. Throws
   // std::bad_alloc.
   explicit Store(const System& system) : system_(system) {
     const Bytes share = system.memory_size() / kShare;
-    const Bytes most = std::clamp(share, kLeastBytes, kMostBytes);
-    for (std::size_t steps = most / sizeof(T) / kStep; steps > 0; steps /= 2) {
+    const Bytes maximum = std::clamp(share, kLeastBytes, kMostBytes);
+    for (std::size_t steps = maximum / sizeof(T) / kStep; steps > 0; steps /= 2) {
       limit_ = steps * kStep;
-      records_ = static_cast<T*>(system.reserve_books(limit_ * sizeof(T)));
+      records_ = static_cast<T*>(system.reserve_metadata(limit_ * sizeof(T)));
       if (records_ != nullptr) return;
     }
     throw std::bad_alloc();
   }
-  ~Store() { system_.unmap_books(records_, limit_ * sizeof(T)); }
+  ~Store() { system_.unmap_metadata(records_, limit_ * sizeof(T)); }
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
@@ -91,21 +93,21 @@ class Store {
     return id;
   }
 
-  void give(Id id) noexcept {
+  void release(Id id) noexcept {
     records_[id].link() = spare_;
     spare_ = id;
     ++spare_count_;
   }
 
-  // Post: no record is taken, and the memory of all goes back.
-  void forget() noexcept {
-    if (end_ > 0) system_.forget_books(records_, end_ * sizeof(T));
+  // Post: no record is allocated, and the memory of all goes back.
+  void reset() noexcept {
+    if (end_ > 0) system_.reset_metadata(records_, end_ * sizeof(T));
     next_ = 1;
     spare_ = 0;
     spare_count_ = 0;
   }
 
-  // Bytes of the records that were ever taken.
+  // Bytes of the records that were ever allocated.
   Bytes bytes() const noexcept { return Bytes{next_} * sizeof(T); }
 
  private:
@@ -116,7 +118,7 @@ class Store {
 
   void add_step() {
     if (end_ + kStep > limit_) throw std::bad_alloc();
-    if (!system_.commit_books(records_ + end_, kStep * sizeof(T))) {
+    if (!system_.commit_metadata(records_ + end_, kStep * sizeof(T))) {
       throw std::bad_alloc();
     }
     end_ += static_cast<Id>(kStep);

@@ -1,4 +1,4 @@
-#include "memcfg/holes.hpp"
+#include "memcfg/free_chunks.hpp"
 
 #include "memcfg/error.hpp"
 
@@ -12,14 +12,14 @@ std::uint32_t priority(Bytes size) noexcept {
 
 }  // namespace
 
-std::size_t Holes::bin_of(Bytes size) noexcept {
+std::size_t FreeChunks::bin_of(Bytes size) noexcept {
   const Bytes granules = size / kAlignment;
   if (granules < 8) return granules;
   const int top = 63 - __builtin_clzll(granules);
   return static_cast<std::size_t>(top - 2) * 8 + (granules >> (top - 3) & 7);
 }
 
-std::size_t Holes::next_bin(std::size_t bin) const noexcept {
+std::size_t FreeChunks::next_bin(std::size_t bin) const noexcept {
   std::size_t word = bin / 64;
   if (word >= kWords) return kBins;
   std::uint64_t bits = full_[word] & ~std::uint64_t{0} << bin % 64;
@@ -30,7 +30,7 @@ std::size_t Holes::next_bin(std::size_t bin) const noexcept {
   return word * 64 + static_cast<std::size_t>(__builtin_ctzll(bits));
 }
 
-ChunkId Holes::lower_bound(ChunkId root, Bytes size) const noexcept {
+ChunkId FreeChunks::lower_bound(ChunkId root, Bytes size) const noexcept {
   ChunkId best = 0;
   while (root != 0) {
     const Chunk& chunk = chunks_[root];
@@ -44,14 +44,14 @@ ChunkId Holes::lower_bound(ChunkId root, Bytes size) const noexcept {
   return best;
 }
 
-ChunkId Holes::find(ChunkId root, Bytes size) const noexcept {
+ChunkId FreeChunks::find(ChunkId root, Bytes size) const noexcept {
   while (root != 0 && chunks_[root].size != size) {
     root = size < chunks_[root].size ? chunks_[root].left : chunks_[root].right;
   }
   return root;
 }
 
-ChunkId Holes::best_fit(Bytes size) const noexcept {
+ChunkId FreeChunks::best_fit(Bytes size) const noexcept {
   const std::size_t bin = bin_of(size);
   ChunkId found = lower_bound(roots_[bin], size);
   if (found == 0) {
@@ -59,10 +59,10 @@ ChunkId Holes::best_fit(Bytes size) const noexcept {
     if (larger == kBins) return 0;
     found = lower_bound(roots_[larger], 0);
   }
-  return chunks_[found].after;  // a lone hole is its own ring
+  return chunks_[found].after;  // a lone free chunk is its own ring
 }
 
-ChunkId Holes::largest() const noexcept {
+ChunkId FreeChunks::largest() const noexcept {
   for (std::size_t word = kWords; word-- > 0;) {
     if (full_[word] == 0) continue;
     ChunkId id =
@@ -73,27 +73,27 @@ ChunkId Holes::largest() const noexcept {
   return 0;
 }
 
-void Holes::insert(ChunkId id) noexcept {
+void FreeChunks::insert(ChunkId id) noexcept {
   Chunk& chunk = chunks_[id];
   const std::size_t bin = bin_of(chunk.size);
-  ChunkId* place = &roots_[bin];  // where the priorities want it
+  ChunkId* link = &roots_[bin];  // where the priorities want it
   const std::uint32_t own = priority(chunk.size);
-  while (*place != 0 && priority(chunks_[*place].size) > own) {
-    Chunk& parent = chunks_[*place];
-    place = chunk.size < parent.size ? &parent.left : &parent.right;
+  while (*link != 0 && priority(chunks_[*link].size) > own) {
+    Chunk& parent = chunks_[*link];
+    link = chunk.size < parent.size ? &parent.left : &parent.right;
   }
-  if (const ChunkId same = find(*place, chunk.size)) {
-    join_ring(id, same);
+  if (const ChunkId same = find(*link, chunk.size)) {
+    insert_in_ring(id, same);
     return;
   }
   chunk.in_tree = true;
   chunk.before = chunk.after = id;
-  split(*place, chunk.size, chunk.left, chunk.right);
-  *place = id;
+  split(*link, chunk.size, chunk.left, chunk.right);
+  *link = id;
   full_[bin / 64] |= std::uint64_t{1} << bin % 64;
 }
 
-void Holes::join_ring(ChunkId id, ChunkId same) noexcept {
+void FreeChunks::insert_in_ring(ChunkId id, ChunkId same) noexcept {
   Chunk& chunk = chunks_[id];
   chunk.in_tree = false;
   chunk.before = same;
@@ -102,7 +102,7 @@ void Holes::join_ring(ChunkId id, ChunkId same) noexcept {
   chunks_[same].after = id;
 }
 
-void Holes::remove(ChunkId id) noexcept {
+void FreeChunks::remove(ChunkId id) noexcept {
   Chunk& chunk = chunks_[id];
   if (!chunk.in_tree) {
     leave_ring(chunk);
@@ -110,7 +110,8 @@ void Holes::remove(ChunkId id) noexcept {
   }
   const std::size_t bin = bin_of(chunk.size);
   ChunkId* const link = link_to(&roots_[bin], chunk.size, id);
-  if (chunk.before != id) {  // the hole of this size that has waited longest follows
+  if (chunk.before !=
+      id) {  // the free chunk of this size that has waited longest follows
     Chunk& heir = chunks_[chunk.before];
     heir.in_tree = true;
     heir.left = chunk.left;
@@ -123,7 +124,7 @@ void Holes::remove(ChunkId id) noexcept {
   if (roots_[bin] == 0) full_[bin / 64] &= ~(std::uint64_t{1} << bin % 64);
 }
 
-ChunkId* Holes::link_to(ChunkId* link, Bytes size, ChunkId id) const noexcept {
+ChunkId* FreeChunks::link_to(ChunkId* link, Bytes size, ChunkId id) const noexcept {
   while (*link != id) {
     Chunk& chunk = chunks_[*link];
     link = size < chunk.size ? &chunk.left : &chunk.right;
@@ -132,7 +133,10 @@ ChunkId* Holes::link_to(ChunkId* link, Bytes size, ChunkId id) const noexcept {
 }
 
 // Cuts a tree into the sizes below and above `size`, which it does not have.
-void Holes::split(ChunkId root, Bytes size, ChunkId& less, ChunkId& more) noexcept {
+void FreeChunks::split(ChunkId root,
+                       Bytes size,
+                       ChunkId& less,
+                       ChunkId& more) noexcept {
   ChunkId* low = &less;
   ChunkId* high = &more;
   while (root != 0) {
@@ -151,7 +155,7 @@ void Holes::split(ChunkId root, Bytes size, ChunkId& less, ChunkId& more) noexce
 }
 
 // Pre: every size in `less` is below every size in `more`.
-ChunkId Holes::merge(ChunkId less, ChunkId more) noexcept {
+ChunkId FreeChunks::merge(ChunkId less, ChunkId more) noexcept {
   ChunkId root = 0;
   ChunkId* link = &root;
   while (less != 0 && more != 0) {
@@ -171,34 +175,35 @@ ChunkId Holes::merge(ChunkId less, ChunkId more) noexcept {
   return root;
 }
 
-void Holes::leave_ring(Chunk& chunk) noexcept {
+void FreeChunks::leave_ring(Chunk& chunk) noexcept {
   chunks_[chunk.before].after = chunk.after;
   chunks_[chunk.after].before = chunk.before;
 }
 
-std::size_t Holes::check() const {
+std::size_t FreeChunks::check() const {
   std::size_t sum = 0;
   for (std::size_t bin = 0; bin < kBins; ++bin) {
     require((full_[bin / 64] >> bin % 64 & 1) == (roots_[bin] != 0 ? 1 : 0),
-            "a bin's bit does not say whether it has a hole");
+            "a bin's bit does not say whether it has a free chunk");
     sum += check_tree(roots_[bin], bin, 0, kNoLimit);
   }
   return sum;
 }
 
-std::size_t Holes::check_tree(ChunkId root,
-                              std::size_t bin,
-                              Bytes low,
-                              Bytes high) const {
+std::size_t FreeChunks::check_tree(ChunkId root,
+                                   std::size_t bin,
+                                   Bytes low,
+                                   Bytes high) const {
   if (root == 0) return 0;
   const Chunk& chunk = chunks_[root];
-  require(chunk.in_tree && bin_of(chunk.size) == bin, "a hole is in the wrong bin");
-  require(low <= chunk.size && chunk.size < high, "the holes are out of order");
+  require(chunk.in_tree && bin_of(chunk.size) == bin,
+          "a free chunk is in the wrong bin");
+  require(low <= chunk.size && chunk.size < high, "the free chunks are out of order");
   std::size_t ring = 0;
   ChunkId id = root;
   do {
-    require(chunks_[id].state == Chunk::hole && chunks_[id].size == chunk.size,
-            "a ring has something else than holes of one size");
+    require(chunks_[id].state == Chunk::free && chunks_[id].size == chunk.size,
+            "a ring has something else than free chunks of one size");
     require(chunks_[chunks_[id].after].before == id, "a ring is broken");
     id = chunks_[id].after;
     ++ring;

@@ -1,0 +1,149 @@
+#include "memcfg/thread_caches.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace memcfg {
+namespace {
+
+constexpr Bytes kMaxKept = Bytes{256} << 10;  // bytes in a thread's cache
+constexpr Bytes kMinKept = Bytes{16} << 10;   // bytes; with less there is no cache
+constexpr Bytes kKeptShare = 64;              // of the limit: one part in so many
+constexpr std::size_t kFlushed = 4;           // blocks at once
+constexpr std::uint32_t kOverflows = 16;      // of a cache, until a stack is flushed
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+}  // namespace
+
+void ThreadCaches::add(std::shared_ptr<ThreadCache> cache, std::size_t tags) {
+  set_bound(*cache, accounting_.limit());
+  cache->counts.charged.resize(tags);
+  caches_.push_back(std::move(cache));
+}
+
+void ThreadCaches::retire(const ThreadCache* cache, BlockCounts& counts) noexcept {
+  const auto row = std::find_if(caches_.begin(), caches_.end(), [=](const auto& each) {
+    return each.get() == cache;
+  });
+  if (row == caches_.end()) return;
+  flush(**row);  // its owner is here, or gone
+  counts.add((*row)->counts);
+  caches_.erase(row);
+}
+
+void ThreadCaches::revoke() noexcept {
+  OwnerLock::revoke([this](auto act) {
+    for (const auto& cache : caches_) act(cache->lock);
+  });
+}
+
+void ThreadCaches::restore() noexcept {
+  for (const auto& cache : caches_) cache->lock.restore();
+}
+
+void ThreadCaches::reset_owners() noexcept {
+  for (const auto& cache : caches_) cache->lock.reset_owner();
+}
+
+void ThreadCaches::release_quotas() noexcept {
+  const CachesRevoked revoked(*this);
+  for (const auto& cache : caches_) set_quota(*cache, 0);
+}
+
+void ThreadCaches::flush() noexcept {
+  const CachesRevoked revoked(*this);
+  for (const auto& cache : caches_) flush(*cache);
+}
+
+void ThreadCaches::flush(ThreadCache& cache) noexcept {
+  for (ThreadCache::Stack& stack : cache.stacks) flush(cache, stack, stack.count);
+  flush_large(cache);
+  set_quota(cache, 0);
+}
+
+// Gives the blocks that were put first to the heap.
+void ThreadCaches::flush(ThreadCache& cache,
+                         ThreadCache::Stack& stack,
+                         std::size_t count) noexcept {
+  Chunk** const chunks = stack.chunks.data();
+  for (std::size_t i = 0; i < count; ++i) {
+    cache.kept -= chunks[i]->size;
+    heap_.release(*chunks[i]);
+  }
+  std::copy(chunks + count, chunks + stack.count, chunks);
+  stack.count -= static_cast<std::uint32_t>(count);
+}
+
+void ThreadCaches::flush_large(ThreadCache& cache) noexcept {
+  if (cache.large == nullptr) return;
+  Chunk& chunk = *std::exchange(cache.large, nullptr);
+  set_quota(cache, cache.quota - std::min(cache.quota, chunk.size));
+  heap_.release(chunk);
+}
+
+void ThreadCaches::flush_large_blocks() noexcept {
+  for (const auto& cache : caches_) flush_large(*cache);
+}
+
+void ThreadCaches::set_quota(ThreadCache& cache, Bytes quota) noexcept {
+  note_peak(nullptr);
+  accounting_.release(cache.quota - quota);
+  cache.quota = quota;
+  cache.min_quota.store(quota, kRelaxed);
+}
+
+// Blocks go of a full stack, or now and then, when the cache has too many bytes, of
+// another one. The quota follows the blocks.
+void ThreadCaches::make_space(ThreadCache& cache, Bytes charge) noexcept {
+  ThreadCache::Stack& own = cache.stacks[SizeClass::of(charge)];
+  if (own.count == ThreadCache::kDepth) {
+    flush(cache, own, kFlushed);
+  } else if (cache.kept + SizeClass::block(charge) > cache.max_kept) {
+    if (++cache.overflows % kOverflows != 0) return;
+    ThreadCache::Stack& next = cache.stacks[cache.next_to_flush()];
+    flush(cache, next, (next.count + 1) / 2);
+  }
+  if (cache.quota > cache.kept_in_all()) set_quota(cache, cache.kept_in_all());
+}
+
+void ThreadCaches::set_bound(ThreadCache& cache, Bytes limit) noexcept {
+  const Bytes share = limit / kKeptShare;
+  cache.max_kept = share < kMinKept ? 0 : std::min(kMaxKept, share);
+  cache.max_large = std::min(ThreadCache::kMaxLarge, share);
+}
+
+void ThreadCaches::set_bounds(Bytes limit) noexcept {
+  for (const auto& cache : caches_) set_bound(*cache, limit);
+}
+
+void ThreadCaches::reset_tags() noexcept {
+  for (const auto& cache : caches_) cache->reset_tags();
+}
+
+void ThreadCaches::reset_peak() noexcept {
+  for (const auto& cache : caches_) cache->min_quota.store(cache->quota, kRelaxed);
+  accounting_.reset_peak(quotas());
+}
+
+Bytes ThreadCaches::quotas() const noexcept {
+  Bytes sum = 0;
+  for (const auto& cache : caches_) sum += cache->quota;
+  return sum;
+}
+
+void ThreadCaches::add_counts(BlockCounts& counts) const noexcept {
+  for (const auto& cache : caches_) counts.add(cache->counts);
+}
+
+Bytes ThreadCaches::min_quotas() const noexcept {
+  Bytes sum = 0;
+  for (const auto& cache : caches_) sum += cache->min_quota.load(kRelaxed);
+  return sum;
+}
+
+void ThreadCaches::note_peak(ThreadCache* own) noexcept {
+  accounting_.note_peak(min_quotas());
+  if (own != nullptr) own->min_quota.store(own->quota, kRelaxed);
+}
+
+}  // namespace memcfg
