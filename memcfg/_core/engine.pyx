@@ -552,12 +552,12 @@ cdef class Program:
     def run_traced(self):
         """Run to the end, guards unchecked: (queue, begin, end) of each, in seconds."""
         cdef vector[native.Span] spans
-        await_slot(_slots)
+        acquire_semaphore(_running)
         try:
             with nogil:
                 spans = self.core.get().run_traced(_threads)
         finally:
-            _slots.leave()
+            _running.leave()
         return [
             (self.queue_of(index), spans[index].begin, spans[index].end)
             for index in range(spans.size())

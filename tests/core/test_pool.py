@@ -66,7 +66,7 @@ def test_memory_comes_page_by_page_and_goes_back():
     stats = pool.stats()
     assert (stats.current_bytes, stats.reserved_bytes) == (8 * MIB, 16 * MIB)
     assert stats.fragmentation == 1 - 1 / 8
-    large = pool.allocate(8 * MIB)  # no hole fits: it takes addresses, not memory
+    large = pool.allocate(8 * MIB)  # no free chunk fits: it takes addresses, not memory
     assert pool.stats().reserved_bytes <= 16 * MIB + PAGE
     large.free()
     assert pool.trim(keep=MIB) >= 7 * MIB
@@ -74,7 +74,7 @@ def test_memory_comes_page_by_page_and_goes_back():
     assert pool.stats().reserved_bytes == 8 * MIB
 
 
-def test_holes_that_share_a_page_are_fragmentation_too():
+def test_free_chunks_that_share_a_page_are_fragmentation_too():
     pool = Pool(limit=640 * 64)
     blocks = [pool.allocate(64) for _ in range(640)]
     del blocks[::2]

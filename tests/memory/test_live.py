@@ -64,7 +64,7 @@ def test_an_arena_is_one_block_of_its_tag():
     arena.shrink(70)
     assert held(pool) == [("small", 5000), ("model", 70)]
     assert pool.stats().requested_bytes == 5070
-    # An adaptor without books says what the resource below says.
+    # An adaptor without metadata says what the resource below says.
     assert held(memory.failure_callback(pool, lambda _: False)) == held(pool)
     assert held(memory.limiting(pool, None)) == []
     arena.free()

@@ -112,7 +112,7 @@ class ResourceMachine(RuleBasedStateMachine):
         self.peak = sum(self.tags().values())
 
     @invariant()
-    def books_balance(self):
+    def numbers_balance(self):
         self.resource.check()
         stats = self.resource.stats()
         tags = self.tags()

@@ -263,7 +263,7 @@ def test_a_passing_array_leaves_nothing(path):
     assert not path.exists()
 
 
-def test_its_bytes_are_in_the_books_under_its_tag(path, array):
+def test_its_bytes_are_counted_under_its_tag(path, array):
     owner = memory.owner_of(array)
     assert isinstance(owner, memory.MappedFile)
     assert owner.owners() == {"mapped array": 192}

@@ -308,22 +308,25 @@ def test_one_of_many_processes_gets_the_file(tmp_path):
         """
         for attempt in range(15):
             start = time.monotonic() + 0.02
-            children = []
+            until, end = os.pipe()
             for _ in range(4):
-                children.append(os.fork())
-                if children[-1] == 0:
+                if os.fork() == 0:
+                    os.close(end)
                     while time.monotonic() < start:
                         pass
                     try:
                         file = memory.mmap_file("data", 5000 + attempt)
-                        time.sleep(0.1)
+                        os.read(until, 1)  # until the others have failed
                         os._exit(1)
                     except BlockingIOError:
                         os._exit(0)
                     finally:
                         os._exit(5)
-            ends = [os.waitstatus_to_exitcode(os.waitpid(c, 0)[1]) for c in children]
-            assert sorted(ends) == [0, 0, 0, 1], ends
+            ends = [os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(3)]
+            os.close(end)
+            ends.append(os.waitstatus_to_exitcode(os.wait()[1]))
+            os.close(until)
+            assert ends == [0, 0, 0, 1], ends
             assert os.stat("data").st_size == 5000 + attempt
             if attempt % 2:
                 os.unlink("data")

@@ -141,7 +141,7 @@ def test_links_are_followed(path, overwrite):
     assert not path.with_name("fresh").exists()
 
 
-def test_holes_get_their_disk_at_once(path):
+def test_gaps_get_their_disk_at_once(path):
     with path.open("wb") as stream:
         stream.truncate(2**22)
     assert disk_bytes(path) < 2**20

@@ -1,4 +1,4 @@
-"""NumPy's arrays in a resource: the limit, the books, what stays as it was."""
+"""NumPy's arrays in a resource: the limit, the statistics, what stays as it was."""
 
 from __future__ import annotations
 
