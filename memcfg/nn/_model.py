@@ -639,17 +639,19 @@ class Model(FixedAttributes):
             If the loss is NaN or infinite; weights and optimizer are as before.
         """
         with self._lock.turn():
-            found, guard = self._compiled("train_on_batch"), check_on_nan(on_nan)
+            found = self._parts.config or self._compiled("train_on_batch")
+            guard = on_nan == "raise" or check_on_nan(on_nan)
             session, batch = self._batch("train", x, y)
-            outcome = session.train(batch, found.optimizer, guard=guard)
-        if not outcome.finished:
+            optimizer = found.optimizer
+            finished, values = session.step("train", batch, optimizer, guard=guard)
+        if not finished:
             raise NonFiniteLossError(
-                f"the loss is {outcome.values[0]} in step "
+                f"the loss is {values[0]} in step "
                 f"{found.optimizer.iterations + 1}; weights and optimizer are as "
                 "before that step"
             )
         totals = Totals(found)
-        totals.add(outcome)
+        totals.add(len(x), values)
         return _returned(totals.logs(), return_dict)
 
     @outside_workspaces
@@ -684,7 +686,7 @@ class Model(FixedAttributes):
         with self._lock.turn():
             totals = Totals(self._compiled("test_on_batch"))
             session, batch = self._batch("evaluate", x, y)
-            totals.add(session.evaluate(batch))
+            totals.add(len(x), session.step("evaluate", batch)[1])
         return _returned(totals.logs(), return_dict)
 
     def predict_on_batch(self, x: Array) -> Any:
@@ -769,7 +771,7 @@ class Model(FixedAttributes):
         """
         with self._lock.step():
             session, key = self._lead()
-            return session.executor.memory_report(key.label, verify=verify)
+            return session.memory_report(key, verify=verify)
 
     @outside_workspaces
     def get_weights(self) -> list[Floats]:
@@ -1081,6 +1083,17 @@ class Model(FixedAttributes):
     def _batch(self, kind: str, x: Array, y: Array) -> tuple[Session, Batch]:
         """Check a batch, and have its program loaded."""
         samples = check_x(x)
+        network, found, session = self._parts
+        if (
+            session is not None
+            and network is not None
+            and found is not None
+            and session.is_ready(kind, len(samples))
+            and samples.shape[1:] == network.inputs.sample_shape
+        ):
+            labels = check_y(y, len(samples))
+            classes = found.loss.classes(network.outputs)
+            return session, Batch(samples, check_labels(labels, classes))
 
         def load() -> tuple[Session, Batch]:
             network = self._built_network()
@@ -1089,8 +1102,7 @@ class Model(FixedAttributes):
             labels = check_labels(check_y(y, len(samples)), classes)
             session = self._built_session()
             session.require([ProgramKey(kind, len(samples))])
-            rows = slice(0, len(samples))
-            return session, Batch(samples, labels, rows, in_place=True)
+            return session, Batch(samples, labels)
 
         return self._built_for(samples.shape[1:], load)
 

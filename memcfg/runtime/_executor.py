@@ -67,7 +67,7 @@ class Executor(Loaded):
             If the program runs op by op, and there is no room for the input.
         """
         with self.lock.turn():
-            return self._turn(program).view(tensor, at_end=False)
+            return self.prepare(program).view(tensor, at_end=False)
 
     def bind(self, program: str, tensor: str, array: _Array) -> bool:
         """Have a program read an input where an array lies: nothing is copied.
@@ -100,7 +100,7 @@ class Executor(Loaded):
             If the program runs op by op, and there is no room for the input.
         """
         with self.lock.turn():
-            return self._turn(program).bind(tensor, array)
+            return self.prepare(program).bind(tensor, array)
 
     def run(
         self, program: str, *, guard: bool = False, counter: Counter | None = None
@@ -131,7 +131,7 @@ class Executor(Loaded):
             If the program runs op by op, and there is no room; the state is as before.
         """
         with self.lock.turn():
-            return self._turn(program).run(guard=guard, counter=counter)
+            return self.prepare(program).run(guard=guard, counter=counter)
 
     def fetch(self, program: str, tensor: str) -> _Array:
         """Return a kept tensor's room.
@@ -194,6 +194,6 @@ class Executor(Loaded):
             If there is no such program.
         """
         with self.lock.turn():
-            found = self._turn(program) if verify else self._program(program)
+            found = self.prepare(program) if verify else self._program(program)
             arena = self._arena.get()
             return found.report(program, self.device, arena, verify=verify)

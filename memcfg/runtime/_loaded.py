@@ -287,8 +287,21 @@ class Loaded:
             self._contents = _NOTHING
             self._tiers.shrink({})
 
-    def _turn(self, name: str) -> Runnable:
-        """Let a program work; the one before gives back what it kept for itself."""
+    def prepare(self, name: str) -> Runnable:
+        """Return a program that is about to run; the one before frees what it kept.
+
+        It may be run as often as nothing else is prepared, planned, loaded or closed.
+
+        Parameters
+        ----------
+        name : str
+            A loaded program.
+
+        Returns
+        -------
+        Runnable
+            The program.
+        """
         program = self._program(name)
         if self._settled is not program:
             self._settle()

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from memcfg import plan as planning
 from memcfg._core.engine import Arena, Counter, Kernel, ScratchFile, codec_bounds
 from memcfg.errors import PlanError
-from memcfg.runtime._inputs import Readers, fits
+from memcfg.runtime._inputs import Readers
 from memcfg.runtime._measure import measure
 from memcfg.units import align_up
 
@@ -151,7 +151,11 @@ class Program:
             self.graph.find(name)
             return False
         number, tensor = self._inputs[name]
-        if not fits(tensor, array):
+        if (
+            array.shape != tensor.shape
+            or array.dtype != tensor.dtype
+            or not array.flags.c_contiguous
+        ):
             return False
         self._bound.add(name)  # first: whatever interrupts, `finish` undoes it
         return self._loop.bind(number, array.data)
@@ -174,8 +178,11 @@ class Program:
 
     def finish(self) -> None:
         """Let go of arrays that were read in place of inputs."""
-        while self._bound:
-            self._unbind(next(iter(self._bound)))
+        bound = self._bound
+        while bound:
+            name = next(iter(bound))
+            self._loop.unbind(self._inputs[name][0])
+            bound.discard(name)
 
     def give_back(self) -> None:
         """Do nothing: the arena is the executor's."""

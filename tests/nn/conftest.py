@@ -9,10 +9,9 @@ import sys
 import numpy as np
 import pytest
 from calls import data_threads, eventually
+from runs import Runs
 
 import memcfg as mc
-from memcfg.nn.inputs import _batch
-from memcfg.runtime import Executor
 
 
 @pytest.fixture(autouse=True)
@@ -67,29 +66,6 @@ def no_threads():
 
 
 @pytest.fixture
-def bindings(monkeypatch):
-    """Note what is bound, and whether it could be."""
-    found = []
-    bind = Executor.bind
-
-    def noted(self, program, tensor, array):
-        bound = bind(self, program, tensor, array)
-        found.append((program, array.__array_interface__["data"][0], bound))
-        return bound
-
-    monkeypatch.setattr(Executor, "bind", noted)
-    return found
-
-
-@pytest.fixture
-def copies(monkeypatch):
-    """Note the dtypes of what is copied into programs."""
-    found = []
-    gather = _batch.gather
-
-    def noted(source, rows, room):
-        found.append(room.dtype.name)
-        gather(source, rows, room)
-
-    monkeypatch.setattr(_batch, "gather", noted)
-    return found
+def runs(monkeypatch):
+    """Note what is loaded, bound, copied and run."""
+    return Runs(monkeypatch)

@@ -22,7 +22,6 @@ from memcfg.data import (
     MultiDataSet,
 )
 from memcfg.errors import NonFiniteLossError
-from memcfg.runtime import Executor
 
 nn = mc.nn
 pytestmark = pytest.mark.usefixtures("no_threads")
@@ -604,15 +603,9 @@ class TestBuilding:
             model.fit(SOURCES[source](x.astype("f8"), y), verbose=0)
         model.fit(SOURCES[source](x, y), verbose=0)
 
-    def test_no_pass_is_begun_where_the_description_is_enough(self, rows, monkeypatch):
+    def test_no_pass_is_begun_where_the_description_is_enough(self, rows, runs):
         begun, loads = [], []
-        load = Executor.load
-
-        def noted(self, *arguments, **options):
-            loads.append(len(begun))
-            return load(self, *arguments, **options)
-
-        monkeypatch.setattr(Executor, "load", noted)
+        runs.loading = lambda: loads.append(len(begun))
 
         def generate():
             begun.append(1)
@@ -628,30 +621,13 @@ class TestBuilding:
 class TestPrograms:
     """Which are loaded before the first step."""
 
-    @pytest.fixture
-    def calls(self, monkeypatch):
-        calls = []
-        load, run = Executor.load, Executor.run
-
-        def noted_load(self, graphs, *arguments, **options):
-            calls.append(sorted(graphs))
-            return load(self, graphs, *arguments, **options)
-
-        def noted_run(self, program, **options):
-            calls.append(program)
-            return run(self, program, **options)
-
-        monkeypatch.setattr(Executor, "load", noted_load)
-        monkeypatch.setattr(Executor, "run", noted_run)
-        return calls
-
     STEPS = ("train, batch 8", "train, batch 8", "train, batch 6")
 
     @pytest.mark.parametrize("source", ["batch", "prefetch", "autotune", "map"])
-    def test_all_that_are_known(self, source, rows, calls):
+    def test_all_that_are_known(self, source, rows, runs):
         data = SOURCES[source](*rows)
         make().fit(data, verbose=0, validation_data=data.take(2))
-        first, *steps = calls
+        first, *steps = runs.order
         assert first == [
             "evaluate, batch 6",
             "evaluate, batch 8",
@@ -662,10 +638,10 @@ class TestPrograms:
 
     @pytest.mark.parametrize("source", ["map of batches", "generator", "list"])
     def test_that_of_the_first_batch_and_others_when_they_come(
-        self, source, rows, calls
+        self, source, rows, runs
     ):
         make().fit(SOURCES[source](*rows), epochs=2, verbose=0)
-        assert calls == [
+        assert runs.order == [
             ["train, batch 8"],
             "train, batch 8",
             "train, batch 8",
@@ -674,10 +650,10 @@ class TestPrograms:
             *self.STEPS,
         ]
 
-    def test_batches_of_a_size_that_is_told(self, rows, calls):
+    def test_batches_of_a_size_that_is_told(self, rows, runs):
         data = Dataset.from_tensor_slices(rows).batch(SIZE, drop_remainder=True)
         make().fit(data, verbose=0)
-        assert calls == [["train, batch 8"], "train, batch 8", "train, batch 8"]
+        assert runs.order == [["train, batch 8"], "train, batch 8", "train, batch 8"]
 
     def test_reports_speak_of_the_full_batch(self, rows):
         model = make()
@@ -761,19 +737,17 @@ class TestEnds:
 
     @pytest.mark.parametrize("source", ["batch", "list", "map of batches", "iterable"])
     @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError])
-    def test_an_error_in_a_step(self, source, error, rows, monkeypatch):
+    def test_an_error_in_a_step(self, source, error, rows, runs):
         model = make()
         data = SOURCES[source](*(np.repeat(part, 9, axis=0) for part in rows))
-        run = Executor.run
         steps = []
 
-        def fail(self, program, **options):
-            steps.append(program)
+        def fail(name):
+            steps.append(name)
             if len(steps) == 3:
                 raise error
-            return run(self, program, **options)
 
-        monkeypatch.setattr(Executor, "run", fail)
+        runs.begun = fail
         with pytest.raises(error) as caught:
             model.fit(data, verbose=0)
         assert model.optimizer.iterations == 2

@@ -67,16 +67,16 @@ def owned(pool, name):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("buffer", [None, 2, -1])
-def test_no_batch_of_a_ring_is_copied(buffer, mode, bindings, copies, pool):
+def test_no_batch_of_a_ring_is_copied(buffer, mode, runs, pool):
     model = make(mode)
     model.fit(dataset(buffer), epochs=2, verbose=0)
     model.evaluate(dataset(buffer), verbose=0)
     model.predict(dataset(buffer), verbose=0)
-    assert len(bindings) == 4 * 6
+    assert len(runs.bindings) == 4 * 6
     if mode != "enabled" or mc.config.logical_device().kernels.name != "reference":
-        assert all(bound for _, _, bound in bindings)
-        assert "float32" not in copies
-    addresses = {where for _, where, _ in bindings[:6]}
+        assert all(bound for _, _, bound in runs.bindings)
+        assert runs.copied == []
+    addresses = {where for _, where, _ in runs.bindings[:6]}
     assert len(addresses) < 6  # blocks are used again
 
 

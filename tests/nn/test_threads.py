@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import memcfg as mc
-from memcfg.nn.inputs import _array_source
-from memcfg.nn.inputs._batch import Batch, batches
+from memcfg.data import DataSet, DataSetIterator, ExistingDataSetIterator
 
 nn = mc.nn
 EPOCHS = 12
@@ -53,6 +52,37 @@ def assert_same(first, second):
         assert np.array_equal(one, other)
 
 
+class Batches(DataSetIterator):
+    """The batches of `fit`, in its order; a function is called before each."""
+
+    async_supported = False
+    reset_supported = True
+
+    def __init__(self, rows, before):
+        self._rows = rows
+        self._before = before
+        self._generator = np.random.default_rng(1)
+        self.reset()
+
+    def reset(self):
+        order = self._generator.permutation(30)
+        self._left = [order[start : start + 8] for start in range(0, 30, 8)]
+
+    def has_next(self):
+        return bool(self._left)
+
+    def next(self):
+        self._before()
+        batch = self._left.pop(0)
+        return DataSet(*(part[batch] for part in self._rows))
+
+
+class Here(ExistingDataSetIterator):
+    """Batches that no thread reads ahead."""
+
+    async_supported = False
+
+
 class Meanwhile:
     """Call a function in a second thread, again and again, until the block ends.
 
@@ -60,12 +90,11 @@ class Meanwhile:
     runs beside the batch.
     """
 
-    def __init__(self, monkeypatch, call):
+    def __init__(self, call):
         self.results = []
         self._call = call
         self._end = False
         self._pool = ThreadPoolExecutor(1)
-        monkeypatch.setattr(_array_source, "batches", self._batches)
 
     def __enter__(self):
         self._future = self._pool.submit(self._loop)
@@ -80,27 +109,21 @@ class Meanwhile:
         while not self._end:
             self.results.append(self._call())
 
-    def _batches(self, *arguments):
-        for rows in batches(*arguments):
-            if threading.current_thread() is threading.main_thread():
-                seen = len(self.results)
-                while len(self.results) == seen and not self._future.done():
-                    time.sleep(0)
-            yield rows
+    def fit(self, model, rows):
+        data = Batches(rows, self._wait)
+        return model.fit(data, epochs=EPOCHS, verbose=0).history
+
+    def _wait(self):
+        seen = len(self.results)
+        while len(self.results) == seen and not self._future.done():
+            time.sleep(0)
 
 
-@pytest.fixture
-def meanwhile(monkeypatch):
-    return lambda call: Meanwhile(monkeypatch, call)
-
-
-def test_predictions_during_fit_are_those_of_a_moment_between_two_steps(
-    loss, rows, meanwhile
-):
+def test_predictions_during_fit_are_those_of_a_moment_between_two_steps(loss, rows):
     numbers, weights, predictions = trained_alone(loss, rows)
     model = build(loss)
-    with meanwhile(lambda: model.predict_on_batch(rows[0])) as other:
-        assert fit(model, rows) == numbers
+    with Meanwhile(lambda: model.predict_on_batch(rows[0])) as other:
+        assert other.fit(model, rows) == numbers
     assert_same(model.get_weights(), weights)
     found = {prediction.tobytes() for prediction in other.results}
     assert found <= predictions
@@ -120,9 +143,7 @@ def test_predictions_during_fit_are_those_of_a_moment_between_two_steps(
     ],
     ids=["evaluate", "predict", "test", "get_weights", "report", "plan", "close"],
 )
-def test_what_other_threads_do_leaves_training_as_it_was(
-    loss, rows, use, request, meanwhile
-):
+def test_what_other_threads_do_leaves_training_as_it_was(loss, rows, use, request):
     numbers, weights, _ = trained_alone(loss, rows)
     model = build(loss)
     model.predict(rows[0][:1], verbose=0)
@@ -136,8 +157,8 @@ def test_what_other_threads_do_leaves_training_as_it_was(
         def call():
             use(model, rows)
 
-    with meanwhile(call):
-        assert fit(model, rows) == numbers
+    with Meanwhile(call) as other:
+        assert other.fit(model, rows) == numbers
     assert_same(model.get_weights(), weights)
 
 
@@ -232,15 +253,18 @@ def test_many_fits_at_once(loss, rows):
 def test_a_prediction_ends_when_the_model_is_compiled_again(loss, rows):
     x, _ = rows
     model = build(loss)
-    before = model._session
-    model.predict(x, verbose=0)
-    held = mc.config.get_memory_info("CPU:0")["current"]
-    model.compile("adam", loss)
-    results = [np.empty((30, 4), np.float32)]
+    held = []
+
+    def generate():
+        yield x[:8]
+        held.append(mc.config.get_memory_info("CPU:0")["current"])
+        model.compile("adam", loss)
+        held.append(mc.config.get_memory_info("CPU:0")["current"])
+        yield x[8:16]
+
     with pytest.raises(RuntimeError, match="another thread compiled or built"):
-        before.predict(Batch(x, None, slice(0, 30), in_place=True), results)
-    assert held > 0
-    assert mc.config.get_memory_info("CPU:0")["current"] == 0
+        model.predict(Here(generate()), verbose=0)
+    assert held[0] > held[1] == 0
 
 
 def test_threads_that_come_first_together_build_once(loss, rows):

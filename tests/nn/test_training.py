@@ -7,7 +7,6 @@ import pytest
 
 import memcfg as mc
 from memcfg.errors import NonFiniteLossError
-from memcfg.runtime import Executor
 
 nn = mc.nn
 
@@ -158,20 +157,8 @@ def test_the_last_partial_batch_is_trained(dense, rows):
         assert np.array_equal(first, second)
 
 
-def test_everything_is_loaded_at_once_before_the_first_step(dense, rows, monkeypatch):
-    calls = []
-    load, run = Executor.load, Executor.run
-
-    def noted_load(self, graphs, *arguments, **options):
-        calls.append(sorted(graphs))
-        load(self, graphs, *arguments, **options)
-
-    def noted_run(self, program, **options):
-        calls.append(program)
-        return run(self, program, **options)
-
-    monkeypatch.setattr(Executor, "load", noted_load)
-    monkeypatch.setattr(Executor, "run", noted_run)
+def test_everything_is_loaded_at_once_before_the_first_step(dense, rows, runs):
+    calls = runs.order
     x, y = rows
     model = dense()
     model.fit(x[:20], y[:20], 8, 2, 0, validation_data=(x[20:], y[20:]))

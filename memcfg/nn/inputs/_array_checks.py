@@ -76,7 +76,7 @@ def check_y(y: Any, samples: int, what: str = "y") -> npt.NDArray[Any]:
             f"({samples}, 1), one integer a sample"
             + (f": if they are one-hot, pass {what}.argmax(1)" if y.ndim == 2 else "")
         )
-    if not np.issubdtype(y.dtype, np.integer):
+    if y.dtype.kind not in "iu":
         raise TypeError(
             f"{what} holds integer class labels; got {y.dtype}: pass "
             f'{what}.astype("int64") if its values are labels'
@@ -94,7 +94,8 @@ def check_labels(
     y: npt.NDArray[Any], classes: int, what: str = "y", first: int = 0
 ) -> npt.NDArray[np.int32]:
     """Return labels as int32 after checking each against the number of classes."""
-    if int(y.min()) < 0 or int(y.max()) >= classes:
+    # Not min() and max(): each is a call of Python, and this is amid each step.
+    if np.minimum.reduce(y) < 0 or np.maximum.reduce(y) >= classes:
         place = int(np.flatnonzero((y < 0) | (y >= classes))[0])
         raise ValueError(
             f"label {int(y[place])} at {what}[{first + place}] is out of range: the "

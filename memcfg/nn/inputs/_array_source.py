@@ -6,7 +6,6 @@ Owns the orders. Refuses checks that need no model; they come before.
 from __future__ import annotations
 
 import warnings
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,21 +14,18 @@ import numpy.typing as npt
 from memcfg._caller import outside
 from memcfg.data.rows._file_rows import mapped_column
 from memcfg.nn.inputs._array_checks import check_labels, check_shape
-from memcfg.nn.inputs._batch import Batch, as_numbers, batches
-from memcfg.units import ALIGNMENT
+from memcfg.nn.inputs._batch import Batch, as_numbers, lies_well
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from memcfg.data.rows._file_rows import FileColumn
-    from memcfg.nn.inputs._batch import Rows
     from memcfg.nn.inputs._source import Target
     from memcfg.nn.layers._layer import Shape
 
 __all__ = ["ArraySource"]
 
 _LABELS = 1 << 16  # that are read from a file at once
-_WORTH = 1 << 16  # bytes of a batch whose copy takes longer than not to copy it
 
 Array = npt.NDArray[Any]
 Order = npt.NDArray[np.intp] | None
@@ -62,7 +58,7 @@ class ArraySource:
         passes, self._skipped = divmod(skipped, self.steps)
         self._orders = _orders(len(x), seed, passes)
         self._in_place = (
-            seed is None and self._file is None and _lies_well(x, batch_size)
+            seed is None and self._file is None and lies_well(x, batch_size)
         )
 
     @property
@@ -108,17 +104,18 @@ class ArraySource:
 
     def begin(self) -> Generator[Batch]:
         """Begin a pass, in the next order."""
-        rows = batches(len(self._x), self._batch_size, next(self._orders))
         skipped, self._skipped = self._skipped, 0
-        return self._pass(islice(rows, skipped, None) if skipped else rows)
+        return self._pass(next(self._orders), skipped)
 
-    def _pass(self, rows: Iterator[Rows]) -> Generator[Batch]:
+    def _pass(self, order: Order, skipped: int) -> Generator[Batch]:
         """Hand out one batch again and again: the one before is let go."""
-        batch = Batch(
-            self._x, self._y, slice(0, 0), in_place=self._in_place, file=self._file
-        )
-        for each in rows:
-            yield batch.moved(each)
+        batch = Batch(self._x, self._y, in_place=self._in_place, file=self._file)
+        samples, size = len(self._x), self._batch_size
+        for start in range(skipped * size, samples, size):
+            rows = slice(start, min(start + size, samples))
+            batch.size = rows.stop - start
+            batch.rows = rows if order is None else order[rows]
+            yield batch
 
     def report(self) -> None:
         """Return None: nothing is prepared ahead."""
@@ -146,15 +143,6 @@ def _labels(y: Array, classes: int, name: str, first: int) -> npt.NDArray[np.int
         part = file.take(as_numbers(rows))
         labels[rows] = check_labels(part, classes, name, first + start)
     return labels
-
-
-def _lies_well(x: Array, batch_size: int) -> bool:
-    """Whether each batch is worth it, and begins at a multiple of 64 without gaps."""
-    step = batch_size * (x.nbytes // len(x)) if len(x) > batch_size else 0
-    begin: int = x.__array_interface__["data"][0]
-    aligned = begin % ALIGNMENT == step % ALIGNMENT == 0
-    size = min(len(x), batch_size) * (x.nbytes // len(x))
-    return size >= _WORTH and bool(x.flags.c_contiguous) and aligned
 
 
 def _orders(samples: int, seed: int | None, passes: int) -> Iterator[Order]:

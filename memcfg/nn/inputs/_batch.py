@@ -1,8 +1,4 @@
-"""One batch, on its way from a user's arrays into a program.
-
-Owns the copy of rows into the arena, and whether there is one: rows that lie as a
-program wants its input are read where they are. Refuses checks and loops.
-"""
+"""One batch, on its way from a user's arrays into a program."""
 
 from __future__ import annotations
 
@@ -11,71 +7,71 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Self
+from memcfg.units import ALIGNMENT
 
+if TYPE_CHECKING:
     from memcfg.data.rows._file_rows import FileColumn
 
-__all__ = ["Batch", "Rows", "as_numbers", "batches", "gather"]
+__all__ = ["Batch", "Rows", "as_numbers", "lies_well"]
+
+_WORTH = 1 << 16  # bytes of a batch whose copy takes longer than not to copy it
 
 Rows = slice | npt.NDArray[np.intp]
 Array = npt.NDArray[Any]
 
 
 class Batch:
-    """Rows of samples and, except for prediction, of their labels."""
+    """Rows of samples and, except for prediction, of their labels.
 
-    __slots__ = ("_file", "_in_place", "_rows", "_x", "_y", "sample_shape", "size")
+    With `in_place` a program may read the samples where they lie; None: if that is
+    worth it. Rows of a `file` are read from there.
+    """
+
+    __slots__ = ("_file", "_y", "in_place", "rows", "size", "x")
 
     def __init__(
         self,
         x: Array,
-        y: Array | None,
-        rows: Rows,
+        y: Array | None = None,
         *,
-        in_place: bool,
+        in_place: bool | None = None,
         file: FileColumn | None = None,
     ) -> None:
-        self._x: Array | None = x
+        self.x = x
         self._y = y
         self._file = file
-        self._rows = rows
-        self._in_place = in_place
-        self.sample_shape = x.shape[1:]
-        self.size = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        self.in_place = x.nbytes >= _WORTH if in_place is None else in_place
+        self.size = len(x)
+        self.rows: Rows = slice(0, self.size)
 
-    def moved(self, rows: Rows) -> Self:
-        """Become another batch of the same arrays."""
-        self._rows = rows
-        self.size = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        return self
+    def write(self, x: Array | None, y: Array | None) -> None:
+        """Copy samples and labels into buffers, without memory for it; None: neither.
 
-    def in_place(self) -> Array | None:
-        """Return the samples, if a program may read them where they lie."""
-        return self._x[self._rows] if self._in_place and self._x is not None else None
-
-    def copy(self, what: str, room: Array) -> None:
-        """Copy samples or labels into a program."""
-        source = self._x if what == "x" else self._y
-        assert source is not None  # nobody asks for what was let go, or not there
-        if what == "x" and self._file is not None:
-            self._file.read(as_numbers(self._rows), room)
-        else:
-            gather(source, self._rows, room)
+        Labels change their dtype on the way.
+        """
+        rows = self.rows
+        if x is not None and self._file is not None:
+            self._file.read(as_numbers(rows), x)
+        elif x is not None:
+            source = self.x
+            if isinstance(rows, slice):
+                x[...] = source[rows]
+            elif source.flags.c_contiguous and source.flags.aligned:
+                # mode="clip": otherwise take() gathers into a copy of `out` first.
+                source.take(rows, 0, x, "clip")
+            else:  # take() would copy the whole source first
+                for place, row in enumerate(rows):
+                    x[place] = source[row]
+        if y is not None:
+            assert self._y is not None  # where labels are read there are some
+            if isinstance(rows, slice):
+                y[...] = self._y[rows]
+            else:
+                self._y.take(rows, 0, y, "clip")
 
     def let_go(self) -> None:
-        """Forget the arrays."""
-        self._x = self._y = None
-
-
-def batches(
-    samples: int, batch_size: int, order: npt.NDArray[np.intp] | None = None
-) -> Iterator[Rows]:
-    """Yield the rows of each batch; the last may be shorter."""
-    for start in range(0, samples, batch_size):
-        rows = slice(start, min(start + batch_size, samples))
-        yield rows if order is None else order[rows]
+        """Drop the arrays."""
+        self.x = self._y = None  # type: ignore[assignment]  # nobody reads it again
 
 
 def as_numbers(rows: Rows) -> npt.NDArray[np.intp]:
@@ -83,13 +79,10 @@ def as_numbers(rows: Rows) -> npt.NDArray[np.intp]:
     return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
 
 
-def gather(source: Array, rows: Rows, room: Array) -> None:
-    """Copy rows into the arena without any memory of their own."""
-    if isinstance(rows, slice):
-        np.copyto(room, source[rows])
-    elif source.flags.c_contiguous and source.flags.aligned:
-        # mode="clip": with the default, take() gathers into a copy of `out` first.
-        np.take(source, rows, axis=0, out=room, mode="clip")
-    else:  # take() would copy the whole source first
-        for place, row in enumerate(rows):
-            room[place] = source[row]
+def lies_well(x: Array, batch_size: int) -> bool:
+    """Whether each batch is worth it, and begins at a multiple of 64 without gaps."""
+    step = batch_size * (x.nbytes // len(x)) if len(x) > batch_size else 0
+    begin: int = x.__array_interface__["data"][0]
+    aligned = begin % ALIGNMENT == step % ALIGNMENT == 0
+    size = min(len(x), batch_size) * (x.nbytes // len(x))
+    return size >= _WORTH and bool(x.flags.c_contiguous) and aligned

@@ -242,7 +242,7 @@ class StreamSource:
             y = check_y(y, len(samples))
             if target is not None and target.classes is not None:
                 y = check_labels(y, target.classes)
-        return Batch(samples, y, slice(0, len(samples)), in_place=True)
+        return Batch(samples, y, in_place=True)
 
 
 class _StreamPass:
@@ -277,8 +277,9 @@ class _StreamPass:
         except BaseException as error:
             self._over, self._failure = True, error
         batch = self._checked(self._ahead[0])
+        size, shape = batch.size, batch.x.shape[1:]
         batch.let_go()  # the failure's frames would keep it
-        return batch.size, batch.sample_shape
+        return size, shape
 
     def __iter__(self) -> Self:
         return self

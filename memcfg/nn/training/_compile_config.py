@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcfg.plan import POLICIES, auto
@@ -42,6 +43,11 @@ class CompileConfig:
     policy: Policy
     modes: Modes
     device: str
+
+    @cached_property
+    def result_names(self) -> tuple[str, ...]:
+        """Name what a step of training or evaluation returns."""
+        return ("loss", *(metric.name for metric in self.metrics))
 
 
 def get_policy(memory: Any) -> Policy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.training._compile_config import Modes
     from memcfg.plan import Plan, Policy
+    from memcfg.runtime import MemoryReport
+    from memcfg.runtime._runnable import Runnable
 
-__all__ = ["Outcome", "Session", "device_of"]
+__all__ = ["Session", "device_of"]
 
 Floats = npt.NDArray[np.float32]
 Array = npt.NDArray[Any]
@@ -34,12 +36,23 @@ Array = npt.NDArray[Any]
 _KEPT = 12  # programs of a model that stay loaded; they share one arena
 
 
-class Outcome(NamedTuple):
-    """What one step found."""
+class _Ready:
+    """A loaded program with views of its inputs and outputs."""
 
-    samples: int
-    values: tuple[float, ...]  # the loss, a mean; then each metric, a sum
-    finished: bool = True  # False: stopped by a loss that is not finite
+    __slots__ = ("inputs", "kind", "outputs", "runnable", "size")
+
+    def __init__(self, key: ProgramKey, runnable: Runnable) -> None:
+        self.kind, self.size = key
+        self.runnable = runnable
+        # Of a planned program alone: the others' buffers go with each step.
+        self.inputs: dict[str, Array] | None = None
+        self.outputs: tuple[Array, ...] | None = None
+
+    def close(self) -> None:
+        """Drop the views, which the frames of an error may keep otherwise."""
+        if self.inputs is not None:
+            self.inputs.clear()
+        self.outputs = None
 
 
 class Session:
@@ -66,9 +79,9 @@ class Session:
         self._weights = {weight.name: weight for weight in spec.network.weights}
         self._on_host: dict[str, Floats] = dict(values or {})
         self._used: dict[ProgramKey, None] = {}  # last used last; not all are loaded
-        self._inputs: dict[ProgramKey, dict[str, Array]] = {}  # views of the arena
-        self._outputs: dict[ProgramKey, list[Array]] = {}
-        self._bound: set[ProgramKey] = set()  # those that read a user's array
+        self._ready: dict[ProgramKey, _Ready] = {}  # planned ones that have run
+        self._active: _Ready | None = None  # a planned one, if it has run last
+        self._open: _Ready | None = None  # one whose step has not been ended
         self._lead: ProgramKey | None = None
         self._executor: Executor | None = None
 
@@ -179,13 +192,16 @@ class Session:
     def close(self) -> None:
         """Free the arena; what is in it is lost."""
         with self.lock.turn():
-            self._drop_views()
+            self._drop_programs()
             if self._executor is not None:
                 self._executor.close()
 
-    def _drop_views(self) -> None:
-        """Let go of views, which would point into the programs before."""
-        self._inputs, self._outputs = {}, {}
+    def _drop_programs(self) -> None:
+        """End the last step, and drop views, which point into what is loaded now."""
+        self._end_step()
+        ready, self._ready, self._active = self._ready, {}, None
+        for each in ready.values():
+            each.close()
 
     def _check_current(self) -> None:
         if self._superseded:
@@ -283,7 +299,7 @@ class Session:
         known = self._graphs if training == self._training else {}
         graphs = {key: known.get(key) or trace(spec, key) for key in keys}
         initial = self._initial(graphs[keys[0]])
-        self._drop_views()
+        self._drop_programs()
         modes = {key.label: execution_mode(self._modes.of(key.kind)) for key in keys}
         self.executor.load(
             {key.label: graph for key, graph in graphs.items()},
@@ -295,100 +311,122 @@ class Session:
         for name in initial:
             self._on_host.pop(name, None)
 
+    def memory_report(self, key: ProgramKey, *, verify: bool) -> MemoryReport:
+        """Measure a loaded program; the caller has the lock, and is amid no step."""
+        self._active = None
+        return self.executor.memory_report(key.label, verify=verify)
+
     # Steps
 
-    def train(self, batch: Batch, optimizer: Optimizer, *, guard: bool) -> Outcome:
-        """Train on a batch; with `guard`, not if the loss is not finite."""
-        return self._step(ProgramKey("train", batch.size), batch, optimizer, guard)
+    def is_ready(self, kind: str, size: int) -> bool:
+        """Whether a planned program has run last: `require` would do nothing."""
+        found = self._active
+        return (
+            found is not None
+            and found.kind == kind
+            and found.size == size
+            and (kind != "train" or self._lead == (kind, size))
+        )
 
-    def evaluate(self, batch: Batch) -> Outcome:
-        """Evaluate a batch."""
-        return self._step(ProgramKey("evaluate", batch.size), batch)
-
-    def predict(self, batch: Batch, results: Sequence[Array]) -> None:
-        """Predict a batch, into one array for each output."""
-        self._step(ProgramKey("predict", batch.size), batch, results=results)
-
-    def _step(
+    def step(
         self,
-        key: ProgramKey,
+        kind: str,
         batch: Batch,
         optimizer: Optimizer | None = None,
+        *,
         guard: bool = False,
         results: Sequence[Array] = (),
-    ) -> Outcome:
-        """Run a program on a batch; if its end is interrupted, end it once more."""
+    ) -> tuple[bool, tuple[float, ...]]:
+        """Run a program on a batch; copy outputs into `results`, if there are any.
+
+        Returns whether it ran to the end: with `guard`, a loss that is not finite stops
+        it. Then, without results, the loss, a mean, and each metric, a sum.
+        """
         counter = None if optimizer is None else optimizer._iterations
         with self.lock.step():
-            self._ensure(key)
+            ready = self._active
+            if ready is None or ready.size != batch.size or ready.kind != kind:
+                ready = self._activate(ProgramKey(kind, batch.size))
+            if self._open is not None:  # its end was interrupted
+                self._end_step()
             try:
                 try:
-                    self._feed(key, batch, optimizer)
-                    finished = self.executor.run(
-                        key.label, guard=guard, counter=counter
-                    )
-                    values = self._collect(key, results)
-                    return Outcome(batch.size, values, finished)
+                    if ready.inputs is None:
+                        self._open = ready
+                    self._feed(ready, batch, optimizer)
+                    finished = ready.runnable.run(guard=guard, counter=counter)
+                    if results or ready.outputs is None:
+                        return finished, self._collect(ready, results)
+                    return finished, tuple(map(float, ready.outputs))
                 finally:
-                    self._finish(key)
+                    if self._open is not None:
+                        self._end_step()
             except BaseException:
-                self._finish(key)
+                if self._open is not None:
+                    self._end_step()
                 raise
 
-    def _feed(self, key: ProgramKey, batch: Batch, optimizer: Optimizer | None) -> None:
-        for bound in list(self._bound):  # by a step whose end was interrupted
-            self._finish(bound)
-        inputs = self._inputs.get(key) or self._find_inputs(key)
-        samples = batch.in_place()
-        if samples is not None:
-            self._bound.add(key)
-        if samples is None or not self.executor.bind(key.label, "x", samples):
-            batch.copy("x", inputs["x"])
-        if "y" in inputs:
-            batch.copy("y", inputs["y"])
-        if optimizer is not None and "learning_rate" in inputs:
-            inputs["learning_rate"][...] = optimizer.learning_rate
-        if optimizer is not None and "step" in inputs:
-            inputs["step"][...] = optimizer.iterations
+    def _activate(self, key: ProgramKey) -> _Ready:
+        """Load a program if need be; the one before frees what it kept for itself."""
+        self._active = None
+        self._ensure(key)
+        runnable = self.executor.prepare(key.label)
+        ready = self._ready.get(key)
+        if ready is None or ready.runnable is not runnable:
+            ready = _Ready(key, runnable)
+        if key.kind not in self._unplanned:
+            if ready.inputs is None:
+                ready.outputs = self._outputs(ready)
+                ready.inputs = self._inputs(ready)
+            self._ready[key] = self._active = ready
+        return ready
 
-    def _finish(self, key: ProgramKey) -> None:
-        """End a step, also one that failed: its inputs and outputs are done with."""
-        if not self._bound and key.kind not in self._unplanned:
-            return  # nothing is kept
-        if self._executor is not None:
-            self._executor.finish(key.label)
-        self._bound.discard(key)
+    def _end_step(self) -> None:
+        """Let go of what a step has bound, and of what it made if it was unplanned."""
+        if self._open is not None:
+            self._open.runnable.finish()
+            self._open = None
 
-    def _find_inputs(self, key: ProgramKey) -> dict[str, Array]:
-        """Return views of the inputs that a program reads; kept if it is planned."""
-        graph = self._graphs[key]
+    def _feed(self, ready: _Ready, batch: Batch, optimizer: Optimizer | None) -> None:
+        inputs = self._inputs(ready) if ready.inputs is None else ready.inputs
+        try:
+            if batch.in_place:
+                self._open = ready
+            if batch.in_place and ready.runnable.bind("x", batch.x[batch.rows]):
+                batch.write(None, inputs.get("y"))
+            else:
+                batch.write(inputs["x"], inputs.get("y"))
+            if optimizer is not None:
+                if "learning_rate" in inputs:
+                    inputs["learning_rate"][...] = optimizer.learning_rate
+                if "step" in inputs:
+                    inputs["step"][...] = optimizer._iterations.value
+        finally:
+            del inputs  # the frames of an error would keep them
+
+    def _collect(self, ready: _Ready, results: Sequence[Array]) -> tuple[float, ...]:
+        found = self._outputs(ready) if ready.outputs is None else ready.outputs
+        for result, output in zip(results, found, strict=False):
+            result[...] = output
+        return () if results else tuple(map(float, found))
+
+    def _inputs(self, ready: _Ready) -> dict[str, Array]:
+        """Return views of the inputs that a program reads."""
+        graph = ready.runnable.graph
         names = [
             tensor.name
             for i, tensor in enumerate(graph.tensors)
             if tensor.role == "input" and (graph.consumers[i] or i in graph.keep)
         ]
-        found = {name: self.executor.feed(key.label, name) for name in names}
-        if key.kind not in self._unplanned:
-            self._inputs[key] = found
-        return found
+        return {name: ready.runnable.view(name, at_end=False) for name in names}
 
-    def _collect(self, key: ProgramKey, results: Sequence[Array]) -> tuple[float, ...]:
-        """Copy outputs into arrays; return them as numbers if there are none."""
-        found = self._find_outputs(key)
-        for result, output in zip(results, found, strict=False):
-            result[...] = output
-        return () if results else tuple(map(float, found))
-
-    def _find_outputs(self, key: ProgramKey) -> list[Array]:
+    def _outputs(self, ready: _Ready) -> tuple[Array, ...]:
         """Return views of what a program computes beside the state."""
-        if key in self._outputs:
-            return self._outputs[key]
-        graph = self._graphs[key]
-        kept = graph.keep[: self._spec.count_outputs(key.kind)]
-        found = [self.executor.fetch(key.label, graph.tensors[i].name) for i in kept]
-        if key.kind not in self._unplanned:
-            self._outputs[key] = found
-        return found
+        graph = ready.runnable.graph
+        kept = graph.keep[: self._spec.count_outputs(ready.kind)]
+        return tuple(
+            ready.runnable.view(graph.tensors[i].name, at_end=True) for i in kept
+        )
 
 
 def device_of(model: str, name: str | None) -> Device:

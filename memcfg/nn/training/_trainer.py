@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from memcfg.nn.inputs._feed import Feed
     from memcfg.nn.training._compile_config import CompileConfig
     from memcfg.nn.training._predictions import Predictions
-    from memcfg.nn.training._session import Outcome, Session
+    from memcfg.nn.training._session import Session
 
 __all__ = ["FitOptions", "Totals", "Trainer", "check_on_nan", "fit_options"]
 
@@ -65,26 +65,26 @@ class Totals:
     """Sums over the samples of an epoch."""
 
     def __init__(self, config: CompileConfig) -> None:
-        self._names = ["loss", *(metric.name for metric in config.metrics)]
+        self._names = config.result_names
         self._samples = 0
         self._sums = [0.0] * len(self._names)
 
-    def add(self, outcome: Outcome) -> None:
-        """Add one step, whose loss is a mean and whose metrics are sums."""
-        samples, (loss, *metrics), _ = outcome
+    def add(self, samples: int, values: tuple[float, ...]) -> None:
+        """Add one step: its loss, a mean, and its metrics, sums."""
         self._samples += samples
-        self._sums[0] += loss * samples
-        for place, value in enumerate(metrics, 1):
-            self._sums[place] += value
+        sums = self._sums
+        sums[0] += values[0] * samples
+        for place in range(1, len(sums)):
+            sums[place] += values[place]
 
     def logs(self) -> dict[str, float]:
         """Return the means, by name; nothing if there were no samples."""
         if not self._samples:
             return {}
-        return {
-            name: value / self._samples
-            for name, value in zip(self._names, self._sums, strict=True)
-        }
+        logs = {}
+        for name, value in zip(self._names, self._sums, strict=True):
+            logs[name] = value / self._samples
+        return logs
 
 
 class Trainer:
@@ -143,7 +143,8 @@ class Trainer:
         """Predict all samples."""
         with Progress(verbose, feed.steps) as progress:
             for batch in feed.epoch():
-                session.predict(batch, results.next_rows(batch.size))
+                rows = results.next_rows(batch.size)
+                session.step("predict", batch, results=rows)
                 progress.step()
 
     def _epoch(
@@ -156,15 +157,16 @@ class Trainer:
         totals: Totals,
         of: str,  # which epoch of how many
     ) -> None:
+        optimizer, guard = config.optimizer, options.guard
         for step, batch in enumerate(feed.epoch(), start=1):
-            outcome = session.train(batch, config.optimizer, guard=options.guard)
-            if not outcome.finished:
+            finished, values = session.step("train", batch, optimizer, guard=guard)
+            if not finished:
                 raise NonFiniteLossError(
-                    f"the loss is {outcome.values[0]} in epoch {of}, step {step}; "
-                    "weights and optimizer are as before that step. Lower the learning "
-                    'rate, look for NaN or large values in x, or pass on_nan="ignore"'
+                    f"the loss is {values[0]} in epoch {of}, step {step}; weights and "
+                    "optimizer are as before that step. Lower the learning rate, look "
+                    'for NaN or large values in x, or pass on_nan="ignore"'
                 )
-            totals.add(outcome)
+            totals.add(batch.size, values)
             progress.step()
             if self.stop_training:
                 break
@@ -178,7 +180,7 @@ class Trainer:
     ) -> Totals:
         totals = Totals(config)
         for batch in feed.epoch():
-            totals.add(session.evaluate(batch))
+            totals.add(batch.size, session.step("evaluate", batch)[1])
             if progress is not None:
                 progress.step()
         return totals
