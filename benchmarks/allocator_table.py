@@ -134,7 +134,7 @@ def taken(r: Results) -> Found:
 
 
 def steepest(r: Results) -> Found:
-    """Return the largest slow-down from 4,096 free holes to 65,536."""
+    """Return the largest slow-down from 4,096 free chunks to 65,536."""
     found = []
     for case in r.cases("holes", "ns"):
         if case.startswith("4096 "):
@@ -142,7 +142,7 @@ def steepest(r: Results) -> Found:
             many, few = (
                 r.median(("holes", f"{n} {rest}", "ns")) for n in (65536, 4096)
             )
-            found.append((many / few, rest))
+            found.append((many / few, rest.replace("holes", "chunks")))
     return greatest(found)
 
 
