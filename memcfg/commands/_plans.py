@@ -65,7 +65,7 @@ def _plan(args: argparse.Namespace) -> int:
 
 def add_judge(subparsers: _Parsers) -> None:
     """Add ``memcfg judge`` to a parser."""
-    text = "check a memcfg.plan/1 against a memcfg.graph/1"
+    text = "check a plan against its graph, both as JSON"
     parser = subparsers.add_parser("judge", help=text, description=text)
     parser.add_argument("graph", help="the file of the graph")
     parser.add_argument("plan", help="the file of the plan")

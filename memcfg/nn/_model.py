@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from memcfg._core.engine import Turn
     from memcfg.data import Dataset
+    from memcfg.graph import Graph
     from memcfg.memory import Pool
     from memcfg.nn._network import Weight
     from memcfg.nn.layers._layer import Layer
@@ -735,6 +736,30 @@ class Model(FixedAttributes):
         size = positive_int(batch_size, "batch_size")
         self._compiled("plan")
         return self._built_session().plan(ProgramKey("train", size))
+
+    @outside_workspaces
+    def graph(self, batch_size: int = 32) -> Graph:
+        """Return the training step as a graph, which `memcfg.plan` takes.
+
+        Parameters
+        ----------
+        batch_size : int, default 32
+            Samples a step.
+
+        Returns
+        -------
+        Graph
+            With the scratch bytes of the device's kernels. ``to_json()`` writes it for
+            ``memcfg plan``.
+
+        Raises
+        ------
+        RuntimeError
+            If the model is not compiled, or its shapes are not known yet.
+        """
+        size = positive_int(batch_size, "batch_size")
+        self._compiled("graph")
+        return self._built_session().graph(ProgramKey("train", size))
 
     @property
     def memory_plan(self) -> Plan:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from training_graphs import chain, random_step
 
+from memcfg import config, nn
 from memcfg.cli import main
 from memcfg.graph import Graph
 from memcfg.plan import POLICIES, Plan, auto, share, sqrt_checkpoint, validate
@@ -165,3 +166,39 @@ def test_the_policies_are_named_in_one_table():
     assert {name: make().name for name, make in POLICIES.items()} == {
         name: name for name in POLICIES
     }
+
+
+def a_model(**options) -> nn.Model:
+    layers = [nn.Input((20,)), nn.Dense(30, activation="relu"), nn.Dense(3)]
+    model = nn.Sequential(layers)
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(nn.SGD(0.1), loss, **options)
+    return model
+
+
+@pytest.mark.parametrize("limit", [None, "64KiB", 1024])
+def test_the_graph_of_a_model_is_planned_as_the_model_plans_it(
+    tmp_path, capsys, cpu, limit
+):
+    if limit is not None:
+        config.set_memory_limit(cpu, f"{limit}B" if limit == 1024 else limit)
+    model = a_model()
+    graph = model.graph(64)
+    assert graph == model.graph(64)
+    path, output = tmp_path / "g.json", tmp_path / "p.json"
+    path.write_text(graph.to_json())
+    assert main(["plan", "--graph", str(path), "--output", str(output)]) == 0
+    config.set_memory_limit(cpu, None)
+    assert Plan.from_json(output.read_text()).peak_bytes == model.plan(64).peak_bytes
+    assert main(["judge", str(path), str(output)]) == 0
+    assert config.get_memory_usage(cpu) == 0
+
+
+def test_a_graph_is_there_in_every_workspace_mode():
+    model = a_model(training_workspace_mode="none")
+    assert {op.phase for op in model.graph(8).ops} == {"forward", "backward", "update"}
+
+
+def test_a_graph_needs_a_compiled_model():
+    with pytest.raises(RuntimeError, match="graph needs a compiled model"):
+        nn.Sequential([nn.Input((2,)), nn.Dense(1)]).graph()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg import config
-from memcfg.errors import ResourceExhaustedError
+from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError
 from memcfg.nn.training._tracing import KINDS, ProgramKey, TraceSpec, trace
 from memcfg.nn.training._workspace_modes import execution_mode
+from memcfg.plan import keep_all
 from memcfg.runtime import Executor
 
 if TYPE_CHECKING:
@@ -253,6 +255,20 @@ class Session:
             return self.executor.plan(
                 trace(self._spec_for(training), key), self._policy
             )
+
+    def graph(self, key: ProgramKey) -> Graph:
+        """Return a program's graph as policies are given it, with kernels' scratch."""
+        found: list[Graph] = []
+
+        def note(graph: Graph, limit_bytes: int | None) -> Plan:
+            found.append(graph)
+            return keep_all()(graph, limit_bytes)
+
+        with self.lock.turn(), suppress(InfeasiblePlanError):
+            self.lock.require_no_step()
+            training = self._training or key.kind == "train"
+            self.executor.plan(trace(self._spec_for(training), key), note)
+        return found[0]
 
     def loaded_plan(self, key: ProgramKey) -> Plan:
         """Return the plan of a loaded program; RuntimeError if it is not planned."""
