@@ -909,4 +909,7 @@ def map_arrays(value: T, action: str, act: Callable[[Array], Array]) -> T:
             return entries
         return item
 
-    return cast("T", through(value))
+    try:
+        return cast("T", through(value))
+    finally:
+        done.clear()  # `through` refers to itself, so it lives until a collection
