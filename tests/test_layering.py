@@ -51,7 +51,7 @@ REFUSES = {
 }
 # Rooms that are being taken apart: cycles of imports, long chains of classes.
 TANGLED = {"graph", "plan", "memory", "runtime", "nn"}
-CHAINED = {"data", "nn"}
+CHAINED = {"nn"}
 CYTHON_IMPORT = re.compile(
     r"^\s*(?:from\s+memcfg(?:\.(?P<under>\w+)\S*|)\s+c?import\s+\(?(?P<names>[\w, ]+)"
     r"|c?import\s+memcfg\.(?P<plain>\w+))",

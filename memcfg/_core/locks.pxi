@@ -214,6 +214,11 @@ cdef object call_undivided(function):
     return apart.result
 
 
+def fork_count():
+    """Count the forks between the process that loaded this module and this one."""
+    return native.fork_count()
+
+
 def run_as_one(calls, Counter counter=None):
     """Run kernels in order and advance the counter; no signal handler comes between.
 

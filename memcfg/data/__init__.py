@@ -1,7 +1,6 @@
 """Datasets: batches prepared in the background, inside the device's limit.
 
-Owns pipelines with tf.data's names, and DL4J's asynchronous iterators. Refuses models:
-`memcfg.nn` reads datasets, and nothing here knows it.
+Pipelines with tf.data's names, and DL4J's asynchronous iterators.
 
 Arrays come from the pool of the current device. What is prepared ahead lies in blocks
 that are used again and again, and a batch that is kept is never overwritten.
@@ -34,20 +33,18 @@ from memcfg.data.dl4j._callbacks import (
     DefaultCallback,
     InterleavedDataSetCallback,
 )
-from memcfg.data.dl4j._data_sets import DataSet, MultiDataSet
-from memcfg.data.dl4j._epochs import (
-    EarlyTerminationDataSetIterator,
-    MultipleEpochsIterator,
-)
-from memcfg.data.dl4j._example_rows import SplitTestAndTrain
-from memcfg.data.dl4j._grouping import DummyBlockDataSetIterator, ListDataSetIterator
+from memcfg.data.dl4j._data_sets import DataSet, MultiDataSet, SplitTestAndTrain
 from memcfg.data.dl4j._iterators import DataSetIterator, ExistingDataSetIterator
-from memcfg.data.dl4j._shields import (
+from memcfg.data.dl4j._splitter import DataSetIteratorSplitter
+from memcfg.data.dl4j._wrappers import (
     AsyncShieldDataSetIterator,
     AsyncShieldMultiDataSetIterator,
+    DummyBlockDataSetIterator,
+    EarlyTerminationDataSetIterator,
+    ListDataSetIterator,
+    MultipleEpochsIterator,
     WorkspacesShieldDataSetIterator,
 )
-from memcfg.data.dl4j._splitter import DataSetIteratorSplitter
 from memcfg.data.elements._spec import TensorSpec
 from memcfg.data.engine._iterator import DatasetIterator
 from memcfg.data.experimental import (

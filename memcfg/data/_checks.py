@@ -1,7 +1,4 @@
-"""Readers of the arguments that iterators share.
-
-Owns the checks of counts and switches. Refuses silence: what cannot be honoured raises.
-"""
+"""Checks of arguments: counts and switches."""
 
 from __future__ import annotations
 
@@ -11,58 +8,18 @@ from typing import Any
 __all__ = ["count", "flag"]
 
 
-def count(value: Any, what: str, least: int = 1) -> int:
-    """Return a whole number, or say what is wrong.
-
-    Parameters
-    ----------
-    value : object
-        What was given.
-    what : str
-        The argument's name, for the message.
-    least : int, default 1
-        What it is not below.
-
-    Returns
-    -------
-    int
-        The number.
-
-    Raises
-    ------
-    TypeError
-        If it is not an integer.
-    ValueError
-        If it is below `least`.
-    """
+def count(value: Any, what: str, minimum: int = 1) -> int:
+    """Return a whole number, or say what is wrong."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{what} is an integer, not {value!r}")
     number = index(value)
-    if number < least:
-        raise ValueError(f"{what} is {least} or more, not {number}")
+    if number < minimum:
+        raise ValueError(f"{what} is {minimum} or more, not {number}")
     return number
 
 
 def flag(value: Any, what: str) -> bool:
-    """Return a switch, or say what is wrong.
-
-    Parameters
-    ----------
-    value : object
-        What was given.
-    what : str
-        The argument's name, for the message.
-
-    Returns
-    -------
-    bool
-        The switch.
-
-    Raises
-    ------
-    TypeError
-        If it is no bool.
-    """
+    """Return a switch, or say what is wrong."""
     if not isinstance(value, bool):
         raise TypeError(f"{what} is True or False, not {value!r}")
     return value

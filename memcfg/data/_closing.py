@@ -13,22 +13,7 @@ __all__ = ["closing"]
 
 @contextmanager
 def closing(*iterators: Iterator[Any]) -> Iterator[None]:
-    """Close iterators at the end of a block, in every case.
-
-    Parameters
-    ----------
-    *iterators : iterator
-        Each is closed if it has a method ``close()``, the last one first.
-
-    Yields
-    ------
-    None
-        Nothing.
-
-    Notes
-    -----
-    Without it, the traceback of an error would keep what the iterators hold.
-    """
+    """Close iterators at the end of a block, in every case."""
     with ExitStack() as stack:
         for iterator in iterators:
             close = getattr(iterator, "close", None)

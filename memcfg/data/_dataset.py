@@ -2,15 +2,51 @@
 
 from __future__ import annotations
 
-from memcfg.data._dataset_batches import DatasetBatches
-from memcfg.data._dataset_selection import DatasetSelection
-from memcfg.data._dataset_sources import DatasetSources
-from memcfg.data._dataset_work import DatasetWork
+import operator
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from memcfg.data._options import Options
+from memcfg.data.elements._convert import as_element
+from memcfg.data.elements._spec import TensorSpec, spec_of
+from memcfg.data.elements._structure import (
+    call,
+    flatten,
+    map_structure,
+    same_structure,
+)
+from memcfg.data.elements._user_functions import as_result
+from memcfg.data.engine._autotune import AUTOTUNE
+from memcfg.data.engine._iterator import DatasetIterator
+from memcfg.data.ops._batch import Batch
+from memcfg.data.ops._cache import Cache
+from memcfg.data.ops._combine import Concatenate, Enumerate, Zip
+from memcfg.data.ops._generator import Generated, signature_of
+from memcfg.data.ops._interleave import Interleave
+from memcfg.data.ops._map import Map
+from memcfg.data.ops._node import INFINITE, UNKNOWN, Node
+from memcfg.data.ops._padded_batch import PaddedBatch
+from memcfg.data.ops._prefetch import Prefetch
+from memcfg.data.ops._repeat import Repeat
+from memcfg.data.ops._select import Filter, Shard, Skip, Take
+from memcfg.data.ops._shuffle import Shuffle
+from memcfg.data.ops._sources import Slices, sliced, whole
+from memcfg.data.ops._unbatch import Unbatch
+from memcfg.data.rows._rows import range_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
 
 __all__ = ["Dataset"]
 
+_MAX = 2**63 - 1  # a cardinality is an int64
+_ENOUGH = 2**62  # nobody counts so far
 
-class Dataset(DatasetSources, DatasetSelection, DatasetBatches, DatasetWork):
+
+class Dataset:
     """Elements, and how they are made: tf.data's `Dataset`, of NumPy arrays.
 
     A dataset is made by `from_tensor_slices` and its like, and never changes: each
@@ -43,3 +79,1076 @@ class Dataset(DatasetSources, DatasetSelection, DatasetBatches, DatasetWork):
     >>> [len(labels) for features, labels in data]
     [32, 32, 32, 4]
     """
+
+    def __init__(self, node: Node, options: Options | None = None) -> None:
+        if not isinstance(node, Node):
+            raise TypeError(
+                "a Dataset is made by from_tensor_slices, from_generator or one of "
+                f"their like, not of {type(node).__name__}"
+            )
+        self._node = node
+        self._options = Options() if options is None else options
+
+    def _then(self, node: Node) -> Self:
+        """Make the dataset with one step more."""
+        return type(self)(node, self._options)
+
+    @classmethod
+    def from_tensors(cls, tensors: Any, name: str | None = None) -> Self:
+        """Make the dataset of one element.
+
+        Parameters
+        ----------
+        tensors : nest
+            The element. Arrays are not copied; Python's numbers become int32 (int64
+            where that is too small) and float32. A list is an array.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            Arrays that it gives out are read-only views.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If it can be no element: an object, a list that is not rectangular, a number
+            out of range.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> next(iter(mc.data.Dataset.from_tensors(([1, 2], 3.5))))
+        (array([1, 2], dtype=int32), np.float32(3.5))
+        """
+        return cls(whole(tensors, name or "from_tensors"))
+
+    @classmethod
+    def from_tensor_slices(cls, tensors: Any, name: str | None = None) -> Self:
+        """Make the dataset of the slices of arrays along their first axis.
+
+        Parameters
+        ----------
+        tensors : nest
+            Arrays that are equally long, as for `from_tensors`. They are not copied.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            Arrays that it gives out are read-only views of the rows.
+
+        Raises
+        ------
+        TypeError
+            If these can be no arrays.
+        ValueError
+            If one has no axis, or they differ in length.
+
+        Notes
+        -----
+        A file that is mapped into memory, as ``np.load(path, mmap_mode="r")`` and
+        `numpy.memmap` do, is not read through its map: rows are read from the file, and
+        the process does not grow as it would by the pages of a map.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> arrays = {"x": [[1, 2], [3, 4]], "y": [5, 6]}
+        >>> for element in mc.data.Dataset.from_tensor_slices(arrays):
+        ...     print(element)
+        {'x': array([1, 2], dtype=int32), 'y': np.int32(5)}
+        {'x': array([3, 4], dtype=int32), 'y': np.int32(6)}
+        """
+        return cls(sliced(tensors, name or "from_tensor_slices"))
+
+    @classmethod
+    def from_generator(
+        cls,
+        generator: Callable[..., Any],
+        output_types: Any = None,
+        output_shapes: Any = None,
+        args: tuple[Any, ...] | None = None,
+        output_signature: Any = None,
+        name: str | None = None,
+    ) -> Self:
+        """Make the dataset of what a generator yields.
+
+        Parameters
+        ----------
+        generator : callable
+            Returns an iterable; called for each pass, in the thread that asks for its
+            elements. A generator is closed at the end of the pass, early or not.
+        output_types : nest of dtype, optional
+            The older way to say what is yielded.
+        output_shapes : nest of shape, optional
+            With `output_types`.
+        args : tuple, optional
+            Arguments of the generator; Python's numbers are converted as elements are.
+        output_signature : nest of TensorSpec, optional
+            What is yielded. Without it, and without `output_types`, elements are
+            converted as `from_tensors` does.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            Its arrays are copies, for the generator may write to its own again.
+
+        Raises
+        ------
+        TypeError
+            If `generator` is not callable, or the description is none; in the pass, if
+            an element is of another structure, or of a dtype that would lose values.
+        ValueError
+            In the pass, if an array is of another shape, or an integer out of range.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> def count(stop):
+        ...     yield from range(stop)
+        >>> spec = mc.data.TensorSpec((), "int64")
+        >>> make = mc.data.Dataset.from_generator
+        >>> list(make(count, args=(3,), output_signature=spec))
+        [np.int64(0), np.int64(1), np.int64(2)]
+        """
+        if not callable(generator):
+            raise TypeError(
+                "generator is a callable that returns an iterable, not "
+                f"{type(generator).__name__}"
+            )
+        signature = signature_of(output_types, output_shapes, output_signature)
+        given = () if args is None else as_element(_arguments(args))
+        return cls(Generated(generator, given, signature, name or "from_generator"))
+
+    @classmethod
+    def range(
+        cls,
+        *args: int,
+        output_type: npt.DTypeLike = np.int64,
+        name: str | None = None,
+    ) -> Self:
+        """Make the dataset of numbers at equal distances.
+
+        Parameters
+        ----------
+        *args : int
+            As for Python's `range`: stop; or start, stop; or start, stop, step.
+        output_type : dtype, default np.int64
+            Of the numbers; integers that it can't hold wrap around.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            The numbers.
+
+        Raises
+        ------
+        TypeError
+            If an argument is no integer, or `output_type` not of numbers.
+        ValueError
+            If there are none or more than three, the step is 0, one is beyond int64, or
+            the numbers are too many to be counted by one.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> list(mc.data.Dataset.range(5, 0, -2, output_type="int32"))
+        [np.int32(5), np.int32(3), np.int32(1)]
+        """
+        numbers = _range(args)
+        return cls(Slices(range_rows(numbers, output_type), name or "range"))
+
+    @classmethod
+    def zip(cls, *args: Any, datasets: Any = None, name: str | None = None) -> Self:
+        """Join datasets side by side; the shortest one ends it.
+
+        Parameters
+        ----------
+        *args : Dataset or nest of Dataset
+            Several datasets, or one nest of them.
+        datasets : nest of Dataset, optional
+            The older way to hand over the nest.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            Elements are tuples, or of the form of the nest. Its options are those of
+            the datasets; where they differ, the last one's count.
+
+        Raises
+        ------
+        TypeError
+            If there is no dataset, or something else in the nest.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> three = mc.data.Dataset.range(3)
+        >>> [(int(a), int(b)) for a, b in mc.data.Dataset.zip(three, three.skip(1))]
+        [(0, 1), (1, 2)]
+        """
+        nest = _one_nest(args, datasets)
+        options = Options()
+        for item in flatten(nest):
+            if not isinstance(item, Dataset):
+                raise TypeError(
+                    "zip takes datasets, and tuples and dicts of them, not "
+                    f"{type(item).__name__}"
+                    + (": zip(*datasets)" if isinstance(item, list) else "")
+                )
+            options = options.merge(item._options)
+        nodes = map_structure(lambda item: item._node, nest)
+        return cls(Zip(nodes, name or "zip"), options)
+
+    @property
+    def element_spec(self) -> Any:
+        """What the elements are: a nest of `TensorSpec`.
+
+        Of what users' functions return, dtypes and numbers of axes are found by running
+        the pipeline for one element, and no size is told.
+        """
+        return self._node.element_spec
+
+    def cardinality(self) -> np.int64:
+        """Count the elements of a pass, without making one.
+
+        Returns
+        -------
+        numpy.int64
+            `INFINITE_CARDINALITY` or `UNKNOWN_CARDINALITY` where it is no number.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> int(mc.data.Dataset.range(10).batch(4).cardinality())
+        3
+        """
+        return np.int64(self._node.cardinality)
+
+    def options(self) -> Options:
+        """Return what was asked of the whole pipeline.
+
+        Returns
+        -------
+        Options
+            A copy; changing it changes nothing.
+        """
+        return Options().merge(self._options)
+
+    def with_options(self, options: Options, name: str | None = None) -> Self:
+        """Ask something of the whole pipeline.
+
+        Parameters
+        ----------
+        options : Options
+            What it sets counts; what it leaves None stays as it is. It is copied.
+        name : str, optional
+            Of no effect.
+
+        Returns
+        -------
+        Dataset
+            The same elements.
+
+        Raises
+        ------
+        TypeError
+            If these are no options.
+        """
+        del name
+        if not isinstance(options, Options):
+            raise TypeError(
+                f"options is memcfg.data.Options, not {type(options).__name__}"
+            )
+        return type(self)(self._node, self._options.merge(options))
+
+    def take(self, count: int, name: str | None = None) -> Self:
+        """Keep the first elements.
+
+        Parameters
+        ----------
+        count : int
+            How many; a negative number keeps all.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            At most `count` elements.
+
+        Raises
+        ------
+        TypeError
+            If `count` is no integer.
+        ValueError
+            If it is beyond int64.
+        """
+        return self._then(Take(self._node, _integer(count, "count"), name or "take"))
+
+    def skip(self, count: int, name: str | None = None) -> Self:
+        """Leave out the first elements.
+
+        Parameters
+        ----------
+        count : int
+            How many; a negative number leaves out all.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            The others.
+
+        Raises
+        ------
+        TypeError
+            If `count` is no integer.
+        ValueError
+            If it is beyond int64.
+        """
+        return self._then(Skip(self._node, _integer(count, "count"), name or "skip"))
+
+    def repeat(self, count: int | None = None, name: str | None = None) -> Self:
+        """Make pass after pass.
+
+        Parameters
+        ----------
+        count : int, optional
+            How many. None or a negative number: without end, unless a pass is empty.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            The elements of all passes.
+
+        Raises
+        ------
+        TypeError
+            If `count` is no integer.
+        ValueError
+            If it is beyond int64.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> [int(x) for x in mc.data.Dataset.range(3).repeat().take(5)]
+        [0, 1, 2, 0, 1]
+        """
+        passes = -1 if count is None else _integer(count, "count")
+        return self._then(Repeat(self._node, passes, name or "repeat"))
+
+    def shard(self, num_shards: int, index: int, name: str | None = None) -> Self:
+        """Keep every n-th element.
+
+        Parameters
+        ----------
+        num_shards : int
+            n, at least 1.
+        index : int
+            The first one that is kept, from 0 to ``num_shards - 1``.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            Those numbered `index`, ``index + num_shards`` and so on.
+
+        Raises
+        ------
+        TypeError
+            If a number is no integer.
+        ValueError
+            If one is out of range.
+        """
+        shards = _integer(num_shards, "num_shards")
+        first = _integer(index, "index")
+        if shards < 1:
+            raise ValueError(f"num_shards is at least 1, got {shards}")
+        if not 0 <= first < shards:
+            raise ValueError(f"index is from 0 to {shards - 1}, got {first}")
+        return self._then(Shard(self._node, shards, first, name or "shard"))
+
+    def filter(self, predicate: Callable[..., Any], name: str | None = None) -> Self:
+        """Keep the elements of which a function says yes.
+
+        Parameters
+        ----------
+        predicate : callable
+            Takes an element, a tuple as so many arguments; returns one bool.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            Of unknown cardinality.
+
+        Raises
+        ------
+        TypeError
+            If `predicate` is not callable.
+        ValueError
+            In the pass, if it returns no bool.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> [int(x) for x in mc.data.Dataset.range(9).filter(lambda x: x % 4 == 0)]
+        [0, 4, 8]
+        """
+        if not callable(predicate):
+            raise TypeError(f"predicate is callable, not {type(predicate).__name__}")
+        return self._then(Filter(self._node, predicate, name or "filter"))
+
+    def shuffle(
+        self,
+        buffer_size: int,
+        seed: int | None = None,
+        reshuffle_each_iteration: bool = True,
+        name: str | None = None,
+    ) -> Self:
+        """Put the elements in random order.
+
+        Parameters
+        ----------
+        buffer_size : int
+            How many elements are held; each that goes out is one of them, drawn by
+            chance. As many as there are give every order the same chance.
+            `UNKNOWN_CARDINALITY` holds all.
+        seed : int, optional
+            The order depends on it, and is tf.data's for the same seed. None: another
+            order each time.
+        reshuffle_each_iteration : bool, default True
+            Whether each pass has another order.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            The same elements. Rows of arrays and files are not held: their numbers are.
+
+        Raises
+        ------
+        TypeError
+            If a number is no integer, or the switch no bool.
+        ValueError
+            If `buffer_size` is below 1.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> sorted(int(x) for x in mc.data.Dataset.range(4).shuffle(4, seed=1))
+        [0, 1, 2, 3]
+        """
+        shuffled = Shuffle(
+            self._node, buffer_size, seed, reshuffle_each_iteration, name or "shuffle"
+        )
+        return self._then(shuffled)
+
+    def concatenate(self, dataset: Self, name: str | None = None) -> Self:
+        """Append the elements of another dataset.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            Its elements follow.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            With the options of both; where they differ, those of `dataset` count.
+
+        Raises
+        ------
+        TypeError
+            If it is no dataset, or elements differ in structure or dtype.
+        """
+        if not isinstance(dataset, Dataset):
+            raise TypeError(
+                f"concatenate takes a dataset, not {type(dataset).__name__}"
+            )
+        node = Concatenate(self._node, dataset._node, name or "concatenate")
+        return type(self)(node, self._options.merge(dataset._options))
+
+    def enumerate(self, start: int = 0, name: str | None = None) -> Self:
+        """Put a number before each element.
+
+        Parameters
+        ----------
+        start : int, default 0
+            The first number.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            Pairs of an int64 and an element.
+
+        Raises
+        ------
+        TypeError
+            If `start` is no integer.
+        ValueError
+            If it is beyond int64.
+        """
+        first = _integer(start, "start")
+        numbers = range(first, min(first + _ENOUGH, 2**63))
+        numbered = Slices(range_rows(numbers, np.int64), "range")
+        return self._then(Enumerate((numbered, self._node), name or "enumerate"))
+
+    def map(
+        self,
+        map_func: Callable[..., Any],
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """Call a function on each element.
+
+        Parameters
+        ----------
+        map_func : callable
+            A function of NumPy arrays and scalars. It takes an element, a tuple as so
+            many arguments, and returns the new one: arrays, numbers, text and lists, in
+            tuples and dicts. Arrays that it gets may be read-only.
+        num_parallel_calls : int, optional
+            Threads that call it, or `AUTOTUNE`: as many as save time, one a core at
+            most. Functions that wait, such as for a network, gain by more: say a
+            number, or `options.autotune.cpu_budget`. None: one call after the other.
+        deterministic : bool, optional
+            False: elements come as they are ready. None: as the options say.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            What the function returned; numbers are converted as in `from_tensors`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is of the wrong kind or out of range; in the pass, if what
+            the function returned can be no element.
+        BaseException
+            In the pass, what the function raised, behind the elements before.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> [int(x) for x in mc.data.Dataset.range(3).map(lambda x: 2 * x)]
+        [0, 2, 4]
+        """
+        node = Map(
+            self._node, map_func, name or "map", num_parallel_calls, deterministic
+        )
+        return self._then(node)
+
+    def interleave(
+        self,
+        map_func: Callable[..., Any],
+        cycle_length: int | None = None,
+        block_length: int | None = None,
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """Make a dataset of each element, and take elements of several by turns.
+
+        Parameters
+        ----------
+        map_func : callable
+            Takes an element, a tuple as so many arguments; returns a dataset.
+        cycle_length : int, optional
+            Of how many datasets at a time. None or `AUTOTUNE`: chosen by the cores.
+        block_length : int, optional
+            How many elements of one before the next; 1 if None.
+        num_parallel_calls : int, optional
+            Threads that read the datasets, or `AUTOTUNE`. None: no other thread.
+        deterministic : bool, optional
+            False: elements come as they are ready. None: as the options say.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            The elements of all of them.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is of the wrong kind or out of range; in the pass, if the
+            function returns no dataset.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> def twice(x):
+        ...     return mc.data.Dataset.from_tensors(x).repeat(2)
+        >>> [int(x) for x in mc.data.Dataset.range(3).interleave(twice, cycle_length=2)]
+        [0, 1, 0, 1, 2, 2]
+        """
+        node = Interleave(
+            self._node,
+            _nodes_of(map_func),
+            cycle_length,
+            block_length,
+            num_parallel_calls,
+            deterministic,
+            name or "interleave",
+        )
+        return self._then(node)
+
+    def flat_map(self, map_func: Callable[..., Any], name: str | None = None) -> Self:
+        """Make a dataset of each element, and read one behind the other.
+
+        Parameters
+        ----------
+        map_func : callable
+            Takes an element, a tuple as so many arguments; returns a dataset.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            The elements of all of them.
+
+        Raises
+        ------
+        TypeError
+            If `map_func` is not callable; in the pass, if it returns no dataset.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> rows = mc.data.Dataset.range(3).flat_map(mc.data.Dataset.range)
+        >>> [int(x) for x in rows]
+        [0, 0, 1]
+        """
+        node = Interleave(
+            self._node, _nodes_of(map_func), 1, 1, name=name or "flat_map"
+        )
+        return self._then(node)
+
+    def cache(self, filename: str = "", name: str | None = None) -> Self:
+        """Keep the elements of the first pass for those that follow.
+
+        Parameters
+        ----------
+        filename : path, default ""
+            Where; the empty string is memory, under the device's limit.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            Arrays that it gives out are read-only.
+
+        Raises
+        ------
+        TypeError
+            If `filename` is no path.
+        BlockingIOError
+            In the pass, if another one is writing the file.
+        FormatError
+            In the pass, if the file is damaged, or of elements of another kind.
+
+        Warns
+        -----
+        UserWarning
+            Once, if a pass was left before its end: it keeps nothing.
+
+        Notes
+        -----
+        A file that is there is read, and the steps before do not run: remove it when
+        the data or a function changes.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> def square(x):
+        ...     print("squaring", x)
+        ...     return x * x
+        >>> data = mc.data.Dataset.range(2, 4).map(square).cache()
+        >>> [int(x) for x in data]
+        squaring 2
+        squaring 3
+        [4, 9]
+        >>> [int(x) for x in data]
+        [4, 9]
+        """
+        return self._then(Cache(self._node, filename, name or "cache"))
+
+    def prefetch(self, buffer_size: int | None, name: str | None = None) -> Self:
+        """Prepare elements ahead, by a thread of its own, in a ring of blocks.
+
+        Parameters
+        ----------
+        buffer_size : int or None
+            How many may wait. `AUTOTUNE`, which is -1, or None: chosen while it runs,
+            by how long the reader waits. 0: none.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            The same elements.
+
+        Raises
+        ------
+        TypeError
+            If `buffer_size` is no integer.
+        ValueError
+            If it is below -1.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> data = mc.data.Dataset.range(5).batch(2).prefetch(mc.data.AUTOTUNE)
+        >>> list(data)
+        [array([0, 1]), array([2, 3]), array([4])]
+        """
+        size = AUTOTUNE if buffer_size is None else _integer(buffer_size, "buffer_size")
+        if size < AUTOTUNE:
+            raise ValueError(f"buffer_size is 0 or more, or AUTOTUNE (-1), got {size}")
+        return self._then(Prefetch(self._node, size, name or "prefetch"))
+
+    def batch(
+        self,
+        batch_size: int,
+        drop_remainder: bool = False,
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """Stack elements along a new first axis.
+
+        Parameters
+        ----------
+        batch_size : int
+            How many a batch has; the last one may have fewer.
+        drop_remainder : bool, default False
+            Whether to leave out a last batch that has fewer.
+        num_parallel_calls : int, optional
+            Threads that make batches, or `AUTOTUNE`. None: one batch after the other.
+        deterministic : bool, optional
+            False: batches come as they are ready. None: as the options say.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            Its arrays are the reader's own.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is of the wrong kind or out of range.
+        ValueError
+            In the pass, if elements of one batch differ in shape.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> list(mc.data.Dataset.range(5).batch(3))
+        [array([0, 1, 2]), array([3, 4])]
+        """
+        node = Batch(
+            self._node,
+            batch_size,
+            drop_remainder,
+            num_parallel_calls,
+            deterministic,
+            name or "batch",
+        )
+        return self._then(node)
+
+    def padded_batch(
+        self,
+        batch_size: int,
+        padded_shapes: Any = None,
+        padding_values: Any = None,
+        drop_remainder: bool = False,
+        name: str | None = None,
+    ) -> Self:
+        """Stack elements of differing sizes, filled up to one size.
+
+        Parameters
+        ----------
+        batch_size : int
+            How many a batch has; the last one may have fewer.
+        padded_shapes : nest of shape, optional
+            The size to fill up to, where None or -1 is the largest of the batch. None:
+            what `element_spec` knows, and the largest of the batch elsewhere.
+        padding_values : nest, optional
+            What to fill up with, of the dtype of the leaf. None: zeros and empty text.
+        drop_remainder : bool, default False
+            Whether to leave out a last batch that has fewer.
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            Its arrays are the reader's own.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is of the wrong kind or out of range.
+        ValueError
+            In the pass, if an element is larger than what it is to be filled up to.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import memcfg as mc
+        >>> data = mc.data.Dataset.range(1, 4).map(lambda n: np.full(n, n))
+        >>> for batch in data.padded_batch(3):
+        ...     print(batch)
+        [[1 0 0]
+         [2 2 0]
+         [3 3 3]]
+        """
+        node = PaddedBatch(
+            self._node,
+            batch_size,
+            padded_shapes,
+            padding_values,
+            drop_remainder,
+            name or "padded_batch",
+        )
+        return self._then(node)
+
+    def unbatch(self, name: str | None = None) -> Self:
+        """Take elements apart along their first axis.
+
+        Parameters
+        ----------
+        name : str, optional
+            For messages and reports.
+
+        Returns
+        -------
+        Dataset
+            The slices.
+
+        Raises
+        ------
+        ValueError
+            If a leaf has no axis; in the pass, if leaves differ in length.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> [int(x) for x in mc.data.Dataset.range(5).batch(3).unbatch()]
+        [0, 1, 2, 3, 4]
+        """
+        return self._then(Unbatch(self._node, name or "unbatch"))
+
+    def as_numpy_iterator(self) -> DatasetIterator:
+        """Begin a pass; elements are NumPy arrays and scalars in any case.
+
+        Returns
+        -------
+        DatasetIterator
+            The same as `iter` gives.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> [int(x) for x in mc.data.Dataset.range(3).as_numpy_iterator()]
+        [0, 1, 2]
+        """
+        return DatasetIterator(self._node, self._options)
+
+    def reduce(
+        self,
+        initial_state: Any,
+        reduce_func: Callable[[Any, Any], Any],
+        name: str | None = None,
+    ) -> Any:
+        """Fold the elements into one.
+
+        Parameters
+        ----------
+        initial_state : nest
+            The state before the first element.
+        reduce_func : callable
+            Takes the state and an element, which is not unpacked; returns the next
+            state. As for `map`, a list that it returns is a tuple.
+        name : str, optional
+            Of no effect.
+
+        Returns
+        -------
+        nest of numpy.ndarray and numpy.generic
+            The state after the last element.
+
+        Raises
+        ------
+        TypeError
+            If a state differs from the first in structure or dtype.
+        BaseException
+            What a function of the pipeline raised.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import memcfg as mc
+        >>> int(mc.data.Dataset.range(5).reduce(np.int64(0), lambda sum, x: sum + x))
+        10
+        """
+        del name
+        state = as_element(initial_state)
+        first = spec_of(state)
+        with self.as_numpy_iterator() as elements:
+            for element in elements:
+                state = as_result(reduce_func(state, element))
+                _check_state(state, first)
+        return state
+
+    def apply(self, transformation_func: Callable[[Self], Self]) -> Self:
+        """Call a function on this dataset; it reads well in a chain.
+
+        Parameters
+        ----------
+        transformation_func : callable
+            Takes a dataset, returns one.
+
+        Returns
+        -------
+        Dataset
+            What it returned.
+
+        Raises
+        ------
+        TypeError
+            If that is no dataset.
+        """
+        found = transformation_func(self)
+        if not isinstance(found, Dataset):
+            raise TypeError(
+                "transformation_func is to return a memcfg.data.Dataset, and returned "
+                f"{type(found).__name__}"
+            )
+        return found
+
+    def __iter__(self) -> DatasetIterator:
+        """Begin a pass; it ends with the iterator, or when that is closed."""
+        return self.as_numpy_iterator()
+
+    def __len__(self) -> int:
+        """Count the elements of a pass.
+
+        Raises
+        ------
+        TypeError
+            If it has no end, or their number is not known before.
+        """
+        found = self._node.cardinality
+        if found == INFINITE:
+            raise TypeError("the dataset is infinite")
+        if found == UNKNOWN:
+            raise TypeError("the length of the dataset is unknown")
+        return found
+
+    def __bool__(self) -> bool:
+        """Return True: a dataset is there, whether it has elements or not."""
+        return True
+
+    def __repr__(self) -> str:
+        steps, node = [self._node.name], self._node
+        while node.inputs:
+            node = node.inputs[0]
+            steps.append(node.name)
+        return f"<Dataset {' > '.join(reversed(steps))}>"
+
+
+def _arguments(args: Any) -> tuple[Any, ...]:
+    if not isinstance(args, tuple | list):
+        raise TypeError(f"args is a tuple of arguments, not {type(args).__name__}")
+    return tuple(args)
+
+
+def _range(args: tuple[Any, ...]) -> range:
+    if not 1 <= len(args) <= 3:
+        raise ValueError(f"a range takes one to three integers, got {len(args)}")
+    numbers = [_integer(arg, "an argument of a range") for arg in args]
+    if len(numbers) == 3 and numbers[2] == 0:
+        raise ValueError("the step of a range is not 0")
+    found = range(*numbers)
+    if found and (found[-1] - found[0]) // found.step >= _MAX:
+        raise ValueError(f"a range has fewer than 2**63 numbers, got {args!r}")
+    return found
+
+
+def _one_nest(args: tuple[Any, ...], datasets: Any) -> Any:
+    if bool(args) == (datasets is not None):
+        raise TypeError("zip takes datasets, or one nest of them, and not both")
+    nest = datasets if not args else args[0] if len(args) == 1 else args
+    if not flatten(nest):
+        raise TypeError("zip takes at least one dataset")
+    return nest
+
+
+def _nodes_of(map_func: Callable[..., Any]) -> Callable[[Any], Node]:
+    if not callable(map_func):
+        raise TypeError(f"map_func is callable, not {type(map_func).__name__}")
+
+    def node_of(element: Any) -> Node:
+        found = call(map_func, element)
+        if not isinstance(found, Dataset):
+            raise TypeError(
+                f"map_func is to return a dataset, and returned {type(found).__name__}"
+            )
+        return found._node
+
+    return node_of
+
+
+def _check_state(state: Any, first: Any) -> None:
+    if not same_structure(state, first):
+        raise TypeError(
+            f"the state changed its structure from {first!r} to {spec_of(state)!r}"
+        )
+    for leaf, spec in zip(flatten(state), flatten(first), strict=True):
+        if not TensorSpec(None, spec.dtype).is_compatible_with(leaf):
+            raise TypeError(
+                f"the state changed its dtype from {spec.dtype} to {leaf.dtype}: begin "
+                f"with an initial_state of {leaf.dtype}"
+            )
+
+
+def _integer(value: Any, what: str) -> int:
+    """Read an argument that counts."""
+    try:
+        found = operator.index(value)
+    except TypeError as error:
+        raise TypeError(f"{what} is an integer, not {value!r}") from error
+    if not -(2**63) <= found < 2**63:
+        raise ValueError(f"{what} is an int64, got {found}")
+    return found

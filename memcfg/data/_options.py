@@ -1,7 +1,6 @@
-"""What a user may ask of a whole pipeline.
+"""What a user may ask of a whole pipeline: `Options`, with tf.data's names.
 
-Owns `Options`, with tf.data's names for what is honoured here. Any other name is an
-AttributeError: nothing that is set is without effect.
+Any other name is an AttributeError: nothing that is set is without effect.
 """
 
 from __future__ import annotations
@@ -24,23 +23,7 @@ class _Settings:
             object.__setattr__(self, name, None)
 
     def merge(self, other: Self) -> Self:
-        """Combine two sets of settings.
-
-        Parameters
-        ----------
-        other : same class
-            What it sets counts.
-
-        Returns
-        -------
-        same class
-            A new one.
-
-        Raises
-        ------
-        TypeError
-            If the classes differ.
-        """
+        """Combine two sets of settings."""
         if type(other) is not type(self):
             raise TypeError(
                 f"{type(self).__name__} merges with its like, not with "
@@ -87,7 +70,7 @@ class AutotuneOptions(_Settings):
         Bytes that AUTOTUNE keeps the buffers of a pass within, together. It may be set
         to a string with a unit. None: half of what the device has free when the pass
         begins. Beside them lie the first batch, which tells the size, and what
-        functions make on their way; one batch in each place is the least.
+        functions make on their way; each buffer has at least one batch.
     cpu_budget : int or None
         Threads that the steps of a pass may use together. None: one for each core.
     """
@@ -105,7 +88,7 @@ class ThreadingOptions(_Settings):
     Attributes
     ----------
     private_threadpool_size : int or None
-        The most threads that run the functions of a pass. None or 0: the steps decide.
+        Max. threads that run the functions of a pass. None or 0: the steps decide.
     """
 
     __slots__ = ("private_threadpool_size",)

@@ -1,7 +1,4 @@
-"""What a pass tells of itself.
-
-Owns its words and columns. Refuses to count: every number comes from a step.
-"""
+"""What a pass tells of itself, as a table."""
 
 from __future__ import annotations
 
@@ -43,11 +40,11 @@ class StageReport:
     buffer_size : int, default 0
         How many elements may wait.
     items : int
-        Elements that were taken.
+        Elements that were delivered.
     waited_seconds : float
         How long they were waited for, in all.
     nbytes : int, default 0
-        The most that the buffer has held, in bytes.
+        Max. bytes that the buffer has held.
     """
 
     name: str

@@ -1,8 +1,4 @@
-"""What a model asks of a dataset: what is known before a pass, and a pass.
-
-Owns the reading of a pipeline for batch sizes, and the thread that a pipeline without
-one gets. Refuses to run a pipeline for what it could tell.
-"""
+"""What a model asks of a dataset: what is known before a pass, and a pass."""
 
 from __future__ import annotations
 
@@ -10,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from memcfg.data.elements._structure import flatten
+from memcfg.data.engine._autotune import AUTOTUNE
+from memcfg.data.engine._batch_blocks import SPARE
 from memcfg.data.engine._iterator import DatasetIterator
-from memcfg.data.engine._ring import SPARE
 from memcfg.data.ops._batch import Batch
 from memcfg.data.ops._cache import Cache
 from memcfg.data.ops._node import INFINITE
 from memcfg.data.ops._padded_batch import PaddedBatch
-from memcfg.data.ops._prefetch import AUTOTUNE, Prefetch
+from memcfg.data.ops._prefetch import Prefetch
 from memcfg.data.ops._repeat import Repeat
 from memcfg.data.ops._select import Shard, Skip, Take
 from memcfg.data.ops._shuffle import Shuffle
@@ -26,36 +23,21 @@ if TYPE_CHECKING:
     from memcfg.data.ops._node import Node
     from memcfg.memory import Resource
 
-__all__ = ["BUFFER_SIZE", "Outlook", "begin", "outlook"]
+__all__ = ["BUFFER_SIZE", "StaticInfo", "begin", "static_info"]
 
 BUFFER_SIZE = 2  # batches that wait for a model; DL4J's queue in `fit`
 _FIRST = 1  # batch that lies beside the ring, to tell how large a block is
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
-    """What is known of a dataset before a pass.
+class StaticInfo:
+    """What is known of a dataset before a pass."""
 
-    Parameters
-    ----------
-    batches : int or None
-        How many elements a pass has; None where that is not known.
-    endless : bool
-        Whether a pass has no end.
-    spec : nest of TensorSpec, or None
-        What an element is; None where only a pass could tell.
-    sizes : tuple of int
-        Lengths that batches have, that of a full one first, and perhaps some that none
-        has. Empty where they are not known.
-    blocks : int
-        How many batches there are at a time, the reader's included; at least.
-    """
-
-    batches: int | None
+    batches: int | None  # elements of a pass; None: that is not known
     endless: bool
-    spec: Any
-    sizes: tuple[int, ...]
-    blocks: int
+    spec: Any  # of an element; None: only a pass could tell
+    sizes: tuple[int, ...]  # of batches, a full one's first; empty: not known
+    blocks: int  # batches there are at a time, the reader's included; at least
 
     @property
     def buffer_size(self) -> int:
@@ -63,22 +45,11 @@ class Outlook:
         return max(0, self.blocks - _FIRST - SPARE)
 
 
-def outlook(dataset: Dataset) -> Outlook:
-    """Tell what is known of a dataset, without running anything.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The dataset.
-
-    Returns
-    -------
-    Outlook
-        What is known.
-    """
+def static_info(dataset: Dataset) -> StaticInfo:
+    """Tell what is known of a dataset, without running anything."""
     node = _ending_in_prefetch(dataset._node)
     count = node.cardinality
-    return Outlook(
+    return StaticInfo(
         batches=count if count >= 0 else None,
         endless=count == INFINITE,
         spec=None if node.is_probed else node.element_spec,
@@ -88,20 +59,7 @@ def outlook(dataset: Dataset) -> Outlook:
 
 
 def begin(dataset: Dataset, resource: Resource) -> DatasetIterator:
-    """Begin a pass whose batches are prepared by a thread.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The dataset; one whose last step is no prefetch gets one.
-    resource : Resource
-        Where its memory comes from.
-
-    Returns
-    -------
-    DatasetIterator
-        The pass, to be closed.
-    """
+    """Begin a pass, to be closed; without a prefetch at its end it gets one."""
     node = _ending_in_prefetch(dataset._node)
     return DatasetIterator(node, dataset.options(), resource)
 
@@ -110,7 +68,7 @@ def _ending_in_prefetch(node: Node) -> Node:
     if isinstance(node, Prefetch):
         return node
     found = Prefetch(node, BUFFER_SIZE, "ahead")
-    vars(found)["hindsight"] = node.hindsight  # passes end there, but for this step
+    vars(found)["tuned_state"] = node.tuned_state  # passes end there, but for this step
     return found
 
 

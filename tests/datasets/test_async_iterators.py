@@ -558,7 +558,7 @@ def test_a_generator_cannot_begin_anew(pool):
     with AsyncDataSetIterator((n for n in range(3)), resource=pool) as iterator:
         assert not iterator.reset_supported
         assert iterator.next() == 0
-        with pytest.raises(RuntimeError, match="cannot begin anew: give an iterable"):
+        with pytest.raises(RuntimeError, match="cannot restart: give an iterable"):
             iterator.reset()
         assert list(iterator) == [1, 2]  # it goes on
 
@@ -597,7 +597,7 @@ def test_a_reset_that_fails_can_be_tried_again(pool):
 
 
 def test_a_reset_waits_for_the_base_for_some_seconds_only(pool, monkeypatch):
-    monkeypatch.setattr(_producer.Producer.stop, "__kwdefaults__", {"patience": 0.05})
+    monkeypatch.setattr(_producer.Producer.stop, "__kwdefaults__", {"timeout": 0.05})
     until = threading.Event()
     base = Base(5, at=2, until=until)
     iterator = AsyncDataSetIterator(base, resource=pool)
@@ -619,7 +619,7 @@ def test_a_reset_waits_for_the_base_for_some_seconds_only(pool, monkeypatch):
 
 
 def test_a_close_waits_for_the_base_for_some_seconds_only(pool, monkeypatch):
-    monkeypatch.setattr(_producer.Producer.stop, "__kwdefaults__", {"patience": 0.05})
+    monkeypatch.setattr(_producer.Producer.stop, "__kwdefaults__", {"timeout": 0.05})
     until = threading.Event()
     base = Base(5, at=2, until=until)
     iterator = AsyncDataSetIterator(base, resource=pool)

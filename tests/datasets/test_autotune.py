@@ -10,15 +10,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from steps import passing
 
 import memcfg as mc
 from memcfg import memory
-from memcfg.data import AUTOTUNE, Dataset
-from memcfg.data._options import Options
-from memcfg.data.engine._autotune import FIRST_DEPTH, TunedDepth, TunedParallelism
-from memcfg.data.engine._budgets import Budget, Stall, cores, free_bytes
-from memcfg.data.engine._hill_climber import Climber
-from memcfg.data.engine._iterator import DatasetIterator
+from memcfg.data import AUTOTUNE, Dataset, Options
+from memcfg.data.engine._autotune import (
+    FIRST_DEPTH,
+    HillClimber,
+    TunedDepth,
+    TunedParallelism,
+)
+from memcfg.data.engine._budgets import Budget, WaitTimer, cores, free_bytes
 
 MIB = 1 << 20
 
@@ -34,7 +37,7 @@ class Pass:
         self.options.autotune.enabled = enabled
         self.options.threading.private_threadpool_size = size
         self.budget = Budget(memory.Pool(limit=limit), self.options)
-        self.stall = Stall(lambda: self.now)
+        self.wait_timer = WaitTimer(lambda: self.now)
 
 
 def consume(run, depth, making, using, items):
@@ -125,15 +128,15 @@ def test_it_stays_within_the_budget_and_comes_to_rest(
 def test_bytes_that_others_hold_are_not_there():
     run = Pass(ram=10 * MIB)
     owner = Fixed(0)
-    run.budget.hold(owner, 4 * MIB)
+    run.budget.set_held(owner, 4 * MIB)
     depth = TunedDepth(run)
     depth.learned(MIB)
     times = cycle([0.001] * 31 + [0.25])
     _, depths = consume(run, depth, times, 0.01, 4000)
     assert max(depths) == 4
     depth.learned(MIB)  # as for each item
-    assert run.budget.room(depth) == 6 * MIB
-    assert run.budget.room(owner) == 10 * MIB - 6 * MIB
+    assert run.budget.available(depth) == 6 * MIB
+    assert run.budget.available(owner) == 10 * MIB - 6 * MIB
     del owner
     _, depths = consume(run, depth, times, 0.01, 8000)
     assert max(depths) == 8
@@ -162,9 +165,9 @@ def test_items_that_lie_elsewhere_count():
 def test_a_refusal():
     run = Pass()
     depth = TunedDepth(run)
-    assert depth.refused(1)
+    assert depth.allocation_failed(1)
     assert depth.capacity == 1
-    assert not depth.refused(0)
+    assert not depth.allocation_failed(0)
     assert depth.capacity == 1
 
 
@@ -181,10 +184,10 @@ def work(run, tuner, seconds, items, using=0.0):
     """Let a step hand on items that take some seconds with so many threads."""
     chosen = []
     for _ in range(items):
-        run.stall.begin()
+        run.wait_timer.begin()
         run.now += seconds(tuner.parallelism)
         tuner.consumed(8)
-        run.stall.end()
+        run.wait_timer.end()
         run.now += using
         chosen.append(tuner.parallelism)
     return chosen
@@ -225,7 +228,7 @@ def test_bytes_bound_the_threads_too():
     run = Pass(cpus=8, ram=3 * MIB)
     tuner = TunedParallelism(run)
     tuner.item_bytes = MIB
-    run.budget.hold(run, 2 * MIB)
+    run.budget.set_held(run, 2 * MIB)
     assert work(run, tuner, lambda n: 0.1 / n, 2000)[-1] > 1
     run = Pass(cpus=8, ram=0)
     tuner = TunedParallelism(run)
@@ -237,11 +240,11 @@ def test_two_steps_share_the_cores():
     run = Pass(cpus=4)
     first, second = TunedParallelism(run), TunedParallelism(run)
     for _ in range(3000):
-        run.stall.begin()
+        run.wait_timer.begin()
         run.now += 0.05 / first.parallelism + 0.05 / second.parallelism
         first.consumed(8)
         second.consumed(8)
-        run.stall.end()
+        run.wait_timer.end()
     assert first.parallelism + second.parallelism <= 4
     assert first.parallelism * second.parallelism > 1
 
@@ -250,24 +253,24 @@ def test_a_refusal_of_memory_for_threads():
     run = Pass(cpus=4)
     tuner = TunedParallelism(run)
     work(run, tuner, lambda n: 0.1 / n, 1000)
-    tuner.refused()
+    tuner.allocation_failed()
     assert tuner.parallelism == 3
 
 
 @given(data=st.data())
 def test_a_number_changes_so_often_at_most(data):
     """Costs are drawn: whatever they are, changes come to an end."""
-    climber = Climber(1, lambda value: min(2 * value, 64), lambda *_: 0.1)
+    climber = HillClimber(1, lambda value: min(2 * value, 64), lambda *_: 0.1)
     costs = data.draw(st.lists(st.sampled_from([0.0, 1.0, 2.0, 4.0]), max_size=40))
     changes, last = 0, 1
     for cost in (*costs, *islice(cycle(costs or [0.0]), 2000)):
         waiting = cost > 0
         if climber.is_trying:
-            climber.judge(cost, waiting=waiting)
+            climber.end_trial(cost, waiting=waiting)
         else:
-            value = climber.wish(cost, climber.value - 1, waiting=waiting)
+            value = climber.propose(cost, climber.value - 1, waiting=waiting)
             if value != climber.value:
-                climber.try_out(value, cost)
+                climber.begin_trial(value, cost)
         changes += climber.value != last
         last = climber.value
         assert 1 <= last <= 64
@@ -289,36 +292,36 @@ def test_the_budget_is_half_of_what_is_free():
 def test_threads_of_the_pass():
     run = Pass(size=3)
     one, two = Fixed(0), Fixed(0)
-    assert run.budget.employ(one, 2) == 2
-    assert run.budget.employ(two, 2) == 1
-    assert run.budget.employ(one, 8) == 2
+    assert run.budget.reserve_threads(one, 2) == 2
+    assert run.budget.reserve_threads(two, 2) == 1
+    assert run.budget.reserve_threads(one, 8) == 2
     del one
-    assert run.budget.employ(two, 8) == 3
-    assert Pass().budget.employ(two, 8) == 8
+    assert run.budget.reserve_threads(two, 8) == 3
+    assert Pass().budget.reserve_threads(two, 8) == 8
 
 
 def test_one_trial_at_a_time():
     budget = Pass().budget
     one, two = Fixed(0), Fixed(0)
-    assert budget.try_alone(one)
-    assert not budget.try_alone(two)
-    budget.tried(kept=True)
+    assert budget.begin_trial(one)
+    assert not budget.begin_trial(two)
+    budget.end_trial(kept=True)
     assert budget.changes == 1
-    assert budget.try_alone(two)
+    assert budget.begin_trial(two)
     del two
-    assert budget.try_alone(one)  # who was trying is gone
+    assert budget.begin_trial(one)  # who was trying is gone
 
 
-def test_stall_counts_while_the_consumer_waits():
+def test_the_wait_timer_counts_while_the_consumer_waits():
     run = Pass()
-    run.stall.end()
-    assert run.stall.seconds() == 0
-    run.stall.begin()
+    run.wait_timer.end()
+    assert run.wait_timer.seconds() == 0
+    run.wait_timer.begin()
     run.now = 1.5
-    assert run.stall.seconds() == 1.5
-    run.stall.end()
+    assert run.wait_timer.seconds() == 1.5
+    run.wait_timer.end()
     run.now = 9.0
-    assert run.stall.seconds() == 1.5
+    assert run.wait_timer.seconds() == 1.5
 
 
 def test_a_pass_tells_what_was_chosen():
@@ -343,7 +346,7 @@ def test_a_pass_stays_within_its_budget(batches, calls):
     )
     dataset = dataset.batch(8).prefetch(AUTOTUNE).with_options(options)
     pool = memory.Pool(limit="64MiB")
-    with DatasetIterator(dataset._node, dataset.options(), pool) as elements:
+    with passing(dataset, pool) as elements:
         assert sum(len(element) for element in elements) == 800
     # Beside the buffers: the first batch, and what functions make on their way.
     assert pool.stats().peak_bytes < (batches + 2) * batch_bytes
@@ -351,9 +354,9 @@ def test_a_pass_stays_within_its_budget(batches, calls):
 
 
 def test_a_pass_goes_on_where_the_last_one_was():
-    hindsight = {"learned": (2, 1, 0.5, 1)}
-    assert TunedParallelism(Pass(cpus=2), hindsight).parallelism == 2
-    assert TunedParallelism(Pass(cpus=1), hindsight).parallelism == 1
+    tuned_state = {"climber": (2, 1, 0.5, 1)}
+    assert TunedParallelism(Pass(cpus=2), tuned_state).parallelism == 2
+    assert TunedParallelism(Pass(cpus=1), tuned_state).parallelism == 1
     assert TunedParallelism(Pass(cpus=2)).parallelism == 1
 
 
@@ -364,7 +367,7 @@ def test_passes_over_a_dataset_share_what_they_learn():
     for _ in range(20):  # until a period was over
         for _ in data:
             pass
-        if "learned" in data._node.hindsight.get("map+batch", {}):
+        if "climber" in data._node.tuned_state.get("map+batch", {}):
             break
-    assert data._node.hindsight["map+batch"]["learned"][0] >= 1
-    assert data.batch(2)._node.hindsight == {}
+    assert data._node.tuned_state["map+batch"]["climber"][0] >= 1
+    assert data.batch(2)._node.tuned_state == {}

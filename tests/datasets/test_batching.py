@@ -9,17 +9,14 @@ from hypothesis import strategies as st
 from steps import Items, passing
 
 import memcfg as mc
-from memcfg.data._options import Options
-from memcfg.data.engine._iterator import DatasetIterator
-from memcfg.data.ops._batch import Batch
 from memcfg.errors import ResourceExhaustedError
 
 Dataset = mc.data.Dataset
 
 
 def batched(items, size=2, drop=False, pool=None, **known):
-    node = Batch(Items(items, **known), size, drop, None, None, "batch")
-    with passing(node, pool) as batches:
+    data = Items(items, **known).dataset.batch(size, drop)
+    with passing(data, pool) as batches:
         return list(batches)
 
 
@@ -107,8 +104,7 @@ A, B = np.zeros((2, 3)), np.zeros((2, 4))
     ids=str,
 )
 def test_elements_of_a_batch_are_alike(items, error, words, before):
-    node = Batch(Items([items[0]] * before + items), 2, False, None, None, "batch")
-    with passing(node) as batches:
+    with passing(Items([items[0]] * before + items).dataset.batch(2)) as batches:
         for _ in range(before // 2):
             next(batches)
         with pytest.raises(error, match=words):
@@ -151,8 +147,7 @@ def test_what_is_known_of_batches():
 def test_a_failure_comes_behind_the_batches_before_it():
     error = KeyError("boom")
     items = [np.int64(n) for n in range(5)]
-    node = Batch(Items([*items, error]), 2, False, None, None, "batch")
-    with passing(node) as batches:
+    with passing(Items([*items, error]).dataset.batch(2)) as batches:
         assert [next(batches).tolist() for _ in range(2)] == [[0, 1], [2, 3]]
         with pytest.raises(KeyError) as caught:
             next(batches)
@@ -170,8 +165,8 @@ def test_limits_hold(pool):
     def make():
         return np.zeros(1 << 20)
 
-    node = Batch(Items([make] * 200), 100, False, None, None, "batch")
-    with passing(node, pool) as batches, pytest.raises(ResourceExhaustedError):
+    data = Items([make] * 200).dataset.batch(100)
+    with passing(data, pool) as batches, pytest.raises(ResourceExhaustedError):
         next(batches)
 
 
@@ -202,11 +197,11 @@ def yes(*_):
 
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
 def test_nothing_is_allocated_in_the_steady_state(steps, pool):
-    options = Options()
+    options = mc.data.Options()
     options.autotune.enabled = False  # nothing is just being tried
     data = steps(Dataset.from_tensor_slices((X, Y)))
     counts, rows = [], 0
-    with DatasetIterator(data._node, options, pool) as batches:
+    with passing(data.with_options(options), pool) as batches:
         for _, y in batches:
             rows += len(y)
             counts.append(pool.stats().allocation_count)

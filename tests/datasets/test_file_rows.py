@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import memcfg as mc
 from memcfg.data.rows import _file_rows
-from memcfg.data.rows._array_rows import ArrayColumn
 from memcfg.data.rows._file_rows import FileColumn, file_column, is_map
+from memcfg.data.rows._rows import ArrayColumn
 from memcfg.errors import FormatError
 
 Dataset = mc.data.Dataset

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import memcfg as mc
-from memcfg.data.engine._run import Run
+from memcfg.data.engine._run import Run  # a reader with a workspace, as a ring is
 from memcfg.workspaces import is_attached
 
 Dataset = mc.data.Dataset

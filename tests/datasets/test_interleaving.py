@@ -13,16 +13,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from steps import Items, listed, numbers, passing, rows
+from steps import Items, listed, numbers, passing
 
-from memcfg.data._options import Options
-from memcfg.data.elements._spec import TensorSpec
-from memcfg.data.engine._iterator import DatasetIterator
-from memcfg.data.ops._interleave import FlatMap, Interleave
-from memcfg.data.ops._node import INFINITE, UNKNOWN
-from memcfg.data.ops._prefetch import Prefetch
-from memcfg.data.ops._repeat import Repeat
-from memcfg.data.ops._shuffle import Shuffle
+from memcfg.data import (
+    INFINITE_CARDINALITY,
+    UNKNOWN_CARDINALITY,
+    Dataset,
+    Options,
+    TensorSpec,
+)
 from memcfg.errors import ResourceExhaustedError
 from memcfg.memory import Pool
 
@@ -65,8 +64,22 @@ def lists_of(lengths):
     ]
 
 
-def node_of(lists, *arguments):
-    return Interleave(
+def interleave(source, made_of, *arguments):
+    """Interleave what nodes or datasets a function makes of a node's elements."""
+
+    def dataset_of(element):
+        made = made_of(element)
+        return made if isinstance(made, Dataset) else Dataset(made)
+
+    return Dataset(source).interleave(dataset_of, *arguments)
+
+
+def rows(count):
+    return Dataset.range(count)
+
+
+def of_lists(lists, *arguments):
+    return interleave(
         numbers(len(lists)),
         lambda number: Items([np.int64(value) for value in lists[number]]),
         *arguments,
@@ -84,7 +97,7 @@ def test_turns_are_those_of_tensorflow(lengths, cycle, block, calls):
     lists = lists_of(lengths)
     if calls is not None:
         calls = min(calls, cycle)
-    node = node_of(lists, cycle, block, calls, None if calls is None else True)
+    node = of_lists(lists, cycle, block, calls, None if calls is None else True)
     assert listed(node) == interleaved(lists, cycle, block)
 
 
@@ -92,7 +105,7 @@ def test_turns_are_those_of_tensorflow(lengths, cycle, block, calls):
 @settings(deadline=None, max_examples=50)
 def test_without_an_order_each_inner_dataset_keeps_its_own(lengths, cycle, block):
     lists = lists_of(lengths)
-    found = listed(node_of(lists, cycle, block, min(2, cycle), False))
+    found = listed(of_lists(lists, cycle, block, min(2, cycle), False))
     for items in lists:
         assert [value for value in found if value in items] == items
     assert len(found) == sum(lengths)
@@ -102,8 +115,8 @@ def test_without_an_order_each_inner_dataset_keeps_its_own(lengths, cycle, block
 @settings(deadline=None)
 def test_flat_map_is_one_after_the_other(lengths):
     lists = lists_of(lengths)
-    node = FlatMap(
-        numbers(len(lists)), lambda n: Items([np.int64(v) for v in lists[n]])
+    node = Dataset.range(len(lists)).flat_map(
+        lambda n: Dataset(Items([np.int64(v) for v in lists[n]]))
     )
     assert listed(node) == [value for items in lists for value in items]
 
@@ -120,7 +133,7 @@ def test_a_cycle_that_nobody_sets_follows_the_processors():
         ((-1, 1, -1), -(-cores // 3)),
         ((3, 1, -1), 3),
     ]:
-        assert listed(node_of(lists, *arguments)) == interleaved(lists, cycle, 1)
+        assert listed(of_lists(lists, *arguments)) == interleaved(lists, cycle, 1)
 
 
 def test_options_say_what_the_step_does_not():
@@ -128,8 +141,8 @@ def test_options_say_what_the_step_does_not():
     options.deterministic = False
     options.threading.private_threadpool_size = 1
     lists = lists_of([3] * 4)
-    node = node_of(lists, 4, 1, 4)
-    with DatasetIterator(node, options) as elements:
+    node = of_lists(lists, 4, 1, 4)
+    with iter(node.with_options(options)) as elements:
         assert sorted(int(x) for x in elements) == sorted(chain(*lists))
         (stage,) = elements.report().stages
     assert (stage.name, stage.parallelism, stage.items) == ("interleave", 1, 12)
@@ -138,15 +151,17 @@ def test_options_say_what_the_step_does_not():
 
 @pytest.mark.parametrize("calls", [None, 2])
 def test_specs_and_cardinalities(calls):
-    node = Interleave(numbers(3), lambda n: rows(2), 2, 1, calls)
+    node = interleave(numbers(3), lambda n: rows(2), 2, 1, calls)
     assert node.element_spec == TensorSpec((), np.int64)
-    assert node.cardinality == UNKNOWN
-    endless = Interleave(
+    assert node.cardinality() == UNKNOWN_CARDINALITY
+    endless = interleave(
         Items([np.int64(1)], endless=True), lambda n: rows(2), 2, 1, calls
     )
-    assert endless.cardinality == (UNKNOWN if calls is None else INFINITE)
+    assert endless.cardinality() == (
+        UNKNOWN_CARDINALITY if calls is None else INFINITE_CARDINALITY
+    )
     with pytest.raises(ValueError, match="no element"):
-        _ = Interleave(numbers(0), lambda n: rows(2), 2, 1, calls).element_spec
+        _ = interleave(numbers(0), lambda n: rows(2), 2, 1, calls).element_spec
 
 
 @pytest.mark.parametrize(
@@ -167,25 +182,25 @@ def test_specs_and_cardinalities(calls):
 )
 def test_arguments_that_are_none_are_refused(arguments, error):
     with pytest.raises(error):
-        Interleave(rows(3), rows, *arguments)
+        Dataset.range(3).interleave(rows, *arguments)
 
 
 def test_an_order_without_threads_is_told_of():
     with pytest.warns(UserWarning, match="no effect without num_parallel_calls"):
-        Interleave(rows(3), rows, 2, 1, None, True)
+        Dataset.range(3).interleave(rows, 2, 1, None, True)
 
 
 # Faults
 
-WAYS = pytest.mark.parametrize("calls", [None, 1, 2])
+CALLS = pytest.mark.parametrize("calls", [None, 1, 2])
 
 
-@WAYS
+@CALLS
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
 def test_what_an_inner_pass_raises_comes_behind_what_it_made(calls, kind):
     boom = kind("boom")
     lists = [[1, 2, 3], [4, boom], [5, 6, 7]]
-    node = Interleave(
+    node = interleave(
         numbers(3),
         lambda n: Items([v if v is boom else np.int64(v) for v in lists[n]]),
         3,
@@ -200,11 +215,11 @@ def test_what_an_inner_pass_raises_comes_behind_what_it_made(calls, kind):
     assert list(elements) == []
 
 
-@WAYS
+@CALLS
 @pytest.mark.parametrize("ordered", [True, False])
 def test_what_is_raised_within_a_turn_comes_behind_what_it_took(calls, ordered):
     boom = ValueError("boom")
-    node = Interleave(
+    node = interleave(
         numbers(1),
         lambda n: Items([np.int64(0), np.int64(1), boom]),
         2,
@@ -224,21 +239,21 @@ class Boom(BaseException):
     """An error of a user's that is no Exception."""
 
 
-@WAYS
+@CALLS
 def test_any_error_of_the_source_comes_when_its_turn_does(calls):
     source = Items([np.int64(1), np.int64(5), Boom()])
-    elements = passing(Interleave(source, lambda n: rows(int(n)), 2, 1, calls))
+    elements = passing(interleave(source, lambda n: rows(int(n)), 2, 1, calls))
     found = []
     with pytest.raises(Boom):
         found.extend(int(x) for x in elements)
     assert found == [0, 0, 1]
 
 
-@WAYS
+@CALLS
 def test_what_the_source_raises_comes_behind_what_was_made(calls):
     boom = ValueError("boom")
     source = Items([np.int64(0), np.int64(1), boom])
-    elements = passing(Interleave(source, lambda n: rows(2), 2, 1, calls))
+    elements = passing(interleave(source, lambda n: rows(2), 2, 1, calls))
     found = []
     with pytest.raises(ValueError, match="boom") as caught:
         found.extend(int(x) for x in elements)
@@ -246,7 +261,7 @@ def test_what_the_source_raises_comes_behind_what_was_made(calls):
     assert found == [0, 0, 1, 1]
 
 
-@WAYS
+@CALLS
 @pytest.mark.parametrize("kind", [ValueError, StopIteration])
 def test_what_the_function_raises_is_no_end(calls, kind):
     boom = kind("boom")
@@ -256,14 +271,14 @@ def test_what_the_function_raises_is_no_end(calls, kind):
             raise boom
         return rows(2)
 
-    elements = passing(Interleave(numbers(2), fail, 1, 1, calls and 1))
+    elements = passing(interleave(numbers(2), fail, 1, 1, calls and 1))
     assert [int(next(elements)), int(next(elements))] == [0, 1]
     with pytest.raises(RuntimeError if kind is StopIteration else kind) as caught:
         next(elements)
     assert boom in (caught.value, caught.value.__cause__)
 
 
-@WAYS
+@CALLS
 def test_a_pass_that_is_left_closes_the_inner_ones(calls):
     closed = []
 
@@ -280,7 +295,7 @@ def test_a_pass_that_is_left_closes_the_inner_ones(calls):
 
     for leave in (lambda elements: elements.close(), lambda elements: None):
         closed.clear()
-        elements = passing(Interleave(numbers(10), Inner, 4, 1, calls))
+        elements = passing(interleave(numbers(10), Inner, 4, 1, calls))
         for _ in range(9):
             next(elements)
         leave(elements)
@@ -305,7 +320,7 @@ def test_a_pass_closed_while_a_thread_is_in_a_function(wait):
             finally:
                 closed.append(True)
 
-    elements = passing(Interleave(numbers(3), Inner, 2, 1, 2))
+    elements = passing(interleave(numbers(3), Inner, 2, 1, 2))
     reader = threading.Thread(target=lambda: list(elements))
     reader.start()
     assert entered.wait(60)
@@ -323,10 +338,10 @@ def test_a_pass_closed_while_a_thread_is_in_a_function(wait):
     assert closed
 
 
-@WAYS
+@CALLS
 def test_endless_empty_datasets_end_when_the_pass_is_closed(calls):
     source = Items([np.int64(0)], endless=True)
-    elements = passing(Interleave(source, lambda n: rows(0), 2, 1, calls))
+    elements = passing(interleave(source, lambda n: rows(0), 2, 1, calls))
     reader = threading.Thread(target=lambda: list(elements))
     reader.start()
     time.sleep(0.05)
@@ -343,12 +358,12 @@ def test_threads_work_side_by_side():
             both.wait()
             return iter([np.int64(1)])
 
-    assert listed(Interleave(numbers(4), Inner, 2, 1, 2)) == [1, 1, 1, 1]
+    assert listed(interleave(numbers(4), Inner, 2, 1, 2)) == [1, 1, 1, 1]
 
 
-@WAYS
+@CALLS
 def test_prefetched_inner_datasets_leave_no_thread(calls, pool):
-    node = Interleave(numbers(30), lambda n: Prefetch(rows(3), 2), 3, 1, calls)
+    node = interleave(numbers(30), lambda n: rows(3).prefetch(2), 3, 1, calls)
     elements = passing(node, pool)
     assert len(list(elements)) == 90
     assert elements._run._parts == [] or calls
@@ -357,7 +372,7 @@ def test_prefetched_inner_datasets_leave_no_thread(calls, pool):
     elements.close()
 
 
-@WAYS
+@CALLS
 def test_arrays_of_an_element_live_as_long_as_its_dataset(calls, pool):
     def element():
         return np.arange(1000.0)
@@ -365,17 +380,17 @@ def test_arrays_of_an_element_live_as_long_as_its_dataset(calls, pool):
     def rows_of(array):
         return Items([lambda value=value: np.full(10, value) for value in array])
 
-    node = Interleave(Items([element] * 8), rows_of, 3, 2, calls)
+    node = interleave(Items([element] * 8), rows_of, 3, 2, calls)
     total = 0.0
-    for array in passing(Prefetch(node, 4), pool):
+    for array in passing(node.prefetch(4), pool):
         total += array[0] * (array == array[0]).all()
     assert total == 8 * sum(range(1000))
 
 
-@WAYS
+@CALLS
 def test_what_does_not_fit_is_told(calls):
     pool = Pool(limit="1MiB", name="small")
-    node = Interleave(
+    node = interleave(
         numbers(2), lambda n: Items([lambda: np.ones(2**20)]), 2, 1, calls
     )
     with pytest.raises(ResourceExhaustedError):
@@ -386,7 +401,7 @@ def test_what_does_not_fit_is_told(calls):
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_is_told_to_begin_anew():
-    elements = passing(node_of(lists_of([5] * 4), 2, 1, 2))
+    elements = passing(of_lists(lists_of([5] * 4), 2, 1, 2))
     next(elements)
     child = os.fork()
     if child == 0:
@@ -401,7 +416,6 @@ def test_a_forked_child_is_told_to_begin_anew():
 
 
 def test_seeds_of_a_shuffle_that_many_inner_passes_share():
-    shared = Shuffle(rows(20), 20, 3)
-    node = FlatMap(numbers(3), lambda n: shared)
-    twin = Shuffle(rows(20), 20, 3)
-    assert listed(node) == listed(Repeat(twin, 3, "repeat"))
+    shared = rows(20).shuffle(20, 3)
+    node = Dataset.range(3).flat_map(lambda n: shared)
+    assert listed(node) == listed(rows(20).shuffle(20, 3).repeat(3))

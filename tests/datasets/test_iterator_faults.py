@@ -466,7 +466,7 @@ def test_a_limit_that_falls_while_batches_are_kept(pool):
     source = count_to(1000, size=1000)
     with AsyncDataSetIterator(Again(source), 2, resource=limited) as iterator:
         kept = take(iterator, 10)
-        assert eventually(lambda: len(iterator._producer.line) == 2)
+        assert eventually(lambda: len(iterator._producer.queue) == 2)
         limited.set_limit(limited.stats().current_bytes)
         with pytest.warns(WorkspaceSpillWarning, match="cannot have its page"):
             keep_all(iterator, kept)

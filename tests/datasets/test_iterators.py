@@ -21,8 +21,7 @@ from memcfg.data import (
     MultiDataSet,
     MultipleEpochsIterator,
 )
-from memcfg.data.dl4j._iterators import as_iterator
-from memcfg.data.dl4j._over import Over
+from memcfg.data.dl4j._iterators import WrappingIterator, as_iterator
 
 
 class Counting(DataSetIterator):
@@ -53,7 +52,7 @@ class Counting(DataSetIterator):
 
 
 class Forward(DataSetIterator):
-    """Cannot begin anew."""
+    """Cannot restart."""
 
     def has_next(self):
         return False
@@ -63,13 +62,13 @@ class Forward(DataSetIterator):
 
 
 def makers():
-    """One of each kind, over the numbers 0 to 9; all can begin anew."""
+    """One of each kind, over the numbers 0 to 9; all can restart."""
     return {
         "a user's": lambda: Counting(10),
         "existing list": lambda: ExistingDataSetIterator(list(range(10))),
         "existing iterator": lambda: ExistingDataSetIterator(Counting(10)),
         "list": lambda: ListDataSetIterator(range(10)),
-        "over": lambda: Over(range(10)),
+        "over": lambda: WrappingIterator(range(10)),
         "early": lambda: EarlyTerminationDataSetIterator(range(100), 10),
         "late": lambda: EarlyTerminationDataSetIterator(Counting(10), 11),
         "one epoch": lambda: MultipleEpochsIterator(1, Counting(10)),
@@ -143,7 +142,7 @@ def test_has_next_and_next_are_enough():
     assert list(iterator) == []
     assert not iterator.reset_supported
     assert iterator.async_supported
-    with pytest.raises(RuntimeError, match=r"Forward object at .* cannot begin anew"):
+    with pytest.raises(RuntimeError, match=r"Forward object at .* cannot restart"):
         iterator.reset()
     iterator.close()
 
@@ -154,7 +153,7 @@ def test_python_asks_a_users_iterator_before_it_reads():
     assert iterator.calls == ["has_next", "next"] * 2 + ["has_next"]
 
 
-# Over anything.
+# WrappingIterator anything.
 
 
 def test_each_pass_over_an_iterable_is_its_own():
@@ -205,7 +204,7 @@ def test_a_generator_can_be_read_once():
     iterator = ExistingDataSetIterator(number for number in range(3))
     assert list(iterator) == [0, 1, 2]
     assert not iterator.reset_supported
-    with pytest.raises(RuntimeError, match=r"generator object .* cannot begin anew"):
+    with pytest.raises(RuntimeError, match=r"generator object .* cannot restart"):
         iterator.reset()
 
 
@@ -230,7 +229,12 @@ def test_what_can_be_indexed_can_be_iterated_over():
     "wrong", [None, 5, object(), {"x": 1}, "batches", b"", DataSet([1.0])]
 )
 def test_what_cannot_be_iterated_over_is_refused(wrong):
-    for make in (ExistingDataSetIterator, Over, as_iterator, DummyBlockDataSetIterator):
+    for make in (
+        ExistingDataSetIterator,
+        WrappingIterator,
+        as_iterator,
+        DummyBlockDataSetIterator,
+    ):
         with pytest.raises(TypeError, match="an iterable of batches is needed"):
             make(wrong)
 
@@ -268,12 +272,12 @@ def test_iterators_are_taken_as_they_are():
     assert isinstance(as_iterator([1]), ExistingDataSetIterator)
 
 
-# Over an iterator.
+# WrappingIterator an iterator.
 
 
 def test_what_an_iterator_lacks_is_that_of_the_one_below():
     below = Counting(5)
-    early = EarlyTerminationDataSetIterator(Over(below), 2)
+    early = EarlyTerminationDataSetIterator(WrappingIterator(below), 2)
     assert (early.batch, early.n) == (32, 5)
     with pytest.raises(AttributeError, match="nothing"):
         early.nothing  # noqa: B018
@@ -287,7 +291,7 @@ def test_what_an_iterator_lacks_is_that_of_the_one_below():
         async_supported = False
         reset_supported = False
 
-    for over in (Over(Shy(1)), EarlyTerminationDataSetIterator(Shy(1), 1)):
+    for over in (WrappingIterator(Shy(1)), EarlyTerminationDataSetIterator(Shy(1), 1)):
         assert (over.async_supported, over.reset_supported) == (False, False)
 
 
@@ -529,10 +533,10 @@ def test_parts_of_what_can_be_read_once():
     assert not train.reset_supported
     train.reset()  # nothing was read
     assert next(train) == 0
-    with pytest.raises(RuntimeError, match="cannot begin anew"):
+    with pytest.raises(RuntimeError, match="cannot restart"):
         train.reset()
     assert list(test) == list(range(5, 10))
-    with pytest.raises(RuntimeError, match="cannot begin anew"):
+    with pytest.raises(RuntimeError, match="cannot restart"):
         next(train)
 
 

@@ -9,7 +9,6 @@ import pytest
 from steps import Items, numbers, passing
 
 import memcfg as mc
-from memcfg.data.ops._map import make_map
 
 Dataset = mc.data.Dataset
 CALLS = [None, 1, 2, mc.data.AUTOTUNE]
@@ -21,7 +20,7 @@ class Pair(NamedTuple):
 
 
 def mapped(node, function, calls=None, deterministic=None):
-    with passing(make_map(node, function, calls, deterministic, "map")) as found:
+    with passing(node.dataset.map(function, calls, deterministic)) as found:
         return list(found)
 
 

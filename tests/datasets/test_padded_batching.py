@@ -10,14 +10,13 @@ from hypothesis.extra import numpy as hnp
 from steps import Items, passing
 
 import memcfg as mc
-from memcfg.data.ops._padded_batch import PaddedBatch
 
 Dataset = mc.data.Dataset
 
 
 def padded(items, shapes=None, values=None, size=2, drop=False, pool=None):
-    node = PaddedBatch(Vague(items), size, shapes, values, drop, "padded_batch")
-    with passing(node, pool) as batches:
+    data = Vague(items).dataset.padded_batch(size, shapes, values, drop)
+    with passing(data, pool) as batches:
         return list(batches)
 
 
@@ -198,7 +197,7 @@ def test_nothing_is_allocated_in_the_steady_state(pool):
     data = Dataset.range(2000).map(lambda n: np.full(n % 7 + 1, 1.0))
     counts = []
     prefetched = data.padded_batch(20, [7]).prefetch(2)
-    with passing(prefetched._node, pool) as batches:
+    with passing(prefetched, pool) as batches:
         counts = [pool.stats().allocation_count for _ in batches]
     assert len(counts) == 100
     assert counts[-1] == counts[50]

@@ -15,9 +15,7 @@ from steps import Items, passing
 
 import memcfg as mc
 from memcfg import memory
-from memcfg.data._options import Options
-from memcfg.data.engine._iterator import DatasetIterator
-from memcfg.data.engine._shared_source import Tap
+from memcfg.data.engine._parallel_step import SharedSource  # of no pipeline's own
 from memcfg.errors import ResourceExhaustedError
 
 Dataset, AUTOTUNE = mc.data.Dataset, mc.data.AUTOTUNE
@@ -121,7 +119,7 @@ def test_without_order_the_quick_are_not_kept_waiting():
 
 
 def test_options_say_whether_there_is_an_order():
-    options = Options()
+    options = mc.data.Options()
     options.deterministic = False
     held = threading.Event()
 
@@ -152,7 +150,7 @@ def test_nothing_is_left_while_a_function_blocks(size, how, pool):
 
     data = Dataset.range(1000).map(function, num_parallel_calls=2)
     data = data if size is None else data.batch(size)
-    elements = DatasetIterator(data._node, Options(), pool)
+    elements = passing(data, pool)
     reader = Call(lambda read: sum(1 for _ in read), elements)
     assert begun.wait(60)
     if how == "close in the middle":
@@ -177,7 +175,7 @@ def test_a_source_that_fails_does_so_behind_its_elements():
         node = Dataset(data).map(lambda n: n, num_parallel_calls=3)
         node = node if size is None else node.batch(size)
         found = []
-        with passing(node._node) as elements:
+        with passing(node) as elements:
             with pytest.raises(KeyError) as caught:
                 found.extend(elements)
             assert caught.value is error
@@ -253,7 +251,7 @@ def test_a_small_limit_makes_fewer_batches_at_a_time():
     x = np.ones((400, 1024))
     data = Dataset.from_tensor_slices(x).map(lambda row: row * 2, num_parallel_calls=3)
     count = 0
-    with DatasetIterator(data.batch(20)._node, Options(), pool) as batches:
+    with passing(data.batch(20), pool) as batches:
         for batch in batches:
             assert (batch == 2).all()
             count += 1
@@ -267,14 +265,14 @@ def test_no_room_for_a_batch():
     x = np.ones((400, 1024))
     data = Dataset.from_tensor_slices(x).map(lambda row: row * 2, num_parallel_calls=3)
     with (
-        DatasetIterator(data.batch(20)._node, Options(), pool) as batches,
+        passing(data.batch(20), pool) as batches,
         pytest.raises(ResourceExhaustedError),
     ):
         list(batches)
 
 
 def test_a_private_thread_pool_bounds_the_threads_of_a_pass():
-    options = Options()
+    options = mc.data.Options()
     options.threading.private_threadpool_size = 2
     threads = set()
 
@@ -317,7 +315,7 @@ class Source:
 
 def test_turns_come_in_order_and_the_last_reader_closes():
     source, seen = Source(), []
-    tap = Tap(source)
+    shared = SharedSource(source)
     inside, let = threading.Event(), threading.Event()
 
     def reader(number):
@@ -331,18 +329,18 @@ def test_turns_come_in_order_and_the_last_reader_closes():
 
         return read
 
-    calls = [Call(tap.read, number, reader(number)) for number in (2, 1, 3, 0)]
+    calls = [Call(shared.read, number, reader(number)) for number in (2, 1, 3, 0)]
     assert inside.wait(60)
-    waiting = Call(tap.read, 4, reader(4))
-    tap.close()
+    waiting = Call(shared.read, 4, reader(4))
+    shared.close()
     assert waiting.result() is None
     assert source.closed == 0
     let.set()
     assert [call.result() for call in calls] == [2, 1, 3, 0]
     assert seen == [0, 1, 2, 3]
     assert eventually(lambda: source.closed == 1)
-    assert tap.read_alone(reader(5)) is None
-    assert tap.ended
+    assert shared.read_alone(reader(5)) is None
+    assert shared.ended
 
 
 @pytest.mark.parametrize("calls", [2, AUTOTUNE])

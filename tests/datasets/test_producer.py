@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 import memcfg as mc
 from memcfg import memory
 from memcfg.data.engine import _producer
+from memcfg.data.engine._batch_blocks import Ring
 from memcfg.data.engine._bounded_queue import FixedDepth
 from memcfg.data.engine._producer import Producer
-from memcfg.data.engine._ring import Ring
 from memcfg.errors import ResourceExhaustedError
 
 
@@ -289,7 +289,7 @@ def test_a_depth_may_give_in_to_a_refusal():
     pool = memory.Pool(limit=6 * 1024)
 
     class Modest(FixedDepth):
-        def refused(self, fits):
+        def allocation_failed(self, fits):
             self.capacity = min(self.capacity, fits)
             return fits > 0
 
@@ -340,7 +340,7 @@ def test_a_refusal_stands_only_when_the_consumer_has_let_go(make):
         allocator=partial(memory.numpy_allocator, pool),
     )
     producer.start()
-    assert eventually(lambda: len(producer.line) == 1)
+    assert eventually(lambda: len(producer.queue) == 1)
     for count, batch in enumerate(producer):  # noqa: B007  it is held meanwhile
         pass
     assert count == 19
@@ -400,7 +400,7 @@ def test_a_source_that_does_not_return_is_told_of_once(make):
     with pytest.warns(
         RuntimeWarning, match="is still making an item after 0.01 s"
     ) as told:
-        assert producer.stop(wait=True, patience=0.01) is False
+        assert producer.stop(wait=True, timeout=0.01) is False
     assert len(told) == 1
     until.set()
     producer.thread.join(SOON)
@@ -430,12 +430,12 @@ def test_its_own_thread_may_stop_it(make):
     box.clear()
 
 
-@pytest.mark.parametrize("place", ["full line", "inside the source", "not begun"])
+@pytest.mark.parametrize("place", ["full queue", "inside the source", "not begun"])
 def test_one_that_is_forgotten_ends(make, pool, place):
     until = threading.Event()
     source = Source(3, until=until, make=lambda n: np.empty(1000))
     producer = make(
-        source, 1 if place == "full line" else 10, ring=Ring("a ring", pool)
+        source, 1 if place == "full queue" else 10, ring=Ring("a ring", pool)
     )
     if place != "not begun":
         del place
@@ -474,7 +474,7 @@ def test_the_thread_keeps_no_item_that_was_taken(make):
 
     producer = make(Source(3, make=lambda n: Thing()), 1)
     there = weakref.ref(producer.get())
-    assert eventually(lambda: len(producer.line) == 1)
+    assert eventually(lambda: len(producer.queue) == 1)
     assert there() is None
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import memcfg as mc
 from memcfg import memory
-from memcfg.data.engine._ring import SPARE, Ring
+from memcfg.data.engine._batch_blocks import SPARE, Ring
 from memcfg.errors import ResourceExhaustedError
 from memcfg.units import align_up
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from memcfg.data.rows._array_rows import ArrayColumn
-from memcfg.data.rows._rows import Rows, in_order
+from memcfg.data.rows._rows import ArrayColumn, Rows, in_order
 from memcfg.memory import numpy_allocator
 
 LENGTH = 12

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import memcfg as mc
-from memcfg.data.engine._run import Run
+from memcfg.data.engine._run import Run  # a reader with a workspace, as a ring is
 
 Dataset = mc.data.Dataset
 INFINITE, UNKNOWN = mc.data.INFINITE_CARDINALITY, mc.data.UNKNOWN_CARDINALITY

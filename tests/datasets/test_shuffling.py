@@ -11,18 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shuffle_oracle import seeds_of, shuffled, words_of
-from steps import Items, listed, numbers, passing, rows
+from steps import Items, listed, passing
 
 from memcfg._core.rows import RandomWords, ShuffleOrder
-from memcfg.data._options import Options
-from memcfg.data.engine._probe import probe
-from memcfg.data.engine._run import Run
-from memcfg.data.ops._interleave import FlatMap
-from memcfg.data.ops._node import UNKNOWN
-from memcfg.data.ops._repeat import Repeat
-from memcfg.data.ops._shuffle import Shuffle
+from memcfg.data import UNKNOWN_CARDINALITY, Dataset
 from memcfg.errors import ResourceExhaustedError
 from memcfg.memory import Pool
+
+rows = Dataset.range
+
+
+def numbers(count):
+    """The same elements as those of `rows`, one by one."""
+    return Dataset(Items([np.int64(number) for number in range(count)]))
+
 
 SIZES = st.integers(1, 300)
 COUNTS = st.integers(0, 300)
@@ -33,10 +35,10 @@ SEEDS = st.integers(-(2**70), 2**70)
 @settings(deadline=None)
 def test_passes_are_those_of_tensorflow_on_both_ways(count, size, seed, reshuffle):
     seeds = seeds_of(seed, reshuffle)
-    one_by_one = Shuffle(numbers(count), size, seed, reshuffle)
-    by_rows = Shuffle(rows(count), size, seed, reshuffle)
-    assert by_rows.has_rows
-    assert not one_by_one.has_rows
+    one_by_one = numbers(count).shuffle(size, seed, reshuffle)
+    by_rows = rows(count).shuffle(size, seed, reshuffle)
+    assert by_rows._node.has_rows
+    assert not one_by_one._node.has_rows
     for _ in range(3):
         expected = shuffled(range(count), size, next(seeds))
         assert listed(one_by_one) == expected
@@ -71,7 +73,7 @@ def test_chunks_of_any_length_give_one_order(count, size, lengths):
 def test_repeated_passes_draw_from_one_sequence():
     for source in (numbers(10), rows(10)):
         seeds = seeds_of(3)
-        node = Repeat(Shuffle(source, 4, 3), 3, "repeat")
+        node = source.shuffle(4, 3).repeat(3)
         expected = [shuffled(range(10), 4, next(seeds)) for _ in range(3)]
         assert listed(node) == list(chain(*expected))
 
@@ -79,7 +81,7 @@ def test_repeated_passes_draw_from_one_sequence():
 def test_a_pass_draws_when_it_begins_and_not_when_it_is_read():
     for source in (numbers(10), rows(10)):
         seeds = seeds_of(3)
-        node = Shuffle(source, 4, 3)
+        node = source.shuffle(4, 3)
         first, second = passing(node), passing(node)
         assert [int(x) for x in second] != (one := shuffled(range(10), 4, next(seeds)))
         assert [int(x) for x in first] == one
@@ -87,9 +89,9 @@ def test_a_pass_draws_when_it_begins_and_not_when_it_is_read():
 
 
 def test_the_source_of_a_shuffle_begins_at_its_first_element():
-    inner = Shuffle(rows(10), 4, 3)
-    outer = Shuffle(inner, 5, 1)
-    assert not outer.has_rows
+    inner = rows(10).shuffle(4, 3)
+    outer = inner.shuffle(5, 1)
+    assert not outer._node.has_rows
     with passing(outer) as later:
         with passing(inner) as sooner:
             expected = shuffled(range(10), 4, next(seeds_of(3)))
@@ -99,31 +101,31 @@ def test_the_source_of_a_shuffle_begins_at_its_first_element():
 
 def test_asking_what_elements_are_draws_nothing():
     for source in (numbers(10), rows(10)):
-        node = Shuffle(source, 4, 3)
-        assert probe(node).dtype == np.int64
-        assert FlatMap(node, lambda n: rows(2)).element_spec.dtype == np.int64
+        node = source.shuffle(4, 3)
+        assert node.map(lambda x: x).element_spec.dtype == np.int64
+        assert node.flat_map(lambda n: rows(2)).element_spec.dtype == np.int64
         assert listed(node) == shuffled(range(10), 4, next(seeds_of(3)))
 
 
 def test_without_a_seed_orders_differ():
-    node = Shuffle(rows(100), 100)
+    node = rows(100).shuffle(100)
     assert listed(node) != listed(node)
-    assert listed(node) != listed(Shuffle(rows(100), 100))
-    fixed = Shuffle(rows(100), 100, reshuffle_each_iteration=False)
+    assert listed(node) != listed(rows(100).shuffle(100))
+    fixed = rows(100).shuffle(100, reshuffle_each_iteration=False)
     assert listed(fixed) == listed(fixed)
     assert listed(fixed) != listed(
-        Shuffle(rows(100), 100, reshuffle_each_iteration=False)
+        rows(100).shuffle(100, reshuffle_each_iteration=False)
     )
 
 
 def test_a_buffer_of_unknown_size_holds_everything():
     expected = shuffled(range(100), 10**9, next(seeds_of(1)))
-    assert listed(Shuffle(rows(100), UNKNOWN, 1)) == expected
-    assert listed(Shuffle(numbers(100), UNKNOWN, 1)) == expected
+    assert listed(rows(100).shuffle(UNKNOWN_CARDINALITY, 1)) == expected
+    assert listed(numbers(100).shuffle(UNKNOWN_CARDINALITY, 1)) == expected
 
 
 def test_every_order_of_four_is_about_as_likely():
-    node = Shuffle(rows(4), 4, 7)
+    node = rows(4).shuffle(4, 7)
     counts = {}
     for _ in range(24 * 50):
         order = tuple(listed(node))
@@ -148,7 +150,7 @@ def test_every_order_of_four_is_about_as_likely():
 )
 def test_arguments_that_are_none_are_refused(arguments, error):
     with pytest.raises(error):
-        Shuffle(rows(3), *arguments)
+        rows(3).shuffle(*arguments)
 
 
 def test_elements_that_wait_are_let_go_when_they_went(pool):
@@ -158,7 +160,7 @@ def test_elements_that_wait_are_let_go_when_they_went(pool):
         made.append(np.ones(1000))
         return made.pop()
 
-    with passing(Shuffle(Items([element] * 100), 10, 1), pool) as elements:
+    with passing(Items([element] * 100).dataset.shuffle(10, 1), pool) as elements:
         for _ in range(50):
             next(elements)
         kept = pool.stats().current_bytes
@@ -168,14 +170,14 @@ def test_elements_that_wait_are_let_go_when_they_went(pool):
 
 
 def test_numbers_of_rows_are_in_the_pool(pool):
-    with passing(Shuffle(rows(50_000), 50_000, 1), pool) as elements:
+    with passing(rows(50_000).shuffle(50_000, 1), pool) as elements:
         next(elements)
         assert pool.stats().current_bytes >= 50_000 * 8
 
 
 def test_a_buffer_that_does_not_fit_is_an_error_and_keeps_nothing():
     pool = Pool(limit="1MiB", name="small")
-    node = Shuffle(Repeat(rows(1000), -1, "repeat"), 10**9, 1)
+    node = rows(1000).repeat().shuffle(10**9, 1)
     elements = passing(node, pool)
     with pytest.raises(ResourceExhaustedError):
         next(elements)
@@ -186,8 +188,8 @@ def test_a_buffer_that_does_not_fit_is_an_error_and_keeps_nothing():
 
 def test_an_error_of_the_source_is_raised_and_ends_the_pass():
     boom = ValueError("boom")
-    source = Items([*map(np.int64, range(5)), boom])
-    with passing(Shuffle(source, 3, 1)) as elements:
+    source = Items([*map(np.int64, range(5)), boom]).dataset
+    with passing(source.shuffle(3, 1)) as elements:
         found = [int(next(elements)) for _ in range(3)]
         with pytest.raises(ValueError, match="boom") as caught:
             next(elements)
@@ -196,20 +198,15 @@ def test_an_error_of_the_source_is_raised_and_ends_the_pass():
     assert len(set(found)) == 3
 
 
-@pytest.mark.parametrize("source", [rows(10), Items([np.int64(1)], endless=True)])
-def test_filling_a_buffer_ends_when_the_pass_is_closed(source, pool):
-    node = Shuffle(Repeat(source, -1, "repeat"), 2**61, 1)
-    run = Run(pool, Options())
+@pytest.mark.parametrize("has_rows", [True, False])
+def test_filling_a_buffer_ends_when_the_pass_is_closed(has_rows, pool):
+    source = rows(10) if has_rows else Items([np.int64(1)], endless=True).dataset
+    elements = passing(source.repeat().shuffle(2**61, 1), pool)
     found = []
-
-    def fill():
-        with run.allocator():
-            found.extend(node.elements(run))
-
-    thread = threading.Thread(target=fill)
+    thread = threading.Thread(target=lambda: found.extend(elements))
     thread.start()
     time.sleep(0.05)
-    run.close()
+    elements.close()
     thread.join(60)
     assert not thread.is_alive()
     assert found == []

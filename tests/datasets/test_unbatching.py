@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from steps import Items, passing
 
 import memcfg as mc
-from memcfg.data.ops._unbatch import Unbatch
 
 Dataset = mc.data.Dataset
 
@@ -23,7 +22,7 @@ class Vague(Items):
 
 
 def unbatched(items):
-    with passing(Unbatch(Vague(items), "unbatch")) as rows:
+    with passing(Vague(items).dataset.unbatch()) as rows:
         return list(rows)
 
 

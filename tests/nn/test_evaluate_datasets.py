@@ -106,7 +106,7 @@ def test_an_iterator_that_was_given_is_left_open(dense, rows):
     expected = model.evaluate(*rows, 8, 0)
     with AsyncDataSetIterator(parts(*rows)) as iterator:
         assert model.evaluate(iterator, verbose=0) == expected
-        assert model.evaluate(iterator, verbose=0) == expected  # it begins anew
+        assert model.evaluate(iterator, verbose=0) == expected  # it restarts
 
 
 def test_an_unbuilt_model_is_built(loss, rows):

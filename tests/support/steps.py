@@ -1,14 +1,13 @@
-"""Steps of pipelines for tests, and passes over steps."""
+"""Datasets whose elements tests make, and passes over datasets."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from memcfg.data._options import Options
-from memcfg.data.engine._iterator import DatasetIterator
-from memcfg.data.ops._node import INFINITE, Node
-from memcfg.data.ops._sources import Slices
-from memcfg.data.rows._range_rows import range_rows
+from memcfg.data import INFINITE_CARDINALITY, Dataset, DatasetIterator
+from memcfg.data.ops._node import (
+    Node,  # the one contract of steps: tests have their own
+)
 
 
 class Items(Node):
@@ -22,6 +21,8 @@ class Items(Node):
         Whether they begin anew at the end, for ever.
     """
 
+    name = "items"
+
     def __init__(self, items, endless=False):
         self.items = items
         self.endless = endless
@@ -30,10 +31,15 @@ class Items(Node):
 
     inputs = ()
     element_spec = None
+    is_probed = False
 
     @property
     def cardinality(self):
-        return INFINITE if self.endless else len(self.items)
+        return INFINITE_CARDINALITY if self.endless else len(self.items)
+
+    @property
+    def dataset(self):
+        return Dataset(self)
 
     def elements(self, run):
         self.begun += 1
@@ -55,17 +61,12 @@ def numbers(count):
     return Items([np.int64(number) for number in range(count)])
 
 
-def rows(count):
-    """The same as rows."""
-    return Slices(range_rows(range(count), np.int64), "range")
+def passing(dataset, resource=None):
+    """Begin a pass, with arrays from a resource of the test's own."""
+    return DatasetIterator(dataset._node, dataset.options(), resource)
 
 
-def passing(node, resource=None):
-    """Begin a pass."""
-    return DatasetIterator(node, Options(), resource)
-
-
-def listed(node, resource=None):
+def listed(dataset, resource=None):
     """Make a pass, and list Python's values."""
-    with passing(node, resource) as elements:
+    with passing(dataset, resource) as elements:
         return [element.tolist() for element in elements]

@@ -1,31 +1,36 @@
-"""Iterators whose batches a thread reads ahead.
-
-Owns when the thread begins and ends, and what begins anew. Refuses the thread itself,
-which is `Producer`'s, and where batches lie, which is `Ring`'s.
-"""
+"""Iterators whose batches a thread reads ahead."""
 
 from __future__ import annotations
 
-import os
-import threading
+import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from memcfg import config
+from memcfg._caller import outside
 from memcfg.data._checks import count, flag
-from memcfg.data.dl4j._callbacks import as_callback
+from memcfg.data.dl4j._callbacks import as_callback, finisher, host_memory
 from memcfg.data.dl4j._iterators import DataSetIterator, as_iterator, cannot_reset
-from memcfg.data.dl4j._reading_ahead import Passes, tell_of_useless_ring
+from memcfg.data.engine._batch_blocks import Ring
+from memcfg.data.engine._bounded_queue import FixedDepth
+from memcfg.data.engine._condition import Guard
+from memcfg.data.engine._producer import Producer
 from memcfg.memory import numpy_allocator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import NoReturn
+    from types import TracebackType
+    from typing import NoReturn, Self
 
     from memcfg.data.dl4j._callbacks import DataSetCallback
-    from memcfg.data.engine._producer import Producer
     from memcfg.memory import Resource
+    from memcfg.workspaces import OwnedWorkspace
 
 __all__ = ["AsyncDataSetIterator", "AsyncMultiDataSetIterator"]
+
+_TAG = "data"
+_LAPS = 3  # uses of all blocks after which it is clear that batches are kept
 
 
 class AsyncDataSetIterator(DataSetIterator):
@@ -45,7 +50,7 @@ class AsyncDataSetIterator(DataSetIterator):
     workspace : bool, default True
         Whether batches lie in a ring. Else each array is a block of its own.
     callback : DataSetCallback or callable, optional
-        What the thread does to each batch. What it returns takes the batch's place;
+        What the thread does to each batch. What it returns replaces the batch;
         None leaves it.
     resource : Resource, optional
         Where the memory comes from. None: the pool of the current device.
@@ -98,24 +103,21 @@ class AsyncDataSetIterator(DataSetIterator):
                 f"{base!r} must not be read ahead (async_supported is False): iterate "
                 "over it as it is"
             )
-        self._passes = Passes(
-            base=below,
-            closes=below is not base,
-            buffer_size=count(buffer_size, "buffer_size"),
-            workspace=flag(workspace, "workspace"),
-            callback=as_callback(callback),
-            resource=_touchable(resource),
-            name=type(self).__name__,
-        )
+        self._closes = below is not base
+        self._buffer_size = count(buffer_size, "buffer_size")
+        self._workspace = flag(workspace, "workspace")
+        self._callback = as_callback(callback)
+        pool = config.logical_device(None).pool if resource is None else resource
+        self._resource = host_memory(pool)
+        self._name = type(self).__name__
         self._base: DataSetIterator | None = below
-        self._process = os.getpid()
-        self._lock = threading.RLock()
-        self._told = False
-        self._begin()
+        self._guard = Guard()
+        self._warned = False
+        self._begin(below)
 
     @property
     def reset_supported(self) -> bool:
-        """Whether the iterator below can begin anew."""
+        """Whether the iterator below can restart."""
         return self._opened().reset_supported
 
     @property
@@ -165,11 +167,9 @@ class AsyncDataSetIterator(DataSetIterator):
         RuntimeWarning
             Once, if so many batches are alive that the ring is of no use.
         """
-        if self._ring is not None and self._ring.useless and not self._told:
-            self._told = True
-            tell_of_useless_ring(
-                self._passes.name
-            )  # it may raise: nothing is taken yet
+        if self._ring is not None and self._ring.useless and not self._warned:
+            self._warned = True
+            self._warn_of_useless_ring()  # it may raise: nothing is taken yet
         while True:
             producer = self._reading()
             try:
@@ -177,20 +177,20 @@ class AsyncDataSetIterator(DataSetIterator):
             except StopIteration:
                 if self._reading() is producer:
                     raise
-            # It began anew while this was waiting.
+            # It was reset while this was waiting.
 
     def __next__(self) -> Any:
         return self.next()
 
     def reset(self) -> None:
-        """Begin anew; what was read ahead is dropped, and an error forgotten.
+        """Restart; what was read ahead is dropped, and an error too.
 
         Waits for the batch that is being read.
 
         Raises
         ------
         RuntimeError
-            If the iterator below cannot begin anew, or is still reading after some
+            If the iterator below cannot restart, or is still reading after some
             seconds; then another `reset` can be tried. If it is closed, or this is a
             forked child.
         BaseException
@@ -203,22 +203,22 @@ class AsyncDataSetIterator(DataSetIterator):
         """
         self._opened()
         self._require_process()
-        with self._lock:
+        with self._guard.lock:
             base = self._opened()
             if not base.reset_supported:
                 raise cannot_reset(base)
             self._running = False
             if not self._producer.stop(wait=True):
                 raise RuntimeError(
-                    f"cannot begin anew: {base!r} has not returned from `next`. Call "
+                    f"cannot restart: {base!r} has not returned from `next`. Call "
                     "reset() again when it has."
                 )
             base.reset()
-            self._passes.callback.reset()
-            self._begin()
+            self._callback.reset()
+            self._begin(base)
 
     def close(self) -> None:
-        """End the thread, and give the ring back.
+        """End the thread, and release the ring.
 
         Waits for the batch that is being read. It may be called again; anything else is
         a RuntimeError then.
@@ -227,41 +227,62 @@ class AsyncDataSetIterator(DataSetIterator):
         -----
         RuntimeWarning
             If the iterator below is still reading after some seconds. The thread ends,
-            and gives the ring back, when it returns.
+            and releases the ring, when it returns.
         """
-        if os.getpid() != self._process:
-            self._base = None  # the lock may be held for ever
+        if self._guard.in_child:
+            self._base = None
             return
-        with self._lock:
+        with self._guard.lock:
             if self._base is None:
                 return
             self._base = None
             if self._producer.stop(wait=True):
-                self._passes.callback.close()
+                self._callback.close()
 
-    def _begin(self) -> None:
-        self._producer, self._ring = self._passes.begin()
+    def _begin(self, base: DataSetIterator) -> None:
+        """Begin a pass where the iterator below is."""
+        named = self._name, self._resource
+        self._ring = _WatchedRing(*named) if self._workspace else None
+        self._producer = Producer(
+            _Batches(base, closes=self._closes),
+            FixedDepth(self._buffer_size),
+            self._name,
+            ring=self._ring,
+            allocator=partial(numpy_allocator, self._resource, tag=_TAG),
+            finished=finisher(self._callback),
+        )
+        self._producer.start()
         self._running = True
+
+    def _warn_of_useless_ring(self) -> None:
+        warnings.warn(
+            f"so many batches of this {self._name} are alive that its ring is of no "
+            "use; new ones lie outside of it. If the iterator below keeps them, pass "
+            "workspace=False or have it give copies; if they are kept here, keep "
+            "memcfg.detach(batch).",
+            RuntimeWarning,
+            stacklevel=outside(),
+        )
 
     def _opened(self) -> DataSetIterator:
         if self._base is None:
-            raise RuntimeError(f"this {self._passes.name} is closed: make another one")
+            raise RuntimeError(f"this {self._name} is closed: make another one")
         return self._base
 
     def _reading(self) -> Producer:
         self._opened()
         if not self._running:
             self._require_process()
-            with self._lock:  # a reset may be on its way
+            with self._guard.lock:  # a reset may be on its way
                 self._opened()
                 if not self._running:
                     raise RuntimeError("the last reset has failed: call reset() again")
         return self._producer
 
     def _require_process(self) -> None:
-        if os.getpid() != self._process:
+        if self._guard.in_child:
             raise RuntimeError(
-                f"this {self._passes.name} has its thread in the process that was "
+                f"this {self._name} has its thread in the process that was "
                 "forked: make another one in this one"
             )
 
@@ -275,12 +296,6 @@ class AsyncDataSetIterator(DataSetIterator):
         if name.startswith("_") or self._base is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return getattr(self._base, name)
-
-
-def _touchable(resource: Resource | None) -> Resource:
-    """Return where memory is to come from; tell what is wrong with it here."""
-    pool = config.logical_device(None).pool if resource is None else resource
-    return numpy_allocator(pool).resource
 
 
 class AsyncMultiDataSetIterator(AsyncDataSetIterator):
@@ -304,3 +319,66 @@ class AsyncMultiDataSetIterator(AsyncDataSetIterator):
     TypeError, ValueError
         What `AsyncDataSetIterator` raises.
     """
+
+
+class _Batches:
+    """The batches of an iterator, none of which is None."""
+
+    def __init__(self, base: DataSetIterator, *, closes: bool) -> None:
+        self._base = base
+        self._closes = closes
+        self._number = 0
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        batch = next(self._base)
+        if batch is None:
+            raise TypeError(f"batch {self._number} is None, which is no batch")
+        self._number += 1
+        return batch
+
+    def close(self) -> None:
+        """Close what was made to be read here."""
+        if self._closes:
+            self._base.close()
+
+
+class _WatchedRing(Ring):
+    """A ring that gives up when all batches of its last cycles are alive."""
+
+    def __init__(self, name: str, resource: Resource) -> None:
+        super().__init__(name, resource)
+        self.useless = False
+        self._in_a_row = 0  # cycles whose block still had its last batch
+        self._held: WeakKeyDictionary[OwnedWorkspace, int] = WeakKeyDictionary()
+
+    def fit(self, buffer_size: int) -> None:
+        """Have the blocks that are needed, unless it has given up."""
+        if not self.useless:
+            super().fit(buffer_size)
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        held = self._held.get(self._open, 0)
+        alive = held > 0 and self._retired() >= held
+        self._in_a_row = self._in_a_row + 1 if alive else 0
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        if self._blocks:
+            self._held[self._open] = self._retired()
+            if self._in_a_row > _LAPS * len(self._blocks):
+                self.useless = True
+                self.destroy()
+
+    def _retired(self) -> int:
+        """Tell what batches hold that were in the block, its last one included."""
+        return self._open.counters()["retired_bytes"]

@@ -1,7 +1,4 @@
-"""What is done to each batch by the thread that reads ahead.
-
-Owns DL4J's callbacks. Refuses threads: the iterator calls.
-"""
+"""What is done to each batch by the thread that reads ahead: DL4J's callbacks."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from memcfg import config
 from memcfg.config import LogicalDevice
 from memcfg.data._checks import count
-from memcfg.data.dl4j._moving import migrated
-from memcfg.data.engine._ring import Ring
+from memcfg.data.dl4j._data_sets import migrated
+from memcfg.data.engine._batch_blocks import Ring
 from memcfg.memory import numpy_allocator
 
 if TYPE_CHECKING:
@@ -26,6 +23,7 @@ __all__ = [
     "InterleavedDataSetCallback",
     "as_callback",
     "finisher",
+    "host_memory",
 ]
 
 
@@ -48,14 +46,14 @@ class DataSetCallback(ABC):
         Returns
         -------
         object
-            What takes its place; None leaves it.
+            What replaces it; None leaves it.
         """
 
-    def reset(self) -> None:  # noqa: B027 - most have nothing to begin anew
-        """Hear that the iterator begins anew."""
+    def reset(self) -> None:  # noqa: B027 - most have nothing to restart
+        """Hear that the iterator restarts."""
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
-        """Hear that the iterator is closed: give back what is held."""
+        """Hear that the iterator is closed: release what is held."""
 
 
 class DefaultCallback(DataSetCallback):
@@ -101,7 +99,7 @@ class InterleavedDataSetCallback(DataSetCallback):
     Notes
     -----
     Each device holds ``buffer_size + 2`` blocks of the size of a batch, beside what the
-    iterator holds. A device without room raises ResourceExhaustedError in the place of
+    iterator holds. A device without room raises ResourceExhaustedError in place of
     the batch, and says which `buffer_size` fits.
 
     Examples
@@ -125,14 +123,14 @@ class InterleavedDataSetCallback(DataSetCallback):
         names = [
             each.name if isinstance(each, LogicalDevice) else each for each in given
         ]
-        self._pools = [_touchable(config.logical_device(name).pool) for name in names]
+        self._pools = [host_memory(config.logical_device(name).pool) for name in names]
         if not self._pools:
             raise ValueError("there is no device to deal batches out to")
         self._rings: list[Ring] = []
-        self._turn = 0
+        self._next = 0
 
     def call(self, batch: Any) -> Any:
-        """Copy a batch to the device whose turn it is.
+        """Copy a batch to the next device.
 
         Parameters
         ----------
@@ -151,32 +149,33 @@ class InterleavedDataSetCallback(DataSetCallback):
         WorkspaceError
             If another thread is at it.
         ResourceExhaustedError
-            If the device has no room for the ring.
+            If the device has no memory for the ring.
         """
         if not self._rings:
             pools = enumerate(self._pools)
             self._rings = [Ring(f"IDSC-{number}", pool) for number, pool in pools]
-        ring = self._rings[self._turn]
+        ring = self._rings[self._next]
         ring.fit(self._buffer_size)
         with ring:
             moved = migrated(batch)
-        self._turn = (self._turn + 1) % len(self._rings)
+        self._next = (self._next + 1) % len(self._rings)
         return moved
 
     def reset(self) -> None:
         """Go on with the first device."""
-        self._turn = 0
+        self._next = 0
 
     def close(self) -> None:
-        """Give the rings back; batches that are alive keep their blocks."""
+        """Release the rings; batches that are alive keep their blocks."""
         rings, self._rings = self._rings, []
-        self._turn = 0
+        self._next = 0
         for ring in rings:
             ring.destroy()
 
 
-def _touchable(pool: Resource) -> Resource:
-    return numpy_allocator(pool).resource  # ValueError: there is no memory
+def host_memory(pool: Resource) -> Resource:
+    """Return a pool that NumPy's arrays can lie in; ValueError: it is simulated."""
+    return numpy_allocator(pool).resource
 
 
 class _Plain(DataSetCallback):
@@ -192,23 +191,7 @@ class _Plain(DataSetCallback):
 def as_callback(
     given: DataSetCallback | Callable[[Any], Any] | None,
 ) -> DataSetCallback:
-    """Return a callback as it is, and a function as one.
-
-    Parameters
-    ----------
-    given : DataSetCallback or callable or None
-        What a user gave; None leaves batches as they are.
-
-    Returns
-    -------
-    DataSetCallback
-        The callback.
-
-    Raises
-    ------
-    TypeError
-        If it is neither.
-    """
+    """Return a callback as it is, and a function as one."""
     if given is None:
         return DefaultCallback()
     if isinstance(given, DataSetCallback):
@@ -219,18 +202,7 @@ def as_callback(
 
 
 def finisher(callback: DataSetCallback) -> Callable[[Any], Any] | None:
-    """Return what a thread applies to each batch.
-
-    Parameters
-    ----------
-    callback : DataSetCallback
-        The callback.
-
-    Returns
-    -------
-    callable or None
-        Takes a batch, returns what is handed on; None: nothing is to be done.
-    """
+    """Return what a thread applies to each batch."""
     if type(callback) is DefaultCallback:
         return None
 

@@ -1,27 +1,372 @@
-"""Batches as DL4J has them: features, labels, and masks of both.
-
-Owns what each array stands for. Refuses what is done to all of them alike, which is
-`Examples`'.
-"""
+"""Batches as DL4J has them: features, labels, and masks of both."""
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import TYPE_CHECKING, Any, cast
+from abc import ABC, abstractmethod
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from memcfg.data.dl4j._example_arrays import Array, Arrays, checked
-from memcfg.data.dl4j._examples import Examples
+import numpy as np
+from numpy.ma import MaskedArray  # here: loaded later, its arrays would be in a batch
+
+from memcfg import workspaces
+from memcfg.archives import read_arrays, write_arrays
+from memcfg.data._checks import count, flag
+from memcfg.errors import FormatError
+from memcfg.files import write_atomically
+from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    import os
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Self
 
     import numpy.typing as npt
 
-__all__ = ["DataSet", "MultiDataSet"]
+__all__ = [
+    "DataSet",
+    "Examples",
+    "MultiDataSet",
+    "SplitTestAndTrain",
+    "migrated",
+    "shielded",
+]
+
+Array = np.ndarray[Any, Any]
+Arrays = tuple[Array | None, ...]
 
 _ROLES = ("features", "labels", "features_mask", "labels_mask")
 _GROUPS = ("features", "labels", "features_masks", "labels_masks")
+
+
+class SplitTestAndTrain(NamedTuple):
+    """The two parts of a data set.
+
+    Parameters
+    ----------
+    train : DataSet or MultiDataSet
+        The examples to train on.
+    test : DataSet or MultiDataSet
+        The rest.
+    """
+
+    train: Any
+    test: Any
+
+
+class Examples(ABC):
+    """The base of `DataSet` and `MultiDataSet`: arrays whose first axes count the same.
+
+    What stands one behind the other is a view, what does not is a copy.
+    """
+
+    _arrays: Arrays  # the first are features
+
+    @abstractmethod
+    def _with(self, arrays: Sequence[Array | None]) -> Self:
+        """Make another one of the same form."""
+
+    @abstractmethod
+    def _names(self) -> list[str]:
+        """Name each array, for messages and files."""
+
+    @classmethod
+    @abstractmethod
+    def _restored(cls, arrays: Mapping[str, Array]) -> Self:
+        """Make one of arrays by name; KeyError, TypeError, ValueError: it is none."""
+
+    @property
+    def num_examples(self) -> int:
+        """How many examples there are."""
+        return len(cast("Array", self._arrays[0]))
+
+    def batch_by(self, size: int) -> list[Self]:
+        """Cut it into batches.
+
+        Parameters
+        ----------
+        size : int
+            Examples of each; the last may have fewer.
+
+        Returns
+        -------
+        list of DataSet or MultiDataSet
+            Views, in order.
+
+        Raises
+        ------
+        TypeError
+            If `size` is not an integer.
+        ValueError
+            If it is not positive.
+        """
+        return self._cut(range(0, self.num_examples, count(size, "size")))
+
+    def as_list(self) -> list[Self]:
+        """Cut it into single examples.
+
+        Returns
+        -------
+        list of DataSet or MultiDataSet
+            Views, each of one example; the first axis stays.
+        """
+        return self.batch_by(1)
+
+    def split_test_and_train(
+        self, train: float, seed: int | None = None
+    ) -> SplitTestAndTrain:
+        """Cut it in two.
+
+        Parameters
+        ----------
+        train : int or float
+            The number of examples to train on, or their fraction, between 0 and 1.
+        seed : int, optional
+            Decides the order in which they are taken. None: as they stand.
+
+        Returns
+        -------
+        SplitTestAndTrain
+            Two views; with a seed, views of one copy.
+
+        Raises
+        ------
+        TypeError
+            If `train` is no number, or `seed` no seed of NumPy's.
+        ValueError
+            If a part would be empty.
+        """
+        number = _number_of(train, self.num_examples)
+        if not 0 < number < self.num_examples:
+            raise ValueError(
+                f"train={train!r} of {self.num_examples} examples leaves a part empty"
+            )
+        source = self if seed is None else self.shuffle(seed)
+        return SplitTestAndTrain(*source._cut([0, number]))
+
+    def sample(
+        self, size: int, seed: int | None = None, with_replacement: bool = False
+    ) -> Self:
+        """Draw examples at random.
+
+        Parameters
+        ----------
+        size : int
+            How many.
+        seed : int, optional
+            Decides which. None: others each time.
+        with_replacement : bool, default False
+            Whether an example may be drawn twice.
+
+        Returns
+        -------
+        DataSet or MultiDataSet
+            A copy.
+
+        Raises
+        ------
+        TypeError
+            If an argument is of another type.
+        ValueError
+            If `size` is not positive, or there are not so many examples to draw from.
+        """
+        size = count(size, "size")
+        replace = flag(with_replacement, "with_replacement")
+        generator = np.random.default_rng(seed)
+        return self._rows(generator.choice(self.num_examples, size, replace=replace))
+
+    def shuffle(self, seed: int | None = None) -> Self:
+        """Put the examples in a random order.
+
+        Parameters
+        ----------
+        seed : int, optional
+            Decides the order. None: another one each time.
+
+        Returns
+        -------
+        DataSet or MultiDataSet
+            A copy; this one stays as it is.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `seed` is no seed of NumPy's.
+        """
+        return self._rows(np.random.default_rng(seed).permutation(self.num_examples))
+
+    def _rows(self, rows: npt.NDArray[np.intp]) -> Self:
+        return self._with([None if a is None else a[rows] for a in self._arrays])
+
+    def _cut(self, starts: Sequence[int]) -> list[Self]:
+        return [
+            self._with([None if a is None else a[begin:end] for a in self._arrays])
+            for begin, end in pairwise([*starts, self.num_examples])
+        ]
+
+    @property
+    def nbytes(self) -> int:
+        """What the elements of all arrays take, in bytes."""
+        return sum(array.nbytes for array in self._present())
+
+    @property
+    def memory_footprint(self) -> int:
+        """What copies of all arrays take in a workspace, in bytes."""
+        return sum(align_up(max(array.nbytes, 1)) for array in self._present())
+
+    def detach(self) -> Self:
+        """Take the arrays out of all workspaces.
+
+        Returns
+        -------
+        DataSet or MultiDataSet
+            Of copies of what is attached; itself if nothing is.
+
+        Raises
+        ------
+        WorkspaceLeakError, WorkspaceStaleError, ResourceExhaustedError, MemoryError
+            What `memcfg.detach` raises.
+        """
+        return self._moved(workspaces.detach(self._arrays))
+
+    def migrate(self, detach: bool = False) -> Self:
+        """Take the arrays to the current workspace.
+
+        Parameters
+        ----------
+        detach : bool, default False
+            Whether they are taken out of all workspaces where none is current.
+
+        Returns
+        -------
+        DataSet or MultiDataSet
+            Of copies of what is elsewhere; itself if nothing is.
+
+        Raises
+        ------
+        TypeError, WorkspaceLeakError, WorkspaceStaleError, ResourceExhaustedError,
+        MemoryError
+            What `memcfg.migrate` raises.
+        """
+        return self._moved(workspaces.migrate(self._arrays, detach))
+
+    def copy(self) -> Self:
+        """Copy all arrays to where arrays are made now.
+
+        Returns
+        -------
+        DataSet or MultiDataSet
+            It shares nothing with this one.
+        """
+        return self._with([None if a is None else a.copy("K") for a in self._arrays])
+
+    @classmethod
+    def merge(cls, data_sets: Iterable[Self]) -> Self:
+        """Put data sets one behind the other.
+
+        Parameters
+        ----------
+        data_sets : iterable of DataSet or MultiDataSet
+            At least one, all of one form. Where some have a mask, that of the others is
+            of ones.
+
+        Returns
+        -------
+        DataSet or MultiDataSet
+            A copy.
+
+        Raises
+        ------
+        TypeError
+            If one is of another class.
+        ValueError
+            If there is none, or shapes, dtypes or the numbers of arrays differ, or only
+            some have labels.
+        """
+        sets = list(data_sets)
+        if not sets:
+            raise ValueError("there is nothing to merge")
+        for each in sets:
+            if not isinstance(each, cls):
+                raise TypeError(f"only a {cls.__name__} is merged here, not {each!r}")
+            if each._names() != sets[0]._names():
+                raise ValueError(f"{each!r} has other arrays than {sets[0]!r}")
+        lengths = [each.num_examples for each in sets]
+        columns = zip(*(each._arrays for each in sets), strict=True)
+        named = zip(sets[0]._names(), columns, strict=True)
+        return sets[0]._with([_joined(name, arrays, lengths) for name, arrays in named])
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write it to an ``.npz`` file, which holds no pickles.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+        overwrite : bool, default False
+            Whether a file that is there is replaced.
+
+        Raises
+        ------
+        FileExistsError
+            If the file is there and not to be replaced.
+        OSError
+            If it cannot be written; a file that was there is as it was.
+        """
+        named = zip(self._names(), self._arrays, strict=True)
+        arrays = {name: array for name, array in named if array is not None}
+        overwrite = flag(overwrite, "overwrite")
+        write_atomically(path, write_arrays(arrays), overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+
+        Returns
+        -------
+        DataSet or MultiDataSet
+            Its arrays are made where arrays are made now.
+
+        Raises
+        ------
+        OSError
+            If it cannot be read.
+        FormatError
+            If it is no saved data set of this class, or damaged.
+        """
+        arrays = read_arrays(path, "saved data set")
+        try:
+            return cls._restored(arrays)
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(
+                f"{path} is no saved {cls.__name__}, it has {sorted(arrays)}: {error}"
+            ) from None
+
+    def _moved(self, arrays: Arrays) -> Self:
+        if all(new is old for new, old in zip(arrays, self._arrays, strict=True)):
+            return self
+        return self._with(arrays)
+
+    def _present(self) -> list[Array]:
+        """List the arrays, each once: labels may be the features themselves."""
+        each = {id(array): array for array in self._arrays if array is not None}
+        return list(each.values())
+
+    def __len__(self) -> int:
+        return self.num_examples
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{name}={array.dtype}{array.shape}"
+            for name, array in zip(self._names(), self._arrays, strict=True)
+            if array is not None
+        ]
+        return f"{type(self).__name__}({', '.join(parts)})"
 
 
 class DataSet(Examples):
@@ -71,14 +416,14 @@ class DataSet(Examples):
         features_mask: npt.ArrayLike | None = None,
         labels_mask: npt.ArrayLike | None = None,
     ) -> None:
-        first = checked(features, "features")
+        first = _checked(features, "features")
         given = (labels, features_mask, labels_mask)
         if labels is None and labels_mask is not None:
             raise ValueError("labels_mask masks no labels")
         self._arrays = (
             first,
             *(
-                None if value is None else checked(value, name, len(first))
+                None if value is None else _checked(value, name, len(first))
                 for name, value in zip(_ROLES[1:], given, strict=True)
             ),
         )
@@ -164,9 +509,9 @@ class MultiDataSet(Examples):
         for masks, of, name in zip(given, tuple(groups), _GROUPS[2:], strict=True):
             groups.append(_masks(masks, len(of), name))
         self._sizes = tuple(map(len, groups))
-        examples = len(checked(groups[0][0], "features[0]"))
+        examples = len(_checked(groups[0][0], "features[0]"))
         self._arrays = tuple(
-            None if value is None else checked(value, name, examples)
+            None if value is None else _checked(value, name, examples)
             for name, value in zip(self._names(), chain(*groups), strict=True)
         )
 
@@ -201,28 +546,73 @@ class MultiDataSet(Examples):
 
     def _names(self) -> list[str]:
         return [
-            f"{group}[{place}]"
+            f"{group}[{index}]"
             for group, size in zip(_GROUPS, self._sizes, strict=True)
-            for place in range(size)
+            for index in range(size)
         ]
 
     @classmethod
     def _restored(cls, arrays: Mapping[str, Array]) -> Self:
         groups: dict[str, dict[int, Array]] = {name: {} for name in _GROUPS}
         for name, array in arrays.items():
-            group, _, place = name.removesuffix("]").partition("[")
-            groups[group][int(place)] = array
+            group, _, index = name.removesuffix("]").partition("[")
+            groups[group][int(index)] = array
         features, labels = (
-            [groups[name][place] for place in range(len(groups[name]))]
+            [groups[name][index] for index in range(len(groups[name]))]
             for name in _GROUPS[:2]
         )
         masks = [
-            [groups[name].pop(place, None) for place in range(len(of))]
+            [groups[name].pop(index, None) for index in range(len(of))]
             for name, of in zip(_GROUPS[2:], (features, labels), strict=True)
         ]
         if groups[_GROUPS[2]] or groups[_GROUPS[3]]:
             raise ValueError("it has masks of nothing")
         return cls(features, labels, *masks)
+
+
+def migrated(batch: Any) -> Any:
+    """Take the arrays of a batch to the current workspace."""
+    return _moved(batch, workspaces.migrate)
+
+
+def shielded(batch: Any) -> Any:
+    """Take what is in a workspace out of it: into the current one, or out of all."""
+    current = workspaces.current_workspace()
+    if current is None:
+        return _moved(batch, workspaces.detach)
+    return _moved(batch, lambda value: workspaces.leverage_to(value, current))
+
+
+def _moved(batch: Any, move: Callable[[Any], Any]) -> Any:
+    if isinstance(batch, Examples):
+        return batch._moved(move(batch._arrays))
+    if not isinstance(batch, np.ndarray | np.generic | tuple | list | dict):
+        raise TypeError(
+            "a batch is a data set, an array, or a tuple, list or dict of them, not "
+            f"{batch!r:.80}: its arrays cannot be found"
+        )
+    return _through(move(batch), move)
+
+
+def _through(batch: Any, move: Callable[[Any], Any]) -> Any:
+    """Move the data sets in a container whose arrays are moved."""
+    if isinstance(batch, Examples):
+        return batch._moved(move(batch._arrays))
+    if isinstance(batch, dict):
+        for key, each in batch.items():
+            batch[key] = _through(each, move)
+    elif isinstance(batch, list):
+        batch[:] = [_through(each, move) for each in batch]
+    elif isinstance(batch, tuple):
+        make = getattr(type(batch), "_make", type(batch))
+        return make(_through(each, move) for each in batch)
+    return batch
+
+
+def _number_of(train: Any, examples: int) -> int:
+    if isinstance(train, float | np.floating):
+        return int(round(float(train) * examples, 6))  # 0.29 of 100 is 29
+    return count(train, "train", 0)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -237,3 +627,46 @@ def _masks(value: Any, wanted: int, name: str) -> list[Any]:
     if len(value) != wanted:
         raise ValueError(f"{name} has {len(value)} masks for {wanted} arrays")
     return list(value)
+
+
+def _checked(value: Any, what: str, examples: int | None = None) -> Array:
+    """Return an array of examples, or say what is wrong with it."""
+    if isinstance(value, MaskedArray):
+        raise TypeError(f"{what} is a masked array: fill it, and pass its mask apart")
+    array = np.asarray(value)
+    if array.dtype.hasobject:
+        raise TypeError(f"{what} is an array of numbers, not of objects: {value!r:.80}")
+    if array.ndim == 0:
+        raise ValueError(f"{what} needs a first axis that counts examples")
+    if examples is not None and len(array) != examples:
+        raise ValueError(
+            f"{what} has {len(array)} examples, and the features have {examples}"
+        )
+    return array
+
+
+def _joined(
+    name: str, arrays: Sequence[Array | None], lengths: Sequence[int]
+) -> Array | None:
+    """Put arrays of several data sets one behind the other."""
+    like = next((array for array in arrays if array is not None), None)
+    if like is None:
+        return None
+    present = [
+        _ones(name, like, length) if array is None else array
+        for array, length in zip(arrays, lengths, strict=True)
+    ]
+    for array in present:
+        if array.shape[1:] != like.shape[1:] or array.dtype != like.dtype:
+            raise ValueError(
+                f"{name} of {array.dtype}{array.shape} does not merge with "
+                f"{like.dtype}{like.shape}"
+            )
+    return np.concatenate(present)
+
+
+def _ones(name: str, like: Array, length: int) -> Array:
+    """Make the mask of a data set that has none: everything counts."""
+    if "mask" not in name:
+        raise ValueError(f"some data sets have {name}, and some have none")
+    return np.ones((length, *like.shape[1:]), like.dtype)

@@ -1,8 +1,4 @@
-"""Iterators as DL4J has them: Python's, with `has_next`, `reset` and `close`.
-
-Owns the protocol, and the iterator over anything that Python iterates over. Refuses
-threads.
-"""
+"""Iterators as DL4J has them: Python's, with `has_next`, `reset` and `close`."""
 
 from __future__ import annotations
 
@@ -17,14 +13,20 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ["DataSetIterator", "ExistingDataSetIterator", "as_iterator", "cannot_reset"]
+__all__ = [
+    "DataSetIterator",
+    "ExistingDataSetIterator",
+    "WrappingIterator",
+    "as_iterator",
+    "cannot_reset",
+]
 
 _NOTHING = object()
 _END = object()
 
 
 class DataSetIterator(ABC):
-    """An iterator over batches that can begin anew.
+    """An iterator over batches that can restart.
 
     The base of memcfg's own, and of those that a user writes: `has_next` and `next` are
     enough. A batch is a `DataSet`, a `MultiDataSet` or anything else.
@@ -74,7 +76,7 @@ class DataSetIterator(ABC):
 
     @property
     def reset_supported(self) -> bool:
-        """Whether `reset` can begin anew."""
+        """Whether `reset` can restart."""
         return type(self).reset is not DataSetIterator.reset
 
     @property
@@ -87,7 +89,7 @@ class DataSetIterator(ABC):
         return True
 
     def reset(self) -> None:
-        """Begin anew.
+        """Restart.
 
         Raises
         ------
@@ -126,7 +128,7 @@ class ExistingDataSetIterator(DataSetIterator):
     ----------
     iterable : iterable
         What can be iterated over several times, such as a list or a `Dataset`, can
-        begin anew. An iterator, such as a generator, can if it has ``reset()``.
+        restart. An iterator, such as a generator, can if it has ``reset()``.
 
     Raises
     ------
@@ -157,7 +159,7 @@ class ExistingDataSetIterator(DataSetIterator):
 
     @property
     def reset_supported(self) -> bool:
-        """Whether it can begin anew."""
+        """Whether it can restart."""
         if not self._once:
             return True
         resets = callable(getattr(self._iterable, "reset", None))
@@ -212,7 +214,7 @@ class ExistingDataSetIterator(DataSetIterator):
         return self.next()
 
     def reset(self) -> None:
-        """Begin anew.
+        """Restart.
 
         Raises
         ------
@@ -254,43 +256,57 @@ class ExistingDataSetIterator(DataSetIterator):
             ) from error
 
 
+class WrappingIterator(DataSetIterator):
+    """The base of iterators over another one: what they do not have is that one's."""
+
+    def __init__(self, base: Iterable[Any]) -> None:
+        self._base = as_iterator(base)
+
+    @property
+    def reset_supported(self) -> bool:
+        """Whether the iterator below can restart."""
+        return self._base.reset_supported
+
+    @property
+    def async_supported(self) -> bool:
+        """Whether a thread may read ahead, as the iterator below has it."""
+        return self._base.async_supported
+
+    def has_next(self) -> bool:
+        """Ask the iterator below."""
+        return self._base.has_next()
+
+    def next(self) -> Any:
+        """Return the next batch of the iterator below."""
+        return next(self._base)
+
+    def __next__(self) -> Any:
+        return self.next()
+
+    def reset(self) -> None:
+        """Have the iterator below restart."""
+        self._base.reset()
+
+    def close(self) -> None:
+        """Close the iterator below."""
+        self._base.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self._base, name)
+
+
 def as_iterator(base: Any) -> DataSetIterator:
-    """Return an iterator as it is, and anything else in one.
-
-    Parameters
-    ----------
-    base : iterable
-        What to iterate over.
-
-    Returns
-    -------
-    DataSetIterator
-        Over the same batches.
-
-    Raises
-    ------
-    TypeError
-        If it is no iterable.
-    """
+    """Return an iterator as it is, and anything else in one."""
     if isinstance(base, DataSetIterator):
         return base
     return ExistingDataSetIterator(base)
 
 
 def cannot_reset(iterator: DataSetIterator) -> RuntimeError:
-    """Tell that an iterator cannot begin anew.
-
-    Parameters
-    ----------
-    iterator : DataSetIterator
-        The iterator.
-
-    Returns
-    -------
-    RuntimeError
-        To be raised.
-    """
+    """Tell that an iterator cannot restart."""
     return RuntimeError(
-        f"{iterator!r} cannot begin anew: give an iterable that makes a new iterator "
+        f"{iterator!r} cannot restart: give an iterable that makes a new iterator "
         "each time, such as a Dataset or a class with __iter__"
     )

@@ -1,7 +1,4 @@
-"""One iterator as several, each over a part of its batches.
-
-Owns whose turn a batch is, and that no part ever sees a batch of another.
-"""
+"""One iterator as several, each over a part of its batches, and no other's."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.data._checks import count
-from memcfg.data.dl4j._examples import Examples
+from memcfg.data.dl4j._data_sets import Examples
 from memcfg.data.dl4j._iterators import DataSetIterator, as_iterator
 
 if TYPE_CHECKING:
@@ -33,7 +30,7 @@ class DataSetIteratorSplitter:
     total_batches : int or sequence of int
         How many batches it has, or how many each part gets.
     ratio : float or sequence of float, optional
-        The share of the first part, between 0 and 1, or that of each part, 1 in sum.
+        The fraction of the first part, between 0 and 1, or that of each, 1 in sum.
         Only with a number of batches.
 
     Attributes
@@ -50,12 +47,12 @@ class DataSetIteratorSplitter:
     TypeError
         If an argument is of another type.
     ValueError
-        If a part would be empty, or the shares are not 1 in sum.
+        If a part would be empty, or the fractions are not 1 in sum.
 
     Notes
     -----
-    A part that is read out of turn passes over the batches of those before it, after
-    having `base` begin anew where that is needed. Reading raises RuntimeError when
+    A part that is read out of order passes over the batches of those before it, after
+    having `base` restart where that is needed. Reading raises RuntimeError when
     `base` ends before the last part does, or its first batch is another than in the
     first pass: then it shuffles, or was read by somebody else, and the parts would
     overlap. Batches of arrays are compared, others are not.
@@ -75,9 +72,9 @@ class DataSetIteratorSplitter:
         ratio: float | Sequence[float] | None = None,
     ) -> None:
         ends = _ends(total_batches, ratio)
-        turns = _Turns(as_iterator(base), ends[-1])
+        shared = _SharedBatches(as_iterator(base), ends[-1])
         bounds = pairwise([0, *ends])
-        self.iterators = tuple(_Part(turns, begin, end) for begin, end in bounds)
+        self.iterators = tuple(_Part(shared, begin, end) for begin, end in bounds)
 
     @property
     def train_iterator(self) -> DataSetIterator:
@@ -92,36 +89,36 @@ class DataSetIteratorSplitter:
         return self.iterators[1]
 
 
-class _Turns:
+class _SharedBatches:
     """The iterator that is split, and how far it is."""
 
     def __init__(self, base: DataSetIterator, total: int) -> None:
         self.base = base
         self._total = total
-        self._place = 0
+        self._index = 0
         self._first: bytes | None = None
         self._lock = threading.Lock()  # parts may be read ahead by threads
 
-    def take(self, place: int) -> Any:
+    def take(self, index: int) -> Any:
         with self._lock:
-            if place < self._place:
+            if index < self._index:
                 self.base.reset()
-                self._place = 0
-            while self._place < place:
-                self._draw()
-            return self._draw()
+                self._index = 0
+            while self._index < index:
+                self._read()
+            return self._read()
 
-    def _draw(self) -> Any:
+    def _read(self) -> Any:
         try:
             item = next(self.base)
         except StopIteration:
             raise RuntimeError(
-                f"the iterator that is split ended after {self._place} of "
+                f"the iterator that is split ended after {self._index} of "
                 f"{self._total} batches: it has fewer, or was read by somebody else"
             ) from None
-        if self._place == 0:
+        if self._index == 0:
             self._compare(item)
-        self._place += 1
+        self._index += 1
         return item
 
     def _compare(self, item: Any) -> None:
@@ -141,34 +138,34 @@ class _Turns:
 class _Part(DataSetIterator):
     """A part: the batches numbered from `begin` up to `end`."""
 
-    def __init__(self, turns: _Turns, begin: int, end: int) -> None:
-        self._turns = turns
+    def __init__(self, shared: _SharedBatches, begin: int, end: int) -> None:
+        self._shared = shared
         self._begin = begin
         self._end = end
-        self._place = begin
+        self._index = begin
 
     @property
     def reset_supported(self) -> bool:
-        return self._turns.base.reset_supported
+        return self._shared.base.reset_supported
 
     @property
     def async_supported(self) -> bool:
-        return self._turns.base.async_supported
+        return self._shared.base.async_supported
 
     def has_next(self) -> bool:
-        return self._place < self._end
+        return self._index < self._end
 
     def next(self) -> Any:
         if not self.has_next():
             raise StopIteration
-        item = self._turns.take(self._place)
-        self._place += 1
+        item = self._shared.take(self._index)
+        self._index += 1
         return item
 
     def reset(self) -> None:
-        if self._place > self._begin and not self.reset_supported:
-            raise RuntimeError("the iterator that is split cannot begin anew")
-        self._place = self._begin
+        if self._index > self._begin and not self.reset_supported:
+            raise RuntimeError("the iterator that is split cannot restart")
+        self._index = self._begin
 
     def __len__(self) -> int:
         return self._end - self._begin
@@ -180,22 +177,22 @@ def _ends(
     """Return how many batches end with each part."""
     if isinstance(total, list | tuple):
         if ratio is not None:
-            raise TypeError("either numbers of batches or shares, not both")
+            raise TypeError("either numbers of batches or fractions, not both")
         ends = list(accumulate(count(each, "total_batches") for each in total))
     else:
-        ends = _shared_out(count(total, "total_batches"), ratio)
+        ends = _divided(count(total, "total_batches"), ratio)
     if not ends or any(end <= begin for begin, end in pairwise([0, *ends])):
         raise ValueError(f"total_batches={total!r}, ratio={ratio!r}: a part is empty")
     return ends
 
 
-def _shared_out(total: int, ratio: float | Sequence[float] | None) -> list[int]:
+def _divided(total: int, ratio: float | Sequence[float] | None) -> list[int]:
     if isinstance(ratio, bool) or not isinstance(ratio, float | int | list | tuple):
-        raise TypeError(f"ratio is a share or a list of shares, not {ratio!r}")
-    shares = list(ratio) if isinstance(ratio, list | tuple) else [ratio, 1 - ratio]
-    if not all(0 < share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-6:
-        raise ValueError(f"shares are positive and 1 in sum, not {ratio!r}")
-    *ends, _ = (int(round(share * total, 6)) for share in accumulate(shares))
+        raise TypeError(f"ratio is a fraction or a list of fractions, not {ratio!r}")
+    fractions = list(ratio) if isinstance(ratio, list | tuple) else [ratio, 1 - ratio]
+    if not all(0 < each <= 1 for each in fractions) or abs(sum(fractions) - 1) > 1e-6:
+        raise ValueError(f"fractions are positive and 1 in sum, not {ratio!r}")
+    *ends, _ = (int(round(each * total, 6)) for each in accumulate(fractions))
     return [*ends, total]
 
 

@@ -1,8 +1,7 @@
 """Values that users hand over or return, as arrays.
 
-Owns the choice of a dtype for Python's values, which is tf.data's: int is int32 where
-it fits and int64 where not, float is float32, and arrays keep theirs. Text stays
-NumPy's. Refuses what is no rectangular array of numbers, text or dates.
+Python's int is int32 where it fits and int64 where not, float is float32, as in
+tf.data; arrays keep their dtypes, and text stays NumPy's.
 """
 
 from __future__ import annotations
@@ -29,28 +28,10 @@ _SCALARS = (bool, int, float, complex, str, bytes)
 
 
 def as_element(value: Any) -> Any:
-    """Convert what a user's function returned.
-
-    Parameters
-    ----------
-    value : nest
-        Of arrays, numbers, text, and lists of these.
-
-    Returns
-    -------
-    nest of numpy.ndarray and numpy.generic
-        An array of no axes is a NumPy scalar. Arrays are the user's own, not copied.
-
-    Raises
-    ------
-    TypeError
-        If a leaf can be no array.
-    ValueError
-        If a list is not rectangular, or a number is out of range.
-    """
+    """Convert what a user's function returned."""
     kind = type(value)
     if kind is np.ndarray and value.ndim and value.dtype in _PLAIN:
-        return value  # most of them
+        return value  # the usual case
     if kind is tuple:
         return tuple([as_element(part) for part in value])
     if kind is dict:
@@ -61,27 +42,7 @@ def as_element(value: Any) -> Any:
 
 
 def as_leaf(value: Any, *, swap: bool = True) -> npt.NDArray[Any]:
-    """Convert a leaf to an array.
-
-    Parameters
-    ----------
-    value : array_like
-        An array, a number, text, or a list of these.
-    swap : bool, default True
-        Whether to copy an array that is not in the machine's byte order.
-
-    Returns
-    -------
-    numpy.ndarray
-        The same memory if it was an array in the machine's byte order.
-
-    Raises
-    ------
-    TypeError
-        If it can be no array.
-    ValueError
-        If a list is not rectangular, or a number is out of range.
-    """
+    """Convert a leaf to an array."""
     if type(value) is np.ndarray and value.dtype in _PLAIN:
         return value
     number = _as_number(value)
@@ -94,27 +55,9 @@ def as_leaf(value: Any, *, swap: bool = True) -> npt.NDArray[Any]:
 
 
 def as_array(value: Any) -> npt.NDArray[Any]:
-    """Convert a leaf as NumPy does.
-
-    Parameters
-    ----------
-    value : array_like
-        An array, a number, text, or a list of these.
-
-    Returns
-    -------
-    numpy.ndarray
-        With NumPy's dtype for Python's numbers.
-
-    Raises
-    ------
-    TypeError
-        If it can be no array.
-    ValueError
-        If a list is not rectangular, or an integer is beyond int64.
-    """
+    """Convert a leaf as NumPy does."""
     if isinstance(value, MaskedArray):
-        raise TypeError("a dataset takes no masked arrays: fill its masked places")
+        raise TypeError("a dataset takes no masked arrays: fill its masked elements")
     listed = isinstance(value, list | tuple | range)
     if not (listed or isinstance(value, _SCALARS) or hasattr(value, "__array__")):
         raise TypeError(
@@ -135,34 +78,12 @@ def as_array(value: Any) -> npt.NDArray[Any]:
 
 
 def as_scalars(array: npt.NDArray[Any]) -> Any:
-    """Make an array of no axes a NumPy scalar, and leave others as they are.
-
-    Parameters
-    ----------
-    array : numpy.ndarray
-        Any.
-
-    Returns
-    -------
-    numpy.ndarray or numpy.generic
-        The element's leaf.
-    """
+    """Make an array of no axes a NumPy scalar, and leave others as they are."""
     return array if array.ndim else array[()]
 
 
 def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """View an array that is not to be written through what is given out.
-
-    Parameters
-    ----------
-    array : numpy.ndarray
-        Any.
-
-    Returns
-    -------
-    numpy.ndarray
-        The same memory.
-    """
+    """View an array that is not to be written through what is given out."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -1,7 +1,4 @@
-"""What an element is: shapes and dtypes of a nest's leaves.
-
-Owns `TensorSpec` and the arithmetic of specs. Refuses to convert values.
-"""
+"""What an element is: shapes and dtypes of a nest's leaves."""
 
 from __future__ import annotations
 
@@ -109,39 +106,12 @@ class TensorSpec:
 
 
 def spec_of(element: Any) -> Any:
-    """Describe an element.
-
-    Parameters
-    ----------
-    element : nest of numpy.ndarray or numpy.generic
-        The element.
-
-    Returns
-    -------
-    nest of TensorSpec
-        With all sizes known.
-    """
+    """Describe an element."""
     return map_structure(_leaf_spec, element)
 
 
 def merge(first: Any, second: Any) -> Any:
-    """Describe what is of one of two kinds.
-
-    Parameters
-    ----------
-    first, second : nest of TensorSpec
-        The kinds.
-
-    Returns
-    -------
-    nest of TensorSpec
-        The most specific that both kinds are of.
-
-    Raises
-    ------
-    TypeError
-        If the nests or the dtypes differ.
-    """
+    """Describe what is of one of two kinds."""
     if not same_structure(first, second):
         raise TypeError(f"elements differ in structure: {first} and {second}")
     for one, other in zip(flatten(first), flatten(second), strict=True):
@@ -154,20 +124,7 @@ def merge(first: Any, second: Any) -> Any:
 
 
 def stacked(spec: Any, count: int | None) -> Any:
-    """Describe elements that are stacked along a new first axis.
-
-    Parameters
-    ----------
-    spec : nest of TensorSpec
-        Of an element.
-    count : int or None
-        How many; None where that is not known.
-
-    Returns
-    -------
-    nest of TensorSpec
-        Of the stack.
-    """
+    """Describe elements that are stacked along a new first axis."""
 
     def leaf(one: TensorSpec) -> TensorSpec:
         shape = None if one.shape is None else (count, *one.shape)
@@ -177,18 +134,7 @@ def stacked(spec: Any, count: int | None) -> Any:
 
 
 def vague(spec: Any) -> Any:
-    """Forget sizes: what one element tells of others is dtypes and numbers of axes.
-
-    Parameters
-    ----------
-    spec : nest of TensorSpec
-        Of an element.
-
-    Returns
-    -------
-    nest of TensorSpec
-        With no size known.
-    """
+    """Forget sizes: what one element tells of others is dtypes and numbers of axes."""
 
     def leaf(one: TensorSpec) -> TensorSpec:
         dtype = np.dtype(one.dtype.kind) if one.dtype.kind in _TEXT else one.dtype

@@ -1,8 +1,8 @@
 """Nests: what an element is made of.
 
-Owns the walk over tuples, named tuples and dicts. A list is no nest: it is data, as in
-tf.data. The leaves of a dict come in the order of its sorted keys, and a dict that is
-made keeps the order of the keys that it is made like.
+Tuples, named tuples and dicts. A list is no nest: it is data, as in tf.data. The leaves
+of a dict come in the order of its sorted keys, and a dict that is made keeps the order
+of the keys that it is made like.
 """
 
 from __future__ import annotations
@@ -31,66 +31,21 @@ _LEAVES = (np.ndarray, np.generic, list, int, float, str, bytes)
 
 
 def is_nest(value: Any) -> bool:
-    """Tell a nest from a leaf.
-
-    Parameters
-    ----------
-    value : object
-        Anything.
-
-    Returns
-    -------
-    bool
-        Whether it is a tuple or a mapping.
-    """
+    """Tell a nest from a leaf."""
     if isinstance(value, tuple | dict):
         return True
     return not isinstance(value, _LEAVES) and isinstance(value, Mapping)  # slow
 
 
 def flatten(nest: Any) -> list[Any]:
-    """List the leaves of a nest.
-
-    Parameters
-    ----------
-    nest : nest
-        A leaf is a nest too.
-
-    Returns
-    -------
-    list
-        From left to right, those of a dict by sorted keys.
-
-    Raises
-    ------
-    TypeError
-        If the keys of a dict have no order.
-    """
+    """List the leaves of a nest."""
     if not is_nest(nest):
         return [nest]
     return [leaf for child in _children(nest) for leaf in flatten(child)]
 
 
 def pack(like: Any, leaves: Sequence[Any]) -> Any:
-    """Make a nest of leaves.
-
-    Parameters
-    ----------
-    like : nest
-        The form.
-    leaves : sequence
-        In the order of `flatten`.
-
-    Returns
-    -------
-    nest
-        Of the same form.
-
-    Raises
-    ------
-    ValueError
-        If the number of leaves is another.
-    """
+    """Make a nest of leaves."""
     count = len(flatten(like))
     if count != len(leaves):
         raise ValueError(f"a nest of {count} leaves can't be made of {len(leaves)}")
@@ -98,18 +53,7 @@ def pack(like: Any, leaves: Sequence[Any]) -> Any:
 
 
 def packer(like: Any) -> Callable[[Sequence[Any]], Any]:
-    """Make the function that packs leaves into one form, again and again.
-
-    Parameters
-    ----------
-    like : nest
-        The form.
-
-    Returns
-    -------
-    callable
-        Takes leaves in the order of `flatten`, all of them, and returns a nest.
-    """
+    """Make the function that packs leaves into one form, again and again."""
     if is_flat_tuple(like):
         return tuple
     keys = _sorted_keys(like) if type(like) is dict else []
@@ -119,41 +63,12 @@ def packer(like: Any) -> Callable[[Sequence[Any]], Any]:
 
 
 def is_flat_tuple(nest: Any) -> bool:
-    """Tell whether a nest is a tuple of leaves, and no named one.
-
-    Parameters
-    ----------
-    nest : nest
-        Any.
-
-    Returns
-    -------
-    bool
-        Whether the leaves in a tuple are the nest.
-    """
+    """Tell whether a nest is a tuple of leaves, and no named one."""
     return type(nest) is tuple and not any(map(is_nest, nest))
 
 
 def map_structure(function: Callable[..., Any], *nests: Any) -> Any:
-    """Apply a function to the leaves of nests of one form.
-
-    Parameters
-    ----------
-    function : callable
-        Takes a leaf of each nest.
-    *nests : nest
-        At least one.
-
-    Returns
-    -------
-    nest
-        Of the form of the first.
-
-    Raises
-    ------
-    ValueError
-        If the forms differ.
-    """
+    """Apply a function to the leaves of nests of one form."""
     first = nests[0]
     for other in nests[1:]:
         if not same_structure(first, other):
@@ -164,18 +79,7 @@ def map_structure(function: Callable[..., Any], *nests: Any) -> Any:
 
 
 def same_structure(first: Any, second: Any) -> bool:
-    """Tell whether two nests have the same form.
-
-    Parameters
-    ----------
-    first, second : nest
-        What to compare; leaves are not looked at.
-
-    Returns
-    -------
-    bool
-        Tuples compare by class and length, dicts by their keys.
-    """
+    """Tell whether two nests have the same form."""
     if isinstance(first, Mapping):
         return (
             isinstance(second, Mapping)
@@ -193,20 +97,7 @@ def same_structure(first: Any, second: Any) -> bool:
 
 
 def call(function: Callable[..., Any], element: Any) -> Any:
-    """Call a user's function on an element, as tf.data does.
-
-    Parameters
-    ----------
-    function : callable
-        Takes the parts of a tuple as arguments, and anything else as one argument.
-    element : nest
-        The element.
-
-    Returns
-    -------
-    object
-        What the function returns.
-    """
+    """Call a user's function on an element, as tf.data does."""
     if isinstance(element, tuple) and not hasattr(element, "_fields"):
         return function(*element)
     return function(element)

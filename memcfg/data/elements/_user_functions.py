@@ -1,7 +1,6 @@
 """Users' functions, called as tf.data calls them.
 
-Owns the conversion of what they return, and that nothing they raise is taken for the
-end of the data.
+Nothing that they raise is taken for the end of the data.
 """
 
 from __future__ import annotations
@@ -24,27 +23,7 @@ _DTYPES = frozenset(map(np.dtype, _SCALARS))  # in the machine's byte order
 
 
 def apply(function: Callable[..., Any], element: Any) -> Any:
-    """Apply a user's function to an element.
-
-    Parameters
-    ----------
-    function : callable
-        The function.
-    element : nest
-        The element; a tuple is unpacked into arguments.
-
-    Returns
-    -------
-    nest
-        What it returned, converted.
-
-    Raises
-    ------
-    RuntimeError
-        If it raised StopIteration.
-    BaseException
-        What else it raised.
-    """
+    """Apply a user's function to an element."""
     try:
         result = call(function, element)
     except StopIteration as error:
@@ -53,23 +32,7 @@ def apply(function: Callable[..., Any], element: Any) -> Any:
 
 
 def as_result(result: Any) -> Any:
-    """Convert what a user's function returned.
-
-    Parameters
-    ----------
-    result : object
-        Anything that can be an element; a list is a tuple here, as in tf.data.
-
-    Returns
-    -------
-    nest
-        The element.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it can be no element.
-    """
+    """Convert what a user's function returned."""
     kind = type(result)
     if kind is tuple:
         if all(map(_is_leaf, result)):
@@ -88,45 +51,17 @@ def _is_leaf(value: Any) -> bool:
 
 
 def is_unpacked(element: Any) -> bool:
-    """Tell whether an element is several arguments of a function, as tf.data has it.
-
-    Parameters
-    ----------
-    element : nest
-        The element.
-
-    Returns
-    -------
-    bool
-        Whether it is a tuple without names.
-    """
+    """Tell whether an element is several arguments of a function, as tf.data has it."""
     return isinstance(element, tuple) and not hasattr(element, "_fields")
 
 
 def stopped() -> RuntimeError:
-    """Make the error that stands for a StopIteration of a user's function.
-
-    Returns
-    -------
-    RuntimeError
-        As generators raise it: StopIteration would look like the end of the data.
-    """
+    """Make the error that stands for a StopIteration of a user's function."""
     return RuntimeError("the function of map raised StopIteration")
 
 
 def composed(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-    """Make one function of several.
-
-    Parameters
-    ----------
-    functions : sequence of callable
-        The first one first.
-
-    Returns
-    -------
-    callable
-        Takes what the first takes; what it returns has not been converted.
-    """
+    """Make one function of several."""
     first, *others = functions
     if not others:
         return first

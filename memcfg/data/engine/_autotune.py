@@ -1,8 +1,5 @@
 """What AUTOTUNE chooses: how many items wait, how many threads work.
 
-Owns when something is tried, and within which bounds. How good it was is the time that
-the consumer of the pass waited; the rule is `_climbing.Climber`'s.
-
 References
 ----------
 Murray, Šimša, Klimovic, Indyk (2021). tf.data: A Machine Learning Data Processing
@@ -16,18 +13,146 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memcfg.data.engine._hill_climber import Climber
-from memcfg.data.engine._ring import SPARE
+from memcfg.data.engine._batch_blocks import SPARE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from memcfg.data.engine._budgets import Budget
     from memcfg.data.engine._run import Run
 
-__all__ = ["TunedDepth", "TunedParallelism"]
+__all__ = ["AUTOTUNE", "HillClimber", "TunedDepth", "TunedParallelism"]
 
-SHARE = 0.02  # of the time, from which on waiting is worth a change
-LEAST_GAIN = 1 / 8  # of the cost, for a buffer twice as large
+AUTOTUNE = -1
+CALM = 4  # periods without waiting after which less is tried
+FAILURES = 2  # trials after which only a higher cost is worth another
+WAITING = 0.02  # of the time, from which on it is worth a change
+MIN_GAIN = 1 / 8  # of the cost, for a buffer twice as large
 FIRST_DEPTH = 2
+
+
+class HillClimber:
+    r"""A whole number, improved by trying its neighbours.
+
+    In each period a value :math:`v` has a cost :math:`c_v` (seconds waited per item).
+
+    * Waiting, and :math:`c_v > r`: try :math:`w = \mathrm{grown}(v)` for a period, and,
+      if that was better, :math:`v` once more, which costs :math:`c'_v`: so nothing that
+      happens once is taken for its effect. Take :math:`w` if
+      :math:`c_w \le (1 - \mathrm{gain}(v, w)) \min(c_v, c'_v)`; after the second trial
+      that failed, :math:`r = 2 c_v`.
+    * No waiting for `CALM` periods, and :math:`s` to spare: try
+      :math:`w = \max(v - s, f)`. Keep it if nothing is waited for; else go back, and
+      let :math:`f = v`.
+    * A value that was taken on the way up, after one was kept on the way down, is
+      :math:`f` from then on.
+
+    So the number of changes is bounded while costs stay below some :math:`C`: every two
+    trials upwards that fail double :math:`r`, which makes at most
+    :math:`2 \log_2 (C / r_0)` of them; each downwards that fails, and each pair of a
+    way down and a way up, raises :math:`f`, which values bound.
+    """
+
+    def __init__(
+        self,
+        value: int,
+        grown: Callable[[int], int],
+        gain: Callable[[int, int], float],
+    ) -> None:
+        self.value = value
+        self._grown = grown
+        self._gain = gain
+        self._tried: tuple[int, float] | None = None  # the value before, and its cost
+        self._better: tuple[int, float] | None = None  # than the value before
+        self._resistance = 0.0
+        self._failures = 0
+        self._floor = 1
+        self._calm = 0
+        self._shrunk = False
+
+    @property
+    def state(self) -> tuple[int, int, float, int]:
+        """The value, and which trials failed, for `resume`; not during a trial."""
+        return self.value, self._failures, self._resistance, self._floor
+
+    def resume(self, state: tuple[int, int, float, int]) -> None:
+        """Go on where another one was."""
+        self.value, self._failures, self._resistance, self._floor = state
+
+    @property
+    def is_trying(self) -> bool:
+        """Whether the value is being tried."""
+        return self._tried is not None
+
+    def propose(self, cost: float, spare: int, *, waiting: bool) -> int:
+        """Tell what to try next."""
+        self._calm = 0 if waiting else self._calm + 1
+        if waiting:
+            return self._grown(self.value) if cost > self._resistance else self.value
+        if self._calm < CALM or spare <= 0:
+            return self.value
+        return min(self.value, max(self.value - spare, self._floor))
+
+    def begin_trial(self, value: int, cost: float) -> None:
+        """Have another value for a period."""
+        self._tried = (self.value, cost)
+        self.value = value
+
+    def end_trial(self, cost: float, *, waiting: bool) -> bool | None:
+        """Keep what was tried, or go back; None: the trial goes on."""
+        if self._tried is None:
+            return False
+        before, before_cost = self._tried
+        self._calm = 0
+        if self.value < before:
+            self._tried = None
+            return self._judge_less(before, waiting=waiting)
+        if self._better is None:
+            return self._judge_more(before, before_cost, cost)
+        (value, value_cost), self._better, self._tried = self._better, None, None
+        if value_cost > self._enough(before, value) * min(before_cost, cost):
+            self._note_failure(before_cost)
+            return False
+        self.value, self._failures = value, 0
+        if self._shrunk:
+            self._floor = value
+        return True
+
+    def _judge_more(self, before: int, before_cost: float, cost: float) -> bool | None:
+        value, self.value = self.value, before
+        if cost <= self._enough(before, value) * before_cost:
+            self._better = value, cost
+            return None
+        self._tried = None
+        self._note_failure(before_cost)
+        return False
+
+    def _enough(self, before: int, after: int) -> float:
+        """Tell which part of the cost may be left."""
+        return 1 - self._gain(before, after)
+
+    def _note_failure(self, cost: float) -> None:
+        self._failures += 1
+        if self._failures == FAILURES:
+            self._failures, self._resistance = 0, 2 * cost
+
+    def _judge_less(self, before: int, *, waiting: bool) -> bool:
+        if waiting:
+            self.value = self._floor = before
+            return False
+        self._shrunk = True
+        return True
+
+    def limit(self, value: int) -> None:
+        """Do without what there is no memory for."""
+        if value < self.value:
+            self.value = max(1, value)
+            self._tried = self._better = None
+            self._floor = 1
+
+    def reset_resistance(self) -> None:
+        """Try what has failed again: something else has changed."""
+        self._resistance = 0.0
 
 
 class _Period:
@@ -56,7 +181,7 @@ class _Period:
         """Seconds waited per item."""
         return (waited - self._waited) / max(1, self._items)
 
-    def share(self, now: float, waited: float) -> float:
+    def fraction(self, now: float, waited: float) -> float:
         """Which part of the time was waited."""
         return (waited - self._waited) / max(now - self._begun, 1e-9)
 
@@ -67,13 +192,13 @@ class _Tuner:
     def __init__(
         self,
         budget: Budget,
-        climber: Climber,
+        climber: HillClimber,
         period: _Period,
-        hindsight: dict[str, Any] | None,
+        tuned_state: dict[str, Any] | None,
     ) -> None:
-        self._hindsight = {} if hindsight is None else hindsight
-        if "learned" in self._hindsight:
-            climber.resume(self._hindsight["learned"])
+        self._tuned_state = {} if tuned_state is None else tuned_state
+        if "climber" in self._tuned_state:
+            climber.resume(self._tuned_state["climber"])
         self._budget = budget
         self._climber = climber
         self._period = period
@@ -82,38 +207,38 @@ class _Tuner:
     def _over(self, now: float, waited: float, spare: int) -> None:
         """Judge the period that is over, or try something in the next one."""
         period, climber, budget = self._period, self._climber, self._budget
-        waiting = period.share(now, waited) > SHARE
+        waiting = period.fraction(now, waited) > WAITING
         cost = period.cost(waited)
         skip = 0
         if climber.is_trying:
             before = climber.value
-            kept = climber.judge(cost, waiting=waiting)
+            kept = climber.end_trial(cost, waiting=waiting)
             if kept is not None:
-                budget.tried(kept=kept)
+                budget.end_trial(kept=kept)
                 self._changes = budget.changes
             skip = 0 if climber.value == before else self._lag
         elif budget.enabled:
             skip = self._try(cost, spare, waiting=waiting)
         period.begin(now, waited, skip=skip)
         if not climber.is_trying:
-            self._hindsight["learned"] = climber.learned
+            self._tuned_state["climber"] = climber.state
 
     def _try(self, cost: float, spare: int, *, waiting: bool) -> int:
         climber, budget = self._climber, self._budget
         if budget.changes != self._changes:
             self._changes = budget.changes
-            climber.encourage()
-        value = climber.wish(cost, spare, waiting=waiting)
-        if value == climber.value or not budget.try_alone(self):
+            climber.reset_resistance()
+        value = climber.propose(cost, spare, waiting=waiting)
+        if value == climber.value or not budget.begin_trial(self):
             return 0
-        climber.try_out(value, cost)
+        climber.begin_trial(value, cost)
         return self._lag
 
     def _limit(self, value: int) -> None:
-        """Do without what there is no room for."""
+        """Do without what there is no memory for."""
         if value < self._climber.value:
             if self._climber.is_trying:
-                self._budget.tried(kept=False)
+                self._budget.end_trial(kept=False)
             self._climber.limit(value)
 
     @property
@@ -123,18 +248,9 @@ class _Tuner:
 
 
 class TunedDepth(_Tuner):
-    r"""How many items wait in a line, as AUTOTUNE has it: a `Depth`.
+    r"""How many items wait in a queue, as AUTOTUNE has it: a `Depth`.
 
-    Parameters
-    ----------
-    run : Run
-        The pass.
-    hindsight : dict, optional
-        What the pass before has learned, and where this one notes it for the next.
-
-    Notes
-    -----
-    The cost of a depth :math:`d` is the time that the line's consumer waits, per item.
+    The cost of a depth :math:`d` is the time that the queue's consumer waits, per item.
     It is tried to double :math:`d` while that is more than 2 % of the time, and it is
     kept if an eighth is saved. If the consumer has found at least :math:`m` items each
     time, :math:`m - 1` of them are to spare. Within
@@ -146,13 +262,13 @@ class TunedDepth(_Tuner):
     has as many as help, and for one that is always slower none help.
     """
 
-    def __init__(self, run: Run, hindsight: dict[str, Any] | None = None) -> None:
-        climber = Climber(FIRST_DEPTH, self._larger, _gain_of_depth)
-        super().__init__(run.budget, climber, _Period(16, 0.05), hindsight)
-        self._clock = run.stall.clock
+    def __init__(self, run: Run, tuned_state: dict[str, Any] | None = None) -> None:
+        climber = HillClimber(FIRST_DEPTH, self._larger, _gain_of_depth)
+        super().__init__(run.budget, climber, _Period(16, 0.05), tuned_state)
+        self._clock = run.wait_timer.clock
         self._item_bytes = 0
         self._waited = 0.0
-        self._least: int | None = None  # that waited when the consumer came
+        self._min_waiting: int | None = None  # items, when the consumer came
 
     @property
     def capacity(self) -> int:
@@ -160,60 +276,33 @@ class TunedDepth(_Tuner):
         return self._climber.value
 
     def learned(self, item_bytes: int) -> None:
-        """Note what an item takes, and do with less if the budget is too small.
-
-        Parameters
-        ----------
-        item_bytes : int
-            Bytes in the ring; 0 where items lie elsewhere.
-        """
+        """Note what an item takes in the ring; 0: it lies elsewhere."""
         elsewhere = not item_bytes and self._budget.item_bytes > 0
         if elsewhere or item_bytes != self._item_bytes:
             self._item_bytes = item_bytes
             self._limit(self._fitting())
-        self._budget.hold(self, self._slots(self.capacity) * item_bytes)
+        self._budget.set_held(self, (self.capacity + SPARE) * item_bytes)
 
-    def refused(self, fits: int) -> bool:
-        """Do with less.
-
-        Parameters
-        ----------
-        fits : int
-            For how many items there is memory.
-
-        Returns
-        -------
-        bool
-            False: not even for one.
-        """
+    def allocation_failed(self, fits: int) -> bool:
+        """Do with less; False: there is not even memory for one."""
         self._limit(fits)
         return fits >= 1
 
     def consumed(self, waiting: int, waited: float) -> None:
-        """Note that the consumer came.
-
-        Parameters
-        ----------
-        waiting : int
-            How many items waited when it came.
-        waited : float
-            Seconds that it waited for one.
-        """
+        """Note that the consumer came, how many items waited, and how long it did."""
         self._waited += waited
-        self._least = waiting if self._least is None else min(self._least, waiting)
+        known = self._min_waiting
+        self._min_waiting = waiting if known is None else min(known, waiting)
         now = self._clock()
         if self._period.note(now, self._waited):
-            spare = min(self._least, self.capacity) - 1
-            self._least = None
+            spare = min(self._min_waiting, self.capacity) - 1
+            self._min_waiting = None
             self._over(now, self._waited, spare)
-
-    def _slots(self, depth: int) -> int:
-        return depth + SPARE
 
     def _fitting(self) -> int:
         """Tell for which depth the budget has bytes."""
         nbytes = self._item_bytes or self._budget.item_bytes
-        return self._budget.room(self) // nbytes - SPARE if nbytes else 2**30
+        return self._budget.available(self) // nbytes - SPARE if nbytes else 2**30
 
     def _larger(self, depth: int) -> int:
         return max(depth, min(2 * depth, self._fitting()))
@@ -222,38 +311,24 @@ class TunedDepth(_Tuner):
 class TunedParallelism(_Tuner):
     r"""How many threads work at a step, as AUTOTUNE has it.
 
-    Parameters
-    ----------
-    run : Run
-        The pass.
-    hindsight : dict, optional
-        What the pass before has learned, and where this one notes it for the next.
-
-    Attributes
-    ----------
-    item_bytes : int
-        What one more thread holds, in bytes.
-
-    Notes
-    -----
     1 is no thread: the consumer of the step does the work itself. The cost of
     :math:`p` is the time that the consumer of the whole pass waits, per item of the
     step. While that is more than 2 % of the time, :math:`q = 2 p` is tried, and kept if
 
     .. math:: c_q \le \left(1 - \frac{1 - p / q}{3}\right) c_p,
 
-    a third of what perfect parallelism would save: a function that holds Python's lock
-    saves nothing, and stays at 1. :math:`p - 1` is tried when nobody waits. Within the
-    cores that other steps leave, and within the bytes that other buffers leave.
+    a third of what perfect parallelism would save: a function that holds the GIL saves
+    nothing, and stays at 1. :math:`p - 1` is tried when nobody waits. Within the cores
+    that other steps leave, and within the bytes that other buffers leave.
     """
 
-    def __init__(self, run: Run, hindsight: dict[str, Any] | None = None) -> None:
-        climber = Climber(1, self._more, _gain_of_threads)
-        super().__init__(run.budget, climber, _Period(4, 0.1), hindsight)
-        self._stall = run.stall
-        self.item_bytes = 0
+    def __init__(self, run: Run, tuned_state: dict[str, Any] | None = None) -> None:
+        climber = HillClimber(1, self._more, _gain_of_threads)
+        super().__init__(run.budget, climber, _Period(4, 0.1), tuned_state)
+        self._wait_timer = run.wait_timer
+        self.item_bytes = 0  # that one more thread holds
         self._limit(run.budget.threads_for(self))
-        run.budget.employ(self, self.parallelism)
+        run.budget.reserve_threads(self, self.parallelism)
 
     @property
     def parallelism(self) -> int:
@@ -261,31 +336,26 @@ class TunedParallelism(_Tuner):
         return self._climber.value
 
     def consumed(self, items: int) -> None:
-        """Note that the step has handed elements on.
-
-        Parameters
-        ----------
-        items : int
-            How many.
-        """
-        now, waited = self._stall.clock(), self._stall.seconds()
+        """Note that the step has handed elements on."""
+        now, waited = self._wait_timer.clock(), self._wait_timer.seconds()
         if self._period.note(now, waited, items):
             self._over(now, waited, 1)
-            self._budget.employ(self, self.parallelism)
+            self._budget.reserve_threads(self, self.parallelism)
 
-    def refused(self) -> None:
+    def allocation_failed(self) -> None:
         """Do with less: there is no memory for so many."""
         self._limit(self.parallelism - 1)
 
     def _more(self, threads: int) -> int:
-        most = self._budget.threads_for(self)
+        limit = self._budget.threads_for(self)
         if self.item_bytes:
-            most = min(most, threads + self._budget.room(self) // self.item_bytes)
-        return max(threads, min(2 * threads, most))
+            available = self._budget.available(self)
+            limit = min(limit, threads + available // self.item_bytes)
+        return max(threads, min(2 * threads, limit))
 
 
 def _gain_of_depth(before: int, after: int) -> float:
-    return LEAST_GAIN
+    return MIN_GAIN
 
 
 def _gain_of_threads(before: int, after: int) -> float:

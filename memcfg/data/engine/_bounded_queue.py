@@ -1,9 +1,6 @@
-"""What a background thread and its consumer share: a line of finished items.
+"""A bounded queue of finished items, from a background thread to its consumers.
 
-Owns order, waiting, and the end: by exhaustion, by failure, by the consumer, by a fork.
-Refuses to make items.
-
-Invariants: ``len(items) < depth.capacity`` when an item is begun; a failure comes last;
+Invariants: ``len(queue) < depth.capacity`` when an item is begun; a failure comes last;
 after the end nothing is added.
 
 A finalizer may run between any two instructions of a thread that holds the lock, so the
@@ -12,21 +9,18 @@ lock is re-entrant, and what finalizers call never waits.
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
-from memcfg._core._live import Living
-from memcfg.data.engine._condition import Bell
+from memcfg.data.engine._condition import Condition, Guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Depth", "FixedDepth", "Line"]
+__all__ = ["BoundedQueue", "Depth", "FixedDepth"]
 
-_LOOK = 1.0  # seconds between two looks at whether a thread is alive
+_ALIVE = 1.0  # seconds between two looks at whether a thread is alive
 
 
 class Depth(Protocol):
@@ -37,239 +31,122 @@ class Depth(Protocol):
         """How many, at least 1."""
 
     def learned(self, item_bytes: int) -> None:
-        """Note what an item takes.
+        """Note how many bytes an item takes."""
 
-        Parameters
-        ----------
-        item_bytes : int
-            Bytes.
-        """
-
-    def refused(self, fits: int) -> bool:
-        """Note that there is no memory for so many items.
-
-        Parameters
-        ----------
-        fits : int
-            For how many there is; 0 or less: for none that waits.
-
-        Returns
-        -------
-        bool
-            Whether the capacity is at most `fits` now. False: the refusal is an error.
-        """
+    def allocation_failed(self, fits: int) -> bool:
+        """Note for how many items there is memory; False: the failure is an error."""
 
     def consumed(self, waiting: int, waited: float) -> None:
-        """Note that the consumer came, and choose the capacity anew.
-
-        Parameters
-        ----------
-        waiting : int
-            How many items waited when it came.
-        waited : float
-            Seconds that it waited for one.
-        """
+        """Choose the capacity: so many items waited, and the consumer so long."""
 
 
 class FixedDepth:
-    """A depth that stays.
-
-    Parameters
-    ----------
-    capacity : int
-        How many items may wait, at least 1.
-    """
+    """A depth that stays."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
 
     def learned(self, item_bytes: int) -> None:
-        """Do nothing.
+        """Do nothing."""
 
-        Parameters
-        ----------
-        item_bytes : int
-            Not used.
-        """
-
-    def refused(self, fits: int) -> bool:
-        """Insist.
-
-        Parameters
-        ----------
-        fits : int
-            Not used.
-
-        Returns
-        -------
-        bool
-            False.
-        """
+    def allocation_failed(self, fits: int) -> bool:
+        """Insist."""
         return False
 
     def consumed(self, waiting: int, waited: float) -> None:
-        """Do nothing.
-
-        Parameters
-        ----------
-        waiting : int
-            Not used.
-        waited : float
-            Not used.
-        """
+        """Do nothing."""
 
 
-class Line:
-    """Items in order, from one thread to another.
-
-    Parameters
-    ----------
-    depth : Depth
-        How many items may wait.
-    name : str
-        For messages.
-
-    Attributes
-    ----------
-    taken : int
-        How many items the consumer got.
-    waited : float
-        Seconds that the consumer waited in all.
-    """
+class BoundedQueue:
+    """Items in order, from one thread to others."""
 
     def __init__(self, depth: Depth, name: str) -> None:
         self.depth = depth
         self.name = name
-        self.taken = 0
-        self.waited = 0.0
+        self.delivered = 0  # items
+        self.waited = 0.0  # seconds, all consumers
         self._items: deque[Any] = deque()
         self._failure: BaseException | None = None
         self._ended = False  # no item will be added
-        self._stopped = False  # nobody wants any
-        self._begun = False
-        self._wanting = 0  # consumers that wait
-        self._process = os.getpid()
-        self._make_locks()
-        _lines.add(self)
-
-    def _make_locks(self) -> None:
-        self._lock = threading.RLock()
-        self._filled = Bell(self._lock)
-        self._emptied = Bell(self._lock)
+        self._stop = False  # nobody wants any
+        self._started = False
+        self._consumers = 0  # that wait
+        self._guard = Guard()
+        self._filled = Condition(self._guard)
+        self._emptied = Condition(self._guard)
 
     def __len__(self) -> int:
         return len(self._items)
 
     @property
     def stopped(self) -> bool:
-        """Whether nobody wants items any more."""
-        return self._stopped
+        """Whether nobody wants items any more, as in the child of a fork."""
+        return self._stop or self._guard.in_child
 
-    def begin(self, start: Callable[[], None]) -> None:
-        """Have the thread started, unless it was, or nobody wants items any more.
+    def start_once(self, start: Callable[[], None]) -> None:
+        """Call a function that starts the thread, unless that was done, or is no use.
 
-        Parameters
-        ----------
-        start : callable
-            Starts it. It waits for the thread, which may run a finalizer that stops
-            this line, so the lock is not held.
+        It waits for the thread, which may run a finalizer that stops this queue, so the
+        lock is not held.
         """
-        with self._lock:
-            if self._begun or self._stopped:
+        with self._guard.lock:
+            if self._started or self.stopped:
                 return
-            self._begun = True
+            self._started = True
         try:
             start()
         except BaseException:
-            self._begun = False
+            self._started = False
             raise
 
     def wait_until_wanted(self) -> bool:
-        """Wait until all items are taken, and the consumer waits for one.
-
-        Returns
-        -------
-        bool
-            False if none is wanted any more.
-        """
-        self._emptied.wait(lambda: self._stopped or (self._wanting and not self._items))
-        return not self._stopped
-
-    def wait_for_room(self) -> bool:
-        """Wait until an item may be begun.
-
-        Returns
-        -------
-        bool
-            False if none is wanted any more.
-        """
-        self._emptied.wait(
-            lambda: self._stopped or len(self._items) < self.depth.capacity
+        """Wait until it is empty and a consumer waits; False if it is stopped."""
+        self._emptied.wait_for(
+            lambda: self.stopped or (self._consumers and not self._items)
         )
-        return not self._stopped
+        return not self.stopped
+
+    def wait_until_not_full(self) -> bool:
+        """Wait until an item may be begun; False if the queue is stopped."""
+        self._emptied.wait_for(
+            lambda: self.stopped or len(self._items) < self.depth.capacity
+        )
+        return not self.stopped
 
     def put(self, item: Any) -> None:
-        """Add an item; it is dropped if nobody wants it any more.
-
-        Parameters
-        ----------
-        item : object
-            Anything.
-        """
-        with self._lock:
-            if not self._stopped:
+        """Add an item; it is dropped if the queue is stopped."""
+        with self._guard.lock:
+            if not self.stopped:
                 self._items.append(item)
-                self._filled.ring()
+                self._filled.notify_all()
 
     def end(self, failure: BaseException | None = None) -> None:
-        """Say that no item will follow.
-
-        Parameters
-        ----------
-        failure : BaseException, optional
-            To be raised behind the items that are there.
-        """
-        with self._lock:
-            if not self._stopped:
+        """Say that no item will follow; a failure is raised behind those there are."""
+        with self._guard.lock:
+            if not self.stopped:
                 self._failure = failure
             self._ended = True
-            self._filled.ring()
+            self._filled.notify_all()
 
     def get(self, is_alive: Callable[[], bool]) -> Any:
-        """Take the next item, in order.
+        """Take the next item, in order; StopIteration at the end.
 
-        Parameters
-        ----------
-        is_alive : callable
-            Whether somebody is there to add items.
-
-        Returns
-        -------
-        object
-            The item.
-
-        Raises
-        ------
-        StopIteration
-            At the end, or when the line was stopped.
-        RuntimeError
-            In a forked child, or if the thread is gone without a word.
-        BaseException
-            What ended the thread.
+        RuntimeError in a forked child, or if the thread is not `is_alive` any more and
+        has not ended the queue; else what ended the thread.
         """
         self._check_process()
         waiting, waited = len(self._items), 0.0
         while True:
-            with self._lock:
-                items = self._items  # a signal's handler may stop the line meanwhile
+            with self._guard.lock:
+                items = self._items  # a signal's handler may stop the queue meanwhile
                 if items:
                     item = items.popleft()
-                    self.taken += 1
+                    self.delivered += 1
                     self.waited += waited
                     self.depth.consumed(waiting, waited)
-                    self._emptied.ring()
+                    self._emptied.notify_all()
                     return item
-                if self._is_settled():
+                if self._is_known():
                     failure, self._failure = self._failure, None
                     break
             waited += self._wait_for_item(is_alive)
@@ -281,82 +158,46 @@ class Line:
             del failure  # it refers to this frame by now
 
     def has_next(self, is_alive: Callable[[], bool]) -> bool:
-        """Tell whether `get` will return or raise something of interest.
-
-        Parameters
-        ----------
-        is_alive : callable
-            Whether somebody is there to add items.
-
-        Returns
-        -------
-        bool
-            False at the end. It waits until that is known.
-
-        Raises
-        ------
-        RuntimeError
-            In a forked child, or if the thread is gone without a word.
-        """
+        """Tell whether `get` will return or raise something; wait until it is known."""
         self._check_process()
         while True:
-            with self._lock:
-                if self._is_settled():
+            with self._guard.lock:
+                if self._is_known():
                     return bool(self._items) or self._failure is not None
             self.waited += self._wait_for_item(is_alive)
 
     def stop(self) -> None:
         """Want no item any more; those that are there are dropped."""
-        with self._lock:
-            self._stopped = True
+        with self._guard.lock:
+            self._stop = True
             self._failure = None
-            self._filled.ring()
-            self._emptied.ring()
+            self._filled.notify_all()
+            self._emptied.notify_all()
             items, self._items = self._items, deque()
         del items  # with the lock released: finalizers may run
 
     def _wait_for_item(self, is_alive: Callable[[], bool]) -> float:
         began = time.perf_counter()
-        with self._lock:
-            self._wanting += 1
+        with self._guard.lock:
+            self._consumers += 1
         try:
-            self._emptied.ring()
-            while not self._filled.wait(self._is_settled, _LOOK):
-                if not (is_alive() or self._is_settled()):
+            self._emptied.notify_all()
+            while not self._filled.wait_for(self._is_known, _ALIVE):
+                if not (is_alive() or self._is_known()):
                     self._ended = True
-                    raise RuntimeError(f"the thread of {self.name} died without a word")
+                    raise RuntimeError(f"the thread of {self.name} exited unexpectedly")
         finally:
-            with self._lock:
-                self._wanting -= 1
+            with self._guard.lock:
+                self._consumers -= 1
         return time.perf_counter() - began
 
-    def _is_settled(self) -> bool:
+    def _is_known(self) -> bool:
         """Whether a consumer knows what comes."""
-        return bool(self._items) or self._ended or self._stopped
+        return bool(self._items) or self._ended or self._stop
 
     def _check_process(self) -> None:
-        if os.getpid() != self._process:
+        if self._guard.in_child:
             raise RuntimeError(
                 f"{self.name} has its thread in the process that was forked: make a "
                 "new iterator in this one"
             )
-
-    def forked(self) -> None:
-        """Begin anew in a forked child, with no thread and nothing in line."""
-        self._make_locks()
-        self._stopped = True
-        self._wanting = 0
-        self._items = deque()
-        self._failure = None
-
-
-_lines: Living[Line] = Living()
-
-
-def _forked() -> None:
-    for line in _lines.alive():
-        line.forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)

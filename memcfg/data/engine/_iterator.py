@@ -1,35 +1,32 @@
-"""A pass over a dataset as its consumer sees it.
-
-Owns the end of a pass: whatever happens, its threads end and its memory is given back.
-"""
+"""A pass over a dataset as its consumer sees it."""
 
 from __future__ import annotations
 
-import os
-import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from memcfg import config
+from memcfg.data._options import Options
 from memcfg.data._pipeline_report import PipelineReport
+from memcfg.data.elements._spec import spec_of, vague
+from memcfg.data.engine._condition import Guard
 from memcfg.data.engine._run import Run
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import NoReturn, Self
 
-    from memcfg.data._options import Options
     from memcfg.data.ops._node import Node
     from memcfg.memory import Resource
 
-__all__ = ["DatasetIterator"]
+__all__ = ["DatasetIterator", "probe"]
 
 
 class DatasetIterator:
     """One pass over a dataset; `iter` of a dataset makes it.
 
     It is its own iterator, and a context manager that closes it. A pass that was not
-    closed ends when nobody refers to it any more. Several threads may take turns.
+    closed ends when it is garbage-collected. Several threads may take turns.
 
     Parameters
     ----------
@@ -58,9 +55,8 @@ class DatasetIterator:
     ) -> None:
         self._node = node
         pool = config.logical_device(None).pool if resource is None else resource
-        self._run = Run(pool, options, probing=probing, hindsight=node.hindsight)
-        self._process = os.getpid()
-        self._lock = threading.RLock()
+        self._run = Run(pool, options, probing=probing, tuned_state=node.tuned_state)
+        self._guard = Guard()
         self._allocator = self._run.allocator()
         self._finalizer = weakref.finalize(self, self._run.close)
         self._elements = node.elements(self._run)
@@ -81,15 +77,15 @@ class DatasetIterator:
         return PipelineReport(tuple(self._run.reports()))
 
     def close(self) -> None:
-        """End the pass: threads end, and buffers are given back.
+        """End the pass: threads end, and buffers are released.
 
         Waits for threads; one that is inside a user's function ends when that returns.
         It may be called again, and from another thread than the one that waits in
         `next`, which then raises StopIteration.
         """
         self._run.close(wait=True)
-        if os.getpid() == self._process:  # else the lock may be held for ever
-            with self._lock:
+        if not self._guard.in_child:  # else a thread may be amid the elements
+            with self._guard.lock:
                 self._elements = iter(())
 
     def __iter__(self) -> Self:
@@ -109,13 +105,13 @@ class DatasetIterator:
         BaseException
             What a function of the pipeline raised, behind the elements before.
         """
-        if os.getpid() != self._process:
+        if self._guard.in_child:
             raise RuntimeError(
                 "the pass over this dataset was begun in the process that was forked: "
                 "call iter(dataset) in this one"
             )
-        with self._lock:
-            self._run.stall.begin()
+        with self._guard.lock:
+            self._run.wait_timer.begin()
             try:
                 with self._allocator:
                     return next(self._elements)
@@ -124,7 +120,7 @@ class DatasetIterator:
                 self._elements = iter(())
                 raise
             finally:
-                self._run.stall.end()
+                self._run.wait_timer.end()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -142,3 +138,14 @@ class DatasetIterator:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def probe(node: Node) -> Any:
+    """Describe the elements of a step, by running the pipeline for one."""
+    with DatasetIterator(node, Options(), probing=True) as elements:
+        for element in elements:
+            return vague(spec_of(element))
+    raise ValueError(
+        "there is no element to tell the element_spec from; from_generator takes an "
+        "output_signature that says it"
+    )

@@ -1,58 +1,32 @@
-"""Threads that work ahead of their consumer, in order.
-
-Owns what parallel steps share: how many threads there are, and what is told of them.
-Refuses to know what they do.
-"""
+"""What parallel steps share: their threads, and the step before that these read."""
 
 from __future__ import annotations
 
+import threading
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from memcfg.data._checks import count, flag
 from memcfg.data._pipeline_report import StageReport
-from memcfg.data.engine._autotune import TunedParallelism
-from memcfg.data.engine._thread_pool import Workers
+from memcfg.data.engine._autotune import AUTOTUNE, TunedParallelism
+from memcfg.data.engine._condition import Condition, Guard
+from memcfg.data.engine._thread_pool import ThreadPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from memcfg.data.engine._run import Run
-    from memcfg.data.engine._shared_source import Tap
-    from memcfg.data.engine._thread_pool import Ticket
+    from memcfg.data.engine._thread_pool import Future
 
-__all__ = ["AUTOTUNE", "Crew", "checked_calls", "is_ordered"]
+__all__ = ["SharedSource", "StepThreads", "checked_calls", "is_ordered"]
 
-AUTOTUNE = -1
+S = TypeVar("S")
+R = TypeVar("R")
+T = TypeVar("T")
 
 
 def checked_calls(calls: int | None, deterministic: bool | None) -> int | None:
-    """Read the arguments of a step that may be parallel.
-
-    Parameters
-    ----------
-    calls : int or None
-        `num_parallel_calls`.
-    deterministic : bool or None
-        Whether the order is kept.
-
-    Returns
-    -------
-    int or None
-        Threads; -1 is AUTOTUNE, None is nothing parallel.
-
-    Raises
-    ------
-    TypeError
-        If an argument is of another type.
-    ValueError
-        If the number is neither positive nor -1.
-
-    Warns
-    -----
-    UserWarning
-        If `deterministic` is given and nothing is parallel.
-    """
+    """Read the arguments of a step that may be parallel; the number of threads."""
     if deterministic is not None:
         flag(deterministic, "deterministic")
     if calls is not None:
@@ -69,153 +43,144 @@ def checked_calls(calls: int | None, deterministic: bool | None) -> int | None:
 
 
 def is_ordered(run: Run, deterministic: bool | None) -> bool:
-    """Tell whether a parallel step keeps the order.
-
-    Parameters
-    ----------
-    run : Run
-        The pass, whose options count where the step says nothing.
-    deterministic : bool or None
-        What the step says.
-
-    Returns
-    -------
-    bool
-        True where nobody says anything.
-    """
+    """Tell whether a parallel step keeps the order."""
     if deterministic is None:
         return run.options.deterministic is not False
     return deterministic
 
 
-class Crew:
-    """The threads of a step: as many as the user says, or as AUTOTUNE has it.
+class SharedSource(Generic[S]):
+    """The step before, which several threads read, each read in the order of a number.
 
-    Parameters
-    ----------
-    run : Run
-        The pass; the threads end with it.
-    calls : int
-        How many; -1 is AUTOTUNE.
-    name : str
-        Of the step.
-    tap : Tap
-        What they read from; closed when they are stopped.
-
-    Attributes
-    ----------
-    items : int
-        How many elements have been handed on.
-    waited : float
-        Seconds that they were waited for.
-    ahead : int
-        How many elements may be worked at ahead of the consumer.
-    tuned : TunedParallelism or None
-        What chooses the number of threads.
-    held : callable
-        Tells what the step's buffers hold, in bytes.
+    It is closed at the end, by the last one who reads.
     """
 
-    def __init__(self, run: Run, calls: int, name: str, tap: Tap[Any]) -> None:
-        self.items = 0
-        self.waited = 0.0
-        self.ahead = 0
-        self.held: Callable[[], int] = int
+    def __init__(self, source: S) -> None:
+        self._source: S | None = source
+        self._ended = False
+        self._closed = False
+        self._reserved = 0  # numbers
+        self._next = 0  # to read
+        self._guard = Guard()
+        self._reading = Guard(threading.Lock)
+        self._changed = Condition(self._guard)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is to be read any more; it may be set."""
+        return self._ended or self._is_closed()
+
+    @ended.setter
+    def ended(self, ended: bool) -> None:
+        self._ended = ended
+
+    def _is_closed(self) -> bool:
+        """Whether it is closed, as in the child of a fork, which has no reader."""
+        return self._closed or self._guard.in_child
+
+    def reserve(self) -> int:
+        """Return the next number; one thread at a time reserves."""
+        number = self._reserved
+        self._reserved += 1
+        return number
+
+    def read(self, number: int, reader: Callable[[S], R]) -> R | None:
+        """Read when the number comes; None if it is closed by then."""
+        self._changed.wait_for(lambda: self._next == number or self._is_closed())
+        if self._is_closed():
+            return None
+        try:
+            return self.read_alone(reader)
+        finally:
+            with self._guard.lock:
+                self._next += 1
+                self._changed.notify_all()
+
+    def read_alone(self, reader: Callable[[S], R]) -> R | None:
+        """Read while no number is waited for; None if it is closed."""
+        with self._reading.lock:
+            source = self._source
+            found = None if source is None or self._is_closed() else reader(source)
+            del source
+        if self._is_closed():
+            self._release()
+        return found
+
+    def close(self) -> None:
+        """Read no more; who reads now closes the source then."""
+        self._closed = True
+        self._changed.notify_all()
+        self._release()
+
+    def _release(self) -> None:
+        reading = self._reading.lock
+        if reading.acquire(blocking=False):
+            try:
+                close = getattr(self._source, "close", None)
+                self._source = None
+                if close is not None:
+                    close()
+            finally:
+                reading.release()
+
+
+class StepThreads:
+    """The threads of a step: as many as the user says, or as AUTOTUNE has it."""
+
+    def __init__(
+        self, run: Run, calls: int, name: str, source: SharedSource[Any] | None = None
+    ) -> None:
+        self.items = 0  # delivered
+        self.waited = 0.0  # seconds
+        self.ahead = 0  # elements or batches in work, for the report
+        self.held: Callable[[], int] = int  # bytes, for the report
         self._name = name
-        self._tap = tap
+        self._source = source  # closed with the threads
         self.tuned: TunedParallelism | None = None
         if calls == AUTOTUNE:
-            self.tuned = TunedParallelism(run, run.hindsight(name))
-            threads = self.tuned.parallelism
+            self.tuned = TunedParallelism(run, run.tuned_state(name))
+            size = self.tuned.parallelism
         else:
-            threads = run.budget.employ(self, calls)
-        self._workers = Workers(threads, name, run.allocator)
-        self._number = 0
+            size = run.budget.reserve_threads(self, calls)
+        self._pool = ThreadPool(size, name, run.allocator)
         run.on_close(self)
         run.stages.append(self)
 
     @property
     def parallelism(self) -> int:
         """How many threads work."""
-        return self._workers.count
+        return self._pool.size
 
     @property
     def works(self) -> bool:
         """Whether there are threads; else the consumer does the work."""
-        return self.tuned is None or self._workers.count > 1
+        return self.tuned is None or self._pool.size > 1
 
-    def submit(self, task: Callable[[int], object]) -> Ticket[Any]:
-        """Have a task done.
+    def submit(self, task: Callable[[], T]) -> Future[T]:
+        """Have a task done."""
+        return self._pool.submit(task)
 
-        Parameters
-        ----------
-        task : callable
-            Takes the number of its turn, which it must wait for and end.
-
-        Returns
-        -------
-        Ticket
-            For what it returns.
-        """
-        number, self._number = self._number, self._number + 1
-        return self._workers.submit(lambda: task(number))
+    def first_done(self, futures: Iterable[Future[T]]) -> Future[T]:
+        """Wait until one of some tasks is done."""
+        return self._pool.first_done(futures)
 
     def delivered(self, items: int, waited: float) -> None:
-        """Note what has been handed on, and change the number of threads.
-
-        Parameters
-        ----------
-        items : int
-            How many elements.
-        waited : float
-            Seconds that they were waited for.
-        """
+        """Note what has been handed on, and change the number of threads."""
         self.items += items
         self.waited += waited
         if self.tuned is not None:
             self.tuned.consumed(items)
-            if self._workers.count != self.tuned.parallelism:
-                self._workers.count = self.tuned.parallelism
-
-    def first(self, tickets: list[Ticket[Any]]) -> Ticket[Any]:
-        """Wait until one of some tasks is done.
-
-        Parameters
-        ----------
-        tickets : list of Ticket
-            Theirs.
-
-        Returns
-        -------
-        Ticket
-            That of the first in line that is done.
-        """
-        return self._workers.first(tickets)
+            if self._pool.size != self.tuned.parallelism:
+                self._pool.size = self.tuned.parallelism
 
     def stop(self, *, wait: bool) -> bool:
-        """End the threads.
-
-        Parameters
-        ----------
-        wait : bool
-            Whether to wait for them.
-
-        Returns
-        -------
-        bool
-            Whether they have ended.
-        """
-        self._tap.close()
-        return self._workers.stop(wait=wait)
+        """End the threads; True: they have ended."""
+        if self._source is not None:
+            self._source.close()
+        return self._pool.stop(wait=wait)
 
     def report(self) -> StageReport:
-        """Tell what was chosen.
-
-        Returns
-        -------
-        StageReport
-            As it is now.
-        """
+        """Tell what was chosen."""
         return StageReport(
             name=self._name,
             autotuned=self.tuned is not None,

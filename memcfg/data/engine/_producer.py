@@ -1,8 +1,4 @@
-"""A background thread that prepares items ahead.
-
-Owns the thread: its start, its end in every case, and the ring that it fills. Refuses
-to know what it prepares.
-"""
+"""A background thread that prepares items ahead, into a bounded queue and a ring."""
 
 from __future__ import annotations
 
@@ -15,7 +11,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from memcfg._core._live import Living
-from memcfg.data.engine._bounded_queue import Line
+from memcfg.data.engine._bounded_queue import BoundedQueue
+from memcfg.data.engine._thread_pool import CLOSE_TIMEOUT, EXIT_TIMEOUT
 from memcfg.errors import ResourceExhaustedError
 
 if TYPE_CHECKING:
@@ -23,40 +20,21 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Self
 
+    from memcfg.data.engine._batch_blocks import Ring
     from memcfg.data.engine._bounded_queue import Depth
-    from memcfg.data.engine._ring import Ring
 
-__all__ = ["PATIENCE", "Producer"]
+    _Allocator = Callable[[], AbstractContextManager[Any]]
+
+__all__ = ["Producer"]
 
 _END = object()
-PATIENCE = 5.0  # seconds that a close waits for a thread
-_AT_EXIT = 1.0  # seconds that the end of the interpreter waits for all threads
 
 
 class Producer:
     """Items made by a thread, taken in order.
 
-    Parameters
-    ----------
-    source : iterator
-        Makes the items; only the thread calls it. If it has ``close()``, the thread
-        calls that at the end.
-    depth : Depth
-        How many items may wait.
-    name : str
-        For the thread and for messages.
-    ring : Ring or None
-        Where the arrays of the items lie. None: where `allocator` puts them.
-    allocator : callable
-        Makes a context manager that holds while the thread runs.
-    finished : callable, optional
-        Applied to each item by the thread, inside of the ring's cycle.
-
-    Notes
-    -----
-    The thread refers to the line, the source and the ring, not to the producer: when
-    nobody refers to the producer any more, the thread ends by itself, and gives the
-    ring back.
+    Nothing that the thread refers to refers to the producer: one that is
+    garbage-collected ends.
     """
 
     def __init__(
@@ -66,61 +44,34 @@ class Producer:
         name: str,
         *,
         ring: Ring | None,
-        allocator: Callable[[], AbstractContextManager[Any]],
+        allocator: _Allocator,
         finished: Callable[[Any], Any] | None = None,
     ) -> None:
-        self.line = Line(depth, name)
-        self.ring = ring
-        work = _Work(self.line, source, ring, finished)
-        self._thread = threading.Thread(
+        self.queue = BoundedQueue(depth, name)
+        work = _Work(self.queue, source, ring, finished)
+        self.thread = threading.Thread(
             target=work.run, args=(allocator,), name=f"memcfg-data-{name}", daemon=True
         )
-        self._finalizer = weakref.finalize(self, self.line.stop)
+        self._finalizer = weakref.finalize(self, self.queue.stop)
         self._finalizer.atexit = False  # `_stop_all` does that
 
     def start(self) -> None:
         """Start the thread, unless that was done; the first `get` does it too."""
-        self.line.begin(self._start)
+        self.queue.start_once(self._start)
 
     def _start(self) -> None:
-        self._thread.start()
+        self.thread.start()
         _running.add(self)
 
-    @property
-    def thread(self) -> threading.Thread:
-        """The thread."""
-        return self._thread
-
     def get(self) -> Any:
-        """Take the next item.
-
-        Returns
-        -------
-        object
-            The item.
-
-        Raises
-        ------
-        StopIteration
-            At the end, or after `stop`.
-        RuntimeError
-            In a forked child.
-        BaseException
-            What the source raised, behind the items that it made before.
-        """
-        self.line.begin(self._start)
-        return self.line.get(self._thread.is_alive)
+        """Take the next item, as `BoundedQueue.get`."""
+        self.start()
+        return self.queue.get(self.thread.is_alive)
 
     def has_next(self) -> bool:
-        """Tell whether `get` has an item or an error; wait until that is known.
-
-        Returns
-        -------
-        bool
-            False at the end.
-        """
-        self.line.begin(self._start)
-        return self.line.has_next(self._thread.is_alive)
+        """Tell whether `get` has an item or an error; wait until that is known."""
+        self.start()
+        return self.queue.has_next(self.thread.is_alive)
 
     def close(self) -> None:
         """End the thread without waiting, as the end of a generator."""
@@ -131,33 +82,20 @@ class Producer:
 
     __next__ = get
 
-    def stop(self, *, wait: bool, patience: float = PATIENCE) -> bool:
-        """End the thread, which gives the ring back.
-
-        Parameters
-        ----------
-        wait : bool
-            Whether to wait until it has ended. It ends when the source returns.
-        patience : float, default 5
-            Seconds to wait at most; a warning tells when that was too short.
-
-        Returns
-        -------
-        bool
-            Whether the thread has ended.
-        """
-        self.line.stop()
-        known = self._thread.ident
+    def stop(self, *, wait: bool, timeout: float = CLOSE_TIMEOUT) -> bool:
+        """End the thread, which releases the ring; True: it has ended."""
+        self.queue.stop()
+        known = self.thread.ident
         if wait and known not in (None, threading.get_ident()):
-            self._thread.join(patience)
-            if self._thread.is_alive():
+            self.thread.join(timeout)
+            if self.thread.is_alive():
                 warnings.warn(
-                    f"{self.line.name} is still making an item after {patience:g} s; "
-                    "its thread ends, and gives its memory back, when that is done",
+                    f"{self.queue.name} is still making an item after {timeout:g} s; "
+                    "its thread ends, and releases its memory, when that is done",
                     RuntimeWarning,
                     stacklevel=2,
                 )
-        return not self._thread.is_alive()
+        return not self.thread.is_alive()
 
 
 class _Work:
@@ -165,32 +103,32 @@ class _Work:
 
     def __init__(
         self,
-        line: Line,
+        queue: BoundedQueue,
         source: Iterator[Any],
         ring: Ring | None,
         finished: Callable[[Any], Any] | None,
     ) -> None:
-        self._line = line
+        self._queue = queue
         self._source = source
         self._ring = ring
-        self._finished = finished
+        self._finished = finished  # applied to each item
 
-    def run(self, allocator: Callable[[], AbstractContextManager[Any]]) -> None:
+    def run(self, allocator: _Allocator) -> None:
         failure = _error_of(allocator, self._work)
-        closing = _error_of(allocator, self._let_go)
-        self._line.end(closing if failure is None else failure)
+        closing = _error_of(allocator, self._close)
+        self._queue.end(closing if failure is None else failure)
         del failure, closing  # they refer to frames that refer to all of this
 
     def _work(self) -> None:
-        while self._line.wait_for_room() and self._make():
+        while self._queue.wait_until_not_full() and self._make():
             pass
 
     def _make(self) -> bool:
-        """Make an item and put it in line; False at the end."""
+        """Make an item and put it into the queue; False at the end."""
         item = self._pull() if self._ring is None else self._in_ring(self._ring)
         if item is _END:
             return False
-        self._line.put(item)
+        self._queue.put(item)
         return True
 
     def _in_ring(self, ring: Ring) -> Any:
@@ -198,27 +136,25 @@ class _Work:
             return _END
         with ring:
             item = self._pull()
-        self._line.depth.learned(ring.block_bytes)
+        self._queue.depth.learned(ring.block_bytes)
         return item
 
     def _fit(self, ring: Ring) -> bool:
-        """Give the ring as many blocks as the line is deep, or as there is room for.
+        """Give the ring as many blocks as the queue has items, or as there is memory.
 
-        A consumer that takes an item lets go of the one before, which may be what the
-        room is needed for. So a refusal stands only when nothing waits in line.
-
-        False: no item is wanted any more.
+        A failure stands only when the queue is empty and a consumer waits: it has let
+        go of the batch before by then.
         """
-        depth, tried = self._line.depth, False
+        depth, tried = self._queue.depth, False
         while True:
             try:
                 ring.fit(depth.capacity)
             except ResourceExhaustedError:
-                if tried and not depth.refused(ring.fits):
+                if tried and not depth.allocation_failed(ring.fits):
                     raise
             else:
                 return True
-            if not tried and not self._line.wait_until_wanted():
+            if not tried and not self._queue.wait_until_wanted():
                 return False
             tried = True
 
@@ -231,8 +167,8 @@ class _Work:
         except StopIteration as error:
             raise RuntimeError(f"{self._finished!r} raised StopIteration") from error
 
-    def _let_go(self) -> None:
-        """Close the source and give the ring back, in the thread that used them."""
+    def _close(self) -> None:
+        """Close the source and release the ring, in the thread that used them."""
         with ExitStack() as stack:
             if self._ring is not None:
                 stack.callback(self._ring.destroy)
@@ -242,9 +178,7 @@ class _Work:
                 close()
 
 
-def _error_of(
-    allocator: Callable[[], AbstractContextManager[Any]], act: Callable[[], None]
-) -> BaseException | None:
+def _error_of(allocator: _Allocator, act: Callable[[], None]) -> BaseException | None:
     try:
         with allocator():
             act()
@@ -261,7 +195,7 @@ def _stop_all() -> None:
     producers = _running.alive()
     for producer in producers:
         producer.stop(wait=False)
-    end = time.monotonic() + _AT_EXIT
+    end = time.monotonic() + EXIT_TIMEOUT
     for producer in producers:
         producer.thread.join(max(0.0, end - time.monotonic()))
 

@@ -1,7 +1,10 @@
-"""Threads that do what they are given, in the order in which it was given.
+"""Threads that run tasks in the order in which they were submitted.
 
-Owns the threads: their start, and their end with their consumer or the interpreter.
-Refuses to know what they do.
+Invariants: as many threads as tasks wait for, at most `TaskQueue.size`; a task that was
+taken is finished, one that waits when the queue is closed is dropped.
+
+As in `_bounded_queue`, a finalizer may run in a thread that holds the lock, so the lock
+is re-entrant, and what finalizers call never waits.
 """
 
 from __future__ import annotations
@@ -9,12 +12,14 @@ from __future__ import annotations
 import atexit
 import threading
 import time
+import warnings
 import weakref
+from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from memcfg.data.engine._producer import PATIENCE
-from memcfg.data.engine._task_queue import Desk, Ticket, desks
+from memcfg._core._live import Living
+from memcfg.data.engine._condition import Condition, Guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,120 +27,237 @@ if TYPE_CHECKING:
 
     _Allocator = Callable[[], AbstractContextManager[Any]]
 
-__all__ = ["Ticket", "Workers"]
+__all__ = ["CLOSE_TIMEOUT", "EXIT_TIMEOUT", "Future", "ThreadPool"]
 
 T = TypeVar("T")
 
-_AT_EXIT = 1.0  # seconds that the end of the interpreter waits for all threads
+CLOSE_TIMEOUT = 5.0  # seconds that a close waits for a thread
+EXIT_TIMEOUT = 1.0  # seconds that the end of the interpreter waits for all threads
+_ALIVE = 1.0  # seconds between two looks at whether threads are alive
 
 
-class Workers:
+class Future(Generic[T]):
+    """A task, and then its result."""
+
+    def __init__(self, queue: _TaskQueue, call: Callable[[], T]) -> None:
+        self._queue = queue
+        self._call: Callable[[], T] | None = call
+        self._value: Any = None
+        self._failure: BaseException | None = None
+        self.done = False
+
+    def run(self, allocator: _Allocator) -> None:
+        """Call the function; what it raises is kept for `result`."""
+        call, self._call = self._call, None
+        try:
+            if call is not None:
+                with allocator():
+                    self._value = call()
+        except BaseException as error:
+            self._failure = error
+
+    def result(self) -> T:
+        """Wait for the result and return it, once; StopIteration if it was dropped."""
+        self._queue.wait([self])
+        if not self.done:
+            raise StopIteration
+        value: T = self._value
+        self._value = None
+        failure, self._failure = self._failure, None
+        if failure is None:
+            return value
+        try:
+            if isinstance(failure, StopIteration):
+                raise RuntimeError(f"a task of {self._queue.name} raised StopIteration")
+            raise failure
+        finally:
+            del failure  # it refers to this frame by now
+
+
+class _TaskQueue:
+    """What threads and their consumer share; it knows everything but the pool."""
+
+    def __init__(self, size: int, name: str) -> None:
+        self.size = size
+        self.name = name
+        self._close = False
+        self._tasks: deque[Future[Any]] = deque()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._guard = Guard()
+        self._submitted = Condition(self._guard)
+        self._finished = Condition(self._guard)
+        _queues.add(self)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is done any more, as in the child of a fork."""
+        return self._close or self._guard.in_child
+
+    def submit(
+        self, future: Future[Any], thread: Callable[[], threading.Thread]
+    ) -> None:
+        """Add a task, and start a thread if one is missing; dropped when closed."""
+        self._check_process()
+        with self._guard.lock:
+            if self._close:
+                return
+            self._tasks.append(future)
+            if self._idle >= len(self._tasks) or len(self._threads) >= self.size:
+                self._submitted.notify_all()
+                return
+            another = thread()
+            self._threads.append(another)
+        try:
+            another.start()
+        except RuntimeError:  # the system has no thread left
+            self._threads.remove(another)
+            raise
+
+    def next_task(self) -> Future[Any] | None:
+        """Wait for a task; None: the thread that asks is to end."""
+        idle = 0
+        while True:
+            with self._guard.lock:
+                self._idle -= idle
+                if self.closed:
+                    return None
+                if len(self._threads) > self.size:
+                    self._threads.remove(threading.current_thread())
+                    return None
+                if self._tasks:
+                    return self._tasks.popleft()
+                self._idle += 1
+            idle = 1
+            self._submitted.wait_for(
+                lambda: self.closed or len(self._threads) > self.size or self._tasks
+            )
+
+    def finish(self, future: Future[Any]) -> None:
+        """Say that a task is done."""
+        with self._guard.lock:
+            future.done = True
+            self._finished.notify_all()
+
+    def wait(self, futures: list[Future[Any]]) -> None:
+        """Wait until one is done, or the queue is closed."""
+        self._check_process()
+
+        def is_over() -> bool:
+            return self._close or any(future.done for future in futures)
+
+        while not self._finished.wait_for(is_over, _ALIVE):
+            if not (self.alive() or is_over()):
+                raise RuntimeError(f"the threads of {self.name} exited unexpectedly")
+
+    def resize(self, size: int) -> None:
+        """Have another number of threads; those that are too many end."""
+        with self._guard.lock:
+            self.size = size
+            self._submitted.notify_all()
+
+    def close(self) -> None:
+        """Have the threads end; tasks that wait are dropped."""
+        with self._guard.lock:
+            self._close = True
+            self._submitted.notify_all()
+            self._finished.notify_all()
+            tasks, self._tasks = self._tasks, deque()
+        del tasks  # with the lock released: finalizers may run
+
+    def alive(self) -> list[threading.Thread]:
+        """List the threads that have not ended."""
+        return [thread for thread in list(self._threads) if thread.is_alive()]
+
+    def join(self, timeout: float) -> bool:
+        """Wait until the threads have ended, and warn if they do not."""
+        end = time.monotonic() + timeout
+        current = threading.current_thread()
+        for thread in self.alive():
+            if thread is not current:
+                thread.join(max(0.0, end - time.monotonic()))
+        left = [thread for thread in self.alive() if thread is not current]
+        if left:
+            warnings.warn(
+                f"{self.name} is still at work after {timeout:g} s; its threads end "
+                "when that is done",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        return not left
+
+    def _check_process(self) -> None:
+        if self._guard.in_child:
+            raise RuntimeError(
+                f"{self.name} has its threads in the process that was forked: make a "
+                "new iterator in this one"
+            )
+
+
+class ThreadPool:
     """Some threads; they are started when there is something to do.
 
-    Parameters
-    ----------
-    count : int
-        How many at most.
-    name : str
-        For the threads and for messages.
-    allocator : callable
-        Makes a context manager that holds while a task is done.
-
-    Notes
-    -----
-    The threads do not refer to this object: when nobody else does, they end.
+    Nothing that they refer to refers to the pool: one that is garbage-collected ends.
     """
 
-    def __init__(self, count: int, name: str, allocator: _Allocator) -> None:
-        self._desk = Desk(count, name)
-        self._thread = partial(_thread, self._desk, allocator)
-        self._finalizer = weakref.finalize(self, self._desk.close)
+    def __init__(self, size: int, name: str, allocator: _Allocator) -> None:
+        self._queue = _TaskQueue(size, name)
+        self._thread = partial(_thread, self._queue, allocator)
+        self._finalizer = weakref.finalize(self, self._queue.close)
         self._finalizer.atexit = False  # `_stop_all` does that
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         """How many threads there are at most; it may be changed."""
-        return self._desk.count
+        return self._queue.size
 
-    @count.setter
-    def count(self, count: int) -> None:
-        self._desk.resize(count)
+    @size.setter
+    def size(self, size: int) -> None:
+        self._queue.resize(size)
 
-    def submit(self, call: Callable[[], T]) -> Ticket[T]:
-        """Give the threads something to do.
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Have a function called by a thread."""
+        future = Future(self._queue, call)
+        self._queue.submit(future, self._thread)
+        return future
 
-        Parameters
-        ----------
-        call : callable
-            What to do.
+    def first_done(self, futures: Iterable[Future[T]]) -> Future[T]:
+        """Wait until one of some futures is done; the first if the pool is stopped."""
+        futures = list(futures)
+        self._queue.wait(futures)
+        return next((future for future in futures if future.done), futures[0])
 
-        Returns
-        -------
-        Ticket
-            For what comes of it.
-        """
-        ticket = Ticket(self._desk, call)
-        self._desk.hand_in(ticket, self._thread)
-        return ticket
-
-    def first(self, tickets: Iterable[Ticket[T]]) -> Ticket[T]:
-        """Wait until one of some tickets is done.
-
-        Parameters
-        ----------
-        tickets : iterable of Ticket
-            At least one.
-
-        Returns
-        -------
-        Ticket
-            The first in line that is done; any, if the threads were stopped.
-        """
-        tickets = list(tickets)
-        self._desk.wait(tickets)
-        return next((ticket for ticket in tickets if ticket.done), tickets[0])
-
-    def stop(self, *, wait: bool, patience: float = PATIENCE) -> bool:
-        """End the threads; tasks that wait are dropped.
-
-        Parameters
-        ----------
-        wait : bool
-            Whether to wait until they have ended. Each ends when its task returns.
-        patience : float, default 5
-            Seconds to wait at most; a warning tells when that was too short.
-
-        Returns
-        -------
-        bool
-            Whether all have ended.
-        """
-        self._desk.close()
-        return self._desk.join(patience) if wait else not self._desk.alive()
+    def stop(self, *, wait: bool, timeout: float = CLOSE_TIMEOUT) -> bool:
+        """End the threads, dropping tasks that wait; True: they have ended."""
+        self._queue.close()
+        return self._queue.join(timeout) if wait else not self._queue.alive()
 
 
-def _thread(desk: Desk, allocator: _Allocator) -> threading.Thread:
-    name = f"memcfg-data-{desk.name}"
+def _thread(queue: _TaskQueue, allocator: _Allocator) -> threading.Thread:
+    name = f"memcfg-data-{queue.name}"
     return threading.Thread(
-        target=_work, args=(desk, allocator), name=name, daemon=True
+        target=_work, args=(queue, allocator), name=name, daemon=True
     )
 
 
-def _work(desk: Desk, allocator: _Allocator) -> None:
-    while (ticket := desk.next_task()) is not None:
-        ticket.act(allocator)
-        desk.finish(ticket)
-        del ticket  # and what came of it: the consumer has it
+def _work(queue: _TaskQueue, allocator: _Allocator) -> None:
+    while (future := queue.next_task()) is not None:
+        future.run(allocator)
+        queue.finish(future)
+        del future  # and its result: the consumer has it
+
+
+_queues: Living[_TaskQueue] = Living()
 
 
 def _stop_all() -> None:
     """Have no thread run into the end of the interpreter."""
-    end = time.monotonic() + _AT_EXIT
-    left = desks.alive()
-    for desk in left:
-        desk.close()
-    for desk in left:
-        for thread in desk.alive():
+    end = time.monotonic() + EXIT_TIMEOUT
+    left = _queues.alive()
+    for queue in left:
+        queue.close()
+    for queue in left:
+        for thread in queue.alive():
             thread.join(max(0.0, end - time.monotonic()))
 
 

@@ -12,56 +12,30 @@ from memcfg.data._checks import count, flag
 from memcfg.data._closing import closing
 from memcfg.data.elements._spec import stacked
 from memcfg.data.engine._parallel_step import checked_calls, is_ordered
-from memcfg.data.ops._batch_maker import Filler
-from memcfg.data.ops._map import Map, ParallelMap, unmapped
-from memcfg.data.ops._node import INFINITE, UNKNOWN, Node
-from memcfg.data.ops._parallel_batch import Order, ParallelBatches
-from memcfg.data.rows._readers import ElementDrawer, RowDrawer
+from memcfg.data.ops._batch_maker import StackingMaker
+from memcfg.data.ops._map import Map, unmapped
+from memcfg.data.ops._node import INFINITE, UNKNOWN, Node, UnaryNode
+from memcfg.data.ops._parallel_batch import BatchOptions, ParallelBatches
+from memcfg.data.rows._readers import IteratorReader, RowReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import numpy.typing as npt
-
     from memcfg.data.engine._run import Run
-    from memcfg.data.ops._batch_maker import Maker
-    from memcfg.data.ops._node import RowStream
-    from memcfg.data.rows._readers import Drawer
+    from memcfg.data.ops._batch_maker import BatchMaker
+    from memcfg.data.rows._readers import ElementReader
+    from memcfg.data.rows._rows import RowNumbers, RowStream
 
-__all__ = ["Batch", "batches", "cardinality_of_batches", "regrouped"]
+__all__ = ["Batch", "batches", "cardinality_of_batches", "reader_of"]
 
 
 @dataclass(frozen=True, eq=False)
-class Batch(Node):
-    """Elements in batches.
+class Batch(UnaryNode):
+    """Elements in batches."""
 
-    Parameters
-    ----------
-    source : Node
-        The step before.
-    batch_size : int
-        Elements a batch, at least 1.
-    drop_remainder : bool
-        Whether a last batch with fewer elements is left out.
-    calls : int or None
-        Threads that make batches; -1 is AUTOTUNE, None makes one after the other.
-    deterministic : bool or None
-        Whether batches keep their order; None: as the options say.
-    name : str
-        For messages.
-
-    Raises
-    ------
-    TypeError
-        If an argument is of another type.
-    ValueError
-        If a number is too small.
-    """
-
-    source: Node
     batch_size: int
     drop_remainder: bool
-    calls: int | None
+    calls: int | None  # threads; None: the consumer's
     deterministic: bool | None
     name: str
 
@@ -69,11 +43,6 @@ class Batch(Node):
         object.__setattr__(self, "batch_size", count(self.batch_size, "batch_size"))
         flag(self.drop_remainder, "drop_remainder")
         object.__setattr__(self, "calls", checked_calls(self.calls, self.deterministic))
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """The step before."""
-        return (self.source,)
 
     @property
     def element_spec(self) -> Any:
@@ -89,156 +58,78 @@ class Batch(Node):
         )
 
     def elements(self, run: Run) -> Iterator[Any]:
-        """Begin a pass.
-
-        Parameters
-        ----------
-        run : Run
-            What the nodes of this pass share.
-
-        Returns
-        -------
-        iterator
-            Over the batches.
-        """
+        """Begin a pass: with the threads of the map before, if it has some."""
         source, function = self._unmapped()
-        calls, deterministic = self._how()
+        before = self.source if isinstance(self.source, Map) else None
+        parallel = before if before is not None and before.calls is not None else self
+        calls = parallel.calls
+        total = self.source.cardinality
+        max_size = self.batch_size if total < 0 else max(1, min(self.batch_size, total))
+        min_size = self.batch_size if self.drop_remainder else 1
         if function is None and calls is None and source.has_rows:
-            return _gathered(source.rows(run), self._room, self._least, run)
-        drawer = drawer_of(source, run)
-        is_certain = self.source.cardinality >= 0
+            return _gathered(source.rows(run), max_size, min_size, run)
+        reader = reader_of(source, run)
         if calls is None:
-            filler = Filler(
-                run, self._room, self._least, function, is_certain=is_certain
+            maker = StackingMaker(
+                run, max_size, min_size, function, is_certain=total >= 0
             )
-            return batches(filler, drawer)
-        order = Order(
-            self._room,
-            self._least,
-            self.cardinality,
-            is_certain,
-            is_ordered(run, deterministic),
+            return batches(maker, reader)
+        options = BatchOptions(
+            max_size=max_size,
+            min_size=min_size,
+            batches=self.cardinality,
+            is_certain=total >= 0,
+            is_ordered=is_ordered(run, parallel.deterministic),
         )
-        is_map = isinstance(self.source, ParallelMap)
-        name = f"{self.source.name}+{self.name}" if is_map else self.name
-        return ParallelBatches(run, drawer, function, calls, name, order)
+        name = self.name if parallel is self else f"{parallel.name}+{self.name}"
+        return ParallelBatches(run, reader, function, calls, name, options)
 
     def _unmapped(self) -> tuple[Node, Callable[..., Any] | None]:
         """Take over what maps do, unless one thread is to do it and several batch."""
-        if self.calls is not None and type(self.source) is Map:
-            return self.source, None
-        return unmapped(self.source)
-
-    def _how(self) -> tuple[int | None, bool | None]:
-        """Tell how many threads there are, and whether the order is kept."""
-        if isinstance(self.source, ParallelMap):
-            return self.source.calls, self.source.deterministic
-        return self.calls, self.deterministic
-
-    @property
-    def _room(self) -> int:
-        """How many elements a batch has at most."""
-        total = self.source.cardinality
-        return self.batch_size if total < 0 else max(1, min(self.batch_size, total))
-
-    @property
-    def _least(self) -> int:
-        """How many elements a batch has at least."""
-        return self.batch_size if self.drop_remainder else 1
+        source = self.source
+        if self.calls is not None and isinstance(source, Map) and source.calls is None:
+            return source, None
+        return unmapped(source)
 
 
 def cardinality_of_batches(
     source: Node, batch_size: int, *, drop_remainder: bool
 ) -> int:
-    """Count the batches of a pass.
-
-    Parameters
-    ----------
-    source : Node
-        What is batched.
-    batch_size : int
-        Elements a batch.
-    drop_remainder : bool
-        Whether a last batch with fewer elements is left out.
-
-    Returns
-    -------
-    int
-        As for `Node.cardinality`.
-    """
+    """Count the batches of a pass."""
     total = source.cardinality
     if total in (INFINITE, UNKNOWN):
         return total
     return total // batch_size if drop_remainder else -(-total // batch_size)
 
 
-def drawer_of(source: Node, run: Run) -> Drawer:
-    """Begin a pass over what batches are made of.
-
-    Parameters
-    ----------
-    source : Node
-        The step before.
-    run : Run
-        The pass.
-
-    Returns
-    -------
-    Drawer
-        Over row numbers if the step has them, else over elements.
-    """
+def reader_of(source: Node, run: Run) -> ElementReader:
+    """Begin a pass over what batches are made of."""
     if source.has_rows:
-        return RowDrawer(source.rows(run), run)
-    return ElementDrawer(source.elements(run))
+        return RowReader(source.rows(run), run)
+    return IteratorReader(source.elements(run))
 
 
-def batches(maker: Maker, drawer: Drawer) -> Iterator[Any]:
-    """Make batches until the end.
-
-    Parameters
-    ----------
-    maker : Maker
-        Makes them; its memory is given back at the end.
-    drawer : Drawer
-        Where the elements come from; closed at the end.
-
-    Yields
-    ------
-    nest of numpy.ndarray
-        A batch.
-    """
-    with contextlib.closing(drawer), maker:
-        while (batch := maker.make(drawer)) is not None:
+def batches(maker: BatchMaker, reader: ElementReader) -> Iterator[Any]:
+    """Make batches until the end."""
+    with contextlib.closing(reader), maker:
+        while (batch := maker.make(reader)) is not None:
             yield batch
             del batch  # its block is needed
 
 
-def _gathered(stream: RowStream, room: int, least: int, run: Run) -> Iterator[Any]:
+def _gathered(
+    stream: RowStream, max_size: int, min_size: int, run: Run
+) -> Iterator[Any]:
     take = stream.source.take
-    for rows in regrouped(stream.chunks, room, run):
-        if len(rows) >= least:
+    for rows in _regrouped(stream.chunks, max_size, run):
+        if len(rows) >= min_size:
             yield take(rows)
 
 
-def regrouped(
-    chunks: Iterator[npt.NDArray[np.int64]], size: int, run: Run
-) -> Iterator[npt.NDArray[np.int64]]:
-    """Cut a stream of row numbers into groups of one size.
-
-    Parameters
-    ----------
-    chunks : iterator of numpy.ndarray
-        Of any lengths; a chunk is not looked at again once the next was asked for.
-    size : int
-        Numbers a group.
-    run : Run
-        The pass.
-
-    Yields
-    ------
-    numpy.ndarray
-        int64; the last one may be shorter. It is written again for the next.
-    """
+def _regrouped(
+    chunks: Iterator[RowNumbers], size: int, run: Run
+) -> Iterator[RowNumbers]:
+    """Divide a stream of row numbers into groups of one size."""
     with run.outside():
         group = np.empty(size, np.int64)
     filled = 0
@@ -260,10 +151,8 @@ def regrouped(
         yield group[:filled]
 
 
-def _kept(
-    chunks: Iterator[npt.NDArray[np.int64]], run: Run
-) -> Iterator[npt.NDArray[np.int64]]:
-    """Pull chunks that lie in no workspace: groups are cut from one for a while."""
+def _kept(chunks: Iterator[RowNumbers], run: Run) -> Iterator[RowNumbers]:
+    """Pull chunks that lie in no workspace: groups are made of one for a while."""
     with closing(chunks):
         while True:
             with run.outside():

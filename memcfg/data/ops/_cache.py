@@ -1,8 +1,4 @@
-"""Elements that are made once: `Dataset.cache`, in memory or in a file.
-
-Owns the rule that only a whole pass is kept, as in tf.data. Refuses the format of
-files.
-"""
+"""Elements that are made once: `Dataset.cache`, in memory or in a file."""
 
 from __future__ import annotations
 
@@ -17,8 +13,8 @@ from memcfg._caller import outside
 from memcfg.data._closing import closing
 from memcfg.data.elements._convert import read_only
 from memcfg.data.elements._structure import map_structure
-from memcfg.data.ops._cache_files import CacheWriter, read_cache
-from memcfg.data.ops._node import Node
+from memcfg.data.ops._cache_file import CacheWriter, read_cache
+from memcfg.data.ops._node import Node, UnaryNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,23 +25,23 @@ __all__ = ["Cache"]
 
 
 class _Record(Protocol):
-    """What a pass has noted so far."""
+    """What a pass has recorded so far."""
 
     @property
     def count(self) -> int:
         """How many elements."""
 
     def add(self, element: Any) -> None:
-        """Note an element."""
+        """Record an element."""
 
     def finish(self) -> None:
         """Have later passes read this one."""
 
     def discard(self) -> None:
-        """Forget the pass."""
+        """Drop the pass."""
 
     def close(self) -> None:
-        """Let go of what it holds, after either."""
+        """Release what it holds, after either."""
 
 
 class _Store(Protocol):
@@ -56,39 +52,21 @@ class _Store(Protocol):
         """Whether there is one."""
 
     def record(self, run: Run) -> _Record:
-        """Begin to note a pass."""
+        """Begin to record a pass."""
 
     def read(self) -> Iterator[Any]:
-        """Make a pass over what was noted."""
+        """Make a pass over what was recorded."""
 
 
 @dataclass(frozen=True, eq=False)
-class Cache(Node):
+class Cache(UnaryNode):
     """Elements of another step, which makes them once.
 
-    Parameters
-    ----------
-    source : Node
-        The step before.
-    filename : str or path-like
-        The file that keeps them; empty: memory.
-    name : str
-        For messages and reports.
-
-    Raises
-    ------
-    TypeError
-        If `filename` is no path.
-
-    Notes
-    -----
-    The first pass hands out what the source makes. Elements in memory are copies of it,
-    which later passes hand out read-only. A pass that does not come to the end of the
-    source keeps nothing, as in tf.data. Passes that run at the same time each note
-    their own in memory, and the first that ends is kept.
+    The first pass hands out what the source makes. A pass that does not come to the end
+    of the source keeps nothing, as in tf.data. Passes that run at the same time each
+    record their own in memory, and the first that ends is kept.
     """
 
-    source: Node
     filename: str = ""
     name: str = "cache"
     _store: _Store = field(init=False, repr=False)
@@ -103,40 +81,14 @@ class Cache(Node):
         """Copy the step, not what it has kept."""
         return type(self), (self.source, self.filename, self.name)
 
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """The step before."""
-        return (self.source,)
-
-    @property
-    def element_spec(self) -> Any:
-        """That of the step before."""
-        return self.source.element_spec
-
-    @property
-    def cardinality(self) -> int:
-        """That of the step before."""
-        return self.source.cardinality
-
     def elements(self, run: Run) -> Iterator[Any]:
-        """Begin a pass: over what is kept, or over the step before.
-
-        Parameters
-        ----------
-        run : Run
-            What the nodes of this pass share.
-
-        Returns
-        -------
-        iterator
-            Over the elements.
-        """
+        """Begin a pass: over what is kept, or over the step before."""
         if self._store.complete:
             return self._store.read()
         elements = self.source.elements(run)
-        return elements if run.probing else self._noted(elements, run)
+        return elements if run.probing else self._recorded(elements, run)
 
-    def _noted(self, elements: Iterator[Any], run: Run) -> Iterator[Any]:
+    def _recorded(self, elements: Iterator[Any], run: Run) -> Iterator[Any]:
         with closing(elements):
             record = self._store.record(run)
             try:

@@ -1,49 +1,35 @@
-"""Steps that join other steps, or choose by what an element is.
-
-Owns `Zip`, `Enumerate`, `Concatenate` and `Filter`.
-"""
+"""Steps that join other steps, side by side or one behind the other."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from memcfg.data._closing import closing
 from memcfg.data.elements._spec import merge, spec_of, vague
 from memcfg.data.elements._structure import (
-    call,
     flatten,
     is_flat_tuple,
     map_structure,
     packer,
 )
-from memcfg.data.ops._node import INFINITE, UNKNOWN, Node, RowStream
+from memcfg.data.ops._node import INFINITE, UNKNOWN, Node
 from memcfg.data.ops._sources import Slices
-from memcfg.data.rows._rows import Rows, in_order
+from memcfg.data.rows._rows import Rows, RowStream, in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Generator, Iterator
 
     from memcfg.data.engine._run import Run
 
-__all__ = ["Concatenate", "Enumerate", "Filter", "Zip"]
+__all__ = ["Concatenate", "Enumerate", "Zip"]
 
 _END = object()
 
 
 @dataclass(frozen=True, eq=False)
 class Zip(Node):
-    """Elements of several steps, side by side.
-
-    Parameters
-    ----------
-    sources : nest of Node
-        The steps before.
-    name : str
-        For reports.
-    """
+    """Elements of several steps, side by side."""
 
     sources: Any
     name: str
@@ -67,18 +53,7 @@ class Zip(Node):
         return min((count for count in counts if count != INFINITE), default=INFINITE)
 
     def elements(self, run: Run) -> Iterator[Any]:
-        """Begin the passes of all steps before.
-
-        Parameters
-        ----------
-        run : Run
-            The pass.
-
-        Returns
-        -------
-        iterator
-            Over the elements. The first step that is at its end ends it.
-        """
+        """Begin the passes of all steps before."""
         return self._joined([source.elements(run) for source in self.inputs])
 
     @property
@@ -89,29 +64,12 @@ class Zip(Node):
         )
 
     def rows(self, run: Run) -> RowStream:
-        """Begin a pass over row numbers.
-
-        Parameters
-        ----------
-        run : Run
-            Not used.
-
-        Returns
-        -------
-        RowStream
-            From 0 on.
-        """
+        """Begin a pass over row numbers."""
         source = self.row_source()
         return RowStream(source, in_order(source.count))
 
     def row_source(self) -> Rows:
-        """Join the columns.
-
-        Returns
-        -------
-        Rows
-            As many as the shortest has.
-        """
+        """Join the columns."""
         parts = map_structure(lambda source: source.row_source(), self.sources)
         count = min(rows.count for rows in flatten(parts))
         return Rows(map_structure(lambda rows: rows.columns, parts), count)
@@ -127,15 +85,7 @@ class Zip(Node):
 
 @dataclass(frozen=True, eq=False)
 class Enumerate(Zip):
-    """Numbers beside the elements of a step, and always enough of them.
-
-    Parameters
-    ----------
-    sources : tuple of Node
-        Where the numbers come from, and the step.
-    name : str
-        For reports.
-    """
+    """Numbers beside the elements of a step, and always enough of them."""
 
     @property
     def cardinality(self) -> int:
@@ -145,21 +95,7 @@ class Enumerate(Zip):
 
 @dataclass(frozen=True, eq=False)
 class Concatenate(Node):
-    """The elements of a step, and then those of another.
-
-    Parameters
-    ----------
-    first, second : Node
-        The steps before.
-    name : str
-        For reports.
-
-    Raises
-    ------
-    TypeError
-        If their elements differ in structure or dtype; in the pass, where only the
-        elements tell.
-    """
+    """The elements of a step, and then those of another."""
 
     first: Node
     second: Node
@@ -188,18 +124,7 @@ class Concatenate(Node):
         return UNKNOWN if UNKNOWN in counts else sum(counts)
 
     def elements(self, run: Run) -> Iterator[Any]:
-        """Begin the first pass; the second begins when it ends.
-
-        Parameters
-        ----------
-        run : Run
-            The pass.
-
-        Returns
-        -------
-        iterator
-            Over the elements.
-        """
+        """Begin the first pass; the second begins when it ends."""
         return self._joined(self.first.elements(run), run)
 
     def _joined(self, elements: Iterator[Any], run: Run) -> Iterator[Any]:
@@ -223,73 +148,3 @@ class Concatenate(Node):
             del first
         yield from elements
         return spec
-
-
-@dataclass(frozen=True, eq=False)
-class Filter(Node):
-    """The elements of which a function says yes.
-
-    Parameters
-    ----------
-    source : Node
-        The step before.
-    predicate : callable
-        Takes an element, as the function of a map does; returns a bool.
-    name : str
-        For reports.
-    """
-
-    source: Node
-    predicate: Callable[..., Any]
-    name: str
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """The step before."""
-        return (self.source,)
-
-    @property
-    def element_spec(self) -> Any:
-        """That of the step before."""
-        return self.source.element_spec
-
-    @property
-    def cardinality(self) -> int:
-        """Nobody knows."""
-        return UNKNOWN
-
-    def elements(self, run: Run) -> Iterator[Any]:
-        """Begin a pass.
-
-        Parameters
-        ----------
-        run : Run
-            The pass.
-
-        Returns
-        -------
-        iterator
-            Over the elements.
-        """
-        return self._chosen(self.source.elements(run), run)
-
-    def _chosen(self, elements: Iterator[Any], run: Run) -> Iterator[Any]:
-        with closing(elements):
-            while not run.closed:
-                with run.outside():  # or what is left out would fill a workspace
-                    element = next(elements, _END)
-                    if element is _END:
-                        return
-                    wanted = _truth(call(self.predicate, element))
-                if wanted:
-                    yield element
-                del element
-
-
-def _truth(answer: Any) -> bool:
-    if isinstance(answer, bool):
-        return answer
-    dtype, shape = getattr(answer, "dtype", None), getattr(answer, "shape", None)
-    if dtype == np.bool_ and shape == ():
-        return bool(answer)
-    raise ValueError(f"a predicate returns one bool, not {answer!r:.80}")

@@ -1,8 +1,6 @@
-"""A step whose elements a user's generator makes.
+"""Elements that a user's generator makes: `Dataset.from_generator`.
 
-Owns the call of the generator, and what is said about elements that are not as its
-signature says. Refuses to give out the generator's own arrays, which it may write to
-again: elements are copies.
+Elements are copies: the generator may write to its own arrays again.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from memcfg.data.elements._structure import (
     pack,
     same_structure,
 )
-from memcfg.data.engine._probe import probe
+from memcfg.data.engine._iterator import probe
 from memcfg.data.ops._node import UNKNOWN, Node
 
 if TYPE_CHECKING:
@@ -49,19 +47,7 @@ _TAKEN = {  # kinds of dtypes: what a signature takes
 
 @dataclass(frozen=True, eq=False)
 class Generated(Node):
-    """Elements from a generator.
-
-    Parameters
-    ----------
-    generator : callable
-        Returns an iterable; called once for each pass.
-    args : tuple
-        Its arguments.
-    signature : nest of TensorSpec or None
-        What elements are. None: as they come.
-    name : str
-        For reports.
-    """
+    """Elements from a generator."""
 
     generator: Callable[..., Any]
     args: tuple[Any, ...]
@@ -89,18 +75,7 @@ class Generated(Node):
         return UNKNOWN
 
     def elements(self, run: Run) -> Iterator[Any]:
-        """Begin a pass; the generator is called at the first element.
-
-        Parameters
-        ----------
-        run : Run
-            The pass.
-
-        Yields
-        ------
-        nest of numpy.ndarray and numpy.generic
-            Fresh arrays.
-        """
+        """Begin a pass; the generator is called at the first element."""
         with run.outside():  # what it keeps is not the reader's
             values = iter(self.generator(*self.args))
         try:
@@ -127,27 +102,7 @@ class Generated(Node):
 
 
 def signature_of(types: Any, shapes: Any, signature: Any) -> Any:
-    """Combine the two ways to say what a generator yields.
-
-    Parameters
-    ----------
-    types : nest of dtype or None
-        The older way.
-    shapes : nest of shape or None
-        With it; None: unknown.
-    signature : nest of TensorSpec or None
-        The newer way.
-
-    Returns
-    -------
-    nest of TensorSpec or None
-        None if nothing is said.
-
-    Raises
-    ------
-    TypeError
-        If both ways are used, or a leaf is no TensorSpec.
-    """
+    """Combine the two ways to say what a generator yields."""
     if signature is None:
         return _from_types(types, shapes)
     if types is not None or shapes is not None:

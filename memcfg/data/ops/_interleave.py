@@ -1,131 +1,54 @@
-"""Elements of many inner datasets in turns: `Dataset.interleave` and `flat_map`.
+"""Elements of many inner datasets: `Dataset.interleave` and `flat_map`.
 
-Owns how many places there are. Refuses turns, which `_inner_passes` takes, and threads,
-which `_prepared_turns` has.
+The cycle is tf.data's: so many slots, each with a pass over an inner dataset. A block
+of elements is taken from one slot after the other, and a slot whose pass has ended has
+the next pass when it comes again. A pass of which exactly a block was left ends with an
+empty block.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from itertools import islice
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memcfg.data._checks import count
+from memcfg.data._closing import closing
 from memcfg.data._options import Options
 from memcfg.data.elements._spec import vague
+from memcfg.data.engine._autotune import AUTOTUNE
 from memcfg.data.engine._budgets import cores
 from memcfg.data.engine._iterator import DatasetIterator
-from memcfg.data.engine._parallel_step import AUTOTUNE, checked_calls, is_ordered
-from memcfg.data.ops._inner_passes import Inners, in_turns
-from memcfg.data.ops._node import INFINITE, UNKNOWN, Node
-from memcfg.data.ops._prepared_turns import PreparedTurns, in_parallel
+from memcfg.data.engine._parallel_step import StepThreads, checked_calls, is_ordered
+from memcfg.data.ops._node import INFINITE, UNKNOWN, Node, UnaryNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from memcfg.data.engine._run import Run
+    from memcfg.data.engine._thread_pool import Future
 
-__all__ = ["FlatMap", "Interleave"]
+__all__ = ["Interleave"]
 
-_AHEAD = 3  # threads of TensorFlow for each place of its cycle
+# What was taken; whether that is the end of the pass; what was raised behind it.
+_Block: TypeAlias = tuple[list[Any], bool, BaseException | None]
+
+_AHEAD = 3  # threads of TensorFlow for each slot of its cycle
+_END = object()
 
 
 @dataclass(frozen=True, eq=False)
-class _Inner(Node):
-    """What the steps of this module have in common."""
+class Interleave(UnaryNode):
+    """Elements of the datasets that a function makes of elements, in a cycle.
 
-    source: Node
+    A cycle of one slot is `flat_map`.
+    """
+
     map_func: Callable[[Any], Node]
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """The step before."""
-        return (self.source,)
-
-    @cached_property
-    def element_spec(self) -> Any:
-        """What the dataset made of the first element has; sizes are None."""
-        with DatasetIterator(self.source, Options(), probing=True) as elements:
-            for element in elements:
-                return vague(self.map_func(element).element_spec)
-        raise ValueError("there is no element to tell the element_spec from")
-
-    @property
-    def is_probed(self) -> bool:
-        """Yes: what datasets the function makes is not known before it is called."""
-        return True
-
-    @property
-    def cardinality(self) -> int:
-        """Unknown, as in tf.data."""
-        return UNKNOWN
-
-    def _inners(self, run: Run) -> Inners:
-        return Inners(self.source.elements(run), self.map_func, run)
-
-
-@dataclass(frozen=True, eq=False)
-class FlatMap(_Inner):
-    """Elements of inner datasets, one dataset after the other.
-
-    Parameters
-    ----------
-    source : Node
-        The step before.
-    map_func : callable
-        Makes a step of an element.
-    name : str
-        For messages and reports.
-    """
-
-    name: str = "flat_map"
-
-    def elements(self, run: Run) -> Iterator[Any]:
-        """Begin a pass.
-
-        Parameters
-        ----------
-        run : Run
-            What the nodes of this pass share.
-
-        Returns
-        -------
-        iterator
-            Over the elements.
-        """
-        return in_turns(self._inners(run), 1, 1)
-
-
-@dataclass(frozen=True, eq=False)
-class Interleave(_Inner):
-    """Elements of inner datasets in turns.
-
-    Parameters
-    ----------
-    source : Node
-        The step before.
-    map_func : callable
-        Makes a step of an element. Threads may call it at the same time.
-    cycle_length : int, optional
-        Of how many inner datasets; None and -1 (AUTOTUNE) choose by the number of
-        processors, as TensorFlow does.
-    block_length : int, optional
-        How many elements are taken in a turn; None: 1.
-    num_parallel_calls : int, optional
-        How many threads prepare the next turns; -1 is AUTOTUNE, None prepares nothing.
-    deterministic : bool, optional
-        Whether the order is the same with threads as without; None: as the options say.
-    name : str
-        For messages and reports.
-
-    Raises
-    ------
-    TypeError
-        If a number is no integer, or `deterministic` no bool.
-    ValueError
-        If a number is not positive, or there are more threads than inner datasets.
-    """
-
     cycle_length: int | None = None
     block_length: int | None = None
     num_parallel_calls: int | None = None
@@ -144,6 +67,19 @@ class Interleave(_Inner):
                 f"num_parallel_calls is at most cycle_length ({cycle}), not {calls}"
             )
 
+    @cached_property
+    def element_spec(self) -> Any:
+        """What the dataset made of the first element has; sizes are None."""
+        with DatasetIterator(self.source, Options(), probing=True) as elements:
+            for element in elements:
+                return vague(self.map_func(element).element_spec)
+        raise ValueError("there is no element to tell the element_spec from")
+
+    @property
+    def is_probed(self) -> bool:
+        """Yes: what datasets the function makes is not known before it is called."""
+        return True
+
     @property
     def cardinality(self) -> int:
         """Unknown; with threads, infinite where the step before is, as in tf.data."""
@@ -152,33 +88,18 @@ class Interleave(_Inner):
         return INFINITE if self.source.cardinality == INFINITE else UNKNOWN
 
     def elements(self, run: Run) -> Iterator[Any]:
-        """Begin a pass.
-
-        Parameters
-        ----------
-        run : Run
-            What the nodes of this pass share.
-
-        Returns
-        -------
-        iterator
-            Over the elements.
-        """
-        inners, block = self._inners(run), self.block_length or 1
-        places = self._places(cores())
+        """Begin a pass."""
+        passes = _InnerPasses(self.source.elements(run), self.map_func, run)
+        slots, block_length = self._slots(cores()), self.block_length or 1
         if self.num_parallel_calls is None:
-            return in_turns(inners, places, block)
-        turns = PreparedTurns(
-            inners,
-            places,
-            block,
-            calls=self.num_parallel_calls,
-            ordered=is_ordered(run, self.deterministic),
-            name=self.name,
+            return _in_cycle(passes, slots, block_length)
+        ordered = is_ordered(run, self.deterministic)
+        threads = StepThreads(run, self.num_parallel_calls, self.name)
+        return _flattened(
+            _PreparedBlocks(passes, threads, slots, block_length, ordered=ordered)
         )
-        return in_parallel(turns)
 
-    def _places(self, processors: int) -> int:
+    def _slots(self, processors: int) -> int:
         if self.cycle_length not in (None, AUTOTUNE):
             return self.cycle_length
         if self.num_parallel_calls is None:
@@ -186,3 +107,229 @@ class Interleave(_Inner):
         if self.num_parallel_calls == AUTOTUNE:
             return -(-processors // _AHEAD)
         return min(self.num_parallel_calls, processors)
+
+
+class _InnerPass:
+    """The pass over the dataset that is made of an element."""
+
+    def __init__(self, element: Any, map_func: Callable[[Any], Node], run: Run) -> None:
+        self._element = element
+        self._map_func = map_func
+        self._run = run.part()
+        self._elements: Iterator[Any] | None = None
+        self._taking = threading.Lock()
+        self._closed = False
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._elements is None:
+            self._elements = self._begin()
+        return next(self._elements)
+
+    def take(self, length: int) -> _Block:
+        """Take a block of elements, in any thread."""
+        taken: list[Any] = []
+        failure: BaseException | None = None
+        with self._taking:
+            if not self._closed:
+                try:
+                    with self._run.allocator():  # which tells why there is no memory
+                        taken.extend(islice(self, length))  # keeps what came before
+                except BaseException as error:
+                    failure = error
+        if self._closed:
+            self.close()
+        try:
+            return taken, len(taken) < length, failure
+        finally:
+            del failure  # it refers to this frame by now
+
+    def close(self) -> None:
+        """End the pass, and all that it started; a thread that takes does it then."""
+        self._closed = True
+        self._run.close()
+        if self._taking.acquire(blocking=False):
+            try:
+                with closing(self._elements or iter(())):
+                    self._elements = iter(())
+            finally:
+                self._taking.release()
+
+    def _begin(self) -> Iterator[Any]:
+        try:
+            with self._run.outside():
+                node = self._map_func(self._element)
+            return node.elements(self._run)
+        except StopIteration as error:  # it would look like the end
+            raise RuntimeError("a map_func raised StopIteration") from error
+
+
+class _InnerPasses:
+    """Where inner passes come from."""
+
+    def __init__(
+        self, elements: Iterator[Any], map_func: Callable[[Any], Node], run: Run
+    ) -> None:
+        self.run = run
+        self._elements = elements
+        self._map_func = map_func
+
+    def __iter__(self) -> Iterator[_InnerPass]:
+        return self
+
+    def __next__(self) -> _InnerPass:
+        with self.run.outside():
+            element = next(self._elements)
+        return _InnerPass(element, self._map_func, self.run)
+
+    def close(self) -> None:
+        """Close the iterator."""
+        with closing(self._elements):
+            pass
+
+
+def _in_cycle(passes: _InnerPasses, slots: int, block_length: int) -> Iterator[Any]:
+    """Yield the elements of inner passes, in the consumer's thread."""
+    cycle = _Cycle(passes, slots)
+    with closing(passes, cycle):
+        for inner in cycle:
+            for _ in range(block_length):
+                element = next(inner, _END)
+                if element is _END:
+                    cycle.end(inner)
+                    break
+                yield element
+                del element
+
+
+class _Cycle:
+    """The slots, from the one that comes next."""
+
+    def __init__(self, passes: _InnerPasses, slots: int) -> None:
+        self._passes = passes
+        self._unused = slots  # they come first
+        self._slots: deque[_InnerPass | None] = deque()  # None: it is free
+
+    def __iter__(self) -> Iterator[_InnerPass]:
+        return self
+
+    def __next__(self) -> _InnerPass:
+        while not self._passes.run.closed and (self._unused or self._slots):
+            inner = self._in_slot() or next(self._passes, None)
+            if inner is not None:
+                self._slots.append(inner)
+                return inner
+            self._unused = 0
+            self._slots = deque(filter(None, self._slots))
+        raise StopIteration
+
+    def _in_slot(self) -> _InnerPass | None:
+        if not self._unused:
+            return self._slots.popleft()
+        self._unused -= 1
+        return None
+
+    def end(self, inner: _InnerPass) -> None:
+        """Free the slot of this pass."""
+        self._slots[-1] = None
+        inner.close()
+
+    def close(self) -> None:
+        """End all inner passes."""
+        slots, self._slots = self._slots, deque()
+        with closing(*filter(None, slots)):
+            pass
+
+
+def _flattened(blocks: _PreparedBlocks) -> Iterator[Any]:
+    """Yield the elements of blocks that threads prepare."""
+    with closing(blocks):
+        for taken in blocks:
+            taken.reverse()
+            while taken:
+                yield taken.pop()
+
+
+class _PreparedBlocks:
+    """Blocks that threads prepare: the next one of each slot, and no more.
+
+    So one thread at a time is at an inner pass, and elements come in the order that
+    they have without threads.
+    """
+
+    def __init__(
+        self,
+        passes: _InnerPasses,
+        threads: StepThreads,
+        slots: int,
+        block_length: int,
+        *,
+        ordered: bool,
+    ) -> None:
+        self._passes = passes
+        self._threads = threads
+        self._unused = slots
+        self._block_length = block_length
+        self._ordered = ordered
+        self._futures: dict[Future[_Block], _InnerPass | None] = {}  # the next first
+        self._failure: BaseException | None = None  # behind the last block
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return self
+
+    def __next__(self) -> list[Any]:
+        self._raise()
+        while self._unused:
+            self._unused = self._unused - 1 if self._prepare(None) else 0
+        if not self._futures or self._passes.run.closed:
+            raise StopIteration
+        began = perf_counter()
+        future = next(iter(self._futures))
+        if not self._ordered:
+            future = self._threads.first_done(self._futures)
+        taken, ended, self._failure = future.result()
+        waited = perf_counter() - began
+        inner = self._futures.pop(future)
+        if ended and inner is not None:
+            inner.close()
+        if self._failure is None:
+            self._prepare(None if ended else inner)
+        self._threads.delivered(len(taken), waited)
+        return taken
+
+    def _raise(self) -> None:
+        """Raise what came behind the last block."""
+        failure, self._failure = self._failure, None
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # it refers to this frame by now
+
+    def _prepare(self, inner: _InnerPass | None) -> bool:
+        """Have the next block of a slot prepared; False: there is nothing to take."""
+        try:
+            inner = inner or next(self._passes, None)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # it comes when the block does
+            self._futures[self._threads.submit(partial(_fail, error))] = None
+            return False
+        if inner is None:
+            return False
+        future = self._threads.submit(partial(inner.take, self._block_length))
+        self._futures[future] = inner
+        return True
+
+    def close(self) -> None:
+        """Stop the threads, and end all passes."""
+        self._threads.stop(wait=False)
+        futures, self._futures = self._futures, {}
+        with closing(self._passes, *filter(None, futures.values())):
+            pass
+
+
+def _fail(error: BaseException) -> _Block:
+    raise error

@@ -1,172 +1,342 @@
 """Batches that several threads make: a parallel map, or a parallel batch.
 
-Owns how a batch is divided among threads: into parts of so many rows that handing a
-part over costs little against the function, which for a quick function is the whole
-batch. What is mapped is written straight into its row, and a batch lies in a block that
-is used again when its consumer has let go of it.
+A batch is divided into parts of so many rows that handing a part over costs little
+against the function, which for a quick function is the whole batch. What is mapped is
+written straight into its row. A batch lies in a block that is used again when its
+consumer has let go of it, temporaries lie in a workspace of the thread's.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from memcfg.data.elements._form import Form
-from memcfg.data.elements._structure import flatten
-from memcfg.data.engine._parallel_step import Crew
-from memcfg.data.engine._shared_source import Tap
-from memcfg.data.ops._batch_maker import Filler
-from memcfg.data.ops._batch_parts import Shop
-from memcfg.data.ops._parallel_map import pace
-from memcfg.data.ops._pending_batch import Draft
+import numpy as np
+
+from memcfg.data._closing import closing
+from memcfg.data.elements._batch_arrays import BatchArrays, Form
+from memcfg.data.elements._structure import flatten, map_structure
+from memcfg.data.elements._user_functions import apply, is_unpacked, stopped
+from memcfg.data.engine._batch_blocks import BlockPool, ScratchPool
+from memcfg.data.engine._parallel_step import SharedSource, StepThreads
+from memcfg.data.ops._batch_maker import StackingMaker, stacked_elements
+from memcfg.data.ops._map import chunk_length
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import NoReturn, Self
 
     from memcfg.data.engine._run import Run
-    from memcfg.data.rows._readers import Drawer
+    from memcfg.data.engine._thread_pool import Future
+    from memcfg.data.rows._readers import ElementReader
 
-__all__ = ["Order", "ParallelBatches"]
+__all__ = ["BatchOptions", "ParallelBatches"]
 
-FIRST_PARTS, MOST_PARTS = 8, 64  # of a batch
+_FIRST_PARTS, _MAX_PARTS = 8, 64  # of a batch
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What batches are wanted.
+class BatchOptions:
+    """What batches are wanted."""
 
-    Parameters
-    ----------
-    room : int
-        Elements a batch, at most.
-    least : int
-        Elements a batch, at least.
-    batches : int
-        How many there are; negative where that is not known.
-    is_certain : bool
-        Whether it is known that there are elements for a whole batch.
-    is_ordered : bool
-        Whether batches come in the order of their elements.
-    """
-
-    room: int
-    least: int
-    batches: int
-    is_certain: bool
+    max_size: int  # elements
+    min_size: int
+    batches: int  # the cardinality
+    is_certain: bool  # whether it is known that there are elements for a whole batch
     is_ordered: bool
 
 
-class ParallelBatches:
-    """An iterator over batches.
+@dataclass(slots=True)
+class _Part:
+    """What has become of some rows of a batch."""
 
-    Parameters
-    ----------
-    run : Run
-        The pass.
-    drawer : Drawer
-        What batches are made of; closed at the end.
-    function : callable or None
-        Applied to each element.
-    calls : int
-        Threads; -1 is AUTOTUNE.
-    name : str
-        Of the step.
-    order : Order
-        What batches are wanted.
-    """
+    begin: int  # the first row
+    count: int = 0
+    elements: list[Any] | None = None  # None: they were written into their rows
+    failure: BaseException | None = None
+    seconds: float = 0.0  # an element
+
+
+@dataclass(slots=True, eq=False)
+class _PendingBatch:
+    """A batch in the making."""
+
+    futures: list[Future[_Part]] = field(default_factory=list)
+    arrays: BatchArrays | None = None  # None: elements are collected
+    parts: list[_Part] = field(default_factory=list)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nobody works at it any more."""
+        return all(future.done for future in self.futures)
+
+    def wait(self) -> Self:
+        """Wait until nobody works at it any more."""
+        if not self.parts:
+            self.parts = [future.result() for future in self.futures]
+        return self
+
+    @property
+    def count(self) -> int:
+        """How many elements there are."""
+        return sum(part.count for part in self.parts)
+
+    @property
+    def seconds(self) -> float:
+        """What the elements took together."""
+        return sum(part.seconds * part.count for part in self.parts)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether anything was raised."""
+        return any(part.failure is not None for part in self.parts)
+
+    def throw(self) -> None:
+        """Raise what was raised first, in the order of the elements."""
+        failures = (part.failure for part in self.parts)
+        failure = next(failure for failure in failures if failure is not None)
+        try:
+            raise failure
+        finally:
+            del failure  # it refers to this frame by now
+
+    def first(self) -> Any:
+        """Return the first element."""
+        return next(self._elements())
+
+    def batch(self) -> Any:
+        """Make the batch."""
+        collected = [part.elements is not None for part in self.parts if part.count]
+        if self.arrays is None or any(collected):
+            return stacked_elements(list(self._elements()))
+        return self.arrays.batch(self.count)
+
+    def _elements(self) -> Iterator[Any]:
+        for part in self.parts:
+            if part.elements is not None:
+                yield from part.elements
+            elif self.arrays is not None:
+                yield from self.arrays.elements(part.begin, part.begin + part.count)
+
+
+class _BatchAssembler:
+    """What threads need to make parts of batches."""
 
     def __init__(
         self,
         run: Run,
-        drawer: Drawer,
+        source: SharedSource[ElementReader],
+        function: Callable[..., Any] | None,
+        size: int,
+        name: str,
+    ) -> None:
+        # Of the elements, if that is known, they have no text, and there are enough
+        # for a whole batch. None: elements are collected.
+        self.form: Form | None = None
+        self.allocation_failed = False  # nothing is read any more then
+        self.blocks = BlockPool(run, name)
+        self._scratches = ScratchPool(run)
+        self._run = run
+        self._source = source
+        self._function = function
+        self._size = size
+
+    def part(self, pending: _PendingBatch, begin: int, size: int, number: int) -> _Part:
+        """Make a part; `number` says when its elements are to be read."""
+        part = _Part(begin)
+        workspace = self._scratches.borrow()
+        try:
+            with self._run.allocator(), workspace:  # it tells why there is no memory
+                self._make(part, pending, size, number)
+        except BaseException as error:
+            part.failure = error
+            self._source.ended = True
+        self._scratches.release(workspace)
+        return part
+
+    def _make(
+        self, part: _Part, pending: _PendingBatch, size: int, number: int
+    ) -> None:
+        read = partial(self._read, pending, part.begin, size)
+        found = self._source.read(number, read)
+        if not (found and found[0]):
+            return
+        items, elements = found
+        began = perf_counter()
+        part.count = len(items)
+        with closing(elements):
+            if pending.arrays is None:
+                with self._run.outside():
+                    part.elements = [self._applied(element) for element in elements]
+            else:
+                self._write(part, pending.arrays, elements)
+        part.seconds = (perf_counter() - began) / part.count
+
+    def _read(
+        self, pending: _PendingBatch, begin: int, size: int, reader: ElementReader
+    ) -> tuple[list[Any], Iterator[Any]] | None:
+        """Read what a part is made of, while nobody else reads."""
+        if not begin and not self.allocation_failed:
+            self._open(pending)
+        if self.allocation_failed or self._source.ended:
+            return None
+        if pending.arrays is None:
+            with self._run.outside():  # elements outlive this cycle of the workspace
+                items = reader.read(size)
+        else:
+            items = reader.read(size)
+        if len(items) < size:
+            self._source.ended = True
+        return items, reader.elements(items)
+
+    def _open(self, pending: _PendingBatch) -> None:
+        """Make the arrays of a batch, if it is known what its elements are like."""
+        form = self.form
+        if form is None:
+            return
+        block = self.blocks.borrow(form.nbytes(self._size))
+        if block is None:
+            self.allocation_failed = True
+            return
+        with block:
+            pending.arrays = BatchArrays(form, self._size)
+        self.blocks.release(block)
+
+    def _write(self, part: _Part, arrays: BatchArrays, elements: Iterator[Any]) -> None:
+        first = next(elements)
+        unpack = is_unpacked(first)
+        first = self._applied(first)
+        if not arrays.form.fits(first):  # a batch of another form, or an error
+            self._copy(part, first, elements)
+            return
+        arrays.put(part.begin, first)
+        del first  # its memory is the next element's
+        row, end = part.begin + 1, part.begin + part.count
+        try:
+            arrays.fill(row, elements, self._function, unpack=unpack, stop=end)
+        except StopIteration as error:
+            raise stopped() from error
+
+    def _copy(self, part: _Part, first: Any, elements: Iterator[Any]) -> None:
+        """Collect elements, some of which lie in the workspace that is current."""
+        results = (first, *map(self._applied, elements))
+        with self._run.outside():
+            copies = [map_structure(np.copy, result) for result in results]
+        part.elements = [map_structure(lambda leaf: leaf[()], each) for each in copies]
+
+    def _applied(self, element: Any) -> Any:
+        return element if self._function is None else apply(self._function, element)
+
+    def trim(self) -> None:
+        """Release the memory that threads keep for their next parts."""
+        self._scratches.trim()
+
+    def stop(self, *, wait: bool) -> bool:
+        """Release all memory."""
+        self.blocks.close()
+        self._scratches.close()
+        return True
+
+
+class ParallelBatches:
+    """An iterator over batches."""
+
+    def __init__(
+        self,
+        run: Run,
+        reader: ElementReader,
         function: Callable[..., Any] | None,
         calls: int,
         name: str,
-        order: Order,
+        options: BatchOptions,
     ) -> None:
         self._run = run
-        self._order = order
-        self._tap = Tap(drawer)
-        self._crew = Crew(run, calls, name, self._tap)
-        self._shop = shop = Shop(run, self._tap, function, order.room, name)
-        run.on_close(shop)
-        blocks = shop.blocks  # a report must not keep the function
-        blocks.budgeted = self._crew.tuned is not None
-        self._crew.held = lambda: blocks.most_bytes
-        self._filler = Filler(  # of the consumer's own thread
-            run, order.room, order.least, function, is_certain=order.is_certain
+        self._options = options
+        self._source = SharedSource(reader)
+        self._threads = StepThreads(run, calls, name, self._source)
+        self._assembler = _BatchAssembler(
+            run, self._source, function, options.max_size, name
         )
-        self._drafts: deque[Draft] = deque()  # in the order of their elements
-        self._left = order.batches if order.batches >= 0 else 1 << 62
-        self._parts = min(FIRST_PARTS, order.room)  # of a batch
-        self._most = 1 << 30  # drafts at a time, as far as there was memory
+        run.on_close(self._assembler)
+        blocks = self._assembler.blocks  # a report must not keep the function
+        blocks.budgeted = self._threads.tuned is not None
+        self._threads.held = lambda: blocks.max_bytes
+        self._maker = StackingMaker(  # of the consumer's own thread
+            run,
+            options.max_size,
+            options.min_size,
+            function,
+            is_certain=options.is_certain,
+        )
+        self._pending: deque[_PendingBatch] = deque()  # in the order of their elements
+        self._left = options.batches if options.batches >= 0 else 1 << 62
+        self._parts = min(_FIRST_PARTS, options.max_size)  # of a batch
+        self._max_pending = 1 << 30  # as far as there was memory
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
         began = perf_counter()
-        if self._crew.works:
+        if self._threads.works:
             self._submit()
-        if not self._drafts:
+        if not self._pending:
             return self._made_alone(began)
-        draft = self._chosen()
-        if draft.has_failed:
-            self._fail(draft)
-        if draft.count >= self._order.least:
-            return self._finished(draft, began)
-        if not self._shop.refused:
+        pending = self._chosen()
+        if pending.has_failed:
+            self._fail(pending)
+        if pending.count >= self._options.min_size:
+            return self._finished(pending, began)
+        if not self._assembler.allocation_failed:
             self._end()
         self._do_with_less()
         return self._made_alone(began)
 
     def _submit(self) -> None:
         """Have as many rows in work as there are threads for, and one batch more."""
-        room, parts = self._order.room, self._parts
-        size = -(-room // parts)
-        self._crew.ahead = min(self._most, -(-self._crew.parallelism // parts) + 1)
-        most = min(self._crew.ahead, self._left)
-        while len(self._drafts) < most and not self._tap.ended:
-            draft = Draft()
-            for begin in range(0, room, size):
-                rows = min(size, room - begin)
-                task = partial(self._shop.part, draft, begin, rows)
-                draft.tickets.append(self._crew.submit(task))
-            self._drafts.append(draft)
+        batch, parts, threads = self._options.max_size, self._parts, self._threads
+        size = -(-batch // parts)
+        threads.ahead = min(self._max_pending, -(-threads.parallelism // parts) + 1)
+        limit = min(threads.ahead, self._left)
+        while len(self._pending) < limit and not self._source.ended:
+            pending = _PendingBatch()
+            for begin in range(0, batch, size):
+                rows, number = min(size, batch - begin), self._source.reserve()
+                task = partial(self._assembler.part, pending, begin, rows, number)
+                pending.futures.append(threads.submit(task))
+            self._pending.append(pending)
 
-    def _chosen(self) -> Draft:
-        """Wait for a draft that is to be handed on next."""
-        if self._order.is_ordered:
-            return self._drafts.popleft().wait()
+    def _chosen(self) -> _PendingBatch:
+        """Wait for the batch that is to be handed on next."""
+        if self._options.is_ordered:
+            return self._pending.popleft().wait()
         while True:
-            for draft in self._drafts:
-                if draft.is_done and draft.wait().count == self._order.room:
-                    self._drafts.remove(draft)
-                    return draft
-            open_ = [one for draft in self._drafts for one in draft.tickets]
-            left = [ticket for ticket in open_ if not ticket.done]
-            if not left:  # the last ones: too few elements, a failure, a refusal
-                return self._drafts.popleft().wait()
-            if not self._crew.first(left).done:
+            for pending in self._pending:
+                if pending.is_done and pending.wait().count == self._options.max_size:
+                    self._pending.remove(pending)
+                    return pending
+            futures = [one for pending in self._pending for one in pending.futures]
+            left = [future for future in futures if not future.done]
+            if not left:  # the last ones: too few elements, a failure, no memory
+                return self._pending.popleft().wait()
+            if not self._threads.first_done(left).done:
                 raise StopIteration
 
-    def _finished(self, draft: Draft, began: float) -> Any:
-        """Make a batch of a draft."""
-        batch = draft.batch()
-        if draft.columns is None:
-            self._learn(Form(draft.first()), draft.count)
-        now = perf_counter()
-        self._note(draft.count, draft.seconds, now - began)
+    def _finished(self, pending: _PendingBatch, began: float) -> Any:
+        """Make a batch of what threads have made."""
+        batch = pending.batch()
+        if pending.arrays is None:
+            self._learn(Form(pending.first()), pending.count)
+        self._note(pending.count, pending.seconds, perf_counter() - began)
         return batch
 
     def _made_alone(self, began: float) -> Any:
         """Make a batch in the consumer's thread."""
-        batch = self._tap.read_alone(self._make_here)
+        batch = self._source.read_alone(self._make_here)
         if batch is None:
             self._end()
         rows = [len(leaf) for leaf in flatten(batch)]
@@ -174,66 +344,66 @@ class ParallelBatches:
         self._note(rows[0] if rows else 1, seconds, seconds)
         return batch
 
-    def _make_here(self, drawer: Drawer) -> Any:
-        filler, shop = self._filler, self._shop
-        if shop.form is None:
-            known = filler.form is not None
+    def _make_here(self, reader: ElementReader) -> Any:
+        maker, assembler = self._maker, self._assembler
+        if assembler.form is None:
+            known = maker.form is not None
             with nullcontext() if known else self._run.outside():
-                batch = filler.make(drawer)
-            if filler.is_certain and filler.form is not None:
-                self._learn(filler.form, self._order.room)
+                batch = maker.make(reader)
+            if maker.is_certain and maker.form is not None:
+                self._learn(maker.form, self._options.max_size)
             return batch
-        block = shop.blocks.borrow(shop.form.nbytes(self._order.room))
+        block = assembler.blocks.borrow(assembler.form.nbytes(self._options.max_size))
         if block is None:
-            return filler.make(drawer)
+            return maker.make(reader)
         try:
             with block:
-                return filler.make(drawer)
+                return maker.make(reader)
         finally:
-            shop.blocks.give_back(block)
+            assembler.blocks.release(block)
 
     def _learn(self, form: Form, count: int) -> None:
         """Note what elements are like, if batches can be made without looking first."""
-        whole = self._order.is_certain or count == self._order.room
-        if whole and not form.has_text:
-            self._shop.form = form
-            nbytes = form.nbytes(self._order.room)
+        size = self._options.max_size
+        if (self._options.is_certain or count == size) and not form.has_text:
+            self._assembler.form = form
+            nbytes = form.nbytes(size)
             self._run.budget.note_item(nbytes)
-            if self._crew.tuned is not None:
-                self._crew.tuned.item_bytes = nbytes
+            if self._threads.tuned is not None:
+                self._threads.tuned.item_bytes = nbytes
 
     def _note(self, count: int, seconds: float, waited: float) -> None:
         """Note what a batch took, and divide the next ones by it."""
-        room = self._order.room
-        size = pace(seconds / count, room)
-        self._parts = min(-(-room // size), MOST_PARTS)
-        self._crew.delivered(count, waited)
+        size = self._options.max_size
+        rows = chunk_length(seconds / count, size)
+        self._parts = min(-(-size // rows), _MAX_PARTS)
+        self._threads.delivered(count, waited)
         self._left -= 1
 
     def _do_with_less(self) -> None:
         """Begin fewer batches: there was no memory for so many."""
-        for draft in self._drafts:
-            draft.wait()
-        self._drafts.clear()
-        self._shop.refused = False
-        self._shop.trim()
-        self._most = max(1, self._crew.ahead - 1)
-        if self._crew.tuned is not None:
-            self._crew.tuned.refused()
+        for pending in self._pending:
+            pending.wait()
+        self._pending.clear()
+        self._assembler.allocation_failed = False
+        self._assembler.trim()
+        self._max_pending = max(1, self._threads.ahead - 1)
+        if self._threads.tuned is not None:
+            self._threads.tuned.allocation_failed()
 
-    def _fail(self, draft: Draft) -> None:
+    def _fail(self, pending: _PendingBatch) -> None:
         self.close()
         try:
-            draft.throw()
+            pending.throw()
         finally:
-            del draft  # its failure refers to this frame by now
+            del pending  # its failure refers to this frame by now
 
     def _end(self) -> NoReturn:
         self.close()
         raise StopIteration
 
     def close(self) -> None:
-        """End the threads, without waiting, and let go of all memory."""
-        self._crew.stop(wait=False)
-        self._shop.stop(wait=False)
-        self._drafts.clear()
+        """End the threads, without waiting, and release all memory."""
+        self._threads.stop(wait=False)
+        self._assembler.stop(wait=False)
+        self._pending.clear()

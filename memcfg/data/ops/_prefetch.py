@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from memcfg.data._pipeline_report import StageReport
-from memcfg.data.engine._autotune import TunedDepth
+from memcfg.data.engine._autotune import AUTOTUNE, TunedDepth
+from memcfg.data.engine._batch_blocks import Ring
 from memcfg.data.engine._bounded_queue import FixedDepth
 from memcfg.data.engine._producer import Producer
-from memcfg.data.engine._ring import Ring
-from memcfg.data.ops._node import Node
+from memcfg.data.ops._node import UnaryNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,60 +19,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Prefetch"]
 
-AUTOTUNE = -1
-
 
 @dataclass(frozen=True, eq=False)
-class Prefetch(Node):
-    """Elements of another step, prepared ahead.
+class Prefetch(UnaryNode):
+    """Elements of another step, prepared ahead."""
 
-    Parameters
-    ----------
-    source : Node
-        The step before.
-    buffer_size : int
-        How many elements may wait; -1 is AUTOTUNE, 0 prepares nothing ahead.
-    name : str
-        For threads, messages and reports.
-    """
-
-    source: Node
     buffer_size: int
     name: str = "prefetch"
 
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """The step before."""
-        return (self.source,)
-
-    @property
-    def element_spec(self) -> Any:
-        """That of the step before."""
-        return self.source.element_spec
-
-    @property
-    def cardinality(self) -> int:
-        """That of the step before."""
-        return self.source.cardinality
-
     def elements(self, run: Run) -> Iterator[Any]:
-        """Start a thread that makes the pass.
-
-        Parameters
-        ----------
-        run : Run
-            What the nodes of this pass share.
-
-        Returns
-        -------
-        iterator
-            Over the elements.
-        """
+        """Start a thread that makes the pass."""
         if self.buffer_size == 0:
             return self.source.elements(run)
         tuned = self.buffer_size == AUTOTUNE
         depth = (
-            TunedDepth(run, run.hindsight(self.name))
+            TunedDepth(run, run.tuned_state(self.name))
             if tuned
             else FixedDepth(self.buffer_size)
         )
@@ -91,17 +52,17 @@ class _Stage:
 
     def __init__(self, name: str, producer: Producer, ring: Ring, *, tuned: bool):
         self._name = name
-        self._line = producer.line
+        self._queue = producer.queue
         self._ring = ring
         self._tuned = tuned
 
     def report(self) -> StageReport:
-        line = self._line
+        queue = self._queue
         return StageReport(
             name=self._name,
             autotuned=self._tuned,
-            buffer_size=line.depth.capacity,
-            items=line.taken,
-            waited_seconds=line.waited,
-            nbytes=self._ring.most_bytes,
+            buffer_size=queue.depth.capacity,
+            items=queue.delivered,
+            waited_seconds=queue.waited,
+            nbytes=self._ring.max_bytes,
         )

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from memcfg.data._closing import closing
-from memcfg.data.ops._node import INFINITE, RowStream
-from memcfg.data.ops._selection import Selection
+from memcfg.data.ops._node import INFINITE, UnaryNode
 from memcfg.data.ops._shuffle import Shuffle
+from memcfg.data.rows._rows import RowStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,22 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["Repeat"]
 
 _END = object()
-_MOST = 2**63 - 1  # a cardinality is an int64
+_MAX = 2**63 - 1  # a cardinality is an int64
 
 
 @dataclass(frozen=True, eq=False)
-class Repeat(Selection):
-    """Pass after pass over another step.
-
-    Parameters
-    ----------
-    source : Node
-        The step before.
-    count : int
-        How many passes; a negative number repeats until a pass is empty.
-    name : str
-        For reports.
-    """
+class Repeat(UnaryNode):
+    """Pass after pass over another step; a negative count ends with an empty one."""
 
     count: int
     name: str
@@ -47,21 +37,10 @@ class Repeat(Selection):
             return 0
         if self.count < 0:
             return INFINITE
-        return before if before < 0 else min(before * self.count, _MOST)
+        return before if before < 0 else min(before * self.count, _MAX)
 
     def elements(self, run: Run) -> Iterator[Any]:
-        """Begin the first pass, if there is one.
-
-        Parameters
-        ----------
-        run : Run
-            The pass.
-
-        Returns
-        -------
-        iterator
-            Over the elements.
-        """
+        """Begin the first pass, if there is one."""
         if self.count == 0 or self.source.cardinality == 0:
             return iter(())
         if self.count == 1:
@@ -75,23 +54,12 @@ class Repeat(Selection):
         return self.source.has_rows and self.cardinality != 0
 
     def rows(self, run: Run) -> RowStream:
-        """Begin the first pass over row numbers.
-
-        Parameters
-        ----------
-        run : Run
-            The pass.
-
-        Returns
-        -------
-        RowStream
-            One pass behind the other.
-        """
+        """Begin the first pass over row numbers."""
         stream = self.source.rows(run)
         return RowStream(stream.source, self._row_passes(stream.chunks, run))
 
     def _passes(self, elements: Iterator[Any], part: Run, run: Run) -> Iterator[Any]:
-        for more in self._turns(run):
+        for more in self._counted(run):
             try:
                 with closing(elements):
                     first = next(elements, _END)
@@ -112,7 +80,7 @@ class Repeat(Selection):
     def _row_passes(
         self, chunks: Iterator[RowNumbers], run: Run
     ) -> Iterator[RowNumbers]:
-        for more in self._turns(run):
+        for more in self._counted(run):
             empty = True
             for chunk in chunks:
                 empty = False
@@ -122,14 +90,10 @@ class Repeat(Selection):
             if more:
                 chunks = self.source.rows(run).chunks
 
-    def _turns(self, run: Run) -> Iterator[bool]:
-        """Yield once for each pass whether another is begun when it ends.
-
-        As in tf.data, that holds for the last pass too, unless it is a shuffle's or the
-        only one. No one sees it but a seeded shuffle, which draws anew.
-        """
+    def _counted(self, run: Run) -> Iterator[bool]:
+        """Yield once for each pass whether another is begun when it ends."""
         fused = self.count == 1 or isinstance(self.source, Shuffle)
-        turn = 0
-        while turn != self.count and not run.closed:
-            turn += 1
-            yield turn != self.count or not fused
+        begun = 0
+        while begun != self.count and not run.closed:
+            begun += 1
+            yield begun != self.count or not fused

@@ -1,7 +1,7 @@
-"""Steps that choose among the elements of another step, by their places.
+"""Steps that choose among elements, by their order or by a function.
 
-Owns `Take`, `Skip` and `Shard`. They work on row numbers where the step before
-has them. Counts are as in tf.data: a negative one is without end.
+`Take`, `Skip` and `Shard` work on row numbers where the step before has them. Counts
+are as in tf.data: a negative one is without end.
 """
 
 from __future__ import annotations
@@ -13,34 +13,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.data._closing import closing
-from memcfg.data.ops._node import INFINITE, UNKNOWN, RowStream
-from memcfg.data.ops._selection import Selection
-from memcfg.data.rows._rows import elements_of
+from memcfg.data.elements._structure import call
+from memcfg.data.ops._node import INFINITE, UNKNOWN, UnaryNode
+from memcfg.data.rows._rows import RowStream, elements_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from memcfg.data.engine._run import Run
     from memcfg.data.rows._rows import RowNumbers
 
-__all__ = ["Shard", "Skip", "Take"]
+__all__ = ["Filter", "Shard", "Skip", "Take"]
 
 _END = object()
 
 
 @dataclass(frozen=True, eq=False)
-class Take(Selection):
-    """The first elements of another step.
-
-    Parameters
-    ----------
-    source : Node
-        The step before.
-    count : int
-        How many; a negative number takes all.
-    name : str
-        For reports.
-    """
+class Take(UnaryNode):
+    """The first elements of another step."""
 
     count: int
     name: str
@@ -54,18 +44,7 @@ class Take(Selection):
         return self.count if before == INFINITE else min(before, self.count)
 
     def elements(self, run: Run) -> Iterator[Any]:
-        """Begin a pass, unless nothing is taken.
-
-        Parameters
-        ----------
-        run : Run
-            The pass.
-
-        Returns
-        -------
-        iterator
-            Over the elements.
-        """
+        """Begin a pass, unless nothing is taken."""
         if self.count == 0:
             return iter(())
         elements = self.source.elements(run)
@@ -77,18 +56,7 @@ class Take(Selection):
         return self.source.has_rows and self.count != 0
 
     def rows(self, run: Run) -> RowStream:
-        """Begin a pass over row numbers.
-
-        Parameters
-        ----------
-        run : Run
-            The pass.
-
-        Returns
-        -------
-        RowStream
-            The first rows of the step before.
-        """
+        """Begin a pass over row numbers."""
         stream = self.source.rows(run)
         if self.count < 0:
             return stream
@@ -100,18 +68,8 @@ class Take(Selection):
 
 
 @dataclass(frozen=True, eq=False)
-class Skip(Selection):
-    """All but the first elements of another step.
-
-    Parameters
-    ----------
-    source : Node
-        The step before.
-    count : int
-        How many are left out; a negative number leaves out all.
-    name : str
-        For reports.
-    """
+class Skip(UnaryNode):
+    """All but the first elements of another step."""
 
     count: int
     name: str
@@ -127,18 +85,7 @@ class Skip(Selection):
         return before if before == INFINITE else max(0, before - self.count)
 
     def elements(self, run: Run) -> Iterator[Any]:
-        """Begin a pass, unless all is left out.
-
-        Parameters
-        ----------
-        run : Run
-            The pass.
-
-        Returns
-        -------
-        iterator
-            Over the elements.
-        """
+        """Begin a pass, unless all is left out."""
         if self.count < 0:
             return iter(())
         if self.has_rows and self.count:
@@ -151,18 +98,7 @@ class Skip(Selection):
         return self.source.has_rows and self.count >= 0
 
     def rows(self, run: Run) -> RowStream:
-        """Begin a pass over row numbers.
-
-        Parameters
-        ----------
-        run : Run
-            The pass.
-
-        Returns
-        -------
-        RowStream
-            What is left of the step before.
-        """
+        """Begin a pass over row numbers."""
         stream = self.source.rows(run)
         return RowStream(stream.source, _rows_behind(stream.chunks, self.count))
 
@@ -176,20 +112,8 @@ class Skip(Selection):
 
 
 @dataclass(frozen=True, eq=False)
-class Shard(Selection):
-    """Every n-th element of another step.
-
-    Parameters
-    ----------
-    source : Node
-        The step before.
-    num_shards : int
-        n, at least 1.
-    index : int
-        Which is the first one.
-    name : str
-        For reports.
-    """
+class Shard(UnaryNode):
+    """Every n-th element of another step."""
 
     num_shards: int
     index: int
@@ -197,46 +121,29 @@ class Shard(Selection):
 
     @property
     def cardinality(self) -> int:
-        """A share of that of the step before."""
+        """A part of that of the step before."""
         before = self.source.cardinality
         if before < 0:
             return before
         return len(range(self.index, before, self.num_shards))
 
+    @property
+    def has_rows(self) -> bool:
+        """As the step before."""
+        return self.source.has_rows
+
     def elements(self, run: Run) -> Iterator[Any]:
-        """Begin a pass.
-
-        Parameters
-        ----------
-        run : Run
-            The pass.
-
-        Returns
-        -------
-        iterator
-            Over the elements.
-        """
+        """Begin a pass."""
         if self.has_rows and self.num_shards > 1:
             return elements_of(self.rows(run), run)
-        return self._share(self.source.elements(run), run)
+        return self._part(self.source.elements(run), run)
 
     def rows(self, run: Run) -> RowStream:
-        """Begin a pass over row numbers.
-
-        Parameters
-        ----------
-        run : Run
-            The pass.
-
-        Returns
-        -------
-        RowStream
-            Every n-th row of the step before.
-        """
+        """Begin a pass over row numbers."""
         stream = self.source.rows(run)
-        return RowStream(stream.source, self._share_of_rows(stream.chunks))
+        return RowStream(stream.source, self._part_of_rows(stream.chunks))
 
-    def _share(self, elements: Iterator[Any], run: Run) -> Iterator[Any]:
+    def _part(self, elements: Iterator[Any], run: Run) -> Iterator[Any]:
         left_out = self.index
         with closing(elements):
             while not run.closed:
@@ -250,18 +157,47 @@ class Shard(Selection):
                 del element
                 left_out = self.num_shards - 1
 
-    def _share_of_rows(self, chunks: Iterator[RowNumbers]) -> Iterator[RowNumbers]:
-        first = self.index  # its place in the chunk
-        room = np.empty(0, np.int64)
+    def _part_of_rows(self, chunks: Iterator[RowNumbers]) -> Iterator[RowNumbers]:
+        first = self.index  # within the chunk
+        out = np.empty(0, np.int64)
         with closing(chunks):
             for chunk in chunks:
                 part = chunk[first :: self.num_shards]
-                if len(part) > len(room):
-                    room = np.empty(len(part), np.int64)
+                if len(part) > len(out):
+                    out = np.empty(len(part), np.int64)
                 if len(part):
-                    room[: len(part)] = part
-                    yield room[: len(part)]
+                    out[: len(part)] = part
+                    yield out[: len(part)]
                 first += len(part) * self.num_shards - len(chunk)
+
+
+@dataclass(frozen=True, eq=False)
+class Filter(UnaryNode):
+    """The elements of which a function, called as that of a map is, returns True."""
+
+    predicate: Callable[..., Any]
+    name: str
+
+    @property
+    def cardinality(self) -> int:
+        """Nobody knows."""
+        return UNKNOWN
+
+    def elements(self, run: Run) -> Iterator[Any]:
+        """Begin a pass."""
+        return self._chosen(self.source.elements(run), run)
+
+    def _chosen(self, elements: Iterator[Any], run: Run) -> Iterator[Any]:
+        with closing(elements):
+            while not run.closed:
+                with run.outside():  # or what is left out would fill a workspace
+                    element = next(elements, _END)
+                    if element is _END:
+                        return
+                    wanted = _truth(call(self.predicate, element))
+                if wanted:
+                    yield element
+                del element
 
 
 def _first_rows(chunks: Iterator[RowNumbers], count: int) -> Iterator[RowNumbers]:
@@ -279,3 +215,12 @@ def _rows_behind(chunks: Iterator[RowNumbers], count: int) -> Iterator[RowNumber
             if count < len(chunk):
                 yield chunk[count:]
             count = max(0, count - len(chunk))
+
+
+def _truth(answer: Any) -> bool:
+    if isinstance(answer, bool):
+        return answer
+    dtype, shape = getattr(answer, "dtype", None), getattr(answer, "shape", None)
+    if dtype == np.bool_ and shape == ():
+        return bool(answer)
+    raise ValueError(f"a predicate returns one bool, not {answer!r:.80}")

@@ -1,8 +1,7 @@
 """Elements in random order: `Dataset.shuffle`, in the order of tf.data's.
 
-Owns the seeds of passes, and a buffer of elements. Refuses to draw: `ShuffleOrder`
-says which element goes out, as a number, so that row numbers can be shuffled in its
-stead.
+`ShuffleOrder` says which element goes out, as a number, so that row numbers can be
+shuffled in the stead of elements.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ import numpy as np
 from memcfg._core.rows import RandomWords, ShuffleOrder
 from memcfg.data._checks import count, flag
 from memcfg.data._closing import closing
-from memcfg.data.ops._node import UNKNOWN, Node, RowStream
-from memcfg.data.rows._rows import elements_of
+from memcfg.data.ops._node import UNKNOWN, Node, UnaryNode
+from memcfg.data.rows._rows import RowStream, elements_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,15 +36,7 @@ _END = object()
 
 
 class _Seeds:
-    """The seeds of each pass, as TensorFlow's seed generators draw them.
-
-    Parameters
-    ----------
-    seed : int or None
-        None: one that nobody knows.
-    changing : bool
-        Whether each pass has others.
-    """
+    """The seeds of each pass, as TensorFlow's seed generators draw them."""
 
     def __init__(self, seed: int | None, *, changing: bool) -> None:
         if seed is None:
@@ -55,43 +46,15 @@ class _Seeds:
         self._fixed = None if changing else (first, second)
         self._words = RandomWords(first, second)
 
-    def draw(self) -> tuple[int, int]:
+    def next(self) -> tuple[int, int]:
         """Return the seeds of the next pass."""
         return self._fixed or self._words.pair()
 
 
 @dataclass(frozen=True, eq=False)
-class Shuffle(Node):
-    """Elements of another step in random order.
+class Shuffle(UnaryNode):
+    """Elements of another step in random order."""
 
-    Parameters
-    ----------
-    source : Node
-        The step before.
-    buffer_size : int
-        How many elements are held; each that goes out is one of them. -2, the unknown
-        cardinality: all.
-    seed : int or None
-        What the order depends on, modulo 2**31 - 1. None: another order each time.
-    reshuffle_each_iteration : bool
-        Whether each pass has another order.
-    name : str
-        For messages and reports.
-
-    Raises
-    ------
-    TypeError
-        If a number is no integer, or the switch no bool.
-    ValueError
-        If `buffer_size` is below 1 and not -2.
-
-    Notes
-    -----
-    The seeds belong to the node, as in TensorFlow: the passes of all iterators draw
-    from one sequence, in the order in which they begin.
-    """
-
-    source: Node
     buffer_size: int
     seed: int | None = None
     reshuffle_each_iteration: bool = True
@@ -110,69 +73,26 @@ class Shuffle(Node):
         switch = self.reshuffle_each_iteration
         return type(self), (self.source, self.buffer_size, self.seed, switch, self.name)
 
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """The step before."""
-        return (self.source,)
-
-    @property
-    def element_spec(self) -> Any:
-        """That of the step before."""
-        return self.source.element_spec
-
-    @property
-    def cardinality(self) -> int:
-        """That of the step before."""
-        return self.source.cardinality
-
     def elements(self, run: Run) -> Iterator[Any]:
-        """Begin a pass.
-
-        The step before begins its own at the first element, as in TensorFlow.
-
-        Parameters
-        ----------
-        run : Run
-            What the nodes of this pass share.
-
-        Returns
-        -------
-        iterator
-            Over the elements.
-        """
+        """Begin a pass."""
         if self.has_rows:
             return elements_of(self.rows(run), run)
         return self._shuffled(self._order(run), run)
 
     @property
     def has_rows(self) -> bool:
-        """Whether the step before has rows, and none before it is a shuffle.
-
-        In TensorFlow the pass of a shuffle's source begins late. A stream of rows names
-        its data when it begins, so the order of draws would be another.
-        """
+        """Whether the step before has rows, and none before it is a shuffle."""
         return self.source.has_rows and not _holds_shuffle(self.source)
 
     def rows(self, run: Run) -> RowStream:
-        """Begin a pass over row numbers.
-
-        Parameters
-        ----------
-        run : Run
-            What the nodes of this pass share.
-
-        Returns
-        -------
-        RowStream
-            The pass.
-        """
+        """Begin a pass over row numbers."""
         order = self._order(run)
         stream = self.source.rows(run)
         return RowStream(stream.source, _shuffled_rows(stream.chunks, order, run))
 
     def _order(self, run: Run) -> ShuffleOrder:
         size = _WHOLE if self.buffer_size == UNKNOWN else self.buffer_size
-        seeds = (0, 0) if run.probing else self._seeds.draw()
+        seeds = (0, 0) if run.probing else self._seeds.next()
         return ShuffleOrder(size, *seeds, lambda n: _numbers(run, n))
 
     def _shuffled(self, order: ShuffleOrder, run: Run) -> Iterator[Any]:

@@ -1,7 +1,4 @@
-"""Steps that read no other step: where elements come from.
-
-Owns `Tensors` and `Slices`, which need no user's function.
-"""
+"""Steps that read no other step: arrays, and slices of arrays."""
 
 from __future__ import annotations
 
@@ -12,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from memcfg.data.elements._convert import as_leaf, as_scalars, read_only
 from memcfg.data.elements._spec import spec_of
 from memcfg.data.elements._structure import flatten, map_structure
-from memcfg.data.ops._node import Node, RowStream
-from memcfg.data.rows._array_rows import ArrayColumn
+from memcfg.data.ops._node import Node
 from memcfg.data.rows._file_rows import mapped_column
-from memcfg.data.rows._rows import Column, Rows, in_order
+from memcfg.data.rows._rows import ArrayColumn, Column, Rows, RowStream, in_order
 from memcfg.workspaces import check_valid, scope_out
 
 if TYPE_CHECKING:
@@ -30,15 +26,7 @@ __all__ = ["Slices", "Tensors", "sliced", "whole"]
 
 @dataclass(frozen=True, eq=False)
 class Tensors(Node):
-    """One element.
-
-    Parameters
-    ----------
-    arrays : nest of numpy.ndarray
-        The element, as arrays.
-    name : str
-        For reports.
-    """
+    """One element."""
 
     arrays: Any
     name: str
@@ -59,18 +47,7 @@ class Tensors(Node):
         return 1
 
     def elements(self, run: Run) -> Iterator[Any]:
-        """Yield the element.
-
-        Parameters
-        ----------
-        run : Run
-            Not used.
-
-        Yields
-        ------
-        nest of numpy.ndarray and numpy.generic
-            Arrays are read-only views.
-        """
+        """Yield the element."""
         for array in flatten(self.arrays):
             check_valid(array, "read it")
         yield map_structure(lambda array: as_scalars(read_only(array)), self.arrays)
@@ -78,15 +55,7 @@ class Tensors(Node):
 
 @dataclass(frozen=True, eq=False)
 class Slices(Node):
-    """Rows, in order.
-
-    Parameters
-    ----------
-    source : Rows
-        What the rows are.
-    name : str
-        For reports.
-    """
+    """Rows, in order."""
 
     source: Rows
     name: str
@@ -107,33 +76,11 @@ class Slices(Node):
         return self.source.count
 
     def elements(self, run: Run) -> Iterator[Any]:
-        """Iterate over the rows.
-
-        Parameters
-        ----------
-        run : Run
-            Not used.
-
-        Returns
-        -------
-        iterator
-            Over elements.
-        """
+        """Iterate over the rows."""
         return self.source.elements()
 
     def rows(self, run: Run) -> RowStream:
-        """Begin a pass over row numbers.
-
-        Parameters
-        ----------
-        run : Run
-            Not used.
-
-        Returns
-        -------
-        RowStream
-            From 0 on.
-        """
+        """Begin a pass over row numbers."""
         return RowStream(self.source, in_order(self.source.count))
 
     @property
@@ -142,59 +89,17 @@ class Slices(Node):
         return True
 
     def row_source(self) -> Rows:
-        """Return what the numbers mean.
-
-        Returns
-        -------
-        Rows
-            All of them, in order.
-        """
+        """Return what the numbers mean."""
         return self.source
 
 
 def whole(value: Any, name: str) -> Tensors:
-    """Make the step of one element.
-
-    Parameters
-    ----------
-    value : nest
-        The element.
-    name : str
-        For reports.
-
-    Returns
-    -------
-    Tensors
-        The step.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it can be no element.
-    """
+    """Make the step of one element."""
     return Tensors(_arrays(value), name)
 
 
 def sliced(value: Any, name: str) -> Slices:
-    """Make the step of the slices of arrays.
-
-    Parameters
-    ----------
-    value : nest
-        Arrays that are equally long.
-    name : str
-        For reports.
-
-    Returns
-    -------
-    Slices
-        The step.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If these can be no arrays, have no axis, or differ in length.
-    """
+    """Make the step of the slices of arrays."""
     arrays = _arrays(value, swap=False)
     leaves = flatten(arrays)
     for leaf in leaves:

@@ -1,12 +1,7 @@
-"""Columns that are files: rows are read, not mapped.
+"""Columns that are files: rows of a mapped array are read from its file, not mapped.
 
-Owns the way from an array that is a file's map, as `numpy.memmap` makes it, to the
-place of its rows in that file. Pages of a map stay in the process until the system
-wants them; rows that are read go into the reader's arrays, and nothing else grows.
-
-Which file it is, and where in it, the system's own list of maps tells. What NumPy keeps
-is not enough: a slice has the offset of its parent, and the file of that name may be
-another by now.
+Pages of a map stay in the process until the system wants them; rows that are read go
+into the reader's arrays, and nothing else grows.
 """
 
 from __future__ import annotations
@@ -43,31 +38,15 @@ class Unreadable(Exception):  # noqa: N818  told to the user as a warning
 
 
 @dataclass(frozen=True, slots=True)
-class RowPlaces:
-    """Where rows lie in a file.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    offset : int
-        Of the first byte that belongs to a row.
-    step : int
-        From a row to the next, in rows; negative: backwards.
-    count : int
-        How many rows there are.
-    shape : tuple of int
-        Of a row.
-    dtype : numpy.dtype
-        In the file.
-    """
+class RowLayout:
+    """Where rows lie in a file."""
 
     path: str
-    offset: int
-    step: int
+    offset: int  # of the first byte that belongs to a row
+    step: int  # from a row to the next, in rows; negative: backwards
     count: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    shape: tuple[int, ...]  # of a row
+    dtype: np.dtype[Any]  # in the file
 
     @property
     def row_bytes(self) -> int:
@@ -80,18 +59,7 @@ class RowPlaces:
         return self.offset + (abs(self.step) * (self.count - 1) + 1) * self.row_bytes
 
     def numbers(self, rows: RowNumbers) -> RowNumbers:
-        """Count rows in the file.
-
-        Parameters
-        ----------
-        rows : numpy.ndarray
-            Numbers of rows.
-
-        Returns
-        -------
-        numpy.ndarray
-            Their distances from `offset` in rows.
-        """
+        """Count rows in the file."""
         if self.step == 1:
             return rows
         first = 0 if self.step > 0 else -self.step * (self.count - 1)
@@ -99,42 +67,27 @@ class RowPlaces:
 
 
 class FileColumn:
-    """Rows of a file.
+    """Rows of a file, which stays open as long as the column, also without its name.
 
-    Parameters
-    ----------
-    places : RowPlaces
-        Where they are.
-
-    Raises
-    ------
-    OSError
-        If the file can't be opened.
-    FormatError
-        If it is too short.
-
-    Notes
-    -----
-    The file stays open as long as the column lives, also when its name is gone. A
-    forked process shares it, for reading moves no position. A pickled column has the
-    name, and opens the file anew.
+    A forked process shares it, for reading moves no position. A pickled column has the
+    name, and opens the file again.
     """
 
-    def __init__(self, places: RowPlaces) -> None:
-        self._places = places
-        self._native = places.dtype.newbyteorder("=")
-        file = open_file(places.path)
+    def __init__(self, layout: RowLayout) -> None:
+        self._layout = layout
+        self._native = layout.dtype.newbyteorder("=")
+        file = open_file(layout.path)
         weakref.finalize(self, file.close).atexit = False
         self._file = file.fileno()
         size = os.fstat(self._file).st_size
-        if size < places.end:
+        if size < layout.end:
             raise FormatError(
-                f"{places.path} has {size} bytes, and the rows of the dataset end at "
-                f"byte {places.end}"
+                f"{layout.path} has {size} bytes, and the rows of the dataset end at "
+                f"byte {layout.end}"
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FileColumn, (self._places,)
+        return FileColumn, (self._layout,)
 
     @property
     def file(self) -> int:
@@ -144,112 +97,44 @@ class FileColumn:
     @property
     def spec(self) -> TensorSpec:
         """What each row is."""
-        return TensorSpec(self._places.shape, self._native)
+        return TensorSpec(self._layout.shape, self._native)
 
     def take(self, rows: RowNumbers) -> npt.NDArray[Any]:
-        """Read rows into a fresh array.
-
-        Parameters
-        ----------
-        rows : numpy.ndarray
-            Their numbers, all in range.
-
-        Returns
-        -------
-        numpy.ndarray
-            Rows along a new first axis.
-
-        Raises
-        ------
-        FormatError
-            If the file became shorter.
-        OSError
-            If it can't be read.
-        """
-        places = self._places
-        found = np.empty((len(rows), *places.shape), places.dtype)
+        """Read rows into a fresh array."""
+        layout = self._layout
+        found = np.empty((len(rows), *layout.shape), layout.dtype)
         self.read(rows, found)
-        if places.dtype.isnative:
+        if layout.dtype.isnative:
             return found
         return found.byteswap(inplace=True).view(self._native)
 
     def read(self, rows: RowNumbers, out: npt.NDArray[Any]) -> None:
-        """Read rows into an array, as the file has them.
-
-        Parameters
-        ----------
-        rows : numpy.ndarray
-            Their numbers, all in range.
-        out : numpy.ndarray
-            Gets them: C-contiguous, of the file's dtype.
-
-        Raises
-        ------
-        FormatError
-            If the file became shorter.
-        OSError
-            If it can't be read.
-        """
+        """Read rows into a C-contiguous array of the file's dtype."""
         if not out.size:
             return
-        places = self._places
+        layout = self._layout
         flat = out.reshape(-1).view(np.uint8)
-        numbers = places.numbers(rows)
+        numbers = layout.numbers(rows)
         try:
-            read_rows(self._file, places.offset, places.row_bytes, numbers, flat)
+            read_rows(self._file, layout.offset, layout.row_bytes, numbers, flat)
         except (FormatError, OSError) as error:
-            error.add_note(f"while rows were read from {places.path}")
+            error.add_note(f"while rows were read from {layout.path}")
             raise
 
     def value(self, row: int) -> Any:
-        """Read one row.
-
-        Parameters
-        ----------
-        row : int
-            Its number, in range.
-
-        Returns
-        -------
-        numpy.ndarray or numpy.generic
-            A fresh array.
-        """
+        """Read one row."""
         return as_scalars(self.take(np.array([row], np.int64))[0, ...])
 
     def values(self, count: int) -> Iterator[Any]:
-        """Read the first rows, one after the other.
-
-        Parameters
-        ----------
-        count : int
-            How many.
-
-        Returns
-        -------
-        iterator
-            Over fresh arrays.
-        """
+        """Read the first rows, one after the other."""
         return map(self.value, range(count))
 
 
 def mapped_column(array: npt.NDArray[Any]) -> tuple[FileColumn | None, str]:
     """Find the rows of an array in a file, if that is where they are.
 
-    Parameters
-    ----------
-    array : numpy.ndarray
-        Of at least one axis.
-
-    Returns
-    -------
-    tuple of (FileColumn or None) and str
-        None where they are to be read through the array, and what is to be said of
-        that: nothing, unless the array is a large map.
-
-    Raises
-    ------
-    FormatError
-        If the file became shorter.
+    Returns the column, or None and what is to be said of that: nothing, unless the
+    array is a large map. FormatError: the file became shorter.
     """
     if array.size == 0 or not is_map(array):
         return None, ""
@@ -266,18 +151,7 @@ def mapped_column(array: npt.NDArray[Any]) -> tuple[FileColumn | None, str]:
 
 
 def is_map(array: npt.NDArray[Any]) -> bool:
-    """Tell whether an array is memory that a file is mapped to.
-
-    Parameters
-    ----------
-    array : numpy.ndarray
-        An array or a view.
-
-    Returns
-    -------
-    bool
-        Whether it is.
-    """
+    """Tell whether an array is memory that a file is mapped to."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
@@ -285,32 +159,17 @@ def is_map(array: npt.NDArray[Any]) -> bool:
 
 
 def file_column(array: npt.NDArray[Any]) -> FileColumn:
-    """Find the rows of a mapped array in its file.
+    """Find the rows of a mapped array in its file; Unreadable: why that can't be.
 
-    Parameters
-    ----------
-    array : numpy.ndarray
-        Of at least one axis and one element; a file is mapped to it.
-
-    Returns
-    -------
-    FileColumn
-        The same values, unless somebody writes to the file.
-
-    Raises
-    ------
-    Unreadable
-        If that can't be, and why.
-    FormatError
-        If the file became shorter: whoever touches the map there would be killed.
+    FormatError: the file became shorter; whoever touches the map there would be killed.
     """
     step = _step(array)
     first = array if step > 0 else array[::-1]
     path, offset, inode = _mapped(first.__array_interface__["data"][0])
-    places = RowPlaces(path, offset, step, len(array), array.shape[1:], array.dtype)
+    layout = RowLayout(path, offset, step, len(array), array.shape[1:], array.dtype)
     try:
         same = os.stat(path).st_ino == inode
-        column = FileColumn(places) if same else None
+        column = FileColumn(layout) if same else None
     except OSError as error:
         raise Unreadable(f"its file can't be opened ({error})") from error
     if column is None or os.fstat(column.file).st_ino != inode:
@@ -328,7 +187,11 @@ def _step(array: npt.NDArray[Any]) -> int:
 
 
 def _mapped(address: int) -> tuple[str, int, int]:
-    """Find the file, the place in it, and its inode, that an address is mapped to."""
+    """Find the file, the offset and the inode that an address is mapped to.
+
+    The system's list of maps tells. What NumPy keeps is not enough: a slice has the
+    offset of its parent, and the file of that name may be another by now.
+    """
     try:
         with open(_MAPS, encoding="utf-8", errors="surrogateescape") as maps:
             for line in maps:

@@ -1,8 +1,4 @@
-"""What batches are made of, some elements at a time.
-
-Owns the two kinds of it: elements as they come, and row numbers, whose elements are
-gathered together.
-"""
+"""Readers of what batches are made of: elements, or row numbers to be gathered."""
 
 from __future__ import annotations
 
@@ -12,124 +8,57 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from memcfg.data._closing import closing
-from memcfg.data.elements._structure import flatten
-from memcfg.data.ops._unbatch import rows_of
+from memcfg.data.elements._structure import (
+    flatten,
+    is_flat_tuple,
+    is_nest,
+    map_structure,
+    pack,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memcfg.data.engine._run import Run
-    from memcfg.data.ops._node import RowSource, RowStream
+    from memcfg.data.rows._rows import RowStream
 
-__all__ = ["Drawer", "ElementDrawer", "RowDrawer", "RowGatherer"]
+__all__ = ["ElementReader", "IteratorReader", "RowReader", "rows_of"]
 
-AT_ONCE = 1 << 20  # bytes of rows that are gathered together
+_AT_ONCE = 1 << 20  # bytes of rows that are gathered together
 
 
-class Drawer(Protocol):
-    """A pass over what batches are made of. One thread at a time draws."""
+class ElementReader(Protocol):
+    """A pass over what batches are made of; one thread at a time reads."""
 
-    def draw(self, count: int) -> list[Any]:
-        """Take what the next elements are made of.
+    def read(self, count: int) -> list[Any]:
+        """Read what the next elements are made of; fewer at the end."""
 
-        Parameters
-        ----------
-        count : int
-            How many at most.
-
-        Returns
-        -------
-        list
-            One for each; fewer at the end.
-        """
-
-    def elements(self, drawn: list[Any]) -> Iterator[Any]:
-        """Make elements; any number of threads may.
-
-        Parameters
-        ----------
-        drawn : list
-            What was drawn.
-
-        Returns
-        -------
-        iterator
-            Over the elements. It may keep arrays until it is closed.
-        """
+    def elements(self, items: list[Any]) -> Iterator[Any]:
+        """Make elements of what was read; any number of threads may."""
 
     def begin(self, count: int) -> Iterator[Any]:
-        """Make the next elements, one after the other.
-
-        Parameters
-        ----------
-        count : int
-            How many at most.
-
-        Returns
-        -------
-        iterator
-            Over them; to be closed before the next is drawn.
-        """
+        """Make the next elements, one after the other."""
 
     def close(self) -> None:
         """End the pass."""
 
 
-class ElementDrawer:
-    """Draws elements.
-
-    Parameters
-    ----------
-    source : iterator
-        Over them; closed with this.
-    """
+class IteratorReader:
+    """Reads elements as they come."""
 
     def __init__(self, source: Iterator[Any]) -> None:
         self._source = source
 
-    def draw(self, count: int) -> list[Any]:
-        """Take the next elements.
-
-        Parameters
-        ----------
-        count : int
-            How many at most.
-
-        Returns
-        -------
-        list
-            Of elements.
-        """
+    def read(self, count: int) -> list[Any]:
+        """Read the next elements."""
         return list(islice(self._source, count))
 
-    def elements(self, drawn: list[Any]) -> Iterator[Any]:
-        """Iterate over them.
-
-        Parameters
-        ----------
-        drawn : list
-            Elements.
-
-        Returns
-        -------
-        iterator
-            Over the same.
-        """
-        return iter(drawn)
+    def elements(self, items: list[Any]) -> Iterator[Any]:
+        """Iterate over them."""
+        return iter(items)
 
     def begin(self, count: int) -> Iterator[Any]:
-        """Pass elements on, one after the other.
-
-        Parameters
-        ----------
-        count : int
-            How many at most.
-
-        Returns
-        -------
-        iterator
-            Over them. It keeps none.
-        """
+        """Pass elements on, one after the other."""
         return islice(self._source, count)
 
     def close(self) -> None:
@@ -138,124 +67,72 @@ class ElementDrawer:
             self._source = iter(())
 
 
-class RowDrawer:
-    """Draws row numbers.
-
-    Parameters
-    ----------
-    stream : RowStream
-        The pass.
-    run : Run
-        The pass over the pipeline.
-    """
+class RowReader:
+    """Reads row numbers, and gathers rows, many at a time."""
 
     def __init__(self, stream: RowStream, run: Run) -> None:
-        self._gatherer = RowGatherer(stream.source)
+        self._source = stream.source
         self._chunks = stream.chunks
         self._run = run
         self._left: list[int] = []
+        self._at_once = 1  # rows, until it is known how large one is
 
-    def draw(self, count: int) -> list[Any]:
-        """Take the next row numbers.
-
-        Parameters
-        ----------
-        count : int
-            How many at most.
-
-        Returns
-        -------
-        list
-            Of int.
-        """
+    def read(self, count: int) -> list[Any]:
+        """Read the next row numbers."""
         while len(self._left) < count:
             with self._run.outside():
                 chunk = next(self._chunks, None)
             if chunk is None:
                 break
             self._left += chunk.tolist()
-        drawn = self._left[:count]
+        items = self._left[:count]
         del self._left[:count]
-        return drawn
+        return items
 
-    def elements(self, drawn: list[Any]) -> Iterator[Any]:
-        """Gather rows, and iterate over them.
-
-        Parameters
-        ----------
-        drawn : list of int
-            Row numbers.
-
-        Returns
-        -------
-        iterator
-            Over elements, which are read-only.
-        """
-        return self._gatherer.elements(drawn)
+    def elements(self, items: list[int]) -> Iterator[Any]:
+        """Gather rows, and iterate over them."""
+        begin = 0
+        while begin < len(items):
+            end = begin + self._at_once
+            yield from self._gathered(items[begin:end])
+            begin = end
 
     def begin(self, count: int) -> Iterator[Any]:
-        """Gather the next rows, and iterate over them.
-
-        Parameters
-        ----------
-        count : int
-            How many at most.
-
-        Returns
-        -------
-        iterator
-            Over elements, which are read-only.
-        """
-        return self.elements(self.draw(count))
+        """Gather the next rows, and iterate over them."""
+        return self.elements(self.read(count))
 
     def close(self) -> None:
         """End the pass."""
         with closing(self._chunks):
             self._chunks, self._left = iter(()), []
 
-
-class RowGatherer:
-    """Makes elements of row numbers, many at a time.
-
-    Parameters
-    ----------
-    source : RowSource
-        What the numbers mean.
-
-    Notes
-    -----
-    To gather a mebibyte of rows at once costs less than to look at one row after the
-    other, and a file is read in pieces of that size.
-    """
-
-    def __init__(self, source: RowSource) -> None:
-        self.source = source
-        self._at_once = 1  # until it is known how large a row is
-
-    def elements(self, numbers: list[int]) -> Iterator[Any]:
-        """Gather rows, and iterate over them.
-
-        Parameters
-        ----------
-        numbers : list of int
-            Row numbers.
-
-        Yields
-        ------
-        nest of numpy.ndarray and numpy.generic
-            Elements, which are read-only.
-        """
-        begin = 0
-        while begin < len(numbers):
-            end = begin + self._at_once
-            yield from self._gathered(numbers[begin:end])
-            begin = end
-
     def _gathered(self, numbers: list[int]) -> Iterator[Any]:
-        batch = self.source.take(np.array(numbers, np.int64))
+        batch = self._source.take(np.array(numbers, np.int64))
         leaves = flatten(batch)
         for leaf in leaves:
             leaf.flags.writeable = False  # as those of a pass that gathers nothing
         nbytes = sum(leaf.nbytes for leaf in leaves) // len(numbers)
-        self._at_once = max(1, AT_ONCE // max(1, nbytes))
+        self._at_once = max(1, _AT_ONCE // max(1, nbytes))
         return rows_of(batch)
+
+
+def rows_of(batch: Any) -> Iterator[Any]:
+    """Iterate over the rows of a batch, with as little Python for each as possible."""
+    leaves = flatten(batch)
+    for index, leaf in enumerate(leaves):
+        if not leaf.ndim:
+            raise ValueError(
+                f"unbatch needs arrays with a first axis: component {index} is a number"
+            )
+        if len(leaf) != len(leaves[0]):
+            raise ValueError(
+                "unbatch needs components of one length: component 0 has "
+                f"{len(leaves[0])} rows, component {index} has {len(leaf)}"
+            )
+    if not is_nest(batch):
+        return iter(batch)
+    rows = zip(*leaves, strict=True)
+    if is_flat_tuple(batch):
+        return rows
+    form = map_structure(lambda _: None, batch)
+    return (pack(form, row) for row in rows)

@@ -1,8 +1,7 @@
-"""Data whose elements have numbers: columns, and rows across them.
+"""Data whose elements have numbers: columns, rows across them, and passes over rows.
 
-Owns `Rows`, a nest of columns of one length, and the plain order of row numbers. A
-column knows how its values are stored: in an array (`_array_rows`), in a file
-(`_file_rows`), or not at all (`_sources.RangeColumn`).
+A column knows how its values are stored: in an array, in a file (`_file_rows`), or not
+at all.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg.data._closing import closing
+from memcfg.data.elements._convert import read_only
+from memcfg.data.elements._spec import TensorSpec
 from memcfg.data.elements._structure import (
     flatten,
     is_flat_tuple,
@@ -22,15 +23,24 @@ from memcfg.data.elements._structure import (
     map_structure,
     packer,
 )
+from memcfg.workspaces import check_valid, is_attached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from memcfg.data.elements._spec import TensorSpec
     from memcfg.data.engine._run import Run
-    from memcfg.data.ops._node import RowStream
 
-__all__ = ["Column", "RowNumbers", "Rows", "elements_of", "in_order"]
+__all__ = [
+    "ArrayColumn",
+    "Column",
+    "RangeColumn",
+    "RowNumbers",
+    "RowStream",
+    "Rows",
+    "elements_of",
+    "in_order",
+    "range_rows",
+]
 
 RowNumbers = npt.NDArray[np.int64]
 _CHUNK = 8192  # row numbers at a time: 64 KiB
@@ -44,59 +54,100 @@ class Column(Protocol):
         """What each value is."""
 
     def take(self, rows: RowNumbers) -> npt.NDArray[Any]:
-        """Gather values into a fresh array.
-
-        Parameters
-        ----------
-        rows : numpy.ndarray
-            Their numbers, all in range.
-
-        Returns
-        -------
-        numpy.ndarray
-            Values along a new first axis.
-        """
+        """Gather values into a fresh array."""
 
     def value(self, row: int) -> Any:
-        """Return one value.
-
-        Parameters
-        ----------
-        row : int
-            Its number, in range.
-
-        Returns
-        -------
-        numpy.ndarray or numpy.generic
-            Read-only where it is the column's memory.
-        """
+        """Return one value; read-only where it is the column's memory."""
 
     def values(self, count: int) -> Iterator[Any]:
-        """Return the first values in order.
+        """Return the first values in order, as `value` does."""
 
-        Parameters
-        ----------
-        count : int
-            How many, at most as many as there are.
 
-        Returns
-        -------
-        iterator
-            As `value` gives them.
-        """
+class ArrayColumn:
+    """The rows of an array of any strides and byte order, which is not copied."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self._checked = is_attached(array)
+        self._given = array
+        self._array = read_only(np.asarray(array))
+        self._native = array.dtype.newbyteorder("=")
+        self._swaps = not array.dtype.isnative
+        flags = self._array.flags
+        self._plain = flags.c_contiguous and flags.aligned and not self._swaps
+
+    @property
+    def spec(self) -> TensorSpec:
+        """What each row is."""
+        return TensorSpec(self._array.shape[1:], self._native)
+
+    def take(self, rows: RowNumbers) -> npt.NDArray[Any]:
+        """Gather rows into a fresh array."""
+        self._check()
+        found = np.empty((len(rows), *self._array.shape[1:]), self._native)
+        if self._plain:
+            # mode="clip": with the default, take() gathers into a copy of `out` first.
+            self._array.take(rows, axis=0, out=found, mode="clip")
+        elif len(rows) and _is_consecutive(rows):
+            np.copyto(found, self._array[rows[0] : rows[-1] + 1])
+        else:  # take() would copy the whole array first
+            for index, row in enumerate(rows.tolist()):
+                found[index] = self._array[row]
+        return found
+
+    def value(self, row: int) -> Any:
+        """Return a read-only view of one row."""
+        self._check()
+        return self._in_order(self._array[row])
+
+    def values(self, count: int) -> Iterator[Any]:
+        """Return the first rows in order."""
+        self._check()
+        if self._checked or self._swaps:
+            return map(self.value, range(count))
+        return iter(self._array[:count])
+
+    def _check(self) -> None:
+        if self._checked:
+            check_valid(self._given, "read a row of it")
+
+    def _in_order(self, row: Any) -> Any:
+        """Give a row the machine's byte order; NumPy scalars have it."""
+        return row.astype(self._native) if self._swaps and row.ndim else row
+
+
+class RangeColumn:
+    """Numbers at equal distances; what the dtype can't hold wraps, as in tf.data."""
+
+    def __init__(self, numbers: range, dtype: np.dtype[Any]) -> None:
+        self._numbers = numbers
+        self._dtype = dtype
+
+    @property
+    def spec(self) -> TensorSpec:
+        """A number."""
+        return TensorSpec((), self._dtype)
+
+    def take(self, rows: RowNumbers) -> npt.NDArray[Any]:
+        """Compute numbers."""
+        found = rows * np.int64(self._numbers.step)
+        found += np.int64(self._numbers.start)
+        return found.astype(self._dtype, copy=False)
+
+    def value(self, row: int) -> Any:
+        """Compute a number."""
+        return np.int64(self._numbers[row]).astype(self._dtype)
+
+    def values(self, count: int) -> Iterator[Any]:
+        """Compute the first numbers."""
+        exact = map(np.int64, self._numbers[:count])
+        if self._dtype == np.int64:
+            return exact
+        return (number.astype(self._dtype) for number in exact)
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Columns of one length.
-
-    Parameters
-    ----------
-    columns : nest of Column
-        The leaves.
-    count : int
-        How many rows there are.
-    """
+    """A nest of columns of one length."""
 
     columns: Any
     count: int
@@ -119,63 +170,47 @@ class Rows:
         return map_structure(lambda column: column.spec, self.columns)
 
     def take(self, rows: RowNumbers) -> Any:
-        """Gather rows into fresh arrays, made where arrays are made now.
-
-        Parameters
-        ----------
-        rows : numpy.ndarray
-            Row numbers in any order.
-
-        Returns
-        -------
-        nest of numpy.ndarray
-            The elements, stacked along a new first axis.
-        """
+        """Gather rows into fresh arrays, made where arrays are made now."""
         if not is_nest(self.columns):
             return self.columns.take(rows)
         return self._pack([column.take(rows) for column in self._leaves])
 
     def element(self, row: int) -> Any:
-        """Return one element.
-
-        Parameters
-        ----------
-        row : int
-            Its number.
-
-        Returns
-        -------
-        nest of numpy.ndarray and numpy.generic
-            The element; arrays are read-only where they are the columns' memory.
-        """
+        """Return one element; arrays that are the columns' memory are read-only."""
         if not is_nest(self.columns):
             return self.columns.value(row)
         return self._pack([column.value(row) for column in self._leaves])
 
     def elements(self) -> Iterator[Any]:
-        """Return all elements in order.
+        """Return all elements in order; for tuples, with no Python for each element."""
+        if not is_nest(self.columns):
+            column: Column = self.columns
+            return column.values(self.count)
+        leaves = zip(*(one.values(self.count) for one in self._leaves), strict=True)
+        return leaves if is_flat_tuple(self.columns) else map(self._pack, leaves)
 
-        Returns
-        -------
-        iterator
-            As `element` gives them.
-        """
-        return _together(self.columns, self.count)
+
+@dataclass(frozen=True, slots=True)
+class RowStream:
+    """A pass over rows: their numbers, in chunks of any length but zero.
+
+    A chunk is valid until the next one is pulled: its memory is used again.
+    """
+
+    source: Rows
+    chunks: Iterator[RowNumbers]
+
+
+def range_rows(numbers: range, dtype: npt.DTypeLike) -> Rows:
+    """Make the rows of a range of int64."""
+    found = np.dtype(dtype)
+    if found.kind not in "iufc":
+        raise TypeError(f"a range is of numbers, not of {found}")
+    return Rows(RangeColumn(numbers, found), len(numbers))
 
 
 def in_order(count: int) -> Iterator[RowNumbers]:
-    """Yield the numbers from 0 on.
-
-    Parameters
-    ----------
-    count : int
-        How many.
-
-    Yields
-    ------
-    numpy.ndarray
-        The next ones, in memory that is used again for those that follow.
-    """
+    """Yield the numbers from 0 on, as the chunks of a stream."""
     numbers = np.arange(min(count, _CHUNK), dtype=np.int64)
     for start in range(0, count, _CHUNK):
         if start:
@@ -184,20 +219,7 @@ def in_order(count: int) -> Iterator[RowNumbers]:
 
 
 def elements_of(stream: RowStream, run: Run) -> Iterator[Any]:
-    """Yield the elements of a stream of row numbers.
-
-    Parameters
-    ----------
-    stream : RowStream
-        The stream.
-    run : Run
-        The pass.
-
-    Yields
-    ------
-    nest of numpy.ndarray and numpy.generic
-        Element after element.
-    """
+    """Yield the elements of a stream of row numbers."""
     with closing(stream.chunks):
         while True:
             with run.outside():  # the numbers are kept
@@ -208,10 +230,8 @@ def elements_of(stream: RowStream, run: Run) -> Iterator[Any]:
                 yield stream.source.element(row)
 
 
-def _together(columns: Any, count: int) -> Iterator[Any]:
-    """Iterate over columns at once; for tuples, with no Python for each element."""
-    if not is_nest(columns):
-        column: Column = columns
-        return column.values(count)
-    leaves = zip(*(one.values(count) for one in flatten(columns)), strict=True)
-    return leaves if is_flat_tuple(columns) else map(packer(columns), leaves)
+def _is_consecutive(rows: RowNumbers) -> bool:
+    """Tell whether row numbers follow each other without a gap."""
+    if rows[-1] - rows[0] != len(rows) - 1:
+        return False
+    return bool((rows[1:] - rows[:-1] == 1).all())

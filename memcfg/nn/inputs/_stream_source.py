@@ -14,7 +14,7 @@ from memcfg.data import (
     DataSetIterator,
     ExistingDataSetIterator,
 )
-from memcfg.data._static_info import BUFFER_SIZE, Outlook, begin, outlook
+from memcfg.data._static_info import BUFFER_SIZE, StaticInfo, begin, static_info
 from memcfg.nn.inputs._array_checks import check_labels, check_shape, check_x, check_y
 from memcfg.nn.inputs._batch import Batch
 from memcfg.nn.inputs._elements import BATCH_FIRST, check_spec, sample_shape_of, unpack
@@ -50,7 +50,7 @@ class Origin(Protocol):
     """What passes over elements come from."""
 
     @property
-    def outlook(self) -> Outlook:
+    def static_info(self) -> StaticInfo:
         """What is known of its batches before a pass."""
 
     @property
@@ -73,7 +73,7 @@ class DatasetOrigin:
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
-        self.outlook = outlook(dataset)
+        self.static_info = static_info(dataset)
 
     def begin(self, resource: Resource) -> Items:
         """Begin a pass of its own."""
@@ -92,7 +92,7 @@ class IterableOrigin:
         )
         self._passes = 0
         count = len(iterable) if isinstance(iterable, list | tuple) else None
-        self.outlook = Outlook(count, False, None, (), 0)
+        self.static_info = StaticInfo(count, False, None, (), 0)
 
     @property
     def restartable(self) -> bool:
@@ -160,19 +160,19 @@ class StreamSource:
         self._target: Target | None = None
         self._begun: _StreamPass | None = None
         self._last: _StreamPass | None = None
-        known = origin.outlook
+        known = origin.static_info
         self.sizes = list(known.sizes)
         self.sample_shape: Shape | None = sample_shape_of(known.spec)
 
     @property
     def steps(self) -> int | None:
         """How many batches a pass has; None where that is not known."""
-        return self._origin.outlook.batches
+        return self._origin.static_info.batches
 
     @property
     def endless(self) -> bool:
         """Whether a pass has no end."""
-        return self._origin.outlook.endless
+        return self._origin.static_info.endless
 
     @property
     def restartable(self) -> bool:
@@ -186,14 +186,14 @@ class StreamSource:
         """Return what the blocks of a thread take that is not at work yet."""
         if self._begun is not None or not (self._origin.threaded and self.sizes):
             return 0
-        size, blocks = max(self.sizes), self._origin.outlook.blocks
+        size, blocks = max(self.sizes), self._origin.static_info.blocks
         x = align_up(_FLOAT * size * prod(target.shape))
         y = 0 if target.classes is None else align_up(_LABEL * size)
         return with_margin(blocks * (x + y), blocks) if blocks else 0
 
     def buffer_that_fits(self, target: Target, missing: int) -> int | None:
         """Take as many blocks away as bytes are missing."""
-        known, promised = self._origin.outlook, self.promised(target)
+        known, promised = self._origin.static_info, self.promised(target)
         if not promised:
             return None
         fits = known.buffer_size + -missing * known.blocks // promised
@@ -208,7 +208,7 @@ class StreamSource:
     def aim(self, target: Target) -> None:
         """Compare with what is known; batches are looked at one by one."""
         self._target = target
-        check_spec(self._origin.outlook.spec, target)
+        check_spec(self._origin.static_info.spec, target)
 
     def begin(self) -> _StreamPass:
         """Take over what `look` began, or begin a pass."""

@@ -4,65 +4,64 @@ from __future__ import annotations
 
 import random
 import signal
-import threading
 from contextlib import suppress
 
 import pytest
 from calls import Call, data_threads, settle
 
 from memcfg.data import Dataset
-from memcfg.data.engine._condition import Bell
+from memcfg.data.engine._condition import Condition, Guard
 
 
 @pytest.fixture
-def lock():
-    return threading.RLock()
+def guard():
+    return Guard()
 
 
-def test_who_waits_is_woken_when_it_is_so(lock):
-    bell, found = Bell(lock), []
-    waiting = Call(bell.wait, lambda: found)
+def test_who_waits_is_woken_when_it_is_so(guard):
+    condition, found = Condition(guard), []
+    waiting = Call(condition.wait_for, lambda: found)
     assert waiting.waits
-    bell.ring()
+    condition.notify_all()
     assert waiting.waits
     found.append(1)
-    bell.ring()
+    condition.notify_all()
     assert waiting.result() is True
 
 
-def test_all_are_woken(lock):
-    bell, found = Bell(lock), []
-    waiting = [Call(bell.wait, lambda: found) for _ in range(3)]
+def test_all_are_woken(guard):
+    condition, found = Condition(guard), []
+    waiting = [Call(condition.wait_for, lambda: found) for _ in range(3)]
     assert all(one.waits for one in waiting)
     found.append(1)
-    bell.ring()
+    condition.notify_all()
     assert [one.result() for one in waiting] == [True] * 3
 
 
-def test_patience_ends_and_leaves_nothing(lock):
-    bell = Bell(lock)
-    assert bell.wait(lambda: False, 0.01) is False
-    assert bell._waiters == []
+def test_a_timeout_ends_and_leaves_nothing(guard):
+    condition = Condition(guard)
+    assert condition.wait_for(lambda: False, 0.01) is False
+    assert condition._waiters == []
 
 
-def test_nobody_holds_the_lock_while_it_waits(lock):
-    bell, found = Bell(lock), []
-    waiting = Call(bell.wait, lambda: found)
+def test_nobody_holds_the_lock_while_it_waits(guard):
+    condition, found = Condition(guard), []
+    waiting = Call(condition.wait_for, lambda: found)
     assert waiting.waits
-    with lock:
+    with guard.lock:
         found.append(1)
-        bell.ring()
+        condition.notify_all()
     assert waiting.result() is True
 
 
-def test_a_finalizer_may_ring_in_a_thread_that_holds_the_lock(lock):
-    bell = Bell(lock)
+def test_a_finalizer_may_notify_in_a_thread_that_holds_the_lock(guard):
+    condition = Condition(guard)
 
     def is_over():
-        bell.ring()
+        condition.notify_all()
         return True
 
-    assert bell.wait(is_over) is True
+    assert condition.wait_for(is_over) is True
 
 
 def pipelines():
@@ -90,13 +89,13 @@ def interrupts():
 @pytest.mark.parametrize("name", pipelines())
 def test_an_interrupt_at_any_point_ends_the_threads(name, interrupts, tenths):
     """Ctrl-C in `threading.Condition` left its lock held, and the threads with it."""
-    moments = random.Random(5)
+    times = random.Random(5)
     for _ in range(20 * tenths):
         iterator = iter(pipelines()[name])
         next(iterator)  # the threads have been started
         with suppress(KeyboardInterrupt):
             try:
-                interrupts(moments.uniform(1e-5, 2e-3))
+                interrupts(times.uniform(1e-5, 2e-3))
                 for _ in iterator:
                     pass
             finally:

@@ -1,51 +1,81 @@
-"""What the user said of padded shapes and padding values.
-
-Owns how it is read for elements of a structure. Refuses to pad.
-"""
+"""Arrays of different shapes made alike: the arithmetic of `Dataset.padded_batch`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg.data.elements._form import TEXT
+from memcfg.data.elements._batch_arrays import TEXT
 from memcfg.data.elements._structure import flatten, is_nest
-from memcfg.data.ops._padding import Padding
 
-__all__ = ["as_padded_shape", "check_paddings", "paddings_of", "up_to"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+__all__ = ["Padding", "as_padded_shape", "check_paddings", "paddings_of", "up_to"]
 
 # What a value of a class in Python can be; a number must not change its value.
 _KINDS = {bool: "b", int: "iufc", float: "fc", complex: "c", str: "SU", bytes: "S"}
 
 
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """How a component of the elements is padded."""
+
+    component: int  # for messages
+    shape: tuple[int | None, ...]  # None: the longest of the batch
+    value: Any  # what fills the rest, of the component's dtype
+
+    def target(self, leaves: Sequence[Any]) -> tuple[int, ...]:
+        """Find the shape that all arrays of a batch are given."""
+        for number, leaf in enumerate(leaves):
+            if leaf.ndim != len(self.shape):
+                raise ValueError(
+                    f"component {self.component} of element {number} has shape "
+                    f"{list(leaf.shape)}, which cannot be padded to {self}"
+                )
+        shapes = [leaf.shape for leaf in leaves]
+        longest = [max(sizes) for sizes in zip(*shapes, strict=True)]
+        for axis, (size, needed) in enumerate(zip(self.shape, longest, strict=True)):
+            if size is not None and size < needed:
+                raise ValueError(
+                    f"component {self.component} is to be padded to {self}, and an "
+                    f"element has {needed} along axis {axis}"
+                )
+        pairs = zip(self.shape, longest, strict=True)
+        return tuple(needed if size is None else size for size, needed in pairs)
+
+    def dtype(self, leaves: Sequence[Any]) -> np.dtype[Any]:
+        """Find the dtype of a batch's array."""
+        mine = self.value.dtype
+        for number, leaf in enumerate(leaves):
+            if leaf.dtype.kind != mine.kind or (
+                mine.kind not in TEXT and leaf.dtype != mine
+            ):
+                raise TypeError(
+                    f"cannot batch arrays of different dtypes in component "
+                    f"{self.component}: {mine}, and element {number} is {leaf.dtype}"
+                )
+        return max([mine, *(leaf.dtype for leaf in leaves)], key=lambda d: d.itemsize)
+
+    def fill(self, array: npt.NDArray[Any], leaves: Sequence[Any]) -> None:
+        """Write arrays into the rows of a batch, and the value around them."""
+        for row, leaf in enumerate(leaves):
+            if leaf.shape != array.shape[1:]:
+                array[row] = self.value
+            array[row, ...][tuple(map(slice, leaf.shape))] = leaf
+
+    def __str__(self) -> str:
+        return str(list(self.shape))
+
+
 def paddings_of(shapes: Any, values: Any, element: Any) -> list[Padding]:
-    """Read what the user said for elements like one.
-
-    Parameters
-    ----------
-    shapes : nest of padded shapes, or None
-        None pads each axis to the longest of the batch.
-    values : nest of scalars and None, or None
-        None is zero, False or no text. One value is for all components.
-    element : nest of numpy.ndarray or numpy.generic
-        The element.
-
-    Returns
-    -------
-    list of Padding
-        One a component.
-
-    Raises
-    ------
-    ValueError
-        If a nest has another number of parts or other keys, a padded shape another
-        number of axes than the element, or a value is no scalar.
-    TypeError
-        If a nest is of another kind, or a value is none of the component's dtype.
-    """
+    """Read what the user said for elements like one."""
     leaves = flatten(element)
     sizes = [
         (None,) * leaf.ndim if size is None else size
@@ -59,21 +89,7 @@ def paddings_of(shapes: Any, values: Any, element: Any) -> list[Padding]:
 
 
 def check_paddings(shapes: Any, values: Any, spec: Any) -> None:
-    """Refuse what cannot be honoured for elements of which the spec is known.
-
-    Parameters
-    ----------
-    shapes, values : nest
-        As for `paddings_of`.
-    spec : nest of TensorSpec
-        Of the elements.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As `paddings_of`; or if a padded shape is smaller than the elements, or is not
-        given where the number of axes is not known.
-    """
+    """Refuse what cannot be honoured for elements of which the spec is known."""
     leaves = flatten(spec)
     for leaf, value in zip(leaves, _scalars(values, spec), strict=True):
         _scalar(value, leaf.dtype)
@@ -113,35 +129,13 @@ def _holds(
     if shape is None:
         return True
     return len(padded) == len(shape) and all(
-        size is None or least is None or size >= least
-        for size, least in zip(padded, shape, strict=True)
+        size is None or needed is None or size >= needed
+        for size, needed in zip(padded, shape, strict=True)
     )
 
 
 def up_to(like: Any, nest: Any, what: str) -> list[Any]:
-    """List the parts of a nest that stand where another has its leaves.
-
-    Parameters
-    ----------
-    like : nest
-        The form.
-    nest : nest
-        What may go deeper than it.
-    what : str
-        Its name, for messages.
-
-    Returns
-    -------
-    list
-        In the order of `flatten`.
-
-    Raises
-    ------
-    ValueError
-        If it has another number of parts or other keys.
-    TypeError
-        If it is of another kind.
-    """
+    """List the parts of a nest that stand where another has its leaves."""
     if not is_nest(like):
         return [nest]
     kind = Mapping if isinstance(like, Mapping) else tuple
@@ -162,25 +156,7 @@ def up_to(like: Any, nest: Any, what: str) -> list[Any]:
 
 
 def as_padded_shape(shape: Any) -> tuple[int | None, ...]:
-    """Read a padded shape.
-
-    Parameters
-    ----------
-    shape : sequence of int and None, or int
-        -1 and None are the longest of the batch. An int is a shape of one axis.
-
-    Returns
-    -------
-    tuple of int or None
-        Sizes.
-
-    Raises
-    ------
-    TypeError
-        If it is none.
-    ValueError
-        If a size is below -1.
-    """
+    """Read a padded shape."""
     sizes = shape if isinstance(shape, Iterable) else [shape]
     try:
         found = [-1 if size is None else index(size) for size in sizes]

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from memcfg.data.engine._thread_pool import Workers
+from memcfg.data.engine._thread_pool import ThreadPool
 from memcfg.errors import ResourceExhaustedError
 from memcfg.memory import Pool, numpy_allocator
 
@@ -32,47 +32,47 @@ def gone():
 
 
 def test_results_are_had_in_any_order():
-    workers = Workers(3, "w", NONE)
-    tickets = [workers.submit(partial(pow, number, 2)) for number in range(100)]
-    assert [ticket.result() for ticket in reversed(tickets)] == [
+    threads = ThreadPool(3, "w", NONE)
+    futures = [threads.submit(partial(pow, number, 2)) for number in range(100)]
+    assert [future.result() for future in reversed(futures)] == [
         number**2 for number in reversed(range(100))
     ]
     assert len(names()) <= 3
-    assert workers.stop(wait=True)
+    assert threads.stop(wait=True)
     assert gone()
 
 
 def test_tasks_begin_in_the_order_in_which_they_were_given():
     begun = []
-    workers = Workers(1, "w", NONE)
-    tickets = [workers.submit(partial(begun.append, number)) for number in range(50)]
-    tickets[-1].result()
+    threads = ThreadPool(1, "w", NONE)
+    futures = [threads.submit(partial(begun.append, number)) for number in range(50)]
+    futures[-1].result()
     assert begun == list(range(50))
-    workers.stop(wait=True)
+    threads.stop(wait=True)
 
 
 def test_no_thread_starts_before_there_is_something_to_do():
-    workers = Workers(5, "w", NONE)
+    threads = ThreadPool(5, "w", NONE)
     assert names() == []
-    workers.submit(int).result()
+    threads.submit(int).result()
     assert len(names()) == 1
-    workers.stop(wait=True)
+    threads.stop(wait=True)
 
 
 def test_more_threads_start_and_too_many_leave_when_the_count_changes():
-    workers = Workers(1, "w", NONE)
+    threads = ThreadPool(1, "w", NONE)
     meet = threading.Barrier(3, timeout=60)
-    workers.count = 3
-    for ticket in [workers.submit(meet.wait) for _ in range(3)]:
-        ticket.result()
+    threads.size = 3
+    for future in [threads.submit(meet.wait) for _ in range(3)]:
+        future.result()
     assert len(names()) == 3
-    workers.count = 1
+    threads.size = 1
     end = time.monotonic() + 10
     while len(names()) > 1 and time.monotonic() < end:
         time.sleep(0.01)
     assert len(names()) == 1
-    assert workers.submit(lambda: 7).result() == 7
-    workers.stop(wait=True)
+    assert threads.submit(lambda: 7).result() == 7
+    threads.stop(wait=True)
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
@@ -82,32 +82,32 @@ def test_what_a_task_raises_is_raised_where_it_is_asked_for(kind):
     def fail():
         raise boom
 
-    workers = Workers(1, "w", NONE)
-    ticket, after = workers.submit(fail), workers.submit(lambda: 1)
+    threads = ThreadPool(1, "w", NONE)
+    future, after = threads.submit(fail), threads.submit(lambda: 1)
     assert after.result() == 1
     with pytest.raises(kind) as caught:
-        ticket.result()
+        future.result()
     assert caught.value is boom
-    workers.stop(wait=True)
+    threads.stop(wait=True)
 
 
 def test_a_stop_iteration_is_no_end():
-    workers = Workers(1, "w", NONE)
-    ticket = workers.submit(lambda: next(iter(())))
+    threads = ThreadPool(1, "w", NONE)
+    future = threads.submit(lambda: next(iter(())))
     with pytest.raises(RuntimeError, match="raised StopIteration"):
-        ticket.result()
-    workers.stop(wait=True)
+        future.result()
+    threads.stop(wait=True)
 
 
 def test_the_first_that_is_done_is_found():
     hold = threading.Event()
-    workers = Workers(2, "w", NONE)
-    slow, quick = workers.submit(hold.wait), workers.submit(int)
-    assert workers.first([slow, quick]) is quick
+    threads = ThreadPool(2, "w", NONE)
+    slow, quick = threads.submit(hold.wait), threads.submit(int)
+    assert threads.first_done([slow, quick]) is quick
     hold.set()
     assert slow.result()
-    assert workers.first([slow, quick]) is slow
-    workers.stop(wait=True)
+    assert threads.first_done([slow, quick]) is slow
+    threads.stop(wait=True)
 
 
 def test_stopping_drops_what_waits_and_wakes_who_waits():
@@ -117,40 +117,40 @@ def test_stopping_drops_what_waits_and_wakes_who_waits():
         begun.set()
         hold.wait(60)
 
-    workers = Workers(1, "w", NONE)
-    workers.submit(act)
-    second = workers.submit(partial(done.append, 1))
+    threads = ThreadPool(1, "w", NONE)
+    threads.submit(act)
+    second = threads.submit(partial(done.append, 1))
     assert begun.wait(60)
-    threading.Timer(0.1, lambda: workers.stop(wait=False)).start()
+    threading.Timer(0.1, lambda: threads.stop(wait=False)).start()
     with pytest.raises(StopIteration):
         second.result()
     with pytest.warns(RuntimeWarning, match="still at work after 0.05 s"):
-        assert not workers.stop(wait=True, patience=0.05)
+        assert not threads.stop(wait=True, timeout=0.05)
     hold.set()
-    assert workers.stop(wait=True)
+    assert threads.stop(wait=True)
     assert done == []
     with pytest.raises(StopIteration):
-        workers.submit(int).result()
+        threads.submit(int).result()
 
 
 def test_threads_end_when_nobody_refers_to_them():
-    workers = Workers(2, "w", NONE)
-    workers.submit(int).result()
-    del workers
+    threads = ThreadPool(2, "w", NONE)
+    threads.submit(int).result()
+    del threads
     gc.collect()
     assert gone()
 
 
 def test_results_are_let_go():
     pool = Pool(limit="1MiB", name="small")
-    workers = Workers(1, "w", partial(numpy_allocator, pool))
-    ticket = workers.submit(lambda: np.ones(1000))
-    assert ticket.result().sum() == 1000
+    threads = ThreadPool(1, "w", partial(numpy_allocator, pool))
+    future = threads.submit(lambda: np.ones(1000))
+    assert future.result().sum() == 1000
     assert pool.stats().current_bytes == 0
     with pytest.raises(ResourceExhaustedError):
-        workers.submit(lambda: np.ones(2**20)).result()
-    assert workers.submit(lambda: np.ones(1000)).result().sum() == 1000
-    workers.stop(wait=True)
+        threads.submit(lambda: np.ones(2**20)).result()
+    assert threads.submit(lambda: np.ones(1000)).result().sum() == 1000
+    threads.stop(wait=True)
     gc.collect()
     assert pool.stats().current_bytes == 0
 
@@ -158,9 +158,9 @@ def test_results_are_let_go():
 def test_the_end_of_the_interpreter_does_not_wait_for_long():
     script = (
         "import time, contextlib\n"
-        "from memcfg.data.engine._thread_pool import Workers\n"
-        "workers = Workers(2, 'w', contextlib.nullcontext)\n"
-        "tickets = [workers.submit(lambda: time.sleep(100)) for _ in range(3)]\n"
+        "from memcfg.data.engine._thread_pool import ThreadPool\n"
+        "threads = ThreadPool(2, 'w', contextlib.nullcontext)\n"
+        "futures = [threads.submit(lambda: time.sleep(100)) for _ in range(3)]\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, timeout=60, check=True
@@ -168,13 +168,13 @@ def test_the_end_of_the_interpreter_does_not_wait_for_long():
     assert done.stderr == b""
 
 
-def test_a_desk_may_be_closed_while_its_thread_starts(monkeypatch):
+def test_a_queue_may_be_closed_while_its_thread_starts(monkeypatch):
     """A thread that starts may run the finalizer of whom it works for."""
     start = threading.Thread.start
-    workers = Workers(1, "w", NONE)
+    threads = ThreadPool(1, "w", NONE)
 
     def close_first(thread):
-        closing = threading.Thread(target=workers._desk.close, daemon=True)
+        closing = threading.Thread(target=threads._queue.close, daemon=True)
         start(closing)
         closing.join(10)
         assert not closing.is_alive()
@@ -182,6 +182,6 @@ def test_a_desk_may_be_closed_while_its_thread_starts(monkeypatch):
 
     monkeypatch.setattr(threading.Thread, "start", close_first)
     with pytest.raises(StopIteration):
-        workers.submit(int).result()
-    assert workers.stop(wait=True)
+        threads.submit(int).result()
+    assert threads.stop(wait=True)
     assert gone()

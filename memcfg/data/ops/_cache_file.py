@@ -1,14 +1,16 @@
 """Elements in a file: what `Dataset.cache` with a filename writes and reads.
 
-Owns the format, and that a file is complete or is not there: it is written under its
-name with ``.partial`` behind it, under a lock that ends with the process, and gets its
-own name when it is complete. Refuses objects: nothing in a file is ever executed.
+A file is complete or is not there: it is written under its name with ``.partial``
+behind it, under a lock that ends with the process, and gets its own name when it is
+complete. Nothing in a file is ever executed.
 
 The format is `_MAGIC` and records. Each is a letter and what belongs to it, little
 endian:
 
-- ``F``: uint32 length, JSON (see `_cache_forms`), uint32 CRC-32 of it: the form 0, 1,
-  ... of elements.
+- ``F``: uint32 length, JSON, uint32 CRC-32 of it: the form 0, 1, ... of elements. A
+  list of the nest and of [dtype, number of axes] of each leaf. A nest is ``null`` for a
+  leaf, or a list: ``["tuple", child, ...]``, ``["named", class, [field, ...], child,
+  ...]`` or ``["dict", [key, ...], child, ...]``.
 - ``E``: uint32 form, int64 sizes of all axes of all leaves, the leaves' bytes in C
   order, uint32 CRC-32 of all these.
 - ``Z``: uint64 number of elements. The file ends.
@@ -17,17 +19,23 @@ endian:
 from __future__ import annotations
 
 import fcntl
+import json
 import math
 import os
+import re
 import struct
 import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memcfg._core import fork_count
 from memcfg.data.elements._convert import as_scalars
-from memcfg.data.elements._structure import flatten, pack
-from memcfg.data.ops._cache_forms import Form, check_form, form_text, read_form
+from memcfg.data.elements._spec import TensorSpec
+from memcfg.data.elements._structure import flatten, pack, same_structure
+from memcfg.documents import read_count, read_json
 from memcfg.errors import FormatError
 from memcfg.files import open_file
 
@@ -43,53 +51,24 @@ _MAGIC = b"memcfg.cache/1\n"
 _UINT32 = struct.Struct("<I")
 _UINT64 = struct.Struct("<Q")
 _PARTS = 512  # pieces of one write; Linux takes 1024
+# Numbers, text and dates, as NumPy writes them
+_DTYPE = re.compile(r"[<>|][biufcSUmM][0-9]{1,9}(\[[0-9A-Za-z]{1,20}\])?")
 
 
 class CacheWriter:
-    """A file of elements that is being written.
-
-    Parameters
-    ----------
-    path : str
-        Its name once it is complete.
-
-    Attributes
-    ----------
-    count : int
-        How many elements there are.
-
-    Raises
-    ------
-    BlockingIOError
-        If another pass, of this process or another, writes it.
-    OSError
-        If no file can be made there.
-    """
+    """A file of elements that is being written."""
 
     def __init__(self, path: str) -> None:
         self.count = 0
         self._path = path
         self._partial = f"{path}.partial"
-        self._process = os.getpid()
+        self._forks = fork_count()
         self._forms: dict[str, int] = {}
         self._file = _locked(self._partial)
         _write(self._file, [_MAGIC])
 
     def add(self, element: Any) -> None:
-        """Write an element.
-
-        Parameters
-        ----------
-        element : nest
-            Of arrays and NumPy scalars.
-
-        Raises
-        ------
-        TypeError
-            If a key of a dict is neither text nor an integer.
-        OSError
-            If the disk is full, or fails.
-        """
+        """Write an element."""
         leaves = [np.ascontiguousarray(leaf) for leaf in flatten(element)]
         sizes = [size for leaf in flatten(element) for size in leaf.shape]
         form = _UINT32.pack(self._form(element))
@@ -104,28 +83,22 @@ class CacheWriter:
         self.count += 1
 
     def finish(self) -> None:
-        """Give the file its name.
-
-        Raises
-        ------
-        OSError
-            If the disk is full, or fails.
-        """
+        """Give the file its name."""
         _write(self._file, [b"Z" + _UINT64.pack(self.count)])
         os.fsync(self._file)
         os.replace(self._partial, self._path)
 
     def discard(self) -> None:
         """Remove the file, unless this is a forked child: it is its parent's."""
-        if os.getpid() == self._process:
+        if fork_count() == self._forks:
             os.unlink(self._partial)  # while it is locked: it is this one
 
     def close(self) -> None:
-        """Let go of the file, which unlocks it."""
+        """Close the file, which unlocks it."""
         os.close(self._file)
 
     def _form(self, element: Any) -> int:
-        text = form_text(element)
+        text = _form_text(element)
         if text not in self._forms:
             data = text.encode()
             check = _UINT32.pack(zlib.crc32(data))
@@ -137,29 +110,7 @@ class CacheWriter:
 def read_cache(
     path: str, template: Callable[[], Any], spec: Any = None
 ) -> Iterator[Any]:
-    """Read a file of elements, one after the other.
-
-    Parameters
-    ----------
-    path : str
-        Its name.
-    template : callable
-        Returns a nest with the classes of named tuples. Called only if there are any.
-    spec : nest of TensorSpec, optional
-        What elements are to be, but for their sizes. None: nobody knows.
-
-    Yields
-    ------
-    nest
-        An element, in fresh arrays.
-
-    Raises
-    ------
-    FormatError
-        If it is no such file, or damaged.
-    OSError
-        If it cannot be read.
-    """
+    """Read a file of elements, one after the other."""
     with open_file(path) as file:
         try:
             yield from _Reader(file, template, spec).elements()
@@ -174,7 +125,7 @@ def read_cache(
         ) as error:
             raise FormatError(
                 f"{path!r} is no cache of this dataset, or damaged ({error}): remove "
-                "it to have it written anew"
+                "it to have it written again"
             ) from error
 
 
@@ -186,7 +137,7 @@ class _Reader:
         self._size = os.fstat(file.fileno()).st_size
         self._template = template
         self._spec = spec
-        self._forms: list[Form] = []
+        self._forms: list[ElementForm] = []
 
     def elements(self) -> Iterator[Any]:
         if self._file.read(len(_MAGIC)) != _MAGIC:
@@ -203,12 +154,12 @@ class _Reader:
         if self._take(8) != _UINT64.pack(count) or self._left():
             raise ValueError(f"it does not end behind {count} elements")
 
-    def _form(self) -> Form:
+    def _form(self) -> ElementForm:
         text = self._take(*_UINT32.unpack(self._take(4)))
         self._check(zlib.crc32(text))
-        form = read_form(text, self._template)
+        form = _read_form(text, self._template)
         if self._spec is not None:
-            check_form(form, self._spec)
+            _check_form(form, self._spec)
         return form
 
     def _element(self) -> Any:
@@ -297,3 +248,91 @@ def _write(file: int, pieces: list[bytes | memoryview]) -> None:
 
 def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
+
+
+@dataclass(frozen=True, slots=True)
+class ElementForm:
+    """The structure of elements, and the dtypes and axes of their leaves."""
+
+    nest: Any
+    dtypes: tuple[np.dtype[Any], ...]
+    axes: tuple[int, ...]
+
+
+def _form_text(element: Any) -> str:
+    """Write the form of an element."""
+    kinds = [[leaf.dtype.str, leaf.ndim] for leaf in flatten(element)]
+    return json.dumps([_words(element), kinds])
+
+
+def _read_form(text: bytes, template: Callable[[], Any]) -> ElementForm:
+    """Read the form of elements."""
+    words, kinds = read_json(text, "form")
+    named = '["named"' in text.decode()
+    nest = _nest(words, template() if named else None)
+    if not all(_DTYPE.fullmatch(name) for name, _ in kinds):
+        raise ValueError("a form has a dtype that no cache has")
+    dtypes = tuple(np.dtype(name) for name, _ in kinds)
+    axes = tuple(read_count(number, "a number of axes") for _, number in kinds)
+    if len(flatten(nest)) != len(kinds):
+        raise ValueError("a form has as many dtypes as leaves")
+    return ElementForm(nest, dtypes, axes)
+
+
+def _check_form(form: ElementForm, spec: Any) -> None:
+    """Refuse a form that elements of a dataset do not have."""
+    leaves = [
+        TensorSpec([None] * axes, dtype)
+        for dtype, axes in zip(form.dtypes, form.axes, strict=True)
+    ]
+    if same_structure(form.nest, spec) and all(
+        wanted.is_compatible_with(leaf)
+        for wanted, leaf in zip(flatten(spec), leaves, strict=True)
+    ):
+        return
+    raise ValueError(
+        f"its elements are {pack(form.nest, leaves)}, those of the dataset {spec}"
+    )
+
+
+def _words(nest: Any) -> Any:
+    if isinstance(nest, Mapping):
+        for key in nest:
+            if not isinstance(key, str | int):
+                raise TypeError(
+                    f"a file keeps dicts with keys of str or int, not {key!r}"
+                )
+        return ["dict", list(nest), *map(_words, nest.values())]
+    if not isinstance(nest, tuple):
+        return None
+    children = map(_words, nest)
+    if hasattr(nest, "_fields"):
+        return ["named", type(nest).__name__, list(nest._fields), *children]
+    return ["tuple", *children]
+
+
+def _nest(words: Any, template: Any) -> Any:
+    if words is None:
+        return 0
+    kind, *rest = words
+    if kind == "dict":
+        keys, *children = rest
+        parts = {} if template is None else template
+        return {
+            key: _nest(child, parts.get(key))
+            for key, child in zip(keys, children, strict=True)
+        }
+    if kind == "tuple":
+        return tuple(_nest(*pair) for pair in _paired(rest, template))
+    if kind != "named":
+        raise ValueError(f"a nest is no {kind!r}")
+    name, fields, *children = rest
+    if list(getattr(template, "_fields", ())) != fields:
+        raise TypeError(f"its elements are {name}, with the fields {fields}")
+    return type(template)(*(_nest(*pair) for pair in _paired(children, template)))
+
+
+def _paired(children: list[Any], template: Any) -> list[tuple[Any, Any]]:
+    if template is None:
+        return [(child, None) for child in children]
+    return list(zip(children, template, strict=True))

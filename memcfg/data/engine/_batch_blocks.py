@@ -1,0 +1,278 @@
+"""Blocks of memory that batches lie in: a thread's ring, and pools that threads share.
+
+No block is overwritten while an array in it is alive: the array keeps the block, and
+the workspace gets another.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from memcfg.config import WorkspaceConfig
+from memcfg.data.engine._budgets import free_bytes
+from memcfg.errors import ResourceExhaustedError
+from memcfg.units import align_up, format_bytes
+from memcfg.workspaces import OwnedWorkspace
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from memcfg.data.engine._run import Run
+    from memcfg.memory import Resource
+
+__all__ = ["SPARE", "BlockPool", "Ring", "ScratchPool", "scratch"]
+
+SPARE = 2  # blocks beside the buffer: the consumer's, and the one that it takes next
+_RESERVE = 1.3  # of a block over the largest batch, once batches differ; as in ND4J
+_PERIOD = 64  # times that a block is borrowed between two looks at what is needed
+_SLACK = 2  # blocks that are kept beside those
+
+
+class Ring:
+    """Workspaces, one for each batch that can be alive, that one thread fills.
+
+    After `fit`, a ``with`` block is a cycle: the arrays made inside are one batch. The
+    first batch tells how large a block is. A batch that is larger than the blocks lies
+    outside of them; each block is 1.3 times as large as it when it is used next.
+
+    DL4J's ring is one page of ``prefetchSize + 3`` blocks: its thread makes a batch
+    before the queue has space for it. Blocks of their own need no memory in one piece,
+    and a batch that is kept keeps its own block only.
+    """
+
+    def __init__(self, name: str, resource: Resource) -> None:
+        self._name = name
+        self._resource = resource
+        self.block_bytes = 0  # of a block; 0: no batch took anything yet
+        self.fits = 0  # waiting batches, when there was not enough memory
+        self.max_bytes = 0  # of all blocks, so far
+        self._blocks: list[OwnedWorkspace] = []
+        self._open = self._learning = self._workspace(0)
+
+    @property
+    def nbytes(self) -> int:
+        """What all blocks take, in bytes."""
+        return sum(block.config.initial_size for block in self._blocks)
+
+    def fit(self, buffer_size: int) -> None:
+        """Have blocks for so many waiting batches, if it is known how large they are.
+
+        ResourceExhaustedError: there is no memory for them; `fits` is known then.
+        """
+        if not self.block_bytes:
+            return
+        slots = buffer_size + SPARE
+        while len(self._blocks) > slots:
+            self._blocks.pop().destroy()
+        try:
+            while len(self._blocks) < slots:
+                self._blocks.append(self._workspace(self.block_bytes))
+            self._choose()
+            self.max_bytes = max(self.max_bytes, self.nbytes)
+        except ResourceExhaustedError as error:
+            raise self._explained(error, buffer_size) from error
+
+    def destroy(self) -> None:
+        """Release the blocks; what is alive in one keeps it until it dies."""
+        for block in (*self._blocks, self._learning):
+            block.destroy()
+        self._blocks = []
+
+    def __enter__(self) -> Self:
+        self._open = self._blocks[-1] if self._blocks else self._learning
+        self._open.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.__exit__(kind, error, trace)
+        if error is None:
+            self._learn(self._open.counters()["last_cycle_bytes"])
+
+    def _learn(self, nbytes: int) -> None:
+        if nbytes > self.block_bytes:
+            larger = int(nbytes * _RESERVE) if self.block_bytes else nbytes
+            self.block_bytes = align_up(larger)
+
+    def _choose(self) -> None:
+        """Put the block last that is next: one that nobody needs, used most lately.
+
+        It may still be in the processor's caches. Where all are needed it is the one
+        that was used first; its arrays keep its bytes.
+        """
+        blocks = self._blocks
+        free = (n for n in range(len(blocks) - 1, -1, -1) if _is_empty(blocks[n]))
+        block = blocks.pop(next(free, 0))
+        if block.config.initial_size < self.block_bytes:
+            block.destroy()
+            block = self._workspace(self.block_bytes)
+        blocks.append(block)
+
+    def _workspace(self, nbytes: int) -> OwnedWorkspace:
+        config = WorkspaceConfig(
+            initial_size=nbytes, allocation="strict", learning="none"
+        )
+        return OwnedWorkspace(config, self._name, resource=self._resource)
+
+    def _explained(
+        self, error: ResourceExhaustedError, buffer_size: int
+    ) -> ResourceExhaustedError:
+        fields = {name: getattr(error, name) for name in ResourceExhaustedError._fields}
+        available = self.nbytes + (error.largest_free_bytes or 0)
+        alike = all(b.config.initial_size == self.block_bytes for b in self._blocks)
+        # While blocks grow, the consumer may hold a batch that is larger than now.
+        limit = available // self.block_bytes - SPARE - (0 if alike else 1)
+        # A block is left for what is made beside the ring, if it can be.
+        self.fits = limit - 1 if limit > 1 else limit
+        fields["hint"] = (
+            f"buffer_size={self.fits} fits."
+            if self.fits > 0
+            else "No buffer fits: lower the batch size, raise the limit, or read "
+            "without prefetch."
+        )
+        block = format_bytes(self.block_bytes)
+        return ResourceExhaustedError(
+            f"There is no memory for a ring of {buffer_size + SPARE} blocks of {block} "
+            f"(buffer_size={buffer_size}).",
+            **fields,
+        )
+
+
+class BlockPool:
+    """Blocks for batches that several threads make, as many as are alive at a time."""
+
+    def __init__(self, run: Run, name: str) -> None:
+        self.budgeted = False  # whether AUTOTUNE's budget bounds it
+        self.max_bytes = 0  # of all, so far
+        self._borrowed = 0  # bytes
+        self._run = run
+        self._name = f"data {name}"
+        self._free: list[OwnedWorkspace] = []  # the one that was returned last is last
+        self._times = 0
+        self._needed = 0  # at a time, in this period
+        self._closed = False
+
+    @property
+    def nbytes(self) -> int:
+        """What all blocks take, in bytes."""
+        free = sum(block.config.initial_size for block in self._free.copy())
+        return free + self._borrowed
+
+    def borrow(self, nbytes: int) -> OwnedWorkspace | None:
+        """Return a block that no array is in; None: there is no memory for one."""
+        free = self._free  # another thread may close meanwhile
+        self._drop_small(free, nbytes)
+        for index in range(len(free) - 1, -1, -1):
+            if _is_empty(free[index]):
+                block = free.pop(index)
+                self._note_need(free, len(free) - index + 1)
+                self._borrowed += block.config.initial_size
+                return block
+        self._note_need(free, len(free) + 1)
+        if free_bytes(self._run.resource) < 2 * nbytes or self._is_spent(nbytes):
+            return None
+        config = WorkspaceConfig(
+            initial_size=max(1, nbytes), allocation="strict", learning="none"
+        )
+        try:
+            made = OwnedWorkspace(config, self._name, resource=self._run.resource)
+        except ResourceExhaustedError:  # another thread was quicker
+            return None
+        self._borrowed += config.initial_size
+        return made
+
+    def _is_spent(self, nbytes: int) -> bool:
+        """Tell whether there is no budget for one more, and for one made elsewhere."""
+        if not self.budgeted:
+            return False
+        return self.nbytes + 2 * nbytes > self._run.budget.available(self)
+
+    def release(self, block: OwnedWorkspace) -> None:
+        """Return a block."""
+        self._borrowed -= block.config.initial_size
+        self._free.append(block)
+        nbytes = self.nbytes
+        self.max_bytes = max(self.max_bytes, nbytes)
+        self._run.budget.set_held(self, nbytes)
+        if self._closed:
+            self.close()
+
+    def _drop_small(self, free: list[OwnedWorkspace], nbytes: int) -> None:
+        for block in free.copy():
+            if block.config.initial_size < nbytes:
+                free.remove(block)
+                block.destroy()
+
+    def _note_need(self, free: list[OwnedWorkspace], count: int) -> None:
+        """Note how many blocks are in use, and release those that no period needs."""
+        self._times += 1
+        self._needed = max(self._needed, count)
+        if self._times < _PERIOD:
+            return
+        for block in free[: -self._needed - _SLACK]:
+            if _is_empty(block):
+                free.remove(block)
+                block.destroy()
+        self._times = self._needed = 0
+
+    def close(self) -> None:
+        """Release all blocks; arrays in them keep them until they are gone."""
+        self._closed = True
+        free, self._free = self._free, []
+        for block in free.copy():
+            block.destroy()
+
+
+class ScratchPool:
+    """Workspaces for temporaries, one for each thread that needs one."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._free: list[OwnedWorkspace] = []
+        self._size = 0  # that one has learned
+        self._closed = False
+
+    def borrow(self) -> OwnedWorkspace:
+        """Return one that nobody has."""
+        with suppress(IndexError):
+            return self._free.pop()
+        with suppress(ResourceExhaustedError):
+            return scratch(self._run, self._size)
+        return scratch(self._run)
+
+    def release(self, workspace: OwnedWorkspace) -> None:
+        """Return one."""
+        self._size = workspace.counters()["size"]
+        self._free.append(workspace)
+        if self._closed:
+            self.trim()
+
+    def trim(self) -> None:
+        """Release those that nobody has borrowed."""
+        free, self._free = self._free, []
+        for workspace in free.copy():
+            workspace.destroy()
+
+    def close(self) -> None:
+        """Release all; those that are borrowed follow when they are returned."""
+        self._closed = True
+        self.trim()
+
+
+def scratch(run: Run, size: int = 0) -> OwnedWorkspace:
+    """Make a workspace for the temporaries on the way to an element."""
+    config = WorkspaceConfig(
+        initial_size=size, allocation="strict", spill="reallocate", reclaim=True
+    )
+    return OwnedWorkspace(config, "data scratch", resource=run.resource)
+
+
+def _is_empty(block: OwnedWorkspace) -> bool:
+    """Tell whether no array that is alive lies in a block."""
+    return not block.counters()["live_arrays"]
