@@ -624,7 +624,7 @@ def test_a_close_waits_for_the_base_for_some_seconds_only(pool, monkeypatch):
     base = Base(5, at=2, until=until)
     iterator = AsyncDataSetIterator(base, resource=pool)
     assert base.inside.wait(SOON)
-    with pytest.warns(RuntimeWarning, match="its thread ends, and gives") as told:
+    with pytest.warns(RuntimeWarning, match="its thread ends, and releases") as told:
         iterator.close()
     assert len(told) == 1
     iterator.close()
@@ -915,7 +915,7 @@ def test_in_a_forked_child_it_can_only_be_closed(pool):
         locked, go_on = threading.Event(), threading.Event()
 
         def hold():
-            with iterator._lock:
+            with iterator._guard.lock:
                 locked.set()
                 go_on.wait(SOON)
 

@@ -7,9 +7,9 @@ import time
 
 import numpy as np
 import pytest
+from steps import passing
 
 import memcfg as mc
-from memcfg.data.engine._run import Run  # a reader with a workspace, as a ring is
 from memcfg.workspaces import is_attached
 
 Dataset = mc.data.Dataset
@@ -118,7 +118,7 @@ def test_an_iterator_without_close_is_read_too():
     assert list(Dataset.from_generator(Numbers)) == [2, 1, 0]
 
 
-def test_what_it_makes_lies_outside_of_the_readers_workspace(pool):
+def test_what_it_makes_lies_outside_of_the_ring(pool):
     places = []
 
     def make():
@@ -128,10 +128,7 @@ def test_what_it_makes_lies_outside_of_the_readers_workspace(pool):
             yield array
         places.append(is_attached(np.ones(3)))
 
-    run = Run(pool, mc.data.Options())
-    elements = Dataset.from_generator(make)._node.elements(run)
-    with mc.workspace("reader"):
+    with passing(Dataset.from_generator(make).prefetch(2), pool) as elements:
         found = [is_attached(element) for element in elements]
     assert places == [False, False, False]
     assert found == [True, True]
-    mc.destroy_all_workspaces()

@@ -21,7 +21,6 @@ from memcfg.data import (
     MultiDataSet,
     MultipleEpochsIterator,
 )
-from memcfg.data.dl4j._iterators import WrappingIterator, as_iterator
 
 
 class Counting(DataSetIterator):
@@ -68,7 +67,7 @@ def makers():
         "existing list": lambda: ExistingDataSetIterator(list(range(10))),
         "existing iterator": lambda: ExistingDataSetIterator(Counting(10)),
         "list": lambda: ListDataSetIterator(range(10)),
-        "over": lambda: WrappingIterator(range(10)),
+        "over": lambda: DummyBlockDataSetIterator(range(10)),
         "early": lambda: EarlyTerminationDataSetIterator(range(100), 10),
         "late": lambda: EarlyTerminationDataSetIterator(Counting(10), 11),
         "one epoch": lambda: MultipleEpochsIterator(1, Counting(10)),
@@ -153,7 +152,7 @@ def test_python_asks_a_users_iterator_before_it_reads():
     assert iterator.calls == ["has_next", "next"] * 2 + ["has_next"]
 
 
-# WrappingIterator anything.
+# Over anything.
 
 
 def test_each_pass_over_an_iterable_is_its_own():
@@ -231,8 +230,6 @@ def test_what_can_be_indexed_can_be_iterated_over():
 def test_what_cannot_be_iterated_over_is_refused(wrong):
     for make in (
         ExistingDataSetIterator,
-        WrappingIterator,
-        as_iterator,
         DummyBlockDataSetIterator,
     ):
         with pytest.raises(TypeError, match="an iterable of batches is needed"):
@@ -268,16 +265,16 @@ def test_what_is_read_to_look_ahead_lies_in_no_workspace():
 
 def test_iterators_are_taken_as_they_are():
     iterator = Counting(3)
-    assert as_iterator(iterator) is iterator
-    assert isinstance(as_iterator([1]), ExistingDataSetIterator)
+    assert DummyBlockDataSetIterator(iterator)._base is iterator
+    assert isinstance(DummyBlockDataSetIterator([1])._base, ExistingDataSetIterator)
 
 
-# WrappingIterator an iterator.
+# Over an iterator.
 
 
 def test_what_an_iterator_lacks_is_that_of_the_one_below():
     below = Counting(5)
-    early = EarlyTerminationDataSetIterator(WrappingIterator(below), 2)
+    early = EarlyTerminationDataSetIterator(DummyBlockDataSetIterator(below), 2)
     assert (early.batch, early.n) == (32, 5)
     with pytest.raises(AttributeError, match="nothing"):
         early.nothing  # noqa: B018
@@ -291,7 +288,10 @@ def test_what_an_iterator_lacks_is_that_of_the_one_below():
         async_supported = False
         reset_supported = False
 
-    for over in (WrappingIterator(Shy(1)), EarlyTerminationDataSetIterator(Shy(1), 1)):
+    for over in (
+        DummyBlockDataSetIterator(Shy(1)),
+        EarlyTerminationDataSetIterator(Shy(1), 1),
+    ):
         assert (over.async_supported, over.reset_supported) == (False, False)
 
 

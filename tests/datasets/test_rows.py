@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
+from steps import passing
 
-from memcfg.data.rows._rows import ArrayColumn, Rows, in_order
-from memcfg.memory import numpy_allocator
+from memcfg.data import Dataset
 
 LENGTH = 12
 
@@ -36,65 +35,74 @@ def forms() -> dict[str, np.ndarray]:
     }
 
 
-rows = hnp.arrays(np.int64, st.integers(1, 30), elements=st.integers(0, LENGTH - 1))
-
-
 @pytest.mark.parametrize("form", forms())
 @settings(deadline=None)
-@given(rows=rows, start=st.integers(0, LENGTH - 1), length=st.integers(1, LENGTH))
-def test_rows_are_gathered(form, rows, start, length):
+@given(
+    seed=st.integers(0, 99),
+    size=st.integers(1, 30),
+    start=st.integers(0, LENGTH - 1),
+    length=st.integers(1, LENGTH),
+)
+def test_rows_are_gathered(form, seed, size, start, length):
     array = forms()[form]
-    column = ArrayColumn(array)
-    run = np.arange(start, min(start + length, LENGTH))
-    for numbers in (rows, run):
-        found = column.take(numbers)
-        assert found.dtype == array.dtype.newbyteorder("=")
-        assert found.flags.c_contiguous
-        assert found.flags.writeable
-        assert np.array_equal(found, array[numbers])
+    dataset = Dataset.from_tensor_slices(array)
+    order = list(Dataset.range(LENGTH).repeat(3).shuffle(40, seed))
+    mixed = dataset.repeat(3).shuffle(40, seed).batch(size)
+    in_order = dataset.skip(start).take(length).batch(size)
+    for batches, numbers in (
+        (mixed, order),
+        (in_order, range(LENGTH)[start:][:length]),
+    ):
+        found = list(batches)
+        for batch in found:
+            assert batch.dtype == array.dtype.newbyteorder("=")
+            assert batch.flags.c_contiguous
+            assert batch.flags.writeable
+        assert np.array_equal(np.concatenate(found), array[list(numbers)])
 
 
 @pytest.mark.parametrize("form", forms())
-def test_values_are_rows(form):
+def test_elements_are_rows(form):
     array = forms()[form]
-    column = ArrayColumn(array)
-    values = [column.value(row) for row in range(LENGTH)]
-    assert np.array_equal(values, array)
-    assert np.array_equal(list(column.values(LENGTH)), array)
-    assert np.array_equal(list(column.values(5)), array[:5])
-    for value in [*values, *column.values(LENGTH)]:
-        assert value.dtype == column.spec.dtype
-        assert value.dtype.isnative
-        assert value.shape == column.spec.shape
-        assert isinstance(value, np.ndarray) == (value.ndim > 0)
+    dataset = Dataset.from_tensor_slices(array)
+    elements = list(dataset)
+    assert np.array_equal(elements, array)
+    assert np.array_equal(list(dataset.take(5)), array[:5])
+    spec = dataset.element_spec
+    for element in [*elements, *dataset.skip(2)]:
+        assert element.dtype == spec.dtype
+        assert element.dtype.isnative
+        assert element.shape == spec.shape
+        assert isinstance(element, np.ndarray) == (element.ndim > 0)
 
 
 def test_a_batch_of_strided_rows_copies_no_more_than_itself(pool):
     array = np.asfortranarray(np.zeros((1000, 50)))
-    column = ArrayColumn(array)
-    with numpy_allocator(pool):
-        found = column.take(np.array([1, 5, 3]))
-    assert pool.stats().peak_bytes < found.nbytes + 1000 < array.nbytes
+    with passing(
+        Dataset.from_tensor_slices(array).shard(300, 1).batch(3), pool
+    ) as rows:
+        found = next(rows)
+        numbers = 3 * 8 * len(array)  # of rows, which lie in the pool too
+        assert pool.stats().peak_bytes < found.nbytes + 1000 + numbers < array.nbytes
     del found
 
 
 def test_a_nest_of_columns():
     x, y = np.arange(6).reshape(3, 2), np.arange(3)
-    columns = {"b": ArrayColumn(x), "a": (ArrayColumn(y),)}
-    rows = Rows(columns, 3)
-    batch = rows.take(np.array([2, 0]))
+    dataset = Dataset.from_tensor_slices({"b": x, "a": (y,)})
+    batch = next(iter(dataset.shard(2, 0).batch(2)))
     assert list(batch) == ["b", "a"]
-    assert batch["b"].tolist() == [[4, 5], [0, 1]]
-    assert batch["a"][0].tolist() == [2, 0]
-    element = rows.element(1)
+    assert batch["b"].tolist() == [[0, 1], [4, 5]]
+    assert batch["a"][0].tolist() == [0, 2]
+    element = next(iter(dataset.skip(1)))
     assert element["b"].tolist() == [2, 3]
     assert element["a"] == (1,)
-    assert [element["a"] for element in rows.elements()] == [(0,), (1,), (2,)]
+    assert [element["a"] for element in dataset] == [(0,), (1,), (2,)]
 
 
 @settings(deadline=None)
 @given(st.sampled_from([0, 1, 5, 8191, 8192, 8193, 16384, 20001]))
 def test_numbers_in_order(count):
-    chunks = [chunk.copy() for chunk in in_order(count)]
-    assert all(len(chunk) for chunk in chunks)
-    assert [n for chunk in chunks for n in chunk.tolist()] == list(range(count))
+    batches = [batch.tolist() for batch in Dataset.range(count).batch(1000)]
+    assert all(batches)
+    assert [n for batch in batches for n in batch] == list(range(count))

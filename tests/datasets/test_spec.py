@@ -10,10 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import memcfg as mc
-from memcfg.data.elements._spec import merge, spec_of, stacked, vague
 
-Spec = mc.data.TensorSpec
+Spec, Dataset = mc.data.TensorSpec, mc.data.Dataset
 shapes = st.none() | st.lists(st.none() | st.integers(0, 3), max_size=3)
+
+
+def of(spec):
+    """Make a dataset that is said to have such elements."""
+    return Dataset.from_generator(tuple, output_signature=spec)
+
+
+def merge(one, other):
+    """Describe what is of one of two kinds."""
+    return of(one).concatenate(of(other)).element_spec
 
 
 @pytest.mark.parametrize(
@@ -116,10 +125,13 @@ def test_text_of_any_length_is_one_dtype():
 def test_specs_of_elements():
     element = {"b": np.zeros((2, 3)), "a": (np.int8(1), np.str_("ab"))}
     spec = {"b": Spec((2, 3), "f8"), "a": (Spec((), "i1"), Spec((), "U2"))}
-    assert spec_of(element) == spec
-    assert stacked(spec, 4)["b"] == Spec((4, 2, 3), "f8")
-    assert stacked(Spec(None), None) == Spec(None)
-    assert vague(spec) == {
+    dataset = Dataset.from_tensors(element)
+    assert dataset.element_spec == spec
+    assert of(spec).batch(4, drop_remainder=True).element_spec["b"] == Spec(
+        (4, 2, 3), "f8"
+    )
+    assert of(Spec(None)).batch(4).element_spec == Spec(None)
+    assert dataset.map(lambda each: each).element_spec == {
         "b": Spec((None, None), "f8"),
         "a": (Spec((), "i1"), Spec((), str)),
     }
