@@ -10,9 +10,9 @@ program under LD_PRELOAD. Prints every result, won or lost, and asserts nothing.
 What was expected before the first measurement:
 
 * A pair of calls costs BFC a lock and a walk in a tree, about 90 to 250 ns; a cache of
-  the thread should cost memcfg 10 to 20 ns up to 64 KiB, and a lock and a tree of holes
-  40 to 80 ns above. A malloc without books and checks should stay faster below 64 KiB
-  (3 to 10 ns), and slower above where it asks the system.
+  the thread should cost memcfg 10 to 20 ns up to 64 KiB, and a lock and a tree of free
+  chunks 40 to 80 ns above. A malloc without metadata and checks should stay faster
+  below 64 KiB (3 to 10 ns), and slower above where it asks the system.
 * Two threads should double what one does up to 64 KiB, and gain nothing above, where
   there is one lock. BFC, with one lock for all, should lose.
 * The live sets should cost memcfg less than BFC at the median and at the 99th
@@ -20,13 +20,13 @@ What was expected before the first measurement:
   says little about either.
 * Memory asked for over memory taken: at least 0.95, less what size classes round; BFC
   doubles its regions, so 0.43 to 0.80 depending on where the growth ends.
-* At the first refusal nearly all of the limit should be in use, as holes cost addresses
+* At the first failure nearly all of the limit should be in use, as they cost addresses
   instead of memory: the bound is the size of the request that no longer fits.
-* Free holes should not matter, in either pool; a request larger than all holes of the
+* Free chunks should not matter, in either pool; a request larger than all those of the
   same power of two should make BFC walk through them all.
-* Books: one record of 64 bytes a block and a bit a page, so 2 to 3 MiB for 16 GiB in
+* Metadata: one record of 64 bytes a block and a bit a page, so 2 to 3 MiB for 16 GiB in
   blocks of 1 MiB; BFC keeps 8 bytes for 256, 512 MiB.
-* After `trim`, resident memory should be where it began, within the books.
+* After `trim`, resident memory should be where it began, within the metadata.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ WORKLOADS = (
     Workload("delayed", EVERYBODY),
     Workload("threads", EVERYBODY),
     Workload("larson", EVERYBODY),
-    Workload("holes", EVERYBODY),
+    Workload("free_chunks", EVERYBODY),
     Workload("live_set", EVERYBODY),
     Workload("resident_set", EVERYBODY),
     Workload("random_grid", OURS + BFC),

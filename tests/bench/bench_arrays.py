@@ -8,9 +8,9 @@ What was expected before the first measurement:
 
 * `np.empty` and the end of the array: of 100 ns at 1 KiB malloc and free are 7; a pool
   looks up the context's tag, the thread's cache and the block, 25 to 30 ns: 1.2. At 1
-  MiB it takes a lock and searches a tree of holes, 80 ns: 1.6, which is too much. At 16
-  MiB NumPy advises huge pages with a system call each time, a pool only when it takes
-  the pages: 0.8.
+  MiB it takes a lock and searches a tree of free chunks, 80 ns: 1.6, which is too much.
+  At 16 MiB NumPy advises huge pages with a system call each time, a pool only when it
+  takes the pages: 0.8.
 * Filling fresh arrays: below 32 MiB both use memory again and have huge pages behind
   it, 1.0; above, glibc maps it anew each time and the system clears it: a pool should
   take half the time.

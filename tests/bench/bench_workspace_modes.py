@@ -1,7 +1,7 @@
 """Measure the workspace modes: peak bytes and the time of a training step.
 
 Each network is trained in every `WorkspaceMode` with the same kernels on the same
-batches. Bytes are the pool's books while one model is alone, exact and the same in
+batches. Bytes are the pool's numbers while one model is alone, exact and the same in
 every run. Steps are timed in turns, one of each mode, in one process; a ratio compares
 a turn with the turn of the planned default in the same round. Prints a table, and
 asserts that all modes give the same bits, not that any is fast.

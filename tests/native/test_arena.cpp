@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include "block.hpp"
 #include "check.hpp"
 #include "memcfg/arena.hpp"
-#include "memcfg/block.hpp"
 #include "memcfg/simulated.hpp"
 #include "pools.hpp"
 

@@ -2,11 +2,11 @@
 #include <memory>
 #include <random>
 
+#include "block.hpp"
 #include "check.hpp"
 #include "children.hpp"
 #include "fork_safe_new.hpp"
 #include "memcfg/arena.hpp"
-#include "memcfg/block.hpp"
 #include "memcfg/host_limits.hpp"
 #include "memcfg/simulated.hpp"
 #include "memcfg/workspace.hpp"

@@ -2,9 +2,9 @@
 #include <memory>
 #include <random>
 
+#include "block.hpp"
 #include "check.hpp"
 #include "memcfg/arena.hpp"
-#include "memcfg/block.hpp"
 #include "memcfg/host_limits.hpp"
 #include "memcfg/simulated.hpp"
 #include "memcfg/system_resource.hpp"

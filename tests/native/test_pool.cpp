@@ -2,8 +2,8 @@
 #include <random>
 #include <thread>
 
+#include "block.hpp"
 #include "check.hpp"
-#include "memcfg/block.hpp"
 #include "memcfg/limit.hpp"
 #include "memcfg/simulated.hpp"
 #include "memcfg/size_class.hpp"

@@ -52,7 +52,7 @@ struct Terms {
 struct Held {
   Bytes peak_in_use = kUnknown;    // highest sum of the blocks as it rounds them
   Bytes peak_reserved = kUnknown;  // highest sum taken from the system
-  Bytes metadata = kUnknown;       // its books, where it counts them
+  Bytes metadata = kUnknown;       // its metadata, where it counts them
 };
 
 // What the command line says.

@@ -64,7 +64,7 @@ class Network {
 };
 
 // A batch that grows by one from 8 to 64, as in the comment on expandable segments in
-// PyTorch's allocator: the holes of batch N are a little too small for N + 1.
+// PyTorch's allocator: the free chunks of batch N are a little too small for N + 1.
 template <class Peer>
 void sawtooth(const Options& options, const Report& report) {
   double sum = 0;

@@ -3,10 +3,10 @@
 
 #include <cstring>
 
-#include "books.hpp"
+#include "free_chunks.hpp"
 #include "harness.hpp"
-#include "holes.hpp"
 #include "limits.hpp"
+#include "metadata.hpp"
 #include "pairs.hpp"
 #include "threads.hpp"
 #include "traces.hpp"
@@ -27,7 +27,7 @@ constexpr Workload<Peer> kWorkloads[] = {
     {"delayed", delayed<Peer>},
     {"threads", threads<Peer>},
     {"larson", larson<Peer>},
-    {"holes", holes<Peer>},
+    {"free_chunks", free_chunks<Peer>},
     {"live_set", live_set<Peer>},
     {"growth", growth<Peer>},
     {"resident_set", resident_set<Peer>},

@@ -1,4 +1,4 @@
-// Memory of the process: what an allocator's books take, and what it gives back.
+// Memory of the process: what an allocator's metadata take, and what it gives back.
 #pragma once
 
 #include "harness.hpp"
