@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
 import shutil
+import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -26,9 +28,16 @@ DEBUG = os.environ.get("MEMCFG_DEBUG") == "1"
 PROCESSORS = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
 HEADERS = sorted(glob("_native/**/*.h*", recursive=True))
 # Exactly one module links the native core: two would have two sets of limits.
+GENERATED = "build/generated/expressions.cpp"  # loops of the library's own ops
 NATIVE_SOURCES = {
-    "memcfg._core.engine": sorted(glob("_native/src/**/*.cpp", recursive=True)),
+    "memcfg._core.engine": [
+        *sorted(glob("_native/src/**/*.cpp", recursive=True)),
+        GENERATED,
+    ],
 }
+# The same bits everywhere: a product and a sum must not become one instruction. x86-64
+# has such instructions only in extensions that nothing here is compiled for.
+NO_CONTRACTION = [] if platform.machine() == "x86_64" else ["-ffp-contract=off"]
 DIRECTIVES = {
     "language_level": "3",
     "embedsignature": True,
@@ -112,10 +121,12 @@ def extension(path: str) -> Extension:
             *(["-O0", "-g"] if DEBUG else ["-O3", "-g0"]),
             "-fvisibility=hidden",
             "-fno-math-errno",  # a square root may then be a vector one
+            *NO_CONTRACTION,
         ],
     )
 
 
+subprocess.run([sys.executable, "_native/generate.py", GENERATED], check=True)
 setup(
     ext_modules=cythonize(
         [extension(path) for path in sorted(glob("memcfg/_core/*.pyx"))],

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "kernels/expression.hpp"
 #include "kernels/function_kernel.hpp"
 #include "memcfg/fork_lock.hpp"
 
@@ -10,6 +11,9 @@ namespace {
 
 KernelPtr make(const KernelSpec& spec, const OneDnn* library) {
   const KernelType* type = KernelType::find(spec.type);
+  if (type == nullptr && spec.attributes.count("expression") != 0) {
+    return make_expression(spec);
+  }
   if (type == nullptr) {
     throw std::invalid_argument("there is no kernel of type '" + spec.type + "'");
   }

@@ -54,7 +54,8 @@ def gradients(builder: Builder, loss: int, wrt: Sequence[int]) -> dict[int, int]
         reached = any(t in found for t in op.outputs)
         if reached and any(t in depends for t in op.inputs):
             _differentiate(builder, op, depends, found)
-    return {tensor: found[tensor] for tensor in wrt if found.get(tensor, UNIT) != UNIT}
+    found.pop(loss)
+    return {each: _tensor(builder, each, found[each]) for each in wrt if each in found}
 
 
 def _dependents(ops: Sequence[Op], wrt: Sequence[int]) -> set[int]:
@@ -89,9 +90,14 @@ def _accumulate(
     builder: Builder, tensor: int, gradient: int, found: dict[int, int]
 ) -> None:
     if tensor in found:
-        if UNIT in (found[tensor], gradient):
-            raise GraphError("the gradient of a function of the loss is not supported")
-        (gradient,) = builder.apply(
-            "add", (found[tensor], gradient), name="gradient_sum", phase="backward"
-        )
+        terms = [_tensor(builder, tensor, each) for each in (found[tensor], gradient)]
+        (gradient,) = builder.apply("add", terms, name="gradient_sum", phase="backward")
     found[tensor] = gradient
+
+
+def _tensor(builder: Builder, tensor: int, gradient: int) -> int:
+    """Return the gradient of a tensor as a tensor: the number 1 is made one."""
+    if gradient != UNIT:
+        return gradient
+    one = {"shape": (), "value": 1.0, "dtype": builder.dtype(tensor)}
+    return builder.apply("fill", (), one, name="gradient_one", phase="backward")[0]

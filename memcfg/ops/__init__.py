@@ -2,6 +2,8 @@
 
 Owns the record `OpType`, the table of all types, and the families, one module each,
 that fill it; every module beside this one without a leading underscore is a family.
+An op that computes element by element is one expression (`elementwise`), made of
+operators and of the functions here; users register theirs by the same doors.
 Refuses graphs and devices: an op type knows its operands alone.
 """
 
@@ -10,9 +12,53 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from memcfg.ops._op_type import UNIT, Adjoint, OpType, Spec, op_type, op_types, register
+from memcfg.ops._expression import (
+    Expression,
+    equal,
+    erf,
+    exp,
+    log,
+    maximum,
+    minimum,
+    rounded,
+    select,
+    sqrt,
+    tanh,
+)
+from memcfg.ops._formula import elementwise
+from memcfg.ops._op_type import (
+    UNIT,
+    Adjoint,
+    OpType,
+    Spec,
+    op_type,
+    op_types,
+    register,
+    unregister,
+)
 
-__all__ = ["UNIT", "Adjoint", "OpType", "Spec", "op_type", "op_types", "register"]
+__all__ = [
+    "UNIT",
+    "Adjoint",
+    "Expression",
+    "OpType",
+    "Spec",
+    "elementwise",
+    "equal",
+    "erf",
+    "exp",
+    "log",
+    "maximum",
+    "minimum",
+    "op_type",
+    "op_types",
+    "register",
+    "rounded",
+    "select",
+    "sqrt",
+    "tanh",
+    "unregister",
+]
 
 for _module in iter_modules(__path__):
     if not _module.name.startswith("_"):

@@ -24,6 +24,7 @@ __all__ = [
     "op_types",
     "register",
     "require",
+    "unregister",
 ]
 
 Attributes: TypeAlias = Mapping[str, Any]
@@ -135,7 +136,9 @@ class Adjoint:
         """
         if gradient != UNIT:
             return gradient
-        return self.emit("fill", (), {"shape": (), "value": 1.0}, "one")[0]
+        dtype = self.emitter.dtype(self.outputs[0])
+        one = {"shape": (), "value": 1.0, "dtype": dtype}
+        return self.emit("fill", (), one, "gradient_one")[0]
 
     def emit(
         self,
@@ -221,6 +224,8 @@ class OpType:
         Whether computing it again from the same inputs gives the same bits.
     view : bool, default False
         Whether the output has the input's bytes, unchanged, under another shape.
+    formula : Formula or None, default None
+        The expressions of an element-wise op; `elementwise` makes them.
     """
 
     name: str
@@ -232,9 +237,42 @@ class OpType:
     flops: Flops = one_flop
     replayable: bool = True
     view: bool = False
+    formula: Formula | None = None
+
+    def kernel_attributes(self, attributes: Attributes) -> Attributes:
+        """Return what kernels read: the attributes, and an element-wise op's text.
+
+        Parameters
+        ----------
+        attributes : mapping
+            An op's attributes.
+
+        Returns
+        -------
+        mapping
+            The attributes, ``expression`` among them if the op is element-wise.
+        """
+        if self.formula is None:
+            return attributes
+        return self.formula.kernel_attributes(attributes)
 
     def __reduce__(self) -> Any:
         return op_type, (self.name,)
+
+
+class Formula(Protocol):
+    """What an element-wise op computes, as expressions of its operands."""
+
+    @property
+    def is_activation(self) -> bool:
+        """Whether it takes one array and nothing that must be said."""
+
+    @property
+    def gradients(self) -> Sequence[str]:
+        """The op types of its gradients."""
+
+    def kernel_attributes(self, attributes: Attributes) -> Attributes:
+        """Return the attributes, with defaults and the expression as text."""
 
 
 _types: dict[str, OpType] = {}
@@ -253,9 +291,30 @@ def register(*types: OpType) -> None:
     ValueError
         If another type has one of the names.
     """
-    for new in types:
-        if _types.setdefault(new.name, new) is not new:
-            raise ValueError(f"there is already an op type {new.name!r}")
+    names = [new.name for new in types]
+    for name in names:
+        if name in _types or names.count(name) > 1:
+            raise ValueError(f"there is already an op type {name!r}")
+    _types.update(zip(names, types, strict=True))
+
+
+def unregister(name: str) -> None:
+    """Remove an op type, as before its registration; graphs that have it stay as is.
+
+    Parameters
+    ----------
+    name : str
+        Its name. Of an element-wise op its gradients go with it.
+
+    Raises
+    ------
+    GraphError
+        If there is none.
+    """
+    kind = op_type(name)
+    gone = () if kind.formula is None else kind.formula.gradients
+    for each in (name, *gone):
+        del _types[each]
 
 
 def op_type(name: str) -> OpType:

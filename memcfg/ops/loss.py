@@ -51,13 +51,12 @@ def _infer_gradient(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
 
 
 def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
-    require(
-        adjoint.dys == (UNIT, None),
-        "the gradient of a function of the loss is not supported",
-    )
+    dy = None if adjoint.dys == (UNIT, None) else adjoint.dy
     (dlogits,) = adjoint.emit(
         "softmax_cross_entropy_gradient", (adjoint.outputs[1], adjoint.inputs[1])
     )
+    if dy is not None:
+        (dlogits,) = adjoint.emit("scale", (dlogits, dy), suffix="gradient_scaled")
     return dlogits, None
 
 

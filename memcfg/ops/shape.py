@@ -1,4 +1,4 @@
-"""The same elements under another shape."""
+"""The same elements under another shape, and one number as an array."""
 
 from __future__ import annotations
 
@@ -43,7 +43,16 @@ def _copy(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     outputs[0][...] = inputs[0].reshape(outputs[0].shape)
 
 
+def _infer_fill(_: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
+    return [Spec(tuple(attributes["shape"]), attributes["dtype"])]
+
+
+def _fill(a: Attributes, _: Arrays, outputs: Arrays) -> None:
+    outputs[0][...] = a["value"]
+
+
 register(
+    OpType("fill", 0, _infer_fill, _fill),
     OpType("flatten", 1, _infer_flatten, _copy, ((0, 0),), _gradient, view=True),
     OpType("reshape", 1, _infer_reshape, _copy, ((0, 0),), _gradient, view=True),
 )

@@ -22,6 +22,7 @@ from memcfg._core import (
 )
 from memcfg.devices import OperandSpec
 from memcfg.errors import KernelError
+from memcfg.ops import op_type, op_types
 
 
 @pytest.fixture
@@ -49,6 +50,8 @@ def make(type_, inputs, outputs, **attributes) -> Kernel:
         ]
         for side in (inputs, outputs)
     )
+    if type_ in {kind.name for kind in op_types()}:
+        attributes = op_type(type_).kernel_attributes(attributes)
     return Kernel(type_, attributes, *specs, None)
 
 

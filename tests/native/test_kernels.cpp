@@ -4,7 +4,10 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <stdexcept>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -14,6 +17,29 @@
 
 using namespace operands;
 
+namespace {
+
+// An element-wise op, as memcfg/ops writes its expression.
+KernelSpec expression(const char* text,
+                      std::vector<OperandSpec> inputs,
+                      std::vector<OperandSpec> outputs,
+                      std::map<std::string, KernelSpec::Attribute> attributes = {}) {
+  attributes["expression"] = std::string(text);
+  return {"own", std::move(attributes), std::move(inputs), std::move(outputs)};
+}
+
+const char* const kAdd = "operand 0; operand 1; add 0 1; output 2";
+const char* const kRelu = "operand 0; constant 0; less 0 1; select 2 1 0; output 3";
+const char* const kReluGradient =
+    "constant 0; operand 0; less 0 1; operand 1; select 2 3 0; output 4";
+const char* const kSgd =
+    "operand 0; scalar 2; operand 1; multiply 1 2; subtract 0 3; output 4";
+const char* const kMomentum =
+    "operand 0; attribute momentum; operand 2; multiply 1 2; scalar 3; operand 1; "
+    "multiply 4 5; subtract 3 6; add 0 7; output 8 7";
+
+}  // namespace
+
 TEST(relu_and_its_gradient) {
   for (const std::size_t count : {1UL, 63UL, 20000UL}) {
     auto x = noise(count);
@@ -21,8 +47,8 @@ TEST(relu_and_its_gradient) {
     const auto g = noise(count, 2);
     const Block in(x), dy(g), y = floats(count), dx = floats(count);
     const std::int64_t n = static_cast<std::int64_t>(count);
-    run({"relu", {}, {f32({n})}, {f32({n})}}, {&in, &y});
-    run({"relu_gradient", {}, {f32({n}), f32({n})}, {f32({n})}}, {&y, &dy, &dx});
+    run(expression(kRelu, {f32({n})}, {f32({n})}), {&in, &y});
+    run(expression(kReluGradient, {f32({n}), f32({n})}, {f32({n})}), {&y, &dy, &dx});
     CHECK(std::isnan(y.floats()[0]));
     CHECK(dx.floats()[0] == 0);
     for (std::size_t i = 1; i < count; ++i) {
@@ -39,7 +65,7 @@ TEST(add_and_copy) {
   for (std::size_t i = 0; i < a.size(); ++i) expected[i] += b[i];
   const Block left(a), right(b), sum = floats(a.size()), same = floats(a.size());
   const OperandSpec x = f32({20001}), row = f32({1, 20001});
-  run({"add", {}, {x, x}, {x}}, {&left, &right, &sum});
+  run(expression(kAdd, {x, x}, {x}), {&left, &right, &sum});
   CHECK(sum.floats() == expected);
   run({"flatten", {}, {x}, {row}}, {&sum, &same});
   CHECK(same.floats() == expected);
@@ -138,41 +164,31 @@ TEST(updates_follow_their_formulas_in_place) {
   const Block w(std::vector<float>{1}), g(std::vector<float>{0.5F});
   const Block v(std::vector<float>{0.25F}), rate(std::vector<float>{0.1F});
   const OperandSpec x = f32({1});
-  const auto momentum = [&](std::int64_t nesterov) {
-    return KernelSpec{"sgd_momentum",
-                      {{"momentum", 0.9}, {"nesterov", nesterov}},
-                      {x, x, x, f32()},
-                      {x, x}};
-  };
-  run({"sgd", {}, {x, x, f32()}, {x}}, {&w, &g, &rate, &w});
+  run(expression(kSgd, {x, x, f32()}, {x}), {&w, &g, &rate, &w});
   CHECK(near(w.floats(), {0.95F}));
-  run(momentum(0), {&w, &g, &v, &rate, &w, &v});
+  run(expression(kMomentum, {x, x, x, f32()}, {x, x}, {{"momentum", 0.9}}),
+      {&w, &g, &v, &rate, &w, &v});
   CHECK(near(v.floats(), {0.175F}));
   CHECK(near(w.floats(), {1.125F}));
-  run(momentum(1), {&w, &g, &v, &rate, &w, &v});
-  CHECK(near(v.floats(), {0.1075F}));
-  CHECK(near(w.floats(), {1.17175F}));
-  run({"moving_average", {{"momentum", 0.9}}, {x, x}, {x}}, {&w, &g, &w});
-  CHECK(near(w.floats(), {1.104575F}));
 }
 
-TEST(adam_moves_by_the_rate_at_first) {
-  const std::size_t count = 20001;
-  const auto gradients = noise(count);
-  const std::vector<float> zeros(count);
-  const Block w(zeros), g(gradients), m(zeros), v(zeros);
-  const Block rate(std::vector<float>{0.1F}), step(std::vector<std::int64_t>{0});
-  const OperandSpec x = f32({static_cast<std::int64_t>(count)});
-  run({"adam",
-       {{"beta_1", 0.9}, {"beta_2", 0.999}, {"epsilon", 0.0}},
-       {x, x, x, x, f32(), {{}, "int64"}},
-       {x, x, x}},
-      {&w, &g, &m, &v, &rate, &step, &w, &m, &v});
-  std::vector<float> expected(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    expected[i] = gradients[i] > 0 ? -0.1F : 0.1F;
+TEST(functions_of_one_number_and_of_elements) {
+  const auto values = noise(20001);
+  const Block x(values), step(std::vector<std::int64_t>{3}), y = floats(20001);
+  const OperandSpec all = f32({20001}), whole{{}, "int64"};
+  const char* const kText =
+      "operand 0; exp 0; log 1; tanh 2; erf 3; absolute 4; sqrt 5; negate 6; scalar 1; "
+      "attribute by; power 9 8; rounded 10; maximum 7 11; minimum 12 0; less_equal 13 "
+      "0; "
+      "select 14 13 0; equal 15 0; select 16 15 0; divide 17 11; output 18";
+  run(expression(kText, {all, whole}, {all}, {{"by", 0.5}}), {&x, &step, &y});
+  for (std::size_t i = 0; i < values.size(); i += 97) {
+    const float root = -std::sqrt(std::abs(std::erf(std::tanh(values[i]))));
+    const float wanted = std::min(std::max(root, 0.125F), values[i]) / 0.125F;
+    CHECK(std::abs(y.floats()[i] - wanted) < 1e-2F);  // roots of small numbers
   }
-  CHECK(near(w.floats(), expected));
+  run(expression(kText, {all, whole}, {all}, {{"by", 0.5}}), {&x, &step, &x});
+  CHECK(x.floats() == y.floats());
 }
 
 TEST(unknown_types_and_malformed_specs_are_refused) {
@@ -183,13 +199,17 @@ TEST(unknown_types_and_malformed_specs_are_refused) {
   const OperandSpec x = f32({4}), step{{}, "int64"};
   CHECK_THROWS(Bad, make({"nothing"}));
   CHECK_THROWS(Bad, make({"dense", {}, {f32({1, 2}), f32({2, 3})}, {f32({1, 3})}}));
-  make({"relu", {}, {x}, {x}});
-  CHECK_THROWS(Bad, make({"relu"}));
-  CHECK_THROWS(Bad, make({"relu", {}, {x, x}, {x}}));
-  CHECK_THROWS(Bad, make({"relu", {}, {x}, {f32({5})}}));
-  CHECK_THROWS(Bad, make({"relu", {}, {{{4}, "float64"}}, {x}}));
-  CHECK_THROWS(Bad, make({"relu", {}, {f32({0})}, {f32({0})}}));
-  CHECK_THROWS(Bad, make({"relu", {}, {f32({-5})}, {f32({-5})}}));
+  make(expression(kRelu, {x}, {x}));
+  CHECK_THROWS(Bad, make(expression(kRelu, {}, {})));
+  CHECK_THROWS(Bad, make(expression(kAdd, {x}, {x})));
+  CHECK_THROWS(Bad, make(expression(kRelu, {x}, {x, x})));
+  CHECK_THROWS(Bad, make(expression(kRelu, {x}, {f32({5})})));
+  CHECK_THROWS(Bad, make(expression(kRelu, {{{4}, "float64"}}, {x})));
+  CHECK_THROWS(Bad, make(expression(kRelu, {x}, {{{4}, "float64"}})));
+  CHECK_THROWS(Bad, make(expression(kRelu, {f32({0})}, {f32({0})})));
+  CHECK_THROWS(Bad, make(expression(kRelu, {f32({-5})}, {f32({-5})})));
+  CHECK_THROWS(Bad, make(expression(kMomentum, {x, x, x, f32()}, {x, x})));
+  CHECK_THROWS(Bad, make(expression("", {x}, {x})));
   const OperandSpec huge = f32({std::int64_t{1} << 40, std::int64_t{1} << 40});
   CHECK_THROWS(Bad, make({"bias", {}, {huge, f32({std::int64_t{1} << 40})}, {huge}}));
   CHECK_THROWS(Bad, make({"flatten", {}, {{{4}, "bfloat9"}}, {{{4}, "bfloat9"}}}));

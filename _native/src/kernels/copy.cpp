@@ -1,4 +1,6 @@
-// flatten, reshape: the same bytes under another shape; nothing to do in place.
+// flatten, reshape: the same bytes under another shape; nothing to do in place. fill:
+// one number as an array.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/function_kernel.hpp"
@@ -21,6 +23,17 @@ KernelPtr make_copy(const KernelSpec& spec) {
   });
 }
 
+KernelPtr make_fill(const KernelSpec& spec) {
+  const SpecReader reader(spec, {}, {kFloat32});
+  const Count count = reader.count(spec.outputs[0]);
+  const float value = static_cast<float>(reader.real("value"));
+  return function_kernel(
+      {{}, {float_bytes(count)}}, 0, [=](void* const* operands, void*) {
+        std::fill_n(output(operands, 0), count, value);
+      });
+}
+
+const KernelType kFill{"fill", make_fill};
 const KernelType kFlatten{"flatten", make_copy};
 const KernelType kReshape{"reshape", make_copy};
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from memcfg import ops
 from memcfg._core import Kernel, OneDNN
+from memcfg.devices.cpu._reference import ReferenceKernels
+from memcfg.errors import GraphError, KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from memcfg.devices.cpu._contract import OperandSpec
+    from memcfg.devices.cpu._contract import BoundlessKernel, OperandSpec
 
 __all__ = ["NativeKernels"]
 
@@ -69,8 +72,23 @@ class NativeKernels:
         attributes: Mapping[str, Any],
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
-    ) -> _NativeKernel:
-        """Make the kernel of one op; KernelError if there is none for it."""
-        return _NativeKernel(
-            Kernel(op_type, attributes, inputs, outputs, self._library)
-        )
+    ) -> BoundlessKernel:
+        """Make the kernel of one op; KernelError if it cannot take the operands.
+
+        A user's op without a native kernel runs as it is meant, in NumPy.
+        """
+        try:
+            kind = ops.op_type(op_type)
+        except GraphError:
+            raise KernelError(f"there is no kernel of type {op_type!r}") from None
+        try:
+            numbers = kind.kernel_attributes(attributes)
+        except GraphError as error:
+            raise KernelError(f"kernel {op_type!r}: {error}") from None
+        try:
+            kernel = Kernel(op_type, numbers, inputs, outputs, self._library)
+        except KernelError as error:
+            if str(error) != f"there is no kernel of type {op_type!r}":
+                raise
+            return ReferenceKernels().make(op_type, attributes, inputs, outputs)
+        return _NativeKernel(kernel)

@@ -1,0 +1,534 @@
+// Element-wise ops: the expression that comes as text, evaluated over arrays.
+//
+// What depends on no array is computed once a run, in double precision. Of the rest,
+// expressions that were compiled with the library run as one loop. Others run block by
+// block: each instruction is a loop over a block that stays in the first-level cache.
+// Both make every element by the same operations, so their bits are the same.
+#include "kernels/expression.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <sstream>
+
+#include "kernels/function_kernel.hpp"
+
+namespace memcfg {
+namespace {
+
+constexpr std::size_t kInstructionsMost = 256;
+constexpr std::size_t kOperandsMost = 32;
+constexpr Count kBlockMost = 1024;        // elements
+constexpr Count kRegisterFloats = 16384;  // floats of all blocks of one thread
+
+enum class Code {
+  operand,
+  scalar,
+  attribute,
+  constant,
+  add,
+  subtract,
+  multiply,
+  divide,
+  negate,
+  absolute,
+  maximum,
+  minimum,
+  sqrt,
+  exp,
+  log,
+  tanh,
+  erf,
+  power,
+  rounded,
+  less,
+  less_equal,
+  equal,
+  select,
+};
+
+struct Name {
+  const char* text;
+  Code code;
+  std::size_t arguments;
+};
+
+constexpr Name kNames[] = {
+    {"add", Code::add, 2},
+    {"subtract", Code::subtract, 2},
+    {"multiply", Code::multiply, 2},
+    {"divide", Code::divide, 2},
+    {"negate", Code::negate, 1},
+    {"absolute", Code::absolute, 1},
+    {"maximum", Code::maximum, 2},
+    {"minimum", Code::minimum, 2},
+    {"sqrt", Code::sqrt, 1},
+    {"exp", Code::exp, 1},
+    {"log", Code::log, 1},
+    {"tanh", Code::tanh, 1},
+    {"erf", Code::erf, 1},
+    {"power", Code::power, 2},
+    {"rounded", Code::rounded, 1},
+    {"less", Code::less, 2},
+    {"less_equal", Code::less_equal, 2},
+    {"equal", Code::equal, 2},
+    {"select", Code::select, 3},
+};
+
+struct Instruction {
+  Code code;
+  std::array<std::size_t, 3> arguments = {};  // instructions before this one
+  std::size_t count = 0;                      // of them
+  bool uniform = true;                        // the same for all elements
+  std::size_t operand = 0;                    // of operand and scalar
+  double value = 0;                           // of constant and attribute
+  std::size_t block = 0;                      // where an element-wise result goes
+};
+
+bool is_condition(Code code) {
+  return code == Code::less || code == Code::less_equal || code == Code::equal;
+}
+
+using Numbers = std::array<double, kInstructionsMost>;
+
+struct Expression {
+  std::vector<Instruction> instructions;
+  std::vector<std::size_t> outputs;  // instructions
+  std::vector<std::size_t> read;     // the uniform ones that elements read, ascending
+  std::size_t blocks = 0;            // that the element-wise results need
+  bool direct = false;               // the last instruction makes the one output
+  CompiledLoop::Run loop = nullptr;
+  Count count = 0;
+  std::size_t inputs = 0;   // operands that are read
+  std::vector<bool> whole;  // which operands read are whole numbers (int64)
+};
+
+class Parser {
+ public:
+  Parser(const KernelSpec& spec, const SpecReader& reader)
+      : spec_(spec), reader_(reader) {}
+
+  Expression parse() {
+    const std::string& text = reader_.text("expression");
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line, ';');) read_line(line);
+    if (found_.outputs.size() != spec_.outputs.size()) {
+      malformed("has another number of outputs");
+    }
+    for (std::size_t place = 0; place < found_.instructions.size(); ++place) {
+      if (!is_read_by_elements(place)) continue;
+      found_.read.push_back(place);
+    }
+    place_blocks();
+    const Instruction& last = found_.instructions.back();
+    found_.direct = found_.outputs.size() == 1 && !last.uniform &&
+                    found_.outputs[0] + 1 == found_.instructions.size() &&
+                    last.code != Code::operand;
+    found_.loop = reader_.has("interpreted") ? nullptr : CompiledLoop::find(text);
+    return std::move(found_);
+  }
+
+ private:
+  [[noreturn]] void malformed(const std::string& words) const {
+    reader_.fail("has an expression that " + words);
+  }
+
+  void read_line(const std::string& line) {
+    std::istringstream words(line);
+    std::string kind;
+    words >> kind;
+    if (!found_.outputs.empty()) malformed("goes on after its outputs");
+    if (kind == "output") {
+      while (words >> std::ws && !words.eof()) {
+        const std::size_t place = number(words, found_.instructions.size());
+        if (is_condition(found_.instructions[place].code)) malformed("is a condition");
+        found_.outputs.push_back(place);
+      }
+      return;
+    }
+    if (found_.instructions.size() == kInstructionsMost) malformed("is too long");
+    Instruction made = instruction(kind, words);
+    if (words >> kind) malformed("says more than it can mean: " + line);
+    found_.instructions.push_back(made);
+  }
+
+  std::size_t number(std::istringstream& words, std::size_t end) const {
+    std::uint64_t value = 0;
+    if (!(words >> value) || value >= end) malformed("names what is not there");
+    return static_cast<std::size_t>(value);
+  }
+
+  Instruction instruction(const std::string& kind, std::istringstream& words) const {
+    Instruction made{};
+    if (kind == "operand" || kind == "scalar") {
+      made.code = kind == "operand" ? Code::operand : Code::scalar;
+      made.uniform = made.code == Code::scalar;
+      made.operand = number(words, kOperandsMost);
+      if (made.operand >= spec_.inputs.size()) {
+        reader_.fail("has more inputs than " + std::to_string(spec_.inputs.size()));
+      }
+      const OperandSpec& operand = spec_.inputs[made.operand];
+      if (made.uniform && reader_.count(operand) != 1) malformed("reads one number");
+      if (made.uniform && operand.dtype == kInt64) return made;
+      if (operand.dtype != kFloat32)
+        reader_.fail("reads float32, not " + operand.dtype);
+    } else if (kind == "constant") {
+      std::uint64_t bits = 0;
+      if (!(words >> bits)) malformed("has no constant where it says so");
+      made.code = Code::constant;
+      std::memcpy(&made.value, &bits, sizeof bits);
+    } else if (kind == "attribute") {
+      std::string name;
+      words >> name;
+      made.code = Code::attribute;
+      made.value = reader_.real(name.c_str());
+    } else {
+      calculate(made, kind, words);
+    }
+    return made;
+  }
+
+  void calculate(Instruction& made,
+                 const std::string& kind,
+                 std::istringstream& words) const {
+    const auto* name =
+        std::find_if(std::begin(kNames), std::end(kNames), [&](const Name& each) {
+          return kind == each.text;
+        });
+    if (name == std::end(kNames)) malformed("knows a function '" + kind + "'");
+    made.code = name->code;
+    made.count = name->arguments;
+    for (std::size_t i = 0; i < made.count; ++i) {
+      made.arguments[i] = number(words, found_.instructions.size());
+      const Instruction& argument = found_.instructions[made.arguments[i]];
+      const bool wanted = made.code == Code::select && i == 0;
+      if (is_condition(argument.code) != wanted) malformed("mixes conditions, numbers");
+      made.uniform = made.uniform && argument.uniform;
+    }
+    const bool uniform_only = made.code == Code::power || made.code == Code::rounded;
+    if (uniform_only && !made.uniform) malformed("takes a power of elements");
+  }
+
+  bool is_read_by_elements(std::size_t place) const {
+    const auto& all = found_.instructions;
+    if (!all[place].uniform || all[place].code == Code::constant) return false;
+    const auto& outputs = found_.outputs;
+    if (std::find(outputs.begin(), outputs.end(), place) != outputs.end()) return true;
+    return std::any_of(all.begin(), all.end(), [&](const Instruction& reader) {
+      const auto* end = reader.arguments.begin() + reader.count;
+      return !reader.uniform && std::find(reader.arguments.begin(), end, place) != end;
+    });
+  }
+
+  // A block each for the results that are alive at once; a result may take the block
+  // of an argument that nobody reads after it.
+  void place_blocks() {
+    auto& all = found_.instructions;
+    std::vector<std::size_t> last(all.size(), 0), free;
+    for (std::size_t place = 0; place < all.size(); ++place) {
+      for (std::size_t i = 0; i < all[place].count; ++i) {
+        last[all[place].arguments[i]] = place;
+      }
+    }
+    for (const std::size_t place : found_.outputs) last[place] = all.size();
+    for (std::size_t place = 0; place < all.size(); ++place) {
+      if (all[place].uniform || all[place].code == Code::operand) continue;
+      for (std::size_t i = 0; i < all[place].count; ++i) {
+        const std::size_t argument = all[place].arguments[i];
+        const bool again = std::find(all[place].arguments.begin(),
+                                     all[place].arguments.begin() + i,
+                                     argument) != all[place].arguments.begin() + i;
+        if (again || last[argument] != place || all[argument].uniform) continue;
+        if (all[argument].code != Code::operand) free.push_back(all[argument].block);
+      }
+      if (free.empty()) free.push_back(found_.blocks++);
+      all[place].block = free.back();
+      free.pop_back();
+    }
+  }
+
+  const KernelSpec& spec_;
+  const SpecReader& reader_;
+  Expression found_;
+};
+
+double calculate(const Instruction& each, const Numbers& n) {
+  const double a = n[each.arguments[0]], b = n[each.arguments[1]];
+  switch (each.code) {
+    case Code::add:
+      return a + b;
+    case Code::subtract:
+      return a - b;
+    case Code::multiply:
+      return a * b;
+    case Code::divide:
+      return a / b;
+    case Code::negate:
+      return -a;
+    case Code::absolute:
+      return std::abs(a);
+    case Code::maximum:
+      return a > b || std::isnan(a) ? a : b;
+    case Code::minimum:
+      return a < b || std::isnan(a) ? a : b;
+    case Code::sqrt:
+      return std::sqrt(a);
+    case Code::exp:
+      return std::exp(a);
+    case Code::log:
+      return std::log(a);
+    case Code::tanh:
+      return std::tanh(a);
+    case Code::erf:
+      return std::erf(a);
+    case Code::power:
+      return std::pow(a, b);
+    case Code::rounded:
+      return static_cast<float>(a);
+    case Code::less:
+      return a < b;
+    case Code::less_equal:
+      return a <= b;
+    case Code::equal:
+      return a == b;
+    case Code::select:
+      return a != 0 ? b : n[each.arguments[2]];
+    default:
+      return each.value;
+  }
+}
+
+// The numbers that are the same for all elements.
+void calculate_uniform(const Expression& e, void* const* operands, Numbers& numbers) {
+  for (std::size_t place = 0; place < e.instructions.size(); ++place) {
+    const Instruction& each = e.instructions[place];
+    if (!each.uniform) continue;
+    if (each.code != Code::scalar) {
+      numbers[place] = calculate(each, numbers);
+    } else if (e.whole[each.operand]) {
+      std::int64_t value;
+      std::memcpy(&value, operands[each.operand], sizeof value);
+      numbers[place] = static_cast<double>(value);
+    } else {
+      numbers[place] = *input(operands, static_cast<int>(each.operand));
+    }
+  }
+}
+
+// What an instruction reads: an array, or a number for all elements.
+struct Source {
+  const float* array;
+  float value;
+};
+
+template <class F>
+MEMCFG_INLINE void loop1(const Source& a, Count count, float* out, F f) {
+  MEMCFG_INDEPENDENT
+  for (Count i = 0; i < count; ++i) out[i] = f(a.array[i]);
+}
+
+template <class F>
+MEMCFG_INLINE void loop2(
+    const Source& a, const Source& b, Count count, float* out, F f) {
+  if (a.array == nullptr) {
+    const float left = a.value;
+    MEMCFG_INDEPENDENT
+    for (Count i = 0; i < count; ++i) out[i] = f(left, b.array[i]);
+  } else if (b.array == nullptr) {
+    const float right = b.value;
+    MEMCFG_INDEPENDENT
+    for (Count i = 0; i < count; ++i) out[i] = f(a.array[i], right);
+  } else {
+    MEMCFG_INDEPENDENT
+    for (Count i = 0; i < count; ++i) out[i] = f(a.array[i], b.array[i]);
+  }
+}
+
+// By condition: a mask in the bits of a float.
+MEMCFG_INLINE void select_loop(const Source& condition,
+                               const Source& a,
+                               const Source& b,
+                               Count count,
+                               float* out) {
+  if (condition.array == nullptr) {
+    const Source& chosen = condition.value != 0 ? a : b;
+    MEMCFG_INDEPENDENT
+    for (Count i = 0; i < count; ++i) {
+      out[i] = chosen.array == nullptr ? chosen.value : chosen.array[i];
+    }
+    return;
+  }
+  const float* mask = condition.array;
+  if (a.array == nullptr && b.array == nullptr) {
+    const float yes = a.value, no = b.value;
+    MEMCFG_INDEPENDENT
+    for (Count i = 0; i < count; ++i) out[i] = blend(bits_of(mask[i]), yes, no);
+  } else if (a.array == nullptr) {
+    const float yes = a.value;
+    MEMCFG_INDEPENDENT
+    for (Count i = 0; i < count; ++i) out[i] = blend(bits_of(mask[i]), yes, b.array[i]);
+  } else if (b.array == nullptr) {
+    const float no = b.value;
+    MEMCFG_INDEPENDENT
+    for (Count i = 0; i < count; ++i) out[i] = blend(bits_of(mask[i]), a.array[i], no);
+  } else {
+    MEMCFG_INDEPENDENT
+    for (Count i = 0; i < count; ++i) {
+      out[i] = blend(bits_of(mask[i]), a.array[i], b.array[i]);
+    }
+  }
+}
+
+#define MEMCFG_UNARY(code, value)                        \
+  case Code::code:                                       \
+    loop1(a, count, out, [](float x) { return value; }); \
+    break
+#define MEMCFG_BINARY(code, value)                                   \
+  case Code::code:                                                   \
+    loop2(a, b, count, out, [](float x, float y) { return value; }); \
+    break
+
+// One instruction over a block.
+MEMCFG_VECTORIZED void run_block(Code code,
+                                 const Source& a,
+                                 const Source& b,
+                                 const Source& c,
+                                 Count count,
+                                 float* out) {
+  switch (code) {
+    MEMCFG_BINARY(add, x + y);
+    MEMCFG_BINARY(subtract, x - y);
+    MEMCFG_BINARY(multiply, x * y);
+    MEMCFG_BINARY(divide, x / y);
+    MEMCFG_BINARY(maximum, maximum_of(x, y));
+    MEMCFG_BINARY(minimum, minimum_of(x, y));
+    MEMCFG_BINARY(less, float_of(mask_of(x < y)));
+    MEMCFG_BINARY(less_equal, float_of(mask_of(x <= y)));
+    MEMCFG_BINARY(equal, float_of(mask_of(x == y)));
+    MEMCFG_UNARY(negate, -x);
+    MEMCFG_UNARY(absolute, absolute_of(x));
+    MEMCFG_UNARY(sqrt, std::sqrt(x));
+    MEMCFG_UNARY(exp, exp_of(x));
+    MEMCFG_UNARY(log, log_of(x));
+    MEMCFG_UNARY(tanh, tanh_of(x));
+    MEMCFG_UNARY(erf, erf_of(x));
+    case Code::select:
+      select_loop(a, b, c, count, out);
+      break;
+    default:
+      break;
+  }
+}
+
+#undef MEMCFG_UNARY
+#undef MEMCFG_BINARY
+
+// Elements [begin, begin + count) of all outputs, block by block. Outputs may be the
+// inputs of in-place pairs: they are written when all inputs of the block are read.
+void interpret(const Expression& e,
+               const Numbers& numbers,
+               void* const* operands,
+               Count begin,
+               Count count) {
+  alignas(64) float memory[kRegisterFloats];
+  const Count blocks = static_cast<Count>(std::max<std::size_t>(e.blocks, 1));
+  const Count size = std::min(kBlockMost, kRegisterFloats / blocks / 16 * 16);
+  const auto block_of = [&](std::size_t place) {
+    return memory + static_cast<Count>(e.instructions[place].block) * size;
+  };
+  const auto target = [&](std::size_t i) {
+    return output(operands, static_cast<int>(e.inputs + i));
+  };
+  for (Count from = begin; from < begin + count; from += size) {
+    const Count length = std::min(size, begin + count - from);
+    const auto source = [&](std::size_t place) -> Source {
+      const Instruction& each = e.instructions[place];
+      if (each.uniform) return {nullptr, static_cast<float>(numbers[place])};
+      if (each.code != Code::operand) return {block_of(place), 0};
+      return {input(operands, static_cast<int>(each.operand)) + from, 0};
+    };
+    for (std::size_t place = 0; place < e.instructions.size(); ++place) {
+      const Instruction& each = e.instructions[place];
+      if (each.uniform || each.code == Code::operand) continue;
+      const auto& arguments = each.arguments;
+      const bool last = e.direct && place + 1 == e.instructions.size();
+      run_block(each.code,
+                source(arguments[0]),
+                source(arguments[1]),
+                source(arguments[2]),
+                length,
+                last ? target(0) + from : block_of(place));
+    }
+    if (e.direct) continue;
+    for (std::size_t i = 0; i < e.outputs.size(); ++i) {
+      const Source made = source(e.outputs[i]);
+      float* out = target(i) + from;
+      if (made.array == nullptr) {
+        std::fill_n(out, length, made.value);
+      } else if (made.array != out) {
+        std::memcpy(out, made.array, float_bytes(length));
+      }
+    }
+  }
+}
+
+void run_compiled(const Expression& e,
+                  const Numbers& numbers,
+                  void* const* operands,
+                  Count begin,
+                  Count count) {
+  std::array<float, kInstructionsMost> uniform;
+  for (std::size_t i = 0; i < e.read.size(); ++i) {
+    uniform[i] = static_cast<float>(numbers[e.read[i]]);
+  }
+  std::array<const float*, kOperandsMost> inputs;
+  std::array<float*, kOperandsMost> outputs;
+  for (std::size_t i = 0; i < e.inputs; ++i) {
+    inputs[i] = input(operands, static_cast<int>(i)) + begin;
+  }
+  for (std::size_t i = 0; i < e.outputs.size(); ++i) {
+    outputs[i] = output(operands, static_cast<int>(e.inputs + i)) + begin;
+  }
+  e.loop(inputs.data(), outputs.data(), uniform.data(), count);
+}
+
+}  // namespace
+
+KernelPtr make_expression(const KernelSpec& spec) {
+  const SpecReader reader(spec);
+  Expression e = Parser(spec, reader).parse();
+  Kernel::Sizes sizes;
+  if (spec.inputs.size() + spec.outputs.size() > kOperandsMost ||
+      spec.outputs.empty()) {
+    reader.fail("has outputs, and at most 32 operands");
+  }
+  e.count = reader.count(spec.outputs[0]);
+  e.inputs = spec.inputs.size();
+  for (const OperandSpec& each : spec.inputs) {
+    sizes.inputs.push_back(reader.bytes(each));
+    e.whole.push_back(each.dtype == kInt64);
+  }
+  for (const OperandSpec& each : spec.outputs) {
+    if (each.dtype != kFloat32) reader.fail("writes float32, not " + each.dtype);
+    sizes.outputs.push_back(reader.bytes(each));
+    if (reader.count(each) != e.count) reader.fail("has outputs of several sizes");
+  }
+  for (const Instruction& each : e.instructions) {
+    if (each.code == Code::operand &&
+        reader.count(spec.inputs[each.operand]) != e.count) {
+      reader.fail("has operands of several sizes");
+    }
+  }
+  return function_kernel(sizes, 0, [e](void* const* operands, void*) {
+    Numbers numbers;
+    std::fill_n(numbers.begin(), e.instructions.size(), 0.0);
+    calculate_uniform(e, operands, numbers);
+    const auto run = e.loop == nullptr ? interpret : run_compiled;
+    parallel_chunks(e.count, kChunk, [&](Count begin, Count count) {
+      run(e, numbers, operands, begin, count);
+    });
+  });
+}
+
+}  // namespace memcfg

@@ -1,0 +1,584 @@
+"""Expressions over the elements of arrays: what they mean, their derivatives, as text.
+
+A leaf is an operand, one number of an operand of shape (), an attribute or a constant.
+What depends on no array is *uniform*: it is computed once, in double precision, and
+rounded to the arrays' dtype where it meets an element. Equal expressions are one
+object, so that a common part is computed once. The text of an expression is what the
+C++ core evaluates (``_native/src/kernels/expression.cpp``).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = [
+    "Expression",
+    "attribute",
+    "count_flops",
+    "derivative",
+    "equal",
+    "erf",
+    "evaluate",
+    "exp",
+    "instructions",
+    "leaves",
+    "log",
+    "maximum",
+    "minimum",
+    "number",
+    "operand",
+    "rounded",
+    "scalar",
+    "select",
+    "sqrt",
+    "tanh",
+    "write",
+]
+
+Number: TypeAlias = int | float
+
+
+def _erf(x: Any) -> Any:
+    return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+# What each kind of node means in NumPy, and how many operations it counts as.
+_COMPARISONS: dict[str, Callable[..., Any]] = {
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "equal": np.equal,
+}
+_FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
+    "add": (np.add, 1),
+    "subtract": (np.subtract, 1),
+    "multiply": (np.multiply, 1),
+    "divide": (np.divide, 1),
+    "negate": (np.negative, 1),
+    "absolute": (np.absolute, 1),
+    "maximum": (np.maximum, 1),
+    "minimum": (np.minimum, 1),
+    "sqrt": (np.sqrt, 1),
+    "exp": (np.exp, 15),
+    "log": (np.log, 20),
+    "tanh": (np.tanh, 30),
+    "erf": (_erf, 40),
+    "power": (np.power, 1),
+    "select": (np.where, 1),
+    "rounded": (np.positive, 0),
+    **{kind: (meaning, 1) for kind, meaning in _COMPARISONS.items()},
+}
+
+
+class Expression:
+    """A node; operators and the functions beside it make others of it.
+
+    Supported are ``+ - * /``, ``**`` (to a whole number or a half), ``abs`` and the
+    comparisons ``< <= > >=``, whose results `select` reads.
+    """
+
+    __slots__ = ("__weakref__", "arguments", "kind", "uniform", "value")
+
+    def __init__(
+        self, kind: str, arguments: tuple[Expression, ...], value: float | str
+    ) -> None:
+        self.kind = kind
+        self.arguments = arguments
+        self.value = value
+        self.uniform: bool = kind != "operand" and all(
+            each.uniform for each in arguments
+        )
+
+    @property
+    def condition(self) -> bool:
+        """Whether it is true or false, and no number."""
+        return self.kind in _COMPARISONS
+
+    def __add__(self, other: Expression | Number) -> Expression:
+        return _add(self, _lift(other))
+
+    def __radd__(self, other: Number) -> Expression:
+        return _add(_lift(other), self)
+
+    def __sub__(self, other: Expression | Number) -> Expression:
+        return _subtract(self, _lift(other))
+
+    def __rsub__(self, other: Number) -> Expression:
+        return _subtract(_lift(other), self)
+
+    def __mul__(self, other: Expression | Number) -> Expression:
+        return _multiply(self, _lift(other))
+
+    def __rmul__(self, other: Number) -> Expression:
+        return _multiply(_lift(other), self)
+
+    def __truediv__(self, other: Expression | Number) -> Expression:
+        return _divide(self, _lift(other))
+
+    def __rtruediv__(self, other: Number) -> Expression:
+        return _divide(_lift(other), self)
+
+    def __pow__(self, other: Expression | Number) -> Expression:
+        return _power(self, _lift(other))
+
+    def __rpow__(self, other: Number) -> Expression:
+        return _power(_lift(other), self)
+
+    def __neg__(self) -> Expression:
+        return self.arguments[0] if self.kind == "negate" else _node("negate", self)
+
+    def __abs__(self) -> Expression:
+        return _node("absolute", self)
+
+    def __lt__(self, other: Expression | Number) -> Expression:
+        return _node("less", self, _lift(other))
+
+    def __le__(self, other: Expression | Number) -> Expression:
+        return _node("less_equal", self, _lift(other))
+
+    def __gt__(self, other: Expression | Number) -> Expression:
+        return _node("less", _lift(other), self)
+
+    def __ge__(self, other: Expression | Number) -> Expression:
+        return _node("less_equal", _lift(other), self)
+
+    def __bool__(self) -> bool:
+        raise TypeError("an expression is not true or false: use memcfg.ops.select")
+
+    def __repr__(self) -> str:
+        if not self.arguments:
+            return str(self.value)
+        return f"{self.kind}({', '.join(map(repr, self.arguments))})"
+
+
+_known: WeakValueDictionary[Any, Expression] = WeakValueDictionary()
+
+
+def _leaf(kind: str, value: float | str) -> Expression:
+    return _intern(kind, (), value)
+
+
+def _intern(
+    kind: str, arguments: tuple[Expression, ...], value: float | str
+) -> Expression:
+    mark = value.hex() if isinstance(value, float) else value  # -0.0 is not 0.0
+    key = (kind, mark, *map(id, arguments))
+    return _known.setdefault(key, Expression(kind, arguments, value))
+
+
+def _node(kind: str, *arguments: Expression) -> Expression:
+    """Make a node of numbers, computing it now if it is of constants alone."""
+    for each in arguments:
+        if each.condition:
+            raise TypeError(f"{kind} takes numbers, and {each!r} is true or false")
+    return _folded(kind, *arguments)
+
+
+def _folded(kind: str, *arguments: Expression) -> Expression:
+    if kind in ("rounded", *_COMPARISONS) or any(
+        each.kind != "constant" for each in arguments
+    ):
+        return _intern(kind, arguments, "")
+    with np.errstate(all="ignore"):
+        meaning, _ = _FUNCTIONS[kind]
+        return number(float(meaning(*(each.value for each in arguments))))
+
+
+def _lift(value: Expression | Number) -> Expression:
+    return value if isinstance(value, Expression) else number(value)
+
+
+def operand(name: str) -> Expression:
+    """Make the leaf that is an element of an array."""
+    return _leaf("operand", name)
+
+
+def scalar(name: str) -> Expression:
+    """Make the leaf that is the one number of an operand of shape ()."""
+    return _leaf("scalar", name)
+
+
+def attribute(name: str) -> Expression:
+    """Make the leaf that is an attribute of the op, a number."""
+    return _leaf("attribute", name)
+
+
+def number(value: Number) -> Expression:
+    """Make a constant."""
+    if not isinstance(value, int | float | np.number):
+        raise TypeError(f"expressions are made of numbers, not {value!r}")
+    return _leaf("constant", float(value))
+
+
+def _is(node: Expression, *values: float) -> bool:
+    return node.kind == "constant" and node.value in values
+
+
+def _add(a: Expression, b: Expression) -> Expression:
+    if _is(a, 0):
+        return b
+    return a if _is(b, 0) else _node("add", a, b)
+
+
+def _subtract(a: Expression, b: Expression) -> Expression:
+    if _is(b, 0):
+        return a
+    return -b if _is(a, 0) else _node("subtract", a, b)
+
+
+def _multiply(a: Expression, b: Expression) -> Expression:
+    for one, other in ((a, b), (b, a)):
+        if _is(one, 0):
+            return number(0)
+        if _is(one, 1):
+            return other
+        if _is(one, -1):
+            return -other
+        if one.kind == "select" and all(_is(v, -1, 0, 1) for v in one.arguments[1:]):
+            condition, yes, no = one.arguments  # a slope: nothing to multiply
+            return _select(condition, yes * other, no * other)
+    return _node("multiply", a, b)
+
+
+def _divide(a: Expression, b: Expression) -> Expression:
+    return a if _is(a, 0) or _is(b, 1) else _node("divide", a, b)
+
+
+def _power(a: Expression, b: Expression) -> Expression:
+    if a.uniform and b.uniform:
+        return _node("power", a, b)
+    if _is(b, 0.5):
+        return sqrt(a)
+    whole = int(b.value) if b.kind == "constant" and float(b.value).is_integer() else 0
+    if not 0 < abs(whole) <= 16:
+        raise TypeError("elements are raised to whole numbers up to 16, and to a half")
+    result = a
+    for bit in bin(abs(whole))[3:]:
+        result = result * result * (a if bit == "1" else 1)
+    return result if whole > 0 else 1 / result
+
+
+def _select(condition: Expression, yes: Expression, no: Expression) -> Expression:
+    return yes if yes is no else _intern("select", (condition, yes, no), "")
+
+
+def _public(kind: str, *values: Expression | Number) -> Expression:
+    return _node(kind, *map(_lift, values))
+
+
+def exp(x: Expression | Number) -> Expression:
+    """Raise e to an expression.
+
+    Parameters
+    ----------
+    x : Expression or float
+        The exponent.
+
+    Returns
+    -------
+    Expression
+        The power.
+    """
+    return _public("exp", x)
+
+
+def log(x: Expression | Number) -> Expression:
+    """Take the natural logarithm.
+
+    Parameters
+    ----------
+    x : Expression or float
+        What it is taken of.
+
+    Returns
+    -------
+    Expression
+        The logarithm; -inf for 0, NaN below.
+    """
+    return _public("log", x)
+
+
+def sqrt(x: Expression | Number) -> Expression:
+    """Take the square root.
+
+    Parameters
+    ----------
+    x : Expression or float
+        What it is taken of.
+
+    Returns
+    -------
+    Expression
+        The root; NaN below 0.
+    """
+    return _public("sqrt", x)
+
+
+def tanh(x: Expression | Number) -> Expression:
+    """Take the hyperbolic tangent.
+
+    Parameters
+    ----------
+    x : Expression or float
+        What it is taken of.
+
+    Returns
+    -------
+    Expression
+        A number in [-1, 1].
+    """
+    return _public("tanh", x)
+
+
+def erf(x: Expression | Number) -> Expression:
+    """Take the error function.
+
+    Parameters
+    ----------
+    x : Expression or float
+        What it is taken of.
+
+    Returns
+    -------
+    Expression
+        A number in [-1, 1].
+    """
+    return _public("erf", x)
+
+
+def maximum(a: Expression | Number, b: Expression | Number) -> Expression:
+    """Take the greater of two numbers; NaN if one is.
+
+    Parameters
+    ----------
+    a, b : Expression or float
+        The numbers.
+
+    Returns
+    -------
+    Expression
+        The greater one.
+    """
+    return _public("maximum", a, b)
+
+
+def minimum(a: Expression | Number, b: Expression | Number) -> Expression:
+    """Take the smaller of two numbers; NaN if one is.
+
+    Parameters
+    ----------
+    a, b : Expression or float
+        The numbers.
+
+    Returns
+    -------
+    Expression
+        The smaller one.
+    """
+    return _public("minimum", a, b)
+
+
+def equal(a: Expression | Number, b: Expression | Number) -> Expression:
+    """Compare two numbers.
+
+    Parameters
+    ----------
+    a, b : Expression or float
+        The numbers.
+
+    Returns
+    -------
+    Expression
+        A condition for `select`.
+    """
+    return _public("equal", a, b)
+
+
+def rounded(x: Expression | Number) -> Expression:
+    """Round a uniform number to the dtype of the arrays.
+
+    Parameters
+    ----------
+    x : Expression or float
+        A number that depends on no array.
+
+    Returns
+    -------
+    Expression
+        The rounded number.
+    """
+    x = _lift(x)
+    if not x.uniform:
+        raise TypeError("elements have the dtype of their arrays")
+    return _node("rounded", x)
+
+
+def select(
+    condition: Expression, yes: Expression | Number, no: Expression | Number
+) -> Expression:
+    """Choose between two numbers; both are computed.
+
+    Parameters
+    ----------
+    condition : Expression
+        A comparison, such as ``x < 0``.
+    yes, no : Expression or float
+        The number where it holds, and where it does not.
+
+    Returns
+    -------
+    Expression
+        One of them.
+    """
+    if not isinstance(condition, Expression) or not condition.condition:
+        raise TypeError(f"select takes a comparison such as x < 0, not {condition!r}")
+    yes, no = _lift(yes), _lift(no)
+    if yes.condition or no.condition:
+        raise TypeError("select chooses between numbers")
+    return _select(condition, yes, no)
+
+
+def derivative(node: Expression, wrt: Expression) -> Expression:
+    """Differentiate; where a function has a kink, one of its one-sided slopes."""
+    found: dict[Expression, Expression] = {}
+    for each in _ordered([node]):
+        found[each] = number(1) if each is wrt else _slope(each, found)
+    return found[node]
+
+
+def _slope(node: Expression, found: Mapping[Expression, Expression]) -> Expression:
+    if not node.arguments or node.condition:
+        return number(0)
+    a, *rest = node.arguments
+    da = found[a]
+    if rest:
+        return _slope_of_several(node, [found[each] for each in node.arguments])
+    if _is(da, 0):
+        return da
+    return da * _SLOPES[node.kind](a, node)
+
+
+# The derivative of a function of one argument a whose value is y.
+_SLOPES: dict[str, Callable[[Expression, Expression], Expression]] = {
+    "negate": lambda _a, _y: number(-1),
+    "absolute": lambda a, _y: select(a < 0, -1, select(a > 0, 1, 0)),
+    "sqrt": lambda _a, y: 0.5 / y,
+    "exp": lambda _a, y: y,
+    "log": lambda a, _y: 1 / a,
+    "tanh": lambda _a, y: 1 - y * y,
+    "erf": lambda a, _y: 2 / math.sqrt(math.pi) * exp(-(a * a)),
+    "rounded": lambda _a, _y: number(1),
+}
+
+
+def _slope_of_several(node: Expression, slopes: Sequence[Expression]) -> Expression:
+    a, b, *_ = node.arguments
+    da, db, *_ = slopes
+    match node.kind:
+        case "add":
+            return da + db
+        case "subtract":
+            return da - db
+        case "multiply":
+            return da * b + a * db
+        case "divide":
+            return (da - node * db) / b
+        case "maximum":
+            return select(b <= a, da, db)
+        case "minimum":
+            return select(a <= b, da, db)
+        case "select":
+            return _select(a, slopes[1], slopes[2])
+    if not _is(db, 0):  # power
+        return node * (db * log(a) + da * b / a)
+    return da if _is(da, 0) else da * b * a ** (b - 1)
+
+
+def _ordered(outputs: Sequence[Expression]) -> list[Expression]:
+    """List all nodes, each after its arguments."""
+    seen: dict[Expression, None] = {}
+
+    def visit(node: Expression) -> None:
+        if node not in seen:
+            for each in node.arguments:
+                visit(each)
+            seen[node] = None
+
+    for output in outputs:
+        visit(output)
+    return list(seen)
+
+
+def leaves(outputs: Sequence[Expression], kind: str) -> set[str]:
+    """Name the leaves of a kind that expressions read."""
+    return {str(node.value) for node in _ordered(outputs) if node.kind == kind}
+
+
+def count_flops(outputs: Sequence[Expression]) -> int:
+    """Count the operations an element; a function counts as a few."""
+    return sum(
+        _FUNCTIONS[node.kind][1]
+        for node in _ordered(outputs)
+        if not node.uniform
+        if node.arguments
+    )
+
+
+def evaluate(
+    outputs: Sequence[Expression], values: Mapping[tuple[str, str], Any], dtype: Any
+) -> list[Any]:
+    """Compute with NumPy; `values` holds what each leaf, a (kind, name), stands for."""
+    found: dict[Expression, Any] = {}
+    for node in _ordered(outputs):
+        arguments = [found[each] for each in node.arguments]
+        if node.kind == "constant":
+            value = node.value
+        elif not arguments:
+            value = values[node.kind, str(node.value)]
+        elif node.kind == "rounded":
+            value = float(dtype.type(arguments[0]))
+        elif node.uniform:
+            value = _FUNCTIONS[node.kind][0](*arguments)
+            value = bool(value) if node.condition else float(value)
+        else:
+            if node.kind == "select":  # numbers alone would make float64
+                arguments[1:] = [np.asarray(each, dtype) for each in arguments[1:]]
+            value = _FUNCTIONS[node.kind][0](*arguments)
+            if node.kind == "erf":
+                value = value.astype(dtype)
+        found[node] = value
+    return [found[output] for output in outputs]
+
+
+def instructions(
+    outputs: Sequence[Expression],
+) -> tuple[list[tuple[Expression, tuple[int, ...]]], list[int]]:
+    """List all nodes with the places of their arguments, and the outputs' places."""
+    nodes = _ordered(outputs)
+    places = {node: place for place, node in enumerate(nodes)}
+    rows = [(node, tuple(places[each] for each in node.arguments)) for node in nodes]
+    return rows, [places[output] for output in outputs]
+
+
+def write(outputs: Sequence[Expression], operands: Sequence[str]) -> str:
+    """Write expressions as the text that the C++ core reads, an instruction a node."""
+    rows, places = instructions(outputs)
+    lines = []
+    for node, arguments in rows:
+        if node.kind in ("operand", "scalar"):
+            lines.append(f"{node.kind} {operands.index(str(node.value))}")
+        elif node.kind == "constant":
+            bits = np.float64(node.value).view(np.uint64)
+            lines.append(f"constant {bits}")  # no decimal point of any locale
+        elif node.kind == "attribute":
+            lines.append(f"attribute {node.value}")
+        else:
+            lines.append(" ".join([node.kind, *map(str, arguments)]))
+    lines.append(" ".join(["output", *map(str, places)]))
+    return "; ".join(lines)

@@ -1,0 +1,381 @@
+"""Element-wise op types from one expression: `elementwise` and what it derives."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from memcfg.ops._expression import (
+    Expression,
+    attribute,
+    count_flops,
+    derivative,
+    evaluate,
+    leaves,
+    number,
+    operand,
+    scalar,
+    write,
+)
+from memcfg.ops._op_type import (
+    Adjoint,
+    Arrays,
+    Attributes,
+    OpType,
+    Spec,
+    common_dtype,
+    register,
+    require,
+)
+
+__all__ = ["elementwise"]
+
+Outputs: TypeAlias = tuple[Expression, ...]
+Trace: TypeAlias = Callable[[Mapping[str, bool]], Outputs]
+
+
+@dataclass(frozen=True, eq=False)
+class _Formula:
+    """Expressions of named operands; `defaults` are the attributes' (None: required).
+
+    An attribute whose default is True or False is a switch: for each of its values
+    there are expressions of their own.
+    """
+
+    name: str
+    operands: tuple[str, ...]
+    scalars: frozenset[str]
+    defaults: Mapping[str, Any]
+    trace: Trace
+    state: tuple[str, ...] = ()  # operands whose new values the outputs are
+    gradients: list[str] = field(default_factory=list)  # op types
+    _traced: dict[tuple[bool, ...], Outputs] = field(default_factory=dict)
+
+    @property
+    def is_activation(self) -> bool:
+        """Whether it takes one array and nothing that must be said."""
+        return (
+            len(self.operands) == 1
+            and not self.scalars
+            and not self.state
+            and "dy" not in self.operands
+            and None not in self.defaults.values()
+        )
+
+    @cached_property
+    def switches(self) -> tuple[str, ...]:
+        """The attributes that are True or False."""
+        return tuple(k for k, v in self.defaults.items() if isinstance(v, bool))
+
+    @cached_property
+    def arrays(self) -> tuple[int, ...]:
+        """Positions of the operands that are arrays."""
+        return tuple(
+            i for i, name in enumerate(self.operands) if name not in self.scalars
+        )
+
+    def complete(self, attributes: Attributes) -> Attributes:
+        """Return the attributes with their defaults."""
+        for name, default in self.defaults.items():
+            require(
+                default is not None or attributes.get(name) is not None,
+                f"{self.name} needs the attribute {name!r}",
+            )
+        return {**self.defaults, **attributes}
+
+    def outputs(self, attributes: Attributes) -> Outputs:
+        """Return the expressions of an op; `attributes` are complete."""
+        case = tuple(bool(attributes[name]) for name in self.switches)
+        if case not in self._traced:
+            self._traced[case] = self.trace(dict(zip(self.switches, case, strict=True)))
+        return self._traced[case]
+
+    def cases(self) -> Iterator[Outputs]:
+        """Yield the expressions for each setting of the switches."""
+        for case in product((False, True), repeat=len(self.switches)):
+            yield self.outputs(dict(zip(self.switches, case, strict=True)))
+
+    def kernel_attributes(self, attributes: Attributes) -> Attributes:
+        """Return the attributes, with defaults and the expression as text."""
+        complete = self.complete(attributes)
+        return {**complete, "expression": write(self.outputs(complete), self.operands)}
+
+    def infer(self, inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
+        """Check that arrays agree and scalars are numbers; give the outputs."""
+        outputs = self.outputs(self.complete(attributes))
+        arrays = [inputs[place] for place in self.arrays]
+        first = arrays[0]
+        for spec in arrays:
+            require(
+                spec.shape == first.shape,
+                f"{self.name}: shapes {first.shape} and {spec.shape} differ",
+            )
+        dtype = common_dtype(arrays)
+        for name, spec in zip(self.operands, inputs, strict=True):
+            require(
+                name not in self.scalars or spec.shape == (),
+                f"{self.name}: {name} is one number, not of shape {spec.shape}",
+            )
+        if self.state:
+            places = (self.operands.index(name) for name in self.state)
+            return [Spec(first.shape, dtype, f"new{place}") for place in places]
+        return [
+            Spec(first.shape, dtype, f"output{i}" if i else "")
+            for i in range(len(outputs))
+        ]
+
+    def numpy(self, attributes: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+        """Fill the outputs."""
+        values: dict[tuple[str, str], Any] = {}
+        complete = self.complete(attributes)
+        for name, value in complete.items():
+            if isinstance(value, int | float | np.number):
+                values["attribute", name] = float(value)
+        for name, array in zip(self.operands, inputs, strict=True):
+            if name in self.scalars:
+                values["scalar", name] = float(array)
+            else:
+                values["operand", name] = array
+        found = evaluate(self.outputs(complete), values, outputs[0].dtype)
+        for output, result in zip(outputs, found, strict=True):
+            output[...] = result
+
+    def flops(
+        self, _: Sequence[Spec], outputs: Sequence[Spec], attributes: Attributes
+    ) -> int:
+        """Count the operations of an op."""
+        each = count_flops(self.outputs(self.complete(attributes)))
+        return max(each, 1) * outputs[0].size
+
+
+def elementwise(
+    name: str,
+    formula: Callable[..., Any],
+    slope: Callable[..., Any] | None = None,
+    *,
+    scalars: Sequence[str] = (),
+    state: Sequence[str] = (),
+) -> OpType:
+    """Register an op type that computes each element from those at its place.
+
+    From the formula come the meaning in NumPy, the derivative, the cost, and what
+    devices compute. The new type, and those of its gradients, are known to graphs and
+    devices from then on; a layer uses it as ``scope.apply(name, inputs)``, and one of
+    a single array is an activation by its name.
+
+    Parameters
+    ----------
+    name : str
+        The type's name.
+    formula : callable
+        Takes an `Expression` for each operand, and for each attribute by keyword, and
+        returns one, or a tuple of as many as the op has outputs. Its parameters' names
+        are those of operands and attributes; an attribute may have a default. One
+        whose default is True or False is passed as such.
+    slope : callable, optional
+        Gives the derivative as an expression of the output, of whatever it names
+        ``y``, so that backward reads the output instead of the input. For formulas
+        of one operand.
+    scalars : sequence of str, default ()
+        The operands that are one number, of shape ().
+    state : sequence of str, default ()
+        The operands that the outputs overwrite: the op is an update, runs once a step,
+        and has no gradient.
+
+    Returns
+    -------
+    OpType
+        The type.
+
+    Raises
+    ------
+    ValueError
+        If there is already a type of this name.
+    TypeError
+        If the formula does not return expressions.
+
+    Examples
+    --------
+    >>> from memcfg import ops
+    >>> squareplus = ops.elementwise(
+    ...     "squareplus", lambda x, *, b=4.0: (x + ops.sqrt(x * x + b)) / 2
+    ... )
+    >>> squareplus.arity
+    1
+    """
+    made = _read_formula(name, formula, frozenset(scalars), tuple(state))
+    gradients: list[OpType] = []
+    rule = None
+    if not state and len(next(made.cases())) == 1:
+        rule = _GradientRule(made, slope, gradients)
+    pairs = [(i, 0) for i in made.arrays]
+    if state:
+        pairs = [(made.operands.index(each), i) for i, each in enumerate(state)]
+    kind = OpType(
+        name,
+        len(made.operands),
+        made.infer,
+        made.numpy,
+        tuple(pairs),
+        rule,
+        made.flops,
+        replayable=not state,
+        formula=made,
+    )
+    made.gradients.extend(each.name for each in gradients)
+    register(kind, *gradients)
+    return kind
+
+
+def _read_formula(
+    name: str, formula: Callable[..., Any], scalars: frozenset[str], state: Any
+) -> _Formula:
+    operands, defaults = [], {}
+    for parameter in inspect.signature(formula).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            given = parameter.default
+            defaults[parameter.name] = None if given is parameter.empty else given
+        else:
+            operands.append(parameter.name)
+    for each in (*scalars, *state):
+        if each not in operands:
+            raise ValueError(f"op type {name!r} has no operand {each!r}")
+    if not {"y", "dy"}.isdisjoint(operands):
+        raise ValueError("y and dy are the names of an output and of its gradient")
+    if scalars.issuperset(operands):
+        raise ValueError(f"op type {name!r} has no operand that is an array")
+
+    def trace(switches: Mapping[str, bool]) -> Outputs:
+        given = [
+            scalar(each) if each in scalars else operand(each) for each in operands
+        ]
+        named = {each: switches.get(each, attribute(each)) for each in defaults}
+        result = formula(*given, **named)
+        outputs = result if isinstance(result, tuple) else (result,)
+        return tuple(_checked(name, each) for each in outputs)
+
+    made = _Formula(name, tuple(operands), scalars, defaults, trace, state)
+    for outputs in made.cases():
+        if state and len(outputs) != len(state):
+            raise TypeError(
+                f"op type {name!r} has another number of outputs and states"
+            )
+    return made
+
+
+def _checked(name: str, value: Any) -> Expression:
+    if isinstance(value, int | float):
+        value = number(value)
+    if not isinstance(value, Expression) or value.condition:
+        raise TypeError(f"op type {name!r} returns {value!r}, which is no expression")
+    return value
+
+
+class _GradientRule:
+    """The gradient rule of an element-wise op, and the op types that it emits.
+
+    Each operand's gradient is an op of its own, ``dy`` times the derivative, unless it
+    is ``dy`` itself or nothing.
+    """
+
+    def __init__(
+        self,
+        formula: _Formula,
+        slope: Callable[..., Any] | None,
+        types: list[OpType],
+    ) -> None:
+        self.formula = formula
+        self.rows: list[tuple[str, str, tuple[str, ...]] | None] = []
+        several = len(formula.operands) > 1
+        for name in formula.operands:
+            suffix = f"gradient_{name}" if several else "gradient"
+            row = self._row(name, suffix, slope, types)
+            self.rows.append(row)
+
+    def _row(
+        self,
+        name: str,
+        suffix: str,
+        slope: Callable[..., Any] | None,
+        types: list[OpType],
+    ) -> tuple[str, str, tuple[str, ...]] | None:
+        forward, dy = self.formula, operand("dy")
+        wrt = scalar(name) if name in forward.scalars else operand(name)
+
+        def trace(switches: Mapping[str, bool]) -> Outputs:
+            if slope is not None:
+                return (slope(operand("y")) * dy,)
+            (output,) = forward.outputs({**forward.defaults, **switches})
+            return (derivative(output, wrt) * dy,)
+
+        cases = [
+            trace(dict(zip(forward.switches, case, strict=True)))
+            for case in product((False, True), repeat=len(forward.switches))
+        ]
+        if all(outputs == (dy,) for outputs in cases):
+            return "", suffix, ()
+        read = {each for outputs in cases for each in leaves(outputs, "operand")}
+        numbers = {each for outputs in cases for each in leaves(outputs, "scalar")}
+        if not read:
+            return None  # the output does not depend on it
+        operands = [each for each in forward.operands if each in read | numbers]
+        operands += [each for each in ("y", "dy") if each in read]
+        made = _Formula(
+            f"{forward.name}_{suffix}",
+            tuple(operands),
+            frozenset(numbers),
+            forward.defaults,
+            trace,
+        )
+        types.append(
+            OpType(
+                made.name,
+                len(operands),
+                made.infer,
+                made.numpy,
+                tuple((i, 0) for i in made.arrays),
+                flops=made.flops,
+                formula=made,
+            )
+        )
+        return made.name, suffix, made.operands
+
+    def __call__(self, adjoint: Adjoint) -> Sequence[int | None]:
+        """Append the backward ops."""
+        return [
+            self._gradient(adjoint, place, row)
+            if row is not None and adjoint.needs[place]
+            else None
+            for place, row in enumerate(self.rows)
+        ]
+
+    def _gradient(
+        self, adjoint: Adjoint, place: int, row: tuple[str, str, tuple[str, ...]]
+    ) -> int | None:
+        kind, suffix, operands = row
+        name = self.formula.operands[place]
+        if not kind and name not in self.formula.scalars:
+            return adjoint.dys[0]
+        dy = adjoint.dy
+        tensors = dict(zip(self.formula.operands, adjoint.inputs, strict=True))
+        tensors |= {"y": adjoint.outputs[0], "dy": dy}
+        if kind:
+            inputs = [tensors[each] for each in operands]
+            (dy,) = adjoint.emit(kind, inputs, adjoint.attributes, suffix)
+        if name in self.formula.scalars:
+            dy = _total(adjoint, dy, suffix)
+        return dy
+
+
+def _total(adjoint: Adjoint, tensor: int, suffix: str) -> int:
+    """Append the sum of all elements: one column, and its one number."""
+    size = int(np.prod(adjoint.emitter.shape(tensor)))
+    (column,) = adjoint.emit("reshape", (tensor,), {"shape": (size, 1)}, suffix)
+    (total,) = adjoint.emit("bias_gradient", (column,), suffix=suffix)
+    return adjoint.emit("reshape", (total,), {"shape": ()}, suffix)[0]

@@ -1,0 +1,445 @@
+"""Expressions: meaning, derivatives, and two evaluations that have the same bits."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from interpreter import interpret
+from kernels import run_kernel
+
+import memcfg as mc
+from memcfg import ops
+from memcfg._core import Kernel, set_num_threads
+from memcfg.devices import OperandSpec
+from memcfg.errors import GraphError, KernelError
+from memcfg.graph import Builder, gradients
+
+ATTRIBUTES = {
+    "momentum": 0.9,
+    "nesterov": True,
+    "beta_1": 0.9,
+    "beta_2": 0.99,
+    "epsilon": 1e-7,
+}
+SPECIAL = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    np.inf,
+    -np.inf,
+    np.nan,
+    1e-45,
+    -1e-40,
+    3e38,
+    88.8,
+    -104,
+]
+
+
+@pytest.fixture
+def new_op():
+    """Register op types for one test."""
+    made = []
+
+    def register(name, *args, **options):
+        made.append(name)
+        return ops.elementwise(name, *args, **options)
+
+    yield register
+    for name in made:
+        if name in {kind.name for kind in ops.op_types()}:
+            ops.unregister(name)
+
+
+def some_values(count, seed=0):
+    values = np.random.default_rng(seed).normal(size=count).astype(np.float32) * 3
+    values[: len(SPECIAL)] = np.array(SPECIAL, np.float32)[:count]
+    return values
+
+
+def operands_of(kind, count, dtype=np.float32):
+    """Arrays for an op type's operands: special values, each at another place."""
+    return [
+        np.array(3, np.int64)
+        if name == "step"
+        else np.array(0.1, dtype)
+        if name in kind.formula.scalars
+        else np.roll(some_values(count, place), place).astype(dtype)
+        for place, name in enumerate(kind.formula.operands)
+    ]
+
+
+ELEMENTWISE = [kind.name for kind in ops.op_types() if kind.formula is not None]
+
+
+def count_outputs(kind):
+    return len(next(iter(kind.formula.cases())))
+
+
+@pytest.mark.parametrize("count", [1, 7, 1000, 8192, 50001])
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_compiled_loops_and_the_interpreter_have_the_same_bits(name, count):
+    kind = ops.op_type(name)
+    inputs = operands_of(kind, count)
+    shapes = [(count,)] * count_outputs(kind)
+    for nesterov in (False, True) if name == "sgd_momentum" else (False,):
+        attributes = {**ATTRIBUTES, "nesterov": nesterov}
+        compiled = run_kernel(name, inputs, shapes, attributes)
+        slow = run_kernel(name, inputs, shapes, {**attributes, "interpreted": 1})
+        expected = [np.empty(shape, np.float32) for shape in shapes]
+        with np.errstate(all="ignore"):
+            kind.numpy(attributes, inputs, expected)
+        for one, other, meaning in zip(compiled, slow, expected, strict=True):
+            assert one.tobytes() == other.tobytes()
+            np.testing.assert_allclose(one, meaning, rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_in_place_and_on_more_threads_the_bits_are_the_same(name):
+    kind = ops.op_type(name)
+    inputs = operands_of(kind, 30000)
+    shapes = [(30000,)] * count_outputs(kind)
+    cases = (
+        [dict(kind.in_place)]
+        if kind.formula.state
+        else [{i: 0} for i, _ in kind.in_place]
+    )
+    for extra in ({}, {"interpreted": 1}):
+        attributes = {**ATTRIBUTES, **extra}
+        expected = [
+            each.tobytes() for each in run_kernel(name, inputs, shapes, attributes)
+        ]
+        before = set_num_threads(3)
+        try:
+            for pairs in [{}, *cases]:
+                found = run_kernel(name, inputs, shapes, attributes, pairs)
+                assert [each.tobytes() for each in found] == expected
+        finally:
+            set_num_threads(before)
+
+
+def all_floats(step):
+    """Every `step`-th of all floats."""
+    return np.arange(0, 2**32, step, dtype=np.uint32).view(np.float32)
+
+
+# The largest error in units in the last place of the result, by a scan of all floats.
+@pytest.mark.parametrize(
+    ("name", "function", "most"),
+    [
+        ("exp", np.exp, 1.0),
+        ("log", np.log, 0.9),
+        ("tanh", np.tanh, 1.4),
+        ("erf", np.vectorize(math.erf, otypes=[float]), 1.4),
+    ],
+)
+def test_functions_against_float64(new_op, name, function, most):
+    new_op(f"{name}_alone", getattr(ops, name))
+    x = all_floats(9973)
+    (y,) = run_kernel(f"{name}_alone", [x], [x.shape])
+    with np.errstate(all="ignore"):
+        exact = function(x.astype(np.float64))
+        wanted = exact.astype(np.float32)
+    finite = np.isfinite(wanted)
+    np.testing.assert_array_equal(y[~finite], wanted[~finite])
+    _, exponent = np.frexp(exact[finite])
+    unit = np.ldexp(1.0, np.maximum(exponent - 24, -149))
+    assert (np.abs(y[finite] - exact[finite]) / unit).max() <= most
+
+
+FORMULAS = {
+    "swish": lambda x: x / (1 + ops.exp(-x)),
+    "gelu": lambda x: 0.5 * x * (1 + ops.erf(x / math.sqrt(2))),
+    "softplus": lambda x: ops.log(1 + ops.exp(-abs(x))) + ops.maximum(x, 0),
+    "soft": lambda x: x / (1 + abs(x)),
+    "cubic": lambda x: 1 + x**3 - x**-2 + 2 * x**0.5 * 0,
+    "clipped": lambda x: ops.minimum(ops.maximum(x, -1), 2.5) * 3,
+    "kinked": lambda x: ops.select(x > 0.7, x * x, ops.select(x <= -1, -x, 4 - x)),
+    "of_two": lambda a, b: ops.tanh(a * b) / (b * b + 1) - (a - b) * a,
+    "distance": lambda a, b: ops.sqrt(a * a + b * b + 1),
+    "weighted": lambda a, b, *, by=0.3, flip=True: a * by - b if flip else b,
+    "constant": lambda x: 2.5 + 0 * x,
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_the_interpreter_computes_what_numpy_means(new_op, name):
+    kind = new_op(f"own_{name}", FORMULAS[name])
+    for each in (kind.name, *kind.formula.gradients):
+        inputs = operands_of(ops.op_type(each), 2500)
+        (found,) = run_kernel(each, inputs, [(2500,)])
+        expected = np.empty(2500, np.float32)
+        with np.errstate(all="ignore"):
+            ops.op_type(each).numpy({}, inputs, [expected])
+        np.testing.assert_allclose(found, expected, rtol=3e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_derivatives_are_slopes(new_op, name):
+    kind = new_op(f"own_{name}", FORMULAS[name])
+    generator = np.random.default_rng(5)
+    inputs = [generator.uniform(0.2, 2, 40) for _ in kind.formula.operands]
+    dy = generator.normal(size=40)
+
+    def run(type_, operands):
+        result = np.empty(40)
+        ops.op_type(type_).numpy({}, operands, [result])
+        return result
+
+    for place, operand in enumerate(kind.formula.operands):
+        up, down = (
+            [*inputs[:place], inputs[place] + h, *inputs[place + 1 :]]
+            for h in (1e-6, -1e-6)
+        )
+        slope = (run(kind.name, up) - run(kind.name, down)) / 2e-6
+        suffix = f"gradient_{operand}" if len(inputs) > 1 else "gradient"
+        gradient = f"{kind.name}_{suffix}"
+        if gradient not in kind.formula.gradients:
+            np.testing.assert_allclose(slope, 0, atol=1e-9)
+            continue
+        named = dict(zip(kind.formula.operands, inputs, strict=True))
+        named |= {"y": run(kind.name, inputs), "dy": dy}
+        read = [named[each] for each in ops.op_type(gradient).formula.operands]
+        np.testing.assert_allclose(
+            run(gradient, read), dy * slope, rtol=1e-6, atol=1e-6
+        )
+
+
+@given(seed=st.integers(0, 2**20), depth=st.integers(1, 60))
+@settings(max_examples=30, deadline=None)
+def test_long_chains_of_random_instructions(seed, depth):
+    """Many blocks are alive at once, and outputs are made long before the end."""
+    random = np.random.default_rng(seed)
+
+    def formula(a, b):
+        values = [a, b, a + 1.5]
+        for _ in range(depth):
+            x, y = (values[i] for i in random.integers(0, len(values), 2))
+            choices = (
+                ops.maximum(x, y),
+                x * 0.5 + y * 0.25,
+                ops.select(x < y, y, -x),
+                ops.tanh(x - y),
+            )
+            values.append(choices[random.integers(4)])
+        return values[len(values) // 2], values[-1], values[1]
+
+    ops.elementwise("random_chain", formula)
+    try:
+        inputs = [
+            np.random.default_rng(i).normal(size=3000).astype("f4") for i in (0, 1)
+        ]
+        expected = [np.empty(3000, np.float32) for _ in range(3)]
+        ops.op_type("random_chain").numpy({}, inputs, expected)
+        for found, wanted in zip(
+            run_kernel("random_chain", inputs, [(3000,)] * 3), expected, strict=True
+        ):
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    finally:
+        ops.unregister("random_chain")
+
+
+def test_what_backward_reads():
+    reads = {
+        kind.name: kind.formula.operands
+        for kind in ops.op_types()
+        if kind.formula is not None and "_gradient" in kind.name
+    }
+    assert reads["relu_gradient"] == ("y", "dy")
+    assert reads["multiply_gradient_a"] == ("b", "dy")
+    assert not [name for name in reads if name.startswith("add")]  # passes dy on
+
+
+def test_a_name_is_given_once_and_types_travel_by_name(new_op):
+    kind = new_op("halved", lambda x: x / 2)
+    with pytest.raises(ValueError, match="already an op type 'halved'"):
+        ops.elementwise("halved", lambda x: x)
+    with pytest.raises(ValueError, match="already an op type 'halved_gradient'"):
+        ops.register(
+            ops.OpType("new", 1, kind.infer, kind.numpy),
+            *[ops.OpType("halved_gradient", 1, kind.infer, kind.numpy)],
+        )
+    assert "new" not in {each.name for each in ops.op_types()}
+    assert pickle.loads(pickle.dumps(kind)) is kind
+    ops.unregister("halved")
+    for name in ("halved", "halved_gradient"):
+        with pytest.raises(GraphError, match="unknown op type"):
+            ops.op_type(name)
+
+
+@pytest.mark.parametrize(
+    ("formula", "options", "error", "words"),
+    [
+        (lambda x: x < 1, {}, TypeError, "no expression"),
+        (lambda x: (x < 1) + 1, {}, TypeError, "true or false"),
+        (lambda x: 1 if x < 1 else 0, {}, TypeError, "use memcfg.ops.select"),
+        (lambda x: ops.select(x, 1, 0), {}, TypeError, "takes a comparison"),
+        (lambda x: x**x, {}, TypeError, "whole numbers"),
+        (lambda x: ops.rounded(x), {}, TypeError, "dtype of their arrays"),
+        (lambda x: "x", {}, TypeError, "no expression"),
+        (lambda x: x + "x", {}, TypeError, "made of numbers"),
+        (lambda x: x, {"scalars": ("z",)}, ValueError, "no operand 'z'"),
+        (lambda x: x, {"scalars": ("x",)}, ValueError, "no operand that is an array"),
+        (lambda y: y, {}, ValueError, "names of an output"),
+        (lambda x: x, {"state": ("x", "x")}, TypeError, "number of outputs"),
+    ],
+)
+def test_formulas_that_are_none(formula, options, error, words):
+    with pytest.raises(error, match=words):
+        ops.elementwise("not_one", formula, **options)
+    assert "not_one" not in {kind.name for kind in ops.op_types()}
+
+
+def test_operands_that_do_not_fit(new_op):
+    new_op("moved", lambda x, by, *, times: x + by * times, scalars=("by",))
+    builder = Builder("moved")
+    x = builder.tensor("x", (2, 3))
+    by = builder.tensor("by", ())
+    with pytest.raises(GraphError, match="moved needs the attribute 'times'"):
+        builder.apply("moved", (x, by))
+    with pytest.raises(GraphError, match="by is one number"):
+        builder.apply("moved", (x, x), {"times": 1})
+    with pytest.raises(GraphError, match="moved takes 2 inputs"):
+        builder.apply("moved", (x,), {"times": 1})
+    with pytest.raises(GraphError, match="differ"):
+        builder.apply("add", (x, by))
+    half = builder.tensor("half", (2, 3), "float16")
+    with pytest.raises(GraphError, match="dtypes differ"):
+        builder.apply("add", (x, half))
+    (both,) = builder.apply("add", (half, half))
+    assert builder.dtype(both) == "float16"
+
+
+def test_text_that_is_no_expression():
+    x = OperandSpec((4,), "float32")
+
+    def make(text):
+        return Kernel("own", {"expression": text}, [x], [x], None)
+
+    make("operand 0; output 0")
+    for text in (
+        "",
+        "output",
+        "operand 0",
+        "operand 0; output 1",
+        "operand 1; output 0",
+        "operand 0; add 0; output 1",
+        "operand 0; add 0 1; output 1",
+        "operand 0; less 0 0; output 1",
+        "operand 0; less 0 0; add 0 1; output 2",
+        "operand 0; select 0 0 0; output 1",
+        "operand 0; power 0 0; output 1",
+        "operand 0; leap 0; output 1",
+        "operand 0 0; output 0",
+        "operand 0; output 0; operand 0",
+        "operand 0; output 0 0",
+        "scalar 0; output 0",
+        "attribute size; output 0",
+        "constant x; output 0",
+        "operand 0; " * 300 + "output 0",
+    ):
+        with pytest.raises(KernelError, match="'own'"):
+            make(text)
+
+
+def test_gradients_flow_through_functions_of_losses():
+    """Two losses added, one of them scaled: each gets its own cotangent."""
+    builder = Builder("two losses")
+    a = builder.tensor("a", (4, 3), role="parameter")
+    b = builder.tensor("b", (4, 3), role="parameter")
+    labels = builder.tensor("labels", (4,), "int32", role="input")
+    by = builder.tensor("by", (), role="input")
+    first, _ = builder.apply("softmax_cross_entropy", (a, labels))
+    second, _ = builder.apply("softmax_cross_entropy", (b, labels))
+    (scaled,) = builder.apply("scale", (second, by))
+    (square,) = builder.apply("multiply", (scaled, first))
+    (total,) = builder.apply("add", (first, square), name="loss")
+    found = gradients(builder, total, [a, b, by])
+    graph = builder.build([total, *found.values()])
+
+    random = np.random.default_rng(0)
+    values = {
+        "a": random.normal(size=(4, 3)),
+        "b": random.normal(size=(4, 3)),
+        "labels": np.array([0, 2, 1, 1], np.int32),
+        "by": np.float64(0.7),
+    }
+    made = interpret(graph, values)
+    for tensor, gradient in found.items():
+        name = graph.tensors[tensor].name
+        direction = random.normal(size=np.shape(values[name]))
+        up, down = (
+            float(
+                interpret(graph, {**values, name: values[name] + h * direction})["loss"]
+            )
+            for h in (1e-6, -1e-6)
+        )
+        got = float((made[graph.tensors[gradient].name] * direction).sum())
+        assert got == pytest.approx((up - down) / 2e-6, rel=1e-6, abs=1e-9)
+
+
+def test_a_loss_alone_costs_no_kernel_for_its_own_gradient():
+    builder = Builder("one loss")
+    a = builder.tensor("a", (4, 3), role="parameter")
+    labels = builder.tensor("labels", (4,), "int32", role="input")
+    loss, _ = builder.apply("softmax_cross_entropy", (a, labels))
+    gradients(builder, loss, [a])
+    assert [op.type for op in builder.ops] == [
+        "softmax_cross_entropy",
+        "softmax_cross_entropy_gradient",
+    ]
+
+
+def test_a_sum_of_losses_passes_the_number_one_on():
+    builder = Builder("sum")
+    a = builder.tensor("a", (4, 3), role="parameter")
+    b = builder.tensor("b", (4, 3), role="parameter")
+    labels = builder.tensor("labels", (4,), "int32", role="input")
+    losses = [builder.apply("softmax_cross_entropy", (x, labels))[0] for x in (a, b)]
+    (total,) = builder.apply("add", losses)
+    gradients(builder, total, [a, b])
+    assert [op.type for op in builder.ops[3:]] == ["softmax_cross_entropy_gradient"] * 2
+
+
+def test_a_users_op_without_a_kernel_runs_in_numpy_between_native_ones():
+    """A whole model trains with it, and is bit-identical however memory is planned."""
+
+    def meaning(attributes, inputs, outputs):
+        outputs[0][...] = inputs[0][..., ::-1]
+
+    def infer(inputs, attributes):
+        return [ops.Spec(inputs[0].shape, inputs[0].dtype)]
+
+    def gradient(adjoint):
+        return adjoint.emit("mirrored", (adjoint.dy,))
+
+    class Mirror(mc.nn.Layer):
+        def trace(self, scope, inputs):
+            return scope.apply("mirrored", inputs)[0]
+
+    ops.register(ops.OpType("mirrored", 1, infer, meaning, gradient=gradient))
+    try:
+        x = np.random.default_rng(0).normal(size=(32, 6)).astype(np.float32)
+        weights = []
+        for policy in (mc.plan.keep_all(), mc.plan.sqrt_checkpoint()):
+            mc.nn.set_random_seed(0)
+            inputs = mc.nn.Input((6,))
+            y = inputs
+            for _ in range(3):
+                y = Mirror()(mc.nn.Dense(6, activation="sigmoid")(y))
+            model = mc.nn.Model(inputs, mc.nn.Dense(2)(y))
+            loss = mc.nn.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(mc.nn.SGD(0.1), loss, memory=policy)
+            model.fit(x, np.arange(32) % 2, batch_size=16, epochs=2, verbose=0, seed=0)
+            weights.append(model.get_weights())
+            model.close()
+        for one, other in zip(*weights, strict=True):
+            assert one.tobytes() == other.tobytes()
+    finally:
+        ops.unregister("mirrored")
