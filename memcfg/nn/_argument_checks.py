@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memcfg.ops import op_types
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -89,11 +91,14 @@ def check_channels_last(data_format: str | None, layer: str) -> None:
 
 
 def activation_name(activation: Any, layer: str) -> str | None:
-    """Return ``"relu"``, or None for the identity."""
+    """Return an op type of one array such as ``"relu"``; None for the identity."""
     if activation in (None, "linear"):
         return None
-    if isinstance(activation, str) and activation == "relu":
-        return "relu"
+    known = sorted(
+        kind.name for kind in op_types() if kind.formula and kind.formula.is_activation
+    )
+    if isinstance(activation, str) and activation in known:
+        return activation
     hint = (
         "; let the model end in logits and use "
         "SparseCategoricalCrossentropy(from_logits=True)"
@@ -101,8 +106,8 @@ def activation_name(activation: Any, layer: str) -> str | None:
         else ""
     )
     raise ValueError(
-        f"{layer} knows the activations 'relu', 'linear' and None, not "
-        f"{activation!r}{hint}"
+        f"{layer} knows the activations 'linear', {', '.join(map(repr, known))} and "
+        f"None, not {activation!r}{hint}"
     )
 
 

@@ -43,6 +43,8 @@ def weights(layer):
         (lambda: nn.Dense(11), (None, 9, 7, 11)),
         (lambda: nn.ReLU(), (None, 9, 7, 4)),
         (lambda: nn.Activation("relu"), (None, 9, 7, 4)),
+        (lambda: nn.Activation("sigmoid"), (None, 9, 7, 4)),
+        (lambda: nn.LayerNormalization(), (None, 9, 7, 4)),
         (lambda: nn.Activation(None), (None, 9, 7, 4)),
         (lambda: nn.Dropout(0.5), (None, 9, 7, 4)),
         (lambda: nn.BatchNormalization(), (None, 9, 7, 4)),
@@ -187,6 +189,44 @@ def test_add_refuses_other_shapes_and_single_tensors():
         nn.Add()(x)
     with pytest.raises(ValueError, match="takes 1 input, got 2"):
         nn.Dense(3)([x, x])
+
+
+def test_concatenate_joins_along_an_axis_of_the_sample():
+    x = nn.Input((4, 3))
+    assert nn.Concatenate()([x, nn.Dense(2)(x)]).shape == (None, 4, 5)
+    assert nn.Concatenate(axis=1)([x, x, x]).shape == (None, 12, 3)
+    for axis in (0, 3, -3):
+        with pytest.raises(ValueError, match=f"got axis={axis}"):
+            nn.Concatenate(axis)([x, x])
+    with pytest.raises(ValueError, match="agree in all but one axis"):
+        nn.Concatenate(1)([x, nn.Dense(2)(x)])
+    with pytest.raises(ValueError, match="agree in all but one axis"):
+        nn.Concatenate()([x, nn.Flatten()(x)])
+    with pytest.raises(TypeError, match="axis is an integer"):
+        nn.Concatenate(1.5)
+    with pytest.raises(ValueError, match="two tensors or more"):
+        nn.Concatenate()([x])
+
+
+def test_layer_normalization_says_what_it_cannot():
+    layer = nn.LayerNormalization(axis=3)
+    assert output(layer) == (None, *IMAGE)
+    assert weights(layer) == {"gamma": (4,), "beta": (4,)}
+    for make in (
+        lambda: nn.LayerNormalization(epsilon=0),
+        lambda: nn.LayerNormalization(center=False),
+        lambda: output(nn.LayerNormalization(axis=1)),
+    ):
+        with pytest.raises(ValueError, match="LayerNormalization"):
+            make()
+    with pytest.raises(TypeError, match="axis is an integer"):
+        nn.LayerNormalization(axis=True)
+
+
+def test_an_unknown_activation_names_those_that_are_there():
+    words = "'linear', 'relu', 'sigmoid' and None, not 'selu'"
+    with pytest.raises(ValueError, match=words):
+        nn.Dense(3, "selu")
 
 
 def test_a_shared_layer_keeps_its_weights():

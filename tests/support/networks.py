@@ -150,6 +150,23 @@ def noisy(batch=6, depth=2, size=6, width=4, classes=3) -> Graph:
     return t.finish(t.op("bias", x, t.state["head/bias"]), labels)
 
 
+def branches(batch=4, classes=3) -> Graph:
+    """Layer normalisation, then two branches that are joined again."""
+    shapes = dense_shapes("d", 32, 6) | {"n/gamma": (6,), "n/beta": (6,)}
+    shapes |= dense_shapes("head", 18, classes)
+    t = Tracer("branches", batch, with_velocity(shapes))
+    x = t.builder.tensor("x", (batch, 4, 4, 2), role="input")
+    labels = t.builder.tensor("labels", (batch,), "int32", role="input")
+    y = t.op("dense", t.op("flatten", x), t.state["d/kernel"])
+    y = t.op("bias", y, t.state["d/bias"])
+    weights = (t.state["n/gamma"], t.state["n/beta"])
+    y = t.op("layer_normalization", y, *weights, epsilon=1e-3)
+    gate = t.op("sigmoid", y)
+    y = t.op("concatenate", y, t.op("multiply", y, gate), gate, axis=-1)
+    y = t.op("dense", y, t.state["head/kernel"])
+    return t.finish(t.op("bias", y, t.state["head/bias"]), labels)
+
+
 def starts_flat(batch=4):
     """A dense network on flattened images; dropout on them, so in place is legal."""
     shapes = dense_shapes("d", 32, 5) | dense_shapes("head", 5, 3)
@@ -177,4 +194,9 @@ def starts_in_place(batch=4):
     return t.finish(t.op("bias", y, t.state["head/bias"]), labels)
 
 
-NETWORKS = {"chain": chain, "residual": residual, "noisy": noisy}
+NETWORKS = {
+    "chain": chain,
+    "residual": residual,
+    "noisy": noisy,
+    "branches": branches,
+}

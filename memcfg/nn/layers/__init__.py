@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from memcfg.nn.layers._basic import Activation, Add, Dense, Dropout, Flatten, ReLU
+from memcfg.nn.layers._basic import (
+    Activation,
+    Add,
+    Concatenate,
+    Dense,
+    Dropout,
+    Flatten,
+    ReLU,
+)
 from memcfg.nn.layers._batch_norm import BatchNormalization
 from memcfg.nn.layers._conv import Conv2D
 from memcfg.nn.layers._layer import Input, Layer, SymbolicTensor
+from memcfg.nn.layers._layer_norm import LayerNormalization
 from memcfg.nn.layers._pool import (
     AveragePooling2D,
     AvgPool2D,
@@ -21,6 +30,7 @@ __all__ = [
     "AveragePooling2D",
     "AvgPool2D",
     "BatchNormalization",
+    "Concatenate",
     "Conv2D",
     "Dense",
     "Dropout",
@@ -29,6 +39,7 @@ __all__ = [
     "GlobalAvgPool2D",
     "Input",
     "Layer",
+    "LayerNormalization",
     "MaxPool2D",
     "MaxPooling2D",
     "ReLU",

@@ -1,4 +1,4 @@
-"""Layers without windows: Dense, ReLU, Activation, Add, Flatten, Dropout."""
+"""Layers without windows: products, activations, joints, Flatten, Dropout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,15 @@ from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Activation", "Add", "Dense", "Dropout", "Flatten", "ReLU"]
+__all__ = [
+    "Activation",
+    "Add",
+    "Concatenate",
+    "Dense",
+    "Dropout",
+    "Flatten",
+    "ReLU",
+]
 
 
 class Dense(Layer):
@@ -28,7 +36,8 @@ class Dense(Layer):
     units : int
         Length of the output's last axis.
     activation : str or None, default None
-        ``"relu"``, ``"linear"`` or None.
+        ``"relu"``, ``"sigmoid"``, another element-wise op of one array
+        (`memcfg.ops.elementwise`), ``"linear"`` or None.
     use_bias : bool, default True
         Whether to add a bias, of shape ``(units,)``.
     kernel_initializer : str or Initializer, default "glorot_uniform"
@@ -107,7 +116,8 @@ class Activation(Layer):
     Parameters
     ----------
     activation : str or None
-        ``"relu"``, or ``"linear"`` and None for the identity.
+        ``"relu"``, ``"sigmoid"``, another element-wise op of one array
+        (`memcfg.ops.elementwise`); ``"linear"`` and None for the identity.
     name : str, optional
         Unique within a model.
 
@@ -208,6 +218,62 @@ class Add(Layer):
         for term in inputs[1:]:
             (total,) = scope.apply("add", (total, term))
         return total
+
+
+class Concatenate(Layer):
+    """Join two tensors or more along an axis.
+
+    Parameters
+    ----------
+    axis : int, default -1
+        The axis, which counts the batch: 0 cannot be honoured.
+    name : str, optional
+        Unique within a model.
+
+    Raises
+    ------
+    TypeError
+        If `axis` is not an int.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> x = mc.nn.Input((8,))
+    >>> mc.nn.Concatenate()([x, mc.nn.Dense(2)(x)]).shape
+    (None, 10)
+    """
+
+    __slots__ = ("axis",)
+
+    arity: ClassVar[int | None] = None
+
+    def __init__(self, axis: int = -1, *, name: str | None = None) -> None:
+        if isinstance(axis, bool) or not isinstance(axis, int):
+            raise TypeError(f"Concatenate: axis is an integer, not {axis!r}")
+        self.axis = axis
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the shapes; there are no weights."""
+        rank = len(shapes[0]) + 1
+        if not -rank < self.axis < rank or self.axis == 0:
+            raise ValueError(
+                f"layer {self.name!r} (Concatenate) joins along an axis of a sample, "
+                f"got axis={self.axis} for an input of shape {show_shape(shapes[0])}"
+            )
+        place = self.axis - 1 if self.axis > 0 else self.axis
+        others = {(len(shape), shape[:place], shape[place:][1:]) for shape in shapes}
+        if len(others) > 1:
+            shown = ", ".join(show_shape(shape) for shape in shapes)
+            raise ValueError(
+                f"layer {self.name!r} (Concatenate) joins tensors that agree in all "
+                f"but one axis, got {shown} with axis={self.axis}"
+            )
+        return ()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        return scope.apply("concatenate", inputs, {"axis": self.axis})[0]
 
 
 class Flatten(Layer):

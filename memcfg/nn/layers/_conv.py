@@ -45,7 +45,8 @@ class Conv2D(Layer):
     groups : int, default 1
         In how many independent groups the channels are convolved.
     activation : str or None, default None
-        ``"relu"``, ``"linear"`` or None.
+        ``"relu"``, ``"sigmoid"``, another element-wise op of one array
+        (`memcfg.ops.elementwise`), ``"linear"`` or None.
     use_bias : bool, default True
         Whether to add a bias, of shape ``(filters,)``.
     kernel_initializer : str or Initializer, default "glorot_uniform"

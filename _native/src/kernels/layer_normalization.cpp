@@ -1,0 +1,163 @@
+// Layer normalisation over rows of C channels (Ba, Kiros and Hinton 2016).
+//
+//   y = (x - mean) / sqrt(variance + epsilon) * gamma + beta
+//
+// A row is summed in lanes whose number is fixed, so that its bits depend on the row
+// alone; sums over rows are fixed blocks of rows (columns.hpp).
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/columns.hpp"
+#include "kernels/function_kernel.hpp"
+
+namespace memcfg {
+namespace {
+
+constexpr Count kLanes = 16;
+
+// The sum of term(j) over [0, count).
+template <class Term>
+MEMCFG_INLINE double sum_row(Count count, const Term& term) {
+  float lanes[kLanes] = {};
+  Count j = 0;
+  for (; j + kLanes <= count; j += kLanes) {
+    for (Count k = 0; k < kLanes; ++k) lanes[k] += term(j + k);
+  }
+  double total = 0;
+  for (const float lane : lanes) total += lane;
+  for (; j < count; ++j) total += term(j);
+  return total;
+}
+
+MEMCFG_VECTORIZED void normalize_row(const float* x,
+                                     const float* gamma,
+                                     const float* beta,
+                                     Count count,
+                                     double epsilon,
+                                     float* y,
+                                     float* mean_out,
+                                     float* variance_out) {
+  const double n = static_cast<double>(count);
+  const float mean =
+      static_cast<float>(sum_row(count, [=](Count j) { return x[j]; }) / n);
+  const float variance = static_cast<float>(sum_row(count,
+                                                    [=](Count j) {
+                                                      const float deviation =
+                                                          x[j] - mean;
+                                                      return deviation * deviation;
+                                                    }) /
+                                            n);
+  const float inverse = static_cast<float>(1 / std::sqrt(variance + epsilon));
+  MEMCFG_INDEPENDENT
+  for (Count j = 0; j < count; ++j) {
+    y[j] = (x[j] - mean) * inverse * gamma[j] + beta[j];
+  }
+  *mean_out = mean;
+  *variance_out = variance;
+}
+
+// dx = inverse * (g - mean(g) - xhat * mean(g * xhat)), where g = dy * gamma and
+// xhat = (x - mean) * inverse. In place: dx = dy.
+MEMCFG_VECTORIZED void differentiate_row(const float* x,
+                                         const float* dy,
+                                         const float* gamma,
+                                         Count count,
+                                         float mean,
+                                         float inverse,
+                                         float* dx) {
+  const double n = static_cast<double>(count);
+  const float shift =
+      static_cast<float>(sum_row(count, [=](Count j) { return dy[j] * gamma[j]; }) / n);
+  const float tilt = static_cast<float>(
+      sum_row(count,
+              [=](Count j) { return dy[j] * gamma[j] * ((x[j] - mean) * inverse); }) /
+      n);
+  MEMCFG_INDEPENDENT
+  for (Count j = 0; j < count; ++j) {
+    const float normalized = (x[j] - mean) * inverse;
+    dx[j] = inverse * (dy[j] * gamma[j] - shift - normalized * tilt);
+  }
+}
+
+MEMCFG_VECTORIZED void add_products(const float* x,
+                                    const float* dy,
+                                    Count count,
+                                    float mean,
+                                    float inverse,
+                                    float* sums) {
+  MEMCFG_INDEPENDENT
+  for (Count j = 0; j < count; ++j) sums[j] += dy[j] * ((x[j] - mean) * inverse);
+}
+
+float inverse_of(float variance, double epsilon) {
+  return static_cast<float>(1 / std::sqrt(variance + epsilon));
+}
+
+KernelPtr make_layer_normalization(const KernelSpec& spec) {
+  const SpecReader reader(
+      spec, {kFloat32, kFloat32, kFloat32}, {kFloat32, kFloat32, kFloat32});
+  const SpecReader::Rows s = reader.rows(spec.inputs[0]);
+  const double epsilon = reader.real("epsilon");
+  const Bytes all = float_bytes(s.count), channels = float_bytes(s.channels);
+  const Bytes rows = float_bytes(s.rows);
+  return function_kernel(
+      {{all, channels, channels}, {all, rows, rows}}, 0, [=](void* const* o, void*) {
+        const float *x = input(o, 0), *gamma = input(o, 1), *beta = input(o, 2);
+        float *y = output(o, 3), *mean = output(o, 4), *variance = output(o, 5);
+        parallel_for(s.rows, s.count, [=](Count i) {
+          const Count at = i * s.channels;
+          normalize_row(
+              x + at, gamma, beta, s.channels, epsilon, y + at, mean + i, variance + i);
+        });
+      });
+}
+
+KernelPtr make_layer_normalization_gradient(const KernelSpec& spec) {
+  const SpecReader reader(spec,
+                          {kFloat32, kFloat32, kFloat32, kFloat32, kFloat32},
+                          {kFloat32, kFloat32, kFloat32});
+  const SpecReader::Rows s = reader.rows(spec.inputs[0]);
+  const double epsilon = reader.real("epsilon");
+  const ColumnSum sum(s.rows, s.channels);
+  const Bytes all = float_bytes(s.count), channels = float_bytes(s.channels);
+  const Bytes rows = float_bytes(s.rows);
+  return function_kernel(
+      {{all, all, channels, rows, rows}, {all, channels, channels}},
+      float_bytes(sum.partials()),
+      [=](void* const* o, void* scratch) {
+        const float *x = input(o, 0), *dy = input(o, 1), *gamma = input(o, 2);
+        const float *mean = input(o, 3), *variance = input(o, 4);
+        float *dx = output(o, 5), *dgamma = output(o, 6), *dbeta = output(o, 7);
+        float* partials = static_cast<float*>(scratch);
+        sum.run(
+            partials,
+            [=](Count first, Count length, float* out) {
+              sum_values(dy + first * s.channels, length, s.channels, out);
+            },
+            [=](Count c, double total) { dbeta[c] = static_cast<float>(total); });
+        sum.run(
+            partials,
+            [=](Count first, Count length, float* out) {
+              std::fill_n(out, s.channels, 0.0F);
+              for (Count i = first; i < first + length; ++i) {
+                const Count at = i * s.channels;
+                const float inverse = inverse_of(variance[i], epsilon);
+                add_products(x + at, dy + at, s.channels, mean[i], inverse, out);
+              }
+            },
+            [=](Count c, double total) { dgamma[c] = static_cast<float>(total); });
+        parallel_for(s.rows, s.count, [=](Count i) {  // last: dx may be dy
+          const Count at = i * s.channels;
+          const float inverse = inverse_of(variance[i], epsilon);
+          differentiate_row(
+              x + at, dy + at, gamma, s.channels, mean[i], inverse, dx + at);
+        });
+      });
+}
+
+const KernelType kLayerNormalization{"layer_normalization", make_layer_normalization};
+const KernelType kLayerNormalizationGradient{"layer_normalization_gradient",
+                                             make_layer_normalization_gradient};
+
+}  // namespace
+}  // namespace memcfg

@@ -1,0 +1,100 @@
+"""Layer normalisation over the last axis (Ba, Kiros and Hinton, arXiv:1607.06450)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memcfg.ops._op_type import (
+    Adjoint,
+    Arrays,
+    Attributes,
+    OpType,
+    Spec,
+    common_dtype,
+    register,
+    require,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__: list[str] = []
+
+
+def _infer(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
+    x, gamma, beta = (spec.shape for spec in inputs)
+    require(
+        len(x) >= 2 and gamma == beta == x[-1:],
+        f"layer_normalization: gamma {gamma} and beta {beta} for {x}",
+    )
+    dtype = common_dtype(inputs)
+    return [
+        Spec(x, dtype),
+        Spec(x[:-1], dtype, suffix="mean"),
+        Spec(x[:-1], dtype, suffix="variance"),
+    ]
+
+
+def _infer_gradient(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
+    shape, dtype = inputs[0].shape, common_dtype(inputs)
+    return [
+        Spec(shape, dtype),
+        Spec(shape[-1:], dtype, suffix="gamma", role="gradient"),
+        Spec(shape[-1:], dtype, suffix="beta", role="gradient"),
+    ]
+
+
+def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
+    x, gamma, _ = adjoint.inputs
+    _, mean, variance = adjoint.outputs
+    return adjoint.emit(
+        "layer_normalization_gradient",
+        (x, adjoint.dy, gamma, mean, variance),
+        adjoint.attributes,
+    )
+
+
+def _layer_normalization(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    x, gamma, beta = inputs
+    mean, variance = x.mean(axis=-1), x.var(axis=-1)
+    inverse = 1 / np.sqrt(variance + a["epsilon"])
+    outputs[0][...] = (x - mean[..., None]) * inverse[..., None] * gamma + beta
+    outputs[1][...], outputs[2][...] = mean, variance
+
+
+def _layer_normalization_gradient(
+    a: Attributes, inputs: Arrays, outputs: Arrays
+) -> None:
+    x, dy, gamma, mean, variance = inputs
+    inverse = (1 / np.sqrt(variance + a["epsilon"]))[..., None]
+    normalized = (x - mean[..., None]) * inverse
+    rows = tuple(range(x.ndim - 1))
+    dgamma, dbeta = (dy * normalized).sum(axis=rows), dy.sum(axis=rows)
+    slope = dy * gamma
+    shift = slope.mean(axis=-1, keepdims=True)
+    tilt = (slope * normalized).mean(axis=-1, keepdims=True)
+    outputs[0][...] = inverse * (slope - shift - normalized * tilt)
+    outputs[1][...], outputs[2][...] = dgamma, dbeta
+
+
+register(
+    OpType(
+        "layer_normalization",
+        3,
+        _infer,
+        _layer_normalization,
+        ((0, 0),),
+        _gradient,
+        flops=lambda i, _o, _a: 8 * i[0].size,
+    ),
+    OpType(
+        "layer_normalization_gradient",
+        5,
+        _infer_gradient,
+        _layer_normalization_gradient,
+        ((1, 0),),
+        flops=lambda i, _o, _a: 14 * i[0].size,
+    ),
+)
