@@ -341,7 +341,7 @@ class Workspace(Scope):
             return np.empty(shape, dtype)
 
     def zeros(self, shape: Shape, dtype: DTypeLike = float) -> NDArray[Any]:
-        """Make an array of zeros, as `empty` does.
+        """Make an array of zeros, in the memory and with the errors of `empty`.
 
         Parameters
         ----------
@@ -349,22 +349,12 @@ class Workspace(Scope):
             Its shape.
         dtype : data-type, default float64
             Its type.
-
-        Returns
-        -------
-        numpy.ndarray
-            Where `empty` makes it.
-
-        Raises
-        ------
-        WorkspaceFullError, ResourceExhaustedError
-            What `empty` raises.
         """
         with self._here():
             return np.zeros(shape, dtype)
 
     def ones(self, shape: Shape, dtype: DTypeLike = float) -> NDArray[Any]:
-        """Make an array of ones, as `empty` does.
+        """Make an array of ones, in the memory and with the errors of `empty`.
 
         Parameters
         ----------
@@ -372,23 +362,13 @@ class Workspace(Scope):
             Its shape.
         dtype : data-type, default float64
             Its type.
-
-        Returns
-        -------
-        numpy.ndarray
-            Where `empty` makes it. Nothing else is allocated there.
-
-        Raises
-        ------
-        WorkspaceFullError, ResourceExhaustedError
-            What `empty` raises.
         """
         return self.full(shape, 1, dtype)
 
     def full(
         self, shape: Shape, value: ArrayLike, dtype: DTypeLike | None = None
     ) -> NDArray[Any]:
-        """Make an array of one value, as `empty` does.
+        """Make an array of one value, in the memory and with the errors of `empty`.
 
         Parameters
         ----------
@@ -399,24 +379,17 @@ class Workspace(Scope):
         dtype : data-type or None, default None
             Its type; None is that of the value.
 
-        Returns
-        -------
-        numpy.ndarray
-            Where `empty` makes it. Nothing else is allocated there.
-
         Raises
         ------
         ValueError
             If the value does not fit the shape.
-        WorkspaceFullError, ResourceExhaustedError
-            What `empty` raises.
         """
         with scope_out():
             filling = np.asarray(value, dtype)
         return _filled(self.empty(shape, filling.dtype), filling)
 
     def array(self, values: ArrayLike, dtype: DTypeLike | None = None) -> NDArray[Any]:
-        """Make an array with given values, as `empty` does.
+        """Make an array of given values, in the memory and with the errors of `empty`.
 
         Parameters
         ----------
@@ -424,16 +397,6 @@ class Workspace(Scope):
             Numbers, nested sequences or an array, which is copied.
         dtype : data-type or None, default None
             Its type; None is that of the values.
-
-        Returns
-        -------
-        numpy.ndarray
-            Where `empty` makes it. Nothing else is allocated there.
-
-        Raises
-        ------
-        WorkspaceFullError, ResourceExhaustedError
-            What `empty` raises.
         """
         with scope_out():
             known = isinstance(values, np.ndarray)
@@ -443,7 +406,7 @@ class Workspace(Scope):
     def empty_like(
         self, prototype: ArrayLike, dtype: DTypeLike | None = None
     ) -> NDArray[Any]:
-        """Make an array of the shape, order and type of another one, as `empty` does.
+        """Make an array like another one, in the memory and with the errors of `empty`.
 
         Parameters
         ----------
@@ -451,16 +414,6 @@ class Workspace(Scope):
             The other one.
         dtype : data-type or None, default None
             Its type; None is that of the prototype.
-
-        Returns
-        -------
-        numpy.ndarray
-            Where `empty` makes it, not initialised.
-
-        Raises
-        ------
-        WorkspaceFullError, ResourceExhaustedError
-            What `empty` raises.
         """
         with scope_out():
             source = np.asarray(prototype)
