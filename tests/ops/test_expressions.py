@@ -443,3 +443,15 @@ def test_a_users_op_without_a_kernel_runs_in_numpy_between_native_ones():
             assert one.tobytes() == other.tobytes()
     finally:
         ops.unregister("mirrored")
+
+
+def test_a_weight_on_which_the_loss_does_not_depend_is_refused(new_op):
+    new_op("sign_of", lambda x: ops.select(x < 0, -1, 1))
+    x = mc.nn.Input((4,))
+    model = mc.nn.Model(x, mc.nn.Dense(2)(mc.nn.Dense(3, "sign_of", name="stuck")(x)))
+    loss = mc.nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(mc.nn.SGD(0.1), loss)
+    with pytest.raises(
+        ValueError, match="does not depend on the weight 'stuck/kernel'"
+    ):
+        model.train_on_batch(np.ones((2, 4), np.float32), np.array([0, 1]))

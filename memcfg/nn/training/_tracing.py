@@ -168,6 +168,11 @@ class _Trace:
         rate = self._input("learning_rate", (), "float32") if found else -1
         for weight in trained:
             tensor = self.weights[weight.name]
+            if tensor not in found:
+                raise ValueError(
+                    f"the loss does not depend on the weight {weight.name!r}: an op on "
+                    "its way has no slope, and it cannot be trained"
+                )
             state = [self.state[name] for name in state_names(optimizer, weight)]
             new += optimizer.update(
                 self.builder,
