@@ -9,6 +9,7 @@ import pkgutil
 import re
 import runpy
 import sys
+from collections import Counter
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -50,8 +51,10 @@ REFUSES = {
     "memory": {"graph", "plan"},
 }
 # Rooms that are being taken apart: cycles of imports, long chains of classes.
-TANGLED = {"graph", "plan", "memory", "runtime", "nn"}
+TANGLED = {"graph", "plan", "memory", "runtime"}
 CHAINED = {"nn"}
+# Modules that still share a name; `experimental` is TensorFlow's, in two rooms.
+NAMESAKES = {"_batch", "_contract", "_format", "_report", "_updates", "optimizers"}
 CYTHON_IMPORT = re.compile(
     r"^\s*(?:from\s+memcfg(?:\.(?P<under>\w+)\S*|)\s+c?import\s+\(?(?P<names>[\w, ]+)"
     r"|c?import\s+memcfg\.(?P<plain>\w+))",
@@ -191,6 +194,12 @@ def test_a_cycle_of_imports_is_found(tmp_path):
     (package / "b.py").write_text("if TYPE_CHECKING:\n    from memcfg.a import y")
     with pytest.raises(CycleError):
         TopologicalSorter(module_graph(package)).prepare()
+
+
+def test_no_two_modules_have_one_name():
+    paths = [*(ROOT / "memcfg").rglob("*.py"), *(ROOT / "memcfg").rglob("*.pyx")]
+    twins = {name for name, n in Counter(path.stem for path in paths).items() if n > 1}
+    assert twins - NAMESAKES - {"__init__", "experimental"} == set()
 
 
 def bases_deep(kind: type) -> int:

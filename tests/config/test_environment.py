@@ -246,7 +246,7 @@ def test_the_errors_are_memcfgs_own_too(monkeypatch):
         config.list_logical_devices()
 
 
-def test_the_environment_is_read_anew_after_reset(monkeypatch, limits):
+def test_the_environment_is_read_again_after_reset(monkeypatch, limits):
     assert limits() == [None]
     monkeypatch.setenv("MEMCFG_MEMORY_LIMIT", "CPU:0=1MiB")
     assert limits() == [None]

@@ -128,7 +128,7 @@ def test_memory_is_of_the_current_device():
         assert config.get_memory_usage(name) == 0
 
 
-def test_a_workspace_of_a_forgotten_device_is_made_anew():
+def test_a_workspace_of_a_dropped_device_is_replaced():
     old = mc.workspace("loop")
     other = mc.workspace("open")
     with other:
