@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from memcfg._cached import cached_property
 from memcfg.errors import GraphError
 from memcfg.graph import _format
 

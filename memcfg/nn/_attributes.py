@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import threading
 from collections import defaultdict
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -78,7 +77,6 @@ class Constant:
             )
 
 
-_lock = threading.Lock()
 _counters: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
 
@@ -90,8 +88,7 @@ def snake_case(name: str) -> str:
 
 def automatic_name(kind: str) -> str:
     """Return the next unused automatic name of a kind."""
-    with _lock:
-        number = next(_counters[kind])
+    number = next(_counters[kind])  # both calls are one for all threads: they are C
     return kind if number == 0 else f"{kind}_{number}"
 
 

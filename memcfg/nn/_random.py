@@ -8,6 +8,7 @@ never disturb each other's numbers.
 
 from __future__ import annotations
 
+import os
 import threading
 
 import numpy as np
@@ -15,8 +16,14 @@ import numpy as np
 __all__ = ["check_seed", "derive_seed", "next_seed", "set_random_seed"]
 
 _SEED_MASK = 2**63 - 1
-_lock = threading.Lock()
+_lock = threading.RLock()  # and the generator's own: forks wait until nobody has them
 _source = np.random.default_rng()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_lock.acquire,
+        after_in_parent=_lock.release,
+        after_in_child=_lock.release,
+    )
 
 
 def set_random_seed(seed: int) -> None:

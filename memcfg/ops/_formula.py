@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from memcfg._cached import cached_property
 from memcfg.ops._expression import (
     Expression,
     attribute,

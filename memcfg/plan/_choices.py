@@ -8,9 +8,9 @@ rarely exceeds; the policy checks.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
+from memcfg._cached import cached_property
 from memcfg.plan._lifetimes import make_step, nothing_dropped
 from memcfg.units import align_up
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from memcfg._cached import cached_property
 from memcfg._core import resident_bytes
 from memcfg._core._machine import machine_bytes
 

@@ -6,12 +6,12 @@ Elements are copies: the generator may write to its own arrays again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from memcfg._cached import cached_property
 from memcfg.data.elements._convert import as_array, as_leaf, as_scalars
 from memcfg.data.elements._spec import TensorSpec
 from memcfg.data.elements._structure import (

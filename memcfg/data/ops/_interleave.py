@@ -11,11 +11,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from memcfg._cached import cached_property
 from memcfg.data._checks import count
 from memcfg.data._closing import closing
 from memcfg.data._options import Options

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from memcfg._cached import cached_property
 from memcfg.data.elements._user_functions import apply, composed
 from memcfg.data.engine._iterator import probe
 from memcfg.data.engine._parallel_step import (

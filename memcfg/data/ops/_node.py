@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from memcfg._cached import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,12 +7,12 @@ at all.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from memcfg._cached import cached_property
 from memcfg.data._closing import closing
 from memcfg.data.elements._convert import read_only
 from memcfg.data.elements._spec import TensorSpec

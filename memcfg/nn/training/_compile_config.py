@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memcfg._cached import cached_property
 from memcfg.plan import POLICIES, auto
 from memcfg.workspaces import WorkspaceMode
 

@@ -1,0 +1,54 @@
+"""Properties that are computed once hold no lock that a fork could find taken."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from memcfg._cached import cached_property  # no public name shows the moment
+
+
+class Slow:
+    """Counts how often it computes, and waits meanwhile."""
+
+    def __init__(self, wait=lambda: None):
+        self.wait, self.times = wait, 0
+
+    @cached_property
+    def value(self):
+        self.times += 1
+        self.wait()
+        return object()
+
+
+def test_it_is_computed_once():
+    slow = Slow()
+    assert slow.value is slow.value
+    assert slow.times == 1
+    assert isinstance(Slow.value, cached_property)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_computes_while_its_parent_does():
+    inside, go_on = threading.Event(), threading.Event()
+
+    def wait():
+        inside.set()
+        assert go_on.wait(60)
+
+    slow = Slow(wait)
+    thread = threading.Thread(target=lambda: slow.value)
+    thread.start()
+    assert inside.wait(60)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)  # ends a child that hangs
+        os._exit(Slow().value is None)
+    go_on.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert slow.times == 1
