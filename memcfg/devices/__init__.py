@@ -6,18 +6,18 @@ configured (`memcfg.config` passes it in), graphs and plans.
 
 from __future__ import annotations
 
-from memcfg.devices._contract import Device, Hardware
-from memcfg.devices.cpu import (
-    BoundlessKernel,
-    CpuDevice,
-    CpuHardware,
+from memcfg.devices._contract import (
+    Device,
+    Hardware,
     KernelTable,
     OperandSpec,
+    Space,
+    UnboundKernel,
 )
+from memcfg.devices.cpu import CpuDevice, CpuHardware
 from memcfg.devices.simulated import SimulatedDevice, SimulatedHardware
 
 __all__ = [
-    "BoundlessKernel",
     "CpuDevice",
     "CpuHardware",
     "Device",
@@ -26,4 +26,6 @@ __all__ = [
     "OperandSpec",
     "SimulatedDevice",
     "SimulatedHardware",
+    "Space",
+    "UnboundKernel",
 ]

@@ -1,44 +1,269 @@
 """What a piece of hardware and a logical device promise, of whichever kind.
 
-Owns the two protocols. Refuses to know any kind of device.
+Owns the protocols: hardware, device, kernels, and how operands are described. Refuses
+to know any kind of device.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from memcfg._core import Arena, Program, ScratchFile
-    from memcfg.devices.cpu import KernelTable
+    from numpy.typing import NDArray
+
+    from memcfg._core import Arena, Kernel, Program, ScratchFile
     from memcfg.memory import Pool
 
-__all__ = ["Device", "Hardware"]
+__all__ = ["Device", "Hardware", "KernelTable", "OperandSpec", "Space", "UnboundKernel"]
 
 
-class Device(Protocol):
-    """A logical device: a pool under a limit of its own, and kernels."""
+@dataclass(frozen=True, slots=True)
+class OperandSpec:
+    """Shape and type of one operand of an op.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        The length of each dimension.
+    dtype : str
+        NumPy's name of the element type, such as ``"float32"``.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self.size * np.dtype(self.dtype).itemsize
+
+
+class UnboundKernel(Protocol):
+    """An op's kernel for given shapes and attributes, not yet bound to addresses."""
+
+    @property
+    def algorithm(self) -> str:
+        """Its name, such as ``"onednn"``, ``"native"`` or ``"reference"``."""
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of scratch that a run needs, provided by the caller."""
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """The native kernel that `run` runs; None where it runs something else."""
+
+    def instruction(self, addresses: Sequence[int]) -> Any:
+        """Return what `compute` of the device's programs takes.
+
+        Parameters
+        ----------
+        addresses : sequence of int
+            Where the inputs, then the outputs lie, in addresses of the device.
+
+        Returns
+        -------
+        object
+            On a CPU a `Kernel`, or a `CallbackKernel` over these operands.
+        """
+
+    def run(self, addresses: Sequence[int], scratch: int) -> None:
+        """Run once, outside of any program.
+
+        Parameters
+        ----------
+        addresses : sequence of int
+            Where the inputs, then the outputs lie; the caller vouches for them.
+        scratch : int
+            Where `scratch_bytes` of scratch lie; 0 if there are none.
+
+        Raises
+        ------
+        KernelError
+            If the kernel failed.
+        """
+
+
+class KernelTable(Protocol):
+    """Makes a kernel for every type of op."""
 
     @property
     def name(self) -> str:
-        """Such as ``"/device:CPU:0"``."""
+        """Which kernels: ``"onednn"`` or ``"reference"``."""
 
-    @property
-    def pool(self) -> Pool:
-        """Where all memory of the device comes from."""
+    def algorithms(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+    ) -> list[tuple[str, int, float]]:
+        """List the algorithms of an op.
 
-    @property
-    def simulated(self) -> bool:
-        """Whether the pool hands out addresses without memory: nothing can run."""
+        Parameters
+        ----------
+        op_type : str
+            The op's type, such as ``"conv2d"``.
+        attributes : mapping
+            The op's attributes.
+        inputs, outputs : sequence of OperandSpec
+            Its operands.
+
+        Returns
+        -------
+        list of (str, int, float)
+            Name, scratch in bytes and seconds of each, the default first; 0 seconds
+            where they are not known.
+
+        Raises
+        ------
+        KernelError
+            If the type is unknown or has no kernel for such operands.
+        """
+
+    def make(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+        algorithm: str | None = None,
+    ) -> UnboundKernel:
+        """Make the kernel of an op.
+
+        Parameters
+        ----------
+        op_type : str
+            The op's type, such as ``"conv2d"``.
+        attributes : mapping
+            The op's attributes.
+        inputs, outputs : sequence of OperandSpec
+            Its operands.
+        algorithm : str or None, default None
+            One of `algorithms`; None is the default.
+
+        Returns
+        -------
+        UnboundKernel
+            The kernel.
+
+        Raises
+        ------
+        KernelError
+            If the type or the algorithm is unknown or has no kernel for such operands.
+        """
+
+
+Space = Literal["host", "pinned", "device", "file", "addresses"]
+"""Kinds of memory: of the host, which the device shares; page-locked memory of the
+host; memory of the device's own; a file; addresses without memory."""
+
+
+class Device(Protocol):
+    """A logical device: a pool under a limit of its own, queues, and kernels.
+
+    What runs on it are programs over its memory spaces: the arenas of its pool, and
+    what `tier_memory` returns.
+
+    Attributes
+    ----------
+    name : str
+        Such as ``"/device:CPU:0"``.
+    pool : Pool
+        Where all memory of the device comes from.
+    space : Space
+        What kind of memory the pool hands out; on ``"addresses"`` nothing runs.
+    tiers : mapping of str to Space
+        The spaces that tensors can be swapped to, and of what kind they are.
+    fallible : bool
+        Whether a kernel can fail, so that programs save the state that they change.
+    """
+
+    name: str
+    pool: Pool
+    space: Space
+    tiers: Mapping[str, Space]
+    fallible: bool
 
     @property
     def kernels(self) -> KernelTable:
         """The kernels that run here, or that are planned with."""
 
-    @property
-    def tiers(self) -> tuple[str, ...]:
-        """The spaces that tensors can be swapped to, such as ``"host"``."""
+    def write(self, arena: Arena, offset: int, array: NDArray[Any]) -> None:
+        """Write an array to an arena, behind what runs.
+
+        Parameters
+        ----------
+        arena : Arena
+            Memory of the pool.
+        offset : int
+            Bytes from its base.
+        array : ndarray
+            The bytes, C-contiguous.
+        """
+
+    def read(self, arena: Arena, offset: int, array: NDArray[Any]) -> None:
+        """Read an array from an arena, behind what runs.
+
+        Parameters
+        ----------
+        arena : Arena
+            Memory of the pool.
+        offset : int
+            Bytes from its base.
+        array : ndarray
+            Takes the bytes; C-contiguous.
+        """
+
+    def zero(self, arena: Arena, offset: int, nbytes: int) -> None:
+        """Write zeros, behind what runs.
+
+        Parameters
+        ----------
+        arena : Arena
+            Memory of the pool.
+        offset : int
+            Bytes from its base.
+        nbytes : int
+            How many.
+        """
+
+    def staging(
+        self, arena: Arena, offset: int, shape: tuple[int, ...], dtype: str
+    ) -> NDArray[Any]:
+        """Return host memory in which an operand is prepared for `write`, or read to.
+
+        Parameters
+        ----------
+        arena : Arena
+            Memory of the pool.
+        offset : int
+            Bytes from its base to the operand.
+        shape : tuple of int
+            The operand's shape.
+        dtype : str
+            Its NumPy dtype name.
+
+        Returns
+        -------
+        ndarray
+            An array. Where `space` is ``"host"`` it is the operand itself, `write` and
+            `read` of it do nothing, and the arena is kept while it is referred to.
+        """
+
+    def synchronize(self) -> None:
+        """Wait until all queues are done."""
 
     def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> Arena | ScratchFile:
         """Take memory of a tier, beside the device's limit.
@@ -72,7 +297,8 @@ class Device(Protocol):
 
         Its space 0 is the arena, those of the tiers are 1, 2, ...; its queue 0
         computes, and tier number n has queue 1 + 2n for copies out and 2 + 2n for
-        copies in.
+        copies in. The instructions are compute, copy, encode, decode, record, wait,
+        guard and protect; operands are (space, offset).
 
         Parameters
         ----------
@@ -88,7 +314,13 @@ class Device(Protocol):
         """
 
     def describe_kernels(self) -> str:
-        """Tell which kernels these are, for people."""
+        """Tell which kernels these are, for people.
+
+        Returns
+        -------
+        str
+            A sentence.
+        """
 
 
 class Hardware(Protocol):

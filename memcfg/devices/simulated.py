@@ -7,13 +7,17 @@ nowhere to put a byte.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Never
 
+from memcfg.devices._contract import Device
 from memcfg.devices.cpu import kernel_table
 from memcfg.memory import Pool, simulated
 
 if TYPE_CHECKING:
-    from memcfg.devices.cpu import KernelTable
+    from collections.abc import Mapping
+
+    from memcfg.devices._contract import KernelTable, Space
     from memcfg.memory import Resource
 
 __all__ = ["SimulatedDevice", "SimulatedHardware"]
@@ -21,7 +25,7 @@ __all__ = ["SimulatedDevice", "SimulatedHardware"]
 _PRIORITIES = range(-5, 1)  # the stream priorities of today's CUDA devices
 
 
-class SimulatedDevice:
+class SimulatedDevice(Device):
     """A logical device of simulated hardware.
 
     Parameters
@@ -46,8 +50,8 @@ class SimulatedDevice:
         Where all addresses of the device come from.
     priority : int
         The priority of its streams: kept, and without effect, since nothing runs.
-    simulated : bool
-        True: there is no memory behind the addresses.
+    space : str
+        ``"addresses"``: there is no memory behind them.
 
     Raises
     ------
@@ -55,7 +59,11 @@ class SimulatedDevice:
         If addresses are to be taken at once and the hardware has no more.
     """
 
-    simulated = True
+    space: Space = "addresses"
+    fallible = False
+    tiers: Mapping[str, Space] = MappingProxyType(
+        {"host": "addresses", "file": "addresses"}
+    )
 
     def __init__(
         self,
@@ -84,52 +92,35 @@ class SimulatedDevice:
             self._kernels = kernel_table()
         return self._kernels
 
-    tiers = ("host", "file")
+    def write(self, *args: object) -> Never:
+        """Raise RuntimeError, as `read`, `zero`, `staging`, `program` do."""
+        raise RuntimeError(f"{self.name} is simulated: it has no memory, nothing runs")
 
-    def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> Never:
-        """Refuse: there is nowhere to put a byte.
+    def read(self, *args: object) -> Never:
+        """Refuse."""
+        self.write()
 
-        Parameters
-        ----------
-        tier : str
-            One of `tiers`.
-        nbytes : int
-            How much, in bytes.
-        tag : str
-            Who would hold it.
+    def zero(self, *args: object) -> Never:
+        """Refuse."""
+        self.write()
 
-        Raises
-        ------
-        RuntimeError
-            Always.
-        """
-        raise RuntimeError(f"{self.name} is simulated: it has no memory")
+    def staging(self, *args: object) -> Never:
+        """Refuse."""
+        self.write()
 
-    def program(self, arena: object, tiers: object) -> Never:
-        """Refuse: nothing runs here.
+    def tier_memory(self, *args: object, tag: str) -> Never:
+        """Refuse."""
+        self.write()
 
-        Parameters
-        ----------
-        arena : Arena
-            Memory of the pool.
-        tiers : mapping of str to Arena or ScratchFile
-            Memory of tiers.
+    def program(self, *args: object) -> Never:
+        """Refuse."""
+        self.write()
 
-        Raises
-        ------
-        RuntimeError
-            Always.
-        """
-        raise RuntimeError(f"{self.name} is simulated: nothing runs on it")
+    def synchronize(self) -> None:
+        """Do nothing: no queue has work."""
 
     def describe_kernels(self) -> str:
-        """Tell which kernels run here, for people.
-
-        Returns
-        -------
-        str
-            That there are none.
-        """
+        """Tell that there are none."""
         return "none: the device is simulated"
 
     def __repr__(self) -> str:

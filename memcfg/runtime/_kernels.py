@@ -8,32 +8,53 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memcfg.devices import BoundlessKernel, Device, OperandSpec
+from memcfg.devices import Device, OperandSpec, UnboundKernel
 from memcfg.errors import GraphError
 from memcfg.graph import Algorithm, Graph, Op, Tensor
 
-__all__ = ["annotate", "kernels_for"]
+__all__ = ["Kernels"]
 
 
-def kernels_for(graph: Graph, device: Device) -> tuple[BoundlessKernel, ...]:
-    """Return a kernel for each op, not yet bound to addresses."""
-    return tuple(
-        device.kernels.make(
-            op.type, op.attributes, _specs(graph, op.inputs), _specs(graph, op.outputs)
+class Kernels:
+    """The kernels of a graph's ops, not yet bound to addresses.
+
+    Those of each op's default algorithm are made at once, others when they are named.
+    """
+
+    def __init__(self, graph: Graph, device: Device) -> None:
+        self._table = device.kernels
+        self._specs = [
+            (
+                op.type,
+                op.attributes,
+                _specs(graph, op.inputs),
+                _specs(graph, op.outputs),
+            )
+            for op in graph.ops
+        ]
+        self._made: dict[tuple[int, str | None], UnboundKernel] = {}
+        for index in range(len(graph.ops)):
+            self.get(index)
+
+    def get(self, op: int, algorithm: str | None = None) -> UnboundKernel:
+        """Return the kernel of an op; KernelError if there is no such algorithm."""
+        key = (op, algorithm)
+        if key not in self._made:
+            self._made[key] = self._table.make(*self._specs[op], algorithm)
+        return self._made[key]
+
+    def annotate(self, graph: Graph) -> Graph:
+        """Return the graph with the algorithms and scratch sizes of its kernels."""
+        return replace(
+            graph, ops=tuple(map(self._with, range(len(graph.ops)), graph.ops))
         )
-        for op in graph.ops
-    )
 
-
-def annotate(graph: Graph, kernels: tuple[BoundlessKernel, ...]) -> Graph:
-    """Return the graph with the algorithms and scratch sizes of these kernels."""
-    pairs = zip(graph.ops, kernels, strict=True)
-    return replace(graph, ops=tuple(_with(op, kernel) for op, kernel in pairs))
-
-
-def _with(op: Op, kernel: BoundlessKernel) -> Op:
-    choice = Algorithm(kernel.algorithm, op.seconds, kernel.scratch_bytes)
-    return replace(op, scratch_bytes=kernel.scratch_bytes, algorithms=(choice,))
+    def _with(self, index: int, op: Op) -> Op:
+        found = tuple(
+            Algorithm(name, seconds or op.seconds, scratch)
+            for name, scratch, seconds in self._table.algorithms(*self._specs[index])
+        )
+        return replace(op, scratch_bytes=found[0].scratch_bytes, algorithms=found)
 
 
 def _specs(graph: Graph, tensors: tuple[int, ...]) -> tuple[OperandSpec, ...]:

@@ -22,8 +22,9 @@ from memcfg.runtime._state import (
     ModelArena,
     TierMemory,
     check_load,
+    read_state,
     state_offsets,
-    state_view,
+    write_state,
 )
 from memcfg.units import align_up
 
@@ -49,11 +50,20 @@ class _Contents(NamedTuple):
     state: Mapping[str, int]  # offsets by name
     waiting: Mapping[str, _Value]  # values of state that are not in their place yet
 
-    def view(self, name: str) -> _Array:
-        """Return a state tensor's place."""
+    def read(self, device: Device, name: str) -> _Array:
+        """Return a copy of a state tensor."""
         assert self.arena is not None
-        graph = next(iter(self.recipes.values())).graph
-        return state_view(graph, name, self.state[name], self.arena)
+        return read_state(device, self.arena, self.graph, name, self.state[name])
+
+    def write(self, device: Device, name: str, value: npt.ArrayLike) -> None:
+        """Overwrite a state tensor."""
+        assert self.arena is not None
+        write_state(device, self.arena, self.graph, name, self.state[name], value)
+
+    @property
+    def graph(self) -> Graph:
+        """One that has the state, as all have."""
+        return next(iter(self.recipes.values())).graph
 
 
 _NOTHING = _Contents(None, {}, {}, {})
@@ -244,7 +254,7 @@ class Loaded:
             If nothing is loaded or no such state exists.
         """
         with self.lock.turn():
-            return self._state_view(tensor).copy()
+            return self._with_state(tensor).read(self.device, tensor)
 
     def write_state(self, tensor: str, value: npt.ArrayLike) -> None:
         """Overwrite a state tensor.
@@ -264,13 +274,14 @@ class Loaded:
             If the shape differs.
         """
         with self.lock.turn():
-            room = self._state_view(tensor)
-            array = np.asarray(value, room.dtype)
-            if array.shape != room.shape:
+            loaded = self._with_state(tensor)
+            found = loaded.graph.tensors[loaded.graph.find(tensor)]
+            array = np.asarray(value, found.dtype)
+            if array.shape != found.shape:
                 raise ValueError(
-                    f"{tensor!r} has shape {room.shape}, not {array.shape}"
+                    f"{tensor!r} has shape {found.shape}, not {array.shape}"
                 )
-            room[...] = array
+            loaded.write(self.device, tensor, array)
 
     def close(self) -> None:
         """Give the arena back; the executor can be loaded again.
@@ -329,7 +340,7 @@ class Loaded:
         self._place_state()
         before, state = self._loaded, state_offsets(recipes)
         moved = {
-            name: before.view(name).copy()
+            name: before.read(self.device, name)
             for name, offset in before.state.items()
             if state.get(name) != offset
         }
@@ -373,7 +384,7 @@ class Loaded:
         found = self._loaded
         if found.waiting:
             for name, value in found.waiting.items():
-                found.view(name)[...] = value() if callable(value) else value
+                found.write(self.device, name, value() if callable(value) else value)
             self._contents = found._replace(waiting={})
 
     def _program(self, name: str) -> Runnable:
@@ -401,11 +412,11 @@ class Loaded:
             if program not in programs.values():
                 program.close()
 
-    def _state_view(self, tensor: str) -> _Array:
+    def _with_state(self, tensor: str) -> _Contents:
         self._place_state()
         if tensor not in self.state:
             raise KeyError(f"{self.name} has no state {tensor!r} loaded")
-        return self._loaded.view(tensor)
+        return self._loaded
 
 
 def _nbytes(recipes: Mapping[str, Recipe]) -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from memcfg import plan as planning
 from memcfg.runtime._report import MemoryReport, TimelineEntry
@@ -22,8 +21,6 @@ from memcfg.units import align_up
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from memcfg._core.engine import Arena
-    from memcfg.devices import Device
     from memcfg.graph import Graph, Op
     from memcfg.runtime._program import Program
 
@@ -48,15 +45,14 @@ class _Moment(NamedTuple):
         return max((offset + nbytes for offset, nbytes, _ in self.rooms), default=0)
 
 
-def measure(
-    program: Program, name: str, device: Device, arena: Arena, *, verify: bool
-) -> MemoryReport:
+def measure(program: Program, name: str, *, verify: bool) -> MemoryReport:
     """Report on a program; with `verify`, run it against a canary first."""
+    device, arena = program.device, program.arena
     moments = _moments(program.graph, program.plan)
     seconds: list[float | None] = [None] * len(moments)
     peak, changed = program.touched_bytes, None
     if verify:
-        peak, changed, seconds = _verify(program, arena)
+        peak, changed, seconds = _verify(program)
     busiest = max(moments, key=lambda moment: moment.live_bytes)
     return MemoryReport(
         program=name,
@@ -75,11 +71,12 @@ def measure(
     )
 
 
-def _verify(program: Program, arena: Arena) -> tuple[int, int, list[float | None]]:
+def _verify(program: Program) -> tuple[int, int, list[float | None]]:
     """Return the end of what is in use, of what kernels change, and seconds an op."""
-    cells = np.frombuffer(memoryview(arena), np.uint8)
+    device, arena = program.device, program.arena
     state = _state_end(program)
-    saved = cells[:state].copy()
+    saved = np.empty(state, np.uint8)
+    device.read(arena, 0, saved)
     used = changed = 0
     seconds: list[float] = []
 
@@ -91,42 +88,36 @@ def _verify(program: Program, arena: Arena) -> tuple[int, int, list[float | None
 
     try:
         for canary in _CANARIES:
-            changed = max(
-                changed,
-                _reach(program, cells, state, canary, lambda: program.run(guard=False)),
-            )
-            cells[:state] = saved
-            used = max(used, _reach(program, cells, state, canary, timed))
-            cells[:state] = saved
+            changed = max(changed, _reach(program, state, canary, plain))
+            device.write(arena, 0, saved)
+            used = max(used, _reach(program, state, canary, timed))
+            device.write(arena, 0, saved)
     finally:
-        cells[:state] = saved
+        device.write(arena, 0, saved)
     line = program.plan.alignment
     ends = [align_up(state + reach, line) for reach in (used, changed)]
     return ends[0], ends[1], list(seconds)
 
 
-def _reach(
-    program: Program,
-    cells: npt.NDArray[np.uint8],
-    state: int,
-    canary: int,
-    run: Callable[[], object],
-) -> int:
+def _reach(program: Program, state: int, canary: int, run: Callable[[], None]) -> int:
     """Fill what lies above the state, run, and find the end of what changed there."""
-    cells[state:] = canary
+    chunk = np.full(_CHUNK, canary, np.uint8)
+    for start, stop in _chunks(program, state):
+        program.device.write(program.arena, start, chunk[: stop - start])
     _feed(program)
     run()
-    return _changed_end(cells[state:], canary)
-
-
-def _changed_end(cells: npt.NDArray[np.uint8], canary: int) -> int:
-    """End of the highest byte that differs from the canary, searched downwards."""
-    for stop in range(cells.size, 0, -_CHUNK):
-        start = max(stop - _CHUNK, 0)
-        changed = np.flatnonzero(cells[start:stop] != canary)
+    for start, stop in reversed(_chunks(program, state)):
+        found = chunk[: stop - start]
+        program.device.read(program.arena, start, found)
+        changed = np.flatnonzero(found != canary)
         if changed.size:
-            return start + int(changed[-1]) + 1
+            return start - state + int(changed[-1]) + 1
     return 0
+
+
+def _chunks(program: Program, state: int) -> list[tuple[int, int]]:
+    end = program.arena.nbytes
+    return [(at, min(at + _CHUNK, end)) for at in range(state, end, _CHUNK)]
 
 
 def _state_end(program: Program) -> int:

@@ -36,7 +36,7 @@ def measure_stepwise(
     seconds: list[float | None] = [None] * len(program.walk.moments)
     held, peak = program.held_bytes, program.top_bytes
     if verify:
-        held, seconds = _verify(program, device.pool, arena)
+        held, seconds = _verify(program, device, arena)
         peak = max(held)
     roles = list(_roles(program.walk))
     live = [sum(found.values()) for found in roles]
@@ -77,12 +77,13 @@ class _Books:
 
 
 def _verify(
-    program: Stepwise, pool: Pool, arena: Arena
+    program: Stepwise, device: Device, arena: Arena
 ) -> tuple[list[int], list[float | None]]:
     """Run a step on made-up input: bytes beside the arena, and seconds, for each op."""
     program.give_back()
+    pool = device.pool
     watch = _Books(pool, pool.stats().current_bytes, len(program.walk.moments))
-    cells = np.frombuffer(memoryview(arena), np.uint8)[: program.walk.state_bytes]
+    cells = device.staging(arena, 0, (program.walk.state_bytes,), "uint8")
     saved = cells.copy()
     try:
         _feed(program)

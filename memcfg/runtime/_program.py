@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
 from memcfg import plan as planning
-from memcfg._core.engine import Arena, Counter, Kernel, ScratchFile, codec_bounds
+from memcfg._core.engine import Arena, Counter, ScratchFile, codec_bounds
 from memcfg.errors import PlanError
 from memcfg.runtime._inputs import Readers
 from memcfg.runtime._measure import measure
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from memcfg.devices import BoundlessKernel, Device
-    from memcfg.graph import Graph, Op
+    import numpy.typing as npt
+
+    from memcfg.devices import Device, UnboundKernel
+    from memcfg.graph import Graph, Op, Tensor
+    from memcfg.runtime._kernels import Kernels
     from memcfg.runtime._recipes import Recipe
     from memcfg.runtime._report import MemoryReport
 
@@ -44,22 +44,23 @@ def check_actions(plan: planning.Plan, device: Device) -> None:
             raise PlanError(f"there is no codec {action.codec!r}; there are {known}")
 
 
-def tier_bytes(graph: Graph, plan: planning.Plan) -> dict[str, int]:
+def tier_bytes(graph: Graph, plan: planning.Plan, device: Device) -> dict[str, int]:
     """Return what a program takes of each tier, in bytes; `protected` included."""
     sizes = dict(planning.simulate(graph, plan).tier_peak_bytes)
-    saved = protected(graph, plan)
+    saved = protected(graph, plan, device)
     if saved:
         sizes["host"] = align_up(sizes.get("host", 0)) + saved
     return sizes
 
 
-def protected(graph: Graph, plan: planning.Plan) -> int:
+def protected(graph: Graph, plan: planning.Plan, device: Device) -> int:
     """Return the bytes of state that are saved on the host before they change.
 
-    A copy or an encoding can fail after the first update; kernels do not.
+    A copy or an encoding can fail after the first update; kernels of a device that is
+    not fallible do not.
     """
     fallible = (planning.SwapOut, planning.SwapIn, planning.Encode, planning.Decode)
-    if not any(isinstance(action, fallible) for action in plan.actions):
+    if not device.fallible and not any(isinstance(a, fallible) for a in plan.actions):
         return 0
     if all(op.phase != "update" for op in graph.ops):
         return 0
@@ -75,8 +76,8 @@ class Program:
         The annotated graph.
     plan : Plan
         Its plan, checked by the validator and by `check_actions`.
-    kernels : sequence of BoundlessKernel
-        One for each op.
+    kernels : Kernels
+        Those of its ops.
     arena : Arena
         At least ``plan.peak_bytes`` long.
     tiers : mapping of str to Arena or ScratchFile
@@ -89,7 +90,7 @@ class Program:
         self,
         graph: Graph,
         plan: planning.Plan,
-        kernels: Sequence[BoundlessKernel],
+        kernels: Kernels,
         arena: Arena,
         tiers: Mapping[str, Arena | ScratchFile],
         device: Device,
@@ -98,11 +99,15 @@ class Program:
         self.plan = plan
         self.recipe: Recipe | None = None
         self.touched_bytes = 0  # highest end of any room that a kernel was given
-        self._bytes = np.frombuffer(memoryview(arena), np.uint8)
-        sizes = tier_bytes(graph, plan)
+        self.device = device
+        self._arena: Arena | None = arena
+        # On a device with memory of its own: what stands for operands, with offsets; by
+        # name, and whether it is read at the end.
+        self._staged: dict[tuple[str, bool], tuple[int, npt.NDArray[Any]]] = {}
+        sizes = tier_bytes(graph, plan, device)
         self._tiers = list(sizes)
         self._loop = device.program(arena, {tier: tiers[tier] for tier in sizes})
-        self._saved = protected(graph, plan)
+        self._saved = protected(graph, plan, device)
         self._save_offset = sizes.get("host", 0) - self._saved
         self.instructions: dict[int, int] = {}  # by action: those of ops, copies, waits
         self._encoded: dict[int, tuple[int, int, str]] = {}  # offset, bytes, codec
@@ -127,7 +132,7 @@ class Program:
         }
         self._bound: set[str] = set()
 
-    def view(self, name: str, *, at_end: bool) -> npt.NDArray[np.generic]:
+    def view(self, name: str, *, at_end: bool) -> npt.NDArray[Any]:
         """Return a tensor's room as an array, where it lies before or after a run.
 
         An input is read there again. Raises KeyError if the tensor has no room then.
@@ -139,9 +144,27 @@ class Program:
         if tensor not in rooms:
             when = "end" if at_end else "start"
             raise KeyError(f"tensor {name!r} is not resident at the {when} of a run")
-        found = self.graph.tensors[tensor]
-        room = self._bytes[rooms[tensor] : rooms[tensor] + found.nbytes]
-        return np.ndarray(found.shape or (), np.dtype(found.dtype), room)
+        return self._staging(name, self.graph.tensors[tensor], rooms[tensor], at_end)
+
+    def _staging(
+        self, name: str, tensor: Tensor, offset: int, at_end: bool
+    ) -> npt.NDArray[Any]:
+        """Return host memory for an operand; it holds the value of the last run."""
+        device, arena = self.device, self.arena
+        if (name, at_end) in self._staged:
+            return self._staged[name, at_end][1]
+        shape, dtype = tensor.shape or (), tensor.dtype or "uint8"
+        array = device.staging(arena, offset, shape, dtype)
+        if device.space != "host":
+            self._staged[name, at_end] = (offset, array)
+            device.read(arena, offset, array)
+        return array
+
+    @property
+    def arena(self) -> Arena:
+        """Where the state and all operands lie."""
+        assert self._arena is not None
+        return self._arena
 
     def bind(self, name: str, array: npt.NDArray[Any]) -> bool:
         """Have runs read an input where `array` lies; False if it must be copied."""
@@ -163,16 +186,26 @@ class Program:
     def run(self, *, guard: bool, counter: Counter | None = None) -> bool:
         """Run once; False if the guard stopped it at a loss that is not finite."""
         try:
-            return self._loop.run(guard, counter) == -1
+            for (_, at_end), (offset, array) in self._staged.items():
+                if not at_end:
+                    self.device.write(self.arena, offset, array)
+            ended: bool = self._loop.run(guard, counter) == -1
+            for (_, at_end), (offset, array) in self._staged.items():
+                if at_end:
+                    self.device.read(self.arena, offset, array)
         except BaseException:
             self.finish()
             raise
+        return ended
 
     def run_timed(self) -> list[float]:
         """Run once without the guard; seconds of each op.
 
         The last byte of each scratch room is written before its kernel gets it.
         """
+        for (_, at_end), (offset, array) in self._staged.items():
+            if not at_end:
+                self.device.write(self.arena, offset, array)
         seconds = self._loop.run_timed()
         return [seconds[instruction] for instruction in self._op_instructions]
 
@@ -189,13 +222,15 @@ class Program:
 
     def close(self) -> None:
         """Let go of the arena."""
-        del self._loop, self._bytes
+        del self._loop
+        self._arena = None
+        self._staged.clear()
 
     def report(
         self, name: str, device: Device, arena: Arena, *, verify: bool
     ) -> MemoryReport:
         """Tell what a step takes; with `verify`, look at the bytes that change."""
-        return measure(self, name, device, arena, verify=verify)
+        return measure(self, name, verify=verify)
 
     def _unbind(self, name: str) -> None:
         self._loop.unbind(self._inputs[name][0])
@@ -205,7 +240,7 @@ class Program:
         self,
         index: int,
         action: planning.Action,
-        kernels: Sequence[BoundlessKernel],
+        kernels: Kernels,
         readers: Readers,
     ) -> None:
         match action:
@@ -216,9 +251,10 @@ class Program:
             case planning.Free(tensor):
                 if self._rooms.pop(tensor, None) is None:
                     del self._encoded[tensor]
-            case planning.Compute(op, _, scratch):
+            case planning.Compute(op, algorithm, scratch):
+                kernel = kernels.get(op, algorithm)
                 self.instructions[index] = self._compute(
-                    self.graph.ops[op], kernels[op], scratch, readers
+                    self.graph.ops[op], kernel, scratch, readers
                 )
             case planning.SwapOut() | planning.SwapIn():
                 readers.fix(action.tensor)
@@ -266,7 +302,7 @@ class Program:
         self._first.setdefault(tensor, offset)
 
     def _compute(
-        self, op: Op, kernel: BoundlessKernel, scratch: int | None, readers: Readers
+        self, op: Op, kernel: UnboundKernel, scratch: int | None, readers: Readers
     ) -> int:
         operands = (*op.inputs, *op.outputs)
         if op.phase == "update" and not self._updates:
@@ -277,9 +313,9 @@ class Program:
                 self._loop.protect(self._saved, (host, self._save_offset))
         offsets = [self._rooms[tensor] for tensor in operands]
         sizes = [self.graph.tensors[tensor].nbytes for tensor in operands]
-        count = len(op.inputs)
-        bound = kernel.bind(self._bytes, offsets[:count], offsets[count:])
-        movable = isinstance(bound, Kernel)  # a callback's operands stay
+        base = self.arena.address
+        bound = kernel.instruction([base + offset for offset in offsets])
+        movable = kernel.kernel is not None  # what else runs finds them there
         number = self._loop.compute(bound, offsets, sizes, scratch)
         readers.see(number, op, self._rooms, movable=movable)
         self._op_instructions.append(number)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from memcfg import plan as planning
 from memcfg.errors import InfeasiblePlanError, KernelError, PlanError
-from memcfg.runtime._kernels import annotate, kernels_for
+from memcfg.runtime._kernels import Kernels
 from memcfg.runtime._program import Program, check_actions, tier_bytes
 from memcfg.runtime._stepwise import Stepwise
 from memcfg.runtime._walk import Walk
 
 if TYPE_CHECKING:
     from memcfg._core.engine import Arena, ScratchFile
-    from memcfg.devices import BoundlessKernel, Device
+    from memcfg.devices import Device
     from memcfg.graph import Graph
     from memcfg.runtime._budget import Budget
     from memcfg.runtime._runnable import Runnable
@@ -75,7 +75,7 @@ class _Planned:
     policy: PolicyLike
     budget: int | None
     graph: Graph
-    kernels: tuple[BoundlessKernel, ...]
+    kernels: Kernels
     plan: planning.Plan
     tier_bytes: Mapping[str, int]
 
@@ -108,7 +108,7 @@ class _Walked:
     source: Graph  # as traced
     way: Way
     walk: Walk
-    kernels: tuple[BoundlessKernel, ...]
+    kernels: Kernels
     beside_bytes: int
     enough_bytes: int
 
@@ -139,6 +139,7 @@ class _Walked:
             self.kernels,
             placer,
             arena,
+            device,
             mode=self.way.name,
             needed_bytes=self.beside_bytes,
         )
@@ -197,13 +198,13 @@ def _planned_all(
 
 def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> _Planned:
     try:
-        kernels = kernels_for(source, budget.device)
+        kernels = Kernels(source, budget.device)
     except KernelError:  # perhaps for a size that does not fit the limit either
         limit = budget.nbytes
         if limit is not None and planning.lower_bound(source) > limit:
             policy(source, limit_bytes=limit)  # says so
         raise
-    graph = annotate(source, kernels)
+    graph = kernels.annotate(source)
     plan = policy(graph, limit_bytes=budget.nbytes)
     if not isinstance(plan, planning.Plan):
         raise TypeError(f"a policy returns a Plan, not {type(plan).__name__}")
@@ -213,7 +214,7 @@ def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> _Planned:
     limit = budget.nbytes
     if limit is not None and plan.peak_bytes > limit:
         raise PlanError(f"the plan takes {plan.peak_bytes} B, and {limit} B are left")
-    tiers = tier_bytes(graph, plan)
+    tiers = tier_bytes(graph, plan, budget.device)
     return _Planned(source, policy, limit, graph, kernels, plan, tiers)
 
 
@@ -222,14 +223,19 @@ def _walked(
 ) -> _Walked:
     if isinstance(old, _Walked) and old.source is source and old.way == way:
         return old
+    if budget.device.space != "host":
+        raise RuntimeError(
+            f"{budget.device.name} has memory of its own, which {way.name!r} cannot "
+            "place arrays in: use workspace mode 'enabled'"
+        )
     graph, _ = planning.with_updates_in_time(source)
     try:
-        kernels = kernels_for(graph, budget.device)
+        kernels = Kernels(graph, budget.device)
     except KernelError:  # perhaps for a size that does not fit the limit either
         bound = planning.lower_bound(graph)
         budget.check(name, bound, bound)
         raise
-    graph = annotate(graph, kernels)
+    graph = kernels.annotate(graph)
     walk = Walk.of(graph, way.order(graph))
     return _Walked(
         source, way, walk, kernels, way.needed_bytes(walk), way.enough_bytes(walk)

@@ -29,9 +29,10 @@ __all__ = [
     "TierMemory",
     "check_load",
     "model_tag",
+    "read_state",
     "state_offsets",
     "state_rooms",
-    "state_view",
+    "write_state",
 ]
 
 
@@ -153,23 +154,40 @@ def state_offsets(recipes: Mapping[str, Recipe]) -> dict[str, int]:
     return offsets
 
 
-def state_view(graph: Graph, name: str, offset: int, arena: Arena) -> npt.NDArray[Any]:
-    """Return a state tensor in the arena."""
+def read_state(
+    device: Device, arena: Arena, graph: Graph, name: str, offset: int
+) -> npt.NDArray[Any]:
+    """Return a copy of a state tensor."""
     found = graph.tensors[graph.find(name)]
-    cells = np.frombuffer(memoryview(arena), np.uint8)
-    room = cells[offset : offset + found.nbytes]
-    return np.ndarray(found.shape or (), np.dtype(found.dtype), room)
+    array = np.empty(found.shape or (), found.dtype)
+    device.read(arena, offset, array)
+    return array
 
 
-def state_rooms(graph: Graph, arena: Arena) -> dict[int, Room]:
+def write_state(
+    device: Device,
+    arena: Arena,
+    graph: Graph,
+    name: str,
+    offset: int,
+    value: npt.ArrayLike,
+) -> None:
+    """Overwrite a state tensor by a value of its shape, or one that becomes so."""
+    found = graph.tensors[graph.find(name)]
+    staged = device.staging(arena, offset, found.shape or (), found.dtype or "uint8")
+    staged[...] = value
+    device.write(arena, offset, staged)
+
+
+def state_rooms(graph: Graph, arena: Arena, device: Device) -> dict[int, Room]:
     """Find the state in the arena: in order from 0, in every program."""
-    cells = np.frombuffer(memoryview(arena), np.uint8)
     rooms: dict[int, Room] = {}
     offset = 0
     for tensor in graph.persistent:
-        end = offset + graph.tensors[tensor].nbytes
-        rooms[tensor] = _StateRoom(cells[offset:end], arena.address + offset)
-        offset += align_up(graph.tensors[tensor].nbytes)
+        nbytes = graph.tensors[tensor].nbytes
+        cells = device.staging(arena, offset, (nbytes,), "uint8")
+        rooms[tensor] = _StateRoom(cells, arena.address + offset)
+        offset += align_up(nbytes)
     return rooms
 
 
@@ -181,7 +199,7 @@ def check_load(
     Raises RuntimeError, or ValueError if there is no graph, they do not agree about the
     state, or some of it has no value.
     """
-    if device.simulated:
+    if device.space == "addresses":
         raise RuntimeError(
             f"{device.name} is simulated: it has addresses without memory, so programs "
             "can be planned on it and not run; place the model on a CPU to run it"

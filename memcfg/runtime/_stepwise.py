@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from memcfg._core.engine import Arena, CallbackKernel, Counter, Kernel, run_as_one
-from memcfg._core.engine import Program as Loop
 from memcfg.errors import KernelError, ResourceExhaustedError
 from memcfg.runtime._inputs import Elsewhere
 from memcfg.runtime._measure_stepwise import measure_stepwise
@@ -24,8 +23,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from memcfg.devices import BoundlessKernel, Device
+    from memcfg.devices import Device
     from memcfg.graph import Graph
+    from memcfg.runtime._kernels import Kernels
     from memcfg.runtime._recipes import Recipe
     from memcfg.runtime._report import MemoryReport
     from memcfg.runtime._walk import Moment, Walk
@@ -57,12 +57,14 @@ class Stepwise:
     ----------
     walk : Walk
         The ops in order.
-    kernels : sequence of BoundlessKernel
-        One for each op of the graph.
+    kernels : Kernels
+        Those of the graph's ops.
     placer : Placer
         Gives room to everything but the state.
     arena : Arena
         Has the state at its front.
+    device : Device
+        Has the arena; its memory is the host's.
     mode : str
         What reports call this way of running.
     needed_bytes : int
@@ -72,9 +74,10 @@ class Stepwise:
     def __init__(
         self,
         walk: Walk,
-        kernels: Sequence[BoundlessKernel],
+        kernels: Kernels,
         placer: Placer,
         arena: Arena,
+        device: Device,
         *,
         mode: str,
         needed_bytes: int,
@@ -86,8 +89,8 @@ class Stepwise:
         self.predicted_bytes = walk.state_bytes + needed_bytes
         self.held_bytes = [0] * len(walk.moments)  # by the placer, in the last run
         self.top_bytes = 0  # the most in any run
-        self._kernels = kernels
-        self._state = state_rooms(walk.graph, arena)
+        self._kernels = [kernels.get(op) for op in range(len(walk.graph.ops))]
+        self._state = state_rooms(walk.graph, arena, device)
         self._ids = {tensor.name: i for i, tensor in enumerate(walk.graph.tensors)}
         self._rooms: dict[int, Room] = {}
         self._elsewhere: dict[int, Elsewhere] = {}  # in place of inputs' rooms
@@ -95,7 +98,7 @@ class Stepwise:
         self._whole = _whole(walk)
         # One instruction of a program, so threads and forks are as for all programs.
         self._call = _Call()
-        self._loop = Loop(arena)
+        self._loop = device.program(arena, {})
         self._loop.compute(CallbackKernel(self._call), [], [], None)
 
     @property

@@ -34,9 +34,9 @@ def test_hardware_is_described():
 def test_a_device_has_a_pool_under_its_limit():
     device = make(SimulatedHardware("GPU", 0, 4 * GIB), priority=-2)
     assert isinstance(device, SimulatedDevice)
-    assert (device.name, device.simulated, device.priority) == (
+    assert (device.name, device.space, device.priority) == (
         "/device:GPU:0",
-        True,
+        "addresses",
         -2,
     )
     assert repr(device) == f"SimulatedDevice('/device:GPU:0', limit_bytes={GIB})"
@@ -83,5 +83,5 @@ def test_a_cpu_is_not_simulated():
     hardware = CpuHardware()
     device = hardware.make("/device:CPU:0", limit_bytes=64, growth=True, priority=0)
     assert isinstance(device, CpuDevice)
-    assert (hardware.simulated, device.simulated) == (False, False)
+    assert (hardware.simulated, device.space) == (False, "host")
     assert device.pool.limit == 64

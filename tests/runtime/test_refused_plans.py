@@ -140,7 +140,7 @@ def test_the_algorithm_that_runs_may_be_named(device):
     def named(graph, plan, actions):
         for k, action in enumerate(actions):
             if isinstance(action, Compute):
-                (choice,) = graph.ops[action.op].algorithms
+                choice = graph.ops[action.op].algorithms[0]
                 actions[k] = replace(action, algorithm=choice.name)
         return actions, {}
 

@@ -8,18 +8,6 @@ from __future__ import annotations
 
 from memcfg.devices.cpu._device import CpuDevice
 from memcfg.devices.cpu._hardware import CpuHardware
-from memcfg.devices.cpu._table import (
-    BoundlessKernel,
-    KernelTable,
-    OperandSpec,
-    kernel_table,
-)
+from memcfg.devices.cpu._table import kernel_table
 
-__all__ = [
-    "BoundlessKernel",
-    "CpuDevice",
-    "CpuHardware",
-    "KernelTable",
-    "OperandSpec",
-    "kernel_table",
-]
+__all__ = ["CpuDevice", "CpuHardware", "kernel_table"]

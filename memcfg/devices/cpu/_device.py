@@ -7,9 +7,14 @@ is the business of `memcfg.config`, the other of the kernel table.
 from __future__ import annotations
 
 import tempfile
-from typing import TYPE_CHECKING
+from math import prod
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from memcfg._core import Lane, OneDNN, Program, ScratchFile
+from memcfg.devices._contract import Device
 from memcfg.devices.cpu._onednn_library import find_onednn
 from memcfg.devices.cpu._table import kernel_table
 from memcfg.memory import Pool
@@ -17,13 +22,15 @@ from memcfg.memory import Pool
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numpy.typing import NDArray
+
     from memcfg._core import Arena
-    from memcfg.devices.cpu._table import KernelTable
+    from memcfg.devices._contract import KernelTable, Space
 
 __all__ = ["CpuDevice"]
 
 
-class CpuDevice:
+class CpuDevice(Device):
     """A logical CPU device.
 
     Several may exist in one process; each has a pool and a limit of its own, all
@@ -44,8 +51,8 @@ class CpuDevice:
         The device's name.
     pool : Pool
         Where all memory of the device comes from.
-    simulated : bool
-        False: there is memory behind the addresses.
+    space : str
+        ``"host"``: the pool's memory is the host's.
 
     Raises
     ------
@@ -55,7 +62,9 @@ class CpuDevice:
         If memory is to be taken at once and there is no limit.
     """
 
-    simulated = False
+    space: Space = "host"
+    fallible = False
+    tiers: Mapping[str, Space] = MappingProxyType({"host": "host", "file": "file"})
 
     def __init__(
         self, name: str, limit_bytes: int | None = None, *, growth: bool = True
@@ -79,32 +88,36 @@ class CpuDevice:
             self._kernels = kernel_table()
         return self._kernels
 
-    tiers = ("host", "file")
+    def write(self, arena: Arena, offset: int, array: NDArray[Any]) -> None:
+        """Copy an array into an arena, unless it lies there."""
+        room = self.staging(arena, offset, array.shape, array.dtype.str)
+        if room.__array_interface__["data"] != array.__array_interface__["data"]:
+            room[...] = array
+
+    def read(self, arena: Arena, offset: int, array: NDArray[Any]) -> None:
+        """Copy an array from an arena, unless it lies there."""
+        room = self.staging(arena, offset, array.shape, array.dtype.str)
+        if room.__array_interface__["data"] != array.__array_interface__["data"]:
+            array[...] = room
+
+    def zero(self, arena: Arena, offset: int, nbytes: int) -> None:
+        """Write zeros."""
+        self.staging(arena, offset, (nbytes,), "uint8")[...] = 0
+
+    def staging(
+        self, arena: Arena, offset: int, shape: tuple[int, ...], dtype: str
+    ) -> NDArray[Any]:
+        """Return the operand itself, as an array that keeps the arena."""
+        kind = np.dtype(dtype)
+        cells = np.frombuffer(memoryview(arena), np.uint8)
+        cells = cells[offset : offset + prod(shape) * kind.itemsize]
+        return np.ndarray(shape, kind, cells)
+
+    def synchronize(self) -> None:
+        """Do nothing: no program leaves work behind."""
 
     def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> Arena | ScratchFile:
-        """Take memory of a tier, beside the device's limit.
-
-        Parameters
-        ----------
-        tier : str
-            One of `tiers`.
-        nbytes : int
-            How much, in bytes.
-        tag : str
-            Who holds it.
-
-        Returns
-        -------
-        Arena or ScratchFile
-            The memory.
-
-        Raises
-        ------
-        OSError
-            If the disk has not the room.
-        ResourceExhaustedError
-            If the host has not the memory.
-        """
+        """Take memory of the host or of the disk."""
         if tier == "file":
             return ScratchFile(tempfile.gettempdir(), nbytes)
         if self._host is None:
@@ -116,24 +129,7 @@ class CpuDevice:
     def program(
         self, arena: Arena, tiers: Mapping[str, Arena | ScratchFile]
     ) -> Program:
-        """Make an empty program.
-
-        Its space 0 is the arena, those of the tiers are 1, 2, ...; its queue 0
-        computes, and tier number n has queue 1 + 2n for copies out and 2 + 2n for
-        copies in.
-
-        Parameters
-        ----------
-        arena : Arena
-            Memory of the pool.
-        tiers : mapping of str to Arena or ScratchFile
-            What `tier_memory` returned, by tier.
-
-        Returns
-        -------
-        Program
-            The program.
-        """
+        """Make an empty program; lanes are the device's."""
         lanes = [f"{tier} {way}" for tier in tiers for way in ("out", "in")]
         for lane in lanes:
             if lane not in self._lanes:
@@ -141,18 +137,7 @@ class CpuDevice:
         return Program(arena, tiers.values(), [self._lanes[lane] for lane in lanes])
 
     def describe_kernels(self) -> str:
-        """Tell which kernels run here, for people.
-
-        Returns
-        -------
-        str
-            The library's name, with its version and file where it has them.
-
-        Raises
-        ------
-        KernelError
-            If the kernels that ``MEMCFG_KERNELS`` requires cannot be loaded.
-        """
+        """Tell which kernels run here; KernelError if they cannot be loaded."""
         if self.kernels.name == "reference":
             return "NumPy (reference)"
         path = find_onednn()

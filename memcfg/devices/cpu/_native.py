@@ -13,10 +13,7 @@ from memcfg.errors import GraphError, KernelError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from memcfg.devices.cpu._contract import BoundlessKernel, OperandSpec
+    from memcfg.devices._contract import OperandSpec, UnboundKernel
 
 __all__ = ["NativeKernels"]
 
@@ -37,14 +34,9 @@ class _NativeKernel:
         """Bytes of scratch that a run needs."""
         return self.kernel.scratch_bytes
 
-    def bind(
-        self,
-        arena_view: NDArray[np.uint8],
-        input_offsets: Sequence[int],
-        output_offsets: Sequence[int],
-    ) -> Kernel:
+    def instruction(self, addresses: Sequence[int]) -> Kernel:
         """Return the kernel: `Program.compute` is given the offsets."""
-        del arena_view, input_offsets, output_offsets
+        del addresses
         return self.kernel
 
     def run(self, addresses: Sequence[int], scratch: int) -> None:
@@ -65,6 +57,20 @@ class NativeKernels:
 
     def __init__(self, library: OneDNN) -> None:
         self._library = library
+        self._reference = ReferenceKernels()
+
+    def algorithms(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+    ) -> list[tuple[str, int, float]]:
+        """List our own, or oneDNN's, and then NumPy's."""
+        own = self.make(op_type, attributes, inputs, outputs)
+        found = [(own.algorithm, own.scratch_bytes, 0.0)]
+        others = self._reference.algorithms(op_type, attributes, inputs, outputs)
+        return found + [row for row in others if row not in found]
 
     def make(
         self,
@@ -72,11 +78,26 @@ class NativeKernels:
         attributes: Mapping[str, Any],
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
-    ) -> BoundlessKernel:
+        algorithm: str | None = None,
+    ) -> UnboundKernel:
         """Make the kernel of one op; KernelError if it cannot take the operands.
 
         A user's op without a native kernel runs as it is meant, in NumPy.
         """
+        if algorithm == self._reference.name:
+            return self._reference.make(op_type, attributes, inputs, outputs)
+        found = self._default(op_type, attributes, inputs, outputs)
+        if algorithm not in (None, found.algorithm):
+            raise KernelError(f"{op_type!r} has no algorithm {algorithm!r}")
+        return found
+
+    def _default(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+    ) -> UnboundKernel:
         try:
             kind = ops.op_type(op_type)
         except GraphError:
@@ -90,5 +111,5 @@ class NativeKernels:
         except KernelError as error:
             if str(error) != f"there is no kernel of type {op_type!r}":
                 raise
-            return ReferenceKernels().make(op_type, attributes, inputs, outputs)
+            return self._reference.make(op_type, attributes, inputs, outputs)
         return _NativeKernel(kernel)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from memcfg.devices.cpu._contract import OperandSpec
+    from memcfg.devices._contract import OperandSpec
 
     Meaning = Callable[
         [Mapping[str, Any], Sequence[NDArray[Any]], Sequence[NDArray[Any]]], None
@@ -42,15 +42,11 @@ class _ReferenceKernel:
     def kernel(self) -> None:
         """Return None: it runs Python."""
 
-    def bind(
-        self,
-        arena_view: NDArray[np.uint8],
-        input_offsets: Sequence[int],
-        output_offsets: Sequence[int],
-    ) -> CallbackKernel:
-        """Return a callback over views of the arena."""
-        inputs = _views(arena_view, self.inputs, input_offsets)
-        outputs = _views(arena_view, self.outputs, output_offsets)
+    def instruction(self, addresses: Sequence[int]) -> CallbackKernel:
+        """Return a callback over the operands there."""
+        count = len(self.inputs)
+        inputs = _arrays_at(self.inputs, addresses[:count])
+        outputs = _arrays_at(self.outputs, addresses[count:])
         return CallbackKernel(
             partial(_run, self.function, self.attributes, inputs, outputs),
             [spec.nbytes for spec in self.inputs],
@@ -71,14 +67,28 @@ class ReferenceKernels:
 
     name = "reference"
 
+    def algorithms(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+    ) -> list[tuple[str, int, float]]:
+        """List the only one."""
+        made = self.make(op_type, attributes, inputs, outputs)
+        return [(made.algorithm, made.scratch_bytes, 0.0)]
+
     def make(
         self,
         op_type: str,
         attributes: Mapping[str, Any],
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
+        algorithm: str | None = None,
     ) -> _ReferenceKernel:
         """Make the kernel of one op; KernelError for an unknown type."""
+        if algorithm not in (None, self.name):
+            raise KernelError(f"{op_type!r} has no algorithm {algorithm!r}")
         try:
             meaning = ops.op_type(op_type).numpy
         except GraphError:
@@ -86,17 +96,6 @@ class ReferenceKernels:
         return _ReferenceKernel(
             meaning, dict(attributes), tuple(inputs), tuple(outputs)
         )
-
-
-def _views(
-    arena_view: NDArray[np.uint8],
-    specs: Sequence[OperandSpec],
-    offsets: Sequence[int],
-) -> list[NDArray[Any]]:
-    return [
-        arena_view[offset : offset + spec.nbytes].view(spec.dtype).reshape(spec.shape)
-        for spec, offset in zip(specs, offsets, strict=True)
-    ]
 
 
 def _arrays_at(

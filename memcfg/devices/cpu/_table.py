@@ -11,13 +11,13 @@ import os
 import warnings
 
 from memcfg._core import OneDNN
-from memcfg.devices.cpu._contract import BoundlessKernel, KernelTable, OperandSpec
+from memcfg.devices._contract import KernelTable, OperandSpec, UnboundKernel
 from memcfg.devices.cpu._native import NativeKernels
 from memcfg.devices.cpu._onednn_library import find_onednn
 from memcfg.devices.cpu._reference import ReferenceKernels
 from memcfg.errors import KernelError, MissingDependencyError
 
-__all__ = ["BoundlessKernel", "KernelTable", "OperandSpec", "kernel_table"]
+__all__ = ["KernelTable", "OperandSpec", "UnboundKernel", "kernel_table"]
 
 _VARIABLE = "MEMCFG_KERNELS"
 _CHOICES = ("auto", "onednn", "reference")

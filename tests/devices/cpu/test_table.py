@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memcfg._core import Pool, Program
-from memcfg.devices.cpu._contract import OperandSpec
+from memcfg.devices._contract import OperandSpec
 from memcfg.devices.cpu._onednn_library import find_onednn
 from memcfg.devices.cpu._reference import ReferenceKernels
 from memcfg.devices.cpu._table import kernel_table
@@ -86,7 +86,7 @@ def test_the_reference_runs_in_an_arena_and_lets_nan_pass():
     view[:24].view(np.float32)[:] = [0, 1, 2, 3, np.inf, np.nan]
     view[64:76].view(np.float32)[:] = [10, -np.inf, 30]
     program = Program(arena)
-    kernel = made.bind(view, [0, 64], [128])
+    kernel = made.instruction([arena.address + place for place in (0, 64, 128)])
     program.compute(kernel, [0, 64, 128], [24, 12, 24], None)
     program.run()
     found = view[128:152].view(np.float32)
