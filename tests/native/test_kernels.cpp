@@ -180,12 +180,12 @@ TEST(functions_of_one_number_and_of_elements) {
       "operand 0; exp 0; log 1; tanh 2; erf 3; absolute 4; sqrt 5; negate 6; scalar 1; "
       "attribute by; power 9 8; rounded 10; maximum 7 11; minimum 12 0; less_equal 13 "
       "0; "
-      "select 14 13 0; equal 15 0; select 16 15 0; divide 17 11; output 18";
+      "select 14 13 0; equal 15 0; select 16 0 15; divide 17 11; output 18";
   run(expression(kText, {all, whole}, {all}, {{"by", 0.5}}), {&x, &step, &y});
   for (std::size_t i = 0; i < values.size(); i += 97) {
     const float root = -std::sqrt(std::abs(std::erf(std::tanh(values[i]))));
     const float wanted = std::min(std::max(root, 0.125F), values[i]) / 0.125F;
-    CHECK(std::abs(y.floats()[i] - wanted) < 1e-2F);  // roots of small numbers
+    CHECK(std::abs(y.floats()[i] - wanted) < 1e-2F);
   }
   run(expression(kText, {all, whole}, {all}, {{"by", 0.5}}), {&x, &step, &x});
   CHECK(x.floats() == y.floats());
