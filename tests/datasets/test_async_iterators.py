@@ -257,7 +257,7 @@ def test_a7_in_order_at_any_pace(buffer_size, seconds, pool):
 
 
 def test_a8_a_base_that_is_at_its_end_stays_there_until_a_reset(pool):
-    """Making one asks the base nothing, and does not begin it anew."""
+    """Making one asks the base nothing, and does not restart it."""
     base = Base(15)
     assert numbers(base) == list(range(15))
     with AsyncDataSetIterator(base, 8, resource=pool) as iterator:
@@ -280,7 +280,7 @@ def test_a9_a_reset_while_the_base_is_in_next(seconds, pool):
         assert not iterator.has_next()
 
 
-def test_a9_a_reset_while_the_line_is_full(pool):
+def test_a9_a_reset_while_the_queue_is_full(pool):
     base = Base(6)
     with AsyncDataSetIterator(base, 2, resource=pool) as iterator:
         assert eventually(lambda: base.place == 2)
@@ -534,7 +534,7 @@ def test_numpys_integers_are_numbers(pool):
 # Resets and closes.
 
 
-def test_an_iterable_is_iterated_over_anew(pool):
+def test_an_iterable_is_iterated_over_again(pool):
     begun = []
 
     class Source:
@@ -554,7 +554,7 @@ def test_an_iterable_is_iterated_over_anew(pool):
     assert begun == [name, "end"] * 4
 
 
-def test_a_generator_cannot_begin_anew(pool):
+def test_a_generator_cannot_restart(pool):
     with AsyncDataSetIterator((n for n in range(3)), resource=pool) as iterator:
         assert not iterator.reset_supported
         assert iterator.next() == 0
@@ -663,10 +663,10 @@ def test_a_reset_from_another_thread_goes_on_with_the_new_pass(pool):
         assert numbers(iterator) == [1, 2, 3, 4]
 
 
-def test_many_resets_leave_nothing(pool):
+def test_many_resets_leave_nothing(pool, tenths):
     with AsyncDataSetIterator(Base(5), 2, resource=pool) as iterator:
-        for turn in range(300):
-            if turn % 3:
+        for number in range(30 * tenths):
+            if number % 3:
                 iterator.next()
             iterator.reset()
         assert len(data_threads()) == 1
@@ -695,7 +695,7 @@ def test_a_second_pass_fits_wherever_the_first_did():
 # Forgetting.
 
 
-def test_one_that_is_forgotten_ends(pool):
+def test_one_that_is_garbage_collected_ends(pool):
     for taken in (0, 3, 20):
         iterator = AsyncDataSetIterator(Base(10), 2, resource=pool)
         for _ in range(taken):
@@ -915,7 +915,7 @@ def test_in_a_forked_child_it_can_only_be_closed(pool):
         locked, go_on = threading.Event(), threading.Event()
 
         def hold():
-            with iterator._guard.lock:
+            with iterator._lock:
                 locked.set()
                 go_on.wait(SOON)
 

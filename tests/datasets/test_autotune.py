@@ -43,26 +43,26 @@ class Pass:
 def consume(run, depth, making, using, items):
     """Let a consumer use items that are made; return its waiting and the depths.
 
-    The producer begins an item when there is room for it in line. `making` are the
+    The producer begins an item when the queue is not full. `making` are the
     seconds that items take, `using` those that the consumer uses one.
     """
     making = iter(making)
-    line, free_at, depths = deque(), 0.0, []
+    queue, free_at, depths = deque(), 0.0, []
     waited_in_all = 0.0
 
     def produce(room_at):
         nonlocal free_at
-        while len(line) < depth.capacity:
+        while len(queue) < depth.capacity:
             free_at = max(free_at, room_at) + next(making)
-            line.append(free_at)
+            queue.append(free_at)
 
     produce(0.0)
     for _ in range(items):
-        waiting = sum(done <= run.now for done in line)
-        waited = max(0.0, line[0] - run.now)
+        waiting = sum(done <= run.now for done in queue)
+        waited = max(0.0, queue[0] - run.now)
         run.now += waited
         waited_in_all += waited
-        line.popleft()
+        queue.popleft()
         depth.consumed(waiting, waited)
         produce(run.now)
         depths.append(depth.capacity)
@@ -162,7 +162,7 @@ def test_items_that_lie_elsewhere_count():
     assert max(depths) == 3
 
 
-def test_a_refusal():
+def test_a_failed_allocation():
     run = Pass()
     depth = TunedDepth(run)
     assert depth.allocation_failed(1)
@@ -249,7 +249,7 @@ def test_two_steps_share_the_cores():
     assert first.parallelism * second.parallelism > 1
 
 
-def test_a_refusal_of_memory_for_threads():
+def test_a_failed_allocation_for_threads():
     run = Pass(cpus=4)
     tuner = TunedParallelism(run)
     work(run, tuner, lambda n: 0.1 / n, 1000)

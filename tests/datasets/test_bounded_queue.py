@@ -13,7 +13,7 @@ from collections import deque
 
 import pytest
 from calls import SOON, Call
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -303,7 +303,7 @@ def test_a_forked_child_is_told_and_never_waits(queue):
     holding, go_on = threading.Event(), threading.Event()
 
     def hold():
-        with queue._guard.lock:
+        with queue._lock:
             holding.set()
             go_on.wait(SOON)
 
@@ -469,6 +469,7 @@ class Model(RuleBasedStateMachine):
 
 
 TestModel = Model.TestCase
+TestModel.settings = settings(max_examples=settings().max_examples // 5)
 
 
 def test_a_queue_may_be_stopped_while_its_thread_starts(queue):

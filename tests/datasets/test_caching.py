@@ -51,7 +51,7 @@ def where(request, tmp_path):
 
 
 def leaves(element):
-    """List the leaves of an element, with their places."""
+    """List the leaves of an element, with their paths."""
     if isinstance(element, dict):
         parts = sorted(element.items())
     elif isinstance(element, tuple):
@@ -228,7 +228,7 @@ def test_an_array_that_its_maker_uses_again_is_kept_as_it_was():
     assert [one.tolist() for one in passing(node)] == [[1] * 3, [2] * 3, [3] * 3]
 
 
-def test_what_does_not_fit_is_an_error_and_lets_go():
+def test_what_does_not_fit_is_an_error_and_releases_memory():
     pool = Pool(limit="1MiB", name="small")
     node = cached(Items([lambda: np.ones(10_000)] * 100))
     elements = passing(node, pool)
@@ -430,11 +430,11 @@ def test_any_damage_is_found(written, data):
     path, whole = written
     damaged = bytearray(whole)
     kind = data.draw(st.sampled_from(["cut", "change", "longer"]))
-    place = data.draw(st.integers(0, len(whole) - 1))
+    index = data.draw(st.integers(0, len(whole) - 1))
     if kind == "cut":
-        del damaged[place:]
+        del damaged[index:]
     elif kind == "change":
-        damaged[place] ^= data.draw(st.integers(1, 255))
+        damaged[index] ^= data.draw(st.integers(1, 255))
     else:
         damaged += b"Z"
     with open(path, "wb") as file:
@@ -469,7 +469,7 @@ def test_arrays_come_back_as_they_were(tmp_path_factory, arrays):
 
 @pytest.mark.parametrize(("step", "count"), [("take", 100), ("skip", 0)])
 def test_inner_passes_cache_for_themselves(step, count, where):
-    """A dataset that a function makes anew has a cache of its own."""
+    """A dataset that a function makes each time has a cache of its own."""
     source = numbers(3)
     made = Dataset.range(2).flat_map(lambda _: cached(source))
     assert listed(getattr(made, step)(count)) == [0, 1, 2] * 2
@@ -530,7 +530,7 @@ def test_a_form_that_is_none_is_refused_whatever_its_checksum_says(form, tmp_pat
         tracemalloc.stop()
 
 
-def test_elements_of_no_bytes_take_no_room_that_the_file_has_not(tmp_path):
+def test_elements_of_no_bytes_take_no_memory_that_the_file_has_not(tmp_path):
     path = tmp_path / "cache"
     element = struct.pack("<Iq", 0, 2**40)
     path.write_bytes(cache_of('[null, [["|S0", 1]]]', element))

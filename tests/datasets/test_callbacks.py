@@ -48,7 +48,7 @@ def test_it_is_called_for_each_batch_by_the_thread(pool):
     assert callback.threads == {"memcfg-data-AsyncDataSetIterator"}
 
 
-def test_what_it_returns_takes_the_batchs_place(pool):
+def test_what_it_returns_replaces_the_batch(pool):
     callback = Noting(lambda batch: batch * 10)
     with AsyncDataSetIterator([1, 2], callback=callback, resource=pool) as iterator:
         assert list(iterator) == [10, 20]
@@ -113,9 +113,7 @@ def test_it_cannot_end_the_pass_by_mistake(pool):
 
 
 @pytest.mark.parametrize("method", ["reset", "close"])
-def test_an_error_while_it_begins_anew_or_ends_is_raised_and_nothing_is_left(
-    method, pool
-):
+def test_an_error_while_it_restarts_or_ends_is_raised_and_nothing_is_left(method, pool):
     class Fragile(DefaultCallback):
         pass
 
@@ -168,7 +166,7 @@ def batches(n=12):
         yield DataSet(np.full((100, 4), value, "f4"), np.full(100, value))
 
 
-def test_batches_are_dealt_out_in_turns(devices, pool):
+def test_batches_are_dealt_out_in_order(devices, pool):
     callback = InterleavedDataSetCallback(2)
     pools = [mc.config.logical_device(name).pool for name in devices]
     with AsyncDataSetIterator(
@@ -234,9 +232,9 @@ def test_after_a_reset_the_first_device_is_first(devices):
     callback = InterleavedDataSetCallback(2)
     data = next(batches())
     names = []
-    for turn in range(5):
+    for cycle in range(5):
         names.append(mc.workspace_of(callback.call(data).features).name[-1])
-        if turn == 1:
+        if cycle == 1:
             callback.reset()
     assert "".join(names) == "01012"
     callback.close()

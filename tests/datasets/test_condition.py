@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import random
 import signal
+import threading
 from contextlib import suppress
 
 import pytest
 from calls import Call, data_threads, settle
 
 from memcfg.data import Dataset
-from memcfg.data.engine._condition import Condition, Guard
+from memcfg.data.engine._condition import Condition
 
 
 @pytest.fixture
-def guard():
-    return Guard()
+def lock():
+    return threading.RLock()
 
 
-def test_who_waits_is_woken_when_it_is_so(guard):
-    condition, found = Condition(guard), []
+def test_who_waits_is_woken_when_it_is_so(lock):
+    condition, found = Condition(lock), []
     waiting = Call(condition.wait_for, lambda: found)
     assert waiting.waits
     condition.notify_all()
@@ -29,8 +30,8 @@ def test_who_waits_is_woken_when_it_is_so(guard):
     assert waiting.result() is True
 
 
-def test_all_are_woken(guard):
-    condition, found = Condition(guard), []
+def test_all_are_woken(lock):
+    condition, found = Condition(lock), []
     waiting = [Call(condition.wait_for, lambda: found) for _ in range(3)]
     assert all(one.waits for one in waiting)
     found.append(1)
@@ -38,24 +39,24 @@ def test_all_are_woken(guard):
     assert [one.result() for one in waiting] == [True] * 3
 
 
-def test_a_timeout_ends_and_leaves_nothing(guard):
-    condition = Condition(guard)
+def test_a_timeout_ends_and_leaves_nothing(lock):
+    condition = Condition(lock)
     assert condition.wait_for(lambda: False, 0.01) is False
     assert condition._waiters == []
 
 
-def test_nobody_holds_the_lock_while_it_waits(guard):
-    condition, found = Condition(guard), []
+def test_nobody_holds_the_lock_while_it_waits(lock):
+    condition, found = Condition(lock), []
     waiting = Call(condition.wait_for, lambda: found)
     assert waiting.waits
-    with guard.lock:
+    with lock:
         found.append(1)
         condition.notify_all()
     assert waiting.result() is True
 
 
-def test_a_finalizer_may_notify_in_a_thread_that_holds_the_lock(guard):
-    condition = Condition(guard)
+def test_a_finalizer_may_notify_in_a_thread_that_holds_the_lock(lock):
+    condition = Condition(lock)
 
     def is_over():
         condition.notify_all()

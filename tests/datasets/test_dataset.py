@@ -186,7 +186,7 @@ def test_each_step_has_a_name(method):
     assert NAMED[method]("mine")._node.name == "mine"
 
 
-def test_a_copy_of_a_shuffle_and_a_cache_begins_anew():
+def test_a_copy_of_a_shuffle_and_a_cache_restarts():
     dataset = Dataset.range(10).shuffle(4, seed=1).cache().batch(3).prefetch(2)
     first = [batch.tolist() for batch in dataset]
     for other in (copy.deepcopy(dataset), pickle.loads(pickle.dumps(dataset))):

@@ -154,7 +154,7 @@ def test_a_private_copy_goes_through_the_map(path):
     assert (next(iter(dataset)) == -1).all()
 
 
-@pytest.mark.parametrize("how", ["removed", "replaced", "removed and made anew"])
+@pytest.mark.parametrize("how", ["removed", "replaced", "removed and made again"])
 def test_a_file_that_is_another_by_now_goes_through_the_map(path, how):
     mapped = opened(path)
     plain = np.array(mapped)
@@ -163,7 +163,7 @@ def test_a_file_that_is_another_by_now_goes_through_the_map(path, how):
         os.replace(path.with_name("new.npy"), path)
     else:
         path.unlink()
-    if how == "removed and made anew":
+    if how == "removed and made again":
         np.save(path, plain + 1)
     dataset = Dataset.from_tensor_slices(mapped)
     assert isinstance(column_of(dataset), ArrayColumn)
@@ -210,7 +210,7 @@ def test_a_file_that_becomes_shorter_is_an_error_that_names_it(path):
 @pytest.mark.parametrize(
     "copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
 )
-def test_a_copy_opens_the_file_anew(path, copied):
+def test_a_copy_opens_the_file_again(path, copied):
     dataset = Dataset.from_tensor_slices(opened(path)[3:]).batch(LENGTH)
     other = copied(dataset)
     assert len(pickle.dumps(dataset)) < 5000

@@ -84,7 +84,7 @@ def test_a_generator_is_closed_behind_an_error_of_a_function():
     del error
 
 
-def test_each_pass_calls_it_anew():
+def test_each_pass_calls_it_again():
     make = Watched(stop=2)
     number = mc.data.TensorSpec((), "int32")
     dataset = Dataset.from_generator(make, output_signature=number)

@@ -1,4 +1,4 @@
-"""Inner datasets in turns: against tf.data's rule in plain Python, with threads and
+"""Inner datasets in a cycle: against tf.data's rule in plain Python, with threads and
 without; faults, ends, and what is left behind."""
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ from memcfg.memory import Pool
 
 
 def interleaved(lists, cycle_length, block_length):
-    """TensorFlow's InterleaveDataset: places, an index, and one step at a time."""
+    """TensorFlow's InterleaveDataset: slots, an index, and one step at a time."""
     waiting = iter(lists)
-    places = [None] * cycle_length
-    place = block = opened = 0
+    slots = [None] * cycle_length
+    slot = block = opened = 0
     ended = False
     out = []
     while not ended or opened:
-        if places[place] is not None:
-            item = next(places[place], None)
+        if slots[slot] is not None:
+            item = next(slots[slot], None)
             if item is None:
-                places[place] = None
+                slots[slot] = None
                 opened -= 1
-                place, block = (place + 1) % cycle_length, 0
+                slot, block = (slot + 1) % cycle_length, 0
                 continue
             out.append(item)
             block += 1
             if block == block_length:
-                place, block = (place + 1) % cycle_length, 0
+                slot, block = (slot + 1) % cycle_length, 0
         elif not ended:
             found = next(waiting, None)
             ended = found is None
             if not ended:
-                places[place] = iter(found)
+                slots[slot] = iter(found)
                 opened += 1
         else:
-            place, block = (place + 1) % cycle_length, 0
+            slot, block = (slot + 1) % cycle_length, 0
     return out
 
 
 def lists_of(lengths):
     starts = [100 * number for number in range(len(lengths))]
     return [
-        [start + place for place in range(length)]
+        [start + slot for slot in range(length)]
         for start, length in zip(starts, lengths, strict=True)
     ]
 
@@ -93,7 +93,7 @@ def of_lists(lists, *arguments):
     st.one_of(st.none(), st.integers(1, 3)),
 )
 @settings(deadline=None, max_examples=300)
-def test_turns_are_those_of_tensorflow(lengths, cycle, block, calls):
+def test_cycles_are_those_of_tensorflow(lengths, cycle, block, calls):
     lists = lists_of(lengths)
     if calls is not None:
         calls = min(calls, cycle)
@@ -217,7 +217,7 @@ def test_what_an_inner_pass_raises_comes_behind_what_it_made(calls, kind):
 
 @CALLS
 @pytest.mark.parametrize("ordered", [True, False])
-def test_what_is_raised_within_a_turn_comes_behind_what_it_took(calls, ordered):
+def test_what_is_raised_within_a_block_comes_behind_what_it_took(calls, ordered):
     boom = ValueError("boom")
     node = interleave(
         numbers(1),
@@ -240,7 +240,7 @@ class Boom(BaseException):
 
 
 @CALLS
-def test_any_error_of_the_source_comes_when_its_turn_does(calls):
+def test_any_error_of_the_source_comes_when_its_block_does(calls):
     source = Items([np.int64(1), np.int64(5), Boom()])
     elements = passing(interleave(source, lambda n: rows(int(n)), 2, 1, calls))
     found = []
@@ -400,7 +400,7 @@ def test_what_does_not_fit_is_told(calls):
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_child_is_told_to_begin_anew():
+def test_a_forked_child_is_told_to_restart():
     elements = passing(of_lists(lists_of([5] * 4), 2, 1, 2))
     next(elements)
     child = os.fork()

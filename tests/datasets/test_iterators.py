@@ -29,22 +29,22 @@ class Counting(DataSetIterator):
     batch = 32
 
     def __init__(self, n: int) -> None:
-        self.n, self.place, self.calls = n, 0, []
+        self.n, self.index, self.calls = n, 0, []
 
     def has_next(self):
         self.calls.append("has_next")
-        return self.place < self.n
+        return self.index < self.n
 
     def next(self):
-        if self.place >= self.n:
+        if self.index >= self.n:
             raise IndexError("read too far")
         self.calls.append("next")
-        self.place += 1
-        return self.place - 1
+        self.index += 1
+        return self.index - 1
 
     def reset(self):
         self.calls.append("reset")
-        self.place = 0
+        self.index = 0
 
     def close(self):
         self.calls.append("close")
@@ -100,7 +100,7 @@ def test_at_the_end_it_stays(iterator):
             next(iterator)
 
 
-def test_it_begins_anew(iterator):
+def test_it_restarts(iterator):
     assert iterator.reset_supported
     for taken in (3, 10, 0):
         for _ in range(taken):
@@ -113,17 +113,17 @@ def test_it_begins_anew(iterator):
 @given(st.lists(st.sampled_from(["has_next", "next", "python", "reset"]), max_size=40))
 def test_any_order_of_calls_gives_each_item_once(calls):
     for make in makers().values():
-        iterator, place = make(), 0
+        iterator, index = make(), 0
         for call in calls:
             if call == "has_next":
-                assert iterator.has_next() == (place < 10)
+                assert iterator.has_next() == (index < 10)
             elif call == "reset":
                 iterator.reset()
-                place = 0
-            elif place < 10:
+                index = 0
+            elif index < 10:
                 take = next if call == "python" else type(iterator).next
-                assert take(iterator) == place
-                place += 1
+                assert take(iterator) == index
+                index += 1
             else:
                 with pytest.raises(StopIteration):
                     next(iterator)
@@ -216,10 +216,10 @@ def test_an_iterator_that_cannot_be_reset_says_so():
 
 def test_what_can_be_indexed_can_be_iterated_over():
     class Source:
-        def __getitem__(self, place):
-            if place > 2:
+        def __getitem__(self, index):
+            if index > 2:
                 raise IndexError
-            return place
+            return index
 
     assert list(ExistingDataSetIterator(Source())) == [0, 1, 2]
 
@@ -299,7 +299,7 @@ def test_next_alone_does_not_look_ahead():
     below = Counting(5)
     early = EarlyTerminationDataSetIterator(below, 3)
     assert list(early) == [0, 1, 2]
-    assert below.place == 3
+    assert below.index == 3
 
 
 def test_a11_early_termination():
@@ -373,7 +373,7 @@ def test_epochs_of_nothing_end():
         assert list(epochs) == []
 
 
-def test_several_epochs_need_an_iterator_that_begins_anew():
+def test_several_epochs_need_an_iterator_that_restarts():
     assert list(MultipleEpochsIterator(1, iter([1]))) == [1]
     with pytest.raises(ValueError, match="only once"):
         MultipleEpochsIterator(2, iter([1]))
@@ -497,18 +497,18 @@ def test_parts_are_read_in_any_order(lengths, steps):
     """No part sees a batch of another, whatever is read when."""
     splitter = DataSetIteratorSplitter(list(range(sum(lengths) + 2)), lengths)
     starts = np.cumsum([0, *lengths])
-    places = [0] * len(lengths)
+    indices = [0] * len(lengths)
     for number, what in steps:
         number %= len(lengths)
         part = splitter.iterators[number]
         if what == "reset":
             part.reset()
-            places[number] = 0
+            indices[number] = 0
             continue
-        assert part.has_next() == (places[number] < lengths[number])
+        assert part.has_next() == (indices[number] < lengths[number])
         if part.has_next():
-            assert next(part) == starts[number] + places[number]
-            places[number] += 1
+            assert next(part) == starts[number] + indices[number]
+            indices[number] += 1
 
 
 def test_parts_may_be_read_by_threads():

@@ -65,11 +65,11 @@ def test_nests(shapes, values, expected):
     assert rows.tolist() == expected
     dicts = [{"b": number, "a": (vector,)} for number, vector in PAIRS]
     keys = [None, None]
-    for place, given_ in enumerate((shapes, values)):
+    for index, given_ in enumerate((shapes, values)):
         if isinstance(given_, tuple):
-            keys[place] = {"a": (given_[1],), "b": given_[0]}
+            keys[index] = {"a": (given_[1],), "b": given_[0]}
         else:
-            keys[place] = given_
+            keys[index] = given_
     (batch,) = padded(dicts, *keys)
     assert batch["a"][0].tolist() == expected
 

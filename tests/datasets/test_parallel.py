@@ -198,7 +198,7 @@ def test_nothing_that_was_done_is_lost_without_order():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("size", [None, 4])
-def test_a_forked_child_is_told_and_begins_anew(size):
+def test_a_forked_child_is_told_and_restarts(size):
     data = Dataset.range(100).map(lambda n: n + 1, num_parallel_calls=2)
     data = data if size is None else data.batch(size)
     with iter(data) as elements:
@@ -260,7 +260,7 @@ def test_a_small_limit_makes_fewer_batches_at_a_time():
     assert eventually(lambda: not pool.owners())
 
 
-def test_no_room_for_a_batch():
+def test_no_memory_for_a_batch():
     pool = memory.Pool(limit="100KiB")
     x = np.ones((400, 1024))
     data = Dataset.from_tensor_slices(x).map(lambda row: row * 2, num_parallel_calls=3)
@@ -313,7 +313,7 @@ class Source:
         self.closed += 1
 
 
-def test_turns_come_in_order_and_the_last_reader_closes():
+def test_reads_come_in_order_and_the_last_reader_closes():
     source, seen = Source(), []
     shared = SharedSource(source)
     inside, let = threading.Event(), threading.Event()

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 import pytest
 from calls import SOON, Call, eventually
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import memcfg as mc
@@ -29,7 +29,7 @@ class Source:
 
     def __init__(self, n=10, *, until=None, make=int):
         self.n, self.make, self.until = n, make, until
-        self.place, self.callers, self.closed = 0, set(), []
+        self.index, self.callers, self.closed = 0, set(), []
         self.inside = threading.Event()
 
     def __iter__(self):
@@ -37,13 +37,13 @@ class Source:
 
     def __next__(self):
         self.callers.add(threading.get_ident())
-        if self.until is not None and self.place == self.n:
+        if self.until is not None and self.index == self.n:
             self.inside.set()
             assert self.until.wait(SOON)
-        if self.place >= self.n:
+        if self.index >= self.n:
             raise StopIteration
-        self.place += 1
-        return self.make(self.place - 1)
+        self.index += 1
+        return self.make(self.index - 1)
 
     def close(self):
         self.closed.append(threading.get_ident())
@@ -86,12 +86,12 @@ def test_the_thread_begins_with_the_first_call_or_when_it_is_told(make):
     source = Source()
     producer = make(source)
     assert producer.thread.ident is None
-    assert source.place == 0
+    assert source.index == 0
     assert producer.has_next()
     told = make(other := Source())
     told.start()
     told.start()
-    assert eventually(lambda: other.place > 0)
+    assert eventually(lambda: other.index > 0)
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 7])
@@ -100,13 +100,13 @@ def test_it_is_ahead_by_the_capacity_and_no_more(make, capacity):
     producer = make(source, capacity)
     producer.start()
     for taken in range(5):
-        assert eventually(lambda taken=taken: source.place == taken + capacity)
+        assert eventually(lambda taken=taken: source.index == taken + capacity)
         time.sleep(0.01)
-        assert source.place == taken + capacity
+        assert source.index == taken + capacity
         assert producer.get() == taken
 
 
-def test_at_the_end_the_source_is_closed_by_the_thread_and_let_go(make):
+def test_at_the_end_the_source_is_closed_by_the_thread_and_released(make):
     source = Source(3)
     there = weakref.ref(source)
     producer = make(source)
@@ -139,7 +139,7 @@ def test_an_error_comes_behind_the_items_as_it_was_raised(make, n, error):
 
     class Failing(Source):
         def __next__(self):
-            if self.place == n:
+            if self.index == n:
                 raise raised
             return super().__next__()
 
@@ -285,7 +285,7 @@ def test_the_depth_hears_what_an_item_takes(make, pool):
     assert heard == [1024] * 4  # the last is the end's
 
 
-def test_a_depth_may_give_in_to_a_refusal():
+def test_a_depth_may_give_in_to_a_failed_allocation():
     pool = memory.Pool(limit=6 * 1024)
 
     class Modest(FixedDepth):
@@ -309,7 +309,7 @@ def test_a_depth_may_give_in_to_a_refusal():
     assert pool.owners() == {}
 
 
-def test_a_refusal_comes_behind_the_first_item_and_says_what_fits(make):
+def test_a_failed_allocation_comes_behind_the_first_item_and_says_what_fits(make):
     pool = memory.Pool(limit=6 * 1024)
     producer = Producer(
         Source(50, make=lambda n: np.empty(1000, "u1")),
@@ -327,7 +327,7 @@ def test_a_refusal_comes_behind_the_first_item_and_says_what_fits(make):
     assert pool.owners() == {}
 
 
-def test_a_refusal_stands_only_when_the_consumer_has_let_go(make):
+def test_a_failed_allocation_stands_only_when_the_consumer_has_let_go(make):
     """What an earlier pass left with the consumer is gone when it asks again."""
     pool = memory.Pool(limit=5 * 1024)
     with memory.numpy_allocator(pool):
@@ -430,15 +430,15 @@ def test_its_own_thread_may_stop_it(make):
     box.clear()
 
 
-@pytest.mark.parametrize("place", ["full queue", "inside the source", "not begun"])
-def test_one_that_is_forgotten_ends(make, pool, place):
+@pytest.mark.parametrize("where", ["full queue", "inside the source", "not begun"])
+def test_one_that_is_garbage_collected_ends(make, pool, where):
     until = threading.Event()
     source = Source(3, until=until, make=lambda n: np.empty(1000))
     producer = make(
-        source, 1 if place == "full queue" else 10, ring=Ring("a ring", pool)
+        source, 1 if where == "full queue" else 10, ring=Ring("a ring", pool)
     )
-    if place != "not begun":
-        del place
+    if where != "not begun":
+        del where
         producer.get()
         thread = producer.thread
     else:
@@ -511,9 +511,9 @@ def test_threads_that_cannot_be_started_are_told_of(make, monkeypatch):
         assert producer.stop(wait=True) is True
 
 
-def test_a_thousand_leave_nothing(make, pool):
+def test_a_thousand_leave_nothing(make, pool, tenths):
     before = threading.active_count()
-    for number in range(1000):
+    for number in range(100 * tenths):
         producer = make(Source(5, make=lambda n: np.empty(100)), ring=Ring("r", pool))
         if number % 3:
             producer.get()
@@ -526,6 +526,7 @@ def test_a_thousand_leave_nothing(make, pool):
     assert len(_producer._running.alive()) == 0
 
 
+@settings(max_examples=settings().max_examples // 5)
 @given(
     n=st.integers(0, 12),
     capacity=st.integers(1, 4),

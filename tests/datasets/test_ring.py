@@ -98,12 +98,12 @@ def test_one_that_is_kept_keeps_its_block_only(ring, pool):
 
 def test_a_block_that_was_used_lately_is_used_again(ring):
     batch(ring, 1000)
-    places = {batch(ring, 1000).ctypes.data for _ in range(10)}
-    assert len(places) == 1
+    addresses = {batch(ring, 1000).ctypes.data for _ in range(10)}
+    assert len(addresses) == 1
     ring.destroy()
 
 
-def test_a_larger_batch_lies_outside_and_blocks_grow_in_their_turns(ring, pool):
+def test_a_larger_batch_lies_outside_and_blocks_grow_one_by_one(ring, pool):
     for _ in range(5):
         batch(ring, 1000)
     assert ring.nbytes == 4 * 1024
@@ -151,7 +151,7 @@ def test_another_buffer_size_is_another_number_of_blocks(ring, pool):
     ring.destroy()
 
 
-def test_a_failed_cycle_takes_no_turn(ring, pool):
+def test_a_failed_cycle_takes_no_block(ring, pool):
     alive = [batch(ring, 1000, 0)]
     for number in range(1, 10):
         ring.fit(2)
@@ -184,7 +184,7 @@ def test_blocks_have_the_rings_name(ring, pool):
     ring.destroy()
 
 
-def test_no_room_says_what_fits():
+def test_no_memory_says_what_fits():
     pool = memory.Pool(limit=8 * 1024)
     ring = Ring("a ring", pool)
     first = [batch(ring, 1000)]
@@ -202,7 +202,7 @@ def test_no_room_says_what_fits():
     assert pool.stats().current_bytes == 0
 
 
-def test_no_room_for_any_buffer_says_so():
+def test_no_memory_for_any_buffer_says_so():
     pool = memory.Pool(limit=3 * 1024)
     ring = Ring("a ring", pool)
     first = batch(ring, 1000)
@@ -283,7 +283,7 @@ def test_the_buffer_that_is_said_to_fit_does(size, buffer_size, limit):
         assert limit < align_up(size)
 
 
-@settings(max_examples=300)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     st.lists(st.integers(1, 4000), min_size=1, max_size=40),
     st.integers(1, 8),
@@ -300,7 +300,7 @@ def test_what_is_said_to_fit_does_for_the_batches_so_far(sizes, buffer_size, lim
             with suppress(MemoryError):
                 run(sizes[: number + 1], fits, limit)
     except MemoryError:
-        pass  # a batch larger than the blocks, and no room beside them
+        pass  # a batch larger than the blocks, and no memory beside them
 
 
 @given(

@@ -1,4 +1,4 @@
-"""Elements by their places: take, skip, shard, repeat.
+"""Elements by their numbers: take, skip, shard, repeat.
 
 Each is compared with a slice of a list, on the path over row numbers and on the path
 over elements. Cardinalities are TensorFlow 2.21's, where that tells the truth.
@@ -38,7 +38,7 @@ def first(dataset, count=100):
 
 
 def batched(dataset, count=100):
-    """The first elements by way of batches."""
+    """The first elements through batches."""
     with dataset.batch(7).as_numpy_iterator() as batches:
         return [n for batch in islice(batches, count) for n in batch.tolist()][:count]
 
@@ -296,9 +296,9 @@ def test_what_is_left_out_fills_no_workspace(pool):
 
 
 @pytest.mark.parametrize("count", [None, 500])
-def test_threads_of_each_pass_end_with_it(count):
+def test_threads_of_each_pass_end_with_it(count, tenths):
     elements = iter(Dataset.range(3).prefetch(1).repeat(2).repeat(count))
-    for _ in range(1500):
+    for _ in range(150 * tenths):
         next(elements)
     assert len(elements._run._parts) <= 2
     elements.close()

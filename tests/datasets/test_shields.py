@@ -194,22 +194,22 @@ def test_arrays_are_found_in_every_container(wrap):
     found = WorkspacesShieldDataSetIterator([batch]).next()
     assert type(found) is type(batch)
 
-    def walk(value):
+    def leaves_of(value):
         if isinstance(value, np.ndarray):
             yield value
         elif isinstance(value, DataSet | MultiDataSet):
             yield from value._present()
         elif isinstance(value, dict):
             for each in value.values():
-                yield from walk(each)
+                yield from leaves_of(each)
         elif isinstance(value, list | tuple):
             for each in value:
-                yield from walk(each)
+                yield from leaves_of(each)
 
-    arrays = list(walk(found))
+    arrays = list(leaves_of(found))
     assert arrays
     assert not any(mc.is_attached(each) for each in arrays)
-    assert all(mc.is_attached(each) for each in walk(batch))
+    assert all(mc.is_attached(each) for each in leaves_of(batch))
     assert all((each == 7).all() for each in arrays)
 
 

@@ -33,7 +33,7 @@ SEEDS = st.integers(-(2**70), 2**70)
 
 @given(COUNTS, SIZES, SEEDS, st.booleans())
 @settings(deadline=None)
-def test_passes_are_those_of_tensorflow_on_both_ways(count, size, seed, reshuffle):
+def test_passes_are_tensorflows_over_rows_and_elements(count, size, seed, reshuffle):
     seeds = seeds_of(seed, reshuffle)
     one_by_one = numbers(count).shuffle(size, seed, reshuffle)
     by_rows = rows(count).shuffle(size, seed, reshuffle)

@@ -141,7 +141,7 @@ def test_threads_end_when_nobody_refers_to_them():
     assert gone()
 
 
-def test_results_are_let_go():
+def test_results_are_released():
     pool = Pool(limit="1MiB", name="small")
     threads = ThreadPool(1, "w", partial(numpy_allocator, pool))
     future = threads.submit(lambda: np.ones(1000))

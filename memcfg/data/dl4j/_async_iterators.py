@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,12 @@ from weakref import WeakKeyDictionary
 
 from memcfg import config
 from memcfg._caller import outside
+from memcfg._core import fork_count
 from memcfg.data._checks import count, flag
 from memcfg.data.dl4j._callbacks import as_callback, finisher, host_memory
 from memcfg.data.dl4j._iterators import DataSetIterator, as_iterator, cannot_reset
 from memcfg.data.engine._batch_blocks import Ring
 from memcfg.data.engine._bounded_queue import FixedDepth
-from memcfg.data.engine._condition import Guard
 from memcfg.data.engine._producer import Producer
 from memcfg.memory import numpy_allocator
 
@@ -111,7 +112,8 @@ class AsyncDataSetIterator(DataSetIterator):
         self._resource = host_memory(pool)
         self._name = type(self).__name__
         self._base: DataSetIterator | None = below
-        self._guard = Guard()
+        self._forks = fork_count()
+        self._lock = threading.RLock()
         self._warned = False
         self._begin(below)
 
@@ -203,7 +205,7 @@ class AsyncDataSetIterator(DataSetIterator):
         """
         self._opened()
         self._require_process()
-        with self._guard.lock:
+        with self._lock:
             base = self._opened()
             if not base.reset_supported:
                 raise cannot_reset(base)
@@ -229,10 +231,10 @@ class AsyncDataSetIterator(DataSetIterator):
             If the iterator below is still reading after some seconds. The thread ends,
             and releases the ring, when it returns.
         """
-        if self._guard.in_child:
-            self._base = None
+        if fork_count() != self._forks:
+            self._base = None  # the lock may be held for ever
             return
-        with self._guard.lock:
+        with self._lock:
             if self._base is None:
                 return
             self._base = None
@@ -273,14 +275,14 @@ class AsyncDataSetIterator(DataSetIterator):
         self._opened()
         if not self._running:
             self._require_process()
-            with self._guard.lock:  # a reset may be on its way
+            with self._lock:  # a reset may be on its way
                 self._opened()
                 if not self._running:
                     raise RuntimeError("the last reset has failed: call reset() again")
         return self._producer
 
     def _require_process(self) -> None:
-        if self._guard.in_child:
+        if fork_count() != self._forks:
             raise RuntimeError(
                 f"this {self._name} has its thread in the process that was "
                 "forked: make another one in this one"

@@ -9,11 +9,13 @@ lock is re-entrant, and what finalizers call never waits.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
-from memcfg.data.engine._condition import Condition, Guard
+from memcfg._core import fork_count
+from memcfg.data.engine._condition import Condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,20 +70,27 @@ class BoundedQueue:
         self._items: deque[Any] = deque()
         self._failure: BaseException | None = None
         self._ended = False  # no item will be added
-        self._stop = False  # nobody wants any
+        self.stopped = False  # nobody wants any
         self._started = False
         self._consumers = 0  # that wait
-        self._guard = Guard()
-        self._filled = Condition(self._guard)
-        self._emptied = Condition(self._guard)
+        self._in_child = False  # of a fork
+        self._make_locks()
+
+    def _make_locks(self) -> None:
+        self._forks = fork_count()
+        self._lock = threading.RLock()
+        self._filled = Condition(self._lock)
+        self._emptied = Condition(self._lock)
+
+    def _notice_fork(self) -> None:
+        """Be stopped in the child of a fork, with locks that nobody holds."""
+        if fork_count() != self._forks:
+            self.stopped = self._in_child = True
+            self._items, self._failure, self._consumers = deque(), None, 0
+            self._make_locks()
 
     def __len__(self) -> int:
         return len(self._items)
-
-    @property
-    def stopped(self) -> bool:
-        """Whether nobody wants items any more, as in the child of a fork."""
-        return self._stop or self._guard.in_child
 
     def start_once(self, start: Callable[[], None]) -> None:
         """Call a function that starts the thread, unless that was done, or is no use.
@@ -89,7 +98,8 @@ class BoundedQueue:
         It waits for the thread, which may run a finalizer that stops this queue, so the
         lock is not held.
         """
-        with self._guard.lock:
+        self._notice_fork()
+        with self._lock:
             if self._started or self.stopped:
                 return
             self._started = True
@@ -101,6 +111,7 @@ class BoundedQueue:
 
     def wait_until_wanted(self) -> bool:
         """Wait until it is empty and a consumer waits; False if it is stopped."""
+        self._notice_fork()
         self._emptied.wait_for(
             lambda: self.stopped or (self._consumers and not self._items)
         )
@@ -108,6 +119,7 @@ class BoundedQueue:
 
     def wait_until_not_full(self) -> bool:
         """Wait until an item may be begun; False if the queue is stopped."""
+        self._notice_fork()
         self._emptied.wait_for(
             lambda: self.stopped or len(self._items) < self.depth.capacity
         )
@@ -115,14 +127,16 @@ class BoundedQueue:
 
     def put(self, item: Any) -> None:
         """Add an item; it is dropped if the queue is stopped."""
-        with self._guard.lock:
+        self._notice_fork()
+        with self._lock:
             if not self.stopped:
                 self._items.append(item)
                 self._filled.notify_all()
 
     def end(self, failure: BaseException | None = None) -> None:
         """Say that no item will follow; a failure is raised behind those there are."""
-        with self._guard.lock:
+        self._notice_fork()
+        with self._lock:
             if not self.stopped:
                 self._failure = failure
             self._ended = True
@@ -137,7 +151,7 @@ class BoundedQueue:
         self._check_process()
         waiting, waited = len(self._items), 0.0
         while True:
-            with self._guard.lock:
+            with self._lock:
                 items = self._items  # a signal's handler may stop the queue meanwhile
                 if items:
                     item = items.popleft()
@@ -161,15 +175,16 @@ class BoundedQueue:
         """Tell whether `get` will return or raise something; wait until it is known."""
         self._check_process()
         while True:
-            with self._guard.lock:
+            with self._lock:
                 if self._is_known():
                     return bool(self._items) or self._failure is not None
             self.waited += self._wait_for_item(is_alive)
 
     def stop(self) -> None:
         """Want no item any more; those that are there are dropped."""
-        with self._guard.lock:
-            self._stop = True
+        self._notice_fork()
+        with self._lock:
+            self.stopped = True
             self._failure = None
             self._filled.notify_all()
             self._emptied.notify_all()
@@ -178,7 +193,7 @@ class BoundedQueue:
 
     def _wait_for_item(self, is_alive: Callable[[], bool]) -> float:
         began = time.perf_counter()
-        with self._guard.lock:
+        with self._lock:
             self._consumers += 1
         try:
             self._emptied.notify_all()
@@ -187,16 +202,17 @@ class BoundedQueue:
                     self._ended = True
                     raise RuntimeError(f"the thread of {self.name} exited unexpectedly")
         finally:
-            with self._guard.lock:
+            with self._lock:
                 self._consumers -= 1
         return time.perf_counter() - began
 
     def _is_known(self) -> bool:
         """Whether a consumer knows what comes."""
-        return bool(self._items) or self._ended or self._stop
+        return bool(self._items) or self._ended or self.stopped
 
     def _check_process(self) -> None:
-        if self._guard.in_child:
+        self._notice_fork()
+        if self._in_child:
             raise RuntimeError(
                 f"{self.name} has its thread in the process that was forked: make a "
                 "new iterator in this one"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from memcfg import config
+from memcfg._core import fork_count
 from memcfg.data._options import Options
 from memcfg.data._pipeline_report import PipelineReport
 from memcfg.data.elements._spec import spec_of, vague
-from memcfg.data.engine._condition import Guard
 from memcfg.data.engine._run import Run
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class DatasetIterator:
         self._node = node
         pool = config.logical_device(None).pool if resource is None else resource
         self._run = Run(pool, options, probing=probing, tuned_state=node.tuned_state)
-        self._guard = Guard()
+        self._forks = fork_count()
+        self._lock = threading.RLock()
         self._allocator = self._run.allocator()
         self._finalizer = weakref.finalize(self, self._run.close)
         self._elements = node.elements(self._run)
@@ -84,8 +86,8 @@ class DatasetIterator:
         `next`, which then raises StopIteration.
         """
         self._run.close(wait=True)
-        if not self._guard.in_child:  # else a thread may be amid the elements
-            with self._guard.lock:
+        if fork_count() == self._forks:  # else the lock may be held for ever
+            with self._lock:
                 self._elements = iter(())
 
     def __iter__(self) -> Self:
@@ -105,12 +107,12 @@ class DatasetIterator:
         BaseException
             What a function of the pipeline raised, behind the elements before.
         """
-        if self._guard.in_child:
+        if fork_count() != self._forks:
             raise RuntimeError(
                 "the pass over this dataset was begun in the process that was forked: "
                 "call iter(dataset) in this one"
             )
-        with self._guard.lock:
+        with self._lock:
             self._run.wait_timer.begin()
             try:
                 with self._allocator:

@@ -6,10 +6,11 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from memcfg._core import fork_count
 from memcfg.data._checks import count, flag
 from memcfg.data._pipeline_report import StageReport
 from memcfg.data.engine._autotune import AUTOTUNE, TunedParallelism
-from memcfg.data.engine._condition import Condition, Guard
+from memcfg.data.engine._condition import Condition
 from memcfg.data.engine._thread_pool import ThreadPool
 
 if TYPE_CHECKING:
@@ -57,26 +58,23 @@ class SharedSource(Generic[S]):
 
     def __init__(self, source: S) -> None:
         self._source: S | None = source
-        self._ended = False
+        self.ended = False  # whether nothing is to be read any more
         self._closed = False
         self._reserved = 0  # numbers
         self._next = 0  # to read
-        self._guard = Guard()
-        self._reading = Guard(threading.Lock)
-        self._changed = Condition(self._guard)
+        self._make_locks()
 
-    @property
-    def ended(self) -> bool:
-        """Whether nothing is to be read any more; it may be set."""
-        return self._ended or self._is_closed()
+    def _make_locks(self) -> None:
+        self._forks = fork_count()
+        self._reading = threading.Lock()
+        self._lock = threading.RLock()
+        self._changed = Condition(self._lock)
 
-    @ended.setter
-    def ended(self, ended: bool) -> None:
-        self._ended = ended
-
-    def _is_closed(self) -> bool:
-        """Whether it is closed, as in the child of a fork, which has no reader."""
-        return self._closed or self._guard.in_child
+    def _notice_fork(self) -> None:
+        """Be closed in the child of a fork, which has no thread that reads."""
+        if fork_count() != self._forks:
+            self.ended = self._closed = True
+            self._make_locks()
 
     def reserve(self) -> int:
         """Return the next number; one thread at a time reserves."""
@@ -86,42 +84,44 @@ class SharedSource(Generic[S]):
 
     def read(self, number: int, reader: Callable[[S], R]) -> R | None:
         """Read when the number comes; None if it is closed by then."""
-        self._changed.wait_for(lambda: self._next == number or self._is_closed())
-        if self._is_closed():
+        self._notice_fork()
+        self._changed.wait_for(lambda: self._next == number or self._closed)
+        if self._closed:
             return None
         try:
             return self.read_alone(reader)
         finally:
-            with self._guard.lock:
+            with self._lock:
                 self._next += 1
                 self._changed.notify_all()
 
     def read_alone(self, reader: Callable[[S], R]) -> R | None:
         """Read while no number is waited for; None if it is closed."""
-        with self._reading.lock:
+        self._notice_fork()
+        with self._reading:
             source = self._source
-            found = None if source is None or self._is_closed() else reader(source)
+            found = None if source is None or self._closed else reader(source)
             del source
-        if self._is_closed():
+        if self._closed:
             self._release()
         return found
 
     def close(self) -> None:
         """Read no more; who reads now closes the source then."""
-        self._closed = True
+        self._notice_fork()
+        self.ended = self._closed = True
         self._changed.notify_all()
         self._release()
 
     def _release(self) -> None:
-        reading = self._reading.lock
-        if reading.acquire(blocking=False):
+        if self._reading.acquire(blocking=False):
             try:
                 close = getattr(self._source, "close", None)
                 self._source = None
                 if close is not None:
                     close()
             finally:
-                reading.release()
+                self._reading.release()
 
 
 class StepThreads:

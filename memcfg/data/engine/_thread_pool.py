@@ -18,8 +18,9 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from memcfg._core import fork_count
 from memcfg._core._live import Living
-from memcfg.data.engine._condition import Condition, Guard
+from memcfg.data.engine._condition import Condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -80,27 +81,33 @@ class _TaskQueue:
     def __init__(self, size: int, name: str) -> None:
         self.size = size
         self.name = name
-        self._close = False
+        self._closed = False
+        self._in_child = False  # of a fork
+        self._begin()
+        _queues.add(self)
+
+    def _begin(self) -> None:
+        self._forks = fork_count()
+        self._lock = threading.RLock()
+        self._submitted = Condition(self._lock)
+        self._finished = Condition(self._lock)
         self._tasks: deque[Future[Any]] = deque()
         self._threads: list[threading.Thread] = []
         self._idle = 0
-        self._guard = Guard()
-        self._submitted = Condition(self._guard)
-        self._finished = Condition(self._guard)
-        _queues.add(self)
 
-    @property
-    def closed(self) -> bool:
-        """Whether nothing is done any more, as in the child of a fork."""
-        return self._close or self._guard.in_child
+    def _notice_fork(self) -> None:
+        """Be closed in the child of a fork, with locks that nobody holds."""
+        if fork_count() != self._forks:
+            self._closed = self._in_child = True
+            self._begin()
 
     def submit(
         self, future: Future[Any], thread: Callable[[], threading.Thread]
     ) -> None:
         """Add a task, and start a thread if one is missing; dropped when closed."""
         self._check_process()
-        with self._guard.lock:
-            if self._close:
+        with self._lock:
+            if self._closed:
                 return
             self._tasks.append(future)
             if self._idle >= len(self._tasks) or len(self._threads) >= self.size:
@@ -117,10 +124,11 @@ class _TaskQueue:
     def next_task(self) -> Future[Any] | None:
         """Wait for a task; None: the thread that asks is to end."""
         idle = 0
+        self._notice_fork()
         while True:
-            with self._guard.lock:
+            with self._lock:
                 self._idle -= idle
-                if self.closed:
+                if self._closed:
                     return None
                 if len(self._threads) > self.size:
                     self._threads.remove(threading.current_thread())
@@ -130,12 +138,13 @@ class _TaskQueue:
                 self._idle += 1
             idle = 1
             self._submitted.wait_for(
-                lambda: self.closed or len(self._threads) > self.size or self._tasks
+                lambda: self._closed or len(self._threads) > self.size or self._tasks
             )
 
     def finish(self, future: Future[Any]) -> None:
         """Say that a task is done."""
-        with self._guard.lock:
+        self._notice_fork()
+        with self._lock:
             future.done = True
             self._finished.notify_all()
 
@@ -144,7 +153,7 @@ class _TaskQueue:
         self._check_process()
 
         def is_over() -> bool:
-            return self._close or any(future.done for future in futures)
+            return self._closed or any(future.done for future in futures)
 
         while not self._finished.wait_for(is_over, _ALIVE):
             if not (self.alive() or is_over()):
@@ -152,14 +161,16 @@ class _TaskQueue:
 
     def resize(self, size: int) -> None:
         """Have another number of threads; those that are too many end."""
-        with self._guard.lock:
+        self._notice_fork()
+        with self._lock:
             self.size = size
             self._submitted.notify_all()
 
     def close(self) -> None:
         """Have the threads end; tasks that wait are dropped."""
-        with self._guard.lock:
-            self._close = True
+        self._notice_fork()
+        with self._lock:
+            self._closed = True
             self._submitted.notify_all()
             self._finished.notify_all()
             tasks, self._tasks = self._tasks, deque()
@@ -187,7 +198,8 @@ class _TaskQueue:
         return not left
 
     def _check_process(self) -> None:
-        if self._guard.in_child:
+        self._notice_fork()
+        if self._in_child:
             raise RuntimeError(
                 f"{self.name} has its threads in the process that was forked: make a "
                 "new iterator in this one"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from warnings import warn
 
 import numpy as np
@@ -24,40 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["Cache"]
 
 
-class _Record(Protocol):
-    """What a pass has recorded so far."""
-
-    @property
-    def count(self) -> int:
-        """How many elements."""
-
-    def add(self, element: Any) -> None:
-        """Record an element."""
-
-    def finish(self) -> None:
-        """Have later passes read this one."""
-
-    def discard(self) -> None:
-        """Drop the pass."""
-
-    def close(self) -> None:
-        """Release what it holds, after either."""
-
-
-class _Store(Protocol):
-    """Where the elements of a whole pass are."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether there is one."""
-
-    def record(self, run: Run) -> _Record:
-        """Begin to record a pass."""
-
-    def read(self) -> Iterator[Any]:
-        """Make a pass over what was recorded."""
-
-
 @dataclass(frozen=True, eq=False)
 class Cache(UnaryNode):
     """Elements of another step, which makes them once.
@@ -69,12 +35,12 @@ class Cache(UnaryNode):
 
     filename: str = ""
     name: str = "cache"
-    _store: _Store = field(init=False, repr=False)
+    _store: _Memory | _File = field(init=False, repr=False)
     _warned: bool = field(init=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
         path = os.fsdecode(os.fspath(self.filename))
-        store = _File(path, self.source) if path else _Memory()
+        store: _Memory | _File = _File(path, self.source) if path else _Memory()
         object.__setattr__(self, "_store", store)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -127,7 +93,7 @@ class _Memory:
     def complete(self) -> bool:
         return self._elements is not None
 
-    def record(self, run: Run) -> _Record:
+    def record(self, run: Run) -> _MemoryRecord:
         return _MemoryRecord(self, run)
 
     def read(self) -> Iterator[Any]:
@@ -140,6 +106,8 @@ class _Memory:
 
 
 class _MemoryRecord:
+    """What a pass has recorded so far, as `CacheWriter` in a file."""
+
     def __init__(self, store: _Memory, run: Run) -> None:
         self._store = store
         self._run = run
@@ -174,7 +142,7 @@ class _File:
     def complete(self) -> bool:
         return os.path.exists(self._path)
 
-    def record(self, run: Run) -> _Record:
+    def record(self, run: Run) -> CacheWriter:
         return CacheWriter(self._path)
 
     def read(self) -> Iterator[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -27,24 +27,8 @@ __all__ = ["ElementReader", "IteratorReader", "RowReader", "rows_of"]
 _AT_ONCE = 1 << 20  # bytes of rows that are gathered together
 
 
-class ElementReader(Protocol):
-    """A pass over what batches are made of; one thread at a time reads."""
-
-    def read(self, count: int) -> list[Any]:
-        """Read what the next elements are made of; fewer at the end."""
-
-    def elements(self, items: list[Any]) -> Iterator[Any]:
-        """Make elements of what was read; any number of threads may."""
-
-    def begin(self, count: int) -> Iterator[Any]:
-        """Make the next elements, one after the other."""
-
-    def close(self) -> None:
-        """End the pass."""
-
-
 class IteratorReader:
-    """Reads elements as they come."""
+    """Reads elements as they come; one thread at a time reads."""
 
     def __init__(self, source: Iterator[Any]) -> None:
         self._source = source
@@ -54,7 +38,7 @@ class IteratorReader:
         return list(islice(self._source, count))
 
     def elements(self, items: list[Any]) -> Iterator[Any]:
-        """Iterate over them."""
+        """Iterate over what was read; any number of threads may."""
         return iter(items)
 
     def begin(self, count: int) -> Iterator[Any]:
@@ -114,6 +98,9 @@ class RowReader:
         nbytes = sum(leaf.nbytes for leaf in leaves) // len(numbers)
         self._at_once = max(1, _AT_ONCE // max(1, nbytes))
         return rows_of(batch)
+
+
+ElementReader: TypeAlias = IteratorReader | RowReader
 
 
 def rows_of(batch: Any) -> Iterator[Any]:
