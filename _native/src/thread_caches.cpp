@@ -74,8 +74,7 @@ void ThreadCaches::flush(ThreadCache& cache,
   stack.count -= static_cast<std::uint32_t>(count);
 }
 
-void ThreadCaches::flush_large(ThreadCache& cache) noexcept {
-  if (cache.large == nullptr) return;
+void ThreadCaches::release_large(ThreadCache& cache) noexcept {
   Chunk& chunk = *std::exchange(cache.large, nullptr);
   set_quota(cache, cache.quota - std::min(cache.quota, chunk.size));
   heap_.release(chunk);
@@ -133,17 +132,6 @@ Bytes ThreadCaches::quotas() const noexcept {
 
 void ThreadCaches::add_counts(BlockCounts& counts) const noexcept {
   for (const auto& cache : caches_) counts.add(cache->counts);
-}
-
-Bytes ThreadCaches::min_quotas() const noexcept {
-  Bytes sum = 0;
-  for (const auto& cache : caches_) sum += cache->min_quota.load(kRelaxed);
-  return sum;
-}
-
-void ThreadCaches::note_peak(ThreadCache* own) noexcept {
-  accounting_.note_peak(min_quotas());
-  if (own != nullptr) own->min_quota.store(own->quota, kRelaxed);
 }
 
 }  // namespace memcfg

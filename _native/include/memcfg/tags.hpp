@@ -25,28 +25,21 @@ struct BlockCounts {
   std::vector<std::int64_t> charged;  // bytes by tag, rounded up to kAlignment
 
   void allocate(Bytes size, Bytes charge, Tag tag) noexcept {
-    change(static_cast<std::int64_t>(size), static_cast<std::int64_t>(charge), tag);
+    resize(size, charge, tag);
     ++allocations;
   }
   void deallocate(Use use, Bytes charge) noexcept {
-    change(-static_cast<std::int64_t>(use.requested()),
-           -static_cast<std::int64_t>(charge),
-           use.tag());
+    requested -= static_cast<std::int64_t>(use.requested());
+    charged[use.tag()] -= static_cast<std::int64_t>(charge);
     ++deallocations;
   }
   // Sizes modulo 2^64: a block that shrinks changes by less than nothing.
   void resize(Bytes more, Bytes more_charge, Tag tag) noexcept {
-    change(
-        static_cast<std::int64_t>(more), static_cast<std::int64_t>(more_charge), tag);
+    requested += static_cast<std::int64_t>(more);
+    charged[tag] += static_cast<std::int64_t>(more_charge);
   }
   // Pre: it has no tag that this lacks.
   void add(const BlockCounts& other) noexcept;
-
- private:
-  void change(std::int64_t size, std::int64_t charge, Tag tag) noexcept {
-    requested += size;
-    charged[tag] += charge;
-  }
 };
 
 // Names of tags by number. Used under the pool's lock.

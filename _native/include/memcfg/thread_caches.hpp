@@ -43,19 +43,31 @@ class ThreadCaches {
   void add_counts(BlockCounts& counts) const noexcept;
 
   // Pre of those that follow: the cache is revoked or one's own.
-  void flush_large(ThreadCache& cache) noexcept;
+  void flush_large(ThreadCache& cache) noexcept {
+    if (cache.large != nullptr) release_large(cache);
+  }
   // Some of the blocks go, so that another of `charge` bytes can be kept.
   void make_space(ThreadCache& cache, Bytes charge) noexcept;
 
   // `own`: the calling thread's, whose lowest quota is noted anew; null: none.
-  void note_peak(ThreadCache* own) noexcept;
-  Bytes min_quotas() const noexcept;
+  void note_peak(ThreadCache* own) noexcept {
+    accounting_.note_peak(min_quotas());
+    if (own != nullptr) own->min_quota.store(own->quota, std::memory_order_relaxed);
+  }
+  Bytes min_quotas() const noexcept {
+    Bytes sum = 0;
+    for (const auto& cache : caches_) {
+      sum += cache->min_quota.load(std::memory_order_relaxed);
+    }
+    return sum;
+  }
   std::size_t size() const noexcept { return caches_.size(); }
 
  private:
   static void set_bound(ThreadCache& cache, Bytes limit) noexcept;
   void flush(ThreadCache& cache, ThreadCache::Stack& stack, std::size_t count) noexcept;
   void flush(ThreadCache& cache) noexcept;
+  void release_large(ThreadCache& cache) noexcept;
   void set_quota(ThreadCache& cache, Bytes quota) noexcept;
 
   Heap& heap_;
