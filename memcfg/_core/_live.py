@@ -19,11 +19,7 @@ T = TypeVar("T")
 
 
 class Living(Generic[T]):
-    """Weak references to things, from the oldest to the newest.
-
-    Each operation on the dictionary is one of the interpreter's own, which no other
-    thread and no finalizer divides: a copy of its values is of one moment.
-    """
+    """Weak references, the oldest first; a copy is of one moment, as dicts are atomic."""
 
     def __init__(self) -> None:
         self._references: dict[int, KeyedRef[int, T]] = {}

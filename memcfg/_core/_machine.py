@@ -16,25 +16,13 @@ __all__ = ["machine_bytes"]
 
 
 def machine_bytes() -> int:
-    """Count the machine's memory, or what its control group allows if that is less.
-
-    Returns
-    -------
-    int
-        Bytes, whoever uses them now.
-    """
+    """Count the machine's memory, or what its control group allows if that is less."""
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([physical, *group_limits()])
 
 
 def group_limits() -> Iterator[int]:
-    """Read the limits of the control groups that this process is in: cgroups(7).
-
-    Yields
-    ------
-    int
-        Bytes; of the process' own groups and of all around them, in both versions.
-    """
+    """Yield the bytes of the process' control groups and all around: cgroups(7)."""
     for folder, file in _groups():
         for each in (folder, *folder.parents):
             try:
