@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Living(Generic[T]):
-    """Weak references, the oldest first; a copy is of one moment, as dicts are atomic."""
+    """Weak references, the oldest first; a copy is of one moment: dicts are atomic."""
 
     def __init__(self) -> None:
         self._references: dict[int, KeyedRef[int, T]] = {}
