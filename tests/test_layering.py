@@ -51,7 +51,7 @@ REFUSES = {
     "memory": {"graph", "plan"},
 }
 # Rooms that are being taken apart: cycles of imports, long chains of classes.
-TANGLED = {"graph", "plan", "memory", "runtime"}
+TANGLED = {"graph", "memory", "runtime"}
 CHAINED = {"nn"}
 # Modules that still share a name; `experimental` is TensorFlow's, in two rooms.
 NAMESAKES = {"_batch", "_contract", "_format", "_report", "_updates", "optimizers"}

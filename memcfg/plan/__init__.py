@@ -8,6 +8,9 @@ values out, and speaks of one graph only.
 
 from __future__ import annotations
 
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
 from memcfg.plan._actions import (
     Action,
     Alias,
@@ -23,11 +26,10 @@ from memcfg.plan._actions import (
 from memcfg.plan._auto import auto
 from memcfg.plan._bound import lower_bound
 from memcfg.plan._csv import read_buffers, write_placement
-from memcfg.plan._facts import Group, Predicted, Summary
+from memcfg.plan._judge import unchecked_claims, validate, violations
 from memcfg.plan._keep_all import keep_all
 from memcfg.plan._place import Buffer, Placement, place
-from memcfg.plan._plan import Plan
-from memcfg.plan._policies import POLICIES
+from memcfg.plan._plan import Group, Plan, Predicted, Summary
 from memcfg.plan._policy import Policy
 from memcfg.plan._share import share
 from memcfg.plan._simulate import (
@@ -38,7 +40,19 @@ from memcfg.plan._simulate import (
 )
 from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
 from memcfg.plan._updates import state_updates, with_updates_in_time
-from memcfg.plan._validate import unchecked_claims, validate, violations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
+    {
+        "auto": auto,
+        "keep_all": keep_all,
+        "share": share,
+        "sqrt_checkpoint": sqrt_checkpoint,
+    }
+)
+"""What makes the policy of each name; the first is the default."""
 
 __all__ = [
     "POLICIES",

@@ -25,7 +25,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Alloc:
-    """Give a tensor room in the device arena.
+    """Give a tensor buffer in the device arena.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Alloc:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """Announce that an output takes over an input's room when its op runs.
+    """Announce that an output takes over an input's buffer when its op runs.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """End a tensor's room.
+    """End a tensor's buffer.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class SwapOut:
 
 @dataclass(frozen=True, slots=True)
 class SwapIn:
-    """Start a copy of a tensor back from a tier, into room allocated before.
+    """Start a copy of a tensor back from a tier, into buffer allocated before.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class SwapIn:
 
 @dataclass(frozen=True, slots=True)
 class Encode:
-    """Store a tensor encoded; its own room remains until it is freed.
+    """Store a tensor encoded; its own buffer remains until it is freed.
 
     Parameters
     ----------
@@ -152,14 +152,14 @@ class Encode:
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """Give an encoded tensor new room and its value back; the encoding ends.
+    """Give an encoded tensor new buffer and its value back; the encoding ends.
 
     Parameters
     ----------
     tensor : int
         Tensor id.
     offset : int
-        Where the tensor's new room lies in the arena.
+        Where the tensor's new buffer lies in the arena.
     """
 
     tensor: int

@@ -27,13 +27,13 @@ def lower_bound(graph: Graph) -> int:
     Returns
     -------
     int
-        Bytes, for rooms rounded up to 64.
+        Bytes, for buffers rounded up to 64.
 
     Notes
     -----
     The state is resident throughout. On top of it every plan holds, at some time,
     all that is there from the start; all that is to be kept, at the end; and, for
-    each op, its other inputs, the outputs that cannot take over an input's room, and
+    each op, its other inputs, the outputs that cannot take over an input's buffer, and
     the scratch of its most frugal algorithm. The bound is the largest of these.
     Recomputation and copies can empty the arena of everything else, so a stronger
     bound would have to forbid them.
@@ -48,7 +48,7 @@ def lower_bound(graph: Graph) -> int:
 
 
 def _inside_state(graph: Graph) -> set[int]:
-    """List the tensors that can live in the rooms of the state."""
+    """List the tensors that can live in the buffers of the state."""
     inside = set(graph.persistent)
     for op in graph.ops:
         inside |= {output for source, output in op.in_place if source in inside}
@@ -63,19 +63,19 @@ def _working_set(op: Op, sizes: list[int], inside: set[int]) -> int:
 
 
 def _in_place_bytes(op: Op, sizes: list[int]) -> int:
-    """Sum the most bytes of outputs that fit rooms of inputs, each room once.
+    """Sum the most bytes of outputs that fit buffers of inputs, each buffer once.
 
     Sets of outputs that can be matched with inputs form a matroid, so taking the
     largest output first, with augmenting paths, is optimal.
     """
-    rooms: dict[int, list[int]] = {}
+    buffers: dict[int, list[int]] = {}
     for source, output in op.in_place:
         if sizes[output] <= sizes[source]:
-            rooms.setdefault(output, []).append(source)
-    holder: dict[int, int] = {}  # input -> output in its room
+            buffers.setdefault(output, []).append(source)
+    holder: dict[int, int] = {}  # input -> output in its buffer
 
     def place(output: int, tried: set[int]) -> bool:
-        for source in rooms[output]:
+        for source in buffers[output]:
             if source in tried:
                 continue
             tried.add(source)
@@ -84,5 +84,5 @@ def _in_place_bytes(op: Op, sizes: list[int]) -> int:
                 return True
         return False
 
-    ordered = sorted(rooms, key=lambda output: -sizes[output])
+    ordered = sorted(buffers, key=lambda output: -sizes[output])
     return sum(sizes[output] for output in ordered if place(output, set()))

@@ -1,16 +1,52 @@
-"""The judge's bookkeeping: one method an action, one sentence a violation.
+"""The independent judge of whether a plan is right for a graph.
 
-Owns the state that a plan's actions lead through, as `_validate` describes it.
-Refuses, like it, everything of the planners.
+Owns a reading of ``memcfg.graph/1`` and ``memcfg.plan/1`` of its own: it imports
+nothing of the planners, the packer or the simulator, not even their arithmetic.
+Refuses to be clever: a new buffer is compared with those in use, in the arena's order.
+
+What it proves, for every action of the format:
+
+* an op reads only what is resident, written and arrived; each op is computed at
+  least once, again only if it is replayable, and never from an overwritten state;
+* no two buffers in use at a time share a byte, scratch and encodings included; every
+  offset is a multiple of the alignment, and that of 64;
+* a buffer is taken over only while it is there, for a declared pair that fits, and
+  ``free`` follows;
+* what is there from the start is allocated before anything else, the state at the
+  front of the arena in the graph's order: all programs of a model agree on it;
+* the state stays resident; each of its updates, of which none runs before every op of
+  the forward phase has, takes over its buffer, so that the next step begins with the
+  newest value, and a step that ends with the forward phase has changed nothing; an
+  overwritten value does not come back; what is to be kept is resident at the end;
+* a copy is waited for before its tensor is freed, overwritten or, on its way in,
+  read; reading while it is on its way out is fine;
+* bytes are not encoded in none;
+* the highest end of any buffer is the claimed peak and within the limit; the claimed
+  lower bound and times do not contradict the actions.
+
+`unchecked_claims` lists what it takes on trust.
+
+A claim of 0 (or none, for the gap) says nothing and is not judged, unless it stands
+beside another: ``recompute_seconds`` of 0 with ``seconds`` of 3 is a claim. Times are
+judged where they can be known: in a plan without copies and encodings, whose time the
+format leaves open (they may overlap with ops or stall them), over a graph that states
+times.
+
+How many buffers share a byte with a new one is counted without looking at them: all,
+but for those that end before it starts, and those that start behind its end. They are
+searched only if there are any.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from dataclasses import fields
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memcfg.errors import PlanError
 from memcfg.plan._actions import (
     Action,
     Alias,
@@ -23,15 +59,15 @@ from memcfg.plan._actions import (
     SwapOut,
     Wait,
 )
-from memcfg.plan._claims import check_claims
-from memcfg.plan._rooms import Room, Rooms
 from memcfg.units import ALIGNMENT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from memcfg.graph import Graph, Op
     from memcfg.plan._plan import Plan
 
-__all__ = ["Judge", "TooManyError"]
+__all__ = ["unchecked_claims", "validate", "violations"]
 
 _TYPES: dict[Any, type | tuple[type, ...]] = {
     "int": Integral,
@@ -48,9 +84,103 @@ _OVERHEAD = {"zero_words": 64}  # bytes that a codec may need beside the tensor'
 
 _MOST = 1000  # sentences; a plan of n actions could break n * n rules
 _LONGEST = 100  # letters of a name in one of them; a file may have one name of millions
+_TOLERANCE = 1e-9  # of the time; sums in another order differ in the last digits
 
 
-class TooManyError(Exception):
+def validate(graph: Graph, plan: Plan) -> None:
+    """Prove that a plan is right for a graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    plan : Plan
+        The plan, from whatever planner.
+
+    Raises
+    ------
+    PlanError
+        If the plan breaks a rule; the message names the first and how many more.
+    """
+    found = violations(graph, plan)
+    if found:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise PlanError(f"the plan is refuted: {found[0]}{more}")
+
+
+def violations(graph: Graph, plan: Plan) -> list[str]:
+    """List the rules that a plan breaks, up to a thousand.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    plan : Plan
+        The plan.
+
+    Returns
+    -------
+    list of str
+        One sentence a violation, in order; empty if the plan is right. A buffer that
+        overlaps others names the first of them and says how many more there are.
+        Behind a thousand sentences one more says that the rest was not judged.
+    """
+    line: object = plan.alignment  # of a user's policy
+    if not isinstance(line, Integral) or int(line) < 1 or int(line) % ALIGNMENT:
+        return [f"the alignment is {line}, not a positive multiple of {ALIGNMENT}"]
+    judge = _Judge(graph, plan)
+    try:
+        for index, action in enumerate(plan.actions):
+            judge.step(index, action)
+        judge.finish()
+    except _TooManyError:
+        judge.found.append(f"{judge.where}: more, and the plan was followed no further")
+    return judge.found
+
+
+def unchecked_claims(graph: Graph, plan: Plan) -> list[str]:
+    """List what `violations` takes on trust.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    plan : Plan
+        The plan.
+
+    Returns
+    -------
+    list of str
+        Codecs, and fields of `Predicted` that claim something, each with a reason.
+    """
+    claims = plan.predicted
+    codecs = (action.codec for action in plan.actions if isinstance(action, Encode))
+    found = [
+        f"codec {codec!r} (unknown: neither its sizes nor what it gives back)"
+        for codec in dict.fromkeys(codecs)
+        if codec != "zero_words"
+    ]
+    if claims.lower_bound_bytes:
+        found.append("lower_bound_bytes (only that it is not above the peak)")
+    if not _can_time(graph, plan):
+        reason = (
+            "the plan copies or encodes"
+            if _is_timed(graph)
+            else "the graph states no times"
+        )
+        found += [
+            f"{name} ({reason})"
+            for name in ("seconds", "recompute_seconds")
+            if getattr(claims, name)
+        ]
+    if claims.planning_seconds:
+        found.append("planning_seconds (it has passed)")
+    if claims.optimality_gap is not None:
+        found.append("optimality_gap (it takes a proof)")
+    return found
+
+
+class _TooManyError(Exception):
     """The plan breaks so many rules that it is followed no further."""
 
 
@@ -61,7 +191,7 @@ def _quoted(name: str) -> str:
     return repr(name)
 
 
-class Judge:
+class _Judge:
     """Follows a plan and collects the rules that it breaks in `found`."""
 
     def __init__(self, graph: Graph, plan: Plan) -> None:
@@ -69,12 +199,12 @@ class Judge:
         self.plan = plan
         self.found: list[str] = []
         self.where = "at the start"
-        self.arena = Rooms()  # all that follow
-        self.rooms: dict[int, Room] = {}  # by tensor
-        self.encoded: dict[int, Room] = {}  # by tensor
-        self.written: set[int] = set()  # tensors whose value is in their room
+        self.arena = _Ranges()  # all that follow
+        self.buffers: dict[int, _Range] = {}  # by tensor
+        self.encoded: dict[int, _Range] = {}  # by tensor
+        self.written: set[int] = set()  # tensors whose value is in their buffer
         self.state = set(graph.persistent)  # tensors of the state, old and new
-        self.overwritten: set[int] = set()  # old ones: their room has a new owner
+        self.overwritten: set[int] = set()  # old ones: their buffer has a new owner
         self.offsets = self._state_offsets()  # by tensor
         self.forward = {
             index for index, op in enumerate(graph.ops) if op.phase == "forward"
@@ -91,8 +221,8 @@ class Judge:
         self.leaving: Counter[int] = Counter()  # tensor -> its copies out of these
         self.arriving: Counter[int] = Counter()  # tensor -> its copies in
         self.elsewhere: set[tuple[int, str]] = set()  # arrived copies: tensor, tier
-        self.tiers: dict[str, Rooms] = {}
-        self.copied: dict[tuple[int, str], Room] = {}  # by tensor and tier
+        self.tiers: dict[str, _Ranges] = {}
+        self.copied: dict[tuple[int, str], _Range] = {}  # by tensor and tier
         self.last_uses = self._last_uses()
         self.away = self.away_peak = self.moved = 0  # bytes on other tiers, and copied
         self.peak = 0
@@ -128,7 +258,7 @@ class Judge:
 
     def blame(self, text: str) -> None:
         if len(self.found) == _MOST:
-            raise TooManyError
+            raise _TooManyError
         self.found.append(f"{self.where}: {text}")
 
     def name(self, tensor: int) -> str:
@@ -140,7 +270,7 @@ class Judge:
         self.blame(f"the graph has no tensor {tensor}")
         return False
 
-    # -- rooms -----------------------------------------------------------------
+    # -- buffers -----------------------------------------------------------------
 
     def rounded(self, nbytes: int) -> int:
         return -(-nbytes // self.plan.alignment) * self.plan.alignment
@@ -148,48 +278,48 @@ class Judge:
     def size(self, tensor: int) -> int:
         return self.rounded(self.graph.tensors[tensor].nbytes)
 
-    def room(self, offset: int, nbytes: int, label: str) -> Room:
-        """Check a new room against all in use; the caller keeps it."""
+    def buffer(self, offset: int, nbytes: int, label: str) -> _Range:
+        """Check a new buffer against all in use; the caller keeps it."""
         offset = int(offset)  # of NumPy's, a sum may wrap around
-        room = Room(offset, offset + self.rounded(nbytes), label)
-        self.check_place(room, self.arena)
-        self.peak = max(self.peak, room.end)  # empty rooms have addresses too
-        return room
+        buffer = _Range(offset, offset + self.rounded(nbytes), label)
+        self.check_place(buffer, self.arena)
+        self.peak = max(self.peak, buffer.end)  # empty buffers have addresses too
+        return buffer
 
-    def check_place(self, room: Room, rooms: Rooms) -> None:
-        if room.start < 0 or room.start % self.plan.alignment:
+    def check_place(self, buffer: _Range, buffers: _Ranges) -> None:
+        if buffer.start < 0 or buffer.start % self.plan.alignment:
             self.blame(
-                f"{room.label} lies at {room.start}, which is no multiple of "
+                f"{buffer.label} lies at {buffer.start}, which is no multiple of "
                 f"{self.plan.alignment} from 0"
             )
-        clash = rooms.clash(room)
+        clash = buffers.clash(buffer)
         if clash is not None:
             other, count = clash
             more = f" and {count - 1} more" if count > 1 else ""
             self.blame(
-                f"{room.label} at [{room.start}, {room.end}) overlaps "
+                f"{buffer.label} at [{buffer.start}, {buffer.end}) overlaps "
                 f"{other.label} at [{other.start}, {other.end}){more}"
             )
 
-    def open(self, homes: dict[int, Room], tensor: int, room: Room) -> None:
-        homes[tensor] = room
-        self.arena.add(room)
+    def open(self, held: dict[int, _Range], tensor: int, buffer: _Range) -> None:
+        held[tensor] = buffer
+        self.arena.add(buffer)
 
-    def close(self, homes: dict[int, Room], tensor: int) -> Room:
-        room = homes.pop(tensor)
-        self.arena.remove(room)
-        return room
+    def close(self, held: dict[int, _Range], tensor: int) -> _Range:
+        buffer = held.pop(tensor)
+        self.arena.remove(buffer)
+        return buffer
 
-    def give_room(self, tensor: int, offset: int) -> bool:
-        """Open a tensor's own room, unless it may not have one."""
-        if tensor in self.rooms:
-            self.blame(f"{self.name(tensor)} has room already")
+    def give_buffer(self, tensor: int, offset: int) -> bool:
+        """Open a tensor's own buffer, unless it may not have one."""
+        if tensor in self.buffers:
+            self.blame(f"{self.name(tensor)} has a buffer already")
         elif tensor in self.overwritten:
             self.blame(f"{self.name(tensor)} is state that was overwritten")
         else:
             nbytes = self.graph.tensors[tensor].nbytes
-            room = self.room(offset, nbytes, self.name(tensor))
-            self.open(self.rooms, tensor, room)
+            buffer = self.buffer(offset, nbytes, self.name(tensor))
+            self.open(self.buffers, tensor, buffer)
             return True
         return False
 
@@ -249,7 +379,7 @@ class Judge:
             self.taken.clear()
 
     def alloc(self, tensor: int, offset: int) -> None:
-        if not self.known(tensor) or not self.give_room(tensor, offset):
+        if not self.known(tensor) or not self.give_buffer(tensor, offset):
             return
         if tensor in self.unallocated:
             expected = self.offsets.get(tensor, offset)
@@ -266,16 +396,16 @@ class Judge:
             return
         if output in self.aliases or source in self.promised:
             self.blame(f"{self.name(output)} or {self.name(source)} is aliased already")
-        elif output in self.rooms:
-            self.blame(f"{self.name(output)} has room already")
-        elif source not in self.rooms:
+        elif output in self.buffers:
+            self.blame(f"{self.name(output)} has a buffer already")
+        elif source not in self.buffers:
             self.blame(
-                f"{self.name(output)} cannot take over the room of "
+                f"{self.name(output)} cannot take over the buffer of "
                 f"{self.name(source)}, which has none"
             )
         elif self.size(output) > self.size(source):
             self.blame(
-                f"{self.name(output)} does not fit the room of {self.name(source)}"
+                f"{self.name(output)} does not fit the buffer of {self.name(source)}"
             )
         else:
             self.aliases[output] = source
@@ -287,24 +417,26 @@ class Judge:
         if tensor in self.state:
             self.blame(f"{self.name(tensor)} is state and is not to be freed")
             return
-        if tensor not in self.rooms:
+        if tensor not in self.buffers:
             if tensor in self.encoded:
                 self.close(self.encoded, tensor)
             else:
-                self.blame(f"{self.name(tensor)} is freed but has no room")
+                self.blame(f"{self.name(tensor)} is freed but has no buffer")
             return
         if self.on_its_way(tensor):
             self.blame(f"{self.name(tensor)} is freed while it is being copied")
         if tensor in self.promised:
-            self.blame(f"{self.name(tensor)} is freed before its room is taken over")
+            self.blame(f"{self.name(tensor)} is freed before its buffer is taken over")
             self.aliases = {o: i for o, i in self.aliases.items() if i != tensor}
             self.promised.discard(tensor)
-        room = self.close(self.rooms, tensor)
+        buffer = self.close(self.buffers, tensor)
         self.written.discard(tensor)
         output = self.taken.pop(tensor, None)
         if output is not None:
-            end = room.start + self.size(output)
-            self.open(self.rooms, output, Room(room.start, end, self.name(output)))
+            taken = _Range(
+                buffer.start, buffer.start + self.size(output), self.name(output)
+            )
+            self.open(self.buffers, output, taken)
 
     # -- compute ---------------------------------------------------------------
 
@@ -324,9 +456,9 @@ class Judge:
             self.check_update(op)
         self.forward.discard(action.op)
         for output in op.outputs:
-            room = self.rooms.get(self.aliases.get(output, output))
-            if output in self.graph.losses and room is not None:
-                self.losses.setdefault(output, room.start)
+            buffer = self.buffers.get(self.aliases.get(output, output))
+            if output in self.graph.losses and buffer is not None:
+                self.losses.setdefault(output, buffer.start)
             self.write(op, output)
         self.computed.add(action.op)
 
@@ -339,7 +471,7 @@ class Judge:
                 return
             nbytes = choices[0].scratch_bytes
         if action.scratch_offset is not None:
-            self.room(action.scratch_offset, nbytes, "its scratch")
+            self.buffer(action.scratch_offset, nbytes, "its scratch")
         elif nbytes:
             self.blame(f"the op needs {nbytes} B of scratch and has none")
 
@@ -365,11 +497,11 @@ class Judge:
             if self.aliases.get(output) != source:
                 self.blame(
                     f"{self.name(output)} is the new value of {self.name(source)} and "
-                    "does not take over its room"
+                    "does not take over its buffer"
                 )
 
     def check_readable(self, tensor: int) -> None:
-        if tensor not in self.rooms:
+        if tensor not in self.buffers:
             self.blame(f"reads {self.name(tensor)}, which is not resident")
         elif self.on_its_way(tensor, inward=True):
             self.blame(f"reads {self.name(tensor)}, whose copy was not waited for")
@@ -383,8 +515,8 @@ class Judge:
             self.take_over(op, output, source)
         elif output in self.state:
             self.blame(f"overwrites {self.name(output)}, which is state")
-        elif output not in self.rooms:
-            self.blame(f"writes {self.name(output)}, which has no room")
+        elif output not in self.buffers:
+            self.blame(f"writes {self.name(output)}, which has no buffer")
             return
         elif output in self.written:
             self.blame(f"overwrites {self.name(output)}, which is resident")
@@ -400,9 +532,9 @@ class Judge:
             )
         if self.on_its_way(source):
             self.blame(f"overwrites {self.name(source)} while it is being copied")
-        if output in self.rooms:
-            self.blame(f"{self.name(output)} has room already")
-        elif source not in self.rooms:
+        if output in self.buffers:
+            self.blame(f"{self.name(output)} has a buffer already")
+        elif source not in self.buffers:
             pass  # it was blamed for being read
         elif source in self.state:
             self.update_state(op, output, source)
@@ -411,11 +543,11 @@ class Judge:
         self.written.discard(source)
 
     def update_state(self, op: Op, output: int, source: int) -> None:
-        """Hand the whole room of a state over; the old value has none any more."""
+        """Hand the whole buffer of a state over; the old value has none any more."""
         if op.phase != "update":
             self.blame(f"overwrites {self.name(source)}, which is state")
-        room = self.close(self.rooms, source)
-        self.open(self.rooms, output, room._replace(label=self.name(output)))
+        buffer = self.close(self.buffers, source)
+        self.open(self.buffers, output, buffer._replace(label=self.name(output)))
         self.overwritten.add(source)
         self.state.add(output)
 
@@ -444,22 +576,22 @@ class Judge:
             self.blame(f"{label} is there already")
             self.release_copy(key)
         self.elsewhere.discard(key)
-        rooms = self.tiers.setdefault(action.tier, Rooms())
+        buffers = self.tiers.setdefault(action.tier, _Ranges())
         size = self.size(action.tensor)
         start = -1 if action.offset is None else int(action.offset)
-        room = Room(start, start + size, label)
+        buffer = _Range(start, start + size, label)
         if action.offset is not None:
-            self.check_place(room, rooms)
-            rooms.add(room)
-        self.copied[key] = room
+            self.check_place(buffer, buffers)
+            buffers.add(buffer)
+        self.copied[key] = buffer
         self.away += size
         self.away_peak = max(self.away_peak, self.away)
 
     def release_copy(self, key: tuple[int, str]) -> None:
-        room = self.copied.pop(key)
-        self.away -= room.end - room.start
-        if room.start >= 0:
-            self.tiers[key[1]].remove(room)
+        buffer = self.copied.pop(key)
+        self.away -= buffer.end - buffer.start
+        if buffer.start >= 0:
+            self.tiers[key[1]].remove(buffer)
 
     def check_copy_back(self, action: SwapIn) -> None:
         tensor, key = action.tensor, (action.tensor, action.tier)
@@ -475,8 +607,8 @@ class Judge:
                 f"{self.name(tensor)} is copied back from {action.offset} and lies at "
                 f"{self.copied[key].start} on {action.tier!r}"
             )
-        if tensor not in self.rooms:
-            self.blame(f"{self.name(tensor)} has no room to be copied into")
+        if tensor not in self.buffers:
+            self.blame(f"{self.name(tensor)} has no buffer to be copied into")
         elif tensor in self.written:
             self.blame(f"overwrites {self.name(tensor)}, which is resident")
 
@@ -494,7 +626,7 @@ class Judge:
         key = (copy.tensor, copy.tier)
         if isinstance(copy, SwapOut):
             self.elsewhere.add(key)
-        elif copy.tensor in self.rooms:
+        elif copy.tensor in self.buffers:
             self.written.add(copy.tensor)
         if target in self.last_uses and key in self.copied:
             self.release_copy(key)
@@ -520,7 +652,9 @@ class Judge:
                 + (f"; {action.codec!r} may need {least} B" if nbytes else "")
             )
         label = f"the encoding of {self.name(tensor)}"
-        self.open(self.encoded, tensor, self.room(action.offset, action.nbytes, label))
+        self.open(
+            self.encoded, tensor, self.buffer(action.offset, action.nbytes, label)
+        )
 
     def decode(self, tensor: int, offset: int) -> None:
         if not self.known(tensor):
@@ -528,7 +662,7 @@ class Judge:
         if tensor not in self.encoded:
             self.blame(f"{self.name(tensor)} is decoded but is not encoded")
             return
-        if self.give_room(tensor, offset):
+        if self.give_buffer(tensor, offset):
             self.written.add(tensor)
             self.close(self.encoded, tensor)
 
@@ -541,7 +675,9 @@ class Judge:
         for tensor in sorted(self.taken):
             self.blame(f"{self.name(tensor)} was overwritten in place and not freed")
         for output in sorted(self.aliases):
-            self.blame(f"{self.name(output)} was to take over a room and was not made")
+            self.blame(
+                f"{self.name(output)} was to take over a buffer and was not made"
+            )
         for copy in self.copies.values():
             if isinstance(copy, SwapIn):
                 self.blame(
@@ -552,7 +688,7 @@ class Judge:
                 self.blame(f"op {index} ({_quoted(op.name)}) was never computed")
         self.check_kept()
         self.where = "claims"
-        for text in check_claims(
+        for text in _check_claims(
             self.graph, self.plan, self.peak, self.away_peak, self.moved
         ):
             self.blame(text)
@@ -560,8 +696,112 @@ class Judge:
     def check_kept(self) -> None:
         """Check what is read after the step; a loss also after one that it ended."""
         for tensor in self.graph.keep:
-            room = self.rooms.get(tensor)
-            if room is None or tensor not in self.written:
+            buffer = self.buffers.get(tensor)
+            if buffer is None or tensor not in self.written:
                 self.blame(f"{self.name(tensor)} is to be kept and is not resident")
-            elif self.losses.get(tensor, room.start) != room.start:
+            elif self.losses.get(tensor, buffer.start) != buffer.start:
                 self.blame(f"{self.name(tensor)} is a loss and was moved")
+
+
+def _check_claims(
+    graph: Graph, plan: Plan, peak: int, away_peak: int, moved: int
+) -> Iterator[str]:
+    """Yield a sentence for each claim that does not hold; the rest are true bytes."""
+    claims, limit = plan.predicted, plan.limit_bytes
+    if plan.graph != graph.name:
+        yield f"the plan is for {plan.graph!r}, the graph is {graph.name!r}"
+    if claims.peak_bytes != peak:
+        yield f"the peak is {peak} B, claimed are {claims.peak_bytes} B"
+    if limit is not None and peak > limit:
+        yield f"the peak of {peak} B is above the limit of {limit} B"
+    if claims.lower_bound_bytes > peak:
+        yield (
+            f"the peak of {peak} B is below the claimed lower bound of "
+            f"{claims.lower_bound_bytes} B"
+        )
+    for name, claimed, true in (
+        ("host_peak_bytes", claims.host_peak_bytes, away_peak),
+        ("moved_bytes", claims.moved_bytes, moved),
+    ):
+        if claimed and claimed != true:
+            yield f"{name} is {true} B, claimed are {claimed} B"
+    if _can_time(graph, plan):
+        yield from _check_times(graph, plan)
+
+
+def _has(plan: Plan, *kinds: type) -> bool:
+    return any(isinstance(action, kinds) for action in plan.actions)
+
+
+def _is_timed(graph: Graph) -> bool:
+    return any(op.seconds or any(a.seconds for a in op.algorithms) for op in graph.ops)
+
+
+def _can_time(graph: Graph, plan: Plan) -> bool:
+    copies = _has(plan, SwapOut, SwapIn, Encode, Decode)
+    return _is_timed(graph) and not copies
+
+
+def _check_times(graph: Graph, plan: Plan) -> Iterator[str]:
+    claims = plan.predicted
+    if not claims.seconds and not claims.recompute_seconds:
+        return
+    seconds, again = _times(graph, plan)
+    for name, claimed, true in (
+        ("seconds", claims.seconds, seconds),
+        ("recompute_seconds", claims.recompute_seconds, again),
+    ):
+        if not math.isclose(claimed, true, rel_tol=0, abs_tol=_TOLERANCE * seconds):
+            yield f"{name} is {true:.9g}, claimed are {claimed:.9g}"
+
+
+def _times(graph: Graph, plan: Plan) -> tuple[float, float]:
+    """Sum the seconds of all computed ops, and of those computed before."""
+    seconds = again = 0.0
+    computed: set[int] = set()
+    for action in plan.actions:
+        if not isinstance(action, Compute) or not 0 <= action.op < len(graph.ops):
+            continue  # blamed elsewhere
+        op = graph.ops[action.op]
+        named = [a.seconds for a in op.algorithms if a.name == action.algorithm]
+        taken = named[0] if named else op.seconds
+        seconds += taken
+        again += taken if action.op in computed else 0.0
+        computed.add(action.op)
+    return seconds, again
+
+
+class _Range(NamedTuple):
+    """Bytes [start, end) of the arena, in use."""
+
+    start: int
+    end: int
+    label: str
+
+
+class _Ranges:
+    """The buffers in use that have bytes; those without overlap nothing."""
+
+    def __init__(self) -> None:
+        self._buffers: list[_Range] = []
+        self._ends: list[int] = []
+
+    def clash(self, buffer: _Range) -> tuple[_Range, int] | None:
+        """Find the first buffer that shares a byte with a new one, and how many do."""
+        if buffer.end <= buffer.start:
+            return None
+        begun = bisect_left(self._buffers, (buffer.end,))
+        count = begun - bisect_right(self._ends, buffer.start)
+        if not count:
+            return None
+        return next(each for each in self._buffers if each.end > buffer.start), count
+
+    def add(self, buffer: _Range) -> None:
+        if buffer.end > buffer.start:
+            insort(self._buffers, buffer)
+            insort(self._ends, buffer.end)
+
+    def remove(self, buffer: _Range) -> None:
+        if buffer.end > buffer.start:
+            del self._buffers[bisect_left(self._buffers, buffer)]
+            del self._ends[bisect_left(self._ends, buffer.end)]

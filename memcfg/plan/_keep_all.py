@@ -33,7 +33,7 @@ class KeepAll:
         request = Request.of(graph, self.name, limit_bytes)
         plan = request.plan(_actions(request.graph))
         if not fits(plan):
-            raise refuse(plan, other="auto(), which reuses room")
+            raise refuse(plan, other="auto(), which reuses buffer")
         return plan
 
 
@@ -44,7 +44,7 @@ def keep_all() -> KeepAll:
     -------
     KeepAll
         The policy. Its peak is the sum of all rounded sizes, updates of the state
-        left out, plus one scratch room, as large as the largest, that all ops use.
+        left out, plus one scratch buffer, as large as the largest, that all ops use.
     """
     return KeepAll()
 

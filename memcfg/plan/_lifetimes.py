@@ -2,7 +2,7 @@
 
 Owns both ends of the search: the graph as arrays for `_core.search`, and the list
 of actions that a layout means. Every policy goes through here, so they agree on
-where the state lies, on what is aliased and on when a room ends.
+where the state lies, on what is aliased and on when a buffer ends.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from memcfg._core import search
 from memcfg.errors import GraphError
 from memcfg.plan._actions import Action, Alias, Alloc, Compute, Free
 from memcfg.plan._bound import lower_bound
-from memcfg.plan._facts import Predicted
-from memcfg.plan._plan import Plan
+from memcfg.plan._plan import Plan, Predicted
 from memcfg.plan._simulate import simulate
 from memcfg.plan._summary import summarise
 from memcfg.plan._updates import state_updates, with_updates_in_time
@@ -116,7 +115,7 @@ class Request:
             alignment=blank.alignment,
             predicted=predicted,
             actions=tuple(self._renumbered(action) for action in actions),
-            summary=summarise(self.graph, blank, simulation, _own_rooms(self.graph)),
+            summary=summarise(self.graph, blank, simulation, _own_buffers(self.graph)),
         )
 
     def _renumbered(self, action: Action) -> Action:
@@ -129,12 +128,14 @@ class Request:
         return self.plan(_actions(self.graph, layout))
 
 
-def _own_rooms(graph: Graph) -> int:
+def _own_buffers(graph: Graph) -> int:
     """Return the peak of `keep_all`."""
     updated = state_updates(graph)
-    rooms = (_rounded(graph, t) for t in range(len(graph.tensors)) if t not in updated)
+    buffers = (
+        _rounded(graph, t) for t in range(len(graph.tensors)) if t not in updated
+    )
     scratch = (align_up(op.scratch_bytes) for op in graph.ops)
-    return sum(rooms) + max(scratch, default=0)
+    return sum(buffers) + max(scratch, default=0)
 
 
 def make_step(graph: Graph) -> search.Step:
@@ -189,8 +190,8 @@ def _needed_forward(graph: Graph) -> set[int]:
 
 def effort(graph: Graph) -> int:
     """Return the comparisons that the packer's climb may spend on a graph."""
-    rooms = len(graph.ops) + len(graph.tensors)
-    return min(_EFFORT, _TRIES * rooms * rooms // 4)
+    buffers = len(graph.ops) + len(graph.tensors)
+    return min(_EFFORT, _TRIES * buffers * buffers // 4)
 
 
 def _rounded(graph: Graph, tensor: int) -> int:
@@ -218,7 +219,7 @@ def _actions(graph: Graph, layout: search.Layout) -> list[Action]:
                 Alloc(tensor, offsets[tensor] if state else base + offset)
             )
         if not state:
-            ends[end].append((number not in taken, tensor))  # taken rooms end first
+            ends[end].append((number not in taken, tensor))  # taken buffers end first
     actions: list[Action] = []
     for step in range(-1, len(layout.sequence)):
         actions += begins[step]

@@ -1,21 +1,142 @@
-"""A plan: actions over a graph, and what they are predicted to cost.
+"""A plan: actions over a graph, what they are predicted to cost, and what they did.
 
-Owns the value that every policy returns. Refuses the graph itself: a plan names it
-and speaks of its tensors by id, so that it can be stored, sent and judged apart.
+Owns the value that every policy returns, its words and its interchange format. Refuses
+the graph itself: a plan names it and speaks of its tensors by id, so that it can be
+stored, sent and judged apart. Refuses to compute: every number comes from the
+simulator or the policies, and the meaning of a file is not checked here.
+
+Version 2 of the format says where the copies of swapped tensors lie on their tiers. A
+plan that does not say so is written in version 1, which has no such operand.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import astuple, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
-from memcfg.plan import _format, _report
-from memcfg.plan._facts import Predicted, Summary
+from memcfg._terminal import WIDTH, paragraph, shorten, writable
+from memcfg.documents import (
+    Key,
+    Reader,
+    read_count,
+    read_document,
+    read_json,
+    read_list,
+    read_object,
+    read_or_null,
+    read_positive,
+    read_seconds,
+    read_text,
+    write_json,
+)
+from memcfg.errors import FormatError
+from memcfg.plan._actions import (
+    Action,
+    Alias,
+    Alloc,
+    Compute,
+    Decode,
+    Encode,
+    Free,
+    SwapIn,
+    SwapOut,
+    Wait,
+)
+from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from memcfg.plan._actions import Action
+    from collections.abc import Mapping
 
-__all__ = ["Plan"]
+__all__ = ["Group", "Plan", "Predicted", "Summary"]
+
+_FORMAT = "memcfg.plan/2"
+_FIRST = "memcfg.plan/1"
+_LABEL = 13  # width of the first column, in characters
+_NAME = 40  # columns of a name in a sentence
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a plan is predicted to need.
+
+    Parameters
+    ----------
+    peak_bytes : int
+        The highest end of any buffer in the arena, scratch included.
+    host_peak_bytes : int, default 0
+        The most bytes held on other tiers at a time.
+    moved_bytes : int, default 0
+        Bytes copied out and in.
+    seconds : float, default 0.0
+        The time of all computed ops, in seconds.
+    recompute_seconds : float, default 0.0
+        The part of `seconds` beyond the first computation of each op.
+    lower_bound_bytes : int, default 0
+        `lower_bound` of the graph.
+    planning_seconds : float, default 0.0
+        The time that planning took; does not take part in comparison.
+    optimality_gap : float or None, default None
+        How far `seconds` may be above the optimum, as a fraction; None: not known.
+    """
+
+    peak_bytes: int
+    host_peak_bytes: int = 0
+    moved_bytes: int = 0
+    seconds: float = 0.0
+    recompute_seconds: float = 0.0
+    lower_bound_bytes: int = 0
+    planning_seconds: float = field(default=0.0, compare=False)
+    optimality_gap: float | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Things that were treated alike.
+
+    Parameters
+    ----------
+    count : int, default 0
+        How many there are.
+    nbytes : int, default 0
+        Their bytes, rounded to the alignment.
+    names : tuple of str, default ()
+        The names of the largest few.
+    """
+
+    count: int = 0
+    nbytes: int = 0
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a plan did with a graph.
+
+    Parameters
+    ----------
+    kept : Group
+        Tensors of the forward phase that stay for the backward phase.
+    in_place : Group
+        Tensors that took over the buffer of an input.
+    recomputed : Group
+        Ops that are computed again, and the bytes of their outputs.
+    by_role : mapping of str to int
+        Bytes in use at the busiest moment, by tensor role; scratch is a role.
+    busiest_op : str
+        The op that runs at the busiest moment; empty: the start or the end.
+    all_bytes : int
+        The peak of `keep_all`, in which every tensor has its own bytes.
+    chosen_by : str, default ""
+        The policy that chose the method, if that is another.
+    """
+
+    kept: Group
+    in_place: Group
+    recomputed: Group
+    by_role: Mapping[str, int]
+    busiest_op: str
+    all_bytes: int
+    chosen_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -31,7 +152,7 @@ class Plan:
     limit_bytes : int or None
         The limit that it was made for, in bytes; None: no limit.
     alignment : int
-        Bytes to which rooms are rounded up and aligned.
+        Bytes to which buffers are rounded up and aligned.
     predicted : Predicted
         What it is predicted to need.
     actions : tuple of Action
@@ -51,7 +172,7 @@ class Plan:
 
     @property
     def peak_bytes(self) -> int:
-        """The highest end of any room in use at any time, in bytes."""
+        """The highest end of any buffer in use at any time, in bytes."""
         return self.predicted.peak_bytes
 
     @property
@@ -60,7 +181,7 @@ class Plan:
         return self.predicted.lower_bound_bytes
 
     def __str__(self) -> str:
-        return _report.describe(self)
+        return _describe(self)
 
     def to_json(self) -> str:
         """Write the plan in the interchange format.
@@ -78,7 +199,7 @@ class Plan:
         FormatError
             If a number of the plan is NaN or infinite.
         """
-        return _format.write_plan(self)
+        return _write_plan(self)
 
     @staticmethod
     def from_json(text: str) -> Plan:
@@ -103,6 +224,207 @@ class Plan:
             If the text is not JSON, of another format or version, or has unknown,
             missing or mistyped keys or actions.
         """
-        fields = _format.read_plan(text)
+        fields = _read_plan(text)
         predicted = Predicted(**fields.pop("predicted"))
         return Plan(predicted=predicted, **fields)
+
+
+# -- words ----------------------------------------------------------------------
+
+
+def _describe(plan: Plan) -> str:
+    """Write a plan as lines of 80 columns at most, without a newline at the end."""
+    lines = [_title(plan), *_costs(plan)]
+    if plan.summary is not None:
+        lines += _deeds(plan.summary)
+        lines += _roles(plan.summary, plan.peak_bytes)
+    return writable("\n".join(lines))
+
+
+def _title(plan: Plan) -> str:
+    chosen = plan.summary.chosen_by if plan.summary else ""
+    by = f", chosen by {chosen}" if chosen else ""
+    how = shorten(f"by {plan.method}{by}", _NAME)
+    graph = shorten(plan.graph, WIDTH - len("Plan of '' ") - len(how))
+    return f"Plan of '{graph}' {how}"
+
+
+def _line(label: str, text: str) -> str:
+    return f"  {label:<{_LABEL}} {text}"
+
+
+def _size(nbytes: int) -> str:
+    return f"{format_bytes(nbytes):>10}"
+
+
+def _costs(plan: Plan) -> list[str]:
+    predicted = plan.predicted
+    peak = f"{_size(plan.peak_bytes)}  ({plan.peak_bytes} B)"
+    if plan.summary and plan.summary.all_bytes:
+        share = plan.peak_bytes / plan.summary.all_bytes
+        peak += f", {share:.1%} of keep_all"
+    limit = "no limit"
+    if plan.limit_bytes is not None:
+        limit = f"{_size(plan.limit_bytes)}  ({plan.limit_bytes} B)"
+    lines = [
+        _line("peak", peak),
+        _line("limit", limit if plan.limit_bytes is not None else f"{limit:>10}"),
+        _line(
+            "lower bound",
+            f"{_size(plan.lower_bound_bytes)}  ({plan.lower_bound_bytes} B)",
+        ),
+        _line("nominal time", _time(predicted.seconds, predicted.recompute_seconds)),
+    ]
+    if predicted.moved_bytes:
+        held = format_bytes(predicted.host_peak_bytes)
+        text = f"{_size(predicted.moved_bytes)}  at most {held} at a time"
+        lines.append(_line("moved", text))
+    return lines
+
+
+def _time(seconds: float, recompute_seconds: float) -> str:
+    first = seconds - recompute_seconds
+    extra = f"recomputation adds {recompute_seconds / first:.1%}" if first > 0 else ""
+    if seconds == 0:
+        return f"{'unknown':>10}  (the graph states no times)"
+    return f"{_milliseconds(seconds):>10}  {extra}"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
+
+
+def _deeds(summary: Summary) -> list[str]:
+    return [
+        _group("kept", summary.kept, "tensors for the backward phase"),
+        _group("shared", summary.in_place, "outputs in place"),
+        _group("recomputed", summary.recomputed, "ops"),
+    ]
+
+
+def _group(label: str, group: Group, what: str) -> str:
+    if group.count == 0:
+        return _line(label, f"{'nothing':>10}")
+    words = f"{group.count} {what}:".split()
+    words += [f"{name}," for name in group.names[:-1]]
+    more = ", ..." if group.count > len(group.names) else ""
+    words += [f"{name}{more}" for name in group.names[-1:]]
+    return paragraph(_line(label, f"{_size(group.nbytes)}  "), words)
+
+
+def _roles(summary: Summary, peak_bytes: int) -> list[str]:
+    moment = "at rest"
+    if summary.busiest_op:
+        moment = f"while '{shorten(summary.busiest_op, _NAME)}' runs"
+    lines = [f"  busiest moment, {moment}:"]
+    entries = dict(summary.by_role)
+    entries["unused"] = peak_bytes - sum(entries.values())
+    for role, nbytes in entries.items():
+        if nbytes:
+            share = nbytes / peak_bytes
+            lines.append(f"    {role:<20}{_size(nbytes)}  {share:>6.1%}")
+    return lines
+
+
+# -- JSON -----------------------------------------------------------------------
+
+
+def _write_plan(plan: Plan) -> str:
+    """Write a plan as JSON text, one action a line."""
+    swaps = [a for a in plan.actions if isinstance(a, SwapOut | SwapIn)]
+    first = all(action.offset is None for action in swaps)
+    head = {
+        "format": _FIRST if first else _FORMAT,
+        "graph": plan.graph,
+        "method": plan.method,
+        "limit_bytes": plan.limit_bytes,
+        "alignment": plan.alignment,
+        "predicted": {
+            item.name: getattr(plan.predicted, item.name) for item in fields(Predicted)
+        },
+    }
+    lines = ",\n  ".join(
+        write_json([_NAMES[type(action)], *_operands(action, first)])
+        for action in plan.actions
+    )
+    return f'{write_json(head)[:-1]},\n "actions": [\n  {lines}]}}\n'
+
+
+def _read_plan(text: str) -> dict[str, Any]:
+    """Read JSON text into the fields of a plan; `predicted` is a dict of fields."""
+    document = read_json(text, "plan")
+    first = isinstance(document, dict) and document.get("format") == _FIRST
+    actions = _FIRST_ACTIONS if first else _ACTIONS
+    keys = _PLAN | {"actions": Key(read_list(_action_reader(actions), item="action"))}
+    return read_document(text, "plan", _FIRST if first else _FORMAT, keys)
+
+
+def _operands(action: Action, first: bool) -> tuple[Any, ...]:
+    if first and isinstance(action, SwapOut | SwapIn):
+        return action.tensor, action.tier
+    return astuple(action)
+
+
+def _read_predicted(value: Any, where: str) -> dict[str, Any]:
+    return read_object(value, where, _PREDICTED)
+
+
+def _action_reader(known: Mapping[str, tuple[Any, tuple[Reader, ...]]]) -> Reader:
+    def read_action(value: Any, where: str) -> Action:
+        if not isinstance(value, list) or not value:
+            raise FormatError(f"{where} should be a list that starts with a name")
+        name, *operands = value
+        if read_text(name, f"{where}: its name") not in known:
+            names = ", ".join(known)
+            raise FormatError(
+                f"{where}: unknown action {name[:80]!r}; there are {names}"
+            )
+        kind, readers = known[name]
+        if len(operands) != len(readers):
+            raise FormatError(
+                f"{where}: {name!r} takes {len(readers)} operands, not {len(operands)}"
+            )
+        read = zip(fields(kind), readers, operands, strict=False)
+        action: Action = kind(
+            *[reader(x, f"{where}: {item.name}") for item, reader, x in read]
+        )
+        return action
+
+    return read_action
+
+
+_NAME_OR_NULL = read_or_null(read_text)
+_COUNT_OR_NULL = read_or_null(read_count)
+_ACTIONS: dict[str, tuple[Any, tuple[Reader, ...]]] = {
+    "alloc": (Alloc, (read_count, read_count)),
+    "alias": (Alias, (read_count, read_count)),
+    "free": (Free, (read_count,)),
+    "compute": (Compute, (read_count, _NAME_OR_NULL, _COUNT_OR_NULL)),
+    "swap_out": (SwapOut, (read_count, read_text, _COUNT_OR_NULL)),
+    "swap_in": (SwapIn, (read_count, read_text, _COUNT_OR_NULL)),
+    "encode": (Encode, (read_count, read_text, read_count, read_count)),
+    "decode": (Decode, (read_count, read_count)),
+    "wait": (Wait, (read_count,)),
+}
+_FIRST_ACTIONS = _ACTIONS | {
+    "swap_out": (SwapOut, (read_count, read_text)),
+    "swap_in": (SwapIn, (read_count, read_text)),
+}
+_NAMES = {kind: name for name, (kind, _) in _ACTIONS.items()}
+_PREDICTED = {
+    "peak_bytes": Key(read_count),
+    "host_peak_bytes": Key(read_count),
+    "moved_bytes": Key(read_count),
+    "seconds": Key(read_seconds),
+    "recompute_seconds": Key(read_seconds),
+    "lower_bound_bytes": Key(read_count),
+    "planning_seconds": Key(read_seconds),
+    "optimality_gap": Key(read_or_null(read_seconds)),
+}
+_PLAN = {
+    "graph": Key(read_text),
+    "method": Key(read_text),
+    "limit_bytes": Key(_COUNT_OR_NULL),
+    "alignment": Key(read_positive),
+    "predicted": Key(_read_predicted),
+}

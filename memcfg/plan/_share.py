@@ -1,4 +1,4 @@
-"""Room that is free again is used again, and outputs take the place of inputs.
+"""_Range that is free again is used again, and outputs take the place of inputs.
 
 Owns the policy `share`. Refuses to recompute or to change the order of the ops.
 """
@@ -39,13 +39,13 @@ class Share:
 
 
 def share() -> Share:
-    """Reuse room: liveness, legal in-place pairs and offset placement.
+    """Reuse buffer: liveness, legal in-place pairs and offset placement.
 
     Returns
     -------
     Share
-        The policy. A tensor has room from the op that makes it to its last reader;
-        an output takes over the room of an input of the same size when the op
+        The policy. A tensor has a buffer from the op that makes it to its last reader;
+        an output takes over the buffer of an input of the same size when the op
         declares the pair and is the input's last reader; offsets come from the best
         of several orders.
 

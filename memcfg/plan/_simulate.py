@@ -64,7 +64,7 @@ class Simulation:
     Parameters
     ----------
     peak_bytes : int
-        The highest end of any room in use at any time.
+        The highest end of any buffer in use at any time.
     host_peak_bytes : int
         The most bytes on other tiers at a time; a copy is held until it is copied
         back for the last time.
@@ -172,14 +172,14 @@ def simulate(
 
 
 class _Machine:
-    """The arena as a set of rooms."""
+    """The arena as a set of buffers."""
 
     def __init__(self, graph: Graph, alignment: int) -> None:
         self.graph = graph
         self.alignment = alignment
-        self.rooms: dict[_Key, tuple[int, int]] = {}  # offset, bytes
-        self.takers: dict[int, int] = {}  # input -> output that takes its room
-        self.state = set(graph.persistent)  # tensors in the rooms of the state
+        self.buffers: dict[_Key, tuple[int, int]] = {}  # offset, bytes
+        self.takers: dict[int, int] = {}  # input -> output that takes its buffer
+        self.state = set(graph.persistent)  # tensors in the buffers of the state
         self.by_role: dict[str, int] = {}
         self.live = 0
         self.peak = 0
@@ -213,12 +213,12 @@ class _Machine:
 
     def open(self, key: _Key, offset: int, nbytes: int) -> None:
         size = align_up(nbytes, self.alignment)
-        self.rooms[key] = (offset, size)
+        self.buffers[key] = (offset, size)
         self.count(key, size)
         self.peak = max(self.peak, offset + size)
 
     def close(self, key: _Key) -> int:
-        offset, size = self.rooms.pop(key)
+        offset, size = self.buffers.pop(key)
         self.count(key, -size)
         return offset
 
@@ -228,7 +228,7 @@ class _Machine:
         self.live += nbytes
 
     def free(self, tensor: int) -> None:
-        device = ("tensor", tensor) in self.rooms
+        device = ("tensor", tensor) in self.buffers
         offset = self.close(("tensor" if device else "encoded", tensor))
         if device and tensor in self.takers:
             output = self.takers.pop(tensor)

@@ -53,7 +53,7 @@ def sqrt_checkpoint() -> SqrtCheckpoint:
     -------
     SqrtCheckpoint
         The policy. Without a limit it plans for the least peak; with one, for the
-        least recomputation within it. Room is shared as by `share`.
+        least recomputation within it. _Range is shared as by `share`.
 
     Notes
     -----

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.plan._actions import Alias, Compute
-from memcfg.plan._facts import Group, Summary
+from memcfg.plan._plan import Group, Summary
 from memcfg.units import align_up
 
 if TYPE_CHECKING:

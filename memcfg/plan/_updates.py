@@ -17,9 +17,9 @@ __all__ = ["state_updates", "with_updates_in_time"]
 
 
 def state_updates(graph: Graph) -> dict[int, int]:
-    """Return the outputs that live on in a room of the state, and what they update.
+    """Return the outputs that live on in a buffer of the state, and what they update.
 
-    A pair counts when its input is in the state's rooms, its op is of the update
+    A pair counts when its input is in the state's buffers, its op is of the update
     phase and the input's last reader, and the input is not to be kept.
 
     Parameters
@@ -30,7 +30,7 @@ def state_updates(graph: Graph) -> dict[int, int]:
     Returns
     -------
     dict of int to int
-        Ids of outputs, to the ids of the tensors whose rooms they take over; such a
+        Ids of outputs, to the ids of the tensors whose buffers they take over; such a
         tensor may itself be such an output.
     """
     state = set(graph.persistent)

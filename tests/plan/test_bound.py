@@ -55,7 +55,7 @@ def optimum(graph: Graph) -> int:
 
     A state is what has been made and what is resident; a value that was made may be
     brought back at any time, as if every op were replayable and every copy free. An
-    update may end the old value's room, which the new one takes.
+    update may end the old value's buffer, which the new one takes.
     """
     sizes = [rounded(t.nbytes) for t in graph.tensors]
     state = frozenset(graph.persistent)

@@ -41,14 +41,14 @@ def test_only_updates_of_the_state_are_in_place():
         updates = [op for op in graph.ops if op.phase == "update"]
         late = {t for t in state if graph.ops[graph.consumers[t][-1]] not in updates}
         assert {a.input for a in aliases} == state - late
-        rooms = {a.tensor for a in plan.actions if isinstance(a, Alloc)}
-        assert rooms | {a.output for a in aliases} == set(range(len(graph.tensors)))
+        buffers = {a.tensor for a in plan.actions if isinstance(a, Alloc)}
+        assert buffers | {a.output for a in aliases} == set(range(len(graph.tensors)))
         scratch = max((rounded(op.scratch_bytes) for op in graph.ops), default=0)
-        sizes = sum(rounded(graph.tensors[t].nbytes) for t in rooms)
+        sizes = sum(rounded(graph.tensors[t].nbytes) for t in buffers)
         assert plan.peak_bytes == sizes + scratch
 
 
-def test_chains_of_updates_stay_in_the_room():
+def test_chains_of_updates_stay_in_the_buffer():
     w, v, u = (Tensor(name, 64, "parameter") for name in ("w", "v", "u"))
     ops = (
         Op("first", "sgd", "update", (0,), (1,), in_place=((0, 1),), replayable=False),

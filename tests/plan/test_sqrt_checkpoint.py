@@ -20,24 +20,24 @@ from memcfg.plan._choices import Search
 
 
 def residents(plan) -> int:
-    """The most tensors with room at any time, counted on the actions alone.
+    """The most tensors with buffer at any time, counted on the actions alone.
 
-    A room that is taken over in place is one tensor, until the taken one is freed
+    A buffer that is taken over in place is one tensor, until the taken one is freed
     and after.
     """
-    rooms: set[int] = set()
+    buffers: set[int] = set()
     takers: dict[int, int] = {}
     most = 0
     for action in plan.actions:
         if isinstance(action, Alloc):
-            rooms.add(action.tensor)
+            buffers.add(action.tensor)
         elif isinstance(action, Alias):
             takers[action.input] = action.output
         elif isinstance(action, Free):
-            rooms.remove(action.tensor)
+            buffers.remove(action.tensor)
             if action.tensor in takers:
-                rooms.add(takers.pop(action.tensor))
-        most = max(most, len(rooms))
+                buffers.add(takers.pop(action.tensor))
+        most = max(most, len(buffers))
     return most
 
 
@@ -201,10 +201,10 @@ def test_outputs_of_one_op_are_dropped_together():
         graph = random_step(seed, 10)
         plan = sqrt_checkpoint()(graph)
         again = set(recomputed(graph, plan))
-        rooms = [a.tensor for a in plan.actions if isinstance(a, Alloc)]
-        rooms += [a.output for a in plan.actions if isinstance(a, Alias)]
+        buffers = [a.tensor for a in plan.actions if isinstance(a, Alloc)]
+        buffers += [a.output for a in plan.actions if isinstance(a, Alias)]
         for op in again:
-            assert [rooms.count(t) for t in graph.ops[op].outputs] == [2] * len(
+            assert [buffers.count(t) for t in graph.ops[op].outputs] == [2] * len(
                 graph.ops[op].outputs
             )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,10 +13,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from training_graphs import chain, random_step
 
-import memcfg.plan._claims
-import memcfg.plan._judge
-import memcfg.plan._rooms
-import memcfg.plan._validate
 from memcfg._core import codec_bounds
 from memcfg.errors import PlanError
 from memcfg.graph import Algorithm, Graph, Op, Tensor
@@ -43,7 +40,7 @@ X, Y, Z, W, NEW = range(5)
 
 
 def graph() -> Graph:
-    """x -> f -> y -> g -> z, h(w) -> new; y may take x's room, new takes w's."""
+    """x -> f -> y -> g -> z, h(w) -> new; y may take x's buffer, new takes w's."""
     tensors = (
         Tensor("x", 64, "input"),
         Tensor("y", 64, "activation"),
@@ -137,12 +134,12 @@ def test_replays_are_right_from_intact_inputs():
         ((GOOD[0], *GOOD[2:]), "'x'"),
         ((), "never allocated"),
         (swapped(3), "op 0 ('f') was never computed"),
-        (swapped(2), "writes tensor 1 ('y'), which has no room"),
+        (swapped(2), "writes tensor 1 ('y'), which has no buffer"),
         (swapped(2, Alloc(Y, 64)), "overlaps tensor 0 ('x')"),
         (swapped(2, Alloc(Y, 127)), "no multiple of 64"),
-        (swapped(2, Alloc(Y, 128), Alloc(Y, 128)), "has room already"),
+        (swapped(2, Alloc(Y, 128), Alloc(Y, 128)), "has a buffer already"),
         (swapped(2, Alloc(9, 128)), "no tensor 9"),
-        (swapped(4, Free(X), Free(X)), "is freed but has no room"),
+        (swapped(4, Free(X), Free(X)), "is freed but has no buffer"),
         (swapped(4, Free(-1)), "no tensor -1"),
         (swapped(4, Free(W)), "is state and is not to be freed"),
         (swapped(6, Compute(1)), "needs 64 B of scratch and has none"),
@@ -166,12 +163,12 @@ def test_each_broken_rule_is_named(actions, words):
     [
         ((Alias(Y, X), Compute(0), Alloc(Z, 128)), "not freed right after"),
         ((Alias(Y, X), Compute(0)), "was overwritten in place and not freed"),
-        ((Alias(Y, X), Free(X), Compute(0)), "freed before its room is taken over"),
+        ((Alias(Y, X), Free(X), Compute(0)), "freed before its buffer is taken over"),
         ((Alias(Y, X), Alias(Z, X)), "is aliased already"),
         ((Alias(Y, W), Compute(0)), "does not declare as a pair"),
         ((Alias(Y, W), Compute(0)), "overwrites tensor 3 ('w'), which is state"),
-        ((Alias(Y, X),), "was to take over a room and was not made"),
-        ((Alloc(Y, 128), Alias(Y, X)), "has room already"),
+        ((Alias(Y, X),), "was to take over a buffer and was not made"),
+        ((Alloc(Y, 128), Alias(Y, X)), "has a buffer already"),
         ((Alias(9, X),), "no tensor 9"),
         ((Alloc(Y, 128), Compute(0), Compute(0)), "overwrites tensor 1 ('y')"),
         ((SwapOut(Y, "host"),), "reads tensor 1 ('y'), which is not resident"),
@@ -180,7 +177,7 @@ def test_each_broken_rule_is_named(actions, words):
         ((SwapOut(X, "host"), SwapOut(X, "disk")), "is being copied already"),
         ((SwapOut(9, "host"),), "no tensor 9"),
         ((SwapIn(X, "host"),), "has no copy on 'host'"),
-        ((SwapIn(Y, "host"),), "has no room to be copied into"),
+        ((SwapIn(Y, "host"),), "has no buffer to be copied into"),
         ((SwapOut(X, "host"), Wait(2), SwapIn(X, "host")), "overwrites tensor 0"),
         ((SwapOut(X, "host"), Wait(2), SwapIn(X, "disk")), "no copy on 'disk'"),
         ((Wait(0),), "which is no copy before it"),
@@ -190,7 +187,7 @@ def test_each_broken_rule_is_named(actions, words):
         ((Encode(X, "mask", 8, 64),), "overlaps tensor 0 ('x')"),
         ((Encode(X, "m", 8, 128), Encode(X, "m", 8, 192)), "encoded already"),
         ((Encode(X, "m", 8, 128), Alloc(Y, 128)), "the encoding of tensor 0 ('x')"),
-        ((Encode(X, "m", 8, 128), Decode(X, 192)), "has room already"),
+        ((Encode(X, "m", 8, 128), Decode(X, 192)), "has a buffer already"),
         ((Encode(X, "m", 8, 128), Free(X), Decode(X, 128)), "overlaps the encoding"),
         ((Decode(X, 128),), "is decoded but is not encoded"),
         ((Decode(9, 128),), "no tensor 9"),
@@ -213,12 +210,12 @@ def test_the_room_of_a_state_belongs_to_its_update():
     copied = (*TOP, SwapOut(W, "host"), Wait(2), *GOOD[2:])
     assert found(*copied) == ""
     back = (SwapIn(W, "host"), Wait(len(copied)))
-    assert "'w') has no room to be copied into" in found(*copied, *back)
+    assert "'w') has no buffer to be copied into" in found(*copied, *back)
     encoded = (*TOP, Encode(W, "mask", 8, 256), *GOOD[2:])
     assert found(*encoded, peak=320) == ""
     assert "is state that was overwritten" in found(*encoded, Decode(W, 192), peak=320)
     assert "is state that was overwritten" in found(*copied, Alloc(W, 192))
-    assert "'new') has room already" in found(*GOOD, Alloc(NEW, 192))
+    assert "'new') has a buffer already" in found(*GOOD, Alloc(NEW, 192))
     assert "'new') is state and is not to be freed" in found(*GOOD, Free(NEW))
     assert "overlaps tensor 4 ('new')" in found(*GOOD, Alloc(X, 0))
     assert found(*GOOD, SwapOut(NEW, "host"), Wait(len(GOOD))) == ""
@@ -270,8 +267,8 @@ def test_a_plan_that_breaks_countless_rules_is_not_followed_to_its_end():
         "further"
     )
     assert sum(map(len, found)) < 10**6
-    rooms = Graph("g", tensors[:-1] * 4, ())
-    found = violations(rooms, plan(*(Alloc(i, 0) for i in range(4 * count)), peak=64))
+    buffers = Graph("g", tensors[:-1] * 4, ())
+    found = violations(buffers, plan(*(Alloc(i, 0) for i in range(4 * count)), peak=64))
     assert len(found) == 1001
     assert found[-2].endswith("overlaps tensor 0 ('x') at [0, 64) and 999 more")
 
@@ -310,9 +307,9 @@ def test_pairs_and_copies_are_looked_up_and_not_searched_for():
 
 def test_an_output_has_one_room_only():
     taken = (*TOP, Alias(Y, X), Alloc(Y, 128), Compute(0), Free(X))
-    assert "'y') has room already" in found(*taken)
+    assert "'y') has a buffer already" in found(*taken)
     updated = (*GOOD[:-2], Alias(NEW, W), Alloc(NEW, 192), Compute(2))
-    assert "'new') has room already" in found(*updated)
+    assert "'new') has a buffer already" in found(*updated)
 
 
 def test_smaller_outputs_fit_and_larger_do_not():
@@ -325,7 +322,7 @@ def test_smaller_outputs_fit_and_larger_do_not():
 
     assert pair(128, 64) == []
     assert pair(65, 128) == []
-    assert "does not fit the room" in "\n".join(pair(64, 65))
+    assert "does not fit the buffer" in "\n".join(pair(64, 65))
 
 
 def test_claims_are_checked():
@@ -529,7 +526,9 @@ def test_state_lies_first_in_the_order_of_the_graph():
 
 def test_a_new_value_takes_over_the_room_of_the_old_one():
     """Elsewhere it would be gone when the next step begins."""
-    words = "'new') is the new value of tensor 3 ('w') and does not take over its room"
+    words = (
+        "'new') is the new value of tensor 3 ('w') and does not take over its buffer"
+    )
     apart = (*GOOD[:-2], Alloc(NEW, 64 * 5), Compute(2))
     assert words in found(*apart)
     assert words in found(*apart, Free(NEW))
@@ -567,7 +566,7 @@ def test_the_first_declared_pair_is_the_update():
         (Alias(3, 1), Alloc(2, 128)),
     ):
         wrong = plan(*state, *actions, Compute(0), peak=192)
-        assert "does not take over its room" in "\n".join(violations(two, wrong))
+        assert "does not take over its buffer" in "\n".join(violations(two, wrong))
 
 
 def test_no_update_runs_before_the_forward_phase_has_ended():
@@ -587,7 +586,7 @@ def test_no_update_runs_before_the_forward_phase_has_ended():
 
 
 def test_a_room_is_there_before_it_is_promised():
-    assert "room of tensor 1 ('y'), which has none" in found(*TOP, Alias(Z, Y))
+    assert "buffer of tensor 1 ('y'), which has none" in found(*TOP, Alias(Z, Y))
     later = (*TOP, Alias(NEW, W), Alias(Y, X), Compute(0), Free(X))
     assert "which has none" not in found(*later)
 
@@ -619,7 +618,7 @@ def test_names_of_any_length_are_told_in_short():
     texts = violations(wordy, plan(*wrong))
     assert len(texts) > 300
     assert max(map(len, texts)) < 500
-    assert f"tensor 0 ('{50 * 'x'}…{50 * 'x'}') has room already" in texts[0]
+    assert f"tensor 0 ('{50 * 'x'}…{50 * 'x'}') has a buffer already" in texts[0]
 
 
 def test_numbers_of_numpy_do_not_wrap_around():
@@ -659,25 +658,60 @@ def test_the_error_names_the_first_and_counts_the_rest():
         validate(graph(), plan(*GOOD, peak=1))
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        memcfg.plan._validate,
-        memcfg.plan._judge,
-        memcfg.plan._claims,
-        memcfg.plan._rooms,
-    ],
-)
-def test_it_shares_no_code_with_planners(module):
+def test_it_shares_no_code_with_planners():
+    module = inspect.getmodule(violations)
     imported = {
         node.module
         for node in ast.walk(ast.parse(inspect.getsource(module)))
         if isinstance(node, ast.ImportFrom)
         if [name.name for name in node.names] != ["ALIGNMENT"]
     }
-    vocabulary = {"memcfg.errors", "memcfg.graph", "memcfg.plan._actions"}
-    itself = {f"memcfg.plan.{m}" for m in ("_judge", "_claims", "_rooms", "_plan")}
-    assert {m for m in imported if m and "memcfg" in m} <= vocabulary | itself
+    vocabulary = {
+        *("memcfg.errors", "memcfg.graph"),
+        *("memcfg.plan._actions", "memcfg.plan._plan"),  # values alone
+    }
+    assert {m for m in imported if m and "memcfg" in m} <= vocabulary
+
+
+places = st.tuples(st.integers(0, 30), st.integers(0, 8))  # in lines of 64 bytes
+
+
+def share_a_byte(one, other) -> bool:
+    return bool(set(range(*one[:2])) & set(range(*other[:2])))
+
+
+@settings(max_examples=100, deadline=None)
+@given(steps=st.lists(st.tuples(places, st.integers(0, 3)), max_size=30))
+def test_the_first_overlap_is_found_and_all_are_counted(steps):
+    """Buffers come and go; those that overlap come too, as in a plan that is wrong."""
+    tensors, actions, expected, held = [], [], [], []
+    for number, ((start, size), leave) in enumerate(steps):
+        tensors.append(Tensor(f"t{number}", 64 * size, "activation"))
+        actions.append(Alloc(number, 64 * start))
+        new = (start, start + size, number)
+        shared = sorted(
+            (other for other in held if share_a_byte(new, other)),
+            key=lambda one: (*one[:2], f"tensor {one[2]} ('t{one[2]}')"),
+        )
+        if shared:
+            first, more = shared[0], len(shared) - 1
+            expected.append((number, first[2], more))
+        held.append(new)
+        if leave == 0:
+            gone = held.pop(number % len(held))
+            actions.append(Free(gone[2]))
+    maker = Op("f", "f", "forward", (), tuple(range(len(tensors))))
+    wrong = Graph("g", tuple(tensors), (maker,) if tensors else (), ())
+    found = [
+        re.fullmatch(
+            r".*: tensor (\d+) .* overlaps tensor (\d+) \S+ at \S+ \d+\)"
+            r"( and (\d+) more)?",
+            text,
+        )
+        for text in violations(wrong, plan(*actions))
+        if "overlaps" in text
+    ]
+    assert [(int(f[1]), int(f[2]), int(f[4] or 0)) for f in found] == expected
 
 
 # -- mutations ---------------------------------------------------------------------

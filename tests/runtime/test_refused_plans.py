@@ -118,8 +118,8 @@ def moved_loss(graph, plan, actions):
 @pytest.mark.parametrize(
     ("alter", "words"),
     [
-        (updates_apart, "does not take over its room"),
-        (updates_freed, "does not take over its room"),
+        (updates_apart, "does not take over its buffer"),
+        (updates_freed, "does not take over its buffer"),
         (state_last, "state lies first"),
         (statistics_first, "before the forward phase has ended"),
         (promised_early, "not allocated at the top"),
