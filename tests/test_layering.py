@@ -51,10 +51,10 @@ REFUSES = {
     "memory": {"graph", "plan"},
 }
 # Rooms that are being taken apart: cycles of imports, long chains of classes.
-TANGLED = {"graph", "memory", "runtime"}
+TANGLED = {"graph", "memory"}
 CHAINED = {"nn"}
 # Modules that still share a name; `experimental` is TensorFlow's, in two rooms.
-NAMESAKES = {"_batch", "_contract", "_format", "_report", "_updates", "optimizers"}
+NAMESAKES = {"_batch", "_updates", "optimizers"}
 CYTHON_IMPORT = re.compile(
     r"^\s*(?:from\s+memcfg(?:\.(?P<under>\w+)\S*|)\s+c?import\s+\(?(?P<names>[\w, ]+)"
     r"|c?import\s+memcfg\.(?P<plain>\w+))",

@@ -28,19 +28,7 @@ _WORK = 3_000_000  # ops walked by one improvement: a score walks all of them
 
 @dataclass(frozen=True)
 class Choice:
-    """A set of dropped ops with its score.
-
-    Parameters
-    ----------
-    load : int
-        Bytes in use at the busiest moment.
-    cost : float
-        Of what is computed again: seconds, or ops where the graph has no times.
-    replayed : int
-        Ops computed again.
-    dropped : bytes
-        One byte an op.
-    """
+    """A set of dropped ops with its score."""
 
     load: int
     cost: float
@@ -59,13 +47,7 @@ class Choice:
 
 
 class Search:
-    """The choices of one graph.
-
-    Parameters
-    ----------
-    graph : Graph
-        The graph.
-    """
+    """The choices of one graph."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph

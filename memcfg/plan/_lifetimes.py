@@ -38,21 +38,7 @@ _PHASES = {"forward": 0, "backward": 1, "update": 2}
 
 @dataclass(frozen=True)
 class Request:
-    """What a policy was asked, and since when it has been at it.
-
-    Parameters
-    ----------
-    graph : Graph
-        The graph to plan, its updates where a plan may have them.
-    order : tuple of int
-        Its ops in the numbers of the graph that was given.
-    method : str
-        The policy's name.
-    limit_bytes : int or None
-        The limit, in bytes.
-    began : float
-        When planning began, in seconds of `time.perf_counter`.
-    """
+    """What a policy was asked, and since when it has been at it."""
 
     graph: Graph
     order: tuple[int, ...]
@@ -62,18 +48,7 @@ class Request:
 
     @staticmethod
     def of(graph: Graph, method: str, limit_bytes: int | None) -> Request:
-        """Check a policy's arguments and start its clock.
-
-        Raises
-        ------
-        TypeError
-            If the limit is neither None nor an int.
-        ValueError
-            If the limit is not positive or does not fit 63 bits.
-        GraphError
-            If the graph's bytes do not fit 62 bits, or there is a state that its update
-            cannot overwrite after the forward phase.
-        """
+        """Check a policy's arguments and start its clock."""
         if isinstance(limit_bytes, bool) or not isinstance(limit_bytes, int | None):
             raise TypeError(f"a limit is a number of bytes or None: {limit_bytes!r}")
         if limit_bytes is not None and limit_bytes <= 0:

@@ -32,32 +32,7 @@ class Policy(Protocol):
         """The method's name."""
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
-        """Plan a graph.
-
-        Parameters
-        ----------
-        graph : Graph
-            The graph.
-        limit_bytes : int or None, default None
-            The bytes that the arena may have; None: as the method does best.
-
-        Returns
-        -------
-        Plan
-            A plan whose peak is within the limit.
-
-        Raises
-        ------
-        InfeasiblePlanError
-            If the method has no plan within the limit.
-        GraphError
-            If no plan of the graph is right: its updates cannot follow the forward
-            phase, or cannot overwrite the state that they update.
-        TypeError
-            If the limit is neither None nor an int.
-        ValueError
-            If the limit is not positive or not below 2**63.
-        """
+        """Plan a graph."""
 
 
 def fits(plan: Plan) -> bool:
@@ -66,20 +41,7 @@ def fits(plan: Plan) -> bool:
 
 
 def refuse(plan: Plan, *, other: str = "") -> InfeasiblePlanError:
-    """Make the refusal of a limit.
-
-    Parameters
-    ----------
-    plan : Plan
-        The plan of least peak that the method has; above its limit.
-    other : str, default ""
-        A method that may need less, and why; there is none where it is empty.
-
-    Returns
-    -------
-    InfeasiblePlanError
-        To be raised.
-    """
+    """Make the refusal of a limit."""
     steps = "Raise the limit or lower the batch size."
     if other:
         steps = f"Raise the limit, lower the batch size, or plan with {other}."

@@ -26,24 +26,7 @@ _FEW = 3  # names that a group shows
 def summarise(
     graph: Graph, plan: Plan, simulation: Simulation, all_bytes: int
 ) -> Summary:
-    """Tell what a plan did.
-
-    Parameters
-    ----------
-    graph : Graph
-        The graph.
-    plan : Plan
-        A legal plan for it.
-    simulation : Simulation
-        Of that plan.
-    all_bytes : int
-        The peak of `keep_all`.
-
-    Returns
-    -------
-    Summary
-        Counts, bytes and names.
-    """
+    """Tell what a plan did."""
     again = _recomputed(plan)
     busiest = simulation.busiest_op
     return Summary(

@@ -26,23 +26,7 @@ _STEPWISE_HINT = (
 
 @dataclass(frozen=True)
 class Budget:
-    """What a device leaves to one model: its limit less what others hold.
-
-    Parameters
-    ----------
-    device : Device
-        The device.
-    owner : str
-        The model's name.
-    elsewhere : int
-        Bytes in use that are not the model's.
-    promised : int, default 0
-        Bytes that others are about to take.
-    aside : int, default 0
-        Bytes that the model's programs need beside their arena.
-    margin : int, default 0
-        More bytes, with which they surely get those.
-    """
+    """What a device leaves to one model: its limit less what others hold."""
 
     device: Device
     owner: str
@@ -65,37 +49,11 @@ class Budget:
         return self.elsewhere + self.promised
 
     def beside(self, needed: int, enough: int) -> Budget:
-        """Return the same budget with bytes put aside.
-
-        Parameters
-        ----------
-        needed : int
-            What programs need beside the arena.
-        enough : int
-            With which they surely get it.
-
-        Returns
-        -------
-        Budget
-            What is left to the arena.
-        """
+        """Return the same budget with bytes put aside."""
         return replace(self, aside=needed, margin=enough - needed)
 
     def refusal(self, program: str, error: InfeasiblePlanError) -> InfeasiblePlanError:
-        """Say the same of the device's limit, others' bytes included.
-
-        Parameters
-        ----------
-        program : str
-            The program that has no plan.
-        error : InfeasiblePlanError
-            What its policy said.
-
-        Returns
-        -------
-        InfeasiblePlanError
-            To be raised.
-        """
+        """Say the same of the device's limit, others' bytes included."""
         return self._refusal(
             program,
             error.smallest_limit_bytes,
@@ -104,22 +62,7 @@ class Budget:
         )
 
     def check(self, program: str, arena: int, bound: int) -> None:
-        """Refuse a program that runs op by op if an arena and `aside` do not fit.
-
-        Parameters
-        ----------
-        program : str
-            The program.
-        arena : int
-            The arena's bytes.
-        bound : int
-            Bytes below which no method can run the program.
-
-        Raises
-        ------
-        InfeasiblePlanError
-            If it does not fit.
-        """
+        """Refuse a program that runs op by op if an arena and `aside` do not fit."""
         left = self.nbytes
         if left is not None and arena > left:
             raise self._refusal(program, arena, bound, _STEPWISE_HINT)
@@ -157,16 +100,6 @@ def ends_of_pages(error: ResourceExhaustedError) -> int:
 
     A budget counts bytes, and others' blocks have whole pages: a plan that takes its
     budget to the last byte can be too large by those.
-
-    Parameters
-    ----------
-    error : ResourceExhaustedError
-        Why there is no arena.
-
-    Returns
-    -------
-    int
-        Bytes to plan with less; 0 if that would be of no use.
     """
     free = error.largest_free_bytes
     if isinstance(error, InfeasiblePlanError) or free is None:

@@ -1,28 +1,77 @@
-"""Steps of one model's programs: inputs in, a run, outputs out.
+"""Programs of one model in the arena that they share: loaded, fed, run.
 
-Owns what is done with loaded programs. Refuses planning and memory, which come with
-loading.
+Owns loading: plan everything, check it against the device's budget, and only then take
+memory. State lies at the same place in every program (plans put it first, in order), so
+training, evaluation and prediction see the same weights.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from memcfg.runtime._loaded import Loaded
+from memcfg._core import Lock
+from memcfg.errors import ResourceExhaustedError
+from memcfg.runtime._budget import Budget, ends_of_pages
+from memcfg.runtime._recipes import PolicyLike, recipes_for
+from memcfg.runtime._state import (
+    ModelArena,
+    TierMemory,
+    check_load,
+    read_state,
+    state_offsets,
+    write_state,
+)
+from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from memcfg._core import Counter
+    from memcfg._core.engine import Arena
+    from memcfg.devices import Device
+    from memcfg.graph import Graph
+    from memcfg.plan import Plan
     from memcfg.runtime._report import MemoryReport
+    from memcfg.runtime._runnable import Recipe, Runnable
+    from memcfg.runtime._ways import Way
 
 __all__ = ["Executor"]
 
 _Array = npt.NDArray[np.generic]
+_Value = npt.ArrayLike | Callable[[], npt.ArrayLike]
 
 
-class Executor(Loaded):
+class _Contents(NamedTuple):
+    """What an arena has; one value, so that no interrupt comes between its parts."""
+
+    arena: Arena | None
+    recipes: Mapping[str, Recipe]
+    state: Mapping[str, int]  # offsets by name
+    waiting: Mapping[str, _Value]  # values of state that are not in their place yet
+
+    def read(self, device: Device, name: str) -> _Array:
+        """Return a copy of a state tensor."""
+        assert self.arena is not None
+        return read_state(device, self.arena, self.graph, name, self.state[name])
+
+    def write(self, device: Device, name: str, value: npt.ArrayLike) -> None:
+        """Overwrite a state tensor."""
+        assert self.arena is not None
+        write_state(device, self.arena, self.graph, name, self.state[name], value)
+
+    @property
+    def graph(self) -> Graph:
+        """One that has the state, as all have."""
+        return next(iter(self.recipes.values())).graph
+
+
+_NOTHING = _Contents(None, {}, {}, {})
+
+
+class Executor:
     """Run the programs of one model in one arena of a device.
 
     Parameters
@@ -41,6 +90,222 @@ class Executor(Loaded):
     of `lock`; who writes inputs, runs and reads outputs as one act has it from the
     first to the last.
     """
+
+    def __init__(self, device: Device, *, name: str, lock: Lock | None = None) -> None:
+        self.device = device
+        self.name = name
+        self.lock = Lock(name) if lock is None else lock
+        self._arena = ModelArena(device.pool, name)
+        self._tiers = TierMemory(device, name)
+        self._contents = _NOTHING
+        self._programs: dict[str, Runnable] = {}  # those that are made
+        self._settled: Runnable | None = None  # may keep memory beside the arena
+
+    @property
+    def _loaded(self) -> _Contents:
+        """What is loaded: nothing, once the arena that had it has been freed."""
+        found = self._contents
+        return _NOTHING if found.arena is None or found.arena.freed else found
+
+    @property
+    def _recipes(self) -> Mapping[str, Recipe]:
+        return self._loaded.recipes
+
+    @property
+    def sources(self) -> Mapping[str, Graph]:
+        """The graph of each loaded program, as it was given to `load`."""
+        return {name: recipe.source for name, recipe in self._recipes.items()}
+
+    @property
+    def state(self) -> Collection[str]:
+        """The names of the state that is loaded."""
+        return self._loaded.state.keys()
+
+    def has(self, program: str) -> bool:
+        """Tell whether a program is loaded.
+
+        Parameters
+        ----------
+        program : str
+            Its name.
+
+        Returns
+        -------
+        bool
+            Whether it can be run.
+        """
+        return program in self._loaded.recipes
+
+    @property
+    def plans(self) -> Mapping[str, Plan]:
+        """The plan of each loaded program that has one."""
+        return {
+            name: recipe.plan
+            for name, recipe in self._recipes.items()
+            if recipe.plan is not None
+        }
+
+    @property
+    def graphs(self) -> Mapping[str, Graph]:
+        """The graph of each loaded program, with its scratch sizes."""
+        return {name: recipe.graph for name, recipe in self._recipes.items()}
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the arena in bytes; 0 before the first load."""
+        return self._arena.nbytes
+
+    @property
+    def left_bytes(self) -> int | None:
+        """Bytes that the device has left; None without a limit."""
+        limit = self.device.pool.limit
+        return None if limit is None else limit - self.device.pool.stats().current_bytes
+
+    def plan(self, graph: Graph, policy: PolicyLike) -> Plan:
+        """Plan a graph under the device's budget without taking memory.
+
+        Parameters
+        ----------
+        graph : Graph
+            A traced step.
+        policy : Policy
+            Such as ``memcfg.plan.auto()``.
+
+        Returns
+        -------
+        Plan
+            The plan that `load` would run.
+
+        Raises
+        ------
+        InfeasiblePlanError
+            If nothing fits.
+        """
+        with self.lock.turn():
+            self._settle()
+            recipes = recipes_for({"": graph}, policy, {}, self._budget(), {})
+            return cast("Plan", recipes[""].plan)
+
+    def load(
+        self,
+        graphs: Mapping[str, Graph],
+        policy: PolicyLike,
+        initial: Mapping[str, _Value],
+        ways: Mapping[str, Way] | None = None,
+        *,
+        promised: int = 0,
+    ) -> None:
+        """Replace the programs by those of `graphs`.
+
+        State that is loaded already keeps its value; state that is new takes it
+        from `initial`. The arena grows or shrinks to the largest peak; it stays as
+        it is while a view that `feed` or `fetch` returned is in use.
+
+        Parameters
+        ----------
+        graphs : mapping of str to Graph
+            Program names to graphs that list the same state, in the same order.
+        policy : Policy
+            Plans each of them.
+        initial : mapping of str to array_like or callable
+            Values of new state, by tensor name; a callable is asked for its value
+            after the memory has been taken, one at a time.
+        ways : mapping of str to Way, optional
+            How programs run that are not planned; those that it names.
+        promised : int, default 0
+            Bytes of the device to leave to others, beside what they have now.
+
+        Raises
+        ------
+        InfeasiblePlanError
+            If a graph has no plan within the budget, or its way needs more. No memory
+            was taken, and the programs are as they were.
+        ResourceExhaustedError
+            If the machine has not the memory that the limit allows.
+        RuntimeError
+            If the device is simulated.
+        PlanError
+            If the independent validator refutes the policy's plan, or the device has
+            not the tier or the codec that it names.
+        OSError
+            If there is not the disk that the plan swaps to.
+        ValueError
+            If the graphs disagree about the state, or state has no value.
+        """
+        with self.lock.turn():
+            check_load(self.device, graphs, {*self.state, *initial})
+            self._settle()
+            make = partial(recipes_for, graphs, policy, ways or {}, known=self._recipes)
+            try:
+                self._replace(make(self._budget(promised)), initial)
+            except ResourceExhaustedError as error:
+                ends = ends_of_pages(error)
+                if not ends:
+                    raise
+                self._replace(make(self._budget(promised + ends)), initial)
+
+    def read_state(self, tensor: str) -> _Array:
+        """Return a copy of a state tensor.
+
+        Parameters
+        ----------
+        tensor : str
+            Its name.
+
+        Returns
+        -------
+        ndarray
+            A copy.
+
+        Raises
+        ------
+        KeyError
+            If nothing is loaded or no such state exists.
+        """
+        with self.lock.turn():
+            return self._with_state(tensor).read(self.device, tensor)
+
+    def write_state(self, tensor: str, value: npt.ArrayLike) -> None:
+        """Overwrite a state tensor.
+
+        Parameters
+        ----------
+        tensor : str
+            Its name.
+        value : array_like
+            An array of exactly its shape.
+
+        Raises
+        ------
+        KeyError
+            If nothing is loaded or no such state exists.
+        ValueError
+            If the shape differs.
+        """
+        with self.lock.turn():
+            loaded = self._with_state(tensor)
+            found = loaded.graph.tensors[loaded.graph.find(tensor)]
+            array = np.asarray(value, found.dtype)
+            if array.shape != found.shape:
+                raise ValueError(
+                    f"{tensor!r} has shape {found.shape}, not {array.shape}"
+                )
+            loaded.write(self.device, tensor, array)
+
+    def close(self) -> None:
+        """Give the arena back; the executor can be loaded again.
+
+        Raises
+        ------
+        BufferError
+            If a view that `feed` or `fetch` returned is still in use.
+        """
+        with self.lock.turn():
+            self._settle()
+            self._keep({})
+            self._arena.free()
+            self._contents = _NOTHING
+            self._tiers.shrink({})
 
     def feed(self, program: str, tensor: str) -> _Array:
         """Return an input's room, to be written before each run.
@@ -197,3 +462,137 @@ class Executor(Loaded):
             found = self.prepare(program) if verify else self._program(program)
             arena = self._arena.get()
             return found.report(program, self.device, arena, verify=verify)
+
+    def prepare(self, name: str) -> Runnable:
+        """Return a program that is about to run; the one before frees what it kept.
+
+        It may be run as often as nothing else is prepared, planned, loaded or closed.
+
+        Parameters
+        ----------
+        name : str
+            A loaded program.
+
+        Returns
+        -------
+        Runnable
+            The program.
+        """
+        program = self._program(name)
+        if self._settled is not program:
+            self._settle()
+            self._settled = program
+        return program
+
+    def _settle(self) -> None:
+        """Have nothing beside the arena."""
+        if self._settled is not None:
+            self._settled.give_back()
+        self._settled = None
+
+    def _budget(self, promised: int = 0) -> Budget:
+        elsewhere = self.device.pool.stats().current_bytes - self.nbytes
+        return Budget(self.device, self.name, elsewhere, promised)
+
+    def _replace(
+        self, recipes: Mapping[str, Recipe], initial: Mapping[str, _Value]
+    ) -> None:
+        """Have the programs of these recipes; those from before if that fails.
+
+        What has moved waits beside the arena until all of it is in its place, however
+        often that is interrupted.
+        """
+        self._place_state()
+        before, state = self._loaded, state_offsets(recipes)
+        moved = {
+            name: before.read(self.device, name)
+            for name, offset in before.state.items()
+            if state.get(name) != offset
+        }
+        waiting: dict[str, _Value] = {
+            name: moved[name] if name in moved else initial[name]
+            for name in state
+            if name in moved or name not in before.state
+        }
+        made: dict[str, Runnable] = {}
+        try:
+            self._arena.grow(_nbytes(recipes))
+            if self._tiers.grow(_tier_bytes(recipes)):
+                self._keep({})  # they refer to what was there
+            arena = self._arena.get()
+            for name, recipe in recipes.items():
+                made[name] = self._made(name, recipe)
+            try:
+                self._contents = _Contents(arena, recipes, state, waiting)
+                self._place_state()
+            except BaseException:
+                self._contents = before._replace(waiting=moved)
+                raise
+        except BaseException:
+            self._keep(made)  # lets go of those from before, and then of these
+            self._keep({})
+            self._fit()
+            raise
+        self._keep(made)
+        self._fit()
+
+    def _fit(self) -> None:
+        """Have an arena no larger than what is loaded needs."""
+        nbytes, tiers = _nbytes(self._recipes), _tier_bytes(self._recipes)
+        if nbytes < self.nbytes or not self._tiers.fits(tiers):
+            self._keep({})  # they point there; they are made when they are used
+            self._arena.shrink(nbytes)
+            self._tiers.shrink(tiers)
+
+    def _place_state(self) -> None:
+        """Bring the state that waits to its place."""
+        found = self._loaded
+        if found.waiting:
+            for name, value in found.waiting.items():
+                found.write(self.device, name, value() if callable(value) else value)
+            self._contents = found._replace(waiting={})
+
+    def _program(self, name: str) -> Runnable:
+        """Return a loaded program, made if need be; the state is in its place."""
+        found = self._loaded
+        if found.waiting:
+            self._place_state()
+        self._programs[name] = made = self._made(name, found.recipes[name])
+        return made
+
+    def _made(self, name: str, recipe: Recipe) -> Runnable:
+        found = self._programs.get(name)
+        if found is not None and found.recipe is recipe:
+            return found
+        made = recipe.program(
+            self._arena.get(), self._tiers.spaces, self.device, self.name
+        )
+        made.recipe = recipe
+        return made
+
+    def _keep(self, programs: dict[str, Runnable]) -> None:
+        """Have these programs made and no others."""
+        before, self._programs = self._programs, programs
+        for program in before.values():
+            if program not in programs.values():
+                program.close()
+
+    def _with_state(self, tensor: str) -> _Contents:
+        self._place_state()
+        if tensor not in self.state:
+            raise KeyError(f"{self.name} has no state {tensor!r} loaded")
+        return self._loaded
+
+
+def _nbytes(recipes: Mapping[str, Recipe]) -> int:
+    """Bytes of the arena that programs need."""
+    return align_up(max((recipe.arena_bytes for recipe in recipes.values()), default=0))
+
+
+def _tier_bytes(recipes: Mapping[str, Recipe]) -> dict[str, int]:
+    """Bytes of each tier that programs need: one of them runs at a time."""
+    sizes: dict[str, int] = {}
+    for recipe in recipes.values():
+        for tier, nbytes in recipe.tier_bytes.items():
+            sizes[tier] = max(sizes.get(tier, 0), align_up(nbytes))
+    return sizes

@@ -28,21 +28,7 @@ _COPIES = frozenset({"flatten", "reshape"})  # ops whose output has the input's 
 
 
 def fits(tensor: Tensor, array: npt.NDArray[Any]) -> bool:
-    """Tell whether an array can be read in place of a tensor's room.
-
-    Parameters
-    ----------
-    tensor : Tensor
-        An input.
-    array : ndarray
-        What is to be read.
-
-    Returns
-    -------
-    bool
-        Whether shape and dtype are the tensor's, and its bytes follow one another.
-        Where they lie is looked at by who binds them.
-    """
+    """Tell whether an array can be read in place of a tensor's room."""
     return (
         array.shape == tensor.shape
         and array.dtype == tensor.dtype
@@ -55,11 +41,6 @@ class Readers:
 
     Follows the instructions of a plan in order. An output that a copying op leaves in
     the input's own room has the input's bytes too, until an op makes it anew.
-
-    Parameters
-    ----------
-    graph : Graph
-        The program's graph.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -75,19 +56,7 @@ class Readers:
     def see(
         self, number: int, op: Op, rooms: Mapping[int, int], *, movable: bool
     ) -> None:
-        """Follow an instruction.
-
-        Parameters
-        ----------
-        number : int
-            Its place in the program.
-        op : Op
-            What it computes.
-        rooms : mapping of int to int
-            The offset of each tensor that has room.
-        movable : bool
-            Whether its kernel takes addresses with each run.
-        """
+        """Follow an instruction."""
         copied = self._copied(op, rooms)
         for position, tensor in enumerate(op.inputs):
             self._note(self._input_of.get(tensor), (number, position), movable)
@@ -105,13 +74,7 @@ class Readers:
             self._fixed.add(self._input_of[tensor])
 
     def movable(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        """Yield the inputs that may lie elsewhere.
-
-        Yields
-        ------
-        tuple of int and list
-            The input, and its operands: instruction and position of each.
-        """
+        """Yield the inputs that may lie elsewhere."""
         for tensor, operands in self._operands.items():
             if operands and tensor not in self._fixed:
                 yield tensor, operands
@@ -132,13 +95,7 @@ class Readers:
 
 
 class Elsewhere:
-    """An array that is read in place of an input's room.
-
-    Parameters
-    ----------
-    array : ndarray
-        C-contiguous; kept alive.
-    """
+    """An array that is read in place of an input's room."""
 
     __slots__ = ("_array", "address")
 
@@ -150,24 +107,7 @@ class Elsewhere:
     def of(
         graph: Graph, tensor: int, array: npt.NDArray[Any], written: Iterable[Room]
     ) -> Elsewhere | None:
-        """Return what stands for a tensor's room, if a step can read the array there.
-
-        Parameters
-        ----------
-        graph : Graph
-            The program's graph.
-        tensor : int
-            An input.
-        array : ndarray
-            What is to be read.
-        written : iterable of Room
-            What the step writes.
-
-        Returns
-        -------
-        Elsewhere or None
-            None if it must be copied.
-        """
+        """Return what stands for a tensor's bytes; None if they must be copied."""
         if tensor in graph.keep or not fits(graph.tensors[tensor], array):
             return None
         found = Elsewhere(array)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from memcfg import plan as planning
 from memcfg.errors import InfeasiblePlanError, KernelError, PlanError
@@ -22,49 +22,12 @@ if TYPE_CHECKING:
     from memcfg.devices import Device
     from memcfg.graph import Graph
     from memcfg.runtime._budget import Budget
-    from memcfg.runtime._runnable import Runnable
+    from memcfg.runtime._runnable import Recipe, Runnable
     from memcfg.runtime._ways import Way
 
-__all__ = ["PolicyLike", "Recipe", "recipes_for"]
+__all__ = ["PolicyLike", "recipes_for"]
 
 PolicyLike = Callable[..., planning.Plan]
-
-
-class Recipe(Protocol):
-    """What a program is made from."""
-
-    @property
-    def source(self) -> Graph:
-        """The graph as it was traced."""
-
-    @property
-    def graph(self) -> Graph:
-        """The graph, with the kernels' scratch."""
-
-    @property
-    def plan(self) -> planning.Plan | None:
-        """The plan; None for a program that runs op by op."""
-
-    @property
-    def arena_bytes(self) -> int:
-        """What the program takes of the arena."""
-
-    @property
-    def beside_bytes(self) -> int:
-        """What the program takes of the pool beside the arena, at most."""
-
-    @property
-    def tier_bytes(self) -> Mapping[str, int]:
-        """What the program takes of each tier."""
-
-    def program(
-        self,
-        arena: Arena,
-        tiers: Mapping[str, Arena | ScratchFile],
-        device: Device,
-        owner: str,
-    ) -> Runnable:
-        """Make the program."""
 
 
 @dataclass(frozen=True)

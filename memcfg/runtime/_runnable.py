@@ -1,6 +1,6 @@
-"""What the executor asks of a program, compiled or not.
+"""What the executor asks of a program, compiled or not, and of what it is made from.
 
-Owns one protocol. Refuses to know how a program runs.
+Owns two protocols. Refuses to know how a program runs.
 """
 
 from __future__ import annotations
@@ -8,15 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy.typing as npt
 
-    from memcfg._core.engine import Arena, Counter
+    from memcfg import plan as planning
+    from memcfg._core.engine import Arena, Counter, ScratchFile
     from memcfg.devices import Device
     from memcfg.graph import Graph
-    from memcfg.runtime._recipes import Recipe
     from memcfg.runtime._report import MemoryReport
 
-__all__ = ["Runnable"]
+__all__ = ["Recipe", "Runnable"]
 
 
 class Runnable(Protocol):
@@ -34,65 +36,13 @@ class Runnable(Protocol):
 
         An input whose room is asked for before a run is read there, not where `bind`
         said.
-
-        Parameters
-        ----------
-        name : str
-            The tensor's name.
-        at_end : bool
-            After the run.
-
-        Returns
-        -------
-        ndarray
-            A view of its bytes.
-
-        Raises
-        ------
-        KeyError
-            If the tensor has no room then.
-        ResourceExhaustedError
-            If there is no room for an input; nothing was taken.
         """
 
     def bind(self, name: str, array: npt.NDArray[Any]) -> bool:
-        """Read an input where an array lies, until `finish`.
-
-        Parameters
-        ----------
-        name : str
-            The input's name.
-        array : ndarray
-            Its value; kept alive, and never written.
-
-        Returns
-        -------
-        bool
-            False if it must be copied into the input's room.
-
-        Raises
-        ------
-        KeyError
-            If there is no tensor of that name.
-        ResourceExhaustedError
-            If there is no room for an input; nothing was taken.
-        """
+        """Read an input where an array lies, until `finish`."""
 
     def run(self, *, guard: bool, counter: Counter | None = None) -> bool:
-        """Run once. What it raises ends the step: nothing is bound then.
-
-        Parameters
-        ----------
-        guard : bool
-            Stop at a loss that is not finite.
-        counter : Counter, optional
-            Advanced by a run to the end; nothing comes between the two.
-
-        Returns
-        -------
-        bool
-            Whether it ran to the end.
-        """
+        """Run once. What it raises ends the step: nothing is bound then."""
 
     def finish(self) -> None:
         """Give back what the last run made, if it has bytes of its own."""
@@ -109,21 +59,41 @@ class Runnable(Protocol):
     def report(
         self, name: str, device: Device, arena: Arena, *, verify: bool
     ) -> MemoryReport:
-        """Tell what a step takes.
+        """Tell what a step takes."""
 
-        Parameters
-        ----------
-        name : str
-            The program's name.
-        device : Device
-            Where it runs.
-        arena : Arena
-            The model's arena.
-        verify : bool
-            Whether to run it on made-up input and measure; state is put back.
 
-        Returns
-        -------
-        MemoryReport
-            Peak, bytes by role, timeline.
-        """
+class Recipe(Protocol):
+    """What a program is made from."""
+
+    @property
+    def source(self) -> Graph:
+        """The graph as it was traced."""
+
+    @property
+    def graph(self) -> Graph:
+        """The graph, with the kernels' scratch."""
+
+    @property
+    def plan(self) -> planning.Plan | None:
+        """The plan; None for a program that runs op by op."""
+
+    @property
+    def arena_bytes(self) -> int:
+        """What the program takes of the arena."""
+
+    @property
+    def beside_bytes(self) -> int:
+        """What the program takes of the pool beside the arena, at most."""
+
+    @property
+    def tier_bytes(self) -> Mapping[str, int]:
+        """What the program takes of each tier."""
+
+    def program(
+        self,
+        arena: Arena,
+        tiers: Mapping[str, Arena | ScratchFile],
+        device: Device,
+        owner: str,
+    ) -> Runnable:
+        """Make the program."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from memcfg.devices import Device
     from memcfg.graph import Graph
     from memcfg.memory import Pool
-    from memcfg.runtime._recipes import Recipe
+    from memcfg.runtime._runnable import Recipe
     from memcfg.runtime._ways import Room
 
 __all__ = [
@@ -37,15 +37,7 @@ __all__ = [
 
 
 class ModelArena:
-    """The arena of a model, made when it is first needed.
-
-    Parameters
-    ----------
-    pool : Pool
-        Pays for it.
-    owner : str
-        The model's name.
-    """
+    """The arena of a model, made when it is first needed."""
 
     def __init__(self, pool: Pool, owner: str) -> None:
         self._pool = pool
@@ -93,15 +85,7 @@ class ModelArena:
 
 
 class TierMemory:
-    """What the programs of a model have on other tiers; nothing between two steps.
-
-    Parameters
-    ----------
-    device : Device
-        Has the tiers.
-    owner : str
-        The model's name.
-    """
+    """What the programs of a model have on other tiers; nothing between two steps."""
 
     def __init__(self, device: Device, owner: str) -> None:
         self._device = device
