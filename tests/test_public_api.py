@@ -138,6 +138,11 @@ def test_importing_the_package_loads_no_room():
     assert out.stdout.strip() == "['memcfg._version']"
 
 
+def test_dir_lists_what_is_public():
+    names = {name for name in dir(memcfg) if not name.startswith("__")}
+    assert names == {name for name in memcfg.__all__ if not name.startswith("__")}
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="nothing_like_it"):
         memcfg.nothing_like_it  # noqa: B018 - the look-up is the test

@@ -50,6 +50,7 @@ class Builder:
 
     def __init__(self, name: str, reserved: Iterable[str] = ()) -> None:
         self.name = name
+        self.group: str | None = None  # of the ops that follow; None: each is its own
         self._reserved = frozenset(reserved)
         self._tensors: list[Tensor] = []
         self._ops: list[Op] = []
@@ -158,6 +159,7 @@ class Builder:
                 replayable=kind.replayable,
                 in_place=tuple((inputs[i], outputs[o]) for i, o in kind.in_place),
                 attributes=dict(attributes or {}),
+                group=label if self.group is None else self.group,
             )
         )
         return outputs

@@ -81,9 +81,13 @@ def _differentiate(
         tuple(found.get(t) for t in op.outputs),
         tuple(t in depends for t in op.inputs),
     )
-    for tensor, gradient in zip(op.inputs, rule(adjoint), strict=True):
+    before, builder.group = builder.group, op.group
+    partial = rule(adjoint)
+    builder.group = ""  # a sum of gradients belongs to nothing
+    for tensor, gradient in zip(op.inputs, partial, strict=True):
         if gradient is not None and tensor in depends:
             _accumulate(builder, tensor, gradient, found)
+    builder.group = before
 
 
 def _accumulate(

@@ -109,6 +109,9 @@ class Op:
         The choices of the device, the default first; may be empty.
     attributes : mapping, default {}
         What the kernel needs to know. Not part of the interchange format.
+    group : str, default ""
+        What it belongs to, such as a layer; a backward op to what its forward op
+        belongs to. Not part of the interchange format.
     """
 
     name: str
@@ -122,6 +125,7 @@ class Op:
     in_place: tuple[tuple[int, int], ...] = ()
     algorithms: tuple[Algorithm, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    group: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,8 @@
 """Layers, losses, optimizers and models, by the names that users of Keras know.
 
-Owns what a training program is written in: layers joined into a `Model` or a
-`Sequential`, `compile`, `fit`, `evaluate`, `predict`. Images are channels-last, all
-numbers float32, labels integers. Refuses planning: a model traces its step into a
-graph, a policy of `memcfg.plan` decides where every byte goes, and
-`memcfg.runtime` carries it out. What cannot be honoured raises; nothing is ignored.
+Images are channels-last, all numbers float32, labels integers. A model traces its step
+into a graph, a policy of `memcfg.plan` decides where every byte goes, and
+`memcfg.runtime` runs it. What cannot be honoured raises; nothing is ignored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Readers of the arguments that layers share.
-
-Owns the checks of numbers, windows, padding and activations. Refuses silence: an
-argument that cannot be honoured raises.
-"""
+"""Checks of numbers, windows, padding and activations that layers share."""
 
 from __future__ import annotations
 

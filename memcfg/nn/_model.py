@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -76,6 +77,18 @@ def outside_workspaces(method: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+_owners: WeakValueDictionary[str, Model] = WeakValueDictionary()  # live models
+
+
+def _owner_name(model: Model) -> str:
+    """Return what a model's memory is listed under: namesakes are numbered."""
+    label, number = model.name, 1
+    while _owners.setdefault(label, model) is not model:
+        number += 1
+        label = f"{model.name} ({number})"
+    return label
+
+
 class Parts(NamedTuple):
     """What a model is made of; one value, so that no interrupt comes between parts."""
 
@@ -115,7 +128,7 @@ class Model(FixedAttributes):
     99
     """
 
-    __slots__ = ("_lock", "_parts", "_trainer", "name")
+    __slots__ = ("_lock", "_owner", "_parts", "_trainer", "name")
 
     _advice = "say it to the constructor, compile or fit; stop_training ends a fit"
     trainable = Constant(True, "models cannot be frozen yet")
@@ -139,6 +152,7 @@ class Model(FixedAttributes):
     def _begin(self, name: str) -> None:
         """Have no parts yet; steps of several threads follow one another."""
         self.name = check_name(name)
+        self._owner = _owner_name(self)
         self._parts = Parts(None, None, None)
         self._trainer = Trainer()
         self._lock = Lock(self.name)
@@ -240,7 +254,7 @@ class Model(FixedAttributes):
         """Whether `fit` is to end; it begins with False, as in Keras.
 
         Set to True while `fit` is at work, by a thread or by what makes the data, it
-        ends the epoch behind the step of that moment; the epoch's validation and
+        ends the epoch behind the step that runs then; the epoch's validation and
         numbers come before the end.
         """
         return self._trainer.stop_training
@@ -278,7 +292,7 @@ class Model(FixedAttributes):
             A policy of `memcfg.plan` or its name. None: ``memcfg.plan.auto()``. It
             plans the programs whose workspace mode is ``"enabled"``.
         training_workspace_mode : WorkspaceMode or str, default "enabled"
-            Where the tensors of a training step live. ``"enabled"``: each has its place
+            Where the tensors of a training step live. ``"enabled"``: each has an offset
             in a plan, and the step is one compiled program. The other modes run op by
             op. ``"none"``: each tensor is an allocation of its own, freed when its last
             reader is done. ``"single"``: one workspace for the whole iteration.
@@ -417,7 +431,7 @@ class Model(FixedAttributes):
         and again, and a step reads them where they lie. A dataset whose last step is
         `prefetch` has its own; any other gets a buffer of two batches, and so does an
         iterable whose ``async_supported`` is not False. However this call ends, threads
-        end with it, and blocks are given back. An iterator that was given is not
+        end with it, and blocks are freed. An iterator that was given is not
         closed; what was read ahead of it is lost.
 
         The plan for batch sizes that are known leaves room for these blocks. Where no
@@ -891,7 +905,7 @@ class Model(FixedAttributes):
 
     @outside_workspaces
     def close(self) -> None:
-        """Give the device's memory back.
+        """Free the device's memory.
 
         Weights and optimizer state move to the host; the model stays usable, and takes
         memory again with the next step, also with that of another thread's `fit`.
@@ -926,13 +940,13 @@ class Model(FixedAttributes):
 
     @outside_workspaces
     def __getstate__(self) -> dict[str, Any]:
-        """Return architecture, settings and values, of a moment between two steps."""
+        """Return architecture, settings and values, as they are between two steps."""
         with self._lock.turn():
             values = self._built_session().values() if self.built else {}
             steps = 0 if self._config is None else self._config.optimizer.iterations
             state = super().__getstate__()
             state["_parts"] = self._parts._replace(session=None)
-        del state["_lock"]  # a copy has its own
+        del state["_lock"], state["_owner"]  # a copy has its own
         return state | {"_values": values, "_steps": steps}
 
     @outside_workspaces
@@ -1005,10 +1019,24 @@ class Model(FixedAttributes):
     ) -> Session:
         if found is None:
             spec = TraceSpec(self.name, network)
-            return Session(spec, get_policy(None), PLANNED, None, self._lock, values)
+            return Session(
+                spec,
+                get_policy(None),
+                PLANNED,
+                None,
+                self._lock,
+                values,
+                self._owner,
+            )
         spec = TraceSpec(self.name, network, found.optimizer, found.loss, found.metrics)
         return Session(
-            spec, found.policy, found.modes, found.device, self._lock, values
+            spec,
+            found.policy,
+            found.modes,
+            found.device,
+            self._lock,
+            values,
+            self._owner,
         )
 
     def _modes(self) -> Modes:
@@ -1080,7 +1108,7 @@ class Model(FixedAttributes):
         """Build the model if need be, compare data with it, and load programs."""
         first = wanted[0][1]
         if not first.sizes or (not self.built and first.sample_shape is None):
-            first.look()
+            first.peek()
         labelled = wanted[0][0] != "predict"
 
         def load() -> Session:
@@ -1088,7 +1116,7 @@ class Model(FixedAttributes):
             classes = self._classes(network) if labelled else None
             target = Target(network.input_shape, classes)
             for _, source in wanted:
-                source.aim(target)
+                source.expect(target)
             session = self._built_session()
             known = [
                 ProgramKey(kind, size) for kind, each in wanted for size in each.sizes

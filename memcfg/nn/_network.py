@@ -1,7 +1,7 @@
 """A model's architecture: which layers, called on what, with which weights.
 
-Layers stand in Keras's order, so that lists of weights can be exchanged with Keras: by
-distance from the output, then in the order in which a walk from the output meets them.
+Layers have Keras's order, so that lists of weights can be exchanged with Keras: by
+distance from the output, then as a traversal from the output meets them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Network:
         self.inputs = inputs
         self.outputs = tuple(outputs)
         self.structure = structure
-        nodes, self.layers = _walk([output.node for output in outputs])
+        nodes, self.layers = _traverse([output.node for output in outputs])
         self.nodes = tuple(sorted(nodes, key=lambda node: node.order))
         self._check_inputs()
         self._check_names()
@@ -92,17 +92,17 @@ class Network:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy the calls as a list: as deep as the network, Python could not go."""
-        places = {node.output: place for place, node in enumerate(self.nodes)}
+        indices = {node.output: i for i, node in enumerate(self.nodes)}
         calls = [
             (
                 node.layer,
-                [places[each] for each in node.inputs],
+                [indices[each] for each in node.inputs],
                 node.output.sample_shape,
             )
             for node in self.nodes
         ]
         specs = [layer.weight_specs for layer in self.layers]
-        ends = places[self.inputs], [places[output] for output in self.outputs]
+        ends = indices[self.inputs], [indices[output] for output in self.outputs]
         return _rejoined, (calls, self.layers, specs, ends, self.structure)
 
     def _check_inputs(self) -> None:
@@ -144,15 +144,15 @@ def _rejoined(
     for layer, each in zip(layers, specs, strict=True):
         layer._restore(each)
     made: list[SymbolicTensor] = []
-    for layer, places, shape in calls:
-        inputs = tuple(made[place] for place in places)
+    for layer, operands, shape in calls:
+        inputs = tuple(made[i] for i in operands)
         made.append(Node(layer, inputs, shape).output)
-    return Network(made[ends[0]], [made[place] for place in ends[1]], structure)
+    return Network(made[ends[0]], [made[i] for i in ends[1]], structure)
 
 
-def _walk(ends: Sequence[Node]) -> tuple[list[Node], tuple[Layer, ...]]:
+def _traverse(ends: Sequence[Node]) -> tuple[list[Node], tuple[Layer, ...]]:
     """Return the calls that lead to `ends`, and the layers in Keras's order."""
-    met: dict[Layer, int] = {}  # in the order in which the walk meets them
+    met: dict[Layer, int] = {}  # in the order in which they are met
     finished: dict[Node, None] = {}  # inputs before outputs
     stack = [(end, False) for end in reversed(ends)]
     while stack:
@@ -183,11 +183,11 @@ def _depths(finished: Sequence[Node]) -> dict[Layer, int]:
 def _weights(layers: Sequence[Layer]) -> Iterable[Weight]:
     keys = _file_names(layers)
     for layer in layers:
-        for place, spec in enumerate(layer.weight_specs or ()):
-            yield _weight(layer, keys[layer], place, spec)
+        for index, spec in enumerate(layer.weight_specs or ()):
+            yield _weight(layer, keys[layer], index, spec)
 
 
-def _weight(layer: Layer, key: str, place: int, spec: WeightSpec) -> Weight:
+def _weight(layer: Layer, key: str, index: int, spec: WeightSpec) -> Weight:
     fixed = spec.initializer.seed
     return Weight(
         name=f"{layer.name}/{spec.name}",
@@ -195,7 +195,7 @@ def _weight(layer: Layer, key: str, place: int, spec: WeightSpec) -> Weight:
         shape=spec.shape,
         dtype=spec.dtype,
         initializer=spec.initializer,
-        seed=derive_seed(layer.seed, place) if fixed is None else fixed,
+        seed=derive_seed(layer.seed, index) if fixed is None else fixed,
         trainable=spec.trainable,
     )
 

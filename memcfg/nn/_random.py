@@ -1,9 +1,6 @@
-"""Where seeds come from.
+"""Where seeds come from: what the caller did not give, a process-wide source draws.
 
-Owns the process-wide source of seeds, from which layers, dropout and shuffling
-draw what the caller did not give. Refuses to draw weights itself: a seed is a
-value, and whoever holds it draws from a generator of its own, so that two layers
-never disturb each other's numbers.
+A seed is a value; whoever has it draws from a generator of its own.
 """
 
 from __future__ import annotations

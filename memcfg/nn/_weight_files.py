@@ -1,8 +1,4 @@
-"""Weights as lists and as files.
-
-Owns the check that weights belong to a model, and the safetensors format. Refuses
-half measures: everything is checked before the first weight changes.
-"""
+"""Weights as lists and as safetensors files: checked before the first one changes."""
 
 from __future__ import annotations
 
@@ -34,10 +30,19 @@ __all__ = ["check_file_name", "check_list", "read_file", "write_file"]
 
 Floats = npt.NDArray[np.float32]
 
-_FLOAT = np.dtype("<f4")
 _METADATA = 2**20  # bytes of a header for what others note in it
 _FOREIGN = 8  # times as long as ours a header may be otherwise
-_DTYPES = {"F64": "float64", "F16": "float16", "BF16": "bfloat16"}
+_DTYPES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I64": "int64",
+    "I32": "int32",
+    "I8": "int8",
+    "U8": "uint8",
+}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _SUFFIXES = {
     **dict.fromkeys((".h5", ".hdf5"), "HDF5"),
     ".keras": "a model of Keras",
@@ -75,9 +80,12 @@ def check_list(weights: Sequence[Weight], values: Any) -> list[Floats]:
         raise WeightsError(f"a weight is not an array: {error}") from error
     for weight, array in zip(weights, arrays, strict=True):
         if array.dtype.kind not in "fiu":
-            raise WeightsError(f"{weight.name!r} is float32, not {array.dtype}")
+            raise WeightsError(f"{weight.name!r} is {weight.dtype}, not {array.dtype}")
         _check_shape(weight, weight.name, array.shape)
-    return [array.astype(np.float32) for array in arrays]
+    return [
+        array.astype(weight.dtype)
+        for weight, array in zip(weights, arrays, strict=True)
+    ]
 
 
 def check_file_name(path: str | os.PathLike[str]) -> None:
@@ -102,9 +110,18 @@ def write_file(
     def pieces() -> Iterator[bytes | memoryview]:
         yield _header(ordered)
         for weight in ordered:
-            yield np.ascontiguousarray(read(weight.name), _FLOAT).reshape(-1).data
+            yield (
+                np.ascontiguousarray(read(weight.name), _stored(weight))
+                .reshape(-1)
+                .data
+            )
 
     write_atomically(path, pieces())
+
+
+def _stored(weight: Weight) -> np.dtype[Any]:
+    """Return the dtype of a weight in files, which is little-endian."""
+    return np.dtype(weight.dtype).newbyteorder("<")
 
 
 def _header(weights: Sequence[Weight]) -> bytes:
@@ -112,9 +129,9 @@ def _header(weights: Sequence[Weight]) -> bytes:
     entries: dict[str, Any] = {"__metadata__": {"format": "memcfg.weights/1"}}
     end = 0
     for weight in weights:
-        begin, end = end, end + weight.size * _FLOAT.itemsize
+        begin, end = end, end + weight.nbytes
         entries[weight.key] = {
-            "dtype": "F32",
+            "dtype": _CODES[weight.dtype],
             "shape": list(weight.shape),
             "data_offsets": [begin, end],
         }
@@ -134,15 +151,15 @@ def read_file(path: str | os.PathLike[str], weights: Sequence[Weight]) -> list[F
                 name: read_object(entry, repr(name), _ENTRY)
                 for name, entry in entries.items()
             }
-            _check_places(found, os.fstat(file.fileno()).st_size - start)
+            _check_offsets(found, os.fstat(file.fileno()).st_size - start)
             for weight in weights:
                 _check_entry(weight, found[weight.key], where)
-            places = [
+            offsets = [
                 start + found[weight.key]["data_offsets"][0] for weight in weights
             ]
             return [
-                _read_values(file, place, weight)
-                for place, weight in zip(places, weights, strict=True)
+                _read_values(file, offset, weight)
+                for offset, weight in zip(offsets, weights, strict=True)
             ]
         except FormatError as error:
             raise WeightsError(
@@ -184,8 +201,8 @@ def _check_names(
         )
 
 
-def _check_places(found: Mapping[str, Any], size: int) -> None:
-    """Refuse values that overlap, leave a hole, or end elsewhere than the file."""
+def _check_offsets(found: Mapping[str, Any], size: int) -> None:
+    """Refuse values that overlap, leave a gap, or end elsewhere than the file."""
     end = 0
     for begin, stop in sorted(entry["data_offsets"] for entry in found.values()):
         if begin != end or stop < begin:
@@ -198,22 +215,22 @@ def _check_places(found: Mapping[str, Any], size: int) -> None:
 def _check_entry(weight: Weight, entry: Mapping[str, Any], where: str) -> None:
     _check_shape(weight, weight.key, entry["shape"])
     dtype = entry["dtype"]
-    if dtype != "F32":
+    if dtype != _CODES[weight.dtype]:
         raise WeightsError(
             f"{where}: {weight.key!r} is {_DTYPES.get(dtype, dtype)}, the model's is "
-            "float32"
+            f"{weight.dtype}"
         )
     begin, end = entry["data_offsets"]
-    if end - begin != weight.size * _FLOAT.itemsize:
+    if end - begin != weight.nbytes:
         raise FormatError(f"{weight.key!r} has not as many bytes as its shape says")
 
 
-def _read_values(file: BufferedReader, place: int, weight: Weight) -> Floats:
-    values = np.empty(weight.size, _FLOAT)
-    file.seek(place)
+def _read_values(file: BufferedReader, offset: int, weight: Weight) -> Floats:
+    values = np.empty(weight.size, _stored(weight))
+    file.seek(offset)
     if values.size and file.readinto(values.view(np.uint8).data) < values.nbytes:
         raise FormatError("it became shorter while it was read")
-    return values.reshape(weight.shape).astype(np.float32, copy=False)
+    return values.reshape(weight.shape).astype(weight.dtype, copy=False)
 
 
 def _read_span(value: Any, where: str) -> tuple[int, ...]:

@@ -1,8 +1,6 @@
-"""What weights start from.
+"""What weights start from: values that depend on the shape and the seed alone.
 
-Owns the distributions of initial weights. Refuses global state: a value depends
-on the shape and the seed alone. Refuses memory beside the weight itself: values
-are drawn in float32, in place.
+They are drawn in float32, in place, without memory beside the weight.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """How gradients move weights: one op per weight, state beside it.
 
-Owns the hyperparameters and the ops of SGD and Adam. Refuses arrays: the state
-lives in the model's arena. The learning rate is an input of the step, so that it
-can be changed between steps without planning again.
+The learning rate is an input of the step: it can change without planning again.
 """
 
 from __future__ import annotations

@@ -240,14 +240,17 @@ def test_namesakes_train_side_by_side(dense, rows):
         first, second = (call.result(60).history for call in calls)
     assert first == second
     held = mc.config.logical_device().pool.owners()
+    tags = [f"model {model.name}", f"model {model.name} (2)"]
+    assert held[tags[0]] == held[tags[1]] > 0
     mc.config.set_memory_limit("CPU:0", 64 * 1024)
-    for each in (model, made):
+    for each, other in zip((model, made), reversed(tags), strict=True):
         with pytest.raises(mc.errors.InfeasiblePlanError) as caught:
             each.train_on_batch(
                 *(np.resize(array, (10_000, *array.shape[1:])) for array in rows)
             )
-        tag = f"model {model.name}"
-        assert caught.value.owners[tag] * 2 == held[tag]
+        assert caught.value.owners[other] == held[other]
+        (own,) = {*tags} - {other}
+        assert own not in caught.value.owners
 
 
 def test_a_pickle_is_read_inside_a_workspace(dense, rows):

@@ -1,8 +1,6 @@
-"""Arrays that users hand over: what they must be.
+"""What arrays of samples and labels must be.
 
-Owns what is said about wrong data. Refuses conversions that would copy a user's data:
-samples must be float32 already, and are never modified. Labels, four bytes each, are
-converted.
+Nothing is converted that would copy a user's samples; labels, four bytes each, are.
 """
 
 from __future__ import annotations

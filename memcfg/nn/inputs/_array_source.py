@@ -92,11 +92,11 @@ class ArraySource:
     def buffer_that_fits(self, target: Target, missing: int) -> None:
         """Return None: nothing is read ahead."""
 
-    def look(self) -> None:
+    def peek(self) -> None:
         """Do nothing: all is known."""
 
-    def aim(self, target: Target) -> None:
-        """Check shape and labels; see `Source.aim`."""
+    def expect(self, target: Target) -> None:
+        """Check shape and labels; see `Source.expect`."""
         check_shape(self._given, target.shape, f"{self._what}x")
         if target.classes is not None and self._y is not None:
             name = f"{self._what}y"

@@ -69,7 +69,7 @@ class Batch:
             else:
                 self._y.take(rows, 0, y, "clip")
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Drop the arrays."""
         self.x = self._y = None  # type: ignore[assignment]  # nobody reads it again
 

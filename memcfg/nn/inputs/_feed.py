@@ -1,8 +1,4 @@
-"""Epochs, cut out of passes over data.
-
-Owns where an epoch ends, when a pass goes on over several epochs, and what is said when
-the data ends too early. Refuses to know what the data is.
-"""
+"""Epochs as parts of passes over data."""
 
 from __future__ import annotations
 

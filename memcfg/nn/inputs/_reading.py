@@ -75,22 +75,22 @@ def fit_sources(
     x = check_x(x)
     y = check_y(y, len(x))
     held = _held(validation_data, validation_batch_size, size, resources)
-    cut = len(x)
+    split = len(x)
     if part:
-        cut = math.floor(len(x) * (1 - part))
-        if cut in (0, len(x)):
+        split = math.floor(len(x) * (1 - part))
+        if split in (0, len(x)):
             raise ValueError(
                 f"validation_split={validation_split!r} of {len(x)} samples leaves one "
                 "part empty"
             )
-        held = ArraySource(x, y, held_size, part=slice(cut, None))
+        held = ArraySource(x, y, held_size, part=slice(split, None))
     train = ArraySource(
         x,
         y,
         size,
         seed=None if shuffle is False else drawn,
-        skipped=epochs_before * (-(-cut // size) if steps is None else steps),
-        part=slice(0, cut),
+        skipped=epochs_before * (-(-split // size) if steps is None else steps),
+        part=slice(0, split),
     )
     return train, held
 

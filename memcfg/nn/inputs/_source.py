@@ -1,7 +1,4 @@
-"""What models read, whatever it is: passes over batches.
-
-Owns the protocol. Refuses to know arrays and datasets: both give the same.
-"""
+"""What models read, whatever it is: passes over batches."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ class Pass(Protocol):
         """Return the next batch."""
 
     def close(self) -> None:
-        """End the pass: threads end, and memory is given back."""
+        """End the pass: threads end, and memory is freed."""
 
 
 class Source(Protocol):
@@ -66,10 +63,10 @@ class Source(Protocol):
     def buffer_that_fits(self, target: Target, missing: int) -> int | None:
         """Tell how many batches could be read ahead with less memory."""
 
-    def look(self) -> None:
+    def peek(self) -> None:
         """Begin the first pass, so that shape and a batch size are known."""
 
-    def aim(self, target: Target) -> None:
+    def expect(self, target: Target) -> None:
         """Say what the model wants; whatever is known to differ is an error."""
 
     def begin(self) -> Pass:
@@ -79,4 +76,4 @@ class Source(Protocol):
         """Tell what the steps chose that made the batches of the last closed pass."""
 
     def close(self) -> None:
-        """Close what `look` began, if nobody took it over."""
+        """Close what `peek` began, if nobody took it over."""

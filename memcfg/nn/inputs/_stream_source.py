@@ -199,24 +199,24 @@ class StreamSource:
         fits = known.buffer_size + -missing * known.blocks // promised
         return fits if fits > 0 else None
 
-    def look(self) -> None:
-        """Learn from the first batch; see `Source.look`."""
+    def peek(self) -> None:
+        """Learn from the first batch; see `Source.peek`."""
         self._begun = self._made()
-        size, self.sample_shape = self._begun.look(2 if self._origin.threaded else 1)
+        size, self.sample_shape = self._begun.peek(2 if self._origin.threaded else 1)
         self.sizes = self.sizes or [size]
 
-    def aim(self, target: Target) -> None:
+    def expect(self, target: Target) -> None:
         """Compare with what is known; batches are looked at one by one."""
         self._target = target
         check_spec(self._origin.static_info.spec, target)
 
     def begin(self) -> _StreamPass:
-        """Take over what `look` began, or begin a pass."""
+        """Take over what `peek` began, or begin a pass."""
         begun, self._begun = self._begun, None
         return self._made() if begun is None else begun
 
     def close(self) -> None:
-        """Close what `look` began, if nobody took it over."""
+        """Close what `peek` began, if nobody took it over."""
         begun, self._begun = self._begun, None
         if begun is not None:
             begun.close()
@@ -261,7 +261,7 @@ class _StreamPass:
         self._over = False
         self._failure: BaseException | None = None  # behind what was taken
 
-    def look(self, count: int) -> tuple[int, Shape]:
+    def peek(self, count: int) -> tuple[int, Shape]:
         """Take elements ahead; tell size and sample shape of the first."""
         self._take()
         if not self._ahead:
@@ -278,14 +278,14 @@ class _StreamPass:
             self._over, self._failure = True, error
         batch = self._checked(self._ahead[0])
         size, shape = batch.size, batch.x.shape[1:]
-        batch.let_go()  # the failure's frames would keep it
+        batch.release()  # the failure's frames would keep it
         return size, shape
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Batch:
-        self._let_go()
+        self._release()
         if not self._ahead:
             self._take()
         if not self._ahead:
@@ -299,7 +299,7 @@ class _StreamPass:
         if self.report is None:
             self.report = self._items.report()
         self._over, self._failure = True, None
-        self._let_go()
+        self._release()
         self._ahead.clear()
         self._items.close()
 
@@ -318,10 +318,10 @@ class _StreamPass:
         finally:
             del failure  # it refers to this frame by now
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         handed, self._handed = self._handed, None
         if handed is not None:
-            handed.let_go()
+            handed.release()
 
     def _checked(self, element: Any) -> Batch:
         try:

@@ -139,7 +139,7 @@ class Activation(Layer):
 
 
 class ReLU(Layer):
-    """Rectify: ``max(x, 0)``.
+    """Rectified linear unit: ``max(x, 0)``.
 
     Parameters
     ----------

@@ -250,7 +250,7 @@ class Layer(FixedAttributes):
         self._owner = weakref.ref(owner)
 
     def _release(self) -> None:
-        """Forget the model and the shapes: the layer is as it was constructed."""
+        """Reset the model and the shapes: the layer is as it was constructed."""
         self._owner = None
         self._weight_specs = None
 

@@ -68,8 +68,10 @@ class Session:
         device: str | None,
         lock: Lock,
         values: Mapping[str, Floats] | None = None,
+        owner: str | None = None,
     ) -> None:
         self._spec = spec
+        self._owner = owner or spec.name  # what its memory is listed under
         self._policy = policy
         self._modes = modes
         self._unplanned = {
@@ -124,9 +126,7 @@ class Session:
             if self._executor is None or not self._executor.nbytes:
                 device = device_of(self._spec.name, self._device)
                 if self._executor is None or self._executor.device is not device:
-                    self._executor = Executor(
-                        device, name=self._spec.name, lock=self.lock
-                    )
+                    self._executor = Executor(device, name=self._owner, lock=self.lock)
             return self._executor
 
     # Values
@@ -149,7 +149,7 @@ class Session:
                 self._on_host[name] = value
 
     def values(self) -> dict[str, Floats]:
-        """Return copies of all values, of one moment between two steps."""
+        """Return copies of all values, as they are between two steps."""
         with self.lock.turn():
             names = dict.fromkeys([*self._weights, *self._on_host, *self._resident])
             return {name: self.read(name) for name in names}

@@ -122,7 +122,9 @@ class _Trace:
             calls[node.layer] += 1
             inputs = [values[tensor] for tensor in node.inputs] or [self.x]
             scope = self._scope(node.layer, call)
+            self.builder.group = node.layer.name
             values[node.output] = node.layer.trace(scope, inputs)
+            self.builder.group = None
             self.moves += [
                 (f"{node.layer.name}/{weight}", value, momentum)
                 for weight, value, momentum in scope.moving

@@ -74,8 +74,8 @@ class Totals:
         self._samples += samples
         sums = self._sums
         sums[0] += values[0] * samples
-        for place in range(1, len(sums)):
-            sums[place] += values[place]
+        for i in range(1, len(sums)):
+            sums[i] += values[i]
 
     def logs(self) -> dict[str, float]:
         """Return the means, by name; nothing if there were no samples."""

@@ -1,8 +1,4 @@
-"""Workspace modes as ways to run programs, and where tensors live in them.
-
-`single_layout` has one workspace for the whole iteration, `separate_layout` one for
-each use of arrays and layer, closed as soon as it may be.
-"""
+"""Workspace modes: in which workspaces the tensors of a step live, and when."""
 
 from __future__ import annotations
 
@@ -146,7 +142,7 @@ def visits_of(walk: Walk) -> list[Visit]:
     visits: list[Visit] = []
     for moment in walk.moments:
         op = walk.graph.ops[moment.op]
-        here = (_layer(op), op.phase)
+        here = (op.group, op.phase)
         if visits and (_joins(op) or here == visits[-1][:2]):
             visits[-1] = visits[-1]._replace(last=moment.number)
         else:
@@ -154,12 +150,8 @@ def visits_of(walk: Walk) -> list[Visit]:
     return visits
 
 
-def _layer(op: Op) -> str:
-    return op.name.partition("/")[0]
-
-
 def _joins(op: Op) -> bool:
-    return op.phase == "update" or (op.phase == "backward" and "/" not in op.name)
+    return op.phase == "update" or (op.phase == "backward" and not op.group)
 
 
 _ITERATION = "WS_ALL_LAYERS_ACT"
