@@ -11,7 +11,7 @@ from traces import traced
 import memcfg as mc
 from memcfg import plan as planning
 from memcfg.errors import ResourceExhaustedError
-from memcfg.nn.training._workspace_modes import (
+from memcfg.nn.training._workspace_modes import (  # no public face tells the layout
     FEEDING,
     execution_mode,
     separate_layout,

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import memcfg as mc
-from memcfg.data.rows import _file_rows
 from memcfg.errors import FormatError
 
 nn = mc.nn
@@ -63,13 +62,15 @@ def test_no_page_of_a_map_is_touched(dense, files, shuffle):
     assert [resident(path) for path in files] == before
 
 
-def test_wrong_labels_of_a_map_are_named_by_their_place(dense, files, monkeypatch):
-    monkeypatch.setattr("memcfg.nn.inputs._array_source._LABELS", 64)
+def test_wrong_labels_of_a_map_are_named_by_their_place(dense, files):
+    """They are read a part at a time."""
+    for path in files:
+        np.save(path, np.concatenate([np.load(path)] * 24))
     labels = np.load(files[1])
-    labels[2900] = 7
+    labels[70_000] = 7
     np.save(files[1], labels)
-    with pytest.raises(ValueError, match=r"label 7 at y\[2900\]"):
-        dense().fit(*opened(files), verbose=0, validation_split=0.1)
+    with pytest.raises(ValueError, match=r"label 7 at y\[70000\]"):
+        dense().fit(*opened(files), verbose=0, validation_split=0.01)
 
 
 def test_a_file_that_becomes_shorter_ends_training_between_two_steps(dense, files):
@@ -86,14 +87,20 @@ def test_a_file_that_becomes_shorter_ends_training_between_two_steps(dense, file
         assert np.array_equal(first, second)
 
 
-def test_a_large_map_that_is_not_read_from_its_file_is_told(dense, files, monkeypatch):
-    monkeypatch.setattr(_file_rows, "_NOTEWORTHY", 100)
+def test_a_large_map_that_is_not_read_from_its_file_is_told(dense, files, tmp_path):
     model = dense()
-    x, y = opened(files, "c")
-    with pytest.warns(UserWarning, match="private copy") as warned:
-        model.predict(x, verbose=0)
+    path = tmp_path / "large.npy"
+    shape = (130, 1 << 16)  # 32.5 MiB, on the disk nothing
+    np.lib.format.open_memmap(path, "w+", np.float32, shape)
+    with (
+        pytest.warns(UserWarning, match="private copy") as warned,
+        pytest.raises(ValueError, match="has shape"),
+    ):
+        model.predict(np.load(path, mmap_mode="c"), verbose=0)
     assert {each.filename for each in warned} == {__file__}
+    x, y = opened(files, "c")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        model.predict(x, verbose=0)  # small
         model.predict(opened(files)[0], verbose=0)
         model.fit(np.array(x), np.array(y), verbose=0)

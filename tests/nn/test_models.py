@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import memcfg as mc
-from memcfg.nn import _sequential
+from memcfg.nn import _sequential  # to count how often layers are joined
 
 nn = mc.nn
 

@@ -7,7 +7,6 @@ import re
 import pytest
 
 import memcfg as mc
-from memcfg.nn.training._progress import check_verbose
 
 
 def test_nothing_is_printed(dense, rows, capsys):
@@ -49,11 +48,13 @@ def test_evaluate_and_predict_tell_a_line(dense, rows, capsys):
     assert re.fullmatch(r"4/4 - [\d.]+s - [\d.]+ ms/step", second)
 
 
-def test_auto_is_a_bar_on_a_terminal(monkeypatch):
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert check_verbose("auto") == 1
-    monkeypatch.setattr("sys.stdout.isatty", lambda: False)
-    assert check_verbose("auto") == 2
+@pytest.mark.parametrize("terminal", [True, False])
+def test_auto_is_a_bar_on_a_terminal(dense, rows, capsys, monkeypatch, terminal):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    dense().fit(*rows, 8)
+    out = capsys.readouterr().out
+    assert "4/4" in out
+    assert ("━" in out) == terminal
 
 
 def test_an_interrupted_bar_is_closed(dense, rows):
