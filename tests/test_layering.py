@@ -52,9 +52,9 @@ REFUSES = {
 }
 # Rooms that are being taken apart: cycles of imports, long chains of classes.
 TANGLED = {"graph", "memory"}
-CHAINED = {"nn"}
+CHAINED: set[str] = set()
 # Modules that still share a name; `experimental` is TensorFlow's, in two rooms.
-NAMESAKES = {"_batch", "_updates", "optimizers"}
+NAMESAKES = {"_updates", "optimizers"}
 CYTHON_IMPORT = re.compile(
     r"^\s*(?:from\s+memcfg(?:\.(?P<under>\w+)\S*|)\s+c?import\s+\(?(?P<names>[\w, ]+)"
     r"|c?import\s+memcfg\.(?P<plain>\w+))",

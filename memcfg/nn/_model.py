@@ -18,7 +18,7 @@ from memcfg.nn._attributes import Constant, FixedAttributes, automatic_name, che
 from memcfg.nn._network import Network, summary_text
 from memcfg.nn._weight_files import check_file_name, check_list, read_file, write_file
 from memcfg.nn.inputs._array_checks import check_labels, check_shape, check_x, check_y
-from memcfg.nn.inputs._batch import Batch
+from memcfg.nn.inputs._batches import Batch
 from memcfg.nn.inputs._feed import Feed
 from memcfg.nn.inputs._reading import fit_sources, source_of
 from memcfg.nn.inputs._source import Source, Target

@@ -66,15 +66,6 @@ class Initializer(FixedAttributes):
         return f"{type(self).__name__}({fields})"
 
 
-class _Seeded(Initializer):
-    """An initializer with an optional seed of its own."""
-
-    __slots__ = ("seed",)
-
-    def __init__(self, seed: int | None = None) -> None:
-        self.seed = None if seed is None else check_seed(seed)
-
-
 class Zeros(Initializer):
     """Start from zeros."""
 
@@ -95,7 +86,7 @@ class Ones(Initializer):
         return np.ones(shape, np.float32)
 
 
-class RandomNormal(_Seeded):
+class RandomNormal(Initializer):
     """Draw from a normal distribution.
 
     Parameters
@@ -115,12 +106,12 @@ class RandomNormal(_Seeded):
         If one of them is not finite in float32, or `stddev` is negative.
     """
 
-    __slots__ = ("mean", "stddev")
+    __slots__ = ("mean", "seed", "stddev")
 
     def __init__(
         self, mean: float = 0.0, stddev: float = 0.05, seed: int | None = None
     ) -> None:
-        super().__init__(seed)
+        self.seed = None if seed is None else check_seed(seed)
         self.mean = real(mean, "RandomNormal: mean")
         self.stddev = real(stddev, "RandomNormal: stddev")
         if self.stddev < 0:
@@ -137,7 +128,7 @@ class RandomNormal(_Seeded):
         return values
 
 
-class GlorotUniform(_Seeded):
+class GlorotUniform(Initializer):
     """Draw uniformly from ±√(6 / (fan_in + fan_out)).
 
     Parameters
@@ -151,7 +142,10 @@ class GlorotUniform(_Seeded):
     neural networks", AISTATS 2010.
     """
 
-    __slots__ = ()
+    __slots__ = ("seed",)
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.seed = None if seed is None else check_seed(seed)
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
         """Draw a weight."""
@@ -159,7 +153,7 @@ class GlorotUniform(_Seeded):
         return _uniform(shape, math.sqrt(6.0 / max(1, fan_in + fan_out)), seed)
 
 
-class HeUniform(_Seeded):
+class HeUniform(Initializer):
     """Draw uniformly from ±√(6 / fan_in).
 
     Parameters
@@ -173,14 +167,17 @@ class HeUniform(_Seeded):
     performance on ImageNet classification", ICCV 2015.
     """
 
-    __slots__ = ()
+    __slots__ = ("seed",)
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.seed = None if seed is None else check_seed(seed)
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
         """Draw a weight."""
         return _uniform(shape, math.sqrt(6.0 / max(1, _fans(shape)[0])), seed)
 
 
-class HeNormal(_Seeded):
+class HeNormal(Initializer):
     """Draw from a normal distribution of variance 2 / fan_in, cut at two deviations.
 
     Parameters
@@ -194,7 +191,10 @@ class HeNormal(_Seeded):
     performance on ImageNet classification", ICCV 2015.
     """
 
-    __slots__ = ()
+    __slots__ = ("seed",)
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.seed = None if seed is None else check_seed(seed)
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
         """Draw a weight."""

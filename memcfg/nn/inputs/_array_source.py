@@ -14,7 +14,7 @@ import numpy.typing as npt
 from memcfg._caller import outside
 from memcfg.data.rows._file_rows import mapped_column
 from memcfg.nn.inputs._array_checks import check_labels, check_shape
-from memcfg.nn.inputs._batch import Batch, as_numbers, lies_well
+from memcfg.nn.inputs._batches import Batch, as_numbers, lies_well
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

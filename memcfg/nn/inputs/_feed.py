@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from memcfg.nn.inputs._batch import Batch
+    from memcfg.nn.inputs._batches import Batch
     from memcfg.nn.inputs._source import Pass, Source
 
 __all__ = ["Feed"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 if TYPE_CHECKING:
     from memcfg.data import PipelineReport
-    from memcfg.nn.inputs._batch import Batch
+    from memcfg.nn.inputs._batches import Batch
     from memcfg.nn.layers._layer import Shape
 
 __all__ = ["Pass", "Source", "Target"]

@@ -16,7 +16,7 @@ from memcfg.data import (
 )
 from memcfg.data._static_info import BUFFER_SIZE, StaticInfo, begin, static_info
 from memcfg.nn.inputs._array_checks import check_labels, check_shape, check_x, check_y
-from memcfg.nn.inputs._batch import Batch
+from memcfg.nn.inputs._batches import Batch
 from memcfg.nn.inputs._elements import BATCH_FIRST, check_spec, sample_shape_of, unpack
 from memcfg.runtime import with_margin
 from memcfg.units import align_up

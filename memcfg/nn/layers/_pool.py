@@ -29,46 +29,38 @@ __all__ = [
 _IMAGES = "images (None, height, width, channels)"
 
 
-class _Pooling2D(Layer):
-    """What max and average pooling share: the window."""
-
-    __slots__ = ("padding", "pool_size", "strides")
-
-    def __init__(
-        self,
-        pool_size: int | tuple[int, int] = (2, 2),
-        strides: int | tuple[int, int] | None = None,
-        padding: str = "valid",
-        data_format: str | None = None,
-        *,
-        name: str | None = None,
-    ) -> None:
-        kind = type(self).__name__
-        check_channels_last(data_format, kind)
-        self.pool_size = pair(pool_size, f"{kind}: pool_size")
-        self.strides = (
-            self.pool_size if strides is None else pair(strides, f"{kind}: strides")
-        )
-        self.padding = padding_name(padding, kind)
-        super().__init__(name)
-
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank; there are no weights."""
-        self.require_rank(shapes[0], 3, _IMAGES)
-        return ()
-
-    def _attributes(self, scope: Scope, x: int) -> dict[str, Any]:
-        sizes = scope.builder.shape(x)[1:3]
-        return {
-            "pool_size": self.pool_size,
-            "strides": self.strides,
-            "padding": resolve_padding(
-                self.padding, sizes, self.pool_size, self.strides
-            ),
-        }
+def _set_window(
+    layer: MaxPooling2D | AveragePooling2D,
+    pool_size: int | tuple[int, int],
+    strides: int | tuple[int, int] | None,
+    padding: str,
+    data_format: str | None,
+) -> None:
+    """Check the arguments of pooling, and note them in a layer."""
+    kind = type(layer).__name__
+    check_channels_last(data_format, kind)
+    layer.pool_size = pair(pool_size, f"{kind}: pool_size")
+    layer.strides = (
+        layer.pool_size if strides is None else pair(strides, f"{kind}: strides")
+    )
+    layer.padding = padding_name(padding, kind)
 
 
-class MaxPooling2D(_Pooling2D):
+def _window(
+    layer: MaxPooling2D | AveragePooling2D, scope: Scope, x: int
+) -> dict[str, Any]:
+    """Return the attributes of a pooling op."""
+    sizes = scope.builder.shape(x)[1:3]
+    return {
+        "pool_size": layer.pool_size,
+        "strides": layer.strides,
+        "padding": resolve_padding(
+            layer.padding, sizes, layer.pool_size, layer.strides
+        ),
+    }
+
+
+class MaxPooling2D(Layer):
     """Take the largest element of each window. Also named `MaxPool2D`.
 
     Parameters
@@ -90,15 +82,36 @@ class MaxPooling2D(_Pooling2D):
         If an argument cannot be honoured.
     """
 
-    __slots__ = ()
+    __slots__ = ("padding", "pool_size", "strides")
+
+    pool_size: tuple[int, int]
+    strides: tuple[int, int]
+    padding: str
+
+    def __init__(
+        self,
+        pool_size: int | tuple[int, int] = (2, 2),
+        strides: int | tuple[int, int] | None = None,
+        padding: str = "valid",
+        data_format: str | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        _set_window(self, pool_size, strides, padding, data_format)
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the rank; there are no weights."""
+        self.require_rank(shapes[0], 3, _IMAGES)
+        return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op; the winners' places are noted only when training."""
         kind = "max_pool2d" if scope.training else "max_pool2d_inference"
-        return scope.apply(kind, inputs, self._attributes(scope, inputs[0]))[0]
+        return scope.apply(kind, inputs, _window(self, scope, inputs[0]))[0]
 
 
-class AveragePooling2D(_Pooling2D):
+class AveragePooling2D(Layer):
     """Take the mean of each window, padding left out. Also named `AvgPool2D`.
 
     Parameters
@@ -120,11 +133,32 @@ class AveragePooling2D(_Pooling2D):
         If an argument cannot be honoured.
     """
 
-    __slots__ = ()
+    __slots__ = ("padding", "pool_size", "strides")
+
+    pool_size: tuple[int, int]
+    strides: tuple[int, int]
+    padding: str
+
+    def __init__(
+        self,
+        pool_size: int | tuple[int, int] = (2, 2),
+        strides: int | tuple[int, int] | None = None,
+        padding: str = "valid",
+        data_format: str | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        _set_window(self, pool_size, strides, padding, data_format)
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the rank; there are no weights."""
+        self.require_rank(shapes[0], 3, _IMAGES)
+        return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
-        attributes = self._attributes(scope, inputs[0])
+        attributes = _window(self, scope, inputs[0])
         return scope.apply("average_pool2d", inputs, attributes)[0]
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from memcfg._core import Lock
     from memcfg.devices import Device
     from memcfg.graph import Graph
-    from memcfg.nn.inputs._batch import Batch
+    from memcfg.nn.inputs._batches import Batch
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.training._compile_config import Modes
     from memcfg.plan import Plan, Policy
