@@ -1,6 +1,6 @@
 """The memory report: what a step takes, and when.
 
-Owns the values and how they are printed. Refuses to measure; `_measure` does.
+Owns the values and how they are printed. Refuses to measure; programs do.
 """
 
 from __future__ import annotations
