@@ -1,7 +1,6 @@
 """Elements written into rows of arrays, without Python for what is alike.
 
-Owns one loop: pull an element, apply a function, copy the leaves. Refuses to convert:
-what is not exactly of a column's shape and dtype is handed back.
+What is not exactly of a column's shape and dtype is handed back, unconverted.
 """
 
 cimport cython
@@ -24,22 +23,7 @@ cdef object END = object()
 
 @cython.final
 cdef class RowWriter:
-    """Rows of columns.
-
-    Parameters
-    ----------
-    arrays : tuple of numpy.ndarray
-        The columns, C-contiguous and without objects.
-    form : nest of int
-        What an element is made of: the column of each leaf.
-
-    Raises
-    ------
-    TypeError
-        If a column is no array, or the form no nest of tuples and dicts.
-    ValueError
-        If a column is no plain memory, or there is none of a number.
-    """
+    """Rows of columns: C-contiguous arrays, and a nest of their numbers."""
 
     cdef tuple arrays
     cdef object form
@@ -61,28 +45,8 @@ cdef class RowWriter:
     ):
         """Write elements into rows until one is not alike, or none is left.
 
-        Parameters
-        ----------
-        row, stop : int
-            The first row, and the one behind the last.
-        elements : iterator
-            Where they come from; at most ``stop - row`` are taken.
-        function : callable or None
-            Applied to each.
-        unpack : bool
-            Whether an element is a tuple of the function's arguments.
-
-        Returns
-        -------
-        row : int
-            The first that was not written.
-        left : tuple
-            What was to be written there and is not alike; empty if nothing was.
-
-        Raises
-        ------
-        IndexError
-            If there are no such rows.
+        Returns the row behind the last that was written, and a tuple of the element that
+        was not, or of none.
         """
         if row < 0 or stop > self.rows():
             raise IndexError(f"no rows {row} to {stop}")
@@ -147,9 +111,9 @@ cdef int check_form(form, Py_ssize_t columns) except -1:
 # Copy a leaf into a row; False if it is not exactly of the column's kind.
 cdef bint copy(cnp.ndarray column, Py_ssize_t row, leaf) except -1:
     cdef int axes = cnp.PyArray_NDIM(column) - 1
-    cdef char* place = cnp.PyArray_BYTES(column) + row * cnp.PyArray_STRIDE(column, 0)
+    cdef char* address = cnp.PyArray_BYTES(column) + row * cnp.PyArray_STRIDE(column, 0)
     if not cnp.PyArray_CheckExact(leaf):
-        return copy_scalar(column, place, leaf)
+        return copy_scalar(column, address, leaf)
     if cnp.PyArray_NDIM(leaf) != axes or not cnp.PyArray_ISCARRAY_RO(leaf):
         return False
     if cnp.PyArray_DESCR(leaf) != cnp.PyArray_DESCR(column):
@@ -158,22 +122,22 @@ cdef bint copy(cnp.ndarray column, Py_ssize_t row, leaf) except -1:
         cnp.PyArray_DIMS(leaf), cnp.PyArray_DIMS(column) + 1, axes * sizeof(cnp.npy_intp)
     ):
         return False
-    copy_bytes(place, cnp.PyArray_BYTES(leaf), cnp.PyArray_NBYTES(leaf))
+    copy_bytes(address, cnp.PyArray_BYTES(leaf), cnp.PyArray_NBYTES(leaf))
     return True
 
 
-cdef bint copy_scalar(cnp.ndarray column, char* place, leaf) except -1:
+cdef bint copy_scalar(cnp.ndarray column, char* address, leaf) except -1:
     if cnp.PyArray_NDIM(column) != 1 or not isinstance(leaf, generic):
         return False
     if cnp.PyArray_DescrFromScalar(leaf) is not column.dtype:
         return False
-    cnp.PyArray_ScalarAsCtype(leaf, place)
+    cnp.PyArray_ScalarAsCtype(leaf, address)
     return True
 
 
-cdef void copy_bytes(char* place, char* data, cnp.npy_intp nbytes):
+cdef void copy_bytes(char* address, char* data, cnp.npy_intp nbytes):
     if nbytes < LARGE:
-        memcpy(place, data, nbytes)
+        memcpy(address, data, nbytes)
         return
     with nogil:
-        memcpy(place, data, nbytes)
+        memcpy(address, data, nbytes)

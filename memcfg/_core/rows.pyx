@@ -1,9 +1,7 @@
 # distutils: language = c++
 """Row numbers: the order in which a shuffle sends them, and the rows of a file.
 
-Owns the conversion between arrays of numbers and the pure functions of
-`shuffle_order.hpp` and `read_rows.hpp`, which link nothing else of the core. Refuses
-policy: what is shuffled or read is decided in the data room.
+The functions of `shuffle_order.hpp` and `read_rows.hpp` link nothing else of the core.
 """
 
 cimport cython
@@ -79,20 +77,7 @@ cdef class Numbers:
 
 @cython.final
 cdef class RandomWords:
-    """Random words of 32 bits, those of Philox4x32-10 in their order.
-
-    Parameters
-    ----------
-    key : int
-        64 bits; a negative number is its two's complement.
-    stream : int
-        The upper 64 bits of the counter, likewise.
-
-    Raises
-    ------
-    OverflowError
-        If a number does not fit 64 bits.
-    """
+    """Random words of 32 bits, those of Philox4x32-10 in their order."""
 
     cdef Words* words
 
@@ -103,23 +88,11 @@ cdef class RandomWords:
         del self.words
 
     def next(self):
-        """Return the next word.
-
-        Returns
-        -------
-        int
-            In [0, 2**32).
-        """
+        """Return the next word."""
         return self.words.next()
 
     def pair(self):
-        """Return the next two words; no other thread comes in between.
-
-        Returns
-        -------
-        tuple of int
-            Each in [0, 2**32).
-        """
+        """Return the next two words; no other thread comes in between."""
         cdef uint32_t first = self.words.next()
         return first, self.words.next()
 
@@ -128,25 +101,7 @@ cdef class RandomWords:
 cdef class ShuffleOrder:
     """The order in which a buffer of some size shuffles: that of tf.data's.
 
-    Numbers come in; as soon as the buffer is full, each that comes sends one of those
-    in it out. At the end the buffer is drained. One thread uses it at a time.
-
-    Parameters
-    ----------
-    size : int
-        How many numbers the buffer holds, at least 1.
-    seed, seed2 : int
-        Key and stream of `RandomWords`.
-    allocate : callable
-        Makes the buffer: called with a count, it returns a writable array of int64.
-        Called again when more are needed, up to `size`.
-
-    Raises
-    ------
-    OverflowError
-        If a number does not fit 64 bits.
-    ValueError
-        If `size` is not positive.
+    The buffer lies in arrays that a function of their length makes.
     """
 
     cdef Order* order
@@ -169,56 +124,20 @@ cdef class ShuffleOrder:
         return self.order.held()
 
     def exchange(self, int64_t number):
-        """Let a number in.
-
-        Parameters
-        ----------
-        number : int
-            Not negative.
-
-        Returns
-        -------
-        int
-            The one that goes out; -1 as long as the buffer is not full.
-
-        Raises
-        ------
-        MemoryError
-            If there is no room for the buffer; nothing has changed.
-        """
+        """Let a number in; return the one that goes out, or -1 where none does."""
         cdef int64_t leaving = -1
         self._secure(1)
         self.order.exchange(self._first(), &number, 1, &leaving)
         return leaving
 
     def exchange_rows(self, rows, out):
-        """Let numbers in, one after the other.
-
-        Parameters
-        ----------
-        rows : buffer of int64
-            The numbers, shape ``(n,)``.
-        out : writable buffer of int64
-            Gets those that go out; may be `rows`. Shape ``(n,)`` or longer.
-
-        Returns
-        -------
-        int
-            How many went out.
-
-        Raises
-        ------
-        MemoryError
-            If there is no room for the buffer; nothing has changed.
-        ValueError
-            If an array is not one of int64, or `out` is too short.
-        """
+        """Let numbers in, one after the other; return how many went out, to `out`."""
         cdef Numbers arriving = Numbers(rows, False)
         cdef Numbers leaving = Numbers(out, True)
         cdef int64_t gone
         if leaving.count < arriving.count:
             raise ValueError(
-                f"{arriving.count} numbers may go out, and there is room for "
+                f"{arriving.count} numbers may go out, and there is space for "
                 f"{leaving.count}"
             )
         self._secure(arriving.count)
@@ -230,23 +149,7 @@ cdef class ShuffleOrder:
         return gone
 
     def drain(self, out):
-        """Send out what is left, as far as there is room for it.
-
-        Parameters
-        ----------
-        out : writable buffer of int64
-            Gets the numbers.
-
-        Returns
-        -------
-        int
-            How many went out.
-
-        Raises
-        ------
-        ValueError
-            If `out` is not an array of int64.
-        """
+        """Send out what is left, as far as there is space; return how many numbers."""
         cdef Numbers leaving = Numbers(out, True)
         cdef int64_t gone
         cdef int64_t* slots = self._first()
@@ -254,7 +157,7 @@ cdef class ShuffleOrder:
             gone = self.order.drain(slots, leaving.count, leaving.first)
         return gone
 
-    # Post: room for `count` more numbers.
+    # Post: space for `count` more numbers.
     cdef int _secure(self, int64_t count) except -1:
         cdef int64_t needed = self.order.slots_for(count)
         cdef int64_t present = 0 if self.slots is None else self.slots.count
@@ -276,32 +179,7 @@ cdef class ShuffleOrder:
 
 
 def read_rows(int fd, int64_t offset, int64_t row_bytes, rows, out):
-    """Gather rows of one length from a file, without Python's lock.
-
-    Rows that follow one another in `rows` and in the file are one read.
-
-    Parameters
-    ----------
-    fd : int
-        The file's descriptor; its position stays as it is.
-    offset : int
-        Where row 0 begins, in bytes.
-    row_bytes : int
-        The length of a row, at least 1.
-    rows : buffer of int64
-        Their numbers in any order, shape ``(n,)``.
-    out : writable buffer
-        Gets the rows one behind the other: ``n * row_bytes`` bytes, contiguous.
-
-    Raises
-    ------
-    FormatError
-        If the file ends before a row does.
-    OSError
-        If the system cannot read.
-    ValueError
-        If a number is negative, or the size of `out` is another.
-    """
+    """Gather rows of one length from a file, which FormatError says is too short."""
     cdef Numbers numbers = Numbers(rows, False)
     cdef RowFile file = RowFile(fd, offset, row_bytes)
     cdef RowsRead result

@@ -30,7 +30,6 @@ from memcfg.data import (
     ListDataSetIterator,
     MultiDataSet,
 )
-from memcfg.data.engine import _producer
 from memcfg.errors import ResourceExhaustedError
 
 BOTH = pytest.mark.parametrize(
@@ -597,10 +596,11 @@ def test_a_reset_that_fails_can_be_tried_again(pool):
 
 
 def test_a_reset_waits_for_the_base_for_some_seconds_only(pool, monkeypatch):
-    monkeypatch.setattr(_producer.Producer.stop, "__kwdefaults__", {"timeout": 0.05})
     until = threading.Event()
     base = Base(5, at=2, until=until)
     iterator = AsyncDataSetIterator(base, resource=pool)
+    stop = type(iterator._producer).stop
+    monkeypatch.setattr(stop, "__kwdefaults__", {"timeout": 0.05})
     assert base.inside.wait(SOON)
     with (
         pytest.warns(RuntimeWarning, match=r"is still making an item after") as told,
@@ -619,10 +619,11 @@ def test_a_reset_waits_for_the_base_for_some_seconds_only(pool, monkeypatch):
 
 
 def test_a_close_waits_for_the_base_for_some_seconds_only(pool, monkeypatch):
-    monkeypatch.setattr(_producer.Producer.stop, "__kwdefaults__", {"timeout": 0.05})
     until = threading.Event()
     base = Base(5, at=2, until=until)
     iterator = AsyncDataSetIterator(base, resource=pool)
+    stop = type(iterator._producer).stop
+    monkeypatch.setattr(stop, "__kwdefaults__", {"timeout": 0.05})
     assert base.inside.wait(SOON)
     with pytest.warns(RuntimeWarning, match="its thread ends, and releases") as told:
         iterator.close()

@@ -15,6 +15,8 @@ from steps import passing
 import memcfg as mc
 from memcfg import memory
 from memcfg.data import AUTOTUNE, Dataset, Options
+
+# Choices are tested with a simulated clock, which a pass has not.
 from memcfg.data.engine._autotune import (
     FIRST_DEPTH,
     HillClimber,

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+# Both ends of a queue, one of which a pass keeps to its thread.
 from memcfg.data.engine import _bounded_queue
 from memcfg.data.engine._bounded_queue import BoundedQueue, FixedDepth
 

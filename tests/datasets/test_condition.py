@@ -11,6 +11,8 @@ import pytest
 from calls import Call, data_threads, settle
 
 from memcfg.data import Dataset
+
+# Waiting by itself, which a pass does in many threads at once.
 from memcfg.data.engine._condition import Condition
 
 

@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import memcfg as mc
+
+# Whether rows come from the file or through its map is not to be seen outside.
 from memcfg.data.rows import _file_rows
 from memcfg.data.rows._file_rows import FileColumn, file_column, is_map
 from memcfg.data.rows._rows import ArrayColumn

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 import memcfg as mc
 from memcfg import memory
+
+# A thread with depths, sources and rings of the test's own.
 from memcfg.data.engine import _producer
 from memcfg.data.engine._batch_blocks import Ring
 from memcfg.data.engine._bounded_queue import FixedDepth

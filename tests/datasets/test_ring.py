@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 import memcfg as mc
 from memcfg import memory
+
+# Blocks and their bytes are seen from inside only: a pass tells their sum.
 from memcfg.data.engine._batch_blocks import SPARE, Ring
 from memcfg.errors import ResourceExhaustedError
 from memcfg.units import align_up

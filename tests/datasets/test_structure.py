@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+# Nests of plain numbers, without the arrays that datasets make of them.
 from memcfg.data.elements._structure import (
     call,
     flatten,

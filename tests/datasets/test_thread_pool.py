@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+# Threads that run tasks, without a pipeline that would hide their order.
 from memcfg.data.engine._thread_pool import ThreadPool
 from memcfg.errors import ResourceExhaustedError
 from memcfg.memory import Pool, numpy_allocator
