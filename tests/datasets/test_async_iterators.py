@@ -45,14 +45,14 @@ class Base(DataSetIterator):
     def __init__(self, n=10, *, seconds=0.0, until=None, at=None, error=None):
         self.n, self.seconds = n, seconds
         self.until, self.at, self.error = until, at, error
-        self.place, self.resets, self.closes = 0, 0, 0
+        self.index, self.resets, self.closes = 0, 0, 0
         self.inside = threading.Event()
 
     def has_next(self):
-        return self.place < self.n
+        return self.index < self.n
 
     def next(self):
-        if self.place == self.at:
+        if self.index == self.at:
             self.inside.set()
             assert self.until is None or self.until.wait(SOON)
             if self.error is not None:
@@ -60,11 +60,11 @@ class Base(DataSetIterator):
         if self.seconds:
             self.inside.set()
             time.sleep(self.seconds)
-        self.place += 1
-        return DataSet(np.full((3, 2), self.place - 1.0), np.full(3, self.place - 1))
+        self.index += 1
+        return DataSet(np.full((3, 2), self.index - 1.0), np.full(3, self.index - 1))
 
     def reset(self):
-        self.place = 0
+        self.index = 0
         self.resets += 1
 
     def close(self):
@@ -160,13 +160,13 @@ class Series(DataSetIterator):
         self.least, self.most = lengths
         self.random = np.random.default_rng(seed)
         self.several = several
-        self.place = 0
+        self.index = 0
 
     def has_next(self):
-        return self.place < self.n
+        return self.index < self.n
 
     def next(self):
-        k, self.place = self.place, self.place + 1
+        k, self.index = self.index, self.index + 1
         length = self.least
         if k > 0:
             length = int(self.random.integers(self.least, self.most))
@@ -181,7 +181,7 @@ class Series(DataSetIterator):
         return DataSet(*arrays)
 
     def reset(self):
-        self.place = 0
+        self.index = 0
 
 
 def check_series(data, k):
@@ -282,7 +282,7 @@ def test_a9_a_reset_while_the_base_is_in_next(seconds, pool):
 def test_a9_a_reset_while_the_queue_is_full(pool):
     base = Base(6)
     with AsyncDataSetIterator(base, 2, resource=pool) as iterator:
-        assert eventually(lambda: base.place == 2)
+        assert eventually(lambda: base.index == 2)
         iterator.reset()
         assert numbers(iterator) == list(range(6))
         assert not iterator.has_next()
@@ -371,17 +371,17 @@ def test_none_is_an_error_behind_the_items(pool):
 def test_any_order_of_calls_gives_each_item_once(n, buffer_size, calls):
     pool = memory.Pool()
     with AsyncDataSetIterator(Base(n), buffer_size, resource=pool) as iterator:
-        place = 0
+        index = 0
         for call in calls:
             if call == "has_next":
-                assert iterator.has_next() == (place < n)
+                assert iterator.has_next() == (index < n)
             elif call == "reset":
                 iterator.reset()
-                place = 0
-            elif place < n:
+                index = 0
+            elif index < n:
                 data = next(iterator) if call == "python" else iterator.next()
-                assert number(data) == place
-                place += 1
+                assert number(data) == index
+                index += 1
                 del data
             else:
                 with pytest.raises(StopIteration):
@@ -395,9 +395,9 @@ def test_the_buffer_is_as_large_as_was_said(buffer_size, pool):
     base = Base(100)
     with AsyncDataSetIterator(base, buffer_size, resource=pool) as iterator:
         for taken in range(10):
-            assert eventually(lambda taken=taken: base.place == taken + buffer_size)
+            assert eventually(lambda taken=taken: base.index == taken + buffer_size)
             time.sleep(0.002)
-            assert base.place == taken + buffer_size
+            assert base.index == taken + buffer_size
             iterator.next()
 
 
@@ -405,7 +405,7 @@ def test_the_thread_begins_at_once(pool):
     base = Base(10)
     with AsyncDataSetIterator(base, 2, resource=pool):
         assert data_threads() == ["memcfg-data-AsyncDataSetIterator"]
-        assert eventually(lambda: base.place == 2)
+        assert eventually(lambda: base.index == 2)
 
 
 def test_the_footprint_is_two_blocks_more_than_the_buffer(pool):
@@ -738,18 +738,18 @@ class Keeping(DataSetIterator):
     """Keeps every array that it ever made."""
 
     def __init__(self, n=100):
-        self.n, self.kept, self.place = n, [], 0
+        self.n, self.kept, self.index = n, [], 0
 
     def has_next(self):
-        return self.place < self.n
+        return self.index < self.n
 
     def next(self):
-        self.kept.append(np.full(1000, self.place, "i4"))
-        self.place += 1
+        self.kept.append(np.full(1000, self.index, "i4"))
+        self.index += 1
         return self.kept[-1]
 
     def reset(self):
-        self.place = 0
+        self.index = 0
 
 
 def test_a_base_that_keeps_its_arrays_is_told_of_once(pool):

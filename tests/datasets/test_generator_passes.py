@@ -119,16 +119,16 @@ def test_an_iterator_without_close_is_read_too():
 
 
 def test_what_it_makes_lies_outside_of_the_ring(pool):
-    places = []
+    attached = []
 
     def make():
         for _ in range(2):
             array = np.ones(3)
-            places.append(is_attached(array))
+            attached.append(is_attached(array))
             yield array
-        places.append(is_attached(np.ones(3)))
+        attached.append(is_attached(np.ones(3)))
 
     with passing(Dataset.from_generator(make).prefetch(2), pool) as elements:
         found = [is_attached(element) for element in elements]
-    assert places == [False, False, False]
+    assert attached == [False, False, False]
     assert found == [True, True]

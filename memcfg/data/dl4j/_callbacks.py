@@ -99,7 +99,7 @@ class InterleavedDataSetCallback(DataSetCallback):
     Notes
     -----
     Each device holds ``buffer_size + 2`` blocks of the size of a batch, beside what the
-    iterator holds. A device without room raises ResourceExhaustedError in place of
+    iterator holds. A device without memory raises ResourceExhaustedError in place of
     the batch, and says which `buffer_size` fits.
 
     Examples

@@ -49,7 +49,7 @@ class Form:
         )
 
     def widen(self, element: Any) -> None:
-        """Make room for the text of an element."""
+        """Widen dtypes to the text of an element."""
         for index, leaf in enumerate(self.leaves(element)):
             mine = self.dtypes[index]
             if mine.kind in TEXT and leaf.dtype.kind == mine.kind:
