@@ -89,6 +89,7 @@ __all__ = [
     "arena_of",
     "blocks_of",
     "codec_bounds",
+    "fork_count",
     "get_host_limits",
     "get_num_threads",
     "layout_of",
