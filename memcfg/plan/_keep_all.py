@@ -33,7 +33,7 @@ class KeepAll:
         request = Request.of(graph, self.name, limit_bytes)
         plan = request.plan(_actions(request.graph))
         if not fits(plan):
-            raise refuse(plan, other="auto(), which reuses buffer")
+            raise refuse(plan, other="auto(), which reuses memory")
         return plan
 
 

@@ -14,7 +14,7 @@ import pytest
 from placed import placed
 
 from memcfg._core import Kernel, OneDNN, Pool, Program, set_num_threads
-from memcfg.devices.cpu import OperandSpec
+from memcfg.devices import OperandSpec
 from memcfg.devices.cpu._onednn_library import find_onednn
 from memcfg.errors import MissingDependencyError
 from memcfg.units import align_up

@@ -323,7 +323,7 @@ def test_a_limit_that_is_too_small(cpu, loss, images):
         ("auto", "Raise the limit or lower the batch size."),
         ("sqrt_checkpoint", "Raise the limit or lower the batch size."),
         ("share", r"batch size, or plan with auto\(\), which can recompute."),
-        ("keep_all", r"batch size, or plan with auto\(\), which reuses room."),
+        ("keep_all", r"batch size, or plan with auto\(\), which reuses memory."),
     ],
 )
 def test_only_methods_that_may_need_less_are_advised(dense, rows, policy, steps):
