@@ -13,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import memcfg
+
 ROOT = Path(__file__).resolve().parents[1]
 
 LINE = """
@@ -92,8 +94,9 @@ class Copy:
         leave = shutil.ignore_patterns("__pycache__", "*.so", "*.pyc")
         for name in ("memcfg", "_native"):
             shutil.copytree(ROOT / name, self.root / name, ignore=leave)
-        for path in (ROOT / "memcfg").rglob("*.so"):  # compiled modules stay as built
-            (self.root / path.relative_to(ROOT)).symlink_to(path)
+        built = Path(memcfg.__file__).parent  # compiled modules stay as installed
+        for path in built.rglob("*.so"):
+            (self.root / "memcfg" / path.relative_to(built)).symlink_to(path)
         self.before = self.contents()
 
     def contents(self) -> dict[str, bytes]:
