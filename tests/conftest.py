@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -30,6 +31,11 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("parity"):
             item.add_marker(skip)
+
+
+def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()  # or a collection in each test would go through all the others
 
 
 @pytest.fixture(autouse=True)

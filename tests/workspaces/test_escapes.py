@@ -22,15 +22,6 @@ PAGE = mc.WorkspaceConfig(initial_size=64_000, allocation="strict", learning="no
 STRICT = PAGE.replace(on_escape="error")
 
 
-@pytest.fixture(autouse=True)
-def _small_heap():
-    """Look for names among a test's own objects, not those of all tests before it."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @pytest.fixture
 def ws(pool):
     return mc.workspace("loop", STRICT, resource=pool)

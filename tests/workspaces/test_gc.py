@@ -38,10 +38,14 @@ def gone(*references: weakref.ref) -> bool:
 
 @pytest.fixture(autouse=True)
 def _as_at_the_beginning():
+    gc.unfreeze()  # what conftest froze
     gc.collect()
     yield
-    assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
-    assert not control.is_paused()
+    try:
+        assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
+        assert not control.is_paused()
+    finally:
+        gc.freeze()
 
 
 def test_the_names_are_reached_from_the_package():
