@@ -61,3 +61,9 @@ def tenths(request):
 @pytest.fixture
 def cpu():
     return config.list_physical_devices("CPU")[0]
+
+
+@pytest.fixture
+def native_kernels():
+    if config.logical_device().kernels.name == "reference":
+        pytest.skip("NumPy's kernels call Python and take temporaries from the heap")

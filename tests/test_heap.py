@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from memcfg import config
-
 SOURCE = Path(__file__).parent / "support" / "heap_watch.c"
 
 HEAD = """
@@ -187,12 +185,6 @@ def watch(library, body, cwd):
     )
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])
-
-
-@pytest.fixture
-def native_kernels():
-    if config.logical_device().kernels.name == "reference":
-        pytest.skip("NumPy's kernels take their temporaries from the heap")
 
 
 @pytest.mark.parametrize(

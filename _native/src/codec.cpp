@@ -14,7 +14,9 @@ namespace {
 class ZeroWords final : public Codec {
  public:
   const char* name() const noexcept override { return "zero_words"; }
-  Bytes bound(Bytes size) const noexcept override { return saturating_add(size, kHeader); }
+  Bytes bound(Bytes size) const noexcept override {
+    return saturating_add(size, kHeader);
+  }
 
   Bytes encode(const std::byte* from,
                Bytes size,

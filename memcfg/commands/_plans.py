@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from memcfg._terminal import write
 from memcfg.errors import FormatError, GraphError
@@ -27,12 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["add_judge", "add_place", "add_plan"]
 
 _Value = TypeVar("_Value")
-_Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 _MAX_FILE = 2**28  # bytes; a graph of a million ops has about as many
 
 
-def add_plan(subparsers: _Parsers) -> None:
+def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``memcfg plan`` to a parser."""
     text = "plan the memory of a training step given as memcfg.graph/1"
     parser = subparsers.add_parser("plan", help=text, description=text)
@@ -63,7 +62,7 @@ def _plan(args: argparse.Namespace) -> int:
     return 0
 
 
-def add_judge(subparsers: _Parsers) -> None:
+def add_judge(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``memcfg judge`` to a parser."""
     text = "check a plan against its graph, both as JSON"
     parser = subparsers.add_parser("judge", help=text, description=text)
@@ -90,7 +89,7 @@ def _judge(args: argparse.Namespace) -> int:
     return 0
 
 
-def add_place(subparsers: _Parsers) -> None:
+def add_place(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``memcfg place`` to a parser."""
     text = "place buffers with fixed lifetimes (columns id,lower,upper,size)"
     parser = subparsers.add_parser("place", help=text, description=text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -165,9 +165,10 @@ class KernelTable(Protocol):
         """
 
 
-Space = Literal["host", "pinned", "device", "file", "addresses"]
-"""Kinds of memory: of the host, which the device shares; page-locked memory of the
-host; memory of the device's own; a file; addresses without memory."""
+Space: TypeAlias = str
+"""Kinds of memory: ``"host"``, which the device shares; ``"pinned"``, page-locked
+memory of the host; ``"device"``, its own; ``"file"``; and ``"addresses"``, without
+memory."""
 
 
 class Device(Protocol):

@@ -12,7 +12,10 @@ import memcfg as mc
 
 nn = mc.nn
 
-pytestmark = pytest.mark.skipif(sys.getprofile() is not None, reason="profiled already")
+pytestmark = [
+    pytest.mark.skipif(sys.getprofile() is not None, reason="profiled already"),
+    pytest.mark.usefixtures("native_kernels"),  # NumPy's are functions of Python
+]
 
 
 def calls(function):

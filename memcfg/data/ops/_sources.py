@@ -46,7 +46,7 @@ class Tensors(Node):
         """One."""
         return 1
 
-    def elements(self, run: Run) -> Iterator[Any]:
+    def elements(self, run: Run) -> Iterator[Any]:  # numpydoc ignore=YD01
         """Yield the element."""
         for array in flatten(self.arrays):
             check_valid(array, "read it")

@@ -14,15 +14,12 @@ from memcfg._core import CallbackKernel
 from memcfg.errors import GraphError, KernelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from memcfg.devices._contract import OperandSpec
-
-    Meaning = Callable[
-        [Mapping[str, Any], Sequence[NDArray[Any]], Sequence[NDArray[Any]]], None
-    ]
+    from memcfg.ops._op_type import Meaning
 
 __all__ = ["ReferenceKernels"]
 
