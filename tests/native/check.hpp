@@ -1,7 +1,9 @@
 // Tests in sixty lines: TEST(name) { CHECK(x == 3); CHECK_THROWS(type, call()); }
 #pragma once
 
+#include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <string>
 #include <vector>
@@ -27,6 +29,13 @@ struct Failed : std::exception {
   const char* what() const noexcept override { return text.c_str(); }
   std::string text;
 };
+
+// One call, which sanitizers do not slow down: a loop over bytes takes minutes.
+inline bool all_bytes(const void* address, std::size_t size, unsigned char value) {
+  const auto* const bytes = static_cast<const unsigned char*>(address);
+  return size == 0 ||
+         (bytes[0] == value && std::memcmp(bytes, bytes + 1, size - 1) == 0);
+}
 
 [[noreturn]] inline void fail(const char* file, int line, const std::string& what) {
   throw Failed(std::string(file) + ":" + std::to_string(line) + ": " + what);

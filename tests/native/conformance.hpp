@@ -56,9 +56,7 @@ struct Block {
 
   void write() const { std::memset(address, pattern, request.size); }
   bool has(unsigned char value, Bytes size) const {
-    const auto* const bytes = static_cast<const unsigned char*>(address);
-    return std::all_of(
-        bytes, bytes + size, [value](unsigned char byte) { return byte == value; });
+    return check::all_bytes(address, size, value);
   }
   bool intact() const { return has(pattern, request.size); }
 };

@@ -30,9 +30,7 @@ unsigned char* bytes_of(void* address) {
 }
 
 bool all(void* address, Bytes size, unsigned char value) {
-  return std::all_of(bytes_of(address),
-                     bytes_of(address) + size,
-                     [=](unsigned char byte) { return byte == value; });
+  return check::all_bytes(address, size, value);
 }
 
 Request zeroed(Bytes size, Lifetime lifetime = Lifetime::unknown) {

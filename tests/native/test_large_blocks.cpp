@@ -179,8 +179,7 @@ TEST(many_pages_of_zeros) {
     bytes = static_cast<std::byte*>(pool.allocate(zeros));
     const Bytes after = memcfg::resident_size();
     CHECK(growth ? after + 30 * kMiB < before : after + 10 * kMiB > before);
-    const auto zero = [](std::byte byte) { return byte == std::byte{0}; };
-    CHECK(std::all_of(bytes, bytes + kSize, zero));
+    CHECK(check::all_bytes(bytes, kSize, 0));
     pool.deallocate(bytes, kSize);
     pool.deallocate(fence, 100);
     check_pool(pool);

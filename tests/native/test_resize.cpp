@@ -29,9 +29,7 @@ void fill(void* address, Bytes size, unsigned char value) {
 }
 
 bool has(const void* address, Bytes size, unsigned char value) {
-  const auto* const bytes = static_cast<const unsigned char*>(address);
-  return std::all_of(
-      bytes, bytes + size, [value](unsigned char byte) { return byte == value; });
+  return check::all_bytes(address, size, value);
 }
 
 // What the heap gave for a block, in bytes.
