@@ -273,22 +273,22 @@ def test_a_file_is_free_when_its_owner_has_gone_though_children_live(tmp_path):
         """
         for end in ("close", "kill"):
             reader, writer = os.pipe()
+            closed_reader, closed_writer = os.pipe()
             owner = os.fork()
             if owner == 0:
                 array = memory.mapped_array("data", 1000)
-                child = os.fork()
-                if child == 0:
+                if os.fork() == 0:  # the child's copy of the file is closed here
+                    os.write(writer, os.getpid().to_bytes(8, "little"))
                     time.sleep(60)
                     os._exit(0)
-                os.write(writer, child.to_bytes(8, "little"))
                 if end == "close":
                     del array
-                    os.write(writer, b"closed")
+                    os.write(closed_writer, b"closed")
                 time.sleep(60)
                 os._exit(0)
             child = int.from_bytes(os.read(reader, 8), "little")
             if end == "close":
-                assert os.read(reader, 6) == b"closed"
+                assert os.read(closed_reader, 6) == b"closed"
             else:
                 os.kill(owner, signal.SIGKILL)
                 os.waitpid(owner, 0)
