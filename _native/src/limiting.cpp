@@ -39,16 +39,16 @@ void* LimitingResource::allocate(const Request& request) {
   if (!limit_.reserve(size)) {
     throw out_of_memory_error(*this, OutOfMemoryInfo::limit_reached, request.size);
   }
-  Reservation reserve(limit_, size);
+  Reservation reservation(limit_, size);
   void* const address = take(request);
-  reserve.keep();
+  reservation.keep();
   return address;
 }
 
 void LimitingResource::deallocate(void* address, Bytes size) {
   ledger_.remove(address, size);
-  const Reservation reserve(limit_,
-                            align_up(size));  // whatever upstream says: it is gone
+  const Reservation reservation(limit_,
+                                align_up(size));  // whatever upstream says: it is gone
   upstream_->deallocate(address, size);
 }
 
@@ -59,9 +59,9 @@ bool LimitingResource::resize(void* address, Bytes size, Bytes new_size) {
   const Bytes before = align_up(size);
   const Bytes now = align_up(new_size);
   if (now > before && !limit_.reserve(now - before)) return false;
-  Reservation reserve(limit_, now > before ? now - before : 0);
+  Reservation reservation(limit_, now > before ? now - before : 0);
   if (!Adaptor::resize(address, size, new_size)) return false;
-  reserve.keep();
+  reservation.keep();
   if (now < before) limit_.release(before - now);
   return true;
 }
@@ -88,7 +88,7 @@ Bytes LimitingResource::set_limit(Bytes limit) {
 void LimitingResource::check() const {
   Adaptor::check();
   const Bytes current = ledger_.stats().current;
-  require(current <= limit_.used(), "more in use than used");
+  require(current <= limit_.used(), "more in use than reserved");
 }
 
 }  // namespace memcfg

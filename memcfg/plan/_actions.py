@@ -25,7 +25,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Alloc:
-    """Give a tensor buffer in the device arena.
+    """Give a tensor a buffer in the device arena.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class SwapOut:
 
 @dataclass(frozen=True, slots=True)
 class SwapIn:
-    """Start a copy of a tensor back from a tier, into buffer allocated before.
+    """Start a copy of a tensor back from a tier, into a buffer allocated before.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class Encode:
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """Give an encoded tensor new buffer and its value back; the encoding ends.
+    """Give an encoded tensor a new buffer and its value back; the encoding ends.
 
     Parameters
     ----------

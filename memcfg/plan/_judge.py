@@ -1,6 +1,6 @@
 """The independent judge of whether a plan is right for a graph.
 
-Owns a reading of ``memcfg.graph/1`` and ``memcfg.plan/1`` of its own: it imports
+Owns a reading of ``memcfg.graph/1`` and ``memcfg.plan/2`` of its own: it imports
 nothing of the planners, the packer or the simulator, not even their arithmetic.
 Refuses to be clever: a new buffer is compared with those in use, in the arena's order.
 
@@ -105,7 +105,7 @@ def validate(graph: Graph, plan: Plan) -> None:
     found = violations(graph, plan)
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        raise PlanError(f"the plan is refuted: {found[0]}{more}")
+        raise PlanError(f"the plan is invalid: {found[0]}{more}")
 
 
 def violations(graph: Graph, plan: Plan) -> list[str]:
@@ -240,8 +240,8 @@ class _Judge:
             end += -(-self.graph.tensors[tensor].nbytes // ALIGNMENT) * ALIGNMENT
         return offsets
 
-    def _last_uses(self) -> dict[int, int]:
-        """Find for each copy out the action behind whose wait its bytes are free."""
+    def _last_uses(self) -> set[int]:
+        """Find the actions behind whose waits the bytes of copies out are free."""
         uses: dict[int, int] = {}
         newest: dict[tuple[object, object], int] = {}
         for index, action in enumerate(self.plan.actions):
@@ -252,7 +252,7 @@ class _Judge:
                 newest[key] = uses[index] = index
             elif key in newest:
                 uses[newest[key]] = index
-        return {last: out for out, last in uses.items()}
+        return set(uses.values())
 
     # -- words -----------------------------------------------------------------
 
@@ -625,7 +625,8 @@ class _Judge:
         self.ways(copy)[copy.tensor] -= 1
         key = (copy.tensor, copy.tier)
         if isinstance(copy, SwapOut):
-            self.elsewhere.add(key)
+            if key in self.copied:
+                self.elsewhere.add(key)
         elif copy.tensor in self.buffers:
             self.written.add(copy.tensor)
         if target in self.last_uses and key in self.copied:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from memcfg._core import Lock
 from memcfg.errors import ResourceExhaustedError
 from memcfg.runtime._budget import Budget, ends_of_pages
+from memcfg.runtime._kernels import Kernels
 from memcfg.runtime._recipes import PolicyLike, recipes_for
 from memcfg.runtime._state import (
     ModelArena,
@@ -160,6 +161,26 @@ class Executor:
         """Bytes that the device has left; None without a limit."""
         limit = self.device.pool.limit
         return None if limit is None else limit - self.device.pool.stats().current_bytes
+
+    def annotate(self, graph: Graph) -> Graph:
+        """Return a graph as policies are given it: with the scratch of its kernels.
+
+        Parameters
+        ----------
+        graph : Graph
+            A traced step.
+
+        Returns
+        -------
+        Graph
+            The same with an algorithm's name, scratch bytes and seconds at each op.
+
+        Raises
+        ------
+        KernelError
+            If the device has no kernel for an op.
+        """
+        return Kernels(graph, self.device).annotate(graph)
 
     def plan(self, graph: Graph, policy: PolicyLike) -> Plan:
         """Plan a graph under the device's budget without taking memory.
@@ -557,6 +578,8 @@ class Executor:
         found = self._loaded
         if found.waiting:
             self._place_state()
+        if name not in self._programs:
+            self._tiers.grow(_tier_bytes(found.recipes))  # a file may have gone
         self._programs[name] = made = self._made(name, found.recipes[name])
         return made
 

@@ -45,25 +45,31 @@ def check_actions(plan: planning.Plan, device: Device) -> None:
             raise PlanError(f"there is no codec {action.codec!r}; there are {known}")
 
 
-def tier_bytes(graph: Graph, plan: planning.Plan, device: Device) -> dict[str, int]:
-    """Return what a program takes of each tier, in bytes; `protected` included."""
+def tier_bytes(graph: Graph, plan: planning.Plan, saved: int) -> dict[str, int]:
+    """Return what a program takes of each tier, in bytes, the saved state included."""
     sizes = dict(planning.simulate(graph, plan).tier_peak_bytes)
-    saved = protected(graph, plan, device)
     if saved:
         sizes["host"] = align_up(sizes.get("host", 0)) + saved
     return sizes
 
 
-def protected(graph: Graph, plan: planning.Plan, device: Device) -> int:
+def protected(
+    graph: Graph, plan: planning.Plan, kernels: Kernels, device: Device
+) -> int:
     """Return the bytes of state that are saved on the host before they change.
 
-    A copy or an encoding can fail after the first update; kernels of a device that is
-    not fallible do not.
+    After the first update a copy, an encoding or a kernel that runs Python can fail;
+    native kernels of a device that is not fallible do not.
     """
-    fallible = (planning.SwapOut, planning.SwapIn, planning.Encode, planning.Decode)
-    if not device.fallible and not any(isinstance(a, fallible) for a in plan.actions):
-        return 0
-    if all(op.phase != "update" for op in graph.ops):
+    copies = (planning.SwapOut, planning.SwapIn, planning.Encode, planning.Decode)
+    changes = fails = False
+    for action in plan.actions:
+        if isinstance(action, planning.Compute):
+            changes = changes or graph.ops[action.op].phase == "update"
+            native = kernels.get(action.op, action.algorithm).kernel is not None
+            fails = fails or (changes and not native)
+        fails = fails or isinstance(action, copies)
+    if not changes or not (fails or device.fallible):
         return 0
     return sum(align_up(graph.tensors[tensor].nbytes) for tensor in graph.persistent)
 
@@ -79,6 +85,8 @@ class Program:
         arena: Arena,
         tiers: Mapping[str, Arena | ScratchFile],
         device: Device,
+        sizes: Mapping[str, int],
+        saved: int,
     ) -> None:
         self.graph = graph
         self.plan = plan
@@ -89,10 +97,9 @@ class Program:
         # On a device with memory of its own: what stands for operands, with offsets; by
         # name, and whether it is read at the end.
         self._staged: dict[tuple[str, bool], tuple[int, npt.NDArray[Any]]] = {}
-        sizes = tier_bytes(graph, plan, device)
         self._tiers = list(sizes)
         self._loop = device.program(arena, {tier: tiers[tier] for tier in sizes})
-        self._saved = protected(graph, plan, device)
+        self._saved = saved
         self._save_offset = sizes.get("host", 0) - self._saved
         self.instructions: dict[int, int] = {}  # by action: those of ops, copies, waits
         self._encoded: dict[int, tuple[int, int, str]] = {}  # offset, bytes, codec
@@ -306,7 +313,8 @@ class Program:
         self._op_instructions.append(number)
         for offset, nbytes in zip(offsets, sizes, strict=True):
             self._touch(offset, nbytes)
-        self._touch(scratch or 0, op.scratch_bytes)
+        if scratch is not None:
+            self._touch(scratch, kernel.scratch_bytes)
         for tensor in op.outputs:
             if tensor in self._unguarded:  # else it is computed again
                 self._unguarded.discard(tensor)
@@ -454,10 +462,14 @@ def _moments(graph: Graph, plan: planning.Plan) -> list[_Moment]:
             case planning.Decode(tensor, offset):
                 rooms[tensor] = offset
                 del encoded[tensor]
-            case planning.Compute(index, _, scratch):
-                moment = _moment(
-                    graph, plan.alignment, graph.ops[index], rooms, scratch
+            case planning.Compute(index, algorithm, scratch):
+                op = graph.ops[index]
+                nbytes = next(
+                    (a.scratch_bytes for a in op.algorithms if a.name == algorithm),
+                    op.scratch_bytes,
                 )
+                own = None if scratch is None else (scratch, nbytes)
+                moment = _moment(graph, plan.alignment, op, rooms, own)
                 both = (*moment.rooms, *encoded.values())
                 moments.append(moment._replace(rooms=both))
             case _:
@@ -466,7 +478,11 @@ def _moments(graph: Graph, plan: planning.Plan) -> list[_Moment]:
 
 
 def _moment(
-    graph: Graph, line: int, op: Op, rooms: dict[int, int], scratch: int | None
+    graph: Graph,
+    line: int,
+    op: Op,
+    rooms: dict[int, int],
+    scratch: tuple[int, int] | None,
 ) -> _Moment:
     found: dict[int, tuple[int, int, str]] = {}
     for tensor, offset in rooms.items():
@@ -474,8 +490,8 @@ def _moment(
         if offset not in found or align_up(entry.nbytes, line) > found[offset][1]:
             found[offset] = (offset, align_up(entry.nbytes, line), entry.role)
     used = list(found.values())
-    if scratch is not None and op.scratch_bytes:
-        used.append((scratch, align_up(op.scratch_bytes, line), "scratch"))
+    if scratch is not None and scratch[1]:
+        used.append((scratch[0], align_up(scratch[1], line), "scratch"))
     return _Moment(op, tuple(used))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from memcfg import plan as planning
 from memcfg.errors import InfeasiblePlanError, KernelError, PlanError
 from memcfg.runtime._kernels import Kernels
-from memcfg.runtime._program import Program, check_actions, tier_bytes
+from memcfg.runtime._program import Program, check_actions, protected, tier_bytes
 from memcfg.runtime._stepwise import Stepwise
 from memcfg.runtime._walk import Walk
 
@@ -41,6 +41,7 @@ class _Planned:
     kernels: Kernels
     plan: planning.Plan
     tier_bytes: Mapping[str, int]
+    saved_bytes: int  # of state, on the host
 
     beside_bytes = 0
 
@@ -61,7 +62,16 @@ class _Planned:
         owner: str,
     ) -> Runnable:
         """Compile the program."""
-        return Program(self.graph, self.plan, self.kernels, arena, tiers, device)
+        return Program(
+            self.graph,
+            self.plan,
+            self.kernels,
+            arena,
+            tiers,
+            device,
+            self.tier_bytes,
+            self.saved_bytes,
+        )
 
 
 @dataclass(frozen=True)
@@ -177,8 +187,9 @@ def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> _Planned:
     limit = budget.nbytes
     if limit is not None and plan.peak_bytes > limit:
         raise PlanError(f"the plan takes {plan.peak_bytes} B, and {limit} B are left")
-    tiers = tier_bytes(graph, plan, budget.device)
-    return _Planned(source, policy, limit, graph, kernels, plan, tiers)
+    saved = protected(graph, plan, kernels, budget.device)
+    tiers = tier_bytes(graph, plan, saved)
+    return _Planned(source, policy, limit, graph, kernels, plan, tiers, saved)
 
 
 def _walked(

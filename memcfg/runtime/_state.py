@@ -111,14 +111,16 @@ class TierMemory:
         return all(sizes.get(t, 0) == s.nbytes for t, s in self.spaces.items())
 
     def shrink(self, sizes: Mapping[str, int]) -> None:
-        """Give back what is not needed; pre: no program refers to it."""
+        """Give back what is not needed; pre: no program refers to it.
+
+        What is larger than needed and cannot shrink goes whole: `grow` makes another.
+        """
         for tier, space in list(self.spaces.items()):
             needed = sizes.get(tier, 0)
             if isinstance(space, Arena) and needed:
                 space.shrink(needed)
             elif needed < space.nbytes:
                 del self.spaces[tier]
-        self.grow(sizes)
 
 
 def model_tag(name: str) -> str:

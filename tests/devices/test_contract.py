@@ -15,6 +15,7 @@ import memcfg as mc
 from memcfg import plan as planning
 from memcfg._core import Counter
 from memcfg.devices import CpuDevice, OperandSpec
+from memcfg.devices.cpu import _reference
 from memcfg.errors import (
     InfeasiblePlanError,
     KernelError,
@@ -260,8 +261,7 @@ def test_whatever_is_queued_gives_the_bytes_of_one_queue(device, arena, seed):
                 if any(arrays[tier, a]):  # written in this run
                     program.copy(2 * tier, (tier, 64 * a), (0, 64 * b), 64)
                     arrays[0, b] = arrays[tier, a]
-    if device.space == "host":
-        program.set_jitter(seed, 500)
+    program.set_jitter(seed, 500)
     assert program.run() == -1
     for n in range(8):
         np.testing.assert_array_equal(read(device, arena, 64 * n), arrays[0, n])
@@ -407,6 +407,39 @@ def test_a_fault_in_any_instruction_leaves_the_state(device, policy):
             assert executor.read_state(name).tobytes() == value
     program.fail_at(None)
     del program
+    executor.close()
+
+
+def test_an_update_in_python_that_raises_leaves_the_state(device, monkeypatch):
+    left = [100]  # kernels until one fails
+    run = _reference._run
+
+    def fails(*operands):
+        run(*operands)
+        left[0] -= 1
+        if left[0] == 0:
+            raise ZeroDivisionError
+
+    def in_python(graph, limit_bytes=None):
+        found = planning.keep_all()(graph)
+        actions = [
+            planning.Compute(a.op, "reference", None)
+            if isinstance(a, planning.Compute) and graph.ops[a.op].phase == "update"
+            else a
+            for a in found.actions
+        ]
+        predicted = planning.Predicted(found.peak_bytes)
+        return planning.Plan(found.graph, "named", None, 64, predicted, tuple(actions))
+
+    monkeypatch.setattr(_reference, "_run", fails)
+    _, executor = trained(device, chain(depth=2), in_python, 1)
+    before = {name: executor.read_state(name).tobytes() for name in executor.state}
+    left[0] = 2  # when the first weights have changed
+    with pytest.raises((ZeroDivisionError, KernelError)):
+        executor.run("train")
+    for name, value in before.items():
+        assert executor.read_state(name).tobytes() == value
+    assert left[0] == 0
     executor.close()
 
 

@@ -651,8 +651,16 @@ def test_a_copy_back_is_waited_for_before_the_end():
     assert found(*out) == ""
 
 
+def test_two_copies_out_before_their_waits_leave_one_copy():
+    """The second replaces the first, whose wait then says nothing of the bytes."""
+    out = SwapOut(Y, "host")
+    twice = (*GOOD[:4], out, out, Wait(4), Wait(5), Free(Y), Alloc(Y, 128))
+    back = (SwapIn(Y, "host"), Wait(10), *GOOD[4:])
+    assert found(*twice, *back) != ""
+
+
 def test_the_error_names_the_first_and_counts_the_rest():
-    with pytest.raises(PlanError, match=r"refuted: action 2 .* \(and \d+ more\)"):
+    with pytest.raises(PlanError, match=r"invalid: action 2 .* \(and \d+ more\)"):
         validate(graph(), plan(*swapped(2)))
     with pytest.raises(PlanError, match=r"claimed are 1 B$"):
         validate(graph(), plan(*GOOD, peak=1))
