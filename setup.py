@@ -27,8 +27,8 @@ from setuptools.errors import CompileError, LinkError
 DEBUG = os.environ.get("MEMCFG_DEBUG") == "1"
 PROCESSORS = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
 HEADERS = sorted(glob("_native/**/*.h*", recursive=True))
-# Exactly one module links the native core: two would have two sets of limits.
 GENERATED = "build/generated/expressions.cpp"  # loops of the library's own ops
+# Exactly one module links the native core: two would have two sets of limits.
 NATIVE_SOURCES = {
     "memcfg._core.engine": [
         *sorted(glob("_native/src/**/*.cpp", recursive=True)),

@@ -56,15 +56,13 @@ def literal(value: float) -> str:
 def loop(name: str, outputs: Sequence[Expression], operands: Sequence[str]) -> str:
     """Write one loop and the constant that makes it known."""
     rows, places = instructions(outputs)
+    used = {place for node, args in rows if not node.uniform for place in args}
+    used.update(places)
     read = {
         place
         for place, (node, _) in enumerate(rows)
-        if node.uniform and node.kind != "constant"
-        if place in places
-        or any(place in args for other, args in rows if not other.uniform)
+        if node.uniform and node.kind != "constant" and place in used
     }
-    used = {place for node, args in rows if not node.uniform for place in args}
-    used.update(places)
     before, inside, after = [], [], []
     for place, (node, arguments) in enumerate(rows):
         kind = "bool" if node.condition else "float"

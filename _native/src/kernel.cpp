@@ -46,6 +46,10 @@ void check_operands(const KernelSpec& spec, const Kernel& kernel) {
 
 }  // namespace
 
+bool has_kernel(const std::string& type) noexcept {
+  return KernelType::find(type) != nullptr;
+}
+
 std::unique_ptr<Kernel> make_kernel(const KernelSpec& spec, const OneDnn* library) {
   KernelPtr kernel = make(spec, library);
   check_operands(spec, *kernel);

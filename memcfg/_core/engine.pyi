@@ -287,6 +287,8 @@ class _Operand(Protocol):
     @property
     def dtype(self) -> str: ...
 
+def has_kernel(type: str) -> bool: ...  # noqa: A002
+
 @final
 class Kernel:
     def __new__(

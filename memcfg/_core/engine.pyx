@@ -166,6 +166,11 @@ cdef int append_numbers(vector[int64_t]& numbers, values) except -1:
     return 0
 
 
+def has_kernel(str type not None):
+    """Tell whether there is a kernel of that type here; an expression needs none."""
+    return native.has_kernel(as_string(type))
+
+
 @cython.final
 cdef class Kernel:
     """One op bound to its shapes and attributes, not to addresses.

@@ -332,6 +332,7 @@ cdef extern from "memcfg/kernel.hpp" namespace "memcfg" nogil:
             void** operands, void* scratch, RunState* state
         ) except +raise_failure
 
+    bint has_kernel(const string& type) noexcept
     unique_ptr[Kernel] make_kernel(
         const KernelSpec& spec, const OneDnn* library
     ) except +raise_failure

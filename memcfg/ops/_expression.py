@@ -71,7 +71,6 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "erf": (_erf, 40),
     "power": (np.power, 1),
     "select": (np.where, 1),
-    "rounded": (np.positive, 0),
     **{kind: (meaning, 1) for kind, meaning in _COMPARISONS.items()},
 }
 
@@ -79,8 +78,10 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
 class Expression:
     """A node; operators and the functions beside it make others of it.
 
-    Supported are ``+ - * /``, ``**`` (to a whole number or a half), ``abs`` and the
-    comparisons ``< <= > >=``, whose results `select` reads.
+    Supported are ``+ - * /``, ``**``, ``abs`` and the comparisons ``< <= > >=``, whose
+    results `select` reads. Elements are raised to whole numbers from 1 to 16, their
+    negatives, or a half. A product with the constant 0 is 0 and a sum with it the other
+    term, also where that is NaN or infinite.
     """
 
     __slots__ = ("__weakref__", "arguments", "kind", "uniform", "value")
@@ -177,10 +178,6 @@ def _node(kind: str, *arguments: Expression) -> Expression:
     for each in arguments:
         if each.condition:
             raise TypeError(f"{kind} takes numbers, and {each!r} is true or false")
-    return _folded(kind, *arguments)
-
-
-def _folded(kind: str, *arguments: Expression) -> Expression:
     if kind in ("rounded", *_COMPARISONS) or any(
         each.kind != "constant" for each in arguments
     ):
@@ -257,7 +254,7 @@ def _power(a: Expression, b: Expression) -> Expression:
         return sqrt(a)
     whole = int(b.value) if b.kind == "constant" and float(b.value).is_integer() else 0
     if not 0 < abs(whole) <= 16:
-        raise TypeError("elements are raised to whole numbers up to 16, and to a half")
+        raise TypeError("elements are raised to 1 to 16, -1 to -16 or a half")
     result = a
     for bit in bin(abs(whole))[3:]:
         result = result * result * (a if bit == "1" else 1)
@@ -448,7 +445,8 @@ def derivative(node: Expression, wrt: Expression) -> Expression:
     """Differentiate; where a function has a kink, one of its one-sided slopes."""
     found: dict[Expression, Expression] = {}
     for each in _ordered([node]):
-        found[each] = number(1) if each is wrt else _slope(each, found)
+        same = (each.kind, each.value) == (wrt.kind, wrt.value)  # of any thread
+        found[each] = number(1) if same else _slope(each, found)
     return found[node]
 
 

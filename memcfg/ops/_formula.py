@@ -17,6 +17,7 @@ from memcfg.ops._expression import (
     count_flops,
     derivative,
     evaluate,
+    instructions,
     leaves,
     number,
     operand,
@@ -35,6 +36,9 @@ from memcfg.ops._op_type import (
 )
 
 __all__ = ["elementwise"]
+
+_MAX_NODES = 256  # as in _native/src/kernels/expression.cpp
+_MAX_OPERANDS = 32
 
 Outputs: TypeAlias = tuple[Expression, ...]
 Trace: TypeAlias = Callable[[Mapping[str, bool]], Outputs]
@@ -62,7 +66,7 @@ class _Formula:
         """Whether it takes one array and nothing that must be said."""
         return (
             len(self.operands) == 1
-            and not self.scalars
+            and len(next(self.cases())) == 1
             and not self.state
             and "dy" not in self.operands
             and None not in self.defaults.values()
@@ -108,6 +112,8 @@ class _Formula:
 
     def infer(self, inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
         """Check that arrays agree and scalars are numbers; give the outputs."""
+        unknown = sorted(attributes.keys() - self.defaults.keys())
+        require(not unknown, f"{self.name} has no attribute {', '.join(unknown)}")
         outputs = self.outputs(self.complete(attributes))
         arrays = [inputs[place] for place in self.arrays]
         first = arrays[0]
@@ -117,6 +123,7 @@ class _Formula:
                 f"{self.name}: shapes {first.shape} and {spec.shape} differ",
             )
         dtype = common_dtype(arrays)
+        require("float" in dtype, f"{self.name} computes floats, not {dtype}")
         for name, spec in zip(self.operands, inputs, strict=True):
             require(
                 name not in self.scalars or spec.shape == (),
@@ -143,6 +150,11 @@ class _Formula:
             else:
                 values["operand", name] = array
         found = evaluate(self.outputs(complete), values, outputs[0].dtype)
+        if len(found) > 1:  # one may overwrite an operand that another one is
+            found = [
+                each.copy() if any(each is array for array in inputs) else each
+                for each in found
+            ]
         for output, result in zip(outputs, found, strict=True):
             output[...] = result
 
@@ -196,7 +208,9 @@ def elementwise(
     Raises
     ------
     ValueError
-        If there is already a type of this name.
+        If there is already a type of this name, a name in the formula means something
+        else, `slope` is given for another kind of formula, or the formula or a
+        derivative has more than 256 nodes or 32 operands and outputs.
     TypeError
         If the formula does not return expressions.
 
@@ -210,9 +224,12 @@ def elementwise(
     1
     """
     made = _read_formula(name, formula, frozenset(scalars), tuple(state))
+    single = len(next(made.cases())) == 1
+    if slope is not None and (state or not single or len(made.operands) > 1):
+        raise ValueError(f"op type {name!r}: a slope is of one operand and one output")
     gradients: list[OpType] = []
     rule = None
-    if not state and len(next(made.cases())) == 1:
+    if not state and single:
         rule = _GradientRule(made, slope, gradients)
     pairs = [(i, 0) for i in made.arrays]
     if state:
@@ -246,10 +263,9 @@ def _read_formula(
     for each in (*scalars, *state):
         if each not in operands:
             raise ValueError(f"op type {name!r} has no operand {each!r}")
-    if not {"y", "dy"}.isdisjoint(operands):
-        raise ValueError("y and dy are the names of an output and of its gradient")
     if scalars.issuperset(operands):
         raise ValueError(f"op type {name!r} has no operand that is an array")
+    _check_names(operands, defaults)
 
     def trace(switches: Mapping[str, bool]) -> Outputs:
         given = [
@@ -262,11 +278,35 @@ def _read_formula(
 
     made = _Formula(name, tuple(operands), scalars, defaults, trace, state)
     for outputs in made.cases():
+        _check_size(name, outputs, operands)
         if state and len(outputs) != len(state):
             raise TypeError(
                 f"op type {name!r} has another number of outputs and states"
             )
     return made
+
+
+def _check_names(operands: Sequence[str], attributes: Mapping[str, Any]) -> None:
+    """Raise ValueError for names that mean something else."""
+    if not {"y", "dy"}.isdisjoint(operands):
+        raise ValueError("y and dy are the names of an output and of its gradient")
+    if not {"expression", "interpreted"}.isdisjoint(attributes):
+        raise ValueError("expression and interpreted are attributes of kernels")
+
+
+def _check_size(
+    name: str, outputs: Sequence[Expression], operands: Sequence[str]
+) -> None:
+    """Raise ValueError for more than kernels take."""
+    nodes = len(instructions(outputs)[0])
+    if nodes > _MAX_NODES:
+        raise ValueError(f"op type {name!r} has {nodes} nodes, of {_MAX_NODES} at most")
+    count = len(operands) + len(outputs)
+    if count > _MAX_OPERANDS:
+        raise ValueError(
+            f"op type {name!r} has {count} operands and outputs, of {_MAX_OPERANDS} at "
+            "most"
+        )
 
 
 def _checked(name: str, value: Any) -> Expression:
@@ -326,6 +366,8 @@ class _GradientRule:
             return None  # the output does not depend on it
         operands = [each for each in forward.operands if each in read | numbers]
         operands += [each for each in ("y", "dy") if each in read]
+        for outputs in cases:
+            _check_size(f"{forward.name}_{suffix}", outputs, operands)
         made = _Formula(
             f"{forward.name}_{suffix}",
             tuple(operands),
@@ -348,21 +390,28 @@ class _GradientRule:
 
     def __call__(self, adjoint: Adjoint) -> Sequence[int | None]:
         """Append the backward ops."""
-        return [
-            self._gradient(adjoint, place, row)
-            if row is not None and adjoint.needs[place]
-            else None
-            for place, row in enumerate(self.rows)
-        ]
+        found: list[int | None] = []
+        dy: int | None = None  # as a tensor, where one is needed
+        for row, name, needed in zip(
+            self.rows, self.formula.operands, adjoint.needs, strict=True
+        ):
+            if row is None or not needed:
+                found.append(None)
+            elif not row[0] and name not in self.formula.scalars:
+                found.append(adjoint.dys[0])
+            else:
+                dy = adjoint.dy if dy is None else dy
+                found.append(self._gradient(adjoint, name, row, dy))
+        return found
 
     def _gradient(
-        self, adjoint: Adjoint, place: int, row: tuple[str, str, tuple[str, ...]]
-    ) -> int | None:
+        self,
+        adjoint: Adjoint,
+        name: str,
+        row: tuple[str, str, tuple[str, ...]],
+        dy: int,
+    ) -> int:
         kind, suffix, operands = row
-        name = self.formula.operands[place]
-        if not kind and name not in self.formula.scalars:
-            return adjoint.dys[0]
-        dy = adjoint.dy
         tensors = dict(zip(self.formula.operands, adjoint.inputs, strict=True))
         tensors |= {"y": adjoint.outputs[0], "dy": dy}
         if kind:

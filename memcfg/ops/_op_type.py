@@ -222,8 +222,6 @@ class OpType:
         ``flops(inputs, outputs, attributes)``; one an output element when left out.
     replayable : bool, default True
         Whether computing it again from the same inputs gives the same bits.
-    view : bool, default False
-        Whether the output has the input's bytes, unchanged, under another shape.
     formula : Formula or None, default None
         The expressions of an element-wise op; `elementwise` makes them.
     """
@@ -236,7 +234,6 @@ class OpType:
     gradient: Rule | None = None
     flops: Flops = one_flop
     replayable: bool = True
-    view: bool = False
     formula: Formula | None = None
 
     def kernel_attributes(self, attributes: Attributes) -> Attributes:
@@ -314,7 +311,7 @@ def unregister(name: str) -> None:
     kind = op_type(name)
     gone = () if kind.formula is None else kind.formula.gradients
     for each in (name, *gone):
-        del _types[each]
+        _types.pop(each, None)
 
 
 def op_type(name: str) -> OpType:

@@ -53,6 +53,6 @@ def _fill(a: Attributes, _: Arrays, outputs: Arrays) -> None:
 
 register(
     OpType("fill", 0, _infer_fill, _fill),
-    OpType("flatten", 1, _infer_flatten, _copy, ((0, 0),), _gradient, view=True),
-    OpType("reshape", 1, _infer_reshape, _copy, ((0, 0),), _gradient, view=True),
+    OpType("flatten", 1, _infer_flatten, _copy, ((0, 0),), _gradient),
+    OpType("reshape", 1, _infer_reshape, _copy, ((0, 0),), _gradient),
 )

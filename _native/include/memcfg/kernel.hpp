@@ -89,4 +89,7 @@ struct KernelSpec {
 // library refuses. `library` may be null: then the types that need oneDNN are unknown.
 std::unique_ptr<Kernel> make_kernel(const KernelSpec& spec, const OneDnn* library);
 
+// Whether there is a kernel of that type here; an expression needs none.
+bool has_kernel(const std::string& type) noexcept;
+
 }  // namespace memcfg

@@ -96,6 +96,7 @@ struct Expression {
   std::vector<Instruction> instructions;
   std::vector<std::size_t> outputs;  // instructions
   std::vector<std::size_t> read;     // the uniform ones that elements read, ascending
+  std::vector<std::size_t> kept;     // operands that are copied to blocks at the end
   std::size_t blocks = 0;            // that the element-wise results need
   bool direct = false;               // the last instruction makes the one output
   CompiledLoop::Run loop = nullptr;
@@ -121,6 +122,7 @@ class Parser {
       found_.read.push_back(place);
     }
     place_blocks();
+    keep_operands();
     const Instruction& last = found_.instructions.back();
     found_.direct = found_.outputs.size() == 1 && !last.uniform &&
                     found_.outputs[0] + 1 == found_.instructions.size() &&
@@ -207,7 +209,8 @@ class Parser {
       made.uniform = made.uniform && argument.uniform;
     }
     const bool uniform_only = made.code == Code::power || made.code == Code::rounded;
-    if (uniform_only && !made.uniform) malformed("takes a power of elements");
+    if (uniform_only && !made.uniform)
+      malformed("raises or rounds elements, not uniform numbers");
   }
 
   bool is_read_by_elements(std::size_t place) const {
@@ -219,6 +222,18 @@ class Parser {
       const auto* end = reader.arguments.begin() + reader.count;
       return !reader.uniform && std::find(reader.arguments.begin(), end, place) != end;
     });
+  }
+
+  // One of several outputs may overwrite an operand that another one is: that operand
+  // is copied first.
+  void keep_operands() {
+    if (found_.outputs.size() == 1) return;
+    for (const std::size_t place : found_.outputs) {
+      Instruction& made = found_.instructions[place];
+      if (made.code != Code::operand) continue;
+      made.block = found_.blocks++;
+      found_.kept.push_back(place);
+    }
   }
 
   // A block each for the results that are alive at once; a result may take the block
@@ -461,8 +476,14 @@ void interpret(const Expression& e,
                 last ? target(0) + from : block_of(place));
     }
     if (e.direct) continue;
+    for (const std::size_t place : e.kept) {
+      std::memcpy(block_of(place), source(place).array, float_bytes(length));
+    }
     for (std::size_t i = 0; i < e.outputs.size(); ++i) {
-      const Source made = source(e.outputs[i]);
+      const bool kept =
+          e.instructions[e.outputs[i]].code == Code::operand && e.outputs.size() > 1;
+      const Source made =
+          kept ? Source{block_of(e.outputs[i]), 0} : source(e.outputs[i]);
       float* out = target(i) + from;
       if (made.array == nullptr) {
         std::fill_n(out, length, made.value);
@@ -497,12 +518,12 @@ void run_compiled(const Expression& e,
 
 KernelPtr make_expression(const KernelSpec& spec) {
   const SpecReader reader(spec);
-  Expression e = Parser(spec, reader).parse();
-  Kernel::Sizes sizes;
   if (spec.inputs.size() + spec.outputs.size() > kOperandsMost ||
       spec.outputs.empty()) {
     reader.fail("has outputs, and at most 32 operands");
   }
+  Expression e = Parser(spec, reader).parse();
+  Kernel::Sizes sizes;
   e.count = reader.count(spec.outputs[0]);
   e.inputs = spec.inputs.size();
   for (const OperandSpec& each : spec.inputs) {

@@ -1,7 +1,7 @@
 // Functions of single floats, made to be loops of vectors: no branches, no tables, no
 // calls, no fused multiply-add. An element's bits depend on the element alone, whatever
 // the width of the vectors and wherever the function is inlined. The polynomials are
-// our own fits; tests/devices/cpu/test_expressions.py holds the errors against float64.
+// our own fits; tests/ops/test_expressions.py holds the errors against float64.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from memcfg import ops
-from memcfg._core import Kernel, OneDNN
+from memcfg._core import Kernel, OneDNN, has_kernel
 from memcfg.devices.cpu._reference import ReferenceKernels
 from memcfg.errors import GraphError, KernelError
 
@@ -102,14 +102,10 @@ class NativeKernels:
             kind = ops.op_type(op_type)
         except GraphError:
             raise KernelError(f"there is no kernel of type {op_type!r}") from None
+        if kind.formula is None and not has_kernel(op_type):
+            return self._reference.make(op_type, attributes, inputs, outputs)
         try:
             numbers = kind.kernel_attributes(attributes)
         except GraphError as error:
             raise KernelError(f"kernel {op_type!r}: {error}") from None
-        try:
-            kernel = Kernel(op_type, numbers, inputs, outputs, self._library)
-        except KernelError as error:
-            if str(error) != f"there is no kernel of type {op_type!r}":
-                raise
-            return self._reference.make(op_type, attributes, inputs, outputs)
-        return _NativeKernel(kernel)
+        return _NativeKernel(Kernel(op_type, numbers, inputs, outputs, self._library))

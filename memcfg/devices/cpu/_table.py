@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import os
 import warnings
+from typing import TYPE_CHECKING
 
 from memcfg._core import OneDNN
-from memcfg.devices._contract import KernelTable, OperandSpec, UnboundKernel
 from memcfg.devices.cpu._native import NativeKernels
 from memcfg.devices.cpu._onednn_library import find_onednn
 from memcfg.devices.cpu._reference import ReferenceKernels
 from memcfg.errors import KernelError, MissingDependencyError
 
-__all__ = ["KernelTable", "OperandSpec", "UnboundKernel", "kernel_table"]
+if TYPE_CHECKING:
+    from memcfg.devices._contract import KernelTable
+
+__all__ = ["kernel_table"]
 
 _VARIABLE = "MEMCFG_KERNELS"
 _CHOICES = ("auto", "onednn", "reference")
