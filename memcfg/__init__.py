@@ -79,10 +79,6 @@ if TYPE_CHECKING:
         workspace_of,
     )
 
-_SUBPACKAGES = (
-    *("config", "data", "devices", "errors", "graph", "memory", "nn", "ops", "plan"),
-    *("runtime", "testing", "units", "workspaces"),
-)
 _NAMES = {  # from the subpackage that defines them
     "config": (
         *("AllocationPolicy", "DebugMode", "EscapePolicy", "LearningPolicy"),

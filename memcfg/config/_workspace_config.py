@@ -38,17 +38,17 @@ __all__ = [
 P = TypeVar("P", bound=StrEnum)
 
 
-class _Policy(StrEnum):
+class Word(StrEnum):
     """A word out of a list; capitals make no difference."""
 
     @classmethod
-    def _missing_(cls, value: object) -> _Policy | None:
+    def _missing_(cls, value: object) -> Self | None:
         if isinstance(value, str) and value.lower() in cls._value2member_map_:
             return cls(value.lower())
         return None
 
 
-class AllocationPolicy(_Policy):
+class AllocationPolicy(Word):
     """How large a page is made for what was learned."""
 
     STRICT = "strict"
@@ -57,7 +57,7 @@ class AllocationPolicy(_Policy):
     """Larger by the fraction `overallocation`."""
 
 
-class LearningPolicy(_Policy):
+class LearningPolicy(Word):
     """When a workspace without a page learns how large it has to be."""
 
     FIRST_LOOP = "first_loop"
@@ -68,7 +68,7 @@ class LearningPolicy(_Policy):
     """Never: `initial_size` is what there is."""
 
 
-class SpillPolicy(_Policy):
+class SpillPolicy(Word):
     """What becomes of a request that does not fit the page."""
 
     EXTERNAL = "external"
@@ -79,7 +79,7 @@ class SpillPolicy(_Policy):
     """It is a `WorkspaceFullError`."""
 
 
-class ResetPolicy(_Policy):
+class ResetPolicy(Word):
     """When a page is used from its start again."""
 
     BLOCK_LEFT = "block_left"
@@ -88,13 +88,13 @@ class ResetPolicy(_Policy):
     """When it is used up: a ring. ``"end_of_buffer"`` is the same."""
 
     @classmethod
-    def _missing_(cls, value: object) -> _Policy | None:
+    def _missing_(cls, value: object) -> Self | None:
         if isinstance(value, str) and value.lower() == "end_of_buffer":
             return cls.ENDOFBUFFER_REACHED
         return super()._missing_(value)
 
 
-class MirroringPolicy(_Policy):
+class MirroringPolicy(Word):
     """Whether a device's memory is mirrored on the host; a CPU's is the host's."""
 
     FULL = "full"
@@ -103,7 +103,7 @@ class MirroringPolicy(_Policy):
     """There is host memory only."""
 
 
-class LocationPolicy(_Policy):
+class LocationPolicy(Word):
     """Where a page lies."""
 
     RAM = "ram"
@@ -112,7 +112,7 @@ class LocationPolicy(_Policy):
     """In a mapped file."""
 
 
-class EscapePolicy(_Policy):
+class EscapePolicy(Word):
     """What becomes of arrays that outlive the cycle that they were made in."""
 
     RETIRE = "retire"
@@ -125,7 +125,7 @@ class EscapePolicy(_Policy):
     """The page is used again, over them: ND4J's rule."""
 
 
-class DebugMode(_Policy):
+class DebugMode(Word):
     """What all workspaces of the process do while a fault is being looked for."""
 
     DISABLED = "disabled"

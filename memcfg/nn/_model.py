@@ -1017,27 +1017,14 @@ class Model(FixedAttributes):
         found: CompileConfig | None,
         values: dict[str, Floats] | None,
     ) -> Session:
-        if found is None:
-            spec = TraceSpec(self.name, network)
-            return Session(
-                spec,
-                get_policy(None),
-                PLANNED,
-                None,
-                self._lock,
-                values,
-                self._owner,
+        spec = TraceSpec(self.name, network)
+        policy, modes, device = get_policy(None), PLANNED, None
+        if found is not None:
+            spec = TraceSpec(
+                self.name, network, found.optimizer, found.loss, found.metrics
             )
-        spec = TraceSpec(self.name, network, found.optimizer, found.loss, found.metrics)
-        return Session(
-            spec,
-            found.policy,
-            found.modes,
-            found.device,
-            self._lock,
-            values,
-            self._owner,
-        )
+            policy, modes, device = found.policy, found.modes, found.device
+        return Session(spec, policy, modes, device, self._lock, self._owner, values)
 
     def _modes(self) -> Modes:
         return PLANNED if self._config is None else self._config.modes

@@ -6,13 +6,13 @@ Whoever runs the layers says which workspace each kind of array has.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from memcfg._core.numpy_memory import scope_out
 from memcfg.config import WorkspaceConfig
+from memcfg.config._workspace_config import Word
 from memcfg.errors import WorkspaceConfigError, WorkspaceError
 from memcfg.workspaces._moves import (
     current_workspace,
@@ -38,17 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["ArrayType", "LayerWorkspaceMgr", "WorkspaceMode", "WorkspaceSource"]
 
 
-class _Word(StrEnum):
-    """A word out of a list; capitals make no difference, as in configurations."""
-
-    @classmethod
-    def _missing_(cls, value: object) -> Self | None:
-        if isinstance(value, str) and value.lower() in cls._value2member_map_:
-            return cls(value.lower())
-        return None
-
-
-class ArrayType(_Word):
+class ArrayType(Word):
     """What an array of a network is for.
 
     References
@@ -76,7 +66,7 @@ class ArrayType(_Word):
     """What a layer keeps from its forward pass for its backward pass."""
 
 
-class WorkspaceMode(_Word):
+class WorkspaceMode(Word):
     """Where the tensors of a step lie; the numbers that come out are the same bits.
 
     References

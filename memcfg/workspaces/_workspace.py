@@ -570,11 +570,6 @@ class OwnedWorkspace(Workspace):
 
     _listed = False
 
-    def __init__(
-        self, config: WorkspaceConfig | None, name: str, *, resource: Resource
-    ) -> None:
-        super().__init__(config, name, resource=resource)
-
     def abort(self) -> None:
         """End its cycle, if one is on, in whichever thread or task it began."""
         self._abort()

@@ -319,7 +319,7 @@ class Layer(FixedAttributes):
         if self.arity is not None and len(operands) != self.arity:
             raise ValueError(
                 f"layer {self.name!r} ({type(self).__name__}) takes {self.arity} "
-                f"input, got {len(operands)}"
+                f"input{'s' if self.arity > 1 else ''}, got {len(operands)}"
             )
         return operands
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg import config
-from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError
+from memcfg.errors import ResourceExhaustedError
 from memcfg.nn.training._tracing import KINDS, ProgramKey, TraceSpec, trace
 from memcfg.nn.training._workspace_modes import execution_mode
-from memcfg.plan import keep_all
 from memcfg.runtime import Executor
 
 if TYPE_CHECKING:
@@ -67,11 +65,11 @@ class Session:
         modes: Modes,
         device: str | None,
         lock: Lock,
+        owner: str,
         values: Mapping[str, Floats] | None = None,
-        owner: str | None = None,
     ) -> None:
         self._spec = spec
-        self._owner = owner or spec.name  # what its memory is listed under
+        self._owner = owner  # what its memory is listed under
         self._policy = policy
         self._modes = modes
         self._unplanned = {
@@ -258,17 +256,10 @@ class Session:
 
     def graph(self, key: ProgramKey) -> Graph:
         """Return a program's graph as policies are given it, with kernels' scratch."""
-        found: list[Graph] = []
-
-        def note(graph: Graph, limit_bytes: int | None) -> Plan:
-            found.append(graph)
-            return keep_all()(graph, limit_bytes)
-
-        with self.lock.turn(), suppress(InfeasiblePlanError):
+        with self.lock.turn():
             self.lock.require_no_step()
             training = self._training or key.kind == "train"
-            self.executor.plan(trace(self._spec_for(training), key), note)
-        return found[0]
+            return self.executor.annotate(trace(self._spec_for(training), key))
 
     def loaded_plan(self, key: ProgramKey) -> Plan:
         """Return the plan of a loaded program; RuntimeError if it is not planned."""

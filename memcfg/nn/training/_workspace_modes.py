@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg.config import DebugMode, WorkspaceConfig, get_debug_mode
-from memcfg.runtime import NO_ROOM, OwnBlocks, Walk, Way, graph_order, with_margin
+from memcfg.runtime import NO_ROOM, OwnBlocks, graph_order, with_margin
 from memcfg.workspaces import (
     ArrayType,
     LayerWorkspaceMgr,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from memcfg.devices import Device
     from memcfg.graph import Graph, Op
     from memcfg.memory import Pool
-    from memcfg.runtime import Moment, Placer, Room, Walk
+    from memcfg.runtime import Moment, Placer, Room, Walk, Way
 
 __all__ = [
     "FEEDING",
