@@ -87,8 +87,14 @@ Bytes LimitingResource::set_limit(Bytes limit) {
 
 void LimitingResource::check() const {
   Adaptor::check();
-  const Bytes current = ledger_.stats().current;
-  require(current <= limit_.used(), "more in use than reserved");
+  // Bytes are reserved before the ledger has them and released after it had them: while
+  // it is held there are no fewer.
+  const bool reserved = ledger_.hold([this](const auto& blocks) {
+    Bytes current = 0;
+    for (const auto& [address, entry] : blocks) current += align_up(entry.size);
+    return current <= limit_.used();
+  });
+  require(reserved, "more in use than reserved");
 }
 
 }  // namespace memcfg

@@ -403,8 +403,14 @@ inline void threads_share_it(Resource& resource) {
   };
   std::vector<std::thread> threads;
   for (unsigned seed = 0; seed < 3; ++seed) threads.emplace_back(work, seed);
-  for (int look = 0; look < 50; ++look) resource.check();
+  std::string broken;  // told when the threads have ended
+  try {
+    for (int look = 0; look < 50; ++look) resource.check();
+  } catch (const std::exception& error) {
+    broken = error.what();
+  }
   for (std::thread& thread : threads) thread.join();
+  if (!broken.empty()) throw check::Failed(broken);
   for (const Block& block : shelf) {
     resource.deallocate(block.address, block.request.size);
   }

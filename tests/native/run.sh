@@ -66,10 +66,10 @@ each() { # words...: every variant with each of them, the largest files first
 }
 
 for variant in $variants; do mkdir "$build/$variant"; done
-{
-  each $(find _native/src -name '*.cpp') "${@/#/tests/native/}" | at_once compile
-  printf '%s\n' $variants | at_once link_core
-} || { echo "0 passed, 1 failed"; exit 1; }
+# Both must do: a program that cannot be linked would be missing from the report.
+each $(find _native/src -name '*.cpp') "${@/#/tests/native/}" | at_once compile &&
+  printf '%s\n' $variants | at_once link_core ||
+  { echo "0 passed, 1 failed"; exit 1; }
 (cd tests/native && each "$@") | at_once run_test | tee "$build/report" || true
 awk '/^[at]san .*: [0-9]+ passed, [0-9]+ failed$/ { ok += $3; bad += $5; programs++ }
   END { print ok + 0 " passed, " bad + 0 " failed"; exit bad > 0 }' "$build/report"

@@ -25,10 +25,6 @@ namespace {
 
 constexpr Bytes kSizes[] = {1, 63, 64, 65, 100, 4095, 4096, 4097, 100000, 3 * kMiB + 1};
 
-unsigned char* bytes_of(void* address) {
-  return static_cast<unsigned char*>(address);
-}
-
 bool all(void* address, Bytes size, unsigned char value) {
   return check::all_bytes(address, size, value);
 }
