@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 __all__ = [
     "activation_name",
     "check_channels_last",
-    "nonnegative_int",
+    "integer",
+    "nonnegative",
     "padding_name",
     "pair",
-    "positive_int",
     "real",
     "resolve_padding",
     "unit_interval",
@@ -28,32 +28,24 @@ Pair = tuple[int, int]
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-def positive_int(value: Any, what: str) -> int:
-    """Return a positive int, or say what is wrong."""
+def integer(value: Any, what: str, least: int | None = 1) -> int:
+    """Return an int of at least 1, 0 or, with None, any; or say what is wrong."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{what} is an integer, not {value!r}")
-    if value <= 0:
-        raise ValueError(f"{what} must be positive, got {value}")
-    return int(value)
-
-
-def nonnegative_int(value: Any, what: str) -> int:
-    """Return an int of zero or more, or say what is wrong."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{what} is an integer, not {value!r}")
-    if value < 0:
-        raise ValueError(f"{what} must be zero or more, got {value}")
+    if least is not None and value < least:
+        wanted = "positive" if least else "zero or more"
+        raise ValueError(f"{what} must be {wanted}, got {value}")
     return int(value)
 
 
 def pair(value: Any, what: str) -> Pair:
     """Return (height, width) from one integer or two."""
     if not isinstance(value, list | tuple):
-        number = positive_int(value, what)
+        number = integer(value, what)
         return number, number
     if len(value) != 2:
         raise ValueError(f"{what} is one integer or two, got {value!r}")
-    return positive_int(value[0], what), positive_int(value[1], what)
+    return integer(value[0], what), integer(value[1], what)
 
 
 def unit_interval(value: Any, what: str) -> float:
@@ -76,6 +68,14 @@ def real(value: Any, what: str) -> float:
     if not -_LARGEST <= number <= _LARGEST:  # NaN is not, either
         raise ValueError(f"{what} must be finite in float32, got {value!r}")
     return float(number)
+
+
+def nonnegative(value: Any, what: str) -> float:
+    """Return a finite number of zero or more."""
+    number = real(value, what)
+    if number < 0:
+        raise ValueError(f"{what} must be zero or more, got {value!r}")
+    return number
 
 
 def check_channels_last(data_format: str | None, layer: str) -> None:
@@ -125,10 +125,7 @@ def resolve_padding(
     """Turn ``"same"`` into numbers, as TensorFlow computes them."""
     if padding == "valid":
         return (0, 0), (0, 0)
-    rows, columns = (
-        _same(*numbers)
-        for numbers in zip(sizes, window, strides, dilation, strict=True)
-    )
+    rows, columns = map(_same, sizes, window, strides, dilation)
     return rows, columns
 
 

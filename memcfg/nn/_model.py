@@ -11,17 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg import config
-from memcfg._core import Lock
+from memcfg._core import Counter, Lock
 from memcfg.errors import InfeasiblePlanError, NonFiniteLossError
-from memcfg.nn._argument_checks import positive_int
+from memcfg.nn._argument_checks import integer
 from memcfg.nn._attributes import Constant, FixedAttributes, automatic_name, check_name
 from memcfg.nn._network import Network, summary_text
 from memcfg.nn._weight_files import check_file_name, check_list, read_file, write_file
-from memcfg.nn.inputs._array_checks import check_labels, check_shape, check_x, check_y
+from memcfg.nn.inputs._array_checks import (
+    Target,
+    check_labels,
+    check_shape,
+    check_x,
+    check_y,
+)
 from memcfg.nn.inputs._batches import Batch
 from memcfg.nn.inputs._feed import Feed
-from memcfg.nn.inputs._reading import fit_sources, source_of
-from memcfg.nn.inputs._source import Source, Target
+from memcfg.nn.inputs._reading import Source, fit_sources, source_of
 from memcfg.nn.layers._layer import Shape, SymbolicTensor
 from memcfg.nn.losses import get_loss
 from memcfg.nn.metrics import get_metrics
@@ -29,7 +34,6 @@ from memcfg.nn.optimizers import get_optimizer
 from memcfg.nn.training._compile_config import (
     PLANNED,
     CompileConfig,
-    Modes,
     get_modes,
     get_policy,
 )
@@ -37,7 +41,7 @@ from memcfg.nn.training._predictions import Predictions, check_workspace
 from memcfg.nn.training._progress import check_verbose
 from memcfg.nn.training._session import Session, device_of
 from memcfg.nn.training._tracing import ProgramKey, TraceSpec
-from memcfg.nn.training._trainer import Totals, Trainer, check_on_nan, fit_options
+from memcfg.nn.training._trainer import Totals, Trainer, check_on_nan
 from memcfg.workspaces import is_attached, scope_out
 
 if TYPE_CHECKING:
@@ -45,7 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Self
 
-    from memcfg._core.engine import Turn
     from memcfg.data import Dataset
     from memcfg.graph import Graph
     from memcfg.memory import Pool
@@ -437,17 +440,15 @@ class Model(FixedAttributes):
         The plan for batch sizes that are known leaves room for these blocks. Where no
         size is known, as behind a `map` of batches, the first batches come before it.
         """
-        with self._in_training():
+        with self._lock.session(self._trained_elsewhere()):
             self._trainer.stop_training = False
             self._compiled("fit")
-            options = fit_options(
-                epochs,
-                initial_epoch,
-                verbose,
-                on_nan,
-                steps_per_epoch,
-                validation_steps,
+            numbers = range(
+                integer(initial_epoch, "initial_epoch", 0), integer(epochs, "epochs")
             )
+            shown, guard = check_verbose(verbose), check_on_nan(on_nan)
+            steps = _count(steps_per_epoch, "steps_per_epoch")
+            held_steps = _count(validation_steps, "validation_steps")
             train, held = fit_sources(
                 x,
                 y,
@@ -458,31 +459,26 @@ class Model(FixedAttributes):
                 shuffle=shuffle,
                 seed=seed,
                 resources=self._pool,
-                epochs_before=options.initial_epoch,
-                steps=options.steps_per_epoch,
+                epochs_before=numbers.start,
+                steps=steps,
             )
-            if held is None and options.validation_steps is not None:
+            if held is None and held_steps is not None:
                 raise ValueError(
                     "validation_steps is for validation_data: there is none"
                 )
-            epochs = max(1, options.epochs - options.initial_epoch)
-            steps, held_feed = options.steps_per_epoch, None
-            with Feed(train, steps, "steps_per_epoch", epochs=epochs) as feed:
+            count, held_feed = max(1, len(numbers)), None
+            with Feed(train, steps, "steps_per_epoch", epochs=count) as feed:
                 wanted = [("train", train)]
                 if held is not None:
                     held_feed = Feed(
-                        held,
-                        options.validation_steps,
-                        "validation_steps",
-                        epochs=epochs,
-                        anew=True,
+                        held, held_steps, "validation_steps", epochs=count, anew=True
                     )
                     wanted.append(("evaluate", held))
                 # Without a number of steps one pass is over when the next begins.
-                add = max if steps is None else sum
-                session = self._load(wanted, add=add)
+                session = self._load(wanted, add=max if steps is None else sum)
+                found = self._compiled("fit")
                 return self._trainer.fit(
-                    session, self._compiled("fit"), feed, held_feed, options
+                    session, found, feed, held_feed, numbers, shown, guard
                 )
 
     @outside_workspaces
@@ -540,7 +536,7 @@ class Model(FixedAttributes):
         shown = check_verbose(verbose)
         self._compiled("evaluate")
         source = source_of(x, y, batch_size, self._pool, labelled=True)
-        with Feed(source, steps, "steps") as feed:
+        with Feed(source, _count(steps, "steps"), "steps") as feed:
             session = self._load([("evaluate", source)])
             found = self._compiled("evaluate")
             logs = self._trainer.evaluate(session, found, feed, shown)
@@ -605,8 +601,9 @@ class Model(FixedAttributes):
         """
         shown = check_verbose(verbose)
         source = source_of(x, None, batch_size, self._pool, labelled=False)
-        check_workspace(workspace, self._modes())
-        with Feed(source, steps, "steps") as feed:
+        modes = PLANNED if self._config is None else self._config.modes
+        check_workspace(workspace, modes)
+        with Feed(source, _count(steps, "steps"), "steps") as feed:
             session = self._load([("predict", source)])
             network = self._built_network()
             samples = source.count(feed.steps)
@@ -747,7 +744,7 @@ class Model(FixedAttributes):
         RuntimeError
             If the model is not compiled, or its shapes are not known yet.
         """
-        size = positive_int(batch_size, "batch_size")
+        size = integer(batch_size, "batch_size")
         self._compiled("plan")
         return self._built_session().plan(ProgramKey("train", size))
 
@@ -771,7 +768,7 @@ class Model(FixedAttributes):
         RuntimeError
             If the model is not compiled, or its shapes are not known yet.
         """
-        size = positive_int(batch_size, "batch_size")
+        size = integer(batch_size, "batch_size")
         self._compiled("graph")
         return self._built_session().graph(ProgramKey("train", size))
 
@@ -961,7 +958,7 @@ class Model(FixedAttributes):
             )
         if self._config is not None:
             self._config.optimizer._claim(self)
-            self._config.optimizer._restore(steps)
+            self._config.optimizer._iterations = Counter(steps)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} name={self.name!r} built={self.built}>"
@@ -1017,17 +1014,11 @@ class Model(FixedAttributes):
         found: CompileConfig | None,
         values: dict[str, Floats] | None,
     ) -> Session:
-        spec = TraceSpec(self.name, network)
-        policy, modes, device = get_policy(None), PLANNED, None
-        if found is not None:
-            spec = TraceSpec(
-                self.name, network, found.optimizer, found.loss, found.metrics
-            )
-            policy, modes, device = found.policy, found.modes, found.device
-        return Session(spec, policy, modes, device, self._lock, self._owner, values)
-
-    def _modes(self) -> Modes:
-        return PLANNED if self._config is None else self._config.modes
+        spec, held = TraceSpec(self.name, network), (self._lock, self._owner, values)
+        if found is None:
+            return Session(spec, get_policy(None), PLANNED, None, *held)
+        spec = TraceSpec(self.name, network, found.optimizer, found.loss, found.metrics)
+        return Session(spec, found.policy, found.modes, found.device, *held)
 
     def _compiled(self, what: str) -> CompileConfig:
         found = self._config
@@ -1069,10 +1060,6 @@ class Model(FixedAttributes):
             )
         return session, session.lead
 
-    def _in_training(self) -> Turn:
-        """Be the one thread that is in `fit`, in the context that this returns."""
-        return self._lock.session(self._trained_elsewhere())
-
     def _trained_elsewhere(self) -> str:
         return f"{self.name!r}: the model is being trained in another thread"
 
@@ -1100,7 +1087,8 @@ class Model(FixedAttributes):
 
         def load() -> Session:
             network = self._built_network()
-            classes = self._classes(network) if labelled else None
+            loss = self._compiled("a loss").loss if labelled else None
+            classes = None if loss is None else loss.classes(network.outputs)
             target = Target(network.input_shape, classes)
             for _, source in wanted:
                 source.expect(target)
@@ -1137,7 +1125,7 @@ class Model(FixedAttributes):
 
         def load() -> tuple[Session, Batch]:
             network = self._built_network()
-            classes = self._classes(network)
+            classes = self._compiled("a loss").loss.classes(network.outputs)
             check_shape(samples, network.input_shape)
             labels = check_labels(check_y(y, len(samples)), classes)
             session = self._built_session()
@@ -1145,10 +1133,6 @@ class Model(FixedAttributes):
             return session, Batch(samples, labels)
 
         return self._built_for(samples.shape[1:], load)
-
-    def _classes(self, network: Network) -> int:
-        """Return how many classes labels choose from."""
-        return self._compiled("a loss").loss.classes(network.outputs)
 
     def _built_for(self, shape: Shape | None, use: Callable[[], R]) -> R:
         """Use the model, built for samples of a shape if it was not; undo a failure."""
@@ -1191,6 +1175,10 @@ def _returned(
         return logs
     values = list(logs.values())
     return values[0] if len(values) == 1 else values
+
+
+def _count(given: Any, what: str) -> int | None:
+    return None if given is None else integer(given, what)
 
 
 def _owned(value: Floats) -> Floats:

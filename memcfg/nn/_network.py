@@ -142,7 +142,7 @@ def _rejoined(
 ) -> Network:
     """Make a network again of its calls."""
     for layer, each in zip(layers, specs, strict=True):
-        layer._restore(each)
+        layer._weight_specs = each
     made: list[SymbolicTensor] = []
     for layer, operands, shape in calls:
         inputs = tuple(made[i] for i in operands)

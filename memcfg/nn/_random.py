@@ -10,7 +10,9 @@ import threading
 
 import numpy as np
 
-__all__ = ["check_seed", "derive_seed", "next_seed", "set_random_seed"]
+from memcfg.nn._argument_checks import integer
+
+__all__ = ["derive_seed", "fixed_seed", "next_seed", "set_random_seed"]
 
 _SEED_MASK = 2**63 - 1
 _lock = threading.RLock()  # and the generator's own: forks wait until nobody has them
@@ -49,18 +51,14 @@ def set_random_seed(seed: int) -> None:
     >>> mc.nn.set_random_seed(7)
     """
     global _source
-    generator = np.random.default_rng(check_seed(seed))
+    generator = np.random.default_rng(integer(seed, "a seed", 0))
     with _lock:
         _source = generator
 
 
-def check_seed(seed: int) -> int:
-    """Return `seed` as a plain int; refuse what is not a seed."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise TypeError(f"a seed is an integer, not {seed!r}")
-    if seed < 0:
-        raise ValueError(f"a seed is zero or more, not {seed}")
-    return int(seed)
+def fixed_seed(seed: int | None) -> int | None:
+    """Return the seed that a caller gave, as a plain int; None if there is none."""
+    return None if seed is None else integer(seed, "a seed", 0)
 
 
 def next_seed() -> int:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg.nn._argument_checks import real
+from memcfg.nn._argument_checks import nonnegative, real
 from memcfg.nn._attributes import FixedAttributes
-from memcfg.nn._random import check_seed
+from memcfg.nn._random import fixed_seed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,13 +111,9 @@ class RandomNormal(Initializer):
     def __init__(
         self, mean: float = 0.0, stddev: float = 0.05, seed: int | None = None
     ) -> None:
-        self.seed = None if seed is None else check_seed(seed)
+        self.seed = fixed_seed(seed)
         self.mean = real(mean, "RandomNormal: mean")
-        self.stddev = real(stddev, "RandomNormal: stddev")
-        if self.stddev < 0:
-            raise ValueError(
-                f"RandomNormal: stddev must be zero or more, got {stddev!r}"
-            )
+        self.stddev = nonnegative(stddev, "RandomNormal: stddev")
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
         """Draw a weight."""
@@ -145,7 +141,7 @@ class GlorotUniform(Initializer):
     __slots__ = ("seed",)
 
     def __init__(self, seed: int | None = None) -> None:
-        self.seed = None if seed is None else check_seed(seed)
+        self.seed = fixed_seed(seed)
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
         """Draw a weight."""
@@ -170,7 +166,7 @@ class HeUniform(Initializer):
     __slots__ = ("seed",)
 
     def __init__(self, seed: int | None = None) -> None:
-        self.seed = None if seed is None else check_seed(seed)
+        self.seed = fixed_seed(seed)
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
         """Draw a weight."""
@@ -194,7 +190,7 @@ class HeNormal(Initializer):
     __slots__ = ("seed",)
 
     def __init__(self, seed: int | None = None) -> None:
-        self.seed = None if seed is None else check_seed(seed)
+        self.seed = fixed_seed(seed)
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
         """Draw a weight."""

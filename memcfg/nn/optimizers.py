@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from memcfg._core import Counter
-from memcfg.nn._argument_checks import real, unit_interval
+from memcfg.nn._argument_checks import nonnegative, unit_interval
 from memcfg.nn._attributes import FixedAttributes
 
 if TYPE_CHECKING:
@@ -67,19 +67,12 @@ class Optimizer(FixedAttributes):
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
-        number = real(value, "learning_rate")
-        if number < 0:
-            raise ValueError(f"learning_rate must be zero or more, got {value!r}")
-        self._learning_rate = number
+        self._learning_rate = nonnegative(value, "learning_rate")
 
     @property
     def iterations(self) -> int:
         """How many steps this optimizer has made."""
         return self._iterations.value
-
-    def _restore(self, iterations: int) -> None:
-        """Have made as many steps as the optimizer that this is a copy of."""
-        self._iterations = Counter(iterations)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return a copy's attributes: its state, and the steps, are a model's."""
@@ -250,9 +243,7 @@ class Adam(Optimizer):
         super().__init__(learning_rate)
         self.beta_1 = unit_interval(beta_1, "Adam: beta_1")
         self.beta_2 = unit_interval(beta_2, "Adam: beta_2")
-        self.epsilon = real(epsilon, "Adam: epsilon")
-        if self.epsilon < 0:
-            raise ValueError(f"Adam: epsilon must be zero or more, got {epsilon!r}")
+        self.epsilon = nonnegative(epsilon, "Adam: epsilon")
 
     @property
     def slots(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ Nothing is converted that would copy a user's samples; labels, four bytes each, 
 from __future__ import annotations
 
 from inspect import isfunction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,14 @@ from memcfg.data import DataSet, MultiDataSet
 from memcfg.nn.layers._layer import Shape, show_shape
 from memcfg.workspaces import check_valid
 
-__all__ = [
-    "check_labels",
-    "check_shape",
-    "check_x",
-    "check_y",
-]
+__all__ = ["Target", "check_labels", "check_shape", "check_x", "check_y"]
+
+
+class Target(NamedTuple):
+    """What a model wants of a batch."""
+
+    shape: Shape
+    classes: int | None
 
 
 def check_x(x: Any, what: str = "x") -> npt.NDArray[np.float32]:

@@ -1,6 +1,6 @@
 """Arrays as batches: in their order, or in an order that each pass draws.
 
-Owns the orders. Refuses checks that need no model; they come before.
+Checks that need no model come before. Each source has the same methods.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from memcfg.data.rows._file_rows import FileColumn
-    from memcfg.nn.inputs._source import Target
+    from memcfg.nn.inputs._array_checks import Target
     from memcfg.nn.layers._layer import Shape
 
 __all__ = ["ArraySource"]
@@ -32,7 +32,7 @@ Order = npt.NDArray[np.intp] | None
 
 
 class ArraySource:
-    """Samples and, except for prediction, their labels; see `Source`."""
+    """Samples and, except for prediction, their labels."""
 
     endless = False
     restartable = True
@@ -79,11 +79,8 @@ class ArraySource:
 
     def count(self, steps: int | None) -> int:
         """Count the samples of some batches."""
-        return (
-            len(self._x)
-            if steps is None
-            else min(len(self._x), steps * self._batch_size)
-        )
+        samples = len(self._x)
+        return samples if steps is None else min(samples, steps * self._batch_size)
 
     def promised(self, target: Target) -> int:
         """Return 0: the arrays are there."""
@@ -96,7 +93,7 @@ class ArraySource:
         """Do nothing: all is known."""
 
     def expect(self, target: Target) -> None:
-        """Check shape and labels; see `Source.expect`."""
+        """Check shape and labels."""
         check_shape(self._given, target.shape, f"{self._what}x")
         if target.classes is not None and self._y is not None:
             name = f"{self._what}y"

@@ -10,7 +10,7 @@ from memcfg.data import DataSet, MultiDataSet, TensorSpec
 from memcfg.nn.layers._layer import show_shape
 
 if TYPE_CHECKING:
-    from memcfg.nn.inputs._source import Target
+    from memcfg.nn.inputs._array_checks import Target
     from memcfg.nn.layers._layer import Shape
 
 __all__ = ["BATCH_FIRST", "check_spec", "sample_shape_of", "unpack"]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memcfg._caller import outside
-from memcfg.nn._argument_checks import positive_int
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import TracebackType
+    from collections.abc import Generator, Iterator
     from typing import Self
 
     from memcfg.nn.inputs._batches import Batch
-    from memcfg.nn.inputs._source import Pass, Source
+    from memcfg.nn.inputs._reading import Source
+    from memcfg.nn.inputs._stream_source import StreamPass
 
 __all__ = ["Feed"]
 
@@ -25,35 +24,30 @@ class Feed:
     def __init__(
         self,
         source: Source,
-        steps: Any,
-        name: str,
+        steps: int | None,
+        name: str,  # of what says so
         *,
         epochs: int = 1,
         anew: bool = False,
     ) -> None:
-        self._source = source
+        self.source = source
         self._anew = anew and source.restartable
-        self._steps = None if steps is None else positive_int(steps, name)
+        self._steps = steps
         self._name = name
         self._wanted = (1 if self._anew else epochs) * (self._steps or 0)
         self._counted: int | None = None  # batches of a pass that came to its end
-        self._pass: Pass | None = None
+        self._pass: Generator[Batch] | StreamPass | None = None
         self._from_pass = 0  # batches
         self._taken = 0  # batches that count for `_wanted`
         self.ran_out = self._told = False
         self._check(epochs)
 
     @property
-    def source(self) -> Source:
-        """The data."""
-        return self._source
-
-    @property
     def steps(self) -> int | None:
         """How many batches an epoch has; None where that is not known."""
         if self._steps is not None:
             return self._steps
-        return self._counted if self._source.steps is None else self._source.steps
+        return self._counted if self.source.steps is None else self.source.steps
 
     def epoch(self) -> Iterator[Batch]:
         """Take the batches of an epoch."""
@@ -70,7 +64,7 @@ class Feed:
             self._tell()
         if self._steps is None:
             self._counted = count
-        if self._steps is None or self._anew or self._from_pass == self._source.steps:
+        if self._steps is None or self._anew or self._from_pass == self.source.steps:
             self.close()
 
     def close(self) -> None:
@@ -79,22 +73,17 @@ class Feed:
         self._from_pass = 0
         if found is not None:
             found.close()
-        self._source.close()
+        self.source.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _first(self) -> Batch | None:
         """Return an epoch's first batch: of another pass, if this is over."""
-        again = self._from_pass > 0 and self._source.restartable
+        again = self._from_pass > 0 and self.source.restartable
         batch = self._next()
         if batch is None and again:
             self.close()
@@ -103,7 +92,7 @@ class Feed:
 
     def _next(self) -> Batch | None:
         if self._pass is None:
-            self._pass = self._source.begin()
+            self._pass = self.source.begin()
         return next(self._pass, None)
 
     def _tell(self) -> None:
@@ -122,9 +111,9 @@ class Feed:
             )
 
     def _check(self, epochs: int) -> None:
-        if self._steps is None and self._source.endless:
+        if self._steps is None and self.source.endless:
             raise ValueError(f"the data has no end: say {self._name}")
-        if self._steps is None and epochs > 1 and not self._source.restartable:
+        if self._steps is None and epochs > 1 and not self.source.restartable:
             raise ValueError(
                 f"this data can be read once, and {epochs} epochs were asked for: give "
                 "a memcfg.data.Dataset or an iterable that begins anew with each "

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.data import DataSet, Dataset, DataSetIterator
-from memcfg.nn._argument_checks import positive_int, unit_interval
-from memcfg.nn._random import check_seed, next_seed
+from memcfg.nn._argument_checks import integer, unit_interval
+from memcfg.nn._random import fixed_seed, next_seed
 from memcfg.nn.inputs._array_checks import check_x, check_y
 from memcfg.nn.inputs._array_source import ArraySource
-from memcfg.nn.inputs._stream_source import StreamSource, origin_of
+from memcfg.nn.inputs._stream_source import StreamSource
 
 if TYPE_CHECKING:
     from memcfg.memory import Resource
-    from memcfg.nn.inputs._source import Source
 
-__all__ = ["fit_sources", "source_of"]
+__all__ = ["Source", "fit_sources", "source_of"]
 
 _BATCH_SIZE = 32  # of arrays, as in Keras
 
+Source = ArraySource | StreamSource
 Resources = Callable[[], "Resource"]  # called when the first batch is read ahead
 
 
@@ -32,7 +32,7 @@ def source_of(
     """Return the data of `evaluate` or `predict`."""
     if _is_stream(x, y):
         _refuse(x, y=y, batch_size=batch_size)
-        return StreamSource(origin_of(x), resources, labelled=labelled)
+        return StreamSource(x, resources, labelled=labelled)
     size = _size(batch_size, _BATCH_SIZE, "batch_size")
     samples = check_x(x)
     return ArraySource(samples, check_y(y, len(samples)) if labelled else None, size)
@@ -68,10 +68,11 @@ def fit_sources(
             validation_split=part or None,
         )
         held = _held(validation_data, validation_batch_size, _BATCH_SIZE, resources)
-        return StreamSource(origin_of(x), resources, labelled=True), held
+        return StreamSource(x, resources, labelled=True), held
     size = _size(batch_size, _BATCH_SIZE, "batch_size")
     held_size = _size(validation_batch_size, size, "validation_batch_size")
-    drawn = next_seed() if seed is None else check_seed(seed)
+    given = fixed_seed(seed)
+    drawn = next_seed() if given is None else given
     x = check_x(x)
     y = check_y(y, len(x))
     held = _held(validation_data, validation_batch_size, size, resources)
@@ -111,7 +112,7 @@ def _held(
             "validation_data is a tuple (x, y), a Dataset or an iterable of batches"
         )
     _refuse(data, validation_batch_size=given_size)
-    return StreamSource(origin_of(data), resources, labelled=True)
+    return StreamSource(data, resources, labelled=True)
 
 
 def _is_stream(x: Any, y: Any = None) -> bool:
@@ -131,7 +132,7 @@ def _is_pair(data: Any) -> bool:
 
 
 def _size(given: Any, default: int, what: str) -> int:
-    return default if given is None else positive_int(given, what)
+    return default if given is None else integer(given, what)
 
 
 _WHY = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,50 +23,19 @@ from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from typing import Never, Self
+    from typing import Never
 
     from memcfg.data import PipelineReport
+    from memcfg.data.engine._iterator import DatasetIterator
     from memcfg.memory import Resource
-    from memcfg.nn.inputs._source import Target
+    from memcfg.nn.inputs._array_checks import Target
     from memcfg.nn.layers._layer import Shape
 
-__all__ = ["StreamSource", "origin_of"]
+__all__ = ["StreamPass", "StreamSource"]
 
 
-class Items(Protocol):
-    """Elements of a pass, which is closed at the end."""
-
-    def __next__(self) -> Any:
-        """Return the next element."""
-
-    def report(self) -> PipelineReport | None:
-        """Tell what was chosen for the steps that make elements."""
-
-    def close(self) -> None:
-        """End the pass."""
-
-
-class Origin(Protocol):
-    """What passes over elements come from."""
-
-    @property
-    def static_info(self) -> StaticInfo:
-        """What is known of its batches before a pass."""
-
-    @property
-    def restartable(self) -> bool:
-        """Whether there can be more than one pass."""
-
-    @property
-    def threaded(self) -> bool:
-        """Whether a thread reads ahead."""
-
-    def begin(self, resource: Resource) -> Items:
-        """Begin a pass; the one before is closed."""
-
-
-class DatasetOrigin:
-    """A dataset; see `Origin`."""
+class _DatasetOrigin:
+    """What passes come from: a dataset."""
 
     restartable = True
     threaded = True
@@ -75,13 +44,13 @@ class DatasetOrigin:
         self._dataset = dataset
         self.static_info = static_info(dataset)
 
-    def begin(self, resource: Resource) -> Items:
+    def begin(self, resource: Resource) -> DatasetIterator:
         """Begin a pass of its own."""
         return begin(self._dataset, resource)
 
 
-class IterableOrigin:
-    """Anything else that gives batches; see `Origin`."""
+class _IterableOrigin:
+    """What passes come from: anything else that gives batches."""
 
     def __init__(self, iterable: Iterable[Any]) -> None:
         self._made = not isinstance(iterable, DataSetIterator)
@@ -104,19 +73,17 @@ class IterableOrigin:
         """Whether a thread reads ahead."""
         return self._base.async_supported
 
-    def begin(self, resource: Resource) -> Items:
+    def begin(self, resource: Resource) -> _Items:
         """Begin anew where the last pass left nothing, and start a thread."""
         base = self._base
-        if base.reset_supported and (self._passes or self._is_over()):
+        is_over = not self._made and not base.has_next()
+        if base.reset_supported and (self._passes or is_over):
             base.reset()
         self._passes += 1
         if not self.threaded:
             return _Items(base, base.close if self._made else _nothing)
         reading = AsyncDataSetIterator(base, BUFFER_SIZE, resource=resource)
         return _Items(reading, lambda: self._end(reading))
-
-    def _is_over(self) -> bool:
-        return not self._made and not self._base.has_next()
 
     def _end(self, reading: AsyncDataSetIterator) -> None:
         try:
@@ -149,30 +116,23 @@ _LABEL = 8  # bytes of a label, as most datasets have them
 
 
 class StreamSource:
-    """Batches of an origin; see `Source`."""
+    """Batches of a dataset or an iterable."""
 
     def __init__(
-        self, origin: Origin, resource: Callable[[], Resource], *, labelled: bool
+        self, data: Any, resource: Callable[[], Resource], *, labelled: bool
     ) -> None:
-        self._origin = origin
+        self._origin = (
+            _DatasetOrigin(data) if isinstance(data, Dataset) else _IterableOrigin(data)
+        )
         self._resource = resource
         self._labelled = labelled
         self._target: Target | None = None
-        self._begun: _StreamPass | None = None
-        self._last: _StreamPass | None = None
-        known = origin.static_info
+        self._begun: StreamPass | None = None
+        self._last: StreamPass | None = None
+        self._known = known = self._origin.static_info
+        self.steps, self.endless = known.batches, known.endless
         self.sizes = list(known.sizes)
         self.sample_shape: Shape | None = sample_shape_of(known.spec)
-
-    @property
-    def steps(self) -> int | None:
-        """How many batches a pass has; None where that is not known."""
-        return self._origin.static_info.batches
-
-    @property
-    def endless(self) -> bool:
-        """Whether a pass has no end."""
-        return self._origin.static_info.endless
 
     @property
     def restartable(self) -> bool:
@@ -186,21 +146,21 @@ class StreamSource:
         """Return what the blocks of a thread take that is not at work yet."""
         if self._begun is not None or not (self._origin.threaded and self.sizes):
             return 0
-        size, blocks = max(self.sizes), self._origin.static_info.blocks
+        size, blocks = max(self.sizes), self._known.blocks
         x = align_up(_FLOAT * size * prod(target.shape))
         y = 0 if target.classes is None else align_up(_LABEL * size)
         return with_margin(blocks * (x + y), blocks) if blocks else 0
 
     def buffer_that_fits(self, target: Target, missing: int) -> int | None:
         """Take as many blocks away as bytes are missing."""
-        known, promised = self._origin.static_info, self.promised(target)
+        known, promised = self._known, self.promised(target)
         if not promised:
             return None
         fits = known.buffer_size + -missing * known.blocks // promised
         return fits if fits > 0 else None
 
     def peek(self) -> None:
-        """Learn from the first batch; see `Source.peek`."""
+        """Begin the first pass, so that shape and a batch size are known."""
         self._begun = self._made()
         size, self.sample_shape = self._begun.peek(2 if self._origin.threaded else 1)
         self.sizes = self.sizes or [size]
@@ -208,9 +168,9 @@ class StreamSource:
     def expect(self, target: Target) -> None:
         """Compare with what is known; batches are looked at one by one."""
         self._target = target
-        check_spec(self._origin.static_info.spec, target)
+        check_spec(self._known.spec, target)
 
-    def begin(self) -> _StreamPass:
+    def begin(self) -> StreamPass:
         """Take over what `peek` began, or begin a pass."""
         begun, self._begun = self._begun, None
         return self._made() if begun is None else begun
@@ -222,12 +182,12 @@ class StreamSource:
             begun.close()
 
     def report(self) -> PipelineReport | None:
-        """Tell what was chosen; see `Source.report`."""
+        """Tell what the steps chose that made the batches of the last closed pass."""
         return None if self._last is None else self._last.report
 
-    def _made(self) -> _StreamPass:
+    def _made(self) -> StreamPass:
         items = self._origin.begin(self._resource())
-        self._last = _StreamPass(items, self._as_batch, once=not self.restartable)
+        self._last = StreamPass(items, self._as_batch, once=not self.restartable)
         return self._last
 
     def _as_batch(self, element: Any) -> Batch:
@@ -245,11 +205,15 @@ class StreamSource:
         return Batch(samples, y, in_place=True)
 
 
-class _StreamPass:
+class StreamPass:
     """A pass over a stream; what it hands out it lets go before the next."""
 
     def __init__(
-        self, items: Items, as_batch: Callable[[Any], Batch], *, once: bool
+        self,
+        items: DatasetIterator | _Items,
+        as_batch: Callable[[Any], Batch],
+        *,
+        once: bool,
     ) -> None:
         self._items = items
         self._once = once  # it cannot begin anew
@@ -280,9 +244,6 @@ class _StreamPass:
         size, shape = batch.size, batch.x.shape[1:]
         batch.release()  # the failure's frames would keep it
         return size, shape
-
-    def __iter__(self) -> Self:
-        return self
 
     def __next__(self) -> Batch:
         self._release()
@@ -334,8 +295,3 @@ class _StreamPass:
             raise problem
         finally:
             del problem  # it refers to this frame by now
-
-
-def origin_of(data: Any) -> Origin:
-    """Return what passes over a dataset or an iterable come from."""
-    return DatasetOrigin(data) if isinstance(data, Dataset) else IterableOrigin(data)

@@ -11,10 +11,9 @@ from memcfg.nn.layers._basic import (
     Flatten,
     ReLU,
 )
-from memcfg.nn.layers._batch_norm import BatchNormalization
 from memcfg.nn.layers._conv import Conv2D
 from memcfg.nn.layers._layer import Input, Layer, SymbolicTensor
-from memcfg.nn.layers._layer_norm import LayerNormalization
+from memcfg.nn.layers._norm import BatchNormalization, LayerNormalization
 from memcfg.nn.layers._pool import (
     AveragePooling2D,
     AvgPool2D,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from memcfg.nn._argument_checks import (
     activation_name,
     check_channels_last,
-    positive_int,
+    integer,
     unit_interval,
 )
-from memcfg.nn._random import check_seed, derive_seed
+from memcfg.nn._random import derive_seed, fixed_seed
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
 
@@ -77,7 +77,7 @@ class Dense(Layer):
         *,
         name: str | None = None,
     ) -> None:
-        self.units = positive_int(units, "Dense: units")
+        self.units = integer(units, "Dense: units")
         self.activation = activation_name(activation, "Dense")
         self.use_bias = bool(use_bias)
         self.kernel_initializer = get_initializer(kernel_initializer)
@@ -86,17 +86,20 @@ class Dense(Layer):
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return kernel and bias."""
-        kernel = WeightSpec(
-            "kernel", (shapes[0][-1], self.units), self.kernel_initializer
-        )
-        if not self.use_bias:
-            return (kernel,)
-        return kernel, WeightSpec("bias", (self.units,), self.bias_initializer)
+        return kernel_and_bias(self, (shapes[0][-1], self.units))
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the product, the bias and the activation."""
         (y,) = scope.apply("dense", (inputs[0], scope.weights["kernel"]))
         return bias_and_activation(scope, y, self.use_bias, self.activation)
+
+
+def kernel_and_bias(layer: Any, shape: tuple[int, ...]) -> tuple[WeightSpec, ...]:
+    """Return the weights of a `Dense` or a `Conv2D`."""
+    kernel = WeightSpec("kernel", shape, layer.kernel_initializer)
+    if not layer.use_bias:
+        return (kernel,)
+    return kernel, WeightSpec("bias", shape[-1:], layer.bias_initializer)
 
 
 def bias_and_activation(
@@ -248,9 +251,7 @@ class Concatenate(Layer):
     arity: ClassVar[int | None] = None
 
     def __init__(self, axis: int = -1, *, name: str | None = None) -> None:
-        if isinstance(axis, bool) or not isinstance(axis, int):
-            raise TypeError(f"Concatenate: axis is an integer, not {axis!r}")
-        self.axis = axis
+        self.axis = integer(axis, "Concatenate: axis", None)
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
@@ -338,7 +339,7 @@ class Dropout(Layer):
         self, rate: float, seed: int | None = None, *, name: str | None = None
     ) -> None:
         self.rate = unit_interval(rate, "Dropout: rate")
-        fixed = None if seed is None else check_seed(seed)
+        fixed = fixed_seed(seed)
         super().__init__(name)
         if fixed is not None:
             self._seed = fixed
@@ -348,6 +349,5 @@ class Dropout(Layer):
         if not scope.training or scope.step is None or self.rate == 0:
             return inputs[0]
         key = derive_seed(self.seed, scope.call)
-        return scope.apply(
-            "dropout", (inputs[0], scope.step()), {"rate": self.rate, "key": key}
-        )[0]
+        operands = (inputs[0], scope.step())
+        return scope.apply("dropout", operands, {"rate": self.rate, "key": key})[0]

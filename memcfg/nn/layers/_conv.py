@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from memcfg.nn._argument_checks import (
     activation_name,
     check_channels_last,
+    integer,
     padding_name,
     pair,
-    positive_int,
     resolve_padding,
 )
 from memcfg.nn.initializers import get_initializer
-from memcfg.nn.layers._basic import bias_and_activation
+from memcfg.nn.layers._basic import bias_and_activation, kernel_and_bias
 from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ class Conv2D(Layer):
         "use_bias",
     )
 
+    _reads_images = True
+
     def __init__(
         self,
         filters: int,
@@ -99,12 +101,12 @@ class Conv2D(Layer):
         name: str | None = None,
     ) -> None:
         check_channels_last(data_format, "Conv2D")
-        self.filters = positive_int(filters, "Conv2D: filters")
+        self.filters = integer(filters, "Conv2D: filters")
         self.kernel_size = pair(kernel_size, "Conv2D: kernel_size")
         self.strides = pair(strides, "Conv2D: strides")
         self.padding = padding_name(padding, "Conv2D")
         self.dilation_rate = pair(dilation_rate, "Conv2D: dilation_rate")
-        self.groups = positive_int(groups, "Conv2D: groups")
+        self.groups = integer(groups, "Conv2D: groups")
         self.activation = activation_name(activation, "Conv2D")
         self.use_bias = bool(use_bias)
         self.kernel_initializer = get_initializer(kernel_initializer)
@@ -118,7 +120,7 @@ class Conv2D(Layer):
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return kernel and bias."""
-        self.require_rank(shapes[0], 3, "images (None, height, width, channels)")
+        super().specs(shapes)
         channels = shapes[0][2]
         if channels % self.groups:
             raise ValueError(
@@ -126,10 +128,7 @@ class Conv2D(Layer):
                 f"{self.groups} groups"
             )
         shape = (*self.kernel_size, channels // self.groups, self.filters)
-        kernel = WeightSpec("kernel", shape, self.kernel_initializer)
-        if not self.use_bias:
-            return (kernel,)
-        return kernel, WeightSpec("bias", (self.filters,), self.bias_initializer)
+        return kernel_and_bias(self, shape)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the convolution, the bias and the activation."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from memcfg.errors import GraphError
 from memcfg.graph import Builder
-from memcfg.nn._argument_checks import positive_int
+from memcfg.nn._argument_checks import integer
 from memcfg.nn._attributes import (
     Constant,
     FixedAttributes,
@@ -121,26 +121,18 @@ class WeightSpec:
     dtype: str = "float32"
 
 
+@dataclass(eq=False)
 class Scope:
     """What one call of a layer sees while its model is traced."""
 
-    def __init__(
-        self,
-        builder: Builder,
-        name: str,
-        weights: Mapping[str, int],
-        *,
-        training: bool,
-        call: int = 0,
-        step: Callable[[], int] | None = None,
-    ) -> None:
-        self.builder = builder
-        self.name = name
-        self.weights = weights
-        self.training = training
-        self.call = call
-        self.step = step
-        self.moving: list[tuple[str, int, float]] = []
+    builder: Builder
+    name: str
+    weights: Mapping[str, int]
+    _: KW_ONLY
+    training: bool
+    call: int = 0
+    step: Callable[[], int] | None = None
+    moving: list[tuple[str, int, float]] = field(default_factory=list, init=False)
 
     def apply(
         self, kind: str, inputs: Sequence[int], attributes: Any = None, /
@@ -176,6 +168,7 @@ class Layer(FixedAttributes):
     __slots__ = ("_owner", "_seed", "_weight_specs", "kind", "name", "named")
 
     arity: ClassVar[int | None] = 1  # how many inputs; None: two or more
+    _reads_images: ClassVar[bool] = False  # alone
     trainable = Constant(True, "layers cannot be frozen yet")
 
     def __init__(self, name: str | None = None) -> None:
@@ -242,6 +235,8 @@ class Layer(FixedAttributes):
         ValueError
             If the layer cannot take such inputs.
         """
+        if self._reads_images:
+            self.require_rank(shapes[0], 3, "images (None, height, width, channels)")
         return ()
 
     def _claim(self, owner: object) -> None:
@@ -253,10 +248,6 @@ class Layer(FixedAttributes):
         """Reset the model and the shapes: the layer is as it was constructed."""
         self._owner = None
         self._weight_specs = None
-
-    def _restore(self, specs: tuple[WeightSpec, ...] | None) -> None:
-        """Have the weights of the layer that this is a copy of."""
-        self._weight_specs = specs
 
     def __getstate__(self) -> dict[str, Any]:
         """Return a copy's attributes: it belongs to no model, and has no shapes."""
@@ -325,16 +316,16 @@ class Layer(FixedAttributes):
 
     def _specs_for(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         specs = self.specs(shapes)
-        if self._weight_specs is not None:
-            old = [spec.shape for spec in self._weight_specs]
-            new = [spec.shape for spec in specs]
-            if old != new:
-                raise ValueError(
-                    f"layer {self.name!r} already has weights of shapes {old}; an "
-                    f"input of shape {show_shape(shapes[0])} would need {new}"
-                )
-            return self._weight_specs
-        return specs
+        if self._weight_specs is None:
+            return specs
+        old = [spec.shape for spec in self._weight_specs]
+        new = [spec.shape for spec in specs]
+        if old != new:
+            raise ValueError(
+                f"layer {self.name!r} already has weights of shapes {old}; an "
+                f"input of shape {show_shape(shapes[0])} would need {new}"
+            )
+        return self._weight_specs
 
     def _infer(self, specs: Sequence[WeightSpec], shapes: Sequence[Shape]) -> Shape:
         """Trace the layer for one sample, and read the shape that comes out."""
@@ -423,4 +414,4 @@ def sample_shape(shape: Any) -> Shape:
             f"every length of a sample's shape must be known, and the batch is left "
             f"out: write (28, 28, 1), got {tuple(shape)!r}"
         )
-    return tuple(positive_int(length, "a length of a shape") for length in shape)
+    return tuple(integer(length, "a length of a shape") for length in shape)

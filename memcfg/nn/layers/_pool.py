@@ -10,12 +10,10 @@ from memcfg.nn._argument_checks import (
     pair,
     resolve_padding,
 )
-from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
+from memcfg.nn.layers._layer import Layer, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from memcfg.nn.layers._layer import Shape
 
 __all__ = [
     "AveragePooling2D",
@@ -26,17 +24,17 @@ __all__ = [
     "MaxPooling2D",
 ]
 
-_IMAGES = "images (None, height, width, channels)"
-
 
 def _set_window(
     layer: MaxPooling2D | AveragePooling2D,
-    pool_size: int | tuple[int, int],
-    strides: int | tuple[int, int] | None,
-    padding: str,
-    data_format: str | None,
+    pool_size: int | tuple[int, int] = (2, 2),
+    strides: int | tuple[int, int] | None = None,
+    padding: str = "valid",
+    data_format: str | None = None,
+    *,
+    name: str | None = None,
 ) -> None:
-    """Check the arguments of pooling, and note them in a layer."""
+    """Check and take the arguments of pooling: the constructor of both layers."""
     kind = type(layer).__name__
     check_channels_last(data_format, kind)
     layer.pool_size = pair(pool_size, f"{kind}: pool_size")
@@ -44,6 +42,7 @@ def _set_window(
         layer.pool_size if strides is None else pair(strides, f"{kind}: strides")
     )
     layer.padding = padding_name(padding, kind)
+    Layer.__init__(layer, name)
 
 
 def _window(
@@ -88,22 +87,8 @@ class MaxPooling2D(Layer):
     strides: tuple[int, int]
     padding: str
 
-    def __init__(
-        self,
-        pool_size: int | tuple[int, int] = (2, 2),
-        strides: int | tuple[int, int] | None = None,
-        padding: str = "valid",
-        data_format: str | None = None,
-        *,
-        name: str | None = None,
-    ) -> None:
-        _set_window(self, pool_size, strides, padding, data_format)
-        super().__init__(name)
-
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank; there are no weights."""
-        self.require_rank(shapes[0], 3, _IMAGES)
-        return ()
+    __init__ = _set_window
+    _reads_images = True
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op; the winners' places are noted only when training."""
@@ -139,22 +124,8 @@ class AveragePooling2D(Layer):
     strides: tuple[int, int]
     padding: str
 
-    def __init__(
-        self,
-        pool_size: int | tuple[int, int] = (2, 2),
-        strides: int | tuple[int, int] | None = None,
-        padding: str = "valid",
-        data_format: str | None = None,
-        *,
-        name: str | None = None,
-    ) -> None:
-        _set_window(self, pool_size, strides, padding, data_format)
-        super().__init__(name)
-
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank; there are no weights."""
-        self.require_rank(shapes[0], 3, _IMAGES)
-        return ()
+    __init__ = _set_window
+    _reads_images = True
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
@@ -184,6 +155,8 @@ class GlobalAveragePooling2D(Layer):
 
     __slots__ = ()
 
+    _reads_images = True
+
     def __init__(
         self,
         data_format: str | None = None,
@@ -195,11 +168,6 @@ class GlobalAveragePooling2D(Layer):
         if keepdims:
             raise ValueError("GlobalAveragePooling2D: keepdims=True is not supported")
         super().__init__(name)
-
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank; there are no weights."""
-        self.require_rank(shapes[0], 3, _IMAGES)
-        return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""

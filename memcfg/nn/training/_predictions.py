@@ -11,7 +11,7 @@ from memcfg.errors import WorkspaceConfigError, WorkspaceError
 from memcfg.workspaces import Workspace, WorkspaceMode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from memcfg.nn.layers._layer import SymbolicTensor
     from memcfg.nn.training._compile_config import Modes
@@ -38,6 +38,9 @@ class Predictions:
 
     def _make(self, samples: int) -> list[Array]:
         empty = np.empty if self._workspace is None else self._workspace.empty
+        return self._made(samples, empty)
+
+    def _made(self, samples: int, empty: Callable[..., Array]) -> list[Array]:
         return [
             empty((samples, *each.sample_shape), np.dtype(each.dtype))
             for each in self._outputs
@@ -48,12 +51,7 @@ class Predictions:
         begin, self._end = self._end, self._end + size
         if self._whole:
             return [array[begin : self._end] for array in self._whole]
-        self._pieces.append(
-            [
-                np.empty((size, *each.sample_shape), np.dtype(each.dtype))
-                for each in self._outputs
-            ]
-        )
+        self._pieces.append(self._made(size, np.empty))
         return self._pieces[-1]
 
     def arrays(self) -> list[Array]:

@@ -13,7 +13,7 @@ from memcfg.graph import Builder, Graph, gradients, hoist_updates
 from memcfg.nn.layers._layer import Layer, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from memcfg.nn._network import Network, Weight
     from memcfg.nn.losses import SparseCategoricalCrossentropy
@@ -121,7 +121,17 @@ class _Trace:
             call = calls.setdefault(node.layer, 0)
             calls[node.layer] += 1
             inputs = [values[tensor] for tensor in node.inputs] or [self.x]
-            scope = self._scope(node.layer, call)
+            scope = Scope(
+                self.builder,
+                node.layer.name,
+                {
+                    spec.name: self.weights[f"{node.layer.name}/{spec.name}"]
+                    for spec in node.layer.weight_specs or ()
+                },
+                training=self.training,
+                call=call,
+                step=self.step if self.training else None,
+            )
             self.builder.group = node.layer.name
             values[node.output] = node.layer.trace(scope, inputs)
             self.builder.group = None
@@ -130,21 +140,6 @@ class _Trace:
                 for weight, value, momentum in scope.moving
             ]
         return [values[tensor] for tensor in network.outputs]
-
-    def _scope(self, layer: Layer, call: int) -> Scope:
-        weights = {
-            spec.name: self.weights[f"{layer.name}/{spec.name}"]
-            for spec in layer.weight_specs or ()
-        }
-        step: Callable[[], int] | None = self.step if self.training else None
-        return Scope(
-            self.builder,
-            layer.name,
-            weights,
-            training=self.training,
-            call=call,
-            step=step,
-        )
 
     def _loss(self, outputs: Sequence[int]) -> list[int]:
         loss = self.spec.loss
@@ -190,16 +185,11 @@ class _Trace:
         current: dict[str, int] = {}
         for name, value, momentum in self.moves:
             before = current.get(name, self.weights[name])
-            (current[name],) = self._moved(name, before, value, momentum)
+            (current[name],) = self.builder.apply(
+                "moving_average",
+                (before, value),
+                {"momentum": momentum},
+                name=f"{name}/moved",
+                phase="update",
+            )
         return list(current.values())
-
-    def _moved(
-        self, name: str, before: int, value: int, momentum: float
-    ) -> Sequence[int]:
-        return self.builder.apply(
-            "moving_average",
-            (before, value),
-            {"momentum": momentum},
-            name=f"{name}/moved",
-            phase="update",
-        )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from memcfg.errors import NonFiniteLossError
-from memcfg.nn._argument_checks import nonnegative_int, positive_int
 from memcfg.nn.training._history import History
-from memcfg.nn.training._progress import Progress, check_verbose
+from memcfg.nn.training._progress import Progress
 
 if TYPE_CHECKING:
     from typing import Any
@@ -17,41 +16,7 @@ if TYPE_CHECKING:
     from memcfg.nn.training._predictions import Predictions
     from memcfg.nn.training._session import Session
 
-__all__ = ["FitOptions", "Totals", "Trainer", "check_on_nan", "fit_options"]
-
-
-class FitOptions(NamedTuple):
-    """The checked arguments of `fit` that are not data."""
-
-    epochs: int
-    initial_epoch: int
-    verbose: int
-    guard: bool  # whether a loss that is not finite stops training
-    steps_per_epoch: int | None
-    validation_steps: int | None
-
-
-def fit_options(
-    epochs: Any,
-    initial_epoch: Any,
-    verbose: Any,
-    on_nan: Any,
-    steps_per_epoch: Any,
-    validation_steps: Any,
-) -> FitOptions:
-    """Check the arguments of `fit` that are not data."""
-    return FitOptions(
-        positive_int(epochs, "epochs"),
-        nonnegative_int(initial_epoch, "initial_epoch"),
-        check_verbose(verbose),
-        check_on_nan(on_nan),
-        None
-        if steps_per_epoch is None
-        else positive_int(steps_per_epoch, "steps_per_epoch"),
-        None
-        if validation_steps is None
-        else positive_int(validation_steps, "validation_steps"),
-    )
+__all__ = ["Totals", "Trainer", "check_on_nan"]
 
 
 def check_on_nan(on_nan: Any) -> bool:
@@ -81,7 +46,7 @@ class Totals:
         """Return the means, by name; nothing if there were no samples."""
         if not self._samples:
             return {}
-        logs = {}
+        logs = {}  # amid each step: no comprehension, which is a call of its own
         for name, value in zip(self._names, self._sums, strict=True):
             logs[name] = value / self._samples
         return logs
@@ -100,18 +65,20 @@ class Trainer:
         config: CompileConfig,
         feed: Feed,
         held: Feed | None,
-        options: FitOptions,
+        epochs: range,
+        verbose: int,
+        guard: bool,  # whether a loss that is not finite stops training
     ) -> History:
         """Train for some epochs, or until the data has ended or a user ends it."""
         self.history = history = History()
         try:
-            for epoch in range(options.initial_epoch, options.epochs):
-                of = f"{epoch + 1}/{options.epochs}"
+            for epoch in epochs:
+                of = f"{epoch + 1}/{epochs.stop}"
                 totals = Totals(config)
                 with Progress(
-                    options.verbose, feed.steps, f"Epoch {of}", totals.logs
+                    verbose, feed.steps, f"Epoch {of}", totals.logs
                 ) as progress:
-                    self._epoch(session, config, feed, options, progress, totals, of)
+                    self._epoch(session, config, feed, guard, progress, totals, of)
                     logs = totals.logs()
                     if logs and held is not None:
                         found = self._pass(session, config, held).logs()
@@ -152,12 +119,12 @@ class Trainer:
         session: Session,
         config: CompileConfig,
         feed: Feed,
-        options: FitOptions,
+        guard: bool,
         progress: Progress,
         totals: Totals,
         of: str,  # which epoch of how many
     ) -> None:
-        optimizer, guard = config.optimizer, options.guard
+        optimizer = config.optimizer
         for step, batch in enumerate(feed.epoch(), start=1):
             finished, values = session.step("train", batch, optimizer, guard=guard)
             if not finished:
