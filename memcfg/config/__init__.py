@@ -3,8 +3,10 @@
 A limit is on bytes in use, each piece rounded up to 64. In
 `LogicalDeviceConfiguration` a number is MiB; everywhere else a number is bytes. A
 string carries its unit in both, and ``"50%"`` is of the hardware's memory.
-Devices are made at first use and their configuration is fixed from then on, except
-for `set_memory_limit`; `reset` starts over. The environment is read at first need:
+Devices are made at first use, which raises what `list_logical_devices` raises, and
+their configuration is fixed from then on, except for `set_memory_limit`; `reset` starts
+over. The environment is read at first need; a variable that cannot be read is a
+FormatError of that call, whatever it was to do:
 
 ``MEMCFG_SIMULATED_DEVICES``
     ``GPU:2:16GiB``: hardware of addresses only.

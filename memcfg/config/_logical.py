@@ -105,8 +105,6 @@ def logical_device(name: str | None = None) -> Device:
     ------
     ValueError
         If the name cannot be read, or no device or several devices match.
-    ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises.
     """
     name = name if name is not None else _chosen.get()
     if name is None:
@@ -136,8 +134,6 @@ def device(name: AnyDevice) -> Iterator[LogicalDevice]:
     ValueError
         If the name cannot be read, several devices match, or none does and soft
         placement is off or there is no ``CPU:0`` to fall back to.
-    ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises.
 
     Warns
     -----
@@ -235,8 +231,6 @@ def get_memory_info(device: AnyDevice) -> dict[str, int]:
     ------
     TypeError, ValueError
         If `device` is none of these, or does not match one device.
-    ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises.
     """
     stats = _find(device).device.pool.stats()
     return {"current": stats.current_bytes, "peak": stats.peak_bytes}
@@ -259,8 +253,6 @@ def get_memory_usage(device: AnyDevice) -> int:
     ------
     TypeError, ValueError
         If `device` is none of these, or does not match one device.
-    ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises.
     """
     return get_memory_info(device)["current"]
 
@@ -277,8 +269,6 @@ def reset_memory_stats(device: AnyDevice) -> None:
     ------
     TypeError, ValueError
         If `device` is none of these, or does not match one device.
-    ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises.
     """
     _find(device).device.pool.reset_peak()
 
@@ -300,8 +290,6 @@ def get_memory_limit(device: AnyDevice) -> int | None:
     ------
     TypeError, ValueError
         If `device` is none of these, or does not match one device.
-    ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises.
     """
     return _find(device).device.pool.limit
 
@@ -334,8 +322,6 @@ def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
         several devices match.
     ResourceExhaustedError
         If more than `limit` is in use now. The limit stays as it was.
-    ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises.
 
     Warns
     -----
@@ -384,8 +370,6 @@ def memory_fraction(device: AnyDevice, fraction: float | None = None) -> float |
         several devices match.
     ResourceExhaustedError
         If more is in use now. The limit stays as it was.
-    ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises.
     """
     part = None if fraction is None else _fraction(fraction)
     made = _find(device)
@@ -422,8 +406,6 @@ def trim(device: AnyDevice, keep: int | str = 0) -> int:
     ValueError
         If `keep` is negative or no size, the name cannot be read, or no device or
         several devices match.
-    ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises.
     """
     nbytes = parse_bytes(keep)
     return _find(device).device.pool.trim(nbytes)

@@ -53,11 +53,6 @@ def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice
     -------
     list of PhysicalDevice
         A new list; changing it changes nothing else.
-
-    Raises
-    ------
-    FormatError
-        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
     return [
         item for item in registry.machine if device_type in (None, item.device_type)
@@ -84,8 +79,6 @@ def get_device_details(device: PhysicalDevice) -> dict[str, Any]:
     ------
     ValueError
         If `device` is no `PhysicalDevice`, or not one of this machine.
-    FormatError
-        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
     if not isinstance(device, PhysicalDevice):
         raise ValueError(  # TensorFlow's rule: no TypeError
@@ -112,11 +105,6 @@ def get_visible_devices(device_type: str | None = None) -> list[PhysicalDevice]:
     -------
     list of PhysicalDevice
         A new list, in the order in which it was set; all hardware by default.
-
-    Raises
-    ------
-    FormatError
-        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
     return [item for item in _visible() if device_type in (None, item.device_type)]
 
@@ -146,8 +134,6 @@ def set_visible_devices(
         device would be left, or `device_type` is no word in capital letters.
     RuntimeError
         If a device was used already and the list is not the present one.
-    FormatError
-        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
 
     Notes
     -----
@@ -210,8 +196,6 @@ def get_memory_growth(device: str | PhysicalDevice) -> bool | None:
         If `device` is neither.
     ValueError
         If `device` is not a device of this machine.
-    FormatError
-        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
     return registry.settings.growth.get(physical_device(device))
 
@@ -237,8 +221,6 @@ def set_memory_growth(device: str | PhysicalDevice, enable: bool | None) -> None
         was configured to do the opposite.
     RuntimeError
         If a device was used already and the value is not the present one.
-    FormatError
-        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
 
     Notes
     -----
@@ -288,8 +270,6 @@ def get_logical_device_configuration(
         If `device` is neither.
     ValueError
         If `device` is not a device of this machine.
-    FormatError
-        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
     configurations = registry.settings.logical.get(physical_device(device))
     return None if configurations is None else list(configurations)
@@ -321,8 +301,6 @@ def set_logical_device_configuration(
         `set_memory_growth` was given.
     RuntimeError
         If a device was used already and the configuration is not the present one.
-    FormatError
-        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
 
     Notes
     -----
@@ -438,8 +416,6 @@ def add_simulated_device(
         2**62 bytes.
     RuntimeError
         If a device was used already.
-    FormatError
-        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
 
     Warns
     -----

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast
 import numpy as np
 
 from memcfg._core.numpy_memory import scope_out
-from memcfg.config import WorkspaceConfig
 from memcfg.config._workspace_config import Word
 from memcfg.errors import WorkspaceConfigError, WorkspaceError
 from memcfg.workspaces._moves import (
@@ -23,7 +22,7 @@ from memcfg.workspaces._moves import (
     workspace_of,
 )
 from memcfg.workspaces._named import get_workspace
-from memcfg.workspaces._workspace import check_valid, detach, names_here
+from memcfg.workspaces._workspace import check_valid, checked_config, detach, names_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike, NDArray
 
+    from memcfg.config import WorkspaceConfig
     from memcfg.workspaces._workspace import Array, Shape, Workspace
 
 __all__ = ["ArrayType", "LayerWorkspaceMgr", "WorkspaceMode", "WorkspaceSource"]
@@ -190,6 +190,19 @@ class LayerWorkspaceMgr:
         Where workspaces are found by name. None: `memcfg.workspace`, the running
         thread's.
 
+    Raises
+    ------
+    ValueError
+        By every method that is given an unknown kind of array.
+    WorkspaceError
+        By every method but the settings and `has_configuration`, of a kind that is not
+        configured; by those that make or move arrays and by `borrow`, of one whose
+        workspace is not open; by the settings, of a manager that cannot be changed.
+    WorkspaceLeakError, WorkspaceStaleError
+        By what reads an array whose bytes may be another's; see `memcfg.is_valid`.
+    ResourceExhaustedError
+        Where there is no memory for an array.
+
     References
     ----------
     Deeplearning4j 1.0.0-M1, ``org.deeplearning4j.nn.workspace.LayerWorkspaceMgr``.
@@ -261,12 +274,8 @@ class LayerWorkspaceMgr:
         ------
         TypeError
             If the name is no string, or the configuration is none.
-        ValueError
-            If the kind is unknown.
         WorkspaceConfigError
             If the same workspace has another configuration here.
-        WorkspaceError
-            If the manager cannot be changed.
         """
         self._assign([kind], name, config)
         return self
@@ -280,11 +289,6 @@ class LayerWorkspaceMgr:
         ----------
         *kinds : ArrayType or str
             What the arrays are for.
-
-        Raises
-        ------
-        ValueError, WorkspaceError
-            If a kind is unknown, or the manager cannot be changed.
         """
         self._assign(kinds, None, None)
         return self
@@ -305,20 +309,12 @@ class LayerWorkspaceMgr:
         ------
         WorkspaceConfigError
             If the same workspace has another configuration here.
-        WorkspaceError
-            If the manager cannot be changed.
         """
         self._assign(self._unconfigured(), name, config)
         return self
 
     def default_no_workspace(self) -> Self:
-        """Have arrays of all kinds that are not configured yet made outside.
-
-        Raises
-        ------
-        WorkspaceError
-            If the manager cannot be changed.
-        """
+        """Have arrays of all kinds that are not configured yet made outside."""
         self._assign(self._unconfigured(), None, None)
         return self
 
@@ -329,11 +325,6 @@ class LayerWorkspaceMgr:
         ----------
         name : str
             The workspace, such as that of an iterator's batches.
-
-        Raises
-        ------
-        WorkspaceError
-            If the manager cannot be changed.
         """
         self._check_mutable()
         self._untouched.add(name)
@@ -348,11 +339,6 @@ class LayerWorkspaceMgr:
             Its name.
         value : object
             What is kept, as long as the manager is; None drops it.
-
-        Raises
-        ------
-        WorkspaceError
-            If the manager cannot be changed.
         """
         self._check_mutable()
         self._helpers[key] = value
@@ -385,11 +371,6 @@ class LayerWorkspaceMgr:
         -------
         bool
             Also True for "no workspace".
-
-        Raises
-        ------
-        ValueError
-            If the kind is unknown.
         """
         return _checked(kind) in self._targets
 
@@ -405,11 +386,6 @@ class LayerWorkspaceMgr:
         -------
         str or None
             Its name; None for no workspace.
-
-        Raises
-        ------
-        ValueError, WorkspaceError
-            If the kind is unknown or not configured.
         """
         target = self._target(kind)
         return None if target is None else target.name
@@ -430,8 +406,6 @@ class LayerWorkspaceMgr:
 
         Raises
         ------
-        ValueError, WorkspaceError
-            If a kind is unknown or not configured.
         WorkspaceConfigError
             If a workspace exists and has another configuration.
         ResourceExhaustedError
@@ -457,11 +431,6 @@ class LayerWorkspaceMgr:
         -------
         LayerScopes
             To be closed, by `close` or at the end of a ``with`` block.
-
-        Raises
-        ------
-        ValueError, WorkspaceError, WorkspaceConfigError, ResourceExhaustedError
-            What `enter` raises.
         """
         return self.enter(*kinds).open()
 
@@ -478,11 +447,6 @@ class LayerWorkspaceMgr:
         context manager
             To be entered. It raises WorkspaceError then if the workspace is lent
             already. Where the kind has no workspace, the block is outside of all.
-
-        Raises
-        ------
-        ValueError, WorkspaceError
-            If the kind is unknown, not configured, or its workspace is not open.
         """
         workspace = self._open(kind)
         if workspace is None:
@@ -507,13 +471,6 @@ class LayerWorkspaceMgr:
         -------
         numpy.ndarray
             In the workspace of its kind, whichever is current; or outside of all.
-
-        Raises
-        ------
-        ValueError, WorkspaceError
-            If the kind is unknown, not configured, or its workspace is not open.
-        ResourceExhaustedError
-            If there is no memory for it.
         """
         with self._at(kind):
             return np.empty(shape, dtype)
@@ -538,11 +495,6 @@ class LayerWorkspaceMgr:
         -------
         numpy.ndarray
             Where `create_uninitialized` makes it.
-
-        Raises
-        ------
-        ValueError, WorkspaceError, ResourceExhaustedError
-            What `create_uninitialized` raises.
         """
         with self._at(kind):
             return np.zeros(shape, dtype)
@@ -563,13 +515,6 @@ class LayerWorkspaceMgr:
         -------
         numpy.ndarray
             Contiguous, where `create_uninitialized` would make it.
-
-        Raises
-        ------
-        ValueError, WorkspaceError, ResourceExhaustedError
-            What `create_uninitialized` raises.
-        WorkspaceLeakError, WorkspaceStaleError
-            If the array's bytes may be another's by now; see `memcfg.is_valid`.
         """
         check_valid(array, "copy it")
         with self._at(kind):
@@ -600,13 +545,6 @@ class LayerWorkspaceMgr:
         -------
         numpy.ndarray
             Where `create_uninitialized` would make it; or the array itself.
-
-        Raises
-        ------
-        ValueError, WorkspaceError, ResourceExhaustedError
-            What `create_uninitialized` raises.
-        WorkspaceLeakError, WorkspaceStaleError
-            If the array's bytes may be another's by now; see `memcfg.is_valid`.
         """
         check_valid(array, "convert it")
         with self._at(kind):
@@ -628,15 +566,6 @@ class LayerWorkspaceMgr:
             The array itself if it is attached to none, is there already, or is of a
             workspace that `set_no_leverage_override` names. Else a copy; outside of all
             workspaces where the kind has none.
-
-        Raises
-        ------
-        ValueError, WorkspaceError
-            If the kind is unknown, not configured, or its workspace is not open.
-        WorkspaceLeakError, WorkspaceStaleError
-            If the array's bytes may be another's by now; see `memcfg.is_valid`.
-        ResourceExhaustedError
-            If there is no memory for it.
         """
         if not is_attached(array) or self._is_untouched(array):
             return array
@@ -693,11 +622,8 @@ class LayerWorkspaceMgr:
 
         Raises
         ------
-        ValueError, WorkspaceError
-            If the kind is unknown or not configured, its workspace is not open, or the
-            array is elsewhere: the message names both workspaces.
-        WorkspaceLeakError, WorkspaceStaleError
-            If the array's bytes may be another's by now; see `memcfg.is_valid`.
+        WorkspaceError
+            If the array is elsewhere: the message names both workspaces.
         """
         check_valid(array, "use it")
         wanted = self._open(kind)
@@ -724,11 +650,6 @@ class LayerWorkspaceMgr:
         -------
         bool
             True where the kind has no workspace.
-
-        Raises
-        ------
-        ValueError, WorkspaceError
-            If the kind is unknown or not configured.
         """
         target = self._target(kind)
         found = None if target is None else self._source.get(target.name)
@@ -746,8 +667,8 @@ class LayerWorkspaceMgr:
 
         Raises
         ------
-        ValueError, WorkspaceError
-            If the kind is unknown or not configured, or it is not open.
+        WorkspaceError
+            If it is not open.
         """
         if not self.is_workspace_open(kind):
             raise WorkspaceError(
@@ -767,8 +688,8 @@ class LayerWorkspaceMgr:
 
         Raises
         ------
-        ValueError, WorkspaceError
-            If the kind is unknown or not configured, or it is open.
+        WorkspaceError
+            If it is open.
         """
         name = self.workspace_name(kind)
         if name is not None and self.is_workspace_open(kind):
@@ -791,8 +712,8 @@ class LayerWorkspaceMgr:
 
         Raises
         ------
-        ValueError, WorkspaceError
-            If the kind is unknown or not configured, or another one is.
+        WorkspaceError
+            If another one is.
         """
         name, current = self.workspace_name(kind), current_workspace()
         found = None if current is None else current.name
@@ -840,8 +761,7 @@ class LayerWorkspaceMgr:
             return None
         if not isinstance(name, str) or not name:
             raise TypeError(f"the name of a workspace is a string, not {name!r}")
-        if config is not None and not isinstance(config, WorkspaceConfig):
-            raise TypeError(f"config is a WorkspaceConfig or None, not {config!r}")
+        checked_config(config)
         for other in self._targets.values():
             if other is not None and other.name == name and other.config != config:
                 raise WorkspaceConfigError(

@@ -5,14 +5,9 @@ from __future__ import annotations
 from operator import index
 from typing import TYPE_CHECKING
 
-from memcfg.config import (
-    AllocationPolicy,
-    ResetPolicy,
-    WorkspaceConfig,
-    get_default_workspace_config,
-)
+from memcfg.config import AllocationPolicy, ResetPolicy, WorkspaceConfig
 from memcfg.errors import WorkspaceConfigError, WorkspaceError
-from memcfg.workspaces._workspace import Workspace
+from memcfg.workspaces._workspace import Workspace, checked_config
 
 if TYPE_CHECKING:
     from typing import Self
@@ -212,10 +207,7 @@ def _count(slots: int) -> int:
 
 
 def _ring(config: WorkspaceConfig | None, slots: int) -> WorkspaceConfig:
-    base = get_default_workspace_config() if config is None else config
-    if not isinstance(base, WorkspaceConfig):
-        raise TypeError(f"config is a WorkspaceConfig or None, not {config!r}")
-    return base.replace(
+    return checked_config(config).replace(
         reset=ResetPolicy.ENDOFBUFFER_REACHED,
         allocation=AllocationPolicy.OVERALLOCATE,
         overallocation=slots - 1,

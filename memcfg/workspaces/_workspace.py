@@ -68,6 +68,7 @@ __all__ = [
     "WorkspaceStats",
     "all_names",
     "check_valid",
+    "checked_config",
     "detach",
     "is_overwritten",
     "is_running",
@@ -227,7 +228,7 @@ class Workspace(Scope):
         *,
         resource: Resource | None = None,
     ) -> None:
-        self._config = _checked_config(config)
+        self._config = checked_config(config)
         self._name = _checked_name(name)
         if self._listed:
             _require_free(name)
@@ -609,7 +610,8 @@ def all_names() -> list[Names]:
     return _everywhere.alive()
 
 
-def _checked_config(config: WorkspaceConfig | None) -> WorkspaceConfig:
+def checked_config(config: WorkspaceConfig | None) -> WorkspaceConfig:
+    """Return a configuration; None is the default."""
     if config is None:
         return get_default_workspace_config()
     if not isinstance(config, WorkspaceConfig):
