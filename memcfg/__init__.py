@@ -79,28 +79,10 @@ if TYPE_CHECKING:
         workspace_of,
     )
 
-_NAMES = {  # from the subpackage that defines them
-    "config": (
-        *("AllocationPolicy", "DebugMode", "EscapePolicy", "LearningPolicy"),
-        *("LocationPolicy", "MirroringPolicy", "ResetPolicy", "SpillPolicy"),
-        *("WorkspaceConfig", "device"),
-    ),
-    "errors": (
-        *("NoSuchWorkspaceError", "WorkspaceConfigError", "WorkspaceError"),
-        *("WorkspaceFullError", "WorkspaceLeakError", "WorkspaceLeakWarning"),
-        *("WorkspaceSpillWarning", "WorkspaceStaleError", "WorkspaceWarning"),
-    ),
-    "workspaces": (
-        *("ArrayType", "LayerWorkspaceMgr", "PingPong", "RingWorkspace", "Workspace"),
-        *("WorkspaceMode", "WorkspaceStats"),
-        *("current_workspace", "destroy_all_workspaces", "detach", "gc"),
-        *("generation_of", "get_workspace", "is_attached", "is_in_scope", "is_valid"),
-        *("leverage", "leverage_or_detach", "leverage_to", "list_workspaces"),
-        *("migrate", "scope_out", "summary", "workspace", "workspace_exists"),
-        "workspace_of",
-    ),
-}
-_DEFINED_IN = {name: module for module, names in _NAMES.items() for name in names}
+_SUBPACKAGES = (
+    *("config", "data", "devices", "errors", "graph", "memory", "nn", "ops", "plan"),
+    *("runtime", "testing", "units", "workspaces"),
+)
 
 __all__ = [
     "AllocationPolicy",
@@ -168,9 +150,13 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'memcfg' has no attribute {name!r}")
-    if name in _DEFINED_IN:
-        return getattr(import_module(f"memcfg.{_DEFINED_IN[name]}"), name)
-    return import_module(f"memcfg.{name}")
+    if name in _SUBPACKAGES:
+        return import_module(f"memcfg.{name}")
+    for room in ("errors", "config", "workspaces"):  # the first loads the least
+        module = import_module(f"memcfg.{room}")
+        if name in module.__all__:
+            return getattr(module, name)
+    raise AssertionError(f"{name!r} is listed and not defined")
 
 
 def __dir__() -> list[str]:
