@@ -8,6 +8,7 @@ that tree: they derive from `UserWarning`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.units import format_bytes
@@ -117,7 +118,7 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
         """Pickle by the arguments, which are keyword-only; the rest is state."""
         extra = {key: value for key, value in vars(self).items() if key != "message"}
         fields = {key: extra.pop(key) for key in self._fields}
-        return _rebuild, (type(self), self.message, fields), extra
+        return partial(type(self), self.message, **fields), (), extra
 
     def _text(self) -> str:
         parts = [self.message, self._request(), *self._free_memory()]
@@ -274,12 +275,6 @@ class WorkspaceLeakWarning(WorkspaceWarning):
 
 class WorkspaceSpillWarning(WorkspaceWarning):
     """A workspace works without its page, or was found disabled at its end."""
-
-
-def _rebuild(
-    kind: type[ResourceExhaustedError], message: str, fields: dict[str, Any]
-) -> ResourceExhaustedError:
-    return kind(message, **fields)
 
 
 def _exact(nbytes: int) -> str:

@@ -6,12 +6,10 @@ several, is an error; only `device` falls back to the CPU.
 
 from __future__ import annotations
 
-import math
 import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
-from fractions import Fraction
-from numbers import Rational, Real
+from numbers import Real
 from typing import TYPE_CHECKING
 
 from memcfg.config._physical import physical_device
@@ -20,6 +18,7 @@ from memcfg.config._types import (
     MAX_BYTES,
     LogicalDevice,
     PhysicalDevice,
+    exact_value,
     limit_from_bytes,
     parse_name,
 )
@@ -27,6 +26,7 @@ from memcfg.units import parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from fractions import Fraction
 
     from memcfg.config._registry import Made
     from memcfg.devices import Device
@@ -226,11 +226,6 @@ def get_memory_info(device: AnyDevice) -> dict[str, int]:
         ``"current"`` and ``"peak"``: bytes in use now, and at most since the last
         `reset_memory_stats`. Each piece in use counts rounded up to 64 bytes, as in
         the device's limit and in a plan's peak.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `device` is none of these, or does not match one device.
     """
     stats = _find(device).device.pool.stats()
     return {"current": stats.current_bytes, "peak": stats.peak_bytes}
@@ -248,11 +243,6 @@ def get_memory_usage(device: AnyDevice) -> int:
     -------
     int
         `get_memory_info`'s ``"current"``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `device` is none of these, or does not match one device.
     """
     return get_memory_info(device)["current"]
 
@@ -264,11 +254,6 @@ def reset_memory_stats(device: AnyDevice) -> None:
     ----------
     device : str, LogicalDevice or PhysicalDevice
         A name such as ``"CPU:0"``, or an object of the lists.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `device` is none of these, or does not match one device.
     """
     _find(device).device.pool.reset_peak()
 
@@ -285,11 +270,6 @@ def get_memory_limit(device: AnyDevice) -> int | None:
     -------
     int or None
         The maximum of bytes in use now; None is no limit.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `device` is none of these, or does not match one device.
     """
     return _find(device).device.pool.limit
 
@@ -315,11 +295,10 @@ def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
     Raises
     ------
     TypeError
-        If `device` or `limit` is of no such type, or `limit` is a bool.
+        If `limit` is of no such type, or a bool.
     ValueError
-        If `limit` is not positive or no size, is more than the hardware has or
-        ``MEMCFG_MEMORY_LIMIT`` allows, the name cannot be read, or no device or
-        several devices match.
+        If `limit` is not positive or no size, or is more than the hardware has or
+        ``MEMCFG_MEMORY_LIMIT`` allows.
     ResourceExhaustedError
         If more than `limit` is in use now. The limit stays as it was.
 
@@ -363,11 +342,10 @@ def memory_fraction(device: AnyDevice, fraction: float | None = None) -> float |
     Raises
     ------
     TypeError
-        If `device` is none of these, or `fraction` is no number.
+        If `fraction` is no number.
     ValueError
-        If `fraction` is out of range or comes to less than a byte, the limit is more
-        than ``MEMCFG_MEMORY_LIMIT`` allows, the name cannot be read, or no device or
-        several devices match.
+        If `fraction` is out of range or comes to less than a byte, or the limit is more
+        than ``MEMCFG_MEMORY_LIMIT`` allows.
     ResourceExhaustedError
         If more is in use now. The limit stays as it was.
     """
@@ -401,11 +379,8 @@ def trim(device: AnyDevice, keep: int | str = 0) -> int:
 
     Raises
     ------
-    TypeError
-        If `device` is none of these, or `keep` is neither an int nor a string.
-    ValueError
-        If `keep` is negative or no size, the name cannot be read, or no device or
-        several devices match.
+    TypeError, ValueError
+        If `keep` is neither an int nor a string, negative, or no size.
     """
     nbytes = parse_bytes(keep)
     return _find(device).device.pool.trim(nbytes)
@@ -414,11 +389,8 @@ def trim(device: AnyDevice, keep: int | str = 0) -> int:
 def _fraction(fraction: object) -> Fraction:
     if isinstance(fraction, bool) or not isinstance(fraction, Real):
         raise TypeError(f"a fraction is a number above 0, at most 1, not {fraction!r}")
-    if isinstance(fraction, Rational):
-        exact = Fraction(int(fraction.numerator), int(fraction.denominator))
-    else:
-        exact = Fraction(float(fraction)) if math.isfinite(fraction) else Fraction(-1)
-    if not 0 < exact <= 1:
+    exact = exact_value(fraction)
+    if exact is None or not 0 < exact <= 1:
         raise ValueError(f"a fraction is above 0 and at most 1, not {fraction!r}")
     return exact
 
@@ -445,7 +417,8 @@ def _matching(device: AnyDevice) -> Made | None:
     else:
         raise TypeError(f"expected a device or its name, got {device!r}")
     if len(found) > 1:
-        raise ValueError(_ambiguous(device, [made.logical.name for made in found]))
+        names = ", ".join(made.logical.name for made in found)
+        raise ValueError(f"Multiple devices match {_shown(device)}; say which: {names}")
     return found[0] if found else None
 
 
@@ -461,10 +434,6 @@ def _named(name: str) -> list[Made]:
         return [made for made in registry.made() if made.logical.device_type == kind]
     wanted = LogicalDevice(f"/device:{kind}:{number}", kind)
     return [made for made in registry.made() if made.logical == wanted]
-
-
-def _ambiguous(device: AnyDevice, names: list[str]) -> str:
-    return f"Multiple devices match {_shown(device)}; say which: {', '.join(names)}"
 
 
 def _shown(device: AnyDevice) -> str:

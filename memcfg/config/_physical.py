@@ -189,13 +189,6 @@ def get_memory_growth(device: str | PhysicalDevice) -> bool | None:
     -------
     bool or None
         None when nothing was set: a CPU then grows, other devices do not.
-
-    Raises
-    ------
-    TypeError
-        If `device` is neither.
-    ValueError
-        If `device` is not a device of this machine.
     """
     return registry.settings.growth.get(physical_device(device))
 
@@ -215,10 +208,9 @@ def set_memory_growth(device: str | PhysicalDevice, enable: bool | None) -> None
     Raises
     ------
     TypeError
-        If `device` is neither, or `enable` is no bool.
+        If `enable` is no bool.
     ValueError
-        If `device` is not a device of this machine, or one of its virtual devices
-        was configured to do the opposite.
+        If a virtual device was configured to do the opposite.
     RuntimeError
         If a device was used already and the value is not the present one.
 
@@ -263,13 +255,6 @@ def get_logical_device_configuration(
     list of LogicalDeviceConfiguration or None
         What `set_logical_device_configuration` was given; None when it was not
         called. A limit that `set_memory_limit` changed later is not shown here.
-
-    Raises
-    ------
-    TypeError
-        If `device` is neither.
-    ValueError
-        If `device` is not a device of this machine.
     """
     configurations = registry.settings.logical.get(physical_device(device))
     return None if configurations is None else list(configurations)
@@ -292,13 +277,11 @@ def set_logical_device_configuration(
     Raises
     ------
     TypeError
-        If `device` is neither, or `logical_devices` holds anything but
-        `LogicalDeviceConfiguration`.
+        If `logical_devices` holds anything but `LogicalDeviceConfiguration`.
     ValueError
-        If `device` is not a device of this machine or cannot be split,
-        `logical_devices` is empty, a priority or an ordinal is given for a CPU, a
-        GPU's device has no memory limit, or growth is the opposite of what
-        `set_memory_growth` was given.
+        If `device` cannot be split, `logical_devices` is empty, a priority or an
+        ordinal is given for a CPU, a GPU's device has no memory limit, or growth is the
+        opposite of what `set_memory_growth` was given.
     RuntimeError
         If a device was used already and the configuration is not the present one.
 

@@ -172,8 +172,7 @@ def _on(
 ) -> list[Specification]:
     """Specify the logical devices of one piece of hardware."""
     configurations = settings.logical.get(device, DEFAULT)
-    _check_priorities(hardware, configurations)
-    _check_ordinals(hardware, configurations)
+    _check_given(hardware, configurations)
     bounds = Bounds.of(device, hardware, overrides)
     alone = len(configurations) == 1
     specs: list[MemorySpec] = []
@@ -215,17 +214,17 @@ def _growth(
     return settings.growth.get(device, is_cpu)
 
 
-def _check_priorities(hardware: Hardware, configurations: Configurations) -> None:
-    given = [
-        item.experimental_priority
-        for item in configurations
-        if item.experimental_priority is not None
-    ]
-    if given and len(given) != len(configurations):
-        raise ValueError(
-            f"experimental_priority must be specified for all virtual devices of "
-            f"{hardware.name} or for none"
-        )
+def _check_given(hardware: Hardware, configurations: Configurations) -> None:
+    """Refuse priorities and ordinals of some devices only, and unknown priorities."""
+    given: list[int] = []
+    for name in ("experimental_device_ordinal", "experimental_priority"):
+        values = (getattr(item, name) for item in configurations)
+        given = [value for value in values if value is not None]
+        if given and len(given) != len(configurations):
+            raise ValueError(
+                f"{name} must be specified for all virtual devices of {hardware.name} "
+                "or for none"
+            )
     allowed = hardware.priorities
     wrong = [value for value in given if allowed is None or value not in allowed]
     if wrong:
@@ -233,13 +232,4 @@ def _check_priorities(hardware: Hardware, configurations: Configurations) -> Non
         raise ValueError(
             f"experimental_priority {wrong[0]} is out of range: those of "
             f"{hardware.name} are {span}"
-        )
-
-
-def _check_ordinals(hardware: Hardware, configurations: Configurations) -> None:
-    given = sum(item.experimental_device_ordinal is not None for item in configurations)
-    if given not in (0, len(configurations)):
-        raise ValueError(
-            f"experimental_device_ordinal must be specified for all virtual devices "
-            f"of {hardware.name} or for none"
         )

@@ -22,6 +22,7 @@ __all__ = [
     "LogicalDevice",
     "LogicalDeviceConfiguration",
     "PhysicalDevice",
+    "exact_value",
     "limit_from_bytes",
     "parse_name",
     "require_type",
@@ -159,7 +160,16 @@ class LogicalDeviceConfiguration:
         limit = self.memory_limit
         if limit is None or isinstance(limit, str):
             return limit_from_bytes(limit, total_bytes=total_bytes)
-        nbytes = _finite(limit) * _MIB
+        number: object = limit
+        if isinstance(number, bool) or not isinstance(number, Real):
+            raise TypeError(
+                "memory_limit is a number of MiB, a string like '4100031B' or None, "
+                f"not {limit!r}"
+            )
+        exact = exact_value(number)
+        if exact is None:
+            raise ValueError(f"memory_limit must be finite, not {limit!r}")
+        nbytes = exact * _MIB
         if nbytes.denominator != 1:
             raise ValueError(
                 f"memory_limit={limit!r} MiB is not a whole number of bytes; write the "
@@ -190,17 +200,11 @@ def limit_from_bytes(
     return _positive(nbytes, limit, name)
 
 
-def _finite(limit: object) -> Fraction:
-    if isinstance(limit, bool) or not isinstance(limit, Real):
-        raise TypeError(
-            "memory_limit is a number of MiB, a string like '4100031B' or None, "
-            f"not {limit!r}"
-        )
-    if isinstance(limit, Rational):  # in Python's own integers, which do not overflow
-        return Fraction(int(limit.numerator), int(limit.denominator))
-    if not math.isfinite(limit):
-        raise ValueError(f"memory_limit must be finite, not {limit!r}")
-    return Fraction(float(limit))
+def exact_value(number: Real) -> Fraction | None:
+    """Return a number without rounding; None if it is not finite."""
+    if isinstance(number, Rational):  # in Python's own integers, which do not overflow
+        return Fraction(int(number.numerator), int(number.denominator))
+    return Fraction(float(number)) if math.isfinite(number) else None
 
 
 def _positive(nbytes: int, limit: object, name: str) -> int:

@@ -78,7 +78,11 @@ def get_debug_mode() -> DebugMode:
     """
     mode = registry.options.debug_mode
     if mode is None:
-        mode = _debug_mode_outside()
+        text = process.value_of(_DEBUG)
+        try:
+            mode = DebugMode(text) if text else DebugMode.DISABLED
+        except ValueError:
+            raise process.unreadable(_DEBUG, _words()) from None
         _use(mode)
     return mode
 
@@ -157,14 +161,6 @@ def _use(mode: DebugMode) -> None:
     registry.options.debug_mode = mode
     set_spill_everything(mode is DebugMode.SPILL_EVERYTHING)
     set_bypass_everything(mode is DebugMode.BYPASS_EVERYTHING)
-
-
-def _debug_mode_outside() -> DebugMode:
-    text = process.value_of(_DEBUG)
-    try:
-        return DebugMode(text) if text else DebugMode.DISABLED
-    except ValueError:
-        raise process.unreadable(_DEBUG, _words()) from None
 
 
 def _words() -> str:

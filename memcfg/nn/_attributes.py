@@ -50,6 +50,10 @@ class FixedAttributes:
         state = FixedAttributes.__getstate__(self)
         return {name: state[name] for name in state if not name.startswith("_")}
 
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{key}={value!r}" for key, value in self._settings().items())
+        return f"{type(self).__name__}({shown})"
+
     def _refuse(self, why: str, name: str) -> None:
         raise AttributeError(f"{why}: {self._advice}", name=name, obj=self)
 

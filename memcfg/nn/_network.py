@@ -85,11 +85,6 @@ class Network:
         """Shape of one sample."""
         return self.inputs.sample_shape
 
-    def output_shape_of(self, layer: Layer) -> Shape:
-        """Return the shape of a layer's output where it is first called."""
-        first = next(node for node in self.nodes if node.layer is layer)
-        return first.output.sample_shape
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy the calls as a list: as deep as the network, Python could not go."""
         indices = {node.output: i for i, node in enumerate(self.nodes)}
@@ -184,20 +179,16 @@ def _weights(layers: Sequence[Layer]) -> Iterable[Weight]:
     keys = _file_names(layers)
     for layer in layers:
         for index, spec in enumerate(layer.weight_specs or ()):
-            yield _weight(layer, keys[layer], index, spec)
-
-
-def _weight(layer: Layer, key: str, index: int, spec: WeightSpec) -> Weight:
-    fixed = spec.initializer.seed
-    return Weight(
-        name=f"{layer.name}/{spec.name}",
-        key=f"{key}/{spec.name}",
-        shape=spec.shape,
-        dtype=spec.dtype,
-        initializer=spec.initializer,
-        seed=derive_seed(layer.seed, index) if fixed is None else fixed,
-        trainable=spec.trainable,
-    )
+            fixed = spec.initializer.seed
+            yield Weight(
+                name=f"{layer.name}/{spec.name}",
+                key=f"{keys[layer]}/{spec.name}",
+                shape=spec.shape,
+                dtype=spec.dtype,
+                initializer=spec.initializer,
+                seed=derive_seed(layer.seed, index) if fixed is None else fixed,
+                trainable=spec.trainable,
+            )
 
 
 def _file_names(layers: Sequence[Layer]) -> dict[Layer, str]:
@@ -238,7 +229,8 @@ def _row(layer: Layer, network: Network | None) -> tuple[Text, str, str, str]:
     label = Text(" ".join(shorten(word, _NAME) for word in words))
     if network is None:
         return label, "?", "?", "?"
-    shape = network.output_shape_of(layer)
+    first = next(node for node in network.nodes if node.layer is layer)
+    shape = first.output.sample_shape
     parameters = sum(math.prod(spec.shape) for spec in layer.weight_specs or ())
     nbytes = format_bytes(4 * math.prod(shape))
     return label, show_shape(shape), f"{parameters:,}", nbytes

@@ -120,9 +120,6 @@ class SparseCategoricalCrossentropy(FixedAttributes):
         kind = "softmax_cross_entropy" + ("" if training else "_inference")
         return builder.apply(kind, (output, labels), name="loss")[0]
 
-    def __repr__(self) -> str:
-        return "SparseCategoricalCrossentropy(from_logits=True)"
-
 
 def get_loss(loss: Any) -> SparseCategoricalCrossentropy:
     """Return the loss that `compile`'s argument means."""

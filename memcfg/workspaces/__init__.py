@@ -1,7 +1,8 @@
 """Workspaces: memory for cyclic work, learned in size and used again.
 
 The model is ND4J's, with one difference: an array that outlives its cycle is never
-overwritten, unless that was asked for with ``on_escape="invalidate"``.
+overwritten, unless that was asked for with ``on_escape="invalidate"``. A question about
+an array is a TypeError if it is none.
 
 Examples
 --------

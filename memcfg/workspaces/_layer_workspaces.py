@@ -567,14 +567,12 @@ class LayerWorkspaceMgr:
             workspace that `set_no_leverage_override` names. Else a copy; outside of all
             workspaces where the kind has none.
         """
-        if not is_attached(array) or self._is_untouched(array):
+        owner = workspace_of(array)
+        left_alone = owner is not None and owner.name in self._untouched
+        if left_alone or not is_attached(array):
             return array
         workspace = self._open(kind)
         return detach(array) if workspace is None else leverage_to(array, workspace)
-
-    def _is_untouched(self, array: Array) -> bool:
-        workspace = workspace_of(array)
-        return workspace is not None and workspace.name in self._untouched
 
     def _at(self, kind: ArrayType | str) -> AbstractContextManager[object]:
         """Let NumPy make its arrays where those of a kind live."""

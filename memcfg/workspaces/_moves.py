@@ -60,11 +60,6 @@ def is_attached(array: Array) -> bool:
     -------
     bool
         Also true of what did not fit the page, and after the scope has closed.
-
-    Raises
-    ------
-    TypeError
-        If it is no array.
     """
     return placement_in(array) is not None
 
@@ -82,11 +77,6 @@ def workspace_of(array: Array) -> Workspace | None:
     Workspace or None
         None of an array that is not attached, and where the workspace has gone with
         its thread.
-
-    Raises
-    ------
-    TypeError
-        If it is no array.
     """
     placement = placement_in(array)
     return None if placement is None else cast("Workspace | None", placement.scope)
@@ -104,11 +94,6 @@ def generation_of(array: Array) -> int | None:
     -------
     int or None
         1 for the first cycle; None of an array that is not attached.
-
-    Raises
-    ------
-    TypeError
-        If it is no array.
     """
     placement = placement_in(array)
     return None if placement is None else placement.generation
@@ -127,11 +112,6 @@ def is_in_scope(array: Array) -> bool:
     bool
         True of an array that is not attached, and of one whose workspace is open and in
         the cycle that the array was made in.
-
-    Raises
-    ------
-    TypeError
-        If it is no array.
     """
     placement = placement_in(array)
     return placement is None or is_running(placement)
@@ -150,11 +130,6 @@ def is_valid(array: Array) -> bool:
     bool
         False only of an array of a workspace with ``on_escape="invalidate"``: whose
         cycle has ended, or, in a ring, whose bytes have been allocated again.
-
-    Raises
-    ------
-    TypeError
-        If it is no array.
     """
     placement = placement_in(array)
     return placement is None or not is_overwritten(placement)

@@ -159,7 +159,12 @@ def destroy_all_workspaces(thread: str = "current") -> None:
     doomed = [here]
     if thread == "all":
         doomed += [names for names in all_names() if names is not here]
-    _require_closed([each for names in doomed[1:] for each in list(names.values())])
+    others = [each for names in doomed[1:] for each in list(names.values())]
+    if still := [each for each in others if each.is_open]:
+        shown = ", ".join(f"{each.name!r} of thread {each.thread_id}" for each in still)
+        raise WorkspaceError(
+            f"{shown} open: only that thread can leave it. Wait until it has."
+        )
     failures: list[OSError] = []
     for each in [each for names in doomed for each in reversed(list(names.values()))]:
         try:
@@ -220,12 +225,3 @@ def _differences(found: Workspace, config: WorkspaceConfig) -> str:
         for key in mine
         if mine[key] != wanted[key]
     )
-
-
-def _require_closed(others: list[Workspace]) -> None:
-    still = [each for each in others if each.is_open]
-    if still:
-        names = ", ".join(f"{each.name!r} of thread {each.thread_id}" for each in still)
-        raise WorkspaceError(
-            f"{names} open: only that thread can leave it. Wait until it has."
-        )

@@ -230,8 +230,11 @@ class Workspace(Scope):
     ) -> None:
         self._config = checked_config(config)
         self._name = _checked_name(name)
-        if self._listed:
-            _require_free(name)
+        if self._listed and name in names_here():
+            raise WorkspaceConfigError(
+                f"this thread has a workspace {name!r} already: use memcfg.workspace("
+                f"{name!r}), destroy it, or choose another name"
+            )
         get_debug_mode()  # what the environment says of it holds from now on
         self._device: ref[Device] | None = None
         if resource is None:
@@ -625,14 +628,6 @@ def _checked_name(name: str) -> str:
     if not name:
         raise ValueError("a workspace needs a name")
     return name
-
-
-def _require_free(name: str) -> None:
-    if name in names_here():
-        raise WorkspaceConfigError(
-            f"this thread has a workspace {name!r} already: use memcfg.workspace("
-            f"{name!r}), destroy it, or choose another name"
-        )
 
 
 def _map_file(config: WorkspaceConfig, name: str) -> MappedFile | None:

@@ -111,20 +111,16 @@ def is_paused() -> bool:
 def _paused(*, freeze: bool) -> Iterator[None]:
     pause = _Pause()
     try:
-        _begin(pause, freeze=freeze)
+        with _lock:
+            pause.enabled = gc.isenabled()
+            _pauses.append(pause)
+            gc.disable()
+            if freeze and gc.get_freeze_count() == 0:
+                gc.freeze()
+                pause.froze = True
         yield
     finally:
         _end(pause)
-
-
-def _begin(pause: _Pause, *, freeze: bool) -> None:
-    with _lock:
-        pause.enabled = gc.isenabled()
-        _pauses.append(pause)
-        gc.disable()
-        if freeze and gc.get_freeze_count() == 0:
-            gc.freeze()
-            pause.froze = True
 
 
 def _end(pause: _Pause) -> None:

@@ -81,7 +81,7 @@ class _IterableOrigin:
             base.reset()
         self._passes += 1
         if not self.threaded:
-            return _Items(base, base.close if self._made else _nothing)
+            return _Items(base, base.close if self._made else lambda: None)
         reading = AsyncDataSetIterator(base, BUFFER_SIZE, resource=resource)
         return _Items(reading, lambda: self._end(reading))
 
@@ -105,10 +105,6 @@ class _Items:
 
     def report(self) -> None:
         """Return None: nothing was chosen."""
-
-
-def _nothing() -> None:
-    """Leave what is the user's as it is."""
 
 
 _FLOAT = 4  # bytes of a number
