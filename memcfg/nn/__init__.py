@@ -2,7 +2,8 @@
 
 Images are channels-last, all numbers float32, labels integers. A model traces its step
 into a graph, a policy of `memcfg.plan` decides where every byte goes, and
-`memcfg.runtime` runs it. What cannot be honoured raises; nothing is ignored.
+`memcfg.runtime` runs it. An argument that cannot be honoured raises TypeError or
+ValueError; nothing is ignored.
 """
 
 from __future__ import annotations

@@ -120,6 +120,9 @@ class Model(FixedAttributes):
     ValueError
         If an output does not depend on the input alone, two layers have one name,
         or a layer with weights belongs to another model.
+    RuntimeError
+        By what needs a compiled model, the shapes of the weights or a loaded program,
+        as long as there is none.
 
     Examples
     --------
@@ -177,11 +180,6 @@ class Model(FixedAttributes):
         -------
         int
             Elements of all weights.
-
-        Raises
-        ------
-        RuntimeError
-            If the shapes are not known yet.
         """
         return sum(weight.size for weight in self._built_network().weights)
 
@@ -216,35 +214,17 @@ class Model(FixedAttributes):
 
     @property
     def optimizer(self) -> Optimizer:
-        """The optimizer; its ``learning_rate`` may be set between steps.
-
-        Raises
-        ------
-        RuntimeError
-            If the model is not compiled.
-        """
+        """The optimizer; its ``learning_rate`` may be set between steps."""
         return self._compiled("the optimizer").optimizer
 
     @property
     def training_workspace_mode(self) -> WorkspaceMode:
-        """Where the tensors of a training step live; `compile` sets it.
-
-        Raises
-        ------
-        RuntimeError
-            If the model is not compiled.
-        """
+        """Where the tensors of a training step live; `compile` sets it."""
         return self._compiled("training_workspace_mode").modes.training
 
     @property
     def inference_workspace_mode(self) -> WorkspaceMode:
-        """Where the tensors of evaluation and prediction live; `compile` sets it.
-
-        Raises
-        ------
-        RuntimeError
-            If the model is not compiled.
-        """
+        """Where the tensors of evaluation and prediction live; `compile` sets it."""
         return self._compiled("inference_workspace_mode").modes.inference
 
     @property
@@ -641,8 +621,6 @@ class Model(FixedAttributes):
 
         Raises
         ------
-        RuntimeError
-            If the model is not compiled.
         TypeError, ValueError
             If the data is wrong.
         InfeasiblePlanError
@@ -688,8 +666,6 @@ class Model(FixedAttributes):
 
         Raises
         ------
-        RuntimeError
-            If the model is not compiled.
         TypeError, ValueError
             If the data is wrong.
         InfeasiblePlanError
@@ -741,8 +717,6 @@ class Model(FixedAttributes):
         ------
         InfeasiblePlanError
             If nothing fits the device's limit; the error says what would.
-        RuntimeError
-            If the model is not compiled, or its shapes are not known yet.
         """
         size = integer(batch_size, "batch_size")
         self._compiled("plan")
@@ -762,11 +736,6 @@ class Model(FixedAttributes):
         Graph
             With the scratch bytes of the device's kernels. ``to_json()`` writes it for
             ``memcfg plan``.
-
-        Raises
-        ------
-        RuntimeError
-            If the model is not compiled, or its shapes are not known yet.
         """
         size = integer(batch_size, "batch_size")
         self._compiled("graph")
@@ -774,13 +743,7 @@ class Model(FixedAttributes):
 
     @property
     def memory_plan(self) -> Plan:
-        """The plan of the training step, or of what was loaded last before any.
-
-        Raises
-        ------
-        RuntimeError
-            If nothing is loaded yet.
-        """
+        """The plan of the training step, or of what was loaded last before any."""
         with self._lock.turn():
             session, key = self._lead()
             return session.loaded_plan(key)
@@ -818,11 +781,6 @@ class Model(FixedAttributes):
         list of numpy.ndarray
             Layer by layer, in Keras's order and layouts: kernel ``(KH, KW, C / groups,
             O)`` or ``(inputs, units)``, bias; gamma, beta, moving mean and variance.
-
-        Raises
-        ------
-        RuntimeError
-            If the shapes are not known yet.
         """
         with self._lock.turn():
             weights, session = self._weights_and_session()
@@ -839,8 +797,6 @@ class Model(FixedAttributes):
 
         Raises
         ------
-        RuntimeError
-            If the shapes are not known yet.
         WeightsError
             If number or shapes differ; nothing changed then.
         """
@@ -863,8 +819,6 @@ class Model(FixedAttributes):
         ------
         OSError
             If it cannot be written.
-        RuntimeError
-            If the shapes are not known yet.
         ValueError
             If the name ends in the suffix of another format, such as ``.h5``.
 
@@ -892,8 +846,6 @@ class Model(FixedAttributes):
         ------
         OSError
             If it cannot be read.
-        RuntimeError
-            If the shapes are not known yet.
         WeightsError
             If it is truncated, or names, shapes or dtypes differ; nothing changed
             then.

@@ -59,12 +59,6 @@ class Initializer(FixedAttributes):
         """
         raise NotImplementedError
 
-    def __repr__(self) -> str:
-        fields = ", ".join(
-            f"{key}={value!r}" for key, value in self._settings().items()
-        )
-        return f"{type(self).__name__}({fields})"
-
 
 class Zeros(Initializer):
     """Start from zeros."""
@@ -97,13 +91,6 @@ class RandomNormal(Initializer):
         The standard deviation, zero or more.
     seed : int, optional
         Fix the values. None: a seed drawn by the layer.
-
-    Raises
-    ------
-    TypeError
-        If `mean` or `stddev` is not a number.
-    ValueError
-        If one of them is not finite in float32, or `stddev` is negative.
     """
 
     __slots__ = ("mean", "seed", "stddev")

@@ -27,13 +27,6 @@ class Optimizer(FixedAttributes):
     ----------
     learning_rate : float
         Zero or more.
-
-    Raises
-    ------
-    TypeError
-        If `learning_rate` is not a number.
-    ValueError
-        If it is negative or not finite in float32.
     """
 
     __slots__ = ("_iterations", "_learning_rate", "_owner")
@@ -118,10 +111,8 @@ class Optimizer(FixedAttributes):
         """
         raise NotImplementedError
 
-    def __repr__(self) -> str:
-        fields = {"learning_rate": self.learning_rate} | self._settings()
-        shown = ", ".join(f"{key}={value!r}" for key, value in fields.items())
-        return f"{type(self).__name__}({shown})"
+    def _settings(self) -> dict[str, Any]:
+        return {"learning_rate": self.learning_rate} | super()._settings()
 
 
 class SGD(Optimizer):
@@ -139,11 +130,6 @@ class SGD(Optimizer):
         In ``[0, 1)``.
     nesterov : bool, default False
         Whether to look ahead; needs a momentum.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument cannot be honoured.
 
     References
     ----------
@@ -212,11 +198,6 @@ class Adam(Optimizer):
         The part of each moment that stays at a step, in ``[0, 1)``.
     epsilon : float, default 1e-7
         Zero or more.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument cannot be honoured.
 
     References
     ----------

@@ -1,4 +1,7 @@
-"""Layers, by the names that users of Keras know."""
+"""Layers, by the names that users of Keras know.
+
+An argument that cannot be honoured raises TypeError or ValueError.
+"""
 
 from __future__ import annotations
 

@@ -47,11 +47,6 @@ class Dense(Layer):
     name : str, optional
         Unique within a model.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument cannot be honoured.
-
     Examples
     --------
     >>> import memcfg as mc
@@ -123,11 +118,6 @@ class Activation(Layer):
         (`memcfg.ops.elementwise`); ``"linear"`` and None for the identity.
     name : str, optional
         Unique within a model.
-
-    Raises
-    ------
-    ValueError
-        If the activation is another one.
     """
 
     __slots__ = ("activation",)
@@ -154,11 +144,6 @@ class ReLU(Layer):
         Only zero can be honoured yet.
     name : str, optional
         Unique within a model.
-
-    Raises
-    ------
-    ValueError
-        If an argument cannot be honoured.
     """
 
     __slots__ = ()
@@ -233,11 +218,6 @@ class Concatenate(Layer):
     name : str, optional
         Unique within a model.
 
-    Raises
-    ------
-    TypeError
-        If `axis` is not an int.
-
     Examples
     --------
     >>> import memcfg as mc
@@ -286,11 +266,6 @@ class Flatten(Layer):
         Only ``"channels_last"`` or None.
     name : str, optional
         Unique within a model.
-
-    Raises
-    ------
-    ValueError
-        If `data_format` is another one.
     """
 
     __slots__ = ()
@@ -321,11 +296,6 @@ class Dropout(Layer):
         Fix the masks. None: a seed drawn from `set_random_seed`'s sequence.
     name : str, optional
         Unique within a model.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the rate or the seed cannot be honoured.
 
     References
     ----------

@@ -56,11 +56,6 @@ class Conv2D(Layer):
     name : str, optional
         Unique within a model.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument cannot be honoured.
-
     Examples
     --------
     >>> import memcfg as mc

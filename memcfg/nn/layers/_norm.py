@@ -85,11 +85,6 @@ class BatchNormalization(Layer):
     name : str, optional
         Unique within a model.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument cannot be honoured.
-
     References
     ----------
     Ioffe and Szegedy, "Batch normalization: accelerating deep network training by
@@ -166,11 +161,6 @@ class LayerNormalization(Layer):
         For gamma, likewise.
     name : str, optional
         Unique within a model.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument cannot be honoured.
 
     References
     ----------

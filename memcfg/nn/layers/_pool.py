@@ -74,11 +74,6 @@ class MaxPooling2D(Layer):
         Only ``"channels_last"`` or None.
     name : str, optional
         Unique within a model.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument cannot be honoured.
     """
 
     __slots__ = ("padding", "pool_size", "strides")
@@ -111,11 +106,6 @@ class AveragePooling2D(Layer):
         Only ``"channels_last"`` or None.
     name : str, optional
         Unique within a model.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument cannot be honoured.
     """
 
     __slots__ = ("padding", "pool_size", "strides")
@@ -146,11 +136,6 @@ class GlobalAveragePooling2D(Layer):
         Only False can be honoured yet.
     name : str, optional
         Unique within a model.
-
-    Raises
-    ------
-    ValueError
-        If an argument cannot be honoured.
     """
 
     __slots__ = ()
