@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from memcfg import config
-from memcfg._core import get_num_threads  # of the kernels; only a table shows it
+from memcfg.cli import main
 
 threads = config.threading
 INTRA = (
@@ -59,19 +59,23 @@ def test_what_is_no_number_of_threads_is_refused_at_set(ask, choose, bad, error,
 
 
 # "real: they govern the kernels"
-def test_intra_op_threads_are_those_of_the_kernels():
-    automatic = get_num_threads()
-    threads.set_intra_op_parallelism_threads(1)
-    assert get_num_threads() == 1
-    threads.set_intra_op_parallelism_threads(3)
-    assert get_num_threads() == 3
-    threads.set_intra_op_parallelism_threads(0)
-    assert get_num_threads() == automatic
-    threads.set_intra_op_parallelism_threads(1)
-    config.list_logical_devices()
+def test_intra_op_threads_are_those_of_the_kernels(capsys):
+    def told(*counts):
+        """Set numbers, and read what the kernels use; that is a first use."""
+        config.reset()
+        for count in counts:
+            threads.set_intra_op_parallelism_threads(count)
+        assert main(["devices"]) == 0
+        return capsys.readouterr().out.partition("Threads: ")[2].strip()
+
+    automatic = told()
+    assert told(1) == "1"
+    assert told(1, 3) == "3"
+    assert told(1, 3, 0) == automatic
+    assert told(1) == "1"
     config.reset()
     assert threads.get_intra_op_parallelism_threads() == 0
-    assert get_num_threads() == automatic
+    assert told() == automatic
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -79,16 +83,16 @@ def test_a_child_of_a_fork_is_not_stuck_on_its_parents_threads():
     source = """
         import os, threading
         from memcfg import config
-        from memcfg.config._registry import registry  # its lock has no public face
 
         ready, done = threading.Event(), threading.Event()
 
-        def hold():
-            with registry.lock:
-                ready.set()
-                done.wait()
+        def devices():
+            ready.set()
+            done.wait()
+            yield "CPU:0"
 
-        thread = threading.Thread(target=hold)
+        hold = config.set_visible_devices  # has the lock while it reads them
+        thread = threading.Thread(target=hold, args=(devices(),))
         thread.start()
         ready.wait()
         child = os.fork()

@@ -200,18 +200,32 @@ def test_a_bound_on_programs_counts_those_of_the_child():
     assert (
         said("""
         mc.config.threading.set_inter_op_parallelism_threads(1)
-        from memcfg._core import CallbackKernel, Pool, Program
-        arena = Pool().arena()
-        arena.grow(64)
         inside, go_on = threading.Event(), threading.Event()
-        slow = Program(arena)
-        stay = CallbackKernel(lambda: (inside.set(), go_on.wait(60)))
-        slow.compute(stay, [], [], None)
-        thread = threading.Thread(target=slow.run)
+
+        def stay(attributes, inputs, outputs):
+            inside.set()
+            assert go_on.wait(60)
+
+        class Staying(nn.Layer):
+            def trace(self, scope, inputs):
+                return scope.apply("stay", inputs)[0]
+
+        def alike(inputs, attributes):
+            return [mc.ops.Spec(inputs[0].shape, inputs[0].dtype)]
+
+        mc.ops.register(mc.ops.OpType("stay", 1, alike, stay))
+        slow = nn.Sequential([nn.Input((64,)), Staying()])
+        thread = threading.Thread(target=lambda: slow.predict(x[:8], verbose=0))
         thread.start()
         assert inside.wait(60)
+        other = build()  # waits in the parent
+        waiting = threading.Thread(target=lambda: other.predict(x[:8], verbose=0))
+        waiting.start()
+        waiting.join(0.2)
+        assert waiting.is_alive()
         print(in_child(lambda: len(fit(build()))))
         go_on.set()
+        waiting.join()
         thread.join()
     """)
         == "4\n"
