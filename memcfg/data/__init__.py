@@ -27,24 +27,23 @@ from memcfg.data._pipeline_report import PipelineReport, StageReport
 from memcfg.data.dl4j._async_iterators import (
     AsyncDataSetIterator,
     AsyncMultiDataSetIterator,
-)
-from memcfg.data.dl4j._callbacks import (
     DataSetCallback,
     DefaultCallback,
     InterleavedDataSetCallback,
 )
 from memcfg.data.dl4j._data_sets import DataSet, MultiDataSet, SplitTestAndTrain
-from memcfg.data.dl4j._iterators import DataSetIterator, ExistingDataSetIterator
-from memcfg.data.dl4j._splitter import DataSetIteratorSplitter
-from memcfg.data.dl4j._wrappers import (
+from memcfg.data.dl4j._iterators import (
     AsyncShieldDataSetIterator,
     AsyncShieldMultiDataSetIterator,
+    DataSetIterator,
     DummyBlockDataSetIterator,
     EarlyTerminationDataSetIterator,
+    ExistingDataSetIterator,
     ListDataSetIterator,
     MultipleEpochsIterator,
     WorkspacesShieldDataSetIterator,
 )
+from memcfg.data.dl4j._splitter import DataSetIteratorSplitter
 from memcfg.data.elements._spec import TensorSpec
 from memcfg.data.engine._iterator import DatasetIterator
 from memcfg.data.experimental import (

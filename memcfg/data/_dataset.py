@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from memcfg.data._options import Options
-from memcfg.data.elements._convert import as_element
+from memcfg.data.elements._convert import as_element, as_result
 from memcfg.data.elements._spec import TensorSpec, spec_of
 from memcfg.data.elements._structure import (
     call,
@@ -16,23 +16,18 @@ from memcfg.data.elements._structure import (
     map_structure,
     same_structure,
 )
-from memcfg.data.elements._user_functions import as_result
 from memcfg.data.engine._autotune import AUTOTUNE
 from memcfg.data.engine._iterator import DatasetIterator
-from memcfg.data.ops._batch import Batch
+from memcfg.data.ops._batch import Batch, Unbatch
 from memcfg.data.ops._cache import Cache
 from memcfg.data.ops._combine import Concatenate, Enumerate, Zip
-from memcfg.data.ops._generator import Generated, signature_of
 from memcfg.data.ops._interleave import Interleave
 from memcfg.data.ops._map import Map
 from memcfg.data.ops._node import INFINITE, UNKNOWN, Node
+from memcfg.data.ops._order import Filter, Repeat, Select, Shuffle
 from memcfg.data.ops._padded_batch import PaddedBatch
 from memcfg.data.ops._prefetch import Prefetch
-from memcfg.data.ops._repeat import Repeat
-from memcfg.data.ops._select import Filter, Shard, Skip, Take
-from memcfg.data.ops._shuffle import Shuffle
-from memcfg.data.ops._sources import Slices, sliced, whole
-from memcfg.data.ops._unbatch import Unbatch
+from memcfg.data.ops._sources import Generated, Slices, signature_of, sliced, whole
 from memcfg.data.rows._rows import range_rows
 
 if TYPE_CHECKING:
@@ -393,7 +388,9 @@ class Dataset:
         ValueError
             If it is beyond int64.
         """
-        return self._then(Take(self._node, _integer(count, "count"), name or "take"))
+        stop = _integer(count, "count")
+        chosen = Select(self._node, 0, stop if stop >= 0 else None, 1, name or "take")
+        return self._then(chosen)
 
     def skip(self, count: int, name: str | None = None) -> Self:
         """Leave out the first elements.
@@ -417,7 +414,9 @@ class Dataset:
         ValueError
             If it is beyond int64.
         """
-        return self._then(Skip(self._node, _integer(count, "count"), name or "skip"))
+        start = _integer(count, "count")
+        stop = None if start >= 0 else 0
+        return self._then(Select(self._node, max(0, start), stop, 1, name or "skip"))
 
     def repeat(self, count: int | None = None, name: str | None = None) -> Self:
         """Make pass after pass.
@@ -480,7 +479,7 @@ class Dataset:
             raise ValueError(f"num_shards is at least 1, got {shards}")
         if not 0 <= first < shards:
             raise ValueError(f"index is from 0 to {shards - 1}, got {first}")
-        return self._then(Shard(self._node, shards, first, name or "shard"))
+        return self._then(Select(self._node, first, None, shards, name or "shard"))
 
     def filter(self, predicate: Callable[..., Any], name: str | None = None) -> Self:
         """Keep the elements of which a function says yes.

@@ -12,11 +12,9 @@ from memcfg.data.engine._iterator import DatasetIterator
 from memcfg.data.ops._batch import Batch
 from memcfg.data.ops._cache import Cache
 from memcfg.data.ops._node import INFINITE
+from memcfg.data.ops._order import Repeat, Select, Shuffle
 from memcfg.data.ops._padded_batch import PaddedBatch
 from memcfg.data.ops._prefetch import Prefetch
-from memcfg.data.ops._repeat import Repeat
-from memcfg.data.ops._select import Shard, Skip, Take
-from memcfg.data.ops._shuffle import Shuffle
 
 if TYPE_CHECKING:
     from memcfg.data._dataset import Dataset
@@ -82,7 +80,7 @@ def _blocks(node: Node) -> int:
 
 def _sizes(node: Node) -> tuple[int, ...]:
     """Find the step that makes batches, if all behind it leave them as they are."""
-    while isinstance(node, Prefetch | Take | Skip | Shard | Repeat | Shuffle | Cache):
+    while isinstance(node, Prefetch | Select | Repeat | Shuffle | Cache):
         node = node.source
     if isinstance(node, Batch | PaddedBatch):
         return _of_batches(node)

@@ -23,7 +23,7 @@ from memcfg.data.engine._autotune import (
     TunedDepth,
     TunedParallelism,
 )
-from memcfg.data.engine._budgets import Budget, WaitTimer, cores, free_bytes
+from memcfg.data.engine._run import Budget, WaitTimer, cores, free_bytes
 
 MIB = 1 << 20
 

@@ -19,7 +19,7 @@ import memcfg as mc
 from memcfg import memory
 
 # A thread with depths, sources and rings of the test's own.
-from memcfg.data.engine import _producer
+from memcfg.data.engine import _thread_pool
 from memcfg.data.engine._batch_blocks import Ring
 from memcfg.data.engine._bounded_queue import FixedDepth
 from memcfg.data.engine._producer import Producer
@@ -525,7 +525,7 @@ def test_a_thousand_leave_nothing(make, pool, tenths):
     assert eventually(lambda: threading.active_count() == before)
     assert pool.stats().current_bytes == 0
     gc.collect()
-    assert len(_producer._running.alive()) == 0
+    assert len(_thread_pool.running.alive()) == 0
 
 
 @settings(max_examples=settings().max_examples // 5)

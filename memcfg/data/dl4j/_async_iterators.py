@@ -1,9 +1,10 @@
-"""Iterators whose batches a thread reads ahead."""
+"""Iterators whose batches a thread reads ahead, and what it does to each batch."""
 
 from __future__ import annotations
 
 import threading
 import warnings
+from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -11,9 +12,15 @@ from weakref import WeakKeyDictionary
 from memcfg import config
 from memcfg._caller import outside
 from memcfg._core import fork_count
+from memcfg.config import LogicalDevice
 from memcfg.data._checks import count, flag
-from memcfg.data.dl4j._callbacks import as_callback, finisher, host_memory
-from memcfg.data.dl4j._iterators import DataSetIterator, as_iterator, cannot_reset
+from memcfg.data.dl4j._data_sets import migrated
+from memcfg.data.dl4j._iterators import (
+    DataSetIterator,
+    as_iterator,
+    attribute_below,
+    cannot_reset,
+)
 from memcfg.data.engine._batch_blocks import Ring
 from memcfg.data.engine._bounded_queue import FixedDepth
 from memcfg.data.engine._producer import Producer
@@ -24,14 +31,191 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import NoReturn, Self
 
-    from memcfg.data.dl4j._callbacks import DataSetCallback
     from memcfg.memory import Resource
     from memcfg.workspaces import OwnedWorkspace
 
-__all__ = ["AsyncDataSetIterator", "AsyncMultiDataSetIterator"]
+__all__ = [
+    "AsyncDataSetIterator",
+    "AsyncMultiDataSetIterator",
+    "DataSetCallback",
+    "DefaultCallback",
+    "InterleavedDataSetCallback",
+]
 
 _TAG = "data"
 _LAPS = 3  # uses of all blocks after which it is clear that batches are kept
+
+
+class DataSetCallback(ABC):
+    """What an `AsyncDataSetIterator` does to each batch.
+
+    The thread that reads ahead calls it, inside of the block that the batch lies in. A
+    callback is for one iterator at a time.
+    """
+
+    @abstractmethod
+    def call(self, batch: Any) -> Any:
+        """Take a batch in hand.
+
+        Parameters
+        ----------
+        batch : object
+            What the iterator below gave.
+
+        Returns
+        -------
+        object
+            What replaces it; None leaves it.
+        """
+
+    def reset(self) -> None:  # noqa: B027 - most have nothing to restart
+        """Hear that the iterator restarts."""
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Hear that the iterator is closed: release what is held."""
+
+
+class DefaultCallback(DataSetCallback):
+    """Leaves each batch as it is."""
+
+    def call(self, batch: Any) -> Any:
+        return batch
+
+
+class InterleavedDataSetCallback(DataSetCallback):
+    """Deals batches out to the devices, one after the other.
+
+    The first batch goes to a ring of blocks in the first device's memory, the second
+    to one of the second device, and so on.
+
+    Parameters
+    ----------
+    buffer_size : int
+        How many batches wait for a device; each ring has two blocks more.
+    devices : iterable of str or LogicalDevice, optional
+        The devices. None: all logical devices of the CPU.
+
+    Raises
+    ------
+    TypeError
+        If the number is not an integer.
+    ValueError
+        If it is not positive, there is no device, a name fits none or several, or a
+        device is simulated.
+
+    Notes
+    -----
+    Each device holds ``buffer_size + 2`` blocks of the size of a batch, beside what the
+    iterator holds. A device without memory raises ResourceExhaustedError in place of
+    the batch, and says which `buffer_size` fits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import memcfg as mc
+    >>> callback = mc.data.InterleavedDataSetCallback(4)
+    >>> batches = [np.full(3, number) for number in range(2)]
+    >>> with mc.data.AsyncDataSetIterator(batches, callback=callback) as iterator:
+    ...     for batch in iterator:
+    ...         print(batch, mc.workspace_of(batch).name)
+    [0 0 0] IDSC-0
+    [1 1 1] IDSC-0
+    """
+
+    def __init__(
+        self, buffer_size: int, devices: Iterable[str | LogicalDevice] | None = None
+    ) -> None:
+        self._buffer_size = count(buffer_size, "buffer_size")
+        given = config.list_logical_devices("CPU") if devices is None else devices
+        names = [
+            each.name if isinstance(each, LogicalDevice) else each for each in given
+        ]
+        self._pools = [_host_memory(config.logical_device(name).pool) for name in names]
+        if not self._pools:
+            raise ValueError("there is no device to deal batches out to")
+        self._rings: list[Ring] = []
+        self._next = 0
+
+    def call(self, batch: Any) -> Any:
+        """Copy a batch to the next device.
+
+        Parameters
+        ----------
+        batch : DataSet, MultiDataSet, numpy.ndarray, tuple, list or dict
+            The batch.
+
+        Returns
+        -------
+        object
+            The copy, in the device's ring.
+
+        Raises
+        ------
+        TypeError
+            If it has a form in which arrays cannot be found.
+        WorkspaceError
+            If another thread is at it.
+        ResourceExhaustedError
+            If the device has no memory for the ring.
+        """
+        if not self._rings:
+            pools = enumerate(self._pools)
+            self._rings = [Ring(f"IDSC-{number}", pool) for number, pool in pools]
+        ring = self._rings[self._next]
+        ring.fit(self._buffer_size)
+        with ring:
+            moved = migrated(batch)
+        self._next = (self._next + 1) % len(self._rings)
+        return moved
+
+    def reset(self) -> None:
+        self._next = 0
+
+    def close(self) -> None:
+        rings, self._rings = self._rings, []
+        self._next = 0
+        for ring in rings:
+            ring.destroy()
+
+
+def _host_memory(pool: Resource) -> Resource:
+    """Return a pool that NumPy's arrays can lie in; ValueError: it is simulated."""
+    return numpy_allocator(pool).resource
+
+
+class _Plain(DataSetCallback):
+    """A function as a callback."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+
+    def call(self, batch: Any) -> Any:
+        return self._function(batch)
+
+
+def _as_callback(
+    given: DataSetCallback | Callable[[Any], Any] | None,
+) -> DataSetCallback:
+    """Return a callback as it is, and a function as one."""
+    if given is None:
+        return DefaultCallback()
+    if isinstance(given, DataSetCallback):
+        return given
+    if not callable(given):
+        raise TypeError(f"callback is a DataSetCallback or callable, not {given!r}")
+    return _Plain(given)
+
+
+def _finisher(callback: DataSetCallback) -> Callable[[Any], Any] | None:
+    """Return what a thread applies to each batch."""
+    if type(callback) is DefaultCallback:
+        return None
+
+    def finish(batch: Any) -> Any:
+        result = callback.call(batch)
+        return batch if result is None else result
+
+    return finish
 
 
 class AsyncDataSetIterator(DataSetIterator):
@@ -107,9 +291,9 @@ class AsyncDataSetIterator(DataSetIterator):
         self._closes = below is not base
         self._buffer_size = count(buffer_size, "buffer_size")
         self._workspace = flag(workspace, "workspace")
-        self._callback = as_callback(callback)
+        self._callback = _as_callback(callback)
         pool = config.logical_device(None).pool if resource is None else resource
-        self._resource = host_memory(pool)
+        self._resource = _host_memory(pool)
         self._name = type(self).__name__
         self._base: DataSetIterator | None = below
         self._forks = fork_count()
@@ -119,7 +303,6 @@ class AsyncDataSetIterator(DataSetIterator):
 
     @property
     def reset_supported(self) -> bool:
-        """Whether the iterator below can restart."""
         return self._opened().reset_supported
 
     @property
@@ -251,7 +434,7 @@ class AsyncDataSetIterator(DataSetIterator):
             self._name,
             ring=self._ring,
             allocator=partial(numpy_allocator, self._resource, tag=_TAG),
-            finished=finisher(self._callback),
+            finished=_finisher(self._callback),
         )
         self._producer.start()
         self._running = True
@@ -295,9 +478,7 @@ class AsyncDataSetIterator(DataSetIterator):
         )
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or self._base is None:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        return getattr(self._base, name)
+        return attribute_below(self, "_base", name)
 
 
 class AsyncMultiDataSetIterator(AsyncDataSetIterator):

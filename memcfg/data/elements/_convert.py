@@ -1,4 +1,4 @@
-"""Values that users hand over or return, as arrays.
+"""Values that users hand over or their functions return, as arrays.
 
 Python's int is int32 where it fits and int64 where not, float is float32, as in
 tf.data; arrays keep their dtypes, and text stays NumPy's.
@@ -13,24 +13,38 @@ import numpy as np
 import numpy.typing as npt
 from numpy.ma import MaskedArray  # at first use its constants would lie anywhere
 
-from memcfg.data.elements._structure import is_nest, map_structure
+from memcfg.data.elements._structure import call, is_nest, map_structure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["as_array", "as_element", "as_leaf", "as_scalars", "read_only"]
+__all__ = [
+    "apply",
+    "as_array",
+    "as_element",
+    "as_leaf",
+    "as_result",
+    "as_scalars",
+    "composed",
+    "is_unpacked",
+    "read_only",
+    "stopped",
+]
 
 _INT32 = np.iinfo(np.int32)
 _INT64 = np.iinfo(np.int64)
 _FLOAT32 = float(2**128 - 2**103)  # rounds to infinity
 _PLAIN = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))  # in the machine's order
+_NUMBERS = frozenset(dtype.type for dtype in _PLAIN)
 _SCALARS = (bool, int, float, complex, str, bytes)
 
 
 def as_element(value: Any) -> Any:
-    """Convert what a user's function returned."""
+    """Convert a nest of what users hand over."""
     kind = type(value)
-    if kind is np.ndarray and value.ndim and value.dtype in _PLAIN:
+    if kind in _NUMBERS or (
+        kind is np.ndarray and value.ndim and value.dtype in _PLAIN
+    ):
         return value  # the usual case
     if kind is tuple:
         return tuple([as_element(part) for part in value])
@@ -39,6 +53,47 @@ def as_element(value: Any) -> Any:
     if is_nest(value):
         return map_structure(_as_element_leaf, value)
     return _as_element_leaf(value)
+
+
+def apply(function: Callable[..., Any] | None, element: Any) -> Any:
+    """Apply a user's function, if there is one, to an element."""
+    if function is None:
+        return element
+    try:
+        result = call(function, element)
+    except StopIteration as error:
+        raise stopped() from error
+    return as_result(result)
+
+
+def as_result(result: Any) -> Any:
+    """Convert what a user's function returned; a list is a tuple."""
+    return as_element(tuple(result) if isinstance(result, list) else result)
+
+
+def is_unpacked(element: Any) -> bool:
+    """Tell whether an element is several arguments of a function, as `call` has it."""
+    return isinstance(element, tuple) and not hasattr(element, "_fields")
+
+
+def stopped() -> RuntimeError:
+    """Make the error that stands for a StopIteration of a user's function."""
+    return RuntimeError("the function of map raised StopIteration")
+
+
+def composed(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Make one function of several."""
+    first, *others = functions
+    if not others:
+        return first
+
+    def function(*args: Any) -> Any:
+        result = first(*args)
+        for other in others:
+            result = call(other, as_result(result))
+        return result
+
+    return function
 
 
 def as_leaf(value: Any, *, swap: bool = True) -> npt.NDArray[Any]:
@@ -90,8 +145,6 @@ def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _as_element_leaf(value: Any) -> Any:
-    if isinstance(value, np.generic) and value.dtype in _PLAIN:
-        return value
     number = _as_number(value)
     return as_scalars(as_leaf(value)) if number is None else number
 

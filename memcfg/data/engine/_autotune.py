@@ -18,8 +18,7 @@ from memcfg.data.engine._batch_blocks import SPARE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from memcfg.data.engine._budgets import Budget
-    from memcfg.data.engine._run import Run
+    from memcfg.data.engine._run import Budget, Run
 
 __all__ = ["AUTOTUNE", "HillClimber", "TunedDepth", "TunedParallelism"]
 

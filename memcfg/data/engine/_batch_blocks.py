@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from memcfg.config import WorkspaceConfig
-from memcfg.data.engine._budgets import free_bytes
+from memcfg.data.engine._run import free_bytes
 from memcfg.errors import ResourceExhaustedError
 from memcfg.units import align_up, format_bytes
 from memcfg.workspaces import OwnedWorkspace

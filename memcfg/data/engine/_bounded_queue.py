@@ -2,20 +2,15 @@
 
 Invariants: ``len(queue) < depth.capacity`` when an item is begun; a failure comes last;
 after the end nothing is added.
-
-A finalizer may run between any two instructions of a thread that holds the lock, so the
-lock is re-entrant, and what finalizers call never waits.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
-from memcfg._core import fork_count
-from memcfg.data.engine._condition import Condition
+from memcfg.data.engine._condition import Condition, Shared, raise_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,17 +44,16 @@ class FixedDepth:
         self.capacity = capacity
 
     def learned(self, item_bytes: int) -> None:
-        """Do nothing."""
+        pass
 
     def allocation_failed(self, fits: int) -> bool:
-        """Insist."""
         return False
 
     def consumed(self, waiting: int, waited: float) -> None:
-        """Do nothing."""
+        pass
 
 
-class BoundedQueue:
+class BoundedQueue(Shared):
     """Items in order, from one thread to others."""
 
     def __init__(self, depth: Depth, name: str) -> None:
@@ -67,27 +61,19 @@ class BoundedQueue:
         self.name = name
         self.delivered = 0  # items
         self.waited = 0.0  # seconds, all consumers
-        self._items: deque[Any] = deque()
-        self._failure: BaseException | None = None
         self._ended = False  # no item will be added
-        self.stopped = False  # nobody wants any
         self._started = False
-        self._consumers = 0  # that wait
-        self._in_child = False  # of a fork
-        self._make_locks()
+        self.begin()
 
-    def _make_locks(self) -> None:
-        self._forks = fork_count()
-        self._lock = threading.RLock()
+    def begin(self) -> None:
+        """Be empty; stopped in the child of a fork."""
+        super().begin()
         self._filled = Condition(self._lock)
         self._emptied = Condition(self._lock)
-
-    def _notice_fork(self) -> None:
-        """Be stopped in the child of a fork, with locks that nobody holds."""
-        if fork_count() != self._forks:
-            self.stopped = self._in_child = True
-            self._items, self._failure, self._consumers = deque(), None, 0
-            self._make_locks()
+        self.stopped = self.in_child  # nobody wants any item
+        self.failure: BaseException | None = None
+        self._items: deque[Any] = deque()
+        self._consumers = 0  # that wait
 
     def __len__(self) -> int:
         return len(self._items)
@@ -98,7 +84,7 @@ class BoundedQueue:
         It waits for the thread, which may run a finalizer that stops this queue, so the
         lock is not held.
         """
-        self._notice_fork()
+        self.notice_fork()
         with self._lock:
             if self._started or self.stopped:
                 return
@@ -111,7 +97,7 @@ class BoundedQueue:
 
     def wait_until_wanted(self) -> bool:
         """Wait until it is empty and a consumer waits; False if it is stopped."""
-        self._notice_fork()
+        self.notice_fork()
         self._emptied.wait_for(
             lambda: self.stopped or (self._consumers and not self._items)
         )
@@ -119,7 +105,7 @@ class BoundedQueue:
 
     def wait_until_not_full(self) -> bool:
         """Wait until an item may be begun; False if the queue is stopped."""
-        self._notice_fork()
+        self.notice_fork()
         self._emptied.wait_for(
             lambda: self.stopped or len(self._items) < self.depth.capacity
         )
@@ -127,7 +113,7 @@ class BoundedQueue:
 
     def put(self, item: Any) -> None:
         """Add an item; it is dropped if the queue is stopped."""
-        self._notice_fork()
+        self.notice_fork()
         with self._lock:
             if not self.stopped:
                 self._items.append(item)
@@ -135,10 +121,10 @@ class BoundedQueue:
 
     def end(self, failure: BaseException | None = None) -> None:
         """Say that no item will follow; a failure is raised behind those there are."""
-        self._notice_fork()
+        self.notice_fork()
         with self._lock:
             if not self.stopped:
-                self._failure = failure
+                self.failure = failure
             self._ended = True
             self._filled.notify_all()
 
@@ -148,7 +134,7 @@ class BoundedQueue:
         RuntimeError in a forked child, or if the thread is not `is_alive` any more and
         has not ended the queue; else what ended the thread.
         """
-        self._check_process()
+        self.check_process()
         waiting, waited = len(self._items), 0.0
         while True:
             with self._lock:
@@ -161,31 +147,25 @@ class BoundedQueue:
                     self._emptied.notify_all()
                     return item
                 if self._is_known():
-                    failure, self._failure = self._failure, None
-                    break
+                    raise_failure(self)
+                    raise StopIteration
             waited += self._wait_for_item(is_alive)
-        if failure is None:
-            raise StopIteration
-        try:
-            raise failure
-        finally:
-            del failure  # it refers to this frame by now
 
     def has_next(self, is_alive: Callable[[], bool]) -> bool:
         """Tell whether `get` will return or raise something; wait until it is known."""
-        self._check_process()
+        self.check_process()
         while True:
             with self._lock:
                 if self._is_known():
-                    return bool(self._items) or self._failure is not None
+                    return bool(self._items) or self.failure is not None
             self.waited += self._wait_for_item(is_alive)
 
     def stop(self) -> None:
         """Want no item any more; those that are there are dropped."""
-        self._notice_fork()
+        self.notice_fork()
         with self._lock:
             self.stopped = True
-            self._failure = None
+            self.failure = None
             self._filled.notify_all()
             self._emptied.notify_all()
             items, self._items = self._items, deque()
@@ -209,11 +189,3 @@ class BoundedQueue:
     def _is_known(self) -> bool:
         """Whether a consumer knows what comes."""
         return bool(self._items) or self._ended or self.stopped
-
-    def _check_process(self) -> None:
-        self._notice_fork()
-        if self._in_child:
-            raise RuntimeError(
-                f"{self.name} has its thread in the process that was forked: make a "
-                "new iterator in this one"
-            )

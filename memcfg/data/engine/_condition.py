@@ -1,4 +1,8 @@
-"""Waiting for a change of what a lock guards, wherever a signal interrupts."""
+"""What queues of threads share: a lock that outlives forks, and waiting for a change.
+
+A finalizer may run between any two instructions of a thread that holds the lock, so the
+lock is re-entrant, and what finalizers call never waits.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,39 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from memcfg._core import fork_count
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Condition"]
+__all__ = ["Condition", "Shared", "raise_failure"]
+
+
+class Shared:
+    """The base of what threads share; in the child of a fork it begins anew, ended."""
+
+    name: str
+    in_child = False  # of a fork
+
+    def begin(self) -> None:
+        """Make all that a thread of the parent may have held."""
+        self._forks = fork_count()
+        self._lock = threading.RLock()
+
+    def notice_fork(self) -> None:
+        """Begin anew in the child of a fork."""
+        if fork_count() != self._forks:
+            self.in_child = True
+            self.begin()
+
+    def check_process(self) -> None:
+        """RuntimeError in the child of a fork."""
+        self.notice_fork()
+        if self.in_child:
+            raise RuntimeError(
+                f"{self.name} has its threads in the process that was forked: make a "
+                "new iterator in this one"
+            )
 
 
 class Condition:
@@ -50,3 +83,13 @@ class Condition:
                 with self._lock, suppress(ValueError):
                     self._waiters.remove(waiter)
                 return False
+
+
+def raise_failure(holder: Any) -> None:
+    """Raise what something keeps as its `failure`, if anything; it is dropped there."""
+    failure, holder.failure = holder.failure, None
+    try:
+        if failure is not None:
+            raise failure
+    finally:
+        del failure  # it refers to this frame by now

@@ -6,11 +6,10 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from memcfg._core import fork_count
 from memcfg.data._checks import count, flag
 from memcfg.data._pipeline_report import StageReport
 from memcfg.data.engine._autotune import AUTOTUNE, TunedParallelism
-from memcfg.data.engine._condition import Condition
+from memcfg.data.engine._condition import Condition, Shared
 from memcfg.data.engine._thread_pool import ThreadPool
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def is_ordered(run: Run, deterministic: bool | None) -> bool:
     return deterministic
 
 
-class SharedSource(Generic[S]):
+class SharedSource(Shared, Generic[S]):
     """The step before, which several threads read, each read in the order of a number.
 
     It is closed at the end, by the last one who reads.
@@ -58,23 +57,16 @@ class SharedSource(Generic[S]):
 
     def __init__(self, source: S) -> None:
         self._source: S | None = source
-        self.ended = False  # whether nothing is to be read any more
-        self._closed = False
         self._reserved = 0  # numbers
         self._next = 0  # to read
-        self._make_locks()
+        self.begin()
 
-    def _make_locks(self) -> None:
-        self._forks = fork_count()
+    def begin(self) -> None:
+        """Be open; closed in the child of a fork, which has no thread that reads."""
+        super().begin()
         self._reading = threading.Lock()
-        self._lock = threading.RLock()
         self._changed = Condition(self._lock)
-
-    def _notice_fork(self) -> None:
-        """Be closed in the child of a fork, which has no thread that reads."""
-        if fork_count() != self._forks:
-            self.ended = self._closed = True
-            self._make_locks()
+        self.ended = self._closed = self.in_child  # nothing is to be read any more
 
     def reserve(self) -> int:
         """Return the next number; one thread at a time reserves."""
@@ -84,7 +76,7 @@ class SharedSource(Generic[S]):
 
     def read(self, number: int, reader: Callable[[S], R]) -> R | None:
         """Read when the number comes; None if it is closed by then."""
-        self._notice_fork()
+        self.notice_fork()
         self._changed.wait_for(lambda: self._next == number or self._closed)
         if self._closed:
             return None
@@ -97,7 +89,7 @@ class SharedSource(Generic[S]):
 
     def read_alone(self, reader: Callable[[S], R]) -> R | None:
         """Read while no number is waited for; None if it is closed."""
-        self._notice_fork()
+        self.notice_fork()
         with self._reading:
             source = self._source
             found = None if source is None or self._closed else reader(source)
@@ -108,7 +100,7 @@ class SharedSource(Generic[S]):
 
     def close(self) -> None:
         """Read no more; who reads now closes the source then."""
-        self._notice_fork()
+        self.notice_fork()
         self.ended = self._closed = True
         self._changed.notify_all()
         self._release()
@@ -144,7 +136,7 @@ class StepThreads:
             size = run.budget.reserve_threads(self, calls)
         self._pool = ThreadPool(size, name, run.allocator)
         run.on_close(self)
-        run.stages.append(self)
+        run.stages.append(self.report)
 
     @property
     def parallelism(self) -> int:

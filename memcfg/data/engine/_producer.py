@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 import threading
-import time
 import warnings
 import weakref
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from memcfg._core._live import Living
 from memcfg.data.engine._bounded_queue import BoundedQueue
-from memcfg.data.engine._thread_pool import CLOSE_TIMEOUT, EXIT_TIMEOUT
+from memcfg.data.engine._thread_pool import CLOSE_TIMEOUT, running
 from memcfg.errors import ResourceExhaustedError
 
 if TYPE_CHECKING:
@@ -61,7 +58,7 @@ class Producer:
 
     def _start(self) -> None:
         self.thread.start()
-        _running.add(self)
+        running.add(self)
 
     def get(self) -> Any:
         """Take the next item, as `BoundedQueue.get`."""
@@ -76,6 +73,10 @@ class Producer:
     def close(self) -> None:
         """End the thread without waiting, as the end of a generator."""
         self.stop(wait=False)
+
+    def alive(self) -> list[threading.Thread]:
+        """List the thread if it has not ended."""
+        return [self.thread] if self.thread.is_alive() else []
 
     def __iter__(self) -> Self:
         return self
@@ -185,19 +186,3 @@ def _error_of(allocator: _Allocator, act: Callable[[], None]) -> BaseException |
     except BaseException as error:
         return error
     return None
-
-
-_running: Living[Producer] = Living()
-
-
-def _stop_all() -> None:
-    """Have no thread run into the end of the interpreter."""
-    producers = _running.alive()
-    for producer in producers:
-        producer.stop(wait=False)
-    end = time.monotonic() + EXIT_TIMEOUT
-    for producer in producers:
-        producer.thread.join(max(0.0, end - time.monotonic()))
-
-
-atexit.register(_stop_all)

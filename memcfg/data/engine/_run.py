@@ -1,22 +1,41 @@
-"""What the steps of one pass over a pipeline share."""
+"""What the steps of one pass over a pipeline share, and may use together."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+import os
+import time
+import weakref
+from contextlib import ExitStack, contextmanager, suppress
+from copy import copy
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from memcfg._cached import cached_property
+from memcfg._core import resident_bytes
+from memcfg._core._machine import machine_bytes
 from memcfg._core.numpy_memory import scope_out
-from memcfg.data.engine._budgets import Budget, WaitTimer
 from memcfg.memory import numpy_allocator
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from memcfg.data._options import Options
     from memcfg.data._pipeline_report import StageReport
     from memcfg.memory import NumpyAllocator, Resource
 
-__all__ = ["Run", "Stoppable"]
+__all__ = [
+    "Budget",
+    "Run",
+    "Stoppable",
+    "WaitTimer",
+    "closing",
+    "cores",
+    "free_bytes",
+    "kept",
+]
+
+T = TypeVar("T")
 
 _TAG = "data"
 
@@ -36,35 +55,29 @@ class Run:
         resource: Resource,
         options: Options,
         *,
-        parent: Run | None = None,
         probing: bool = False,
         tuned_state: dict[str, dict[str, Any]] | None = None,
     ) -> None:
         self.resource = resource
         self.options = options
-        self.stages: list[Any] = []  # that adapt, or have threads: each has a report
-        self.budget: Budget = (
-            Budget(resource, options) if parent is None else parent.budget
-        )
-        self.wait_timer: WaitTimer = (
-            WaitTimer() if parent is None else parent.wait_timer
-        )
-        # Whether the pass is only to tell what elements are, and changes nothing else.
-        self.probing: bool = probing if parent is None else parent.probing
-        self._past: dict[str, StageReport] = {}  # of parts that are over
-        if parent is not None:
-            tuned_state = parent._tuned_state
-        self._tuned_state: dict[str, dict[str, Any]] = (
-            {} if tuned_state is None else tuned_state
-        )
+        self.probing = probing  # only to tell what elements are; nothing else changes
+        self.budget = Budget(resource, options)
+        self.wait_timer = WaitTimer()
+        self._tuned_state = {} if tuned_state is None else tuned_state
+        self._begin(None)
+
+    def _begin(self, parent: Run | None) -> None:
         self._parent = parent
+        self.stages: list[Callable[[], StageReport]] = []  # that adapt or have threads
+        self._past: dict[str, StageReport] = {}  # of parts that are over
         # Lists whose operations nothing divides: a lock could be held over a fork.
         self._parts: list[Stoppable] = []
         self.closed = False  # threads end when they see it
 
     def part(self) -> Run:
         """Begin a pass within this one that ends earlier: that of an inner dataset."""
-        inner = Run(self.resource, self.options, parent=self)
+        inner = copy(self)
+        inner._begin(self)
         self.on_close(inner)
         return inner
 
@@ -75,7 +88,7 @@ class Run:
     def reports(self) -> list[StageReport]:
         """Ask each stage, those of parts too; stages of one name are told as one."""
         parts = [part for part in self._parts if isinstance(part, Run)]
-        told = [stage.report() for stage in self.stages]
+        told = [report() for report in self.stages]
         found: dict[str, StageReport] = {}
         for each in (*told, *(one for part in parts for one in part.reports())):
             known = found.get(each.name)
@@ -99,10 +112,6 @@ class Run:
         if self.closed:
             part.stop(wait=False)
 
-    def stop(self, *, wait: bool) -> None:
-        """Do as `close` does."""
-        self.close(wait=wait)
-
     def close(self, *, wait: bool = False) -> None:
         """End the pass: stop its threads, which release what they hold."""
         self.closed = True
@@ -116,6 +125,8 @@ class Run:
         if self._parent is not None:
             self._parent._keep_reports(self)
 
+    stop = close
+
     def _keep_reports(self, part: Run) -> None:
         """Remember what a part of this pass had to tell, and drop the part."""
         with suppress(ValueError):  # it is this pass that is closing
@@ -124,3 +135,151 @@ class Run:
             known = self._past.get(each.name)
             self._past[each.name] = each if known is None else known.before(each)
         part.stages, part._past = [], {}
+
+
+class Budget:
+    """Bytes and threads that the steps of one pass share.
+
+    What an owner has is free again when the owner is garbage-collected. Nothing here
+    waits or holds a lock: finalizers may call it, and a fork may come at any time. Each
+    operation on a dictionary is one that nothing divides.
+    """
+
+    def __init__(self, resource: Resource, options: Options) -> None:
+        self.changes = 0  # of choices, for the better
+        self.item_bytes = 0  # the max. of an item that lies in no ring
+        self._resource = resource
+        self._options = options
+        self._held: dict[int, int] = {}  # bytes, by owner
+        self._threads: dict[int, int] = {}
+        self._trier: weakref.ref[Any] | None = None
+
+    @property
+    def enabled(self) -> bool:
+        """Whether choices may change while the pass is on."""
+        return self._options.autotune.enabled is not False
+
+    @cached_property
+    def ram_bytes(self) -> int:
+        """What all buffers of the pass may hold: as set, or half of what was free."""
+        given = self._options.autotune.ram_budget
+        return free_bytes(self._resource) // 2 if given is None else given
+
+    @cached_property
+    def cpus(self) -> int:
+        """How many threads may work: as set, or one a core that we may run on."""
+        given = self._options.autotune.cpu_budget
+        return max(1, cores() if given is None else given)
+
+    def note_item(self, nbytes: int) -> None:
+        """Note the size of an item that is handed on from where it was made."""
+        self.item_bytes = max(self.item_bytes, nbytes)
+
+    def set_held(self, owner: object, nbytes: int) -> None:
+        """Note what a buffer holds, in place of what was noted before."""
+        self._note(self._held, owner, nbytes)
+
+    def available(self, owner: object) -> int:
+        """Tell how many bytes a buffer may hold: those that others do not."""
+        others = sum(self._held.copy().values()) - self._held.get(id(owner), 0)
+        return max(0, self.ram_bytes - others)
+
+    def reserve_threads(self, owner: object, wanted: int) -> int:
+        """Reserve threads for a step, in place of those that it had.
+
+        Returns how many it may have: at least 1, and not more than
+        ``threading.private_threadpool_size`` leaves.
+        """
+        size = self._options.threading.private_threadpool_size
+        if size:
+            wanted = min(wanted, size - self._others(owner))
+        wanted = max(1, wanted)
+        self._note(self._threads, owner, wanted)
+        return wanted
+
+    def threads_for(self, owner: object) -> int:
+        """Tell how many threads AUTOTUNE may give to a step, at least 1."""
+        return max(1, self.cpus - self._others(owner))
+
+    def begin_trial(self, tuner: object) -> bool:
+        """Ask to change something while nothing else is being tried."""
+        current = None if self._trier is None else self._trier()
+        if current is not None and current is not tuner:
+            return False
+        self._trier = weakref.ref(tuner)
+        return True
+
+    def end_trial(self, *, kept: bool) -> None:
+        """End what was tried; `kept`: it was for the better, others may try again."""
+        self._trier = None
+        self.changes += kept
+
+    def _others(self, owner: object) -> int:
+        found = sum(self._threads.copy().values())
+        return found - self._threads.get(id(owner), 0)
+
+    def _note(self, table: dict[int, int], owner: object, number: int) -> None:
+        key = id(owner)
+        if key not in table:
+            weakref.finalize(owner, table.pop, key, None).atexit = False
+        table[key] = number
+
+
+class WaitTimer:
+    """How many seconds the consumer of a pass has waited for it."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.clock = clock
+        self._seconds = 0.0
+        self._since: float | None = None
+
+    def begin(self) -> None:
+        """Note that the consumer asks for an element."""
+        self._since = self.clock()
+
+    def end(self) -> None:
+        """Note that it has it."""
+        if self._since is not None:
+            self._seconds += self.clock() - self._since
+            self._since = None
+
+    def seconds(self) -> float:
+        """Tell how long it has waited until now, in all."""
+        since = self._since  # another thread may end it meanwhile
+        return self._seconds + (0.0 if since is None else self.clock() - since)
+
+
+def free_bytes(resource: Resource) -> int:
+    """Tell what a resource has left: under its limit if it has one, or the machine."""
+    free = resource.stats().largest_free_bytes
+    machine = max(0, machine_bytes() - resident_bytes())
+    return machine if free is None else min(free, machine)
+
+
+def cores() -> int:
+    """Count the cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def closing(*iterators: Iterator[Any]) -> Iterator[None]:
+    """Close iterators at the end of a block, in every case."""
+    with ExitStack() as stack:
+        for iterator in iterators:
+            close = getattr(iterator, "close", None)
+            if close is not None:
+                stack.callback(close)
+        yield
+
+
+def kept(items: Iterator[T], run: Run) -> Iterator[T]:
+    """Pull items that lie in no workspace, for who keeps them; none is kept here."""
+    with closing(items):
+        while True:
+            with run.outside():
+                found = [*islice(items, 1)]
+            if not found:
+                return
+            yield found.pop()

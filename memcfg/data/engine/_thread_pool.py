@@ -2,9 +2,6 @@
 
 Invariants: as many threads as tasks wait for, at most `TaskQueue.size`; a task that was
 taken is finished, one that waits when the queue is closed is dropped.
-
-As in `_bounded_queue`, a finalizer may run in a thread that holds the lock, so the lock
-is re-entrant, and what finalizers call never waits.
 """
 
 from __future__ import annotations
@@ -16,11 +13,10 @@ import warnings
 import weakref
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from memcfg._core import fork_count
 from memcfg._core._live import Living
-from memcfg.data.engine._condition import Condition
+from memcfg.data.engine._condition import Condition, Shared, raise_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,7 +24,7 @@ if TYPE_CHECKING:
 
     _Allocator = Callable[[], AbstractContextManager[Any]]
 
-__all__ = ["CLOSE_TIMEOUT", "EXIT_TIMEOUT", "Future", "ThreadPool"]
+__all__ = ["CLOSE_TIMEOUT", "Future", "ThreadPool", "running"]
 
 T = TypeVar("T")
 
@@ -44,7 +40,7 @@ class Future(Generic[T]):
         self._queue = queue
         self._call: Callable[[], T] | None = call
         self._value: Any = None
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
         self.done = False
 
     def run(self, allocator: _Allocator) -> None:
@@ -55,7 +51,7 @@ class Future(Generic[T]):
                 with allocator():
                     self._value = call()
         except BaseException as error:
-            self._failure = error
+            self.failure = error
 
     def result(self) -> T:
         """Wait for the result and return it, once; StopIteration if it was dropped."""
@@ -64,48 +60,37 @@ class Future(Generic[T]):
             raise StopIteration
         value: T = self._value
         self._value = None
-        failure, self._failure = self._failure, None
-        if failure is None:
-            return value
-        try:
-            if isinstance(failure, StopIteration):
-                raise RuntimeError(f"a task of {self._queue.name} raised StopIteration")
-            raise failure
-        finally:
-            del failure  # it refers to this frame by now
+        if isinstance(self.failure, StopIteration):
+            name = self._queue.name
+            self.failure = RuntimeError(f"a task of {name} raised StopIteration")
+        raise_failure(self)
+        return value
 
 
-class _TaskQueue:
+class _TaskQueue(Shared):
     """What threads and their consumer share; it knows everything but the pool."""
 
     def __init__(self, size: int, name: str) -> None:
         self.size = size
         self.name = name
-        self._closed = False
-        self._in_child = False  # of a fork
-        self._begin()
-        _queues.add(self)
+        self.begin()
+        running.add(self)
 
-    def _begin(self) -> None:
-        self._forks = fork_count()
-        self._lock = threading.RLock()
+    def begin(self) -> None:
+        """Have neither tasks nor threads; closed in the child of a fork."""
+        super().begin()
         self._submitted = Condition(self._lock)
         self._finished = Condition(self._lock)
+        self._closed = self.in_child
         self._tasks: deque[Future[Any]] = deque()
         self._threads: list[threading.Thread] = []
         self._idle = 0
-
-    def _notice_fork(self) -> None:
-        """Be closed in the child of a fork, with locks that nobody holds."""
-        if fork_count() != self._forks:
-            self._closed = self._in_child = True
-            self._begin()
 
     def submit(
         self, future: Future[Any], thread: Callable[[], threading.Thread]
     ) -> None:
         """Add a task, and start a thread if one is missing; dropped when closed."""
-        self._check_process()
+        self.check_process()
         with self._lock:
             if self._closed:
                 return
@@ -124,7 +109,7 @@ class _TaskQueue:
     def next_task(self) -> Future[Any] | None:
         """Wait for a task; None: the thread that asks is to end."""
         idle = 0
-        self._notice_fork()
+        self.notice_fork()
         while True:
             with self._lock:
                 self._idle -= idle
@@ -143,14 +128,14 @@ class _TaskQueue:
 
     def finish(self, future: Future[Any]) -> None:
         """Say that a task is done."""
-        self._notice_fork()
+        self.notice_fork()
         with self._lock:
             future.done = True
             self._finished.notify_all()
 
     def wait(self, futures: list[Future[Any]]) -> None:
         """Wait until one is done, or the queue is closed."""
-        self._check_process()
+        self.check_process()
 
         def is_over() -> bool:
             return self._closed or any(future.done for future in futures)
@@ -161,14 +146,14 @@ class _TaskQueue:
 
     def resize(self, size: int) -> None:
         """Have another number of threads; those that are too many end."""
-        self._notice_fork()
+        self.notice_fork()
         with self._lock:
             self.size = size
             self._submitted.notify_all()
 
     def close(self) -> None:
         """Have the threads end; tasks that wait are dropped."""
-        self._notice_fork()
+        self.notice_fork()
         with self._lock:
             self._closed = True
             self._submitted.notify_all()
@@ -196,14 +181,6 @@ class _TaskQueue:
                 stacklevel=3,
             )
         return not left
-
-    def _check_process(self) -> None:
-        self._notice_fork()
-        if self._in_child:
-            raise RuntimeError(
-                f"{self.name} has its threads in the process that was forked: make a "
-                "new iterator in this one"
-            )
 
 
 class ThreadPool:
@@ -259,17 +236,24 @@ def _work(queue: _TaskQueue, allocator: _Allocator) -> None:
         del future  # and its result: the consumer has it
 
 
-_queues: Living[_TaskQueue] = Living()
+class _Running(Protocol):
+    """Something with threads that the end of the interpreter ends."""
+
+    def close(self) -> None: ...
+    def alive(self) -> list[threading.Thread]: ...
+
+
+running: Living[_Running] = Living()
 
 
 def _stop_all() -> None:
     """Have no thread run into the end of the interpreter."""
     end = time.monotonic() + EXIT_TIMEOUT
-    left = _queues.alive()
-    for queue in left:
-        queue.close()
-    for queue in left:
-        for thread in queue.alive():
+    left = running.alive()
+    for each in left:
+        each.close()
+    for each in left:
+        for thread in each.alive():
             thread.join(max(0.0, end - time.monotonic()))
 
 

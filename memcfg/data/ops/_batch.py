@@ -1,4 +1,4 @@
-"""Elements stacked along a new first axis: `Dataset.batch`."""
+"""Elements stacked along a new first axis, and taken apart: `batch` and `unbatch`."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.data._checks import count, flag
-from memcfg.data._closing import closing
-from memcfg.data.elements._spec import stacked
+from memcfg.data.elements._spec import TensorSpec, stacked
+from memcfg.data.elements._structure import flatten, map_structure
 from memcfg.data.engine._parallel_step import checked_calls, is_ordered
+from memcfg.data.engine._run import kept
 from memcfg.data.ops._batch_maker import StackingMaker
 from memcfg.data.ops._map import Map, unmapped
 from memcfg.data.ops._node import INFINITE, UNKNOWN, Node, UnaryNode
-from memcfg.data.ops._parallel_batch import BatchOptions, ParallelBatches
-from memcfg.data.rows._readers import IteratorReader, RowReader
+from memcfg.data.ops._parallel_batch import ParallelBatches
+from memcfg.data.rows._rows import IteratorReader, RowReader, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from memcfg.data.engine._run import Run
     from memcfg.data.ops._batch_maker import BatchMaker
-    from memcfg.data.rows._readers import ElementReader
-    from memcfg.data.rows._rows import RowNumbers, RowStream
+    from memcfg.data.rows._rows import ElementReader, RowNumbers, RowStream
 
-__all__ = ["Batch", "batches", "cardinality_of_batches", "reader_of"]
+__all__ = ["Batch", "Unbatch", "batches", "cardinality_of_batches", "reader_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,6 @@ class Batch(UnaryNode):
 
     @property
     def cardinality(self) -> int:
-        """The number of batches."""
         return cardinality_of_batches(
             self.source, self.batch_size, drop_remainder=self.drop_remainder
         )
@@ -69,20 +68,14 @@ class Batch(UnaryNode):
         if function is None and calls is None and source.has_rows:
             return _gathered(source.rows(run), max_size, min_size, run)
         reader = reader_of(source, run)
+        maker = StackingMaker(run, max_size, min_size, function, is_certain=total >= 0)
         if calls is None:
-            maker = StackingMaker(
-                run, max_size, min_size, function, is_certain=total >= 0
-            )
             return batches(maker, reader)
-        options = BatchOptions(
-            max_size=max_size,
-            min_size=min_size,
-            batches=self.cardinality,
-            is_certain=total >= 0,
-            is_ordered=is_ordered(run, parallel.deterministic),
-        )
         name = self.name if parallel is self else f"{parallel.name}+{self.name}"
-        return ParallelBatches(run, reader, function, calls, name, options)
+        ordered = is_ordered(run, parallel.deterministic)
+        return ParallelBatches(
+            run, reader, maker, calls, name, self.cardinality, ordered=ordered
+        )
 
     def _unmapped(self) -> tuple[Node, Callable[..., Any] | None]:
         """Take over what maps do, unless one thread is to do it and several batch."""
@@ -133,7 +126,7 @@ def _regrouped(
     with run.outside():
         group = np.empty(size, np.int64)
     filled = 0
-    for chunk in _kept(chunks, run):
+    for chunk in kept(chunks, run):
         begin = 0
         while begin < len(chunk):
             end = begin + size - filled
@@ -151,12 +144,46 @@ def _regrouped(
         yield group[:filled]
 
 
-def _kept(chunks: Iterator[RowNumbers], run: Run) -> Iterator[RowNumbers]:
-    """Pull chunks that lie in no workspace: groups are made of one for a while."""
-    with closing(chunks):
-        while True:
-            with run.outside():
-                chunk = next(chunks, None)
-            if chunk is None:
-                return
-            yield chunk
+@dataclass(frozen=True, eq=False)
+class Unbatch(UnaryNode):
+    """The rows of batches."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not self.source.is_probed:
+            map_structure(_row_spec, self.source.element_spec)
+
+    @property
+    def element_spec(self) -> Any:
+        """That of the step before, without its first axis."""
+        return map_structure(_row_spec, self.source.element_spec)
+
+    @property
+    def cardinality(self) -> int:
+        """The number of rows, where all batches are known to be of one size."""
+        total = self.source.cardinality
+        if total == INFINITE:
+            return INFINITE
+        if total < 0 or self.source.is_probed:
+            return UNKNOWN
+        first = flatten(self.source.element_spec)[0]
+        size = first.shape[0] if first.shape else None
+        return total * size if size else UNKNOWN
+
+    def elements(self, run: Run) -> Iterator[Any]:
+        return _rows(self.source.elements(run), run)
+
+
+def _rows(batches: Iterator[Any], run: Run) -> Iterator[Any]:
+    for batch in kept(batches, run):  # until its last row has been pulled
+        yield from rows_of(batch)
+        del batch
+
+
+def _row_spec(spec: TensorSpec) -> TensorSpec:
+    if spec.shape is None:
+        return TensorSpec(None, spec.dtype)
+    if not spec.shape:
+        raise ValueError("unbatch needs arrays with a first axis, and this has none")
+    return TensorSpec(spec.shape[1:], spec.dtype)

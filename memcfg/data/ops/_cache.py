@@ -10,9 +10,9 @@ from warnings import warn
 import numpy as np
 
 from memcfg._caller import outside
-from memcfg.data._closing import closing
 from memcfg.data.elements._convert import read_only
 from memcfg.data.elements._structure import map_structure
+from memcfg.data.engine._run import closing
 from memcfg.data.ops._cache_file import CacheWriter, read_cache
 from memcfg.data.ops._node import Node, UnaryNode
 

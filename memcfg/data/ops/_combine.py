@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from memcfg.data._closing import closing
 from memcfg.data.elements._spec import merge, spec_of, vague
 from memcfg.data.elements._structure import (
     flatten,
@@ -13,6 +12,7 @@ from memcfg.data.elements._structure import (
     map_structure,
     packer,
 )
+from memcfg.data.engine._run import closing
 from memcfg.data.ops._node import INFINITE, UNKNOWN, Node
 from memcfg.data.ops._sources import Slices
 from memcfg.data.rows._rows import Rows, RowStream, in_order
@@ -36,12 +36,10 @@ class Zip(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """The steps before."""
         return tuple(flatten(self.sources))
 
     @property
     def element_spec(self) -> Any:
-        """The nest of those of the steps before."""
         return map_structure(lambda source: source.element_spec, self.sources)
 
     @property
@@ -53,7 +51,6 @@ class Zip(Node):
         return min((count for count in counts if count != INFINITE), default=INFINITE)
 
     def elements(self, run: Run) -> Iterator[Any]:
-        """Begin the passes of all steps before."""
         return self._joined([source.elements(run) for source in self.inputs])
 
     @property
@@ -64,15 +61,10 @@ class Zip(Node):
         )
 
     def rows(self, run: Run) -> RowStream:
-        """Begin a pass over row numbers."""
-        source = self.row_source()
-        return RowStream(source, in_order(source.count))
-
-    def row_source(self) -> Rows:
-        """Join the columns."""
-        parts = map_structure(lambda source: source.row_source(), self.sources)
+        parts = map_structure(lambda source: source.rows(run).source, self.sources)
         count = min(rows.count for rows in flatten(parts))
-        return Rows(map_structure(lambda rows: rows.columns, parts), count)
+        columns = map_structure(lambda rows: rows.columns, parts)
+        return RowStream(Rows(columns, count), in_order(count))
 
     def _joined(self, passes: list[Iterator[Any]]) -> Iterator[Any]:
         with closing(*passes):
@@ -89,7 +81,6 @@ class Enumerate(Zip):
 
     @property
     def cardinality(self) -> int:
-        """That of the step."""
         return int(self.sources[1].cardinality)
 
 
@@ -107,12 +98,10 @@ class Concatenate(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """The steps before."""
         return self.first, self.second
 
     @property
     def element_spec(self) -> Any:
-        """What both are."""
         return merge(self.first.element_spec, self.second.element_spec)
 
     @property

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memcfg._cached import cached_property
 from memcfg.data._checks import count
-from memcfg.data._closing import closing
 from memcfg.data._options import Options
 from memcfg.data.elements._spec import vague
 from memcfg.data.engine._autotune import AUTOTUNE
-from memcfg.data.engine._budgets import cores
+from memcfg.data.engine._condition import raise_failure
 from memcfg.data.engine._iterator import DatasetIterator
 from memcfg.data.engine._parallel_step import StepThreads, checked_calls, is_ordered
+from memcfg.data.engine._run import closing, cores, kept
 from memcfg.data.ops._node import INFINITE, UNKNOWN, Node, UnaryNode
 
 if TYPE_CHECKING:
@@ -76,10 +76,7 @@ class Interleave(UnaryNode):
                 return vague(self.map_func(element).element_spec)
         raise ValueError("there is no element to tell the element_spec from")
 
-    @property
-    def is_probed(self) -> bool:
-        """Yes: what datasets the function makes is not known before it is called."""
-        return True
+    is_probed = True
 
     @property
     def cardinality(self) -> int:
@@ -89,15 +86,15 @@ class Interleave(UnaryNode):
         return INFINITE if self.source.cardinality == INFINITE else UNKNOWN
 
     def elements(self, run: Run) -> Iterator[Any]:
-        """Begin a pass."""
-        passes = _InnerPasses(self.source.elements(run), self.map_func, run)
+        elements = kept(self.source.elements(run), run)
+        passes = (_InnerPass(element, self.map_func, run) for element in elements)
         slots, block_length = self._slots(cores()), self.block_length or 1
         if self.num_parallel_calls is None:
-            return _in_cycle(passes, slots, block_length)
+            return _in_cycle(passes, slots, block_length, run)
         ordered = is_ordered(run, self.deterministic)
         threads = StepThreads(run, self.num_parallel_calls, self.name)
         return _flattened(
-            _PreparedBlocks(passes, threads, slots, block_length, ordered=ordered)
+            _PreparedBlocks(passes, threads, slots, block_length, run, ordered=ordered)
         )
 
     def _slots(self, processors: int) -> int:
@@ -167,80 +164,30 @@ class _InnerPass:
             raise RuntimeError("a map_func raised StopIteration") from error
 
 
-class _InnerPasses:
-    """Where inner passes come from."""
-
-    def __init__(
-        self, elements: Iterator[Any], map_func: Callable[[Any], Node], run: Run
-    ) -> None:
-        self.run = run
-        self._elements = elements
-        self._map_func = map_func
-
-    def __iter__(self) -> Iterator[_InnerPass]:
-        return self
-
-    def __next__(self) -> _InnerPass:
-        with self.run.outside():
-            element = next(self._elements)
-        return _InnerPass(element, self._map_func, self.run)
-
-    def close(self) -> None:
-        """Close the iterator."""
-        with closing(self._elements):
-            pass
-
-
-def _in_cycle(passes: _InnerPasses, slots: int, block_length: int) -> Iterator[Any]:
+def _in_cycle(
+    passes: Iterator[_InnerPass], unused: int, block_length: int, run: Run
+) -> Iterator[Any]:
     """Yield the elements of inner passes, in the consumer's thread."""
-    cycle = _Cycle(passes, slots)
-    with closing(passes, cycle):
-        for inner in cycle:
+    slots: deque[_InnerPass | None] = deque()  # the next first; None: it is free
+    try:
+        while not run.closed and (unused or slots):
+            inner = None if unused else slots.popleft()
+            unused = max(0, unused - 1)
+            inner = inner or next(passes, None)
+            if inner is None:
+                unused, slots = 0, deque(filter(None, slots))
+                continue
+            slots.append(inner)
             for _ in range(block_length):
                 element = next(inner, _END)
                 if element is _END:
-                    cycle.end(inner)
+                    slots[-1] = None
+                    inner.close()
                     break
                 yield element
                 del element
-
-
-class _Cycle:
-    """The slots, from the one that comes next."""
-
-    def __init__(self, passes: _InnerPasses, slots: int) -> None:
-        self._passes = passes
-        self._unused = slots  # they come first
-        self._slots: deque[_InnerPass | None] = deque()  # None: it is free
-
-    def __iter__(self) -> Iterator[_InnerPass]:
-        return self
-
-    def __next__(self) -> _InnerPass:
-        while not self._passes.run.closed and (self._unused or self._slots):
-            inner = self._in_slot() or next(self._passes, None)
-            if inner is not None:
-                self._slots.append(inner)
-                return inner
-            self._unused = 0
-            self._slots = deque(filter(None, self._slots))
-        raise StopIteration
-
-    def _in_slot(self) -> _InnerPass | None:
-        if not self._unused:
-            return self._slots.popleft()
-        self._unused -= 1
-        return None
-
-    def end(self, inner: _InnerPass) -> None:
-        """Free the slot of this pass."""
-        self._slots[-1] = None
-        inner.close()
-
-    def close(self) -> None:
-        """End all inner passes."""
-        slots, self._slots = self._slots, deque()
-        with closing(*filter(None, slots)):
+    finally:
+        with closing(passes, *filter(None, slots)):
             pass
 
 
@@ -262,52 +209,45 @@ class _PreparedBlocks:
 
     def __init__(
         self,
-        passes: _InnerPasses,
+        passes: Iterator[_InnerPass],
         threads: StepThreads,
-        slots: int,
+        unused: int,
         block_length: int,
+        run: Run,
         *,
         ordered: bool,
     ) -> None:
         self._passes = passes
         self._threads = threads
-        self._unused = slots
+        self._unused = unused  # slots that nothing was prepared for yet
         self._block_length = block_length
+        self._run = run
         self._ordered = ordered
         self._futures: dict[Future[_Block], _InnerPass | None] = {}  # the next first
-        self._failure: BaseException | None = None  # behind the last block
+        self.failure: BaseException | None = None  # behind the last block
 
     def __iter__(self) -> Iterator[list[Any]]:
         return self
 
     def __next__(self) -> list[Any]:
-        self._raise()
+        raise_failure(self)
         while self._unused:
             self._unused = self._unused - 1 if self._prepare(None) else 0
-        if not self._futures or self._passes.run.closed:
+        if not self._futures or self._run.closed:
             raise StopIteration
         began = perf_counter()
         future = next(iter(self._futures))
         if not self._ordered:
             future = self._threads.first_done(self._futures)
-        taken, ended, self._failure = future.result()
+        taken, ended, self.failure = future.result()
         waited = perf_counter() - began
         inner = self._futures.pop(future)
         if ended and inner is not None:
             inner.close()
-        if self._failure is None:
+        if self.failure is None:
             self._prepare(None if ended else inner)
         self._threads.delivered(len(taken), waited)
         return taken
-
-    def _raise(self) -> None:
-        """Raise what came behind the last block."""
-        failure, self._failure = self._failure, None
-        try:
-            if failure is not None:
-                raise failure
-        finally:
-            del failure  # it refers to this frame by now
 
     def _prepare(self, inner: _InnerPass | None) -> bool:
         """Have the next block of a slot prepared; False: there is nothing to take."""

@@ -9,7 +9,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from memcfg._cached import cached_property
-from memcfg.data.elements._user_functions import apply, composed
+from memcfg.data.elements._convert import apply, composed
+from memcfg.data.engine._condition import raise_failure
 from memcfg.data.engine._iterator import probe
 from memcfg.data.engine._parallel_step import (
     SharedSource,
@@ -47,10 +48,7 @@ class Map(UnaryNode):
             raise TypeError(f"map needs a function, not {self.function!r}")
         object.__setattr__(self, "calls", checked_calls(self.calls, self.deterministic))
 
-    @property
-    def is_probed(self) -> bool:
-        """True: only the function knows."""
-        return True
+    is_probed = True
 
     @cached_property
     def element_spec(self) -> Any:
@@ -117,7 +115,7 @@ class _ParallelMap:
         self._size = 1  # elements at a time
         self._futures: deque[Future[_Chunk]] = deque()
         self._ready: deque[Any] = deque()
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
         self._counted, self._seconds = 0, 0.0  # of the consumer's own thread
 
     def __iter__(self) -> Self:
@@ -180,24 +178,19 @@ class _ParallelMap:
 
     def _fail(self, failure: BaseException | None) -> None:
         """Remember what a function raised: results before it come first."""
-        if failure is not None and self._failure is None:
-            self._failure = failure
+        if failure is not None and self.failure is None:
+            self.failure = failure
             self._source.ended = True
             if self._ordered:
                 self._futures.clear()
 
     def _finish(self) -> NoReturn:
-        failure, self._failure = self._failure, None
         if self._counted:
             self._threads.delivered(self._counted, self._seconds)
             self._counted = 0
         self.close()
-        if failure is None:
-            raise StopIteration
-        try:
-            raise failure
-        finally:
-            del failure  # it refers to this frame by now
+        raise_failure(self)
+        raise StopIteration
 
     def close(self) -> None:
         """End the threads, without waiting."""

@@ -42,9 +42,9 @@ class Node(ABC):
         return {}
 
     @property
-    @abstractmethod
     def inputs(self) -> tuple[Node, ...]:
         """The steps before."""
+        return ()
 
     @property
     @abstractmethod
@@ -57,9 +57,9 @@ class Node(ABC):
         return any(node.is_probed for node in self.inputs)
 
     @property
-    @abstractmethod
     def cardinality(self) -> int:
         """How many elements a pass has; `INFINITE` or `UNKNOWN`."""
+        return UNKNOWN
 
     @abstractmethod
     def elements(self, run: Run) -> Iterator[Any]:
@@ -87,15 +87,12 @@ class UnaryNode(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """The step before."""
         return (self.source,)
 
     @property
     def element_spec(self) -> Any:
-        """That of the step before."""
         return self.source.element_spec
 
     @property
     def cardinality(self) -> int:
-        """That of the step before."""
         return self.source.cardinality

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memcfg.data._checks import count, flag
-from memcfg.data.elements._padding import (
-    as_padded_shape,
-    check_paddings,
-    paddings_of,
-    up_to,
-)
+from memcfg.data.elements._convert import apply
 from memcfg.data.elements._spec import TensorSpec, stacked
-from memcfg.data.elements._structure import flatten, pack, same_structure
+from memcfg.data.elements._structure import flatten, is_nest, pack, same_structure
 from memcfg.data.ops._batch import batches, cardinality_of_batches, reader_of
-from memcfg.data.ops._batch_maker import BatchMaker
+from memcfg.data.ops._batch_maker import TEXT, BatchMaker
 from memcfg.data.ops._map import Map, unmapped
 from memcfg.data.ops._node import UnaryNode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from memcfg.data.elements._padding import Padding
+    import numpy.typing as npt
+
     from memcfg.data.engine._run import Run
 
 __all__ = ["PaddedBatch"]
+
+# What a value of a class in Python can be; a number must not change its value.
+_KINDS = {bool: "b", int: "iufc", float: "fc", complex: "c", str: "SU", bytes: "S"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,50 +47,45 @@ class PaddedBatch(UnaryNode):
         object.__setattr__(self, "batch_size", count(self.batch_size, "batch_size"))
         flag(self.drop_remainder, "drop_remainder")
         if not self.source.is_probed:
-            spec = self.source.element_spec
-            check_paddings(self.padded_shapes, self.padding_values, spec)
+            self._paddings(self.source.element_spec)
 
     @property
     def element_spec(self) -> Any:
         """That of the step before, padded, with an axis in front."""
         spec = self.source.element_spec
         if self.padded_shapes is not None:
-            shapes = up_to(spec, self.padded_shapes, "padded_shapes")
+            shapes = _padded_shapes(self.padded_shapes, spec)
             pairs = zip(shapes, flatten(spec), strict=True)
-            leaves = [
-                TensorSpec(as_padded_shape(one), leaf.dtype) for one, leaf in pairs
-            ]
-            spec = pack(spec, leaves)
+            spec = pack(spec, [TensorSpec(one, leaf.dtype) for one, leaf in pairs])
         return stacked(spec, self.batch_size if self.drop_remainder else None)
 
     @property
     def cardinality(self) -> int:
-        """The number of batches."""
         return cardinality_of_batches(
             self.source, self.batch_size, drop_remainder=self.drop_remainder
         )
 
     def elements(self, run: Run) -> Iterator[Any]:
-        """Begin a pass."""
         source, function = self.source, None
         if isinstance(source, Map) and source.calls is None:
             source, function = unmapped(source)
         min_size = self.batch_size if self.drop_remainder else 1
         maker = _PaddingMaker(run, self.batch_size, min_size, function, is_certain=True)
-        maker.paddings = lambda element: paddings_of(
-            self.padded_shapes, self.padding_values, element
-        )
+        maker.paddings = self._paddings
         return batches(maker, reader_of(source, run))
+
+    def _paddings(self, like: Any) -> list[_Padding]:
+        return _paddings_of(self.padded_shapes, self.padding_values, like)
 
 
 class _PaddingMaker(BatchMaker):
     """Makes padded batches: the elements must all be there to know its shape."""
 
-    paddings: Callable[[Any], list[Padding]]
+    paddings: Callable[[Any], list[_Padding]]
 
     def made(self, elements: Iterator[Any], target: AbstractContextManager[Any]) -> Any:
-        """Make a batch."""
-        found = [self.applied(element) for element in islice(elements, self.max_size)]
+        some = islice(elements, self.max_size)
+        found = [apply(self.function, element) for element in some]
         if len(found) < self.min_size:
             return None
         first = found[0]
@@ -110,3 +106,169 @@ class _PaddingMaker(BatchMaker):
         for array, (padding, leaves, _, _) in zip(arrays, plan, strict=True):
             padding.fill(array, leaves)
         return pack(first, arrays)
+
+
+@dataclass(frozen=True, slots=True)
+class _Padding:
+    """How a component of the elements is padded."""
+
+    component: int  # for messages
+    shape: tuple[int | None, ...]  # None: the longest of the batch
+    value: Any  # what fills the rest, of the component's dtype
+
+    def target(self, leaves: Sequence[Any]) -> tuple[int, ...]:
+        """Find the shape that all arrays of a batch are given."""
+        for number, leaf in enumerate(leaves):
+            if leaf.ndim != len(self.shape):
+                raise ValueError(
+                    f"component {self.component} of element {number} has shape "
+                    f"{list(leaf.shape)}, which cannot be padded to {self}"
+                )
+        shapes = [leaf.shape for leaf in leaves]
+        longest = [max(sizes) for sizes in zip(*shapes, strict=True)]
+        for axis, (size, needed) in enumerate(zip(self.shape, longest, strict=True)):
+            if size is not None and size < needed:
+                raise ValueError(
+                    f"component {self.component} is to be padded to {self}, and an "
+                    f"element has {needed} along axis {axis}"
+                )
+        pairs = zip(self.shape, longest, strict=True)
+        return tuple(needed if size is None else size for size, needed in pairs)
+
+    def dtype(self, leaves: Sequence[Any]) -> np.dtype[Any]:
+        """Find the dtype of a batch's array."""
+        mine = self.value.dtype
+        for number, leaf in enumerate(leaves):
+            if leaf.dtype.kind != mine.kind or (
+                mine.kind not in TEXT and leaf.dtype != mine
+            ):
+                raise TypeError(
+                    f"cannot batch arrays of different dtypes in component "
+                    f"{self.component}: {mine}, and element {number} is {leaf.dtype}"
+                )
+        return max([mine, *(leaf.dtype for leaf in leaves)], key=lambda d: d.itemsize)
+
+    def fill(self, array: npt.NDArray[Any], leaves: Sequence[Any]) -> None:
+        """Write arrays into the rows of a batch, and the value around them."""
+        for row, leaf in enumerate(leaves):
+            if leaf.shape != array.shape[1:]:
+                array[row] = self.value
+            array[row, ...][tuple(map(slice, leaf.shape))] = leaf
+
+    def __str__(self) -> str:
+        return str(list(self.shape))
+
+
+def _paddings_of(shapes: Any, values: Any, like: Any) -> list[_Padding]:
+    """Read what the user said for elements like one, or of a spec."""
+    leaves, found = flatten(like), []
+    sizes = [None] * len(leaves) if shapes is None else _padded_shapes(shapes, like)
+    parts = zip(leaves, sizes, _scalars(values, like), strict=True)
+    for number, (leaf, size, value) in enumerate(parts):
+        if size is None:
+            if leaf.shape is None:
+                raise ValueError(
+                    f"padded_shapes is needed: nobody knows how many axes component "
+                    f"{number} has"
+                )
+            size = (None,) * len(leaf.shape)
+        elif not _holds(size, leaf):
+            raise ValueError(
+                f"the padded shape {list(size)} is not compatible with shape "
+                f"{list(leaf.shape)} of component {number}"
+            )
+        found.append(_Padding(number, size, _scalar(value, leaf.dtype)))
+    return found
+
+
+def _padded_shapes(shapes: Any, like: Any) -> list[tuple[int | None, ...]]:
+    return [_as_padded_shape(one) for one in _up_to(like, shapes, "padded_shapes")]
+
+
+def _scalars(values: Any, element: Any) -> list[Any]:
+    """List the padding values of components; None where the user said none."""
+    if values is None or (is_nest(element) and not is_nest(values)):
+        return [values] * len(flatten(element))
+    return _up_to(element, values, "padding_values")
+
+
+def _holds(padded: tuple[int | None, ...], leaf: Any) -> bool:
+    """Tell whether a padded shape is for a leaf; a batch tells the sizes of arrays."""
+    if leaf.shape is None:
+        return True
+    return len(padded) == len(leaf.shape) and (
+        not isinstance(leaf, TensorSpec)
+        or all(
+            size is None or needed is None or size >= needed
+            for size, needed in zip(padded, leaf.shape, strict=True)
+        )
+    )
+
+
+def _up_to(like: Any, nest: Any, what: str) -> list[Any]:
+    """List the parts of a nest that stand where another has its leaves."""
+    if not is_nest(like):
+        return [nest]
+    kind = Mapping if isinstance(like, Mapping) else tuple
+    if not isinstance(nest, kind):
+        raise TypeError(
+            f"{what} is to be a {'dict' if kind is Mapping else 'tuple'} as the "
+            f"elements are, not {nest!r}"
+        )
+    if isinstance(like, Mapping):
+        if set(like) != set(nest):
+            raise ValueError(f"{what} has keys {list(nest)}, elements {list(like)}")
+        pairs = [(like[key], nest[key]) for key in sorted(like)]
+    else:
+        if len(like) != len(nest):
+            raise ValueError(f"{what} has {len(nest)} parts, elements {len(like)}")
+        pairs = list(zip(like, nest, strict=True))
+    return [leaf for one, other in pairs for leaf in _up_to(one, other, what)]
+
+
+def _as_padded_shape(shape: Any) -> tuple[int | None, ...]:
+    """Read a padded shape."""
+    sizes = shape if isinstance(shape, Iterable) else [shape]
+    try:
+        found = [-1 if size is None else index(size) for size in sizes]
+    except TypeError as error:
+        raise TypeError(
+            f"a padded shape is a sequence of int and None, not {shape!r}"
+        ) from error
+    if min(found, default=0) < -1:
+        raise ValueError(f"the sizes of a padded shape are -1 or more, not {shape!r}")
+    return tuple(None if size == -1 else size for size in found)
+
+
+def _scalar(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Make a value one of a component's dtype."""
+    if value is None:
+        return np.zeros((), dtype)[()]
+    if np.ndim(value):
+        raise ValueError(f"padding_values are scalars, not {value!r}")
+    if isinstance(value, np.generic | np.ndarray):
+        found: Any = np.asarray(value)[()]
+        fits = found.dtype.kind == dtype.kind and (
+            dtype.kind in TEXT or found.dtype == dtype
+        )
+    else:
+        fits = dtype.kind in _KINDS.get(type(value), "")
+        found = _of_python(value, dtype) if fits else None
+    if not fits:
+        raise TypeError(
+            f"padding value {value!r} is not of the component's dtype, {dtype}"
+        )
+    return found
+
+
+def _of_python(value: Any, dtype: np.dtype[Any]) -> Any:
+    if dtype.kind in TEXT:
+        as_bytes = dtype.kind == "S" and isinstance(value, str)
+        return np.asarray(value.encode() if as_bytes else value)[()]
+    try:
+        found = dtype.type(value)
+    except OverflowError:
+        found = None
+    if found is None or (isinstance(value, int) and found != value):
+        raise ValueError(f"padding value {value!r} is out of range for {dtype}")
+    return found

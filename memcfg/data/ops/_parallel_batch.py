@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg.data._closing import closing
-from memcfg.data.elements._batch_arrays import BatchArrays, Form
+from memcfg.data.elements._convert import apply, is_unpacked
 from memcfg.data.elements._structure import flatten, map_structure
-from memcfg.data.elements._user_functions import apply, is_unpacked, stopped
 from memcfg.data.engine._batch_blocks import BlockPool, ScratchPool
+from memcfg.data.engine._condition import raise_failure
 from memcfg.data.engine._parallel_step import SharedSource, StepThreads
-from memcfg.data.ops._batch_maker import StackingMaker, stacked_elements
+from memcfg.data.engine._run import closing
+from memcfg.data.ops._batch_maker import BatchArrays, Form, stacked_elements
 from memcfg.data.ops._map import chunk_length
 
 if TYPE_CHECKING:
@@ -32,22 +32,12 @@ if TYPE_CHECKING:
 
     from memcfg.data.engine._run import Run
     from memcfg.data.engine._thread_pool import Future
-    from memcfg.data.rows._readers import ElementReader
+    from memcfg.data.ops._batch_maker import StackingMaker
+    from memcfg.data.rows._rows import ElementReader
 
-__all__ = ["BatchOptions", "ParallelBatches"]
+__all__ = ["ParallelBatches"]
 
 _FIRST_PARTS, _MAX_PARTS = 8, 64  # of a batch
-
-
-@dataclass(frozen=True, slots=True)
-class BatchOptions:
-    """What batches are wanted."""
-
-    max_size: int  # elements
-    min_size: int
-    batches: int  # the cardinality
-    is_certain: bool  # whether it is known that there are elements for a whole batch
-    is_ordered: bool
 
 
 @dataclass(slots=True)
@@ -91,31 +81,19 @@ class _PendingBatch:
         return sum(part.seconds * part.count for part in self.parts)
 
     @property
-    def has_failed(self) -> bool:
-        """Whether anything was raised."""
-        return any(part.failure is not None for part in self.parts)
-
-    def throw(self) -> None:
-        """Raise what was raised first, in the order of the elements."""
-        failures = (part.failure for part in self.parts)
-        failure = next(failure for failure in failures if failure is not None)
-        try:
-            raise failure
-        finally:
-            del failure  # it refers to this frame by now
-
-    def first(self) -> Any:
-        """Return the first element."""
-        return next(self._elements())
+    def failed(self) -> _Part | None:
+        """The first part, in the order of the elements, where anything was raised."""
+        return next((part for part in self.parts if part.failure is not None), None)
 
     def batch(self) -> Any:
         """Make the batch."""
         collected = [part.elements is not None for part in self.parts if part.count]
         if self.arrays is None or any(collected):
-            return stacked_elements(list(self._elements()))
+            return stacked_elements(list(self.elements()))
         return self.arrays.batch(self.count)
 
-    def _elements(self) -> Iterator[Any]:
+    def elements(self) -> Iterator[Any]:
+        """Iterate over what there is."""
         for part in self.parts:
             if part.elements is not None:
                 yield from part.elements
@@ -171,7 +149,7 @@ class _BatchAssembler:
         with closing(elements):
             if pending.arrays is None:
                 with self._run.outside():
-                    part.elements = [self._applied(element) for element in elements]
+                    part.elements = [apply(self._function, each) for each in elements]
             else:
                 self._write(part, pending.arrays, elements)
         part.seconds = (perf_counter() - began) / part.count
@@ -209,27 +187,21 @@ class _BatchAssembler:
     def _write(self, part: _Part, arrays: BatchArrays, elements: Iterator[Any]) -> None:
         first = next(elements)
         unpack = is_unpacked(first)
-        first = self._applied(first)
+        first = apply(self._function, first)
         if not arrays.form.fits(first):  # a batch of another form, or an error
             self._copy(part, first, elements)
             return
         arrays.put(part.begin, first)
         del first  # its memory is the next element's
         row, end = part.begin + 1, part.begin + part.count
-        try:
-            arrays.fill(row, elements, self._function, unpack=unpack, stop=end)
-        except StopIteration as error:
-            raise stopped() from error
+        arrays.fill(row, elements, self._function, unpack=unpack, stop=end)
 
     def _copy(self, part: _Part, first: Any, elements: Iterator[Any]) -> None:
         """Collect elements, some of which lie in the workspace that is current."""
-        results = (first, *map(self._applied, elements))
+        results = (first, *map(partial(apply, self._function), elements))
         with self._run.outside():
             copies = [map_structure(np.copy, result) for result in results]
         part.elements = [map_structure(lambda leaf: leaf[()], each) for each in copies]
-
-    def _applied(self, element: Any) -> Any:
-        return element if self._function is None else apply(self._function, element)
 
     def trim(self) -> None:
         """Release the memory that threads keep for their next parts."""
@@ -243,38 +215,34 @@ class _BatchAssembler:
 
 
 class ParallelBatches:
-    """An iterator over batches."""
+    """An iterator over as many batches as threads, or the consumer, can make."""
 
     def __init__(
         self,
         run: Run,
         reader: ElementReader,
-        function: Callable[..., Any] | None,
+        maker: StackingMaker,
         calls: int,
         name: str,
-        options: BatchOptions,
+        batches: int,
+        *,
+        ordered: bool,
     ) -> None:
         self._run = run
-        self._options = options
+        self._ordered = ordered
+        self._maker = maker  # of the consumer's own thread
         self._source = SharedSource(reader)
         self._threads = StepThreads(run, calls, name, self._source)
         self._assembler = _BatchAssembler(
-            run, self._source, function, options.max_size, name
+            run, self._source, maker.function, maker.max_size, name
         )
         run.on_close(self._assembler)
         blocks = self._assembler.blocks  # a report must not keep the function
         blocks.budgeted = self._threads.tuned is not None
         self._threads.held = lambda: blocks.max_bytes
-        self._maker = StackingMaker(  # of the consumer's own thread
-            run,
-            options.max_size,
-            options.min_size,
-            function,
-            is_certain=options.is_certain,
-        )
         self._pending: deque[_PendingBatch] = deque()  # in the order of their elements
-        self._left = options.batches if options.batches >= 0 else 1 << 62
-        self._parts = min(_FIRST_PARTS, options.max_size)  # of a batch
+        self._left = batches if batches >= 0 else 1 << 62
+        self._parts = min(_FIRST_PARTS, maker.max_size)  # of a batch
         self._max_pending = 1 << 30  # as far as there was memory
 
     def __iter__(self) -> Self:
@@ -287,9 +255,10 @@ class ParallelBatches:
         if not self._pending:
             return self._made_alone(began)
         pending = self._chosen()
-        if pending.has_failed:
-            self._fail(pending)
-        if pending.count >= self._options.min_size:
+        if pending.failed:
+            self.close()
+            raise_failure(pending.failed)
+        if pending.count >= self._maker.min_size:
             return self._finished(pending, began)
         if not self._assembler.allocation_failed:
             self._end()
@@ -298,7 +267,7 @@ class ParallelBatches:
 
     def _submit(self) -> None:
         """Have as many rows in work as there are threads for, and one batch more."""
-        batch, parts, threads = self._options.max_size, self._parts, self._threads
+        batch, parts, threads = self._maker.max_size, self._parts, self._threads
         size = -(-batch // parts)
         threads.ahead = min(self._max_pending, -(-threads.parallelism // parts) + 1)
         limit = min(threads.ahead, self._left)
@@ -312,11 +281,11 @@ class ParallelBatches:
 
     def _chosen(self) -> _PendingBatch:
         """Wait for the batch that is to be handed on next."""
-        if self._options.is_ordered:
+        if self._ordered:
             return self._pending.popleft().wait()
         while True:
             for pending in self._pending:
-                if pending.is_done and pending.wait().count == self._options.max_size:
+                if pending.is_done and pending.wait().count == self._maker.max_size:
                     self._pending.remove(pending)
                     return pending
             futures = [one for pending in self._pending for one in pending.futures]
@@ -330,7 +299,7 @@ class ParallelBatches:
         """Make a batch of what threads have made."""
         batch = pending.batch()
         if pending.arrays is None:
-            self._learn(Form(pending.first()), pending.count)
+            self._learn(Form(next(pending.elements())), pending.count)
         self._note(pending.count, pending.seconds, perf_counter() - began)
         return batch
 
@@ -351,9 +320,9 @@ class ParallelBatches:
             with nullcontext() if known else self._run.outside():
                 batch = maker.make(reader)
             if maker.is_certain and maker.form is not None:
-                self._learn(maker.form, self._options.max_size)
+                self._learn(maker.form, self._maker.max_size)
             return batch
-        block = assembler.blocks.borrow(assembler.form.nbytes(self._options.max_size))
+        block = assembler.blocks.borrow(assembler.form.nbytes(self._maker.max_size))
         if block is None:
             return maker.make(reader)
         try:
@@ -364,8 +333,8 @@ class ParallelBatches:
 
     def _learn(self, form: Form, count: int) -> None:
         """Note what elements are like, if batches can be made without looking first."""
-        size = self._options.max_size
-        if (self._options.is_certain or count == size) and not form.has_text:
+        size = self._maker.max_size
+        if (self._maker.is_certain or count == size) and not form.has_text:
             self._assembler.form = form
             nbytes = form.nbytes(size)
             self._run.budget.note_item(nbytes)
@@ -374,7 +343,7 @@ class ParallelBatches:
 
     def _note(self, count: int, seconds: float, waited: float) -> None:
         """Note what a batch took, and divide the next ones by it."""
-        size = self._options.max_size
+        size = self._maker.max_size
         rows = chunk_length(seconds / count, size)
         self._parts = min(-(-size // rows), _MAX_PARTS)
         self._threads.delivered(count, waited)
@@ -390,13 +359,6 @@ class ParallelBatches:
         self._max_pending = max(1, self._threads.ahead - 1)
         if self._threads.tuned is not None:
             self._threads.tuned.allocation_failed()
-
-    def _fail(self, pending: _PendingBatch) -> None:
-        self.close()
-        try:
-            pending.throw()
-        finally:
-            del pending  # its failure refers to this frame by now
 
     def _end(self) -> NoReturn:
         self.close()

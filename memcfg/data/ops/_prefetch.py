@@ -13,8 +13,9 @@ from memcfg.data.engine._producer import Producer
 from memcfg.data.ops._node import UnaryNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from memcfg.data.engine._bounded_queue import BoundedQueue
     from memcfg.data.engine._run import Run
 
 __all__ = ["Prefetch"]
@@ -28,7 +29,6 @@ class Prefetch(UnaryNode):
     name: str = "prefetch"
 
     def elements(self, run: Run) -> Iterator[Any]:
-        """Start a thread that makes the pass."""
         if self.buffer_size == 0:
             return self.source.elements(run)
         tuned = self.buffer_size == AUTOTUNE
@@ -43,26 +43,19 @@ class Prefetch(UnaryNode):
             elements, depth, self.name, ring=ring, allocator=run.allocator
         )
         run.on_close(producer)
-        run.stages.append(_Stage(self.name, producer, ring, tuned=tuned))
+        run.stages.append(_report_of(self.name, producer.queue, ring, tuned=tuned))
         return producer
 
 
-class _Stage:
-    """What is told of a thread; it keeps no item."""
-
-    def __init__(self, name: str, producer: Producer, ring: Ring, *, tuned: bool):
-        self._name = name
-        self._queue = producer.queue
-        self._ring = ring
-        self._tuned = tuned
-
-    def report(self) -> StageReport:
-        queue = self._queue
-        return StageReport(
-            name=self._name,
-            autotuned=self._tuned,
-            buffer_size=queue.depth.capacity,
-            items=queue.delivered,
-            waited_seconds=queue.waited,
-            nbytes=self._ring.max_bytes,
-        )
+def _report_of(
+    name: str, queue: BoundedQueue, ring: Ring, *, tuned: bool
+) -> Callable[[], StageReport]:
+    """Make what tells of a thread; it keeps no item."""
+    return lambda: StageReport(
+        name=name,
+        autotuned=tuned,
+        buffer_size=queue.depth.capacity,
+        items=queue.delivered,
+        waited_seconds=queue.waited,
+        nbytes=ring.max_bytes,
+    )

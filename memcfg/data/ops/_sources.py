@@ -1,4 +1,4 @@
-"""Steps that read no other step: arrays, and slices of arrays."""
+"""Steps that read no other step: arrays, slices of arrays, and users' generators."""
 
 from __future__ import annotations
 
@@ -6,22 +6,45 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from memcfg.data.elements._convert import as_leaf, as_scalars, read_only
-from memcfg.data.elements._spec import spec_of
-from memcfg.data.elements._structure import flatten, map_structure
+import numpy as np
+
+from memcfg._cached import cached_property
+from memcfg.data.elements._convert import as_array, as_leaf, as_scalars, read_only
+from memcfg.data.elements._spec import TensorSpec, spec_of
+from memcfg.data.elements._structure import (
+    flatten,
+    is_nest,
+    map_structure,
+    pack,
+    same_structure,
+)
+from memcfg.data.engine._iterator import probe
 from memcfg.data.ops._node import Node
 from memcfg.data.rows._file_rows import mapped_column
 from memcfg.data.rows._rows import ArrayColumn, Column, Rows, RowStream, in_order
 from memcfg.workspaces import check_valid, scope_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
     from memcfg.data.engine._run import Run
 
-__all__ = ["Slices", "Tensors", "sliced", "whole"]
+__all__ = ["Generated", "Slices", "Tensors", "signature_of", "sliced", "whole"]
+
+_END = object()
+_TAKEN = {  # kinds of dtypes: what a signature takes
+    "b": "b",
+    "i": "biu",
+    "u": "biu",
+    "f": "biuf",
+    "c": "biufc",
+    "U": "U",
+    "S": "S",
+    "M": "M",
+    "m": "m",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,23 +54,13 @@ class Tensors(Node):
     arrays: Any
     name: str
 
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """None."""
-        return ()
+    cardinality = 1
 
     @property
     def element_spec(self) -> Any:
-        """The element's."""
         return spec_of(self.arrays)
 
-    @property
-    def cardinality(self) -> int:
-        """One."""
-        return 1
-
-    def elements(self, run: Run) -> Iterator[Any]:  # numpydoc ignore=YD01
-        """Yield the element."""
+    def elements(self, run: Run) -> Iterator[Any]:
         for array in flatten(self.arrays):
             check_valid(array, "read it")
         yield map_structure(lambda array: as_scalars(read_only(array)), self.arrays)
@@ -60,37 +73,21 @@ class Slices(Node):
     source: Rows
     name: str
 
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """None."""
-        return ()
+    has_rows = True
 
     @property
     def element_spec(self) -> Any:
-        """A row's."""
         return self.source.spec
 
     @property
     def cardinality(self) -> int:
-        """How many rows there are."""
         return self.source.count
 
     def elements(self, run: Run) -> Iterator[Any]:
-        """Iterate over the rows."""
         return self.source.elements()
 
     def rows(self, run: Run) -> RowStream:
-        """Begin a pass over row numbers."""
         return RowStream(self.source, in_order(self.source.count))
-
-    @property
-    def has_rows(self) -> bool:
-        """True."""
-        return True
-
-    def row_source(self) -> Rows:
-        """Return what the numbers mean."""
-        return self.source
 
 
 def whole(value: Any, name: str) -> Tensors:
@@ -134,3 +131,141 @@ def _arrays(value: Any, *, swap: bool = True) -> Any:
     if not flatten(arrays):
         raise ValueError(f"an element has at least one leaf, and {value!r} has none")
     return arrays
+
+
+@dataclass(frozen=True, eq=False)
+class Generated(Node):
+    """Copies of what a user's generator yields: it may write to its arrays again."""
+
+    generator: Callable[..., Any]
+    args: tuple[Any, ...]
+    signature: Any
+    name: str
+
+    @cached_property
+    def element_spec(self) -> Any:
+        """The signature; without one, of the first element."""
+        return probe(self) if self.signature is None else self.signature
+
+    @property
+    def is_probed(self) -> bool:
+        """Whether there is no signature."""
+        return self.signature is None
+
+    def elements(self, run: Run) -> Iterator[Any]:
+        """Begin a pass; the generator is called at the first element."""
+        with run.outside():  # what it keeps is not the reader's
+            values = iter(self.generator(*self.args))
+        try:
+            while True:
+                with run.outside():
+                    value = next(values, _END)
+                if value is _END:
+                    return
+                yield self._element(value)
+                del value
+        finally:
+            close = getattr(values, "close", None)
+            if close is not None:
+                with run.outside():
+                    close()
+
+    def _element(self, value: Any) -> Any:
+        if self.signature is None:
+            return map_structure(lambda leaf: as_scalars(_copied(leaf)), value)
+        leaves = _leaves(value, self.signature)
+        specs = flatten(self.signature)
+        made = [_fitted(*pair) for pair in zip(leaves, specs, strict=True)]
+        return pack(self.signature, made)
+
+
+def signature_of(types: Any, shapes: Any, signature: Any) -> Any:
+    """Combine the two ways to say what a generator yields."""
+    if signature is None:
+        return _from_types(types, shapes)
+    if types is not None or shapes is not None:
+        raise TypeError(
+            "output_signature says what output_types and output_shapes say: give one"
+        )
+    for leaf in flatten(signature):
+        if not isinstance(leaf, TensorSpec):
+            raise TypeError(
+                f"output_signature is a nest of memcfg.data.TensorSpec, with {leaf!r} "
+                "in it"
+            )
+    return signature
+
+
+def _from_types(types: Any, shapes: Any) -> Any:
+    if types is None:
+        if shapes is not None:
+            raise TypeError("output_shapes needs output_types")
+        return None
+    if shapes is None:
+        return map_structure(lambda dtype: TensorSpec(None, dtype), types)
+    dtypes = flatten(types)
+    sizes = [shapes] if not is_nest(types) else _shapes_like(types, shapes)
+    specs = [TensorSpec(*pair) for pair in zip(sizes, dtypes, strict=True)]
+    return pack(types, specs)
+
+
+def _shapes_like(types: Any, shapes: Any) -> list[Any]:
+    """List shapes, which are tuples too, in the order of the dtypes."""
+    if not is_nest(types):
+        return [shapes]
+    keys = sorted(types) if isinstance(types, dict) else range(len(types))
+    try:
+        return [leaf for key in keys for leaf in _shapes_like(types[key], shapes[key])]
+    except (TypeError, KeyError, IndexError) as error:
+        raise TypeError(
+            f"output_shapes is to be like output_types: {shapes!r} and {types!r}"
+        ) from error
+
+
+def _leaves(value: Any, signature: Any) -> list[Any]:
+    if is_nest(signature) and not same_structure(value, signature):
+        raise TypeError(
+            "the generator yielded an element of another structure than its "
+            f"output_signature: {value!r:.120} is not like {signature!r}"
+        )
+    return flatten(value) if is_nest(signature) else [value]
+
+
+def _fitted(leaf: Any, spec: TensorSpec) -> Any:
+    made = _typed(leaf, spec.dtype)
+    found = TensorSpec(made.shape, made.dtype)
+    if not spec.is_compatible_with(found):
+        raise ValueError(
+            f"the generator yielded an array of shape {made.shape}, where its "
+            f"output_signature says {spec.shape}"
+        )
+    return as_scalars(made)
+
+
+def _typed(leaf: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Copy a leaf to a dtype, and refuse what would change its values."""
+    raw = as_array(leaf)
+    if raw.size == 0 and isinstance(leaf, list | tuple | range):
+        return np.empty(raw.shape, dtype)
+    if raw.dtype.kind not in _TAKEN[dtype.kind]:
+        raise TypeError(
+            f"the generator yielded {raw.dtype}, where its output_signature says "
+            f"{dtype}: {leaf!r:.80}"
+        )
+    if dtype.kind in "iu" and not _in_range(raw, dtype):
+        raise ValueError(
+            f"the generator yielded an integer that {dtype} can't hold: {leaf!r:.80}"
+        )
+    return np.array(raw, dtype)
+
+
+def _copied(leaf: Any) -> npt.NDArray[Any]:
+    found = as_leaf(leaf)
+    return np.array(found) if hasattr(leaf, "__array__") else found
+
+
+def _in_range(raw: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    if raw.size == 0 or np.can_cast(raw.dtype, dtype):
+        return True
+    limits = np.iinfo(dtype)
+    return limits.min <= int(raw.min()) and int(raw.max()) <= limits.max

@@ -96,11 +96,9 @@ class FileColumn:
 
     @property
     def spec(self) -> TensorSpec:
-        """What each row is."""
         return TensorSpec(self._layout.shape, self._native)
 
     def take(self, rows: RowNumbers) -> npt.NDArray[Any]:
-        """Read rows into a fresh array."""
         layout = self._layout
         found = np.empty((len(rows), *layout.shape), layout.dtype)
         self.read(rows, found)
@@ -122,11 +120,9 @@ class FileColumn:
             raise
 
     def value(self, row: int) -> Any:
-        """Read one row."""
         return as_scalars(self.take(np.array([row], np.int64))[0, ...])
 
     def values(self, count: int) -> Iterator[Any]:
-        """Read the first rows, one after the other."""
         return map(self.value, range(count))
 
 

@@ -1,19 +1,19 @@
 """Data whose elements have numbers: columns, rows across them, and passes over rows.
 
 A column knows how its values are stored: in an array, in a file (`_file_rows`), or not
-at all.
+at all. Readers read what batches are made of: elements, or rows to be gathered.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from memcfg._cached import cached_property
-from memcfg.data._closing import closing
 from memcfg.data.elements._convert import read_only
 from memcfg.data.elements._spec import TensorSpec
 from memcfg.data.elements._structure import (
@@ -21,8 +21,10 @@ from memcfg.data.elements._structure import (
     is_flat_tuple,
     is_nest,
     map_structure,
+    pack,
     packer,
 )
+from memcfg.data.engine._run import closing, kept
 from memcfg.workspaces import check_valid, is_attached
 
 if TYPE_CHECKING:
@@ -33,17 +35,21 @@ if TYPE_CHECKING:
 __all__ = [
     "ArrayColumn",
     "Column",
-    "RangeColumn",
+    "ElementReader",
+    "IteratorReader",
     "RowNumbers",
+    "RowReader",
     "RowStream",
     "Rows",
     "elements_of",
     "in_order",
     "range_rows",
+    "rows_of",
 ]
 
 RowNumbers = npt.NDArray[np.int64]
 _CHUNK = 8192  # row numbers at a time: 64 KiB
+_AT_ONCE = 1 << 20  # bytes of rows that are gathered together
 
 
 class Column(Protocol):
@@ -77,11 +83,9 @@ class ArrayColumn:
 
     @property
     def spec(self) -> TensorSpec:
-        """What each row is."""
         return TensorSpec(self._array.shape[1:], self._native)
 
     def take(self, rows: RowNumbers) -> npt.NDArray[Any]:
-        """Gather rows into a fresh array."""
         self._check()
         found = np.empty((len(rows), *self._array.shape[1:]), self._native)
         if self._plain:
@@ -95,12 +99,10 @@ class ArrayColumn:
         return found
 
     def value(self, row: int) -> Any:
-        """Return a read-only view of one row."""
         self._check()
         return self._in_order(self._array[row])
 
     def values(self, count: int) -> Iterator[Any]:
-        """Return the first rows in order."""
         self._check()
         if self._checked or self._swaps:
             return map(self.value, range(count))
@@ -124,21 +126,17 @@ class RangeColumn:
 
     @property
     def spec(self) -> TensorSpec:
-        """A number."""
         return TensorSpec((), self._dtype)
 
     def take(self, rows: RowNumbers) -> npt.NDArray[Any]:
-        """Compute numbers."""
         found = rows * np.int64(self._numbers.step)
         found += np.int64(self._numbers.start)
         return found.astype(self._dtype, copy=False)
 
     def value(self, row: int) -> Any:
-        """Compute a number."""
         return np.int64(self._numbers[row]).astype(self._dtype)
 
     def values(self, count: int) -> Iterator[Any]:
-        """Compute the first numbers."""
         exact = map(np.int64, self._numbers[:count])
         if self._dtype == np.int64:
             return exact
@@ -220,14 +218,103 @@ def in_order(count: int) -> Iterator[RowNumbers]:
 
 def elements_of(stream: RowStream, run: Run) -> Iterator[Any]:
     """Yield the elements of a stream of row numbers."""
-    with closing(stream.chunks):
-        while True:
-            with run.outside():  # the numbers are kept
-                chunk = next(stream.chunks, None)
+    for chunk in kept(stream.chunks, run):
+        for row in chunk.tolist():
+            yield stream.source.element(row)
+
+
+class IteratorReader:
+    """Reads elements as they come; one thread at a time reads."""
+
+    def __init__(self, source: Iterator[Any]) -> None:
+        self._source = source
+
+    def read(self, count: int) -> list[Any]:
+        """Read the next elements."""
+        return list(islice(self._source, count))
+
+    def elements(self, items: list[Any]) -> Iterator[Any]:
+        """Iterate over what was read; any number of threads may."""
+        return iter(items)
+
+    def begin(self, count: int) -> Iterator[Any]:
+        """Pass elements on, one after the other."""
+        return islice(self._source, count)
+
+    def close(self) -> None:
+        with closing(self._source):
+            self._source = iter(())
+
+
+class RowReader:
+    """Reads row numbers, and gathers rows, many at a time."""
+
+    def __init__(self, stream: RowStream, run: Run) -> None:
+        self._source = stream.source
+        self._chunks = kept(stream.chunks, run)
+        self._left: list[int] = []
+        self._at_once = 1  # rows, until it is known how large one is
+
+    def read(self, count: int) -> list[Any]:
+        """Read the next row numbers."""
+        while len(self._left) < count:
+            chunk = next(self._chunks, None)
             if chunk is None:
-                return
-            for row in chunk.tolist():
-                yield stream.source.element(row)
+                break
+            self._left += chunk.tolist()
+        items = self._left[:count]
+        del self._left[:count]
+        return items
+
+    def elements(self, items: list[int]) -> Iterator[Any]:
+        """Gather rows, and iterate over them."""
+        begin = 0
+        while begin < len(items):
+            end = begin + self._at_once
+            yield from self._gathered(items[begin:end])
+            begin = end
+
+    def begin(self, count: int) -> Iterator[Any]:
+        """Gather the next rows, and iterate over them."""
+        return self.elements(self.read(count))
+
+    def close(self) -> None:
+        with closing(self._chunks):
+            self._chunks, self._left = iter(()), []
+
+    def _gathered(self, numbers: list[int]) -> Iterator[Any]:
+        batch = self._source.take(np.array(numbers, np.int64))
+        leaves = flatten(batch)
+        for leaf in leaves:
+            leaf.flags.writeable = False  # as those of a pass that gathers nothing
+        nbytes = sum(leaf.nbytes for leaf in leaves) // len(numbers)
+        self._at_once = max(1, _AT_ONCE // max(1, nbytes))
+        return rows_of(batch)
+
+
+ElementReader: TypeAlias = IteratorReader | RowReader
+
+
+def rows_of(batch: Any) -> Iterator[Any]:
+    """Iterate over the rows of a batch, with as little Python for each as possible."""
+    leaves = flatten(batch)
+    for index, leaf in enumerate(leaves):
+        if not leaf.ndim:
+            raise ValueError(
+                f"unbatch needs arrays with a first axis: component {index} is a number"
+            )
+        if len(leaf) != len(leaves[0]):
+            raise ValueError(
+                "unbatch needs components of one length: component 0 has "
+                f"{len(leaves[0])} rows, component {index} has {len(leaf)}"
+            )
+    if not is_nest(batch):
+        return iter(batch)
+    rows = zip(*leaves, strict=True)
+    if is_flat_tuple(batch):
+        return rows
+    form = map_structure(lambda _: None, batch)
+    return (pack(form, row) for row in rows)
 
 
 def _is_consecutive(rows: RowNumbers) -> bool:
