@@ -42,17 +42,25 @@ _SCALARS = (bool, int, float, complex, str, bytes)
 def as_element(value: Any) -> Any:
     """Convert a nest of what users hand over."""
     kind = type(value)
-    if kind in _NUMBERS or (
-        kind is np.ndarray and value.ndim and value.dtype in _PLAIN
-    ):
-        return value  # the usual case
     if kind is tuple:
+        if all(map(_is_ready, value)):
+            return value  # the usual case
         return tuple([as_element(part) for part in value])
+    if _is_ready(value):
+        return value
     if kind is dict:
         return {key: as_element(part) for key, part in value.items()}
     if is_nest(value):
         return map_structure(_as_element_leaf, value)
     return _as_element_leaf(value)
+
+
+def _is_ready(value: Any) -> bool:
+    """Tell quickly whether a value needs no conversion; False: it may need one."""
+    kind = type(value)
+    if kind is np.ndarray:
+        return value.ndim > 0 and value.dtype in _PLAIN
+    return kind in _NUMBERS
 
 
 def apply(function: Callable[..., Any] | None, element: Any) -> Any:
