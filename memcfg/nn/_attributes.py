@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Constant", "FixedAttributes", "automatic_name", "check_name", "snake_case"]
+__all__ = ["FixedAttributes", "automatic_name", "check_name", "constant", "snake_case"]
 
 
 class FixedAttributes:
@@ -58,27 +58,14 @@ class FixedAttributes:
         raise AttributeError(f"{why}: {self._advice}", name=name, obj=self)
 
 
-class Constant:
-    """An attribute of Keras's that has one value here."""
+def constant(name: str, value: Any, why: str) -> property:
+    """Make an attribute of Keras's that has one value here."""
 
-    def __init__(self, value: Any, why: str) -> None:
-        self._value = value
-        self._why = why
-        self.__doc__ = why
+    def refuse(instance: object, given: Any) -> None:
+        if given is not value:
+            raise AttributeError(f"{name!r} of {instance!r} is {value}: {why}")
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Return the value."""
-        return self if instance is None else self._value
-
-    def __set__(self, instance: object, value: Any) -> None:
-        """Refuse another value."""
-        if value is not self._value:
-            raise AttributeError(
-                f"{self._name!r} of {instance!r} is {self._value}: {self._why}"
-            )
+    return property(lambda _: value, refuse, doc=why)
 
 
 _counters: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)

@@ -14,7 +14,7 @@ from memcfg import config
 from memcfg._core import Counter, Lock
 from memcfg.errors import InfeasiblePlanError, NonFiniteLossError
 from memcfg.nn._argument_checks import integer
-from memcfg.nn._attributes import Constant, FixedAttributes, automatic_name, check_name
+from memcfg.nn._attributes import FixedAttributes, automatic_name, check_name, constant
 from memcfg.nn._network import Network, summary_text
 from memcfg.nn._weight_files import check_file_name, check_list, read_file, write_file
 from memcfg.nn.inputs._array_checks import (
@@ -137,7 +137,7 @@ class Model(FixedAttributes):
     __slots__ = ("_lock", "_owner", "_parts", "_trainer", "name")
 
     _advice = "say it to the constructor, compile or fit; stop_training ends a fit"
-    trainable = Constant(True, "models cannot be frozen yet")
+    trainable = constant("trainable", True, "models cannot be frozen yet")
 
     def __init__(
         self,
@@ -496,15 +496,8 @@ class Model(FixedAttributes):
 
         Raises
         ------
-        RuntimeError
-            If the model is not compiled, its device is no longer configured, or another
-            thread compiled it meanwhile.
-        TypeError, ValueError
-            If the data or an argument is wrong.
-        InfeasiblePlanError
-            If no plan fits the device's limit.
-        ResourceExhaustedError
-            If batches do not fit beside the model.
+        RuntimeError, TypeError, ValueError, InfeasiblePlanError, ResourceExhaustedError
+            As `fit` does, or if another thread compiled the model meanwhile.
         BaseException
             What the data raises.
 
@@ -557,20 +550,14 @@ class Model(FixedAttributes):
 
         Raises
         ------
-        TypeError, ValueError
-            If the data or an argument is wrong.
+        RuntimeError, TypeError, ValueError, InfeasiblePlanError, ResourceExhaustedError
+            As `evaluate` does, but that the model need not be compiled; or if the
+            result does not fit its workspace.
         WorkspaceError
             If the workspace is not open.
         WorkspaceConfigError
             If there is a workspace, and the model's `inference_workspace_mode` is
             ``"none"``, which stands for no workspaces at all.
-        InfeasiblePlanError
-            If no plan fits the device's limit.
-        ResourceExhaustedError
-            If batches do not fit beside the model, or the result its workspace.
-        RuntimeError
-            If the device is no longer configured, or another thread compiled the model
-            meanwhile.
         BaseException
             What the data raises.
 

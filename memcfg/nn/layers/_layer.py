@@ -15,10 +15,10 @@ from memcfg.errors import GraphError
 from memcfg.graph import Builder
 from memcfg.nn._argument_checks import integer
 from memcfg.nn._attributes import (
-    Constant,
     FixedAttributes,
     automatic_name,
     check_name,
+    constant,
     snake_case,
 )
 from memcfg.nn._random import next_seed
@@ -169,7 +169,7 @@ class Layer(FixedAttributes):
 
     arity: ClassVar[int | None] = 1  # how many inputs; None: two or more
     _reads_images: ClassVar[bool] = False  # alone
-    trainable = Constant(True, "layers cannot be frozen yet")
+    trainable = constant("trainable", True, "layers cannot be frozen yet")
 
     def __init__(self, name: str | None = None) -> None:
         self.kind = snake_case(type(self).__name__)
