@@ -73,19 +73,6 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
         The next thing to try.
     """
 
-    _fields: ClassVar[tuple[str, ...]] = (
-        "requested_bytes",
-        "rounded_bytes",
-        "in_use_bytes",
-        "reserved_bytes",
-        "limit_bytes",
-        "largest_free_bytes",
-        "fragmentation",
-        "device",
-        "owners",
-        "hint",
-    )
-
     def __init__(
         self,
         message: str,
@@ -113,6 +100,8 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
         self.owners = dict(owners or {})
         self.hint = hint
         super().__init__(self._text())
+
+    _fields: ClassVar[tuple[str, ...]] = tuple(__init__.__kwdefaults__ or ())
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by the arguments, which are keyword-only; the rest is state."""

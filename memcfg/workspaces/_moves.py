@@ -148,11 +148,6 @@ def leverage(value: T) -> T:
     numpy.ndarray or container
         Copies, in the workspace that was current when the array's was opened; an array
         that is not attached is itself. Containers are new ones.
-
-    Raises
-    ------
-    TypeError, WorkspaceLeakError, WorkspaceStaleError, MemoryError
-        As `detach` raises them.
     """
 
     def moved(array: Array) -> Array:
@@ -186,8 +181,6 @@ def leverage_to(value: T, workspace: Workspace | str) -> T:
         If this thread has no workspace of that name.
     WorkspaceError
         If it is not open, and an array is to be copied.
-    WorkspaceLeakError, WorkspaceStaleError, MemoryError
-        As `detach` raises them.
 
     Notes
     -----
@@ -223,8 +216,6 @@ def leverage_or_detach(value: T, workspace: Workspace | str) -> T:
     TypeError
         If `value` is neither an array nor a container, or `workspace` no workspace and
         no name.
-    WorkspaceLeakError, WorkspaceStaleError, MemoryError
-        As `detach` raises them.
     """
     target = _named(workspace)
     if target is not None and not target.is_open:
@@ -253,8 +244,6 @@ def migrate(value: T, detach: bool = False) -> T:
     ------
     TypeError
         If it is neither an array nor a container, or `detach` is no bool.
-    WorkspaceLeakError, WorkspaceStaleError, MemoryError
-        As `detach` raises them.
     """
     if not isinstance(detach, bool):
         raise TypeError(f"detach is True or False, not {detach!r}")

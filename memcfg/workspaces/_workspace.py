@@ -435,16 +435,6 @@ class Workspace(Scope):
         ----------
         value : numpy.ndarray, or tuple, list or dict of such, nested as they may be
             Arrays, of this workspace or of others.
-
-        Returns
-        -------
-        numpy.ndarray or container
-            What `memcfg.detach` returns.
-
-        Raises
-        ------
-        TypeError, WorkspaceError, ResourceExhaustedError, MemoryError
-            What `memcfg.detach` raises.
         """
         return detach(value)
 
