@@ -34,8 +34,8 @@ bool conflict(bool any_written, Offset begin, Offset end, Offset from, Offset to
 
 }  // namespace
 
-void CallbackKernel::run(void* const*, void*, RunState*) const {
-  if (call_foreign(function_, context_) != 0) throw callback_raised();
+void CallbackKernel::run(void* const* operands, void*, RunState*) const {
+  if (call_foreign(function_, context_, operands) != 0) throw callback_raised();
 }
 
 // One thread's turn with an arena: others are refused, not queued. All programs of an
@@ -68,6 +68,15 @@ Program::Program(std::shared_ptr<Arena> arena,
       waited_(lanes.size() + 1, std::vector<std::size_t>(lanes.size() + 1, 0)),
       last_(lanes.size(), 0) {
   spaces_.insert(spaces_.end(), spaces.begin(), spaces.end());
+  users_.resize(spaces_.size());
+}
+
+std::size_t Program::add_buffer(std::shared_ptr<BufferSpace> buffer) {
+  const Turn turn(*this);
+  users_.reserve(spaces_.size() + 1);
+  spaces_.push_back(buffer);
+  users_.push_back({std::move(buffer), {}, {}});
+  return spaces_.size() - 1;
 }
 
 Space& Program::check_place(Place place, Bytes size) const {
@@ -89,8 +98,36 @@ Space& Program::check_place(Place place, Bytes size) const {
   return space;
 }
 
-void* Program::place(Offset offset, Bytes size) const {
-  return check_place({0, offset}, size).base() + offset;
+void* Program::place(Place place, Bytes size) const {
+  std::byte* const base = check_place(place, size).base();
+  return base == nullptr ? nullptr : base + place.offset;
+}
+
+// Kernels work in the arena, where the planner's tiers are not.
+void Program::require_kernel_space(std::size_t space) const {
+  if (space != 0) find_buffer(space);
+}
+
+BufferSpace& Program::find_buffer(std::size_t space) const {
+  if (space >= users_.size() || users_[space].buffer == nullptr) {
+    throw std::invalid_argument("there is no buffer " + std::to_string(space));
+  }
+  return *users_[space].buffer;
+}
+
+void Program::relocate(const Users& users) noexcept {
+  std::byte* const base = users.buffer->base();
+  for (const std::size_t operand : users.operands) {
+    if (!bound_[operand]) operands_[operand] = base + places_[operand].offset;
+  }
+  for (const auto& [instruction, offset] : users.scratch) {
+    instructions_[instruction].scratch = base + offset;
+  }
+}
+
+void Program::take_buffer(std::size_t space) {
+  users_[space].buffer->take();
+  relocate(users_[space]);
 }
 
 void Program::check_queue(std::size_t queue) const {
@@ -102,8 +139,15 @@ void Program::check_queue(std::size_t queue) const {
 // The instruction comes last: what a failure before it leaves behind is not referred
 // to.
 std::size_t Program::append(const Instruction& instruction,
-                            const std::vector<void*>& operands) {
-  operands_.insert(operands_.end(), operands.begin(), operands.end());
+                            const std::vector<Place>& operands) {
+  for (const Place& each : operands) {
+    std::byte* const base = spaces_[each.space]->base();
+    operands_.push_back(base == nullptr ? nullptr : base + each.offset);
+    bound_.push_back(false);
+    Users& users = users_[each.space];
+    if (users.buffer != nullptr) users.operands.push_back(places_.size());
+    places_.push_back(each);
+  }
   numbers_.resize(instructions_.size() + 1);
   known_.resize(instructions_.size());
   known_.push_back(instruction.queue == 0 ? std::vector<std::size_t>()
@@ -175,19 +219,18 @@ Kernel::RunState* Program::state_of(const Kernel& kernel) {
 }
 
 std::size_t Program::compute(std::shared_ptr<const Kernel> kernel,
-                             const std::vector<Offset>& offsets,
+                             const std::vector<Place>& places,
                              const std::vector<Bytes>& sizes,
-                             std::optional<Offset> scratch) {
+                             std::optional<Place> scratch) {
   const Turn turn(*this);
   if (kernel == nullptr) throw std::invalid_argument("no kernel");
   const auto& declared = kernel->operands();
-  if (offsets.size() != declared.size() || sizes.size() != declared.size()) {
+  if (places.size() != declared.size() || sizes.size() != declared.size()) {
     throw std::invalid_argument("the kernel has " + std::to_string(declared.size()) +
-                                " operands, got " + std::to_string(offsets.size()) +
-                                " offsets and " + std::to_string(sizes.size()) +
+                                " operands, got " + std::to_string(places.size()) +
+                                " places and " + std::to_string(sizes.size()) +
                                 " sizes");
   }
-  std::vector<void*> operands;
   std::vector<Access> accesses;
   for (std::size_t i = 0; i < declared.size(); ++i) {
     if (sizes[i] < declared[i].size) {
@@ -195,8 +238,10 @@ std::size_t Program::compute(std::shared_ptr<const Kernel> kernel,
                                   std::to_string(declared[i].size) + " bytes, got " +
                                   std::to_string(sizes[i]));
     }
-    operands.push_back(place(offsets[i], sizes[i]));
-    accesses.push_back({0, offsets[i], offsets[i] + sizes[i], declared[i].written});
+    const auto [space, offset] = places[i];
+    place(places[i], sizes[i]);
+    require_kernel_space(space);
+    accesses.push_back({space, offset, offset + sizes[i], declared[i].written});
   }
   const Bytes needed = kernel->scratch_bytes();
   if (needed > 0 && !scratch) {
@@ -206,13 +251,57 @@ std::size_t Program::compute(std::shared_ptr<const Kernel> kernel,
   Instruction made;
   if (needed > 0) {
     made.scratch = place(*scratch, needed);
-    accesses.push_back({0, *scratch, *scratch + needed, true});
+    require_kernel_space(scratch->space);
+    accesses.push_back(
+        {scratch->space, scratch->offset, scratch->offset + needed, true});
   }
   kernels_.push_back(std::move(kernel));
   made.kernel = kernels_.back().get();
   made.state = state_of(*made.kernel);
   derive_waits(0, accesses);
-  return append(made, operands);
+  const std::size_t index = append(made, places);
+  if (needed > 0 && users_[scratch->space].buffer != nullptr) {
+    users_[scratch->space].scratch.emplace_back(index, scratch->offset);
+  }
+  return index;
+}
+
+// What lanes do with a buffer ends before it moves.
+std::size_t Program::append_buffer(Kind kind, std::size_t space) {
+  const Turn turn(*this);
+  derive_waits(0, {{space, 0, find_buffer(space).size(), true}});
+  Instruction made;
+  made.kind = kind;
+  made.more = space;
+  return append(made);
+}
+
+std::size_t Program::allocate(std::size_t space) {
+  return append_buffer(Kind::allocate, space);
+}
+
+std::size_t Program::free(std::size_t space) {
+  return append_buffer(Kind::free, space);
+}
+
+void Program::take(std::size_t space, bool shared) {
+  const Turn turn(*this);
+  const BufferSpace& found = find_buffer(space);
+  if (found.buffer() == nullptr || (!shared && found.buffer().use_count() > 1)) {
+    take_buffer(space);
+  }
+}
+
+void Program::drop_buffers() {
+  const Turn turn(*this);
+  for (const Users& each : users_) {
+    if (each.buffer != nullptr) each.buffer->drop();
+  }
+}
+
+std::shared_ptr<Buffer> Program::buffer(std::size_t space) {
+  const Turn turn(*this);
+  return find_buffer(space).buffer();
 }
 
 std::size_t Program::append_transfer(Kind kind,
@@ -248,8 +337,8 @@ std::size_t Program::copy(std::size_t queue, Place from, Place to, Bytes size) {
 std::size_t Program::encode(
     const Codec& codec, Offset from, Bytes size, Offset to, Bytes capacity) {
   const Turn turn(*this);
-  place(from, size);
-  place(to, capacity);
+  place({0, from}, size);
+  place({0, to}, capacity);
   return append_transfer(Kind::encode,
                          0,
                          {arena_.get(), arena_.get(), from, to, size, capacity, &codec},
@@ -259,8 +348,8 @@ std::size_t Program::encode(
 std::size_t Program::decode(
     const Codec& codec, Offset from, Bytes capacity, Offset to, Bytes size) {
   const Turn turn(*this);
-  place(from, capacity);
-  place(to, size);
+  place({0, from}, capacity);
+  place({0, to}, size);
   return append_transfer(Kind::decode,
                          0,
                          {arena_.get(), arena_.get(), from, to, size, capacity, &codec},
@@ -284,18 +373,19 @@ std::size_t Program::wait(std::size_t queue, std::size_t event) {
   return append_wait(queue, event);
 }
 
-std::size_t Program::guard(Offset offset) {
+std::size_t Program::guard(Place where) {
   const Turn turn(*this);
-  void* const operand = place(offset, sizeof(float));
-  derive_waits(0, {{0, offset, offset + sizeof(float), false}});
+  place(where, sizeof(float));
+  require_kernel_space(where.space);
+  derive_waits(0, {{where.space, where.offset, where.offset + sizeof(float), false}});
   Instruction made;
   made.kind = Kind::guard;
-  return append(made, {operand});
+  return append(made, {where});
 }
 
 std::size_t Program::protect(Bytes size, Place to) {
   const Turn turn(*this);
-  place(0, size);
+  place({0, 0}, size);
   Space& target = check_place(to, size);
   if (to.space == 0 || target.base() == nullptr) {
     throw std::invalid_argument("state is saved in another space that has addresses");
@@ -333,10 +423,10 @@ std::size_t Program::find(const Operand& operand) const {
 std::size_t Program::input(const std::vector<Operand>& operands, Bytes size) {
   const Turn turn(*this);
   if (operands.empty()) throw std::invalid_argument("an input without operands");
-  Input made{{}, operands_[find(operands.front())], size};
+  Input made{{}, places_[find(operands.front())], size};
   for (const Operand& operand : operands) {
     made.operands.push_back(find(operand));
-    if (operands_[made.operands.back()] != made.home) {
+    if (!(places_[made.operands.back()] == made.home)) {
       throw std::invalid_argument("the operands of an input lie at several places");
     }
     const Kernel* const kernel = instructions_[operand.instruction].kernel;
@@ -357,26 +447,37 @@ Program::Input& Program::find_input(std::size_t input) {
   throw std::invalid_argument("there is no input " + std::to_string(input));
 }
 
-void Program::send(const Input& input, void* address) noexcept {
-  for (const std::size_t operand : input.operands) operands_[operand] = address;
+void Program::send(const Input& input, void* address, bool bound) noexcept {
+  for (const std::size_t operand : input.operands) {
+    operands_[operand] = address;
+    bound_[operand] = bound;
+  }
 }
 
 bool Program::bind(std::size_t input, const void* address, Bytes size) {
   const Turn turn(*this);
   const Input& found = find_input(input);
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
-  const auto base = reinterpret_cast<std::uintptr_t>(arena_->arena().base());
-  const bool outside = begin >= base + arena_->arena().capacity() ||
-                       (begin < base && size <= base - begin);
+  const auto is_outside = [&](const void* start, Bytes capacity) {
+    const auto base = reinterpret_cast<std::uintptr_t>(start);
+    return begin >= base + capacity || (begin < base && size <= base - begin);
+  };
+  bool outside = is_outside(arena_->arena().base(), arena_->arena().capacity());
+  for (const Users& each : users_) {
+    if (each.buffer == nullptr || each.buffer->base() == nullptr) continue;
+    outside = outside && is_outside(each.buffer->base(), each.buffer->size());
+  }
   if (begin % kAlignment != 0 || size != found.size || !outside) return false;
-  send(found, const_cast<void*>(address));  // kernels take void*, and only read there
+  // Kernels take void*, and only read there.
+  send(found, const_cast<void*>(address), true);
   return true;
 }
 
 void Program::unbind(std::size_t input) {
   const Turn turn(*this);
   const Input& found = find_input(input);
-  send(found, found.home);
+  std::byte* const base = spaces_[found.home.space]->base();
+  send(found, base == nullptr ? nullptr : base + found.home.offset, false);
 }
 
 // -- running -------------------------------------------------------------------------
@@ -396,6 +497,7 @@ void Program::begin_run() {
   std::fill(last_.begin(), last_.end(), 0);
   protected_ = false;
   failed_ = false;
+  failed_at_ = kNone;
   began_ = nanoseconds();
 }
 
@@ -468,7 +570,10 @@ void Program::execute_one(std::size_t index) {
   const Instruction& instruction = instructions_[index];
   if (trace_ != nullptr) (*trace_)[index].begin = now();
   try {
-    if (index == failing_) throw std::runtime_error("a fault was asked for");
+    if (index == failing_) {
+      if (instruction.kind == Kind::allocate) users_[instruction.more].buffer->refuse();
+      throw std::runtime_error("a fault was asked for");
+    }
     switch (instruction.kind) {
       case Kind::compute:
         instruction.kernel->run(operands_.data() + instruction.first_operand,
@@ -480,10 +585,20 @@ void Program::execute_one(std::size_t index) {
         break;
       case Kind::guard:
         break;
+      case Kind::allocate:
+        if (users_[instruction.more].buffer->buffer() == nullptr) {
+          take_buffer(instruction.more);
+        }
+        break;
+      case Kind::free:
+        users_[instruction.more].buffer->drop();
+        break;
       default:
         transfer(instruction);
     }
   } catch (const callback_raised&) {
+    throw;
+  } catch (const out_of_memory&) {
     throw;
   } catch (const std::exception& error) {
     throw kernel_failure(failure_of(index, error.what()));
@@ -493,7 +608,9 @@ void Program::execute_one(std::size_t index) {
 
 // In the thread of the loop, which hears here what has failed on a lane.
 void Program::execute_inline(std::size_t index) {
+  failed_at_ = index;
   execute_one(index);
+  failed_at_ = kNone;
   if (instructions_[index].kind == Kind::protect) {
     saved_ = index;
     protected_ = true;
@@ -564,7 +681,9 @@ void Program::touch_unused(const Instruction& instruction) noexcept {
   }
 }
 
-std::vector<double> Program::run_timed(int threads) {
+std::vector<double> Program::run_timed(int threads,
+                                       const Resource* resource,
+                                       std::vector<Bytes>* in_use) {
   const Turn turn(*this);
   const ThreadCount count(threads);
   std::vector<Span> spans(instructions_.size());
@@ -572,6 +691,7 @@ std::vector<double> Program::run_timed(int threads) {
   try {
     for (std::size_t i = 0; i < instructions_.size(); ++i) {
       touch_unused(instructions_[i]);
+      if (in_use != nullptr) in_use->push_back(resource->stats().current);
       spans[i].begin = now();
       if (instructions_[i].queue == 0) {
         execute_inline(i);

@@ -47,12 +47,43 @@ int open_nameless(const std::string& folder) {
 
 }  // namespace
 
-void ArenaSpace::read(Offset offset, void* to, Bytes size) const {
+void Space::read(Offset offset, void* to, Bytes size) const {
   std::memcpy(to, base() + offset, size);
 }
 
-void ArenaSpace::write(Offset offset, const void* from, Bytes size) {
+void Space::write(Offset offset, const void* from, Bytes size) {
   std::memcpy(base() + offset, from, size);
+}
+
+Buffer::Buffer(std::shared_ptr<Resource> resource, Bytes size, std::string_view tag)
+    : resource_(std::move(resource)), size_(size) {
+  Request request;
+  request.size = size;
+  request.tag = tag;
+  data_ = static_cast<std::byte*>(resource_->allocate(request));
+}
+
+Buffer::~Buffer() {
+  resource_->deallocate(data_, size_);
+}
+
+BufferSpace::BufferSpace(std::shared_ptr<Resource> resource,
+                         Bytes size,
+                         std::string tag)
+    : resource_(std::move(resource)), size_(size), tag_(std::move(tag)) {
+  require_valid_size(size);
+}
+
+std::byte* BufferSpace::base() const noexcept {
+  return buffer_ == nullptr ? nullptr : buffer_->data();
+}
+
+void BufferSpace::refuse() const {
+  throw out_of_memory_error(*resource_, OutOfMemoryInfo::limit_reached, size_);
+}
+
+void BufferSpace::take() {
+  buffer_ = std::make_shared<Buffer>(resource_, size_, tag_);
 }
 
 ScratchFile::ScratchFile(std::string folder, Bytes size)

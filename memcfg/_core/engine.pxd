@@ -117,6 +117,7 @@ cdef class Kernel:
 cdef class CallbackKernel:
     cdef shared_ptr[native.Kernel] core
     cdef object function
+    cdef size_t count  # operands
 
 
 cdef class Lock:
@@ -146,6 +147,11 @@ cdef class ScratchFile:
     cdef readonly str folder
 
 
+cdef class ProgramBuffer:
+    cdef shared_ptr[native.Buffer] core
+    cdef readonly Resource resource  # kept alive: its callback is only borrowed
+
+
 cdef class Lane:
     cdef shared_ptr[native.Lane] core
 
@@ -155,6 +161,7 @@ cdef class Program:
     cdef readonly Arena arena
     cdef readonly tuple spaces  # kept alive: C++ borrows an arena's pool
     cdef list kernels  # kept alive: a callback's C++ side only borrows its object
+    cdef dict buffers  # resources by space
     cdef dict bound  # by input: a view that keeps the bytes that are read elsewhere
     cdef size_t whole  # from this instruction on nothing interrupts a run
     cdef bint calls_back  # whether one of those is a Python function

@@ -78,6 +78,7 @@ __all__ = [
     "OneDNN",
     "Pool",
     "Program",
+    "ProgramBuffer",
     "ReplayPlan",
     "Resource",
     "ScratchFile",
@@ -94,7 +95,6 @@ __all__ = [
     "get_num_threads",
     "layout_of",
     "resident_bytes",
-    "run_as_one",
     "set_bypass_everything",
     "set_host_limits",
     "set_max_running",
@@ -253,8 +253,10 @@ cdef class Kernel:
         self.spare.swap(state)
 
 
-cdef int call_back(void* context) except -1 with gil:
-    (<CallbackKernel>context).function()
+cdef int call_back(void* context, void* const* operands) except -1 with gil:
+    cdef CallbackKernel kernel = <CallbackKernel>context
+    cdef size_t i
+    kernel.function(*[<uintptr_t>operands[i] for i in range(kernel.count)])
     return 0
 
 
@@ -262,8 +264,9 @@ cdef int call_back(void* context) except -1 with gil:
 cdef class CallbackKernel:
     """A Python function as an instruction; it runs with the GIL held.
 
-    What it raises stops the program and leaves `Program.run`. It knows itself where its
-    operands lie; `inputs` and `outputs` are the bytes that it has of each.
+    It is called with the addresses of its inputs and outputs; `inputs` and `outputs` are
+    the bytes that it needs of each. What it raises stops the program and leaves
+    `Program.run`.
     """
 
     def __cinit__(self, function, inputs=(), outputs=()):
@@ -275,6 +278,7 @@ cdef class CallbackKernel:
         for size in outputs:
             sizes.outputs.push_back(as_size(size, "a size"))
         self.function = function
+        self.count = sizes.inputs.size() + sizes.outputs.size()
         self.core.reset(new native.CallbackKernel(call_back, <void*>self, sizes))
 
 
@@ -303,6 +307,32 @@ cdef class ScratchFile:
 
 
 @cython.final
+cdef class ProgramBuffer:
+    """Memory of a resource that a program has taken; a buffer of bytes.
+
+    It goes back when neither the program nor anybody else refers to it.
+    """
+
+    def __init__(self, *args, **kwargs):
+        raise TypeError("a ProgramBuffer is made by Program.buffer")
+
+    def __dealloc__(self):
+        with nogil:
+            self.core.reset()
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        require_touchable(self.resource)
+        PyBuffer_FillInfo(
+            buffer,
+            self,
+            self.core.get().data(),
+            <Py_ssize_t>self.core.get().size(),
+            0,
+            flags,
+        )
+
+
+@cython.final
 cdef class Lane:
     """A queue with a thread of its own that copies, in order; programs share it."""
 
@@ -325,7 +355,7 @@ def codec_bounds(size_t nbytes):
 
 cdef inline native.Place as_place(object given) except *:
     cdef native.Place place
-    space, offset = given
+    space, offset = given if isinstance(given, tuple) else (0, given)
     place.space = as_size(space, "a space")
     place.offset = as_size(offset, "an offset")
     return place
@@ -339,8 +369,9 @@ cdef inline size_t as_event(object event) except *:
 cdef class Program:
     """Instructions over memory spaces, run in order without the GIL.
 
-    Space 0 is the arena, whose bytes kernels work on; `spaces`, arenas or scratch
-    files, are 1, 2, ... Queue 0 computes, in the calling thread; `lanes` are 1, 2, ...
+    Space 0 is the arena; `spaces`, arenas or scratch files, are 1, 2, ...; kernels work
+    in the arena and in what `add_buffer` adds. A place is a (space, offset) pair, or an
+    offset in the arena. Queue 0 computes, in the calling thread; `lanes` are 1, 2, ...
     Instructions give their index, which is their event. Waits that are missing between
     what lanes touch are put in.
 
@@ -367,19 +398,20 @@ cdef class Program:
         self.arena = arena
         self.spaces = tuple(spaces)
         self.kernels = []
+        self.buffers = {}
         self.bound = {}
         self.whole = <size_t>-1
 
-    def compute(self, kernel, offsets, sizes, scratch_offset):
+    def compute(self, kernel, places, sizes, scratch):
         """Append a kernel whose inputs, then outputs, lie at these places.
 
-        Offsets are bytes from the arena's base and multiples of 64; sizes are the bytes
-        that each operand has there. ValueError also when they are not as many as the
-        kernel has operands, one has fewer bytes than it needs, or scratch is missing.
+        Offsets are bytes and multiples of 64; sizes are the bytes that each operand has
+        there. ValueError also when they are not as many as the kernel has operands, one
+        has fewer bytes than it needs, or scratch is missing.
         """
         cdef shared_ptr[native.Kernel] shared
-        cdef optional[size_t] scratch
-        cdef vector[size_t] places
+        cdef optional[native.Place] own
+        cdef vector[native.Place] operands
         cdef vector[size_t] lengths
         cdef size_t index
         if isinstance(kernel, Kernel):
@@ -388,20 +420,20 @@ cdef class Program:
             shared = (<CallbackKernel>kernel).core
         else:
             raise TypeError(f"neither a Kernel nor a CallbackKernel: {kernel!r}")
-        if scratch_offset is not None:
-            scratch = make_optional[size_t](as_size(scratch_offset, "an offset"))
-        for offset in offsets:
-            places.push_back(as_size(offset, "an offset"))
+        if scratch is not None:
+            own = make_optional[native.Place](as_place(scratch))
+        for place in places:
+            operands.push_back(as_place(place))
         for size in sizes:
             lengths.push_back(as_size(size, "a size"))
         self.kernels.append(kernel)  # first: what runs must be alive
-        index = self.core.get().compute(shared, places, lengths, scratch)
+        index = self.core.get().compute(shared, operands, lengths, own)
         if isinstance(kernel, CallbackKernel) and index >= self.whole:
             self.calls_back = True
         return index
 
     def copy(self, queue, source, target, nbytes):
-        """Append a copy between two places, each a (space, offset) pair."""
+        """Append a copy between two places."""
         return self.core.get().copy(
             as_size(queue, "a queue"),
             as_place(source),
@@ -441,12 +473,69 @@ cdef class Program:
         """Append a wait of a queue for an event of another; None is past already."""
         return self.core.get().wait(as_size(queue, "a queue"), as_event(event))
 
-    def guard(self, offset):
+    def guard(self, place):
         """Append a guard: a run stops here unless the float32 there is finite."""
-        return self.core.get().guard(as_size(offset, "an offset"))
+        return self.core.get().guard(as_place(place))
+
+    def add_buffer(self, Resource resource not None, nbytes, str tag not None):
+        """Add a space of so many bytes, which `allocate` or `take` takes there."""
+        cdef shared_ptr[native.BufferSpace] made
+        made.reset(
+            new native.BufferSpace(
+                resource.core, as_size(nbytes, "a size"), as_string(tag)
+            )
+        )
+        cdef size_t space = self.core.get().add_buffer(made)
+        self.buffers[space] = resource
+        return space
+
+    def allocate(self, space):
+        """Append what takes a buffer that is not taken.
+
+        A run raises ResourceExhaustedError there when it cannot be had.
+        """
+        return self.core.get().allocate(as_size(space, "a space"))
+
+    def free(self, space):
+        """Append what drops a buffer; it is freed when nobody else refers to it."""
+        return self.core.get().free(as_size(space, "a space"))
+
+    def take(self, space, shared=True):
+        """Take a buffer now, unless it is taken.
+
+        Without `shared`, another one where somebody else refers to it.
+        ResourceExhaustedError when it cannot be had; nothing has changed then.
+        """
+        cdef size_t place = as_size(space, "a space")
+        cdef native.bool sharing = shared
+        with nogil:
+            self.core.get().take(place, sharing)
+
+    def drop_buffers(self):
+        """Drop all buffers."""
+        with nogil:
+            self.core.get().drop_buffers()
+
+    def buffer(self, space):
+        """Return a buffer, with its bytes; None where it is not taken."""
+        cdef shared_ptr[native.Buffer] found = self.core.get().buffer(
+            as_size(space, "a space")
+        )
+        if found.get() == NULL:
+            return None
+        cdef ProgramBuffer made = ProgramBuffer.__new__(ProgramBuffer)
+        made.core = found
+        made.resource = self.buffers[space]
+        return made
+
+    @property
+    def failed_at(self):
+        """The instruction at which the last run failed; None if none of queue 0 did."""
+        cdef size_t index = self.core.get().failed_at()
+        return None if index == <size_t>-1 else index
 
     def protect(self, nbytes, target):
-        """Append what saves the front of the arena at a (space, offset) pair.
+        """Append what saves the front of the arena at a place.
 
         A run that fails behind it has these bytes back.
         """
@@ -491,7 +580,7 @@ cdef class Program:
         """Have runs read an input where `array` lies; gives whether that can be.
 
         The bytes must be C-contiguous, 64-byte aligned, of the input's size and outside
-        of the arena; they are kept until `unbind`, and never written.
+        of the arena and buffers; they are kept until `unbind`, and never written.
         """
         cdef size_t place = as_size(number, "an input")
         view = memoryview(array)
@@ -511,7 +600,7 @@ cdef class Program:
             self.bound[number] = None
 
     def run(self, guard=True, Counter counter=None):
-        """Run every instruction in order; takes no memory.
+        """Run every instruction in order; takes no memory that no `allocate` takes.
 
         Waits while as many programs run as may, answering signals meanwhile. A run to
         the end advances the counter: no signal handler comes between the two.
@@ -544,16 +633,29 @@ cdef class Program:
             counter.value += 1
         return stopped
 
-    def run_timed(self):
-        """Run to the end, guards unchecked, one by one: seconds of each instruction."""
+    def run_timed(self, Resource resource=None):
+        """Run to the end, guards unchecked, one by one: seconds of each instruction.
+
+        With a resource: also the bytes in use there before each.
+        """
         cdef vector[double] seconds
+        cdef vector[size_t] in_use
+        cdef const native.Resource* watched = NULL
+        cdef vector[size_t]* counts = NULL
+        if resource is not None:
+            watched = resource.core.get()
+            counts = &in_use
         acquire_semaphore(_running)
         try:
             with nogil:
-                seconds = self.core.get().run_timed(_threads)
+                seconds = self.core.get().run_timed(
+                    _threads, watched, counts
+                )
         finally:
             _running.leave()
-        return seconds
+        if resource is None:
+            return seconds
+        return seconds, in_use
 
     def run_traced(self):
         """Run to the end, guards unchecked: (queue, begin, end) of each, in seconds."""

@@ -171,6 +171,10 @@ cdef class Counter:
     def __cinit__(self, int64_t value=0):
         self.value = value
 
+    def advance(self):
+        """Count a step."""
+        self.value += 1
+
     def __reduce__(self):
         return Counter, (self.value,)
 
@@ -217,31 +221,3 @@ cdef object call_undivided(function):
 def fork_count():
     """Count the forks between the process that loaded this module and this one."""
     return native.fork_count()
-
-
-def run_as_one(calls, Counter counter=None):
-    """Run kernels in order and advance the counter; no signal handler comes between.
-
-    Each call is an op's name, its `Kernel` or a function that takes addresses and
-    scratch, the addresses, and scratch. The caller vouches for them. Functions run in
-    another thread. KernelError names the op that failed.
-    """
-    calls = list(calls)
-    for _, kernel, _, _ in calls:
-        if not isinstance(kernel, Kernel):
-            call_undivided(lambda: run_each(calls, counter))
-            return
-    run_each(calls, counter)  # no bytecode runs in here
-
-
-def run_each(list calls, Counter counter):
-    for name, kernel, addresses, scratch in calls:
-        try:
-            if isinstance(kernel, Kernel):
-                kernel.run(addresses, scratch)
-            else:
-                kernel(addresses, scratch)
-        except KernelError as error:
-            raise KernelError(f"op {name!r} failed: {error}") from error
-    if counter is not None:
-        counter.value += 1

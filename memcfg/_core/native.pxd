@@ -347,6 +347,15 @@ cdef extern from "memcfg/space.hpp" namespace "memcfg" nogil:
     cdef cppclass ScratchFile(Space):
         ScratchFile(string folder, size_t size) except +raise_failure
 
+    cdef cppclass Buffer:
+        void* data() noexcept
+        size_t size() noexcept
+
+    cdef cppclass BufferSpace(Space):
+        BufferSpace(
+            shared_ptr[Resource] resource, size_t size, string tag
+        ) except +raise_failure
+
 cdef extern from "memcfg/lane.hpp" namespace "memcfg" nogil:
     cdef cppclass Lane:
         Lane() except +raise_failure
@@ -362,7 +371,9 @@ cdef extern from "memcfg/codec.hpp" namespace "memcfg" nogil:
 cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
     cdef cppclass CallbackKernel(Kernel):
         CallbackKernel(
-            int (*function)(void*) except -1, void* context, const Sizes& sizes
+            int (*function)(void*, void* const*) except -1,
+            void* context,
+            const Sizes& sizes,
         ) except +raise_failure
 
     cdef cppclass ProgramOperand "memcfg::Program::Operand":
@@ -385,9 +396,9 @@ cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
         ) except +raise_failure
         size_t compute(
             shared_ptr[Kernel] kernel,
-            const vector[size_t]& offsets,
+            const vector[Place]& places,
             const vector[size_t]& sizes,
-            optional[size_t] scratch,
+            optional[Place] scratch,
         ) except +raise_failure
         size_t copy(
             size_t queue, Place source, Place target, size_t size
@@ -400,7 +411,14 @@ cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
         ) except +raise_failure
         size_t record(size_t queue) except +raise_failure
         size_t wait(size_t queue, size_t event) except +raise_failure
-        size_t guard(size_t offset) except +raise_failure
+        size_t guard(Place place) except +raise_failure
+        size_t add_buffer(shared_ptr[BufferSpace] buffer) except +raise_failure
+        size_t allocate(size_t space) except +raise_failure
+        size_t free(size_t space) except +raise_failure
+        void take(size_t space, bool shared) except +raise_failure
+        void drop_buffers() except +raise_failure
+        shared_ptr[Buffer] buffer(size_t space) except +raise_failure
+        size_t failed_at() noexcept
         size_t protect(size_t size, Place to) except +raise_failure
         size_t input(
             const vector[ProgramOperand]& operands, size_t size
@@ -412,7 +430,9 @@ cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
         int64_t run(
             bool check_guards, int threads, size_t begin, size_t end
         ) except +raise_failure
-        vector[double] run_timed(int threads) except +raise_failure
+        vector[double] run_timed(
+            int threads, const Resource* resource, vector[size_t]* in_use
+        ) except +raise_failure
         vector[Span] run_traced(int threads) except +raise_failure
         size_t queue_of(size_t instruction) except +raise_failure
         void set_jitter(uint32_t seed, uint32_t microseconds) noexcept

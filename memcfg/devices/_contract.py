@@ -64,18 +64,13 @@ class UnboundKernel(Protocol):
     def kernel(self) -> Kernel | None:
         """The native kernel that `run` runs; None where it runs something else."""
 
-    def instruction(self, addresses: Sequence[int]) -> Any:
+    def instruction(self) -> Any:
         """Return what `compute` of the device's programs takes.
-
-        Parameters
-        ----------
-        addresses : sequence of int
-            Where the inputs, then the outputs lie, in addresses of the device.
 
         Returns
         -------
         object
-            On a CPU a `Kernel`, or a `CallbackKernel` over these operands.
+            On a CPU a `Kernel`, or a `CallbackKernel`.
         """
 
     def run(self, addresses: Sequence[int], scratch: int) -> None:
@@ -299,7 +294,8 @@ class Device(Protocol):
         Its space 0 is the arena, those of the tiers are 1, 2, ...; its queue 0
         computes, and tier number n has queue 1 + 2n for copies out and 2 + 2n for
         copies in. The instructions are compute, copy, encode, decode, record, wait,
-        guard and protect; operands are (space, offset).
+        guard and protect, and where `space` is ``"host"`` allocate and free of buffers
+        of the pool; operands are (space, offset).
 
         Parameters
         ----------

@@ -121,9 +121,9 @@ class Summary:
     recomputed : Group
         Ops that are computed again, and the bytes of their outputs.
     by_role : mapping of str to int
-        Bytes in use at the busiest moment, by tensor role; scratch is a role.
+        Bytes in use at the peak, by tensor role; scratch is a role.
     busiest_op : str
-        The op that runs at the busiest moment; empty: the start or the end.
+        The op that runs at the peak; empty: the start or the end.
     all_bytes : int
         The peak of `keep_all`, in which every tensor has its own bytes.
     chosen_by : str, default ""
@@ -316,7 +316,7 @@ def _roles(summary: Summary, peak_bytes: int) -> list[str]:
     moment = "at rest"
     if summary.busiest_op:
         moment = f"while '{shorten(summary.busiest_op, _NAME)}' runs"
-    lines = [f"  busiest moment, {moment}:"]
+    lines = [f"  at the peak, {moment}:"]
     entries = dict(summary.by_role)
     entries["unused"] = peak_bytes - sum(entries.values())
     for role, nbytes in entries.items():

@@ -75,9 +75,9 @@ class Simulation:
     recompute_seconds : float
         The part of `seconds` beyond the first computation of each op.
     by_role_at_peak : mapping of str to int
-        Bytes in use at the busiest moment, by role; ``"scratch"`` is one.
+        Bytes in use at the peak, by role; ``"scratch"`` is one.
     busiest_op : int or None
-        The op that runs at the busiest moment; None: the start or the end.
+        The op that runs at the peak; None: the start or the end.
     timeline : tuple of (int, int)
         For each computed op, in order: the op, and the bytes in use while it runs.
     tier_peak_bytes : mapping of str to int

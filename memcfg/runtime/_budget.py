@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Budget", "ends_of_pages"]
 
-_STEPWISE_HINT = (
+_UNPLANNED_HINT = (
     "Raise the limit, lower the batch size, or plan the program, which needs least: "
     "workspace mode 'enabled'."
 )
@@ -62,10 +62,10 @@ class Budget:
         )
 
     def check(self, program: str, arena: int, bound: int) -> None:
-        """Refuse a program that runs op by op if an arena and `aside` do not fit."""
+        """Refuse a program that is not planned if an arena and `aside` do not fit."""
         left = self.nbytes
         if left is not None and arena > left:
-            raise self._refusal(program, arena, bound, _STEPWISE_HINT)
+            raise self._refusal(program, arena, bound, _UNPLANNED_HINT)
 
     def _refusal(
         self, program: str, arena: int, bound: int, hint: str

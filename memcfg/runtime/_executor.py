@@ -18,7 +18,13 @@ from memcfg._core import Lock
 from memcfg.errors import ResourceExhaustedError
 from memcfg.runtime._budget import Budget, ends_of_pages
 from memcfg.runtime._kernels import Kernels
-from memcfg.runtime._recipes import PolicyLike, recipes_for
+from memcfg.runtime._program import Program
+from memcfg.runtime._program_specs import (
+    PlannedSpec,
+    PolicyLike,
+    ProgramSpec,
+    program_specs,
+)
 from memcfg.runtime._state import (
     ModelArena,
     TierMemory,
@@ -35,9 +41,8 @@ if TYPE_CHECKING:
     from memcfg.devices import Device
     from memcfg.graph import Graph
     from memcfg.plan import Plan
+    from memcfg.runtime._modes import ExecutionMode
     from memcfg.runtime._report import MemoryReport
-    from memcfg.runtime._runnable import Recipe, Runnable
-    from memcfg.runtime._ways import Way
 
 __all__ = ["Executor"]
 
@@ -49,7 +54,7 @@ class _Contents(NamedTuple):
     """What an arena has; one value, so that no interrupt comes between its parts."""
 
     arena: Arena | None
-    recipes: Mapping[str, Recipe]
+    specs: Mapping[str, ProgramSpec]
     state: Mapping[str, int]  # offsets by name
     waiting: Mapping[str, _Value]  # values of state that are not in their place yet
 
@@ -66,7 +71,7 @@ class _Contents(NamedTuple):
     @property
     def graph(self) -> Graph:
         """One that has the state, as all have."""
-        return next(iter(self.recipes.values())).graph
+        return next(iter(self.specs.values())).graph
 
 
 _NOTHING = _Contents(None, {}, {}, {})
@@ -99,8 +104,8 @@ class Executor:
         self._arena = ModelArena(device.pool, name)
         self._tiers = TierMemory(device, name)
         self._contents = _NOTHING
-        self._programs: dict[str, Runnable] = {}  # those that are made
-        self._settled: Runnable | None = None  # may keep memory beside the arena
+        self._programs: dict[str, Program] = {}  # those that are made
+        self._settled: Program | None = None  # may keep memory beside the arena
 
     @property
     def _loaded(self) -> _Contents:
@@ -109,13 +114,13 @@ class Executor:
         return _NOTHING if found.arena is None or found.arena.freed else found
 
     @property
-    def _recipes(self) -> Mapping[str, Recipe]:
-        return self._loaded.recipes
+    def _specs(self) -> Mapping[str, ProgramSpec]:
+        return self._loaded.specs
 
     @property
     def sources(self) -> Mapping[str, Graph]:
         """The graph of each loaded program, as it was given to `load`."""
-        return {name: recipe.source for name, recipe in self._recipes.items()}
+        return {name: spec.source for name, spec in self._specs.items()}
 
     @property
     def state(self) -> Collection[str]:
@@ -135,21 +140,21 @@ class Executor:
         bool
             Whether it can be run.
         """
-        return program in self._loaded.recipes
+        return program in self._loaded.specs
 
     @property
     def plans(self) -> Mapping[str, Plan]:
         """The plan of each loaded program that has one."""
         return {
-            name: recipe.plan
-            for name, recipe in self._recipes.items()
-            if recipe.plan is not None
+            name: spec.plan
+            for name, spec in self._specs.items()
+            if isinstance(spec, PlannedSpec)
         }
 
     @property
     def graphs(self) -> Mapping[str, Graph]:
         """The graph of each loaded program, with its scratch sizes."""
-        return {name: recipe.graph for name, recipe in self._recipes.items()}
+        return {name: spec.graph for name, spec in self._specs.items()}
 
     @property
     def nbytes(self) -> int:
@@ -204,15 +209,15 @@ class Executor:
         """
         with self.lock.turn():
             self._settle()
-            recipes = recipes_for({"": graph}, policy, {}, self._budget(), {})
-            return cast("Plan", recipes[""].plan)
+            specs = program_specs({"": graph}, policy, {}, self._budget(), {})
+            return cast("PlannedSpec", specs[""]).plan
 
     def load(
         self,
         graphs: Mapping[str, Graph],
         policy: PolicyLike,
         initial: Mapping[str, _Value],
-        ways: Mapping[str, Way] | None = None,
+        modes: Mapping[str, ExecutionMode] | None = None,
         *,
         promised: int = 0,
     ) -> None:
@@ -231,7 +236,7 @@ class Executor:
         initial : mapping of str to array_like or callable
             Values of new state, by tensor name; a callable is asked for its value
             after the memory has been taken, one at a time.
-        ways : mapping of str to Way, optional
+        modes : mapping of str to ExecutionMode, optional
             How programs run that are not planned; those that it names.
         promised : int, default 0
             Bytes of the device to leave to others, beside what they have now.
@@ -239,15 +244,15 @@ class Executor:
         Raises
         ------
         InfeasiblePlanError
-            If a graph has no plan within the budget, or its way needs more. No memory
+            If a graph has no plan within the budget, or its mode needs more. No memory
             was taken, and the programs are as they were.
         ResourceExhaustedError
             If the machine has not the memory that the limit allows.
         RuntimeError
             If the device is simulated.
         PlanError
-            If the independent validator refutes the policy's plan, or the device has
-            not the tier or the codec that it names.
+            If the independent validator finds the policy's plan invalid, or the device
+            has not the tier or the codec that it names.
         OSError
             If there is not the disk that the plan swaps to.
         ValueError
@@ -256,7 +261,9 @@ class Executor:
         with self.lock.turn():
             check_load(self.device, graphs, {*self.state, *initial})
             self._settle()
-            make = partial(recipes_for, graphs, policy, ways or {}, known=self._recipes)
+            make = partial(
+                program_specs, graphs, policy, modes or {}, known=self._specs
+            )
             try:
                 self._replace(make(self._budget(promised)), initial)
             except ResourceExhaustedError as error:
@@ -329,7 +336,7 @@ class Executor:
             self._tiers.shrink({})
 
     def feed(self, program: str, tensor: str) -> _Array:
-        """Return an input's room, to be written before each run.
+        """Return an input's memory, to be written before each run.
 
         The program reads the input there, not where `bind` said.
 
@@ -350,7 +357,7 @@ class Executor:
         KeyError
             If there is no such program or input.
         ResourceExhaustedError
-            If the program runs op by op, and there is no room for the input.
+            If the program is not planned, and there is no memory for the step.
         """
         with self.lock.turn():
             return self.prepare(program).view(tensor, at_end=False)
@@ -359,7 +366,7 @@ class Executor:
         """Have a program read an input where an array lies: nothing is copied.
 
         It holds until `finish`, the next `bind` or `feed` of that input, or a run that
-        fails. The room stays taken: a step's peak is the same.
+        fails. What a step takes does not depend on it.
 
         Parameters
         ----------
@@ -374,16 +381,16 @@ class Executor:
         Returns
         -------
         bool
-            False if the array must be copied into the room that `feed` returns: unless
-            it has the input's shape and dtype, is C-contiguous and begins at a multiple
-            of 64, and no op needs the input in the arena. The reference kernels do.
+            False if the array must be copied into what `feed` returns: unless it has
+            the input's shape and dtype, is C-contiguous and begins at a multiple of 64,
+            and no op needs the input in its place.
 
         Raises
         ------
         KeyError
             If there is no such program or tensor.
         ResourceExhaustedError
-            If the program runs op by op, and there is no room for the input.
+            If the program is not planned, and there is no memory for the step.
         """
         with self.lock.turn():
             return self.prepare(program).bind(tensor, array)
@@ -414,13 +421,14 @@ class Executor:
         KernelError
             If a kernel failed.
         ResourceExhaustedError
-            If the program runs op by op, and there is no room; the state is as before.
+            If the program is not planned, and there is no memory; the state is as
+            before.
         """
         with self.lock.turn():
             return self.prepare(program).run(guard=guard, counter=counter)
 
     def fetch(self, program: str, tensor: str) -> _Array:
-        """Return a kept tensor's room.
+        """Return a kept tensor.
 
         Parameters
         ----------
@@ -445,8 +453,8 @@ class Executor:
     def finish(self, program: str) -> None:
         """End a step: what was to be fetched has been fetched.
 
-        Arrays that were bound are let go. A program that runs op by op gives its rooms
-        back.
+        Arrays that were bound are let go. A program that is not planned frees what it
+        made.
 
         Parameters
         ----------
@@ -466,8 +474,8 @@ class Executor:
             A loaded program.
         verify : bool, default False
             Measure: run the program on made-up input over a canary and look for the
-            highest byte that changed, scratch counted as handed over; or op by op,
-            while the pool's books are read. State is put back.
+            highest byte that changed, scratch counted as handed over; or, without a
+            plan, ask the pool at each op. State is put back.
 
         Returns
         -------
@@ -481,10 +489,9 @@ class Executor:
         """
         with self.lock.turn():
             found = self.prepare(program) if verify else self._program(program)
-            arena = self._arena.get()
-            return found.report(program, self.device, arena, verify=verify)
+            return found.report(program, verify=verify)
 
-    def prepare(self, name: str) -> Runnable:
+    def prepare(self, name: str) -> Program:
         """Return a program that is about to run; the one before frees what it kept.
 
         It may be run as often as nothing else is prepared, planned, loaded or closed.
@@ -496,7 +503,7 @@ class Executor:
 
         Returns
         -------
-        Runnable
+        Program
             The program.
         """
         program = self._program(name)
@@ -516,15 +523,16 @@ class Executor:
         return Budget(self.device, self.name, elsewhere, promised)
 
     def _replace(
-        self, recipes: Mapping[str, Recipe], initial: Mapping[str, _Value]
+        self, specs: Mapping[str, ProgramSpec], initial: Mapping[str, _Value]
     ) -> None:
-        """Have the programs of these recipes; those from before if that fails.
+        """Have the programs of these specs; those from before if that fails.
 
         What has moved waits beside the arena until all of it is in its place, however
         often that is interrupted.
         """
         self._place_state()
-        before, state = self._loaded, state_offsets(recipes)
+        graph = next(iter(specs.values())).graph
+        before, state = self._loaded, state_offsets(graph)
         moved = {
             name: before.read(self.device, name)
             for name, offset in before.state.items()
@@ -535,16 +543,16 @@ class Executor:
             for name in state
             if name in moved or name not in before.state
         }
-        made: dict[str, Runnable] = {}
+        made: dict[str, Program] = {}
         try:
-            self._arena.grow(_nbytes(recipes))
-            if self._tiers.grow(_tier_bytes(recipes)):
+            self._arena.grow(_nbytes(specs))
+            if self._tiers.grow(_tier_bytes(specs)):
                 self._keep({})  # they refer to what was there
             arena = self._arena.get()
-            for name, recipe in recipes.items():
-                made[name] = self._made(name, recipe)
+            for name, spec in specs.items():
+                made[name] = self._made(name, spec)
             try:
-                self._contents = _Contents(arena, recipes, state, waiting)
+                self._contents = _Contents(arena, specs, state, waiting)
                 self._place_state()
             except BaseException:
                 self._contents = before._replace(waiting=moved)
@@ -559,7 +567,7 @@ class Executor:
 
     def _fit(self) -> None:
         """Have an arena no larger than what is loaded needs."""
-        nbytes, tiers = _nbytes(self._recipes), _tier_bytes(self._recipes)
+        nbytes, tiers = _nbytes(self._specs), _tier_bytes(self._specs)
         if nbytes < self.nbytes or not self._tiers.fits(tiers):
             self._keep({})  # they point there; they are made when they are used
             self._arena.shrink(nbytes)
@@ -573,27 +581,24 @@ class Executor:
                 found.write(self.device, name, value() if callable(value) else value)
             self._contents = found._replace(waiting={})
 
-    def _program(self, name: str) -> Runnable:
+    def _program(self, name: str) -> Program:
         """Return a loaded program, made if need be; the state is in its place."""
         found = self._loaded
         if found.waiting:
             self._place_state()
         if name not in self._programs:
-            self._tiers.grow(_tier_bytes(found.recipes))  # a file may have gone
-        self._programs[name] = made = self._made(name, found.recipes[name])
+            self._tiers.grow(_tier_bytes(found.specs))  # a file may have gone
+        self._programs[name] = made = self._made(name, found.specs[name])
         return made
 
-    def _made(self, name: str, recipe: Recipe) -> Runnable:
+    def _made(self, name: str, spec: ProgramSpec) -> Program:
         found = self._programs.get(name)
-        if found is not None and found.recipe is recipe:
+        if found is not None and found.spec is spec:
             return found
-        made = recipe.program(
-            self._arena.get(), self._tiers.spaces, self.device, self.name
-        )
-        made.recipe = recipe
-        return made
+        arena, tiers = self._arena.get(), self._tiers.spaces
+        return Program(spec, arena, tiers, self.device, self.name)
 
-    def _keep(self, programs: dict[str, Runnable]) -> None:
+    def _keep(self, programs: dict[str, Program]) -> None:
         """Have these programs made and no others."""
         before, self._programs = self._programs, programs
         for program in before.values():
@@ -607,15 +612,15 @@ class Executor:
         return self._loaded
 
 
-def _nbytes(recipes: Mapping[str, Recipe]) -> int:
+def _nbytes(specs: Mapping[str, ProgramSpec]) -> int:
     """Bytes of the arena that programs need."""
-    return align_up(max((recipe.arena_bytes for recipe in recipes.values()), default=0))
+    return align_up(max((spec.arena_bytes for spec in specs.values()), default=0))
 
 
-def _tier_bytes(recipes: Mapping[str, Recipe]) -> dict[str, int]:
+def _tier_bytes(specs: Mapping[str, ProgramSpec]) -> dict[str, int]:
     """Bytes of each tier that programs need: one of them runs at a time."""
     sizes: dict[str, int] = {}
-    for recipe in recipes.values():
-        for tier, nbytes in recipe.tier_bytes.items():
+    for spec in specs.values():
+        for tier, nbytes in spec.tier_bytes.items():
             sizes[tier] = max(sizes.get(tier, 0), align_up(nbytes))
     return sizes

@@ -1,252 +1,328 @@
-"""One plan compiled against an arena: instructions with addresses.
+"""A graph compiled against an arena: instructions with places.
 
-Owns the reading of a plan as a list of instructions, where each tensor lies at the
-start and at the end of a run, and which inputs can be read elsewhere.
+Owns the reading of a plan, or of a schedule and its layout, as a list of instructions,
+where each tensor lies at the start and at the end of a run, and which inputs can be
+read elsewhere.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from memcfg import plan as planning
-from memcfg._core.engine import Arena, Counter, ScratchFile, codec_bounds
-from memcfg.errors import PlanError
+from memcfg.errors import KernelError, ResourceExhaustedError
 from memcfg.runtime._inputs import Readers
+from memcfg.runtime._modes import held, lifetimes
+from memcfg.runtime._program_specs import PlannedSpec, ProgramSpec, ScheduledSpec
 from memcfg.runtime._report import MemoryReport, TimelineEntry
+from memcfg.runtime._state import model_tag, state_bytes
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import numpy.typing as npt
 
+    from memcfg._core.engine import Arena, Counter, ScratchFile
     from memcfg.devices import Device, UnboundKernel
-    from memcfg.graph import Graph, Op, Tensor
-    from memcfg.runtime._kernels import Kernels
-    from memcfg.runtime._runnable import Recipe
+    from memcfg.graph import Graph, Op
+    from memcfg.runtime._schedule import Schedule
 
-__all__ = ["Program", "check_actions", "tier_bytes"]
+__all__ = ["Program"]
 
-_Swap = planning.SwapOut | planning.SwapIn
-
-
-def check_actions(plan: planning.Plan, device: Device) -> None:
-    """Raise PlanError if the plan names a tier or a codec that there is not."""
-    for action in plan.actions:
-        if isinstance(action, _Swap) and action.tier not in device.tiers:
-            known = ", ".join(device.tiers) or "none"
-            raise PlanError(
-                f"{device.name} has no tier {action.tier!r} to swap to; it has {known}"
-            )
-        if isinstance(action, planning.Encode) and action.codec not in codec_bounds(0):
-            known = ", ".join(codec_bounds(0))
-            raise PlanError(f"there is no codec {action.codec!r}; there are {known}")
-
-
-def tier_bytes(graph: Graph, plan: planning.Plan, saved: int) -> dict[str, int]:
-    """Return what a program takes of each tier, in bytes, the saved state included."""
-    sizes = dict(planning.simulate(graph, plan).tier_peak_bytes)
-    if saved:
-        sizes["host"] = align_up(sizes.get("host", 0)) + saved
-    return sizes
-
-
-def protected(
-    graph: Graph, plan: planning.Plan, kernels: Kernels, device: Device
-) -> int:
-    """Return the bytes of state that are saved on the host before they change.
-
-    After the first update a copy, an encoding or a kernel that runs Python can fail;
-    native kernels of a device that is not fallible do not.
-    """
-    copies = (planning.SwapOut, planning.SwapIn, planning.Encode, planning.Decode)
-    changes = fails = False
-    for action in plan.actions:
-        if isinstance(action, planning.Compute):
-            changes = changes or graph.ops[action.op].phase == "update"
-            native = kernels.get(action.op, action.algorithm).kernel is not None
-            fails = fails or (changes and not native)
-        fails = fails or isinstance(action, copies)
-    if not changes or not (fails or device.fallible):
-        return 0
-    return sum(align_up(graph.tensors[tensor].nbytes) for tensor in graph.persistent)
+_Place = tuple[int, int]  # space, offset
 
 
 class Program:
-    """A graph and its plan, ready to run in an arena."""
+    """A graph and its plan or layout, ready to run in an arena of a model.
+
+    State lies at the front of the arena. With a layout the other tensors lie in buffers
+    of the pool: a step begins with the first `view` or `bind` of an input, or with
+    `run`, and what it made stays until `finish`.
+    """
 
     def __init__(
         self,
-        graph: Graph,
-        plan: planning.Plan,
-        kernels: Kernels,
+        spec: ProgramSpec,
         arena: Arena,
         tiers: Mapping[str, Arena | ScratchFile],
         device: Device,
-        sizes: Mapping[str, int],
-        saved: int,
+        owner: str,
     ) -> None:
-        self.graph = graph
-        self.plan = plan
-        self.recipe: Recipe | None = None
-        self.touched_bytes = 0  # highest end of any room that a kernel was given
+        self.spec = spec
+        self.graph = spec.graph
+        self.touched_bytes = 0  # highest end of what a kernel was given in the arena
         self.device = device
         self._arena: Arena | None = arena
         # On a device with memory of its own: what stands for operands, with offsets; by
         # name, and whether it is read at the end.
         self._staged: dict[tuple[str, bool], tuple[int, npt.NDArray[Any]]] = {}
-        self._tiers = list(sizes)
-        self._loop = device.program(arena, {tier: tiers[tier] for tier in sizes})
-        self._saved = saved
-        self._save_offset = sizes.get("host", 0) - self._saved
+        self._tiers = list(spec.tier_bytes)
+        self._loop = device.program(arena, {tier: tiers[tier] for tier in self._tiers})
         self.instructions: dict[int, int] = {}  # by action: those of ops, copies, waits
+        self._ops: dict[int, Op] = {}  # by instruction: those of ops, allocations
+        self._op_instructions: list[int] = []
         self._encoded: dict[int, tuple[int, int, str]] = {}  # offset, bytes, codec
         self._updates = False  # whether state has begun to change
-        self._first: dict[int, int] = {}
-        self._rooms: dict[int, int] = {}
-        self._unguarded = set(graph.losses)
-        self._op_instructions: list[int] = []
-        readers = Readers(graph)
+        self._first: dict[int, _Place] = {}
+        self._places: dict[int, _Place] = {}
+        self._unguarded = set(spec.graph.losses)
+        self._spaces: list[int] = []  # of the buffers
+        self._begun = self._ran = False  # of a step in buffers
+        self._alignment = 64
+        readers = Readers(spec.graph)
         try:
-            for index, action in enumerate(plan.actions):
-                self._compile(index, action, kernels, readers)
+            if isinstance(spec, PlannedSpec):
+                self._alignment = spec.plan.alignment
+                for index, action in enumerate(spec.plan.actions):
+                    self._compile(index, action, readers)
+            elif isinstance(spec, ScheduledSpec):
+                self._compile_schedule(spec, readers, owner)
         except BaseException:
             self.close()  # the frames of the error would hold the arena
             raise
         self._inputs = {
-            graph.tensors[tensor].name: (
-                self._loop.input(operands, graph.tensors[tensor].nbytes),
-                graph.tensors[tensor],
+            spec.graph.tensors[tensor].name: (
+                self._loop.input(operands, spec.graph.tensors[tensor].nbytes),
+                tensor,
             )
             for tensor, operands in readers.movable()
         }
         self._bound: set[str] = set()
 
-    def view(self, name: str, *, at_end: bool) -> npt.NDArray[Any]:
-        """Return a tensor's room as an array, where it lies before or after a run.
+    @property
+    def arena(self) -> Arena:
+        """Where the state lies, and by a plan all operands."""
+        assert self._arena is not None
+        return self._arena
 
-        An input is read there again. Raises KeyError if the tensor has no room then.
+    def view(self, name: str, *, at_end: bool) -> npt.NDArray[Any]:
+        """Return a tensor as an array, where it lies before or after a run.
+
+        An input is read there again. Raises KeyError if the tensor is not there then,
+        and ResourceExhaustedError if a step cannot begin.
         """
         tensor = self.graph.find(name)
         if not at_end and name in self._bound:
             self._unbind(name)
-        rooms = self._rooms if at_end else self._first
-        if tensor not in rooms:
+        place = (self._places if at_end else self._first).get(tensor)
+        if place is not None and place[0]:
+            if not at_end:
+                self._take(tensor)
+            elif not self._ran:
+                place = None
+        if place is None:
             when = "end" if at_end else "start"
             raise KeyError(f"tensor {name!r} is not resident at the {when} of a run")
-        return self._staging(name, self.graph.tensors[tensor], rooms[tensor], at_end)
+        return self._array(tensor, place, at_end=at_end)
 
-    def _staging(
-        self, name: str, tensor: Tensor, offset: int, at_end: bool
-    ) -> npt.NDArray[Any]:
-        """Return host memory for an operand; it holds the value of the last run."""
-        device, arena = self.device, self.arena
-        if (name, at_end) in self._staged:
-            return self._staged[name, at_end][1]
-        shape, dtype = tensor.shape or (), tensor.dtype or "uint8"
+    def _array(self, tensor: int, place: _Place, *, at_end: bool) -> npt.NDArray[Any]:
+        """Return an operand, or host memory with its value of the last run."""
+        device, arena, (space, offset) = self.device, self.arena, place
+        found = self.graph.tensors[tensor]
+        shape, dtype = found.shape or (), found.dtype or "uint8"
+        if space:
+            buffer = self._loop.buffer(space)
+            assert buffer is not None
+            return np.ndarray(shape, dtype, memoryview(buffer), offset)
+        if (found.name, at_end) in self._staged:
+            return self._staged[found.name, at_end][1]
         array = device.staging(arena, offset, shape, dtype)
         if device.space != "host":
-            self._staged[name, at_end] = (offset, array)
+            self._staged[found.name, at_end] = (offset, array)
             device.read(arena, offset, array)
         return array
 
-    @property
-    def arena(self) -> Arena:
-        """Where the state and all operands lie."""
-        assert self._arena is not None
-        return self._arena
-
     def bind(self, name: str, array: npt.NDArray[Any]) -> bool:
-        """Have runs read an input where `array` lies; False if it must be copied."""
+        """Have runs read an input where `array` lies; False if it must be copied.
+
+        What a step takes does not depend on it.
+        """
         if name in self._bound:
             self._unbind(name)
         if name not in self._inputs:
             self.graph.find(name)
             return False
         number, tensor = self._inputs[name]
+        found = self.graph.tensors[tensor]
         if (
-            array.shape != tensor.shape
-            or array.dtype != tensor.dtype
+            array.shape != found.shape
+            or array.dtype != found.dtype
             or not array.flags.c_contiguous
         ):
             return False
+        if self._first[tensor][0]:
+            self._take(tensor)
         self._bound.add(name)  # first: whatever interrupts, `finish` undoes it
         return self._loop.bind(number, array.data)
 
     def run(self, *, guard: bool, counter: Counter | None = None) -> bool:
-        """Run once; False if the guard stopped it at a loss that is not finite."""
+        """Run once; False if the guard stopped it at a loss that is not finite.
+
+        What it raises ends the step: nothing is bound then. The ops from the first
+        update on run as one act.
+        """
         try:
-            for (_, at_end), (offset, array) in self._staged.items():
-                if not at_end:
-                    self.device.write(self.arena, offset, array)
+            if self._staged or self._spaces:
+                self._write_inputs()
             ended: bool = self._loop.run(guard, counter) == -1
             for (_, at_end), (offset, array) in self._staged.items():
                 if at_end:
                     self.device.read(self.arena, offset, array)
+        except (KernelError, ResourceExhaustedError) as error:
+            self.finish()
+            self._explain(error)
+            raise
         except BaseException:
             self.finish()
             raise
         return ended
 
-    def run_timed(self) -> list[float]:
-        """Run once without the guard; seconds of each op.
-
-        The last byte of each scratch room is written before its kernel gets it.
-        """
+    def _write_inputs(self) -> None:
+        """Begin a step: what it reads is there."""
         for (_, at_end), (offset, array) in self._staged.items():
             if not at_end:
                 self.device.write(self.arena, offset, array)
-        seconds = self._loop.run_timed()
-        return [seconds[instruction] for instruction in self._op_instructions]
+        if isinstance(self.spec, ScheduledSpec):
+            for tensor in self.spec.schedule.fed:
+                self._take(tensor)
+            self._ran = True
+
+    def _explain(self, error: KernelError | ResourceExhaustedError) -> None:
+        """Say in which op a run failed."""
+        index = self._loop.failed_at
+        op = None if index is None else self._ops.get(index)
+        if op is None:
+            return
+        if isinstance(error, KernelError):
+            raise KernelError(f"op {op.name!r} failed: {error}") from error
+        raise _explained(error, f"op {op.name!r}") from error
+
+    def _take(self, tensor: int) -> None:
+        """Have an input's buffer, in a new step if the last one has run."""
+        if self._ran:
+            self.finish()
+        try:
+            if not self._begun:
+                if self._scheduled.layout.kept:
+                    for space in self._spaces:  # another one for what arrays keep
+                        self._loop.take(space, shared=False)
+                self._begun = True
+            self._loop.take(self._first[tensor][0])
+        except ResourceExhaustedError as error:
+            self.give_back()
+            name = self.graph.tensors[tensor].name
+            raise _explained(error, f"a step with input {name!r}") from error
+        except BaseException:
+            self.give_back()
+            raise
+
+    def run_timed(self) -> tuple[list[float], list[int]]:
+        """Run once without the guard: of each op its seconds, and the pool's bytes.
+
+        The last byte of each op's scratch is written before its kernel gets it.
+        """
+        self._write_inputs()
+        seconds, in_use = self._loop.run_timed(self.device.pool)
+        places = self._op_instructions
+        return [seconds[i] for i in places], [in_use[i] for i in places]
 
     def finish(self) -> None:
-        """Let go of arrays that were read in place of inputs."""
+        """End a step: let go of arrays that were bound, and of what it made.
+
+        Views of what it made keep their bytes.
+        """
         bound = self._bound
         while bound:
             name = next(iter(bound))
             self._loop.unbind(self._inputs[name][0])
             bound.discard(name)
+        self._begun = self._ran = False
+        if self._spaces and not self._scheduled.layout.kept:
+            self._loop.drop_buffers()
 
     def give_back(self) -> None:
-        """Do nothing: the arena is the executor's."""
+        """Finish, and free what was kept for the next step too."""
+        self.finish()
+        if self._spaces:
+            self._loop.drop_buffers()
 
     def close(self) -> None:
-        """Let go of the arena."""
+        """Let go of the arena and of all buffers; the program cannot be used again.
+
+        Errors that somebody keeps refer to the program by their frames.
+        """
         del self._loop
         self._arena = None
         self._staged.clear()
 
-    def report(
-        self, name: str, device: Device, arena: Arena, *, verify: bool
-    ) -> MemoryReport:
-        """Tell what a step takes; with `verify`, look at the bytes that change."""
-        return measure(self, name, verify=verify)
+    @property
+    def _scheduled(self) -> ScheduledSpec:
+        assert isinstance(self.spec, ScheduledSpec)
+        return self.spec
 
     def _unbind(self, name: str) -> None:
         self._loop.unbind(self._inputs[name][0])
         self._bound.discard(name)
 
-    def _compile(
-        self,
-        index: int,
-        action: planning.Action,
-        kernels: Kernels,
-        readers: Readers,
+    def _compile_schedule(
+        self, spec: ScheduledSpec, readers: Readers, owner: str
     ) -> None:
+        loop, schedule, layout = self._loop, spec.schedule, spec.layout
+        tag = model_tag(owner)
+        names = [f"{tag}: {name}" for name in layout.names] or [tag] * len(layout.sizes)
+        self._spaces = [
+            loop.add_buffer(self.device.pool, size, name)
+            for size, name in zip(layout.sizes, names, strict=True)
+        ]
+        begins: dict[int, list[int]] = defaultdict(list)
+        ends: dict[int | None, list[int]] = defaultdict(list)
+        lives = lifetimes(schedule, layout)
+        for space, life in zip(self._spaces, lives, strict=True):
+            begins[life.first].append(space)
+            ends[life.last].append(space)
+        offset = 0
+        for tensor in schedule.graph.persistent:
+            self._place(tensor, (0, offset))
+            offset += align_up(schedule.graph.tensors[tensor].nbytes)
+        self._first = dict(self._places)
+        for tensor in schedule.fed:
+            place = self._in_buffer(layout.tensors[tensor])
+            self._first[tensor] = self._places[tensor] = place
+        for each in schedule.ops:
+            op = schedule.graph.ops[each.op]
+            self._ops |= {loop.allocate(space): op for space in begins[each.number]}
+            self._places |= {t: self._in_buffer(layout.tensors[t]) for t in each.makes}
+            self._places |= {out: self._places[state] for out, state in each.aliases}
+            scratch = layout.scratch.get(each.number)
+            own = None if scratch is None else self._in_buffer(scratch)
+            self._compute(op, spec.kernels.get(each.op), own, readers)
+            for tensor in each.ends:
+                del self._places[tensor]
+            for space in ends[each.number]:
+                loop.free(space)
+
+    def _in_buffer(self, place: tuple[int, int]) -> _Place:
+        return self._spaces[place[0]], place[1]
+
+    def _compile(self, index: int, action: planning.Action, readers: Readers) -> None:
         match action:
             case planning.Alloc(tensor, offset):
-                self._place(tensor, offset)
+                self._place(tensor, (0, offset))
             case planning.Alias(output, source):
-                self._place(output, self._rooms[source])
+                self._place(output, self._places[source])
             case planning.Free(tensor):
-                if self._rooms.pop(tensor, None) is None:
+                if self._places.pop(tensor, None) is None:
                     del self._encoded[tensor]
             case planning.Compute(op, algorithm, scratch):
-                kernel = kernels.get(op, algorithm)
                 self.instructions[index] = self._compute(
-                    self.graph.ops[op], kernel, scratch, readers
+                    self.graph.ops[op],
+                    self.spec.kernels.get(op, algorithm),
+                    None if scratch is None else (0, scratch),
+                    readers,
                 )
             case planning.SwapOut() | planning.SwapIn():
                 readers.fix(action.tensor)
@@ -264,7 +340,7 @@ class Program:
         """Start a copy on the lane of its tier and direction."""
         tier = self._tiers.index(action.tier)
         assert action.offset is not None  # every copy has been placed
-        here = (0, self._rooms[action.tensor])
+        here = self._places[action.tensor]
         there = (1 + tier, action.offset)
         nbytes = self.graph.tensors[action.tensor].nbytes
         if isinstance(action, planning.SwapOut):
@@ -272,54 +348,73 @@ class Program:
         return self._loop.copy(2 + 2 * tier, there, here, nbytes)
 
     def _encode(self, action: planning.Encode) -> None:
-        source = self._rooms[action.tensor]
+        _, source = self._places[action.tensor]
         nbytes = self.graph.tensors[action.tensor].nbytes
         self._loop.encode(action.codec, source, nbytes, action.offset, action.nbytes)
         self._encoded[action.tensor] = (action.offset, action.nbytes, action.codec)
-        self._touch(action.offset, action.nbytes)
+        self._touch((0, action.offset), action.nbytes)
 
     def _decode(self, tensor: int, offset: int) -> None:
         source, capacity, codec = self._encoded.pop(tensor)
         nbytes = self.graph.tensors[tensor].nbytes
-        self._place(tensor, offset)
+        self._place(tensor, (0, offset))
         self._loop.decode(codec, source, capacity, offset, nbytes)
-        self._touch(offset, nbytes)
+        self._touch((0, offset), nbytes)
 
-    def _touch(self, offset: int, nbytes: int) -> None:
-        end = offset + align_up(nbytes, self.plan.alignment)
-        self.touched_bytes = max(self.touched_bytes, end)
+    def _touch(self, place: _Place, nbytes: int) -> None:
+        space, offset = place
+        if space == 0:
+            end = offset + align_up(nbytes, self._alignment)
+            self.touched_bytes = max(self.touched_bytes, end)
 
-    def _place(self, tensor: int, offset: int) -> None:
-        self._rooms[tensor] = offset
-        self._first.setdefault(tensor, offset)
+    def _place(self, tensor: int, place: _Place) -> None:
+        self._places[tensor] = place
+        self._first.setdefault(tensor, place)
 
     def _compute(
-        self, op: Op, kernel: UnboundKernel, scratch: int | None, readers: Readers
+        self, op: Op, kernel: UnboundKernel, scratch: _Place | None, readers: Readers
     ) -> int:
         operands = (*op.inputs, *op.outputs)
         if op.phase == "update" and not self._updates:
             self._updates = True
             self._loop.undivided()
-            if self._saved:
+            saved = self.spec.saved_bytes
+            if saved:
                 host = 1 + self._tiers.index("host")
-                self._loop.protect(self._saved, (host, self._save_offset))
-        offsets = [self._rooms[tensor] for tensor in operands]
+                behind = self.spec.tier_bytes["host"] - saved
+                self._loop.protect(saved, (host, behind))
+        places = [self._places[tensor] for tensor in operands]
         sizes = [self.graph.tensors[tensor].nbytes for tensor in operands]
-        base = self.arena.address
-        bound = kernel.instruction([base + offset for offset in offsets])
-        movable = kernel.kernel is not None  # what else runs finds them there
-        number = self._loop.compute(bound, offsets, sizes, scratch)
-        readers.see(number, op, self._rooms, movable=movable)
+        number = self._loop.compute(kernel.instruction(), places, sizes, scratch)
+        readers.see(number, op, self._places, native=kernel.kernel is not None)
+        self._ops[number] = op
         self._op_instructions.append(number)
-        for offset, nbytes in zip(offsets, sizes, strict=True):
-            self._touch(offset, nbytes)
+        for place, nbytes in zip(places, sizes, strict=True):
+            self._touch(place, nbytes)
         if scratch is not None:
             self._touch(scratch, kernel.scratch_bytes)
         for tensor in op.outputs:
             if tensor in self._unguarded:  # else it is computed again
                 self._unguarded.discard(tensor)
-                self._loop.guard(self._rooms[tensor])
+                self._loop.guard(self._places[tensor])
         return number
+
+    def report(self, name: str, *, verify: bool) -> MemoryReport:
+        """Tell what a step takes; with `verify`, run one and look."""
+        if isinstance(self.spec, PlannedSpec):
+            return _measure_planned(self, self.spec.plan, name, verify=verify)
+        return _measure_scheduled(self, self._scheduled, name, verify=verify)
+
+
+def _explained(error: ResourceExhaustedError, what: str) -> ResourceExhaustedError:
+    """Say what the memory was for."""
+    fields = {name: getattr(error, name) for name in ResourceExhaustedError._fields}
+    fields["hint"] = (
+        "Weights and optimizer are as before the step. Give memory back, raise the "
+        "limit, or lower the batch size; planned programs (workspace mode 'enabled') "
+        "need least."
+    )
+    return ResourceExhaustedError(f"There is no room for {what}.", **fields)
 
 
 # -- measuring ------------------------------------------------------------------
@@ -328,58 +423,60 @@ class Program:
 # a pattern, the step runs, and the highest byte that differs tells how far it
 # reached. Two patterns, since a step may write a byte that equals one of them. With
 # each pattern the step runs twice: plainly, which shows what the kernels change by
-# themselves, and timed, with the end of every scratch room marked as in use. State is
+# themselves, and timed, with the end of all scratch marked as in use. State is
 # put back afterwards.
 
 _CANARIES = (0xA5, 0x3C)
 _CHUNK = 1 << 20  # bytes looked at in one go
 
 
-class _Moment(NamedTuple):
-    """The rooms while one op runs: (offset, bytes, role)."""
+class _Live(NamedTuple):
+    """What is in use while one op runs: (offset, bytes, role)."""
 
     op: Op
-    rooms: tuple[tuple[int, int, str], ...]
+    ranges: tuple[tuple[int, int, str], ...]
 
     @property
     def live_bytes(self) -> int:
-        return sum(nbytes for _, nbytes, _ in self.rooms)
+        return sum(nbytes for _, nbytes, _ in self.ranges)
 
     @property
     def top_bytes(self) -> int:
-        return max((offset + nbytes for offset, nbytes, _ in self.rooms), default=0)
+        return max((offset + nbytes for offset, nbytes, _ in self.ranges), default=0)
 
 
-def measure(program: Program, name: str, *, verify: bool) -> MemoryReport:
+def _measure_planned(
+    program: Program, plan: planning.Plan, name: str, *, verify: bool
+) -> MemoryReport:
     """Report on a program; with `verify`, run it against a canary first."""
     device, arena = program.device, program.arena
-    moments = _moments(program.graph, program.plan)
-    seconds: list[float | None] = [None] * len(moments)
+    live = _live_by_op(program.graph, plan)
+    seconds: list[float | None] = [None] * len(live)
     peak, changed = program.touched_bytes, None
     if verify:
-        peak, changed, seconds = _verify(program)
-    busiest = max(moments, key=lambda moment: moment.live_bytes)
+        peak, changed, seconds = _verify(program, plan.alignment)
+    fullest = max(live, key=lambda each: each.live_bytes)
     return MemoryReport(
         program=name,
         device=device.name,
         limit_bytes=device.pool.limit,
-        predicted_peak_bytes=program.plan.peak_bytes,
+        predicted_peak_bytes=plan.peak_bytes,
         measured_peak_bytes=peak,
         changed_peak_bytes=changed,
         verified=verify,
         arena_bytes=arena.nbytes,
-        by_role=_by_role(busiest),
+        by_role=_by_role(fullest),
         timeline=tuple(
             TimelineEntry(m.op.name, m.op.phase, m.live_bytes, m.top_bytes, s)
-            for m, s in zip(moments, seconds, strict=True)
+            for m, s in zip(live, seconds, strict=True)
         ),
     )
 
 
-def _verify(program: Program) -> tuple[int, int, list[float | None]]:
+def _verify(program: Program, line: int) -> tuple[int, int, list[float | None]]:
     """Return the end of what is in use, of what kernels change, and seconds an op."""
     device, arena = program.device, program.arena
-    state = _state_end(program)
+    state = state_bytes(program.graph)
     saved = np.empty(state, np.uint8)
     device.read(arena, 0, saved)
     used = changed = 0
@@ -389,7 +486,7 @@ def _verify(program: Program) -> tuple[int, int, list[float | None]]:
         program.run(guard=False)
 
     def timed() -> None:
-        seconds[:] = program.run_timed()
+        seconds[:], _ = program.run_timed()
 
     try:
         for canary in _CANARIES:
@@ -399,7 +496,6 @@ def _verify(program: Program) -> tuple[int, int, list[float | None]]:
             device.write(arena, 0, saved)
     finally:
         device.write(arena, 0, saved)
-    line = program.plan.alignment
     ends = [align_up(state + reach, line) for reach in (used, changed)]
     return ends[0], ends[1], list(seconds)
 
@@ -425,42 +521,38 @@ def _chunks(program: Program, state: int) -> list[tuple[int, int]]:
     return [(at, min(at + _CHUNK, end)) for at in range(state, end, _CHUNK)]
 
 
-def _state_end(program: Program) -> int:
-    state = program.graph.persistent
-    sizes = (align_up(program.graph.tensors[tensor].nbytes) for tensor in state)
-    return sum(sizes)  # every plan places state first, without gaps
-
-
 def _feed(program: Program) -> None:
     """Write made-up input: small numbers, labels and step zero."""
     rng = np.random.default_rng(0)
     for i, tensor in enumerate(program.graph.tensors):
         if tensor.role == "input" and program.graph.producer[i] is None:
-            room = program.view(tensor.name, at_end=False)
-            room[...] = 0
-            if room.dtype.kind == "f" and room.ndim:
-                room[...] = rng.standard_normal(room.shape, np.float32)
+            if i not in program._first:
+                continue
+            array = program.view(tensor.name, at_end=False)
+            array[...] = 0
+            if array.dtype.kind == "f" and array.ndim:
+                array[...] = rng.standard_normal(array.shape, np.float32)
 
 
-def _moments(graph: Graph, plan: planning.Plan) -> list[_Moment]:
-    """Walk the plan; an aliased tensor shares its room, which counts once."""
-    rooms: dict[int, int] = {}  # tensor -> offset
+def _live_by_op(graph: Graph, plan: planning.Plan) -> list[_Live]:
+    """Walk the plan; an aliased tensor shares its bytes, which count once."""
+    offsets: dict[int, int] = {}  # by tensor
     encoded: dict[int, tuple[int, int, str]] = {}  # tensor -> its encoding
-    moments: list[_Moment] = []
+    found: list[_Live] = []
     for action in plan.actions:
         match action:
             case planning.Alloc(tensor, offset):
-                rooms[tensor] = offset
+                offsets[tensor] = offset
             case planning.Alias(output, source):
-                rooms[output] = rooms[source]
+                offsets[output] = offsets[source]
             case planning.Free(tensor):
-                if rooms.pop(tensor, None) is None:
+                if offsets.pop(tensor, None) is None:
                     del encoded[tensor]
             case planning.Encode(tensor, _, nbytes, offset):
                 role = graph.tensors[tensor].role
                 encoded[tensor] = (offset, align_up(nbytes, plan.alignment), role)
             case planning.Decode(tensor, offset):
-                rooms[tensor] = offset
+                offsets[tensor] = offset
                 del encoded[tensor]
             case planning.Compute(index, algorithm, scratch):
                 op = graph.ops[index]
@@ -469,34 +561,99 @@ def _moments(graph: Graph, plan: planning.Plan) -> list[_Moment]:
                     op.scratch_bytes,
                 )
                 own = None if scratch is None else (scratch, nbytes)
-                moment = _moment(graph, plan.alignment, op, rooms, own)
-                both = (*moment.rooms, *encoded.values())
-                moments.append(moment._replace(rooms=both))
+                used = _ranges(graph, plan.alignment, offsets, own)
+                found.append(_Live(op, (*used, *encoded.values())))
             case _:
                 pass
-    return moments
+    return found
 
 
-def _moment(
+def _ranges(
     graph: Graph,
     line: int,
-    op: Op,
-    rooms: dict[int, int],
+    offsets: dict[int, int],
     scratch: tuple[int, int] | None,
-) -> _Moment:
+) -> list[tuple[int, int, str]]:
     found: dict[int, tuple[int, int, str]] = {}
-    for tensor, offset in rooms.items():
+    for tensor, offset in offsets.items():
         entry = graph.tensors[tensor]
         if offset not in found or align_up(entry.nbytes, line) > found[offset][1]:
             found[offset] = (offset, align_up(entry.nbytes, line), entry.role)
     used = list(found.values())
     if scratch is not None and scratch[1]:
         used.append((scratch[0], align_up(scratch[1], line), "scratch"))
-    return _Moment(op, tuple(used))
+    return used
 
 
-def _by_role(moment: _Moment) -> dict[str, int]:
+def _by_role(live: _Live) -> dict[str, int]:
     total: dict[str, int] = {}
-    for _, nbytes, role in moment.rooms:
+    for _, nbytes, role in live.ranges:
         total[role] = total.get(role, 0) + nbytes
     return total
+
+
+def _measure_scheduled(
+    program: Program, spec: ScheduledSpec, name: str, *, verify: bool
+) -> MemoryReport:
+    """Report on a program; with `verify`, run it and ask the pool at each op."""
+    device, schedule = program.device, spec.schedule
+    state = state_bytes(program.graph)
+    in_use = [state + nbytes for nbytes, _ in held(schedule, spec.layout)]
+    predicted = max(in_use)
+    seconds: list[float | None] = [None] * len(in_use)
+    if verify:
+        in_use, seconds = _verify_scheduled(program, state)
+    roles = [dict(each) for each in _roles(schedule)]
+    live = [sum(found.values()) for found in roles]
+    return MemoryReport(
+        program=name,
+        device=device.name,
+        limit_bytes=device.pool.limit,
+        predicted_peak_bytes=predicted,
+        measured_peak_bytes=max(in_use),
+        changed_peak_bytes=None,
+        verified=verify,
+        arena_bytes=program.arena.nbytes,
+        by_role=roles[live.index(max(live))],
+        timeline=tuple(
+            TimelineEntry(op.name, op.phase, live[i], in_use[i], seconds[i])
+            for i, op in enumerate(schedule.graph.ops[each.op] for each in schedule.ops)
+        ),
+        mode=spec.mode.name,
+    )
+
+
+def _verify_scheduled(
+    program: Program, state: int
+) -> tuple[list[int], list[float | None]]:
+    """Run a step on made-up input: by op the model's bytes in the pool, and seconds."""
+    device, arena = program.device, program.arena
+    program.give_back()
+    before = device.pool.stats().current_bytes
+    saved = np.empty(state, np.uint8)
+    device.read(arena, 0, saved)
+    try:
+        _feed(program)
+        seconds, in_use = program.run_timed()
+    finally:
+        program.finish()
+        device.write(arena, 0, saved)
+    return [state + nbytes - before for nbytes in in_use], list(seconds)
+
+
+def _roles(schedule: Schedule) -> Iterator[dict[str, int]]:
+    """Bytes in use by role at each op."""
+    tensors = schedule.graph.tensors
+    live: dict[str, int] = {}
+    for tensor in (*schedule.graph.persistent, *schedule.fed):
+        role = tensors[tensor].role
+        live[role] = live.get(role, 0) + schedule.rounded(tensor)
+    for each in schedule.ops:
+        for tensor in each.makes:
+            role = tensors[tensor].role
+            live[role] = live.get(role, 0) + schedule.rounded(tensor)
+        scratch = schedule.scratch(each)
+        here = {**live, "scratch": scratch} if scratch else live
+        yield {role: nbytes for role, nbytes in here.items() if nbytes}
+        for tensor in each.ends:
+            live[tensors[tensor].role] -= schedule.rounded(tensor)

@@ -33,10 +33,10 @@ class TimelineEntry:
     phase : str
         ``"forward"``, ``"backward"`` or ``"update"``.
     live_bytes : int
-        Bytes in rooms while it runs, scratch included.
+        Bytes in use while it runs, scratch included.
     top_bytes : int
-        The highest end of any of these rooms, in bytes from the arena's base; where
-        the program runs op by op, the bytes of the pool that it has then.
+        The highest end of any of these, in bytes from the arena's base; where
+        the program is not planned, the bytes of the pool that it has then.
     seconds : float or None
         Its measured time in seconds; None when the report did not run the step.
     """
@@ -65,8 +65,8 @@ class MemoryReport:
     measured_peak_bytes : int
         With `verified`: the end of the highest arena byte that changed while the
         step ran, rounded up to 64; each kernel's scratch counts as it was handed
-        over. Without: the highest end of any room that a kernel was given. Where the
-        program runs op by op, the most bytes of the pool that it had, state included:
+        over. Without: the highest end of what a kernel was given. Where the
+        program is not planned, the most bytes of the pool that it had, state included:
         with `verified` by the pool's books while one step ran, without by its own,
         in all steps so far.
     changed_peak_bytes : int or None
@@ -77,10 +77,10 @@ class MemoryReport:
         Whether a step was run on made-up input and looked at; that of a plan over an
         arena filled with a canary.
     arena_bytes : int
-        The arena that all programs of the model share; state alone where they all run
-        op by op.
+        The arena that all programs of the model share; state alone where
+        none is planned.
     by_role : mapping of str to int
-        Bytes by role while the op runs that has most bytes in rooms.
+        Bytes by role while the op runs that has most bytes in use.
     timeline : tuple of TimelineEntry
         One entry an executed op, in order.
     mode : str, default "enabled"
@@ -106,10 +106,10 @@ class MemoryReport:
 
     def _head(self) -> list[str]:
         limit = "none" if self.limit_bytes is None else _exact(self.limit_bytes)
-        how = "canary" if self.verified else "rooms given to kernels"
+        how = "bytes that changed" if self.verified else "bytes given to kernels"
         if self.mode != "enabled":
-            books = "the pool's books" if self.verified else "its own books"
-            how = f"{books}; workspace mode {self.mode!r}"
+            source = "by the pool" if self.verified else "by the layout"
+            how = f"{source}; workspace mode {self.mode!r}"
         if self.changed_peak_bytes not in (None, self.measured_peak_bytes):
             how += f"; kernels changed bytes up to {self.changed_peak_bytes} B"
         measured = f"{_exact(self.measured_peak_bytes)} "
@@ -123,7 +123,7 @@ class MemoryReport:
 
     def _roles(self) -> list[str]:
         total = sum(self.by_role.values())
-        lines = ["  at the busiest moment"]
+        lines = ["  at the peak"]
         for role, nbytes in sorted(self.by_role.items(), key=lambda item: -item[1]):
             bar = _bar(nbytes, total, _BAR)
             lines.append(f"  {role:<20} {format_bytes(nbytes):>12}  {bar}".rstrip())

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from memcfg.devices import Device
     from memcfg.graph import Graph
     from memcfg.memory import Pool
-    from memcfg.runtime._runnable import Recipe
-    from memcfg.runtime._ways import Room
 
 __all__ = [
     "ModelArena",
@@ -30,8 +28,8 @@ __all__ = [
     "check_load",
     "model_tag",
     "read_state",
+    "state_bytes",
     "state_offsets",
-    "state_rooms",
     "write_state",
 ]
 
@@ -128,15 +126,14 @@ def model_tag(name: str) -> str:
     return f"model {name}"
 
 
-def state_offsets(recipes: Mapping[str, Recipe]) -> dict[str, int]:
+def state_offsets(graph: Graph) -> dict[str, int]:
     """Return the offset of each state tensor: in order from 0, in every program."""
     offsets: dict[str, int] = {}
     end = 0
-    for recipe in list(recipes.values())[:1]:
-        for tensor in recipe.graph.persistent:
-            found = recipe.graph.tensors[tensor]
-            offsets[found.name] = end
-            end += align_up(found.nbytes)
+    for tensor in graph.persistent:
+        found = graph.tensors[tensor]
+        offsets[found.name] = end
+        end += align_up(found.nbytes)
     return offsets
 
 
@@ -165,16 +162,9 @@ def write_state(
     device.write(arena, offset, staged)
 
 
-def state_rooms(graph: Graph, arena: Arena, device: Device) -> dict[int, Room]:
-    """Find the state in the arena: in order from 0, in every program."""
-    rooms: dict[int, Room] = {}
-    offset = 0
-    for tensor in graph.persistent:
-        nbytes = graph.tensors[tensor].nbytes
-        cells = device.staging(arena, offset, (nbytes,), "uint8")
-        rooms[tensor] = _StateRoom(cells, arena.address + offset)
-        offset += align_up(nbytes)
-    return rooms
+def state_bytes(graph: Graph) -> int:
+    """Return the end of the state in the arena: it lies first, without gaps."""
+    return sum(align_up(graph.tensors[tensor].nbytes) for tensor in graph.persistent)
 
 
 def check_load(
@@ -200,17 +190,3 @@ def check_load(
     for tensor in states.pop():
         if tensor.name not in known:
             raise ValueError(f"state {tensor.name!r} has no value")
-
-
-class _StateRoom:
-    """A piece of the arena's front."""
-
-    __slots__ = ("_bytes", "address", "nbytes")
-
-    def __init__(self, cells: npt.NDArray[np.uint8], address: int) -> None:
-        self._bytes = cells
-        self.address = address
-        self.nbytes = align_up(cells.nbytes)
-
-    def array(self, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
-        return np.ndarray(shape, np.dtype(dtype), self._bytes)

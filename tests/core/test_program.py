@@ -130,9 +130,9 @@ def nothing() -> None:
     [
         ([2**18, 64], "operand 1 needs 262144 bytes, got 64"),
         ([64, 2**18], "operand 0 needs 262144 bytes, got 64"),
-        ([2**18], "2 operands, got 1 offsets"),
-        ([2**18] * 3, "2 operands, got 3 offsets"),
-        ([], "2 operands, got 0 offsets"),
+        ([2**18], "2 operands, got 1 places"),
+        ([2**18] * 3, "2 operands, got 3 places"),
+        ([], "2 operands, got 0 places"),
     ],
 )
 def test_operands_that_a_kernel_would_pass_are_refused(arena, kernel, sizes, words):
@@ -189,7 +189,7 @@ def test_counts_whose_bytes_no_number_holds(kernel_type, inputs, outputs):
 
 def test_malformed_instructions(arena):
     program = Program(arena)
-    with pytest.raises(ValueError, match="2 operands, got 2 offsets and 1 sizes"):
+    with pytest.raises(ValueError, match="2 operands, got 2 places and 1 sizes"):
         program.compute(relu(1), [0, 64], [4], None)
     with pytest.raises(ValueError, match="negative"):
         program.compute(relu(1), [0, -64], [4, 4], None)

@@ -22,7 +22,7 @@ from memcfg.errors import (
     PlanError,
     ResourceExhaustedError,
 )
-from memcfg.runtime import Executor, OwnBlocks
+from memcfg.runtime import OWN_BUFFERS, Executor
 
 DEVICES = {
     "cpu": lambda **limit: CpuDevice("/device:CPU:0", **limit),
@@ -63,7 +63,7 @@ def add(device, program, arena, a, b, c):
     """Append c = a + b, of vectors."""
     kernel = device.kernels.make("add", {}, [VECTOR, VECTOR], [VECTOR])
     places = [a, b, c]
-    bound = kernel.instruction([arena.address + place for place in places])
+    bound = kernel.instruction()
     return program.compute(bound, places, [64] * 3, None)
 
 
@@ -155,7 +155,7 @@ def test_every_algorithm_that_is_listed_runs(device, arena):
         assert (kernel.algorithm, kernel.scratch_bytes) == (name, scratch)
         assert seconds >= 0
         program = device.program(arena, {})
-        bound = kernel.instruction([arena.address + at for at in (0, 128, 256)])
+        bound = kernel.instruction()
         program.compute(bound, [0, 128, 256], [128, 128, 64], 1024)
         device.zero(arena, 256, 64)
         assert program.run() == -1
@@ -188,7 +188,7 @@ def test_places_are_checked(device, arena):
         with pytest.raises(ValueError, match=r"leave the|multiple of 64"):
             add(device, program, arena, a, b, c)
     kernel = device.kernels.make("add", {}, [VECTOR, VECTOR], [VECTOR])
-    bound = kernel.instruction([arena.address] * 3)
+    bound = kernel.instruction()
     with pytest.raises(ValueError, match="needs 64"):
         program.compute(bound, [0, 64, 128], [64, 64, 32], None)
     with pytest.raises(ValueError, match="3 operands"):
@@ -492,7 +492,7 @@ def test_the_limit_of_a_model_is_the_devices(make):
 def test_op_by_op_needs_memory_of_the_host(device):
     graph = chain(depth=2)
     executor = Executor(device, name="model")
-    ways = {"train": OwnBlocks()}
+    ways = {"train": OWN_BUFFERS}
     if device.space == "host":
         executor.load({"train": graph}, planning.share(), random_values(graph), ways)
         executor.close()

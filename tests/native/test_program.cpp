@@ -33,6 +33,10 @@ std::atomic<int> allocations{0};  // calls of operator new in this program
   if (void* const memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
+[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  ++allocations;
+  return std::malloc(size);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
@@ -148,9 +152,9 @@ TEST(operands_are_as_many_and_as_large_as_the_kernel_needs) {
   Program program(arena);
   const auto add = std::make_shared<AddOne>();
   const auto refused = [&](const std::vector<Bytes>& sizes) {
-    const std::vector<Bytes> offsets(sizes.size(), 64);
+    const std::vector<Program::Place> places(sizes.size(), 64);
     CHECK_THROWS(std::invalid_argument,
-                 program.compute(add, offsets, sizes, std::nullopt));
+                 program.compute(add, places, sizes, std::nullopt));
   };
   refused({});
   refused({4});
@@ -316,10 +320,79 @@ TEST(failures_name_the_instruction) {
   CHECK_THROWS(memcfg::kernel_failure, program.run_timed(0));
 }
 
+TEST(buffers_are_allocated_and_freed_in_a_run) {
+  const auto pool = std::make_shared<Pool>("cpu");
+  const auto arena = make_arena();
+  Program program(arena);
+  const auto add_buffer = [&](Bytes size) {
+    return program.add_buffer(
+        std::make_shared<memcfg::BufferSpace>(pool, size, "step"));
+  };
+  const std::size_t middle = add_buffer(100), last = add_buffer(128);
+  const std::size_t allocation = program.allocate(middle);
+  const auto first = std::make_shared<AddOne>(64);
+  program.allocate(last);
+  program.compute(first, {0, {middle, 64}}, {4, 4}, Program::Place{last, 64});
+  program.compute(
+      std::make_shared<AddOne>(), {{middle, 64}, {last, 0}}, {4, 4}, std::nullopt);
+  program.free(middle);
+  program.guard({last, 0});
+  CHECK_THROWS(std::invalid_argument,
+               program.compute(first, {0, {middle, 64}}, {4, 64}, {0}));
+  CHECK_THROWS(std::invalid_argument, program.allocate(0));
+  CHECK_THROWS(std::invalid_argument, program.free(9));
+  CHECK(pool->stats().current == 0);
+  for (int run = 0; run < 3; ++run) {
+    CHECK(program.run(true, 0) == Program::kEnded);
+    const auto kept = program.buffer(last);
+    CHECK(program.buffer(middle) == nullptr && kept != nullptr);
+    CHECK(*reinterpret_cast<float*>(kept->data()) == 2.0F);
+    CHECK(first->seen == kept->data() + 64);
+    CHECK(pool->stats().current == 128);
+    std::vector<Bytes> in_use;
+    program.run_timed(0, pool.get(), &in_use);
+    CHECK((in_use == std::vector<Bytes>{128, 256, 256, 256, 256, 128}));
+    program.drop_buffers();
+    CHECK(pool->stats().current == 128);  // it is kept
+    program.take(last, false);
+    CHECK(program.buffer(last) != kept && pool->stats().current == 256);
+    program.drop_buffers();
+  }
+  CHECK(pool->stats().current == 0);
+  for (const bool fault : {true, false}) {
+    if (fault) program.fail_at(allocation);
+    if (!fault) pool->set_limit(128);
+    CHECK_THROWS(memcfg::out_of_memory, program.run(true, 0));
+    CHECK(program.failed_at() == (fault ? allocation : allocation + 1));
+    program.fail_at(Program::kNone);
+    program.drop_buffers();
+    CHECK(pool->stats().current == 0);
+  }
+}
+
+TEST(inputs_in_buffers_are_read_elsewhere) {
+  const auto pool = std::make_shared<Pool>("cpu");
+  const auto arena = make_arena();
+  Program program(arena);
+  const std::size_t x =
+      program.add_buffer(std::make_shared<memcfg::BufferSpace>(pool, 64, "step"));
+  program.compute(std::make_shared<AddOne>(), {{x, 0}, 0}, {4, 4}, std::nullopt);
+  const std::size_t input = program.input({{0, 0}}, 4);
+  alignas(64) float batch[16] = {6.0F};
+  CHECK(program.bind(input, batch, 4));
+  program.take(x, true);
+  const auto taken = program.buffer(x);
+  CHECK(!program.bind(input, taken->data(), 4));
+  CHECK(program.run(true, 0) == Program::kEnded && at(*arena, 0) == 7.0F);
+  program.unbind(input);
+  *reinterpret_cast<float*>(taken->data()) = 1.0F;
+  CHECK(program.run(true, 0) == Program::kEnded && at(*arena, 0) == 2.0F);
+}
+
 TEST(callbacks_run_and_stop) {
   Program program(make_arena());
   int calls = 0;
-  const auto count = [](void* context) {
+  const auto count = [](void* context, void* const*) {
     return ++*static_cast<int*>(context) < 3 ? 0 : -1;
   };
   program.compute(
@@ -351,7 +424,7 @@ TEST(one_thread_at_a_time) {
     std::atomic<bool> entered{false};
     std::atomic<bool> open{false};
   } barrier;
-  const auto wait = [](void* context) {
+  const auto wait = [](void* context, void* const*) {
     auto* const barrier = static_cast<Gate*>(context);
     barrier->entered = true;
     while (!barrier->open) std::this_thread::yield();
@@ -402,7 +475,7 @@ TEST(programs_of_one_arena_take_turns) {
   Program inner(arena);
   inner.compute(std::make_shared<AddOne>(), {0, 0}, {4, 4}, std::nullopt);
   Program outer(arena);
-  const auto nested = [](void* program) {
+  const auto nested = [](void* program, void* const*) {
     static_cast<Program*>(program)->run(true, 0);
     return 0;
   };

@@ -154,7 +154,7 @@ def test_the_plan_leaves_room_for_the_ring(buffer, mode, pool):
     assert need >= (buffer + 2) * BLOCK
     model = make(mode)
     before = weights(model)
-    if mode == "enabled":  # op by op it may work with less
+    if mode == "enabled":  # without a plan it may work with less
         limited(need - 64)
         with pytest.raises(InfeasiblePlanError):
             model.fit(dataset(buffer), verbose=0)

@@ -23,11 +23,6 @@ def _small_batches_too(monkeypatch):
     monkeypatch.setattr(_batches, "_WORTH", 0)
 
 
-def moves(mode="enabled"):
-    """Whether inputs can lie elsewhere: the reference reads the arena when compiled."""
-    return mode != "enabled" or mc.config.logical_device().kernels.name != "reference"
-
-
 def convolutional(loss, mode="enabled"):
     nn.set_random_seed(3)
     model = nn.Sequential(
@@ -79,9 +74,8 @@ def test_batches_of_an_array_are_read_in_place(loss, images, mode, runs):
     used(model, x, y)
     starts = [x.__array_interface__["data"][0] + 8 * i * x[0].nbytes for i in range(4)]
     assert [where for _, where, _ in runs.bindings] == 4 * starts
-    assert all(bound == moves(mode) for _, _, bound in runs.bindings)
-    if moves(mode):
-        assert runs.copied == []
+    assert all(bound for _, _, bound in runs.bindings)
+    assert runs.copied == []
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -99,7 +93,7 @@ def test_copied_and_bound_batches_give_the_same_bits(
         )
     ]
     assert all(result == results[0] for result in results)
-    assert len(runs.copied) == (2 if moves(mode) else 4) * 16
+    assert len(runs.copied) == 2 * 16
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -142,7 +136,7 @@ def test_a_shuffled_array_is_gathered_and_a_batch_of_its_own_is_bound(
     model.train_on_batch(x[:8], y[:8])
     model.test_on_batch(x[:8], y[:8])
     model.predict_on_batch(x[:8])
-    assert [bound for _, _, bound in runs.bindings] == [moves()] * 3
+    assert [bound for _, _, bound in runs.bindings] == [True] * 3
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -30,7 +30,7 @@ from memcfg.errors import (
 
 nn = mc.nn
 MODES = list(mc.WorkspaceMode)
-OP_BY_OP = [mode for mode in MODES if mode is not mc.WorkspaceMode.ENABLED]
+UNPLANNED = [mode for mode in MODES if mode is not mc.WorkspaceMode.ENABLED]
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +128,7 @@ def planned(network, optimizer):
 
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("mode", OP_BY_OP, ids=str)
+@pytest.mark.parametrize("mode", UNPLANNED, ids=str)
 def test_all_numbers_are_those_of_the_planned_default(network, optimizer, mode):
     """Twenty steps in two batch sizes, validation, evaluation, prediction."""
     model = make(network, optimizer, **both(mode))
@@ -146,7 +146,7 @@ def test_the_modes_may_differ(mode):
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("mode", OP_BY_OP, ids=str)
+@pytest.mark.parametrize("mode", UNPLANNED, ids=str)
 def test_the_reported_peak_is_the_pools(network, mode):
     x, y = data()
     model = make(network, **both(mode))
@@ -501,7 +501,7 @@ def test_a_policy_needs_something_to_plan():
     assert model.memory_plan.method == "share"
 
 
-@pytest.mark.parametrize("mode", OP_BY_OP, ids=str)
+@pytest.mark.parametrize("mode", UNPLANNED, ids=str)
 def test_what_is_not_planned_has_no_plan(mode):
     model = make(training_workspace_mode=mode)
     with pytest.raises(RuntimeError, match=f"'train, batch 8' has no plan.*'{mode}'"):
@@ -530,7 +530,7 @@ def test_compiling_again_changes_the_mode_and_keeps_all(mode):
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("mode", OP_BY_OP, ids=str)
+@pytest.mark.parametrize("mode", UNPLANNED, ids=str)
 def test_the_limit_is_real(cpu, network, mode):
     """The limit that the error names does; under what is needed it is refused."""
     x, y = data()
@@ -552,7 +552,7 @@ def test_the_limit_is_real(cpu, network, mode):
     assert mc.config.get_memory_info("CPU:0")["peak"] == needed
 
 
-@pytest.mark.parametrize("mode", OP_BY_OP, ids=str)
+@pytest.mark.parametrize("mode", UNPLANNED, ids=str)
 def test_a_mode_may_need_more_than_a_plan(cpu, mode):
     x, y = data()
     model = make("residual")
@@ -567,7 +567,7 @@ def test_a_mode_may_need_more_than_a_plan(cpu, mode):
     assert in_use() == 0
 
 
-@pytest.mark.parametrize("mode", OP_BY_OP, ids=str)
+@pytest.mark.parametrize("mode", UNPLANNED, ids=str)
 def test_memory_that_others_take_between_steps(mode):
     """The step is refused whole, and the next one goes on as if nothing had been."""
     x, y = data()
@@ -593,30 +593,19 @@ def test_memory_that_others_take_between_steps(mode):
     assert model.train_on_batch(x, y) == expected.train_on_batch(x, y)
 
 
-class _Failing:
-    kernel = None
-
-    def run(self, addresses, scratch):
-        raise KernelError("no luck")
-
-
-@pytest.mark.parametrize("mode", OP_BY_OP, ids=str)
+@pytest.mark.parametrize("mode", UNPLANNED, ids=str)
 @pytest.mark.parametrize("place", [0, 5, 12])
-def test_an_error_inside_a_step_closes_all_and_changes_nothing(
-    monkeypatch, mode, place
-):
+def test_an_error_inside_a_step_closes_all_and_changes_nothing(mode, place):
     x, y = data()
     model, expected = make(**both(mode)), make()
     for each in (model, expected):
         each.train_on_batch(x, y)
     held, before = in_use(), model.get_weights()
     (program,) = model._session.executor._programs.values()
-    kernels = list(program._kernels)
-    kernels[place] = _Failing()
-    with monkeypatch.context() as patch:
-        patch.setattr(program, "_kernels", kernels)
-        with pytest.raises(KernelError, match="no luck") as caught:
-            model.train_on_batch(x, y)
+    program._loop.fail_at(program._op_instructions[place])
+    with pytest.raises(KernelError, match="fault") as caught:
+        model.train_on_batch(x, y)
+    program._loop.fail_at(None)
     assert mc.current_workspace() is None
     assert in_use() == held
     assert model.optimizer.iterations == 1
@@ -668,8 +657,20 @@ def test_two_threads_use_one_model(mode):
     assert np.array_equal(model.predict(x, verbose=0), expected.predict(x, verbose=0))
 
 
+@pytest.mark.parametrize("mode", ["single", "separate"])
+def test_a_debug_mode_holds_from_the_next_step_on(mode):
+    model = make(**both(mode))
+    assert allocations(model) == 0
+    before = mc.config.set_debug_mode("spill_everything")
+    try:
+        assert allocations(model) > 30
+    finally:
+        mc.config.set_debug_mode(before)
+    assert allocations(model) == 0
+
+
 @pytest.mark.parametrize("debug", ["spill_everything", "bypass_everything"])
-@pytest.mark.parametrize("mode", OP_BY_OP, ids=str)
+@pytest.mark.parametrize("mode", UNPLANNED, ids=str)
 def test_debug_modes_change_no_number(mode, debug):
     before = mc.config.set_debug_mode(debug)
     try:

@@ -28,7 +28,7 @@ def test_the_facts_are_told():
     assert re.search(
         rf"recomputed +[\d.]+ MiB  {count} ops: f\d+, f\d+, f\d+, \.\.\.", text
     )
-    assert re.search(r"busiest moment, while '\w+' runs:", text)
+    assert re.search(r"at the peak, while '\w+' runs:", text)
 
 
 def test_the_roles_at_the_peak_sum_to_it():

@@ -14,10 +14,10 @@ from memcfg import plan as planning
 from memcfg.errors import GraphError, PlanError
 from memcfg.graph import Builder, gradients, hoist_updates
 from memcfg.plan import Alias, Alloc, Compute, Free
-from memcfg.runtime import Executor, OwnBlocks
+from memcfg.runtime import OWN_BUFFERS, Executor
 from memcfg.units import align_up
 
-WAYS = {"compiled": {}, "op by op": {"train": OwnBlocks()}}
+MODES = {"planned": {}, "own buffers": {"train": OWN_BUFFERS}}
 
 
 @pytest.fixture
@@ -233,12 +233,12 @@ def misnamed():
     return hoist_updates(b.build([cost, other]))
 
 
-@pytest.mark.parametrize("ways", WAYS.values(), ids=WAYS)
-def test_the_guard_looks_at_the_loss_and_at_nothing_else(ways, device):
+@pytest.mark.parametrize("modes", MODES.values(), ids=MODES)
+def test_the_guard_looks_at_the_loss_and_at_nothing_else(modes, device):
     graph = misnamed()
     values = random_values(graph)
     executor = Executor(device, name="model")
-    executor.load({"train": graph}, planning.share(), values, ways)
+    executor.load({"train": graph}, planning.share(), values, modes)
 
     def runs(**changes):
         for name in ("x", "aside", "labels", "learning_rate"):
@@ -256,8 +256,8 @@ def test_the_guard_looks_at_the_loss_and_at_nothing_else(ways, device):
     executor.close()
 
 
-@pytest.mark.parametrize("ways", WAYS.values(), ids=WAYS)
-def test_updates_that_stand_before_the_loss_run_after_it(ways, device):
+@pytest.mark.parametrize("modes", MODES.values(), ids=MODES)
+def test_updates_that_stand_before_the_loss_run_after_it(modes, device):
     graph = misnamed()
     update = next(op for op in graph.ops if op.phase == "update")
     late = [op for op in graph.ops if op.name == "loss"]
@@ -265,7 +265,7 @@ def test_updates_that_stand_before_the_loss_run_after_it(ways, device):
     graph = replace(graph, ops=(*others, update, *late))
     values = random_values(graph)
     executor = Executor(device, name="model")
-    executor.load({"train": graph}, planning.share(), values, ways)
+    executor.load({"train": graph}, planning.share(), values, modes)
     for name in ("x", "aside", "labels", "learning_rate"):
         executor.feed("train", name)[...] = values[name]
     assert executor.run("train", guard=True)

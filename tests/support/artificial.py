@@ -20,7 +20,6 @@ from types import MappingProxyType
 import numpy as np
 
 from memcfg import memory
-from memcfg._core import run_as_one
 from memcfg.devices.cpu import kernel_table
 from memcfg.errors import KernelError
 
@@ -90,7 +89,7 @@ class RemoteKernel:
     def scratch_bytes(self) -> int:
         return self.inner.scratch_bytes
 
-    def instruction(self, addresses):
+    def instruction(self):
         return self
 
     def run(self, addresses, scratch):
@@ -182,6 +181,14 @@ class Instruction:
     touch: object = None  # what a report does before it
 
 
+def here(place):
+    """The offset of a place in the arena; kernels work nowhere else."""
+    space, offset = place if isinstance(place, tuple) else (0, place)
+    if space != 0:
+        raise ValueError(f"there is no buffer {space}")
+    return offset
+
+
 class ArtificialProgram:
     """Instructions on queues that are all threads; a run issues them and waits."""
 
@@ -194,6 +201,7 @@ class ArtificialProgram:
         self.inputs = 0
         self.saved: np.ndarray | None = None
         self.jitter: float | None = None
+        self.failure = None
 
     # -- building --------------------------------------------------------------
 
@@ -228,8 +236,10 @@ class ArtificialProgram:
         self.instructions.append(made)
         return len(self.instructions) - 1
 
-    def compute(self, kernel, offsets, sizes, scratch_offset):
-        offsets, sizes = list(offsets), list(sizes)
+    def compute(self, kernel, places, sizes, scratch):
+        offsets = [here(place) for place in places]
+        scratch_offset = None if scratch is None else here(scratch)
+        sizes = list(sizes)
         if not len(offsets) == len(sizes) == len(kernel.sizes):
             raise ValueError(f"the kernel has {len(kernel.sizes)} operands")
         touches = []
@@ -324,7 +334,8 @@ class ArtificialProgram:
             self.instructions[index].waits.append(event)
         return index
 
-    def guard(self, offset):
+    def guard(self, place):
+        offset = here(place)
         self.check(0, offset, 4)
 
         def work():
@@ -376,12 +387,18 @@ class ArtificialProgram:
     def __len__(self):
         return len(self.instructions)
 
+    @property
+    def failed_at(self):
+        """Which one of the compute queue, after a run that failed."""
+        index = None if self.failure is None else self.failure[0]
+        return index if index is None or self.queue_of(index) == 0 else None
+
     # -- running ---------------------------------------------------------------
 
     def run(self, guard=True, counter=None):
         self.go(guard)
-        if self.stopped == -1:
-            run_as_one([], counter)
+        if self.stopped == -1 and counter is not None:
+            counter.advance()
         return self.stopped
 
     def go(self, checking):
@@ -437,7 +454,7 @@ class ArtificialProgram:
             for one, span in zip(self.instructions, self.spans, strict=True)
         ]
 
-    def run_timed(self):
+    def run_timed(self, resource=None):
         """One by one; what is in use is touched."""
         seconds = []
         self.checking, self.stopped, self.saved = False, -1, None
@@ -452,4 +469,6 @@ class ArtificialProgram:
             one.work()
             took = time.perf_counter() - begin
             seconds.append(0.0 if one.kind == "guard" else took)
-        return seconds
+        if resource is None:
+            return seconds
+        return seconds, [resource.stats().current_bytes] * len(seconds)

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "memcfg/arena.hpp"
@@ -19,12 +20,12 @@
 
 namespace memcfg {
 
-// Calls back into the language above, which knows where its operands lie. The function
+// Calls back into the language above, with the addresses of its operands. The function
 // returns 0, or -1 when it failed; it has kept the reason then, and the program stops
 // with callback_raised.
 class CallbackKernel final : public Kernel {
  public:
-  using Function = int (*)(void* context);
+  using Function = int (*)(void* context, void* const* operands);
   CallbackKernel(Function function, void* context, const Sizes& sizes = {})
       : Kernel(sizes), function_(function), context_(context) {}
   void run(void* const* operands, void* scratch, RunState* state) const override;
@@ -34,11 +35,13 @@ class CallbackKernel final : public Kernel {
   void* context_;  // not owned
 };
 
-// A list of instructions: compute, copy, encode, decode, wait, guard, protect. Built
-// once, then run any number of times; no two programs of an arena are at work at once.
-// Running takes no memory. Keeps its spaces and shares its kernels and lanes.
+// A list of instructions: compute, copy, encode, decode, wait, guard, protect,
+// allocate, free. Built once, then run any number of times; no two programs of an arena
+// are at work at once. Running takes no memory but what `allocate` says. Keeps its
+// spaces and shares its kernels and lanes.
 //
-// Space 0 is the arena, whose bytes kernels work on. Queue 0 is `compute`, which runs
+// Space 0 is the arena. Kernels work on its bytes and on those of buffers, spaces that
+// are taken from a resource in a step or before it. Queue 0 is `compute`, which runs
 // inline, in the calling thread; the others are lanes, whose threads copy meanwhile. An
 // instruction of a lane begins when the loop has come to it and those before it on its
 // lane are done. It is its own event: `wait` names it.
@@ -49,8 +52,9 @@ class CallbackKernel final : public Kernel {
 //
 // Invariant: every operand has the bytes that its kernel declares. It and every scratch
 // lie, 64-byte aligned, inside the bytes that their space had when the instruction was
-// added (it never shrinks, and its base never moves); those of a bound input lie,
-// 64-byte aligned, outside of the arena.
+// added (it never shrinks; the base of a buffer alone moves, while no instruction runs
+// that touches it); those of a bound input lie, 64-byte aligned, outside of the arena
+// and of all buffers.
 class Program {
  public:
   static constexpr std::int64_t kEnded = -1;
@@ -62,8 +66,14 @@ class Program {
     std::size_t position;
   };
   struct Place {
-    std::size_t space;
-    Offset offset;
+    Place() = default;
+    Place(Offset offset) : offset(offset) {}  // NOLINT: in the arena
+    Place(std::size_t space, Offset offset) : space(space), offset(offset) {}
+    std::size_t space = 0;
+    Offset offset = 0;
+    bool operator==(const Place& other) const noexcept {
+      return space == other.space && offset == other.offset;
+    }
   };
   // When an instruction ran, in seconds since the run began.
   struct Span {
@@ -75,18 +85,21 @@ class Program {
                    const std::vector<std::shared_ptr<Space>>& spaces = {},
                    const std::vector<std::shared_ptr<Lane>>& lanes = {});
 
+  // Adds a buffer; returns its space.
+  std::size_t add_buffer(std::shared_ptr<BufferSpace> buffer);
+
   // Those below append an instruction and return its index; it may have a derived wait
   // in front of it. They throw std::invalid_argument when a place is outside of its
   // space or unaligned, or a queue, a space or an instruction does not exist; nothing
   // was appended then.
 
   // A kernel. Operands: inputs, then outputs, each with `sizes[i]` bytes from
-  // `offsets[i]` in the arena. Refused also when they are not as many as the kernel
-  // declares, one has fewer bytes, or scratch is missing.
+  // `places[i]` in the arena or a buffer. Refused also when they are not as many as the
+  // kernel declares, one has fewer bytes, or scratch is missing.
   std::size_t compute(std::shared_ptr<const Kernel> kernel,
-                      const std::vector<Offset>& offsets,
+                      const std::vector<Place>& places,
                       const std::vector<Bytes>& sizes,
-                      std::optional<Offset> scratch);
+                      std::optional<Place> scratch);
   // A copy between places that do not overlap.
   std::size_t copy(std::size_t queue, Place from, Place to, Bytes size);
   // Encodes `size` bytes of the arena into at most `capacity` bytes of it, or back.
@@ -99,9 +112,12 @@ class Program {
   std::size_t record(std::size_t queue) const;
   // Has a queue wait for an event of another.
   std::size_t wait(std::size_t queue, std::size_t event);
-  // A guard: a run that checks guards stops here unless the float32 at `offset` is
-  // finite.
-  std::size_t guard(Offset offset);
+  // A guard: a run that checks guards stops here unless the float32 there is finite.
+  std::size_t guard(Place place);
+  // Takes a buffer that is not taken, or drops one. A run stops with out_of_memory
+  // where it cannot be had.
+  std::size_t allocate(std::size_t space);
+  std::size_t free(std::size_t space);
   // Saves the first `size` bytes of the arena at `to`. A run that fails behind it has
   // them back.
   std::size_t protect(Bytes size, Place to);
@@ -115,11 +131,19 @@ class Program {
 
   // Has runs read an input at `address`, which the caller keeps alive, until `unbind`.
   // Returns false, and nothing changed, unless it is 64-byte aligned, of the input's
-  // size, and outside of the arena.
+  // size, and outside of the arena and of all buffers.
   bool bind(std::size_t input, const void* address, Bytes size);
 
-  // Has runs read an input in the arena again.
+  // Has runs read an input in its place again.
   void unbind(std::size_t input);
+
+  // Takes a buffer before a run, unless it is taken and nobody else refers to it or
+  // `shared` says that this is well. Throws out_of_memory; nothing has changed then.
+  void take(std::size_t space, bool shared);
+  // Drops all buffers; who refers to one keeps its bytes.
+  void drop_buffers();
+  // Null: it is not taken.
+  std::shared_ptr<Buffer> buffer(std::size_t space);
 
   // Runs with at most `threads` OpenMP threads (0: as many as OpenMP would). Returns
   // kEnded, or the index of the instruction that is the guard that stopped it; every
@@ -136,16 +160,24 @@ class Program {
   // last byte of each instruction's scratch and encoding: libraries pad their scratch
   // for alignment and may leave its end alone, and a range that a kernel was given is
   // in use.
-  std::vector<double> run_timed(int threads);
+  //
+  // With a resource, also what was in use there just before each instruction, in bytes.
+  std::vector<double> run_timed(int threads,
+                                const Resource* resource = nullptr,
+                                std::vector<Bytes>* in_use = nullptr);
 
   // Runs to the end, guards unchecked: when each instruction ran.
   std::vector<Span> run_traced(int threads);
 
   std::size_t size() const noexcept { return instructions_.size(); }
+  // The instruction of the compute queue at which the last run failed; kNone: it did
+  // not.
+  std::size_t failed_at() const noexcept { return failed_at_; }
   std::size_t queue_of(std::size_t instruction) const;
 
   // For tests: what a slow link and a fault do. Lanes sleep up to so many microseconds
-  // before each instruction, drawn from the seed; runs fail at an instruction.
+  // before each instruction, drawn from the seed; runs fail at an instruction, an
+  // `allocate` with out_of_memory.
   void set_jitter(std::uint32_t seed, std::uint32_t microseconds);
   void fail_at(std::size_t instruction) { failing_ = instruction; }
 
@@ -157,13 +189,15 @@ class Program {
     encode,
     decode,
     wait,
-    protect
+    protect,
+    allocate,
+    free
   };
   struct Instruction {
     Kind kind = Kind::compute;
     std::size_t queue = 0;
     std::size_t first_operand = 0;  // index into operands_
-    std::size_t more = 0;           // index into transfers_, or what a wait waits for
+    std::size_t more = 0;           // index into transfers_, an event, or a space
     const Kernel* kernel = nullptr;
     void* scratch = nullptr;
     Kernel::RunState* state = nullptr;
@@ -177,8 +211,14 @@ class Program {
   };
   struct Input {
     std::vector<std::size_t> operands;  // indices into operands_
-    void* home;                         // their place in the arena
+    Place home;
     Bytes size;
+  };
+  // What has an address in a buffer.
+  struct Users {
+    std::shared_ptr<BufferSpace> buffer;                  // null: the space is none
+    std::vector<std::size_t> operands;                    // indices into operands_
+    std::vector<std::pair<std::size_t, Offset>> scratch;  // of instructions
   };
   // Bytes that an instruction touches.
   struct Access {
@@ -194,13 +234,18 @@ class Program {
 
   std::size_t find(const Operand& operand) const;
   Input& find_input(std::size_t input);
-  void send(const Input& input, void* address) noexcept;
-  void* place(Offset offset, Bytes size) const;
+  void send(const Input& input, void* address, bool bound) noexcept;
+  void* place(Place place, Bytes size) const;
+  void require_kernel_space(std::size_t space) const;
+  BufferSpace& find_buffer(std::size_t space) const;
+  void take_buffer(std::size_t space);
+  void relocate(const Users& users) noexcept;
+  std::size_t append_buffer(Kind kind, std::size_t space);
   Space& check_place(Place place, Bytes size) const;
   void check_queue(std::size_t queue) const;
   Kernel::RunState* state_of(const Kernel& kernel);
   std::size_t append(const Instruction& instruction,
-                     const std::vector<void*>& operands = {});
+                     const std::vector<Place>& operands = {});
   std::size_t append_transfer(Kind kind,
                               std::size_t queue,
                               const Transfer& transfer,
@@ -235,6 +280,9 @@ class Program {
   std::vector<std::shared_ptr<Lane>> lanes_;    // of queues 1, 2, ...
   std::vector<Instruction> instructions_;
   std::vector<void*> operands_;
+  std::vector<Place> places_;  // of the operands
+  std::vector<bool> bound_;    // operands that stand for a bound input
+  std::vector<Users> users_;   // by space
   std::vector<Transfer> transfers_;
   std::vector<Input> inputs_;
   std::vector<std::shared_ptr<const Kernel>> kernels_;  // keeps them alive
@@ -258,6 +306,7 @@ class Program {
   std::mutex failure_mutex_;
   std::string failure_;
   std::size_t failing_ = kNone;
+  std::size_t failed_at_ = kNone;
   std::uint32_t jitter_ = 0;  // microseconds
   std::atomic<std::uint32_t> random_{0};
 };

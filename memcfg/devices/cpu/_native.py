@@ -34,9 +34,8 @@ class _NativeKernel:
         """Bytes of scratch that a run needs."""
         return self.kernel.scratch_bytes
 
-    def instruction(self, addresses: Sequence[int]) -> Kernel:
-        """Return the kernel: `Program.compute` is given the offsets."""
-        del addresses
+    def instruction(self) -> Kernel:
+        """Return the kernel."""
         return self.kernel
 
     def run(self, addresses: Sequence[int], scratch: int) -> None:

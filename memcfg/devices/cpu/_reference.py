@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,13 +38,10 @@ class _ReferenceKernel:
     def kernel(self) -> None:
         """Return None: it runs Python."""
 
-    def instruction(self, addresses: Sequence[int]) -> CallbackKernel:
-        """Return a callback over the operands there."""
-        count = len(self.inputs)
-        inputs = _arrays_at(self.inputs, addresses[:count])
-        outputs = _arrays_at(self.outputs, addresses[count:])
+    def instruction(self) -> CallbackKernel:
+        """Return a callback, which is given the addresses of the operands."""
         return CallbackKernel(
-            partial(_run, self.function, self.attributes, inputs, outputs),
+            _Operands(self),
             [spec.nbytes for spec in self.inputs],
             [spec.nbytes for spec in self.outputs],
         )
@@ -53,10 +49,28 @@ class _ReferenceKernel:
     def run(self, addresses: Sequence[int], scratch: int) -> None:
         """Run once on operands anywhere."""
         del scratch
-        count = len(self.inputs)
-        inputs = _arrays_at(self.inputs, addresses[:count])
-        outputs = _arrays_at(self.outputs, addresses[count:])
-        _run(self.function, self.attributes, inputs, outputs)
+        _Operands(self)(*addresses)
+
+
+class _Operands:
+    """A kernel and the arrays at the addresses of its last run."""
+
+    __slots__ = ("_addresses", "_arrays", "_kernel")
+
+    def __init__(self, kernel: _ReferenceKernel) -> None:
+        self._kernel = kernel
+        self._addresses: tuple[int, ...] | None = None
+        self._arrays: list[NDArray[Any]] = []
+
+    def __call__(self, *addresses: int) -> None:
+        """Run once."""
+        kernel = self._kernel
+        if addresses != self._addresses:
+            self._arrays = _arrays_at((*kernel.inputs, *kernel.outputs), addresses)
+            self._addresses = addresses
+        inputs = self._arrays[: len(kernel.inputs)]
+        outputs = self._arrays[len(kernel.inputs) :]
+        _run(kernel.function, kernel.attributes, inputs, outputs)
 
 
 class ReferenceKernels:

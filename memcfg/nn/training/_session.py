@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from memcfg.nn.training._compile_config import Modes
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import MemoryReport
-    from memcfg.runtime._runnable import Runnable
+    from memcfg.runtime._program import Program
 
 __all__ = ["Session", "device_of"]
 
@@ -39,11 +39,11 @@ _KEPT = 12  # programs of a model that stay loaded; they share one arena
 class _Ready:
     """A loaded program with views of its inputs and outputs."""
 
-    __slots__ = ("inputs", "kind", "outputs", "runnable", "size")
+    __slots__ = ("inputs", "kind", "outputs", "program", "size")
 
-    def __init__(self, key: ProgramKey, runnable: Runnable) -> None:
+    def __init__(self, key: ProgramKey, program: Program) -> None:
         self.kind, self.size = key
-        self.runnable = runnable
+        self.program = program
         # Of a planned program alone: the others' buffers go with each step.
         self.inputs: dict[str, Array] | None = None
         self.outputs: tuple[Array, ...] | None = None
@@ -86,6 +86,7 @@ class Session:
         self._open: _Ready | None = None  # one whose step has not been ended
         self._lead: ProgramKey | None = None
         self._executor: Executor | None = None
+        self._debug_mode = config.get_debug_mode()  # when programs were loaded
 
     # What is loaded is the executor's to say: it changes in one act, also when an
     # interrupt ends a call at the wrong moment.
@@ -109,7 +110,14 @@ class Session:
         )
 
     def _is_loaded(self, key: ProgramKey) -> bool:
-        return self._executor is not None and self._executor.has(key.label)
+        return (
+            self._executor is not None
+            and self._executor.has(key.label)
+            and (
+                key.kind not in self._unplanned
+                or self._debug_mode is config.get_debug_mode()  # workspaces obey it
+            )
+        )
 
     @property
     def lead(self) -> ProgramKey | None:
@@ -307,6 +315,7 @@ class Session:
         graphs = {key: known.get(key) or trace(spec, key) for key in keys}
         initial = self._initial(graphs[keys[0]])
         self._drop_programs()
+        self._debug_mode = config.get_debug_mode()
         modes = {key.label: execution_mode(self._modes.of(key.kind)) for key in keys}
         self.executor.load(
             {key.label: graph for key, graph in graphs.items()},
@@ -361,7 +370,7 @@ class Session:
                     if ready.inputs is None:
                         self._open = ready
                     self._feed(ready, batch, optimizer)
-                    finished = ready.runnable.run(guard=guard, counter=counter)
+                    finished = ready.program.run(guard=guard, counter=counter)
                     if results or ready.outputs is None:
                         return finished, self._collect(ready, results)
                     return finished, tuple(map(float, ready.outputs))
@@ -377,10 +386,10 @@ class Session:
         """Load a program if need be; the one before frees what it kept for itself."""
         self._active = None
         self._ensure(key)
-        runnable = self.executor.prepare(key.label)
+        program = self.executor.prepare(key.label)
         ready = self._ready.get(key)
-        if ready is None or ready.runnable is not runnable:
-            ready = _Ready(key, runnable)
+        if ready is None or ready.program is not program:
+            ready = _Ready(key, program)
         if key.kind not in self._unplanned:
             if ready.inputs is None:
                 ready.outputs = self._outputs(ready)
@@ -391,7 +400,7 @@ class Session:
     def _end_step(self) -> None:
         """Let go of what a step has bound, and of what it made if it was unplanned."""
         if self._open is not None:
-            self._open.runnable.finish()
+            self._open.program.finish()
             self._open = None
 
     def _feed(self, ready: _Ready, batch: Batch, optimizer: Optimizer | None) -> None:
@@ -399,7 +408,7 @@ class Session:
         try:
             if batch.in_place:
                 self._open = ready
-            if batch.in_place and ready.runnable.bind("x", batch.x[batch.rows]):
+            if batch.in_place and ready.program.bind("x", batch.x[batch.rows]):
                 batch.write(None, inputs.get("y"))
             else:
                 batch.write(inputs["x"], inputs.get("y"))
@@ -419,20 +428,20 @@ class Session:
 
     def _inputs(self, ready: _Ready) -> dict[str, Array]:
         """Return views of the inputs that a program reads."""
-        graph = ready.runnable.graph
+        graph = ready.program.graph
         names = [
             tensor.name
             for i, tensor in enumerate(graph.tensors)
             if tensor.role == "input" and (graph.consumers[i] or i in graph.keep)
         ]
-        return {name: ready.runnable.view(name, at_end=False) for name in names}
+        return {name: ready.program.view(name, at_end=False) for name in names}
 
     def _outputs(self, ready: _Ready) -> tuple[Array, ...]:
         """Return views of what a program computes beside the state."""
-        graph = ready.runnable.graph
+        graph = ready.program.graph
         kept = graph.keep[: self._spec.count_outputs(ready.kind)]
         return tuple(
-            ready.runnable.view(graph.tensors[i].name, at_end=True) for i in kept
+            ready.program.view(graph.tensors[i].name, at_end=True) for i in kept
         )
 
 

@@ -93,7 +93,7 @@ def execute(table, case: Case, garbage: int, distance: int):
         for i, spec in enumerate(out_specs)
     ]
     scratch = Room(made.scratch_bytes, garbage, 3 * distance)
-    kernel = made.instruction([])
+    kernel = made.instruction()
     kernel.run([room.address for room in [*rooms, *outs]], scratch.address)
     for room in [*rooms, *outs, scratch]:
         room.check_guards()
@@ -479,7 +479,7 @@ def execute_in_program(table, case: Case, threads: int):
     for offset, x in zip(offsets, case.inputs, strict=False):
         view[offset : offset + x.nbytes] = x.reshape(-1).view(np.uint8)
     program = Program(arena)
-    bound = made.instruction([arena.address + offset for offset in offsets])
+    bound = made.instruction()
     program.compute(bound, offsets, sizes, with_scratch[0])
     before = set_num_threads(threads)
     try:
@@ -537,7 +537,7 @@ def test_one_kernel_serves_many_places(table):
     x, kernel = normal(4, 6), normal(6, 3, seed=1)
     specs = [OperandSpec(v.shape, "float32") for v in (x, kernel)]
     made = table.make("dense", {}, specs, [OperandSpec((4, 3), "float32")])
-    bound = made.instruction([])
+    bound = made.instruction()
     scratch = Room(made.scratch_bytes, 0, 0)
     for distance in (0, 64, 128):
         rooms = [Room(v.nbytes, 0, distance) for v in (x, kernel)]

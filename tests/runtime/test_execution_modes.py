@@ -1,4 +1,4 @@
-"""Programs that run op by op: the same bits, and every byte in the pool's books."""
+"""Programs without a plan: the same bits, and every byte known to the pool."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ from networks import NETWORKS, chain
 import memcfg as mc
 from memcfg import plan as planning
 from memcfg._core import Counter
+from memcfg.devices.cpu import _reference
+from memcfg.devices.cpu._reference import ReferenceKernels
 from memcfg.errors import InfeasiblePlanError, KernelError, ResourceExhaustedError
-from memcfg.runtime import Executor, OwnBlocks, Walk, graph_order, updates_last
-from memcfg.runtime import _own_blocks as own_blocks
+from memcfg.runtime import (
+    OWN_BUFFERS,
+    Executor,
+    Schedule,
+    graph_order,
+    updates_last,
+)
 from memcfg.units import align_up
 
-WAYS = {"train": OwnBlocks()}
+MODES = {"train": OWN_BUFFERS}
 
 
 @pytest.fixture
@@ -35,9 +42,9 @@ def feeds(graph, values):
     }
 
 
-def loaded(device, graph, values, ways=WAYS):
+def loaded(device, graph, values, modes=MODES):
     executor = Executor(device, name="model")
-    executor.load({"train": graph}, planning.share(), values, ways)
+    executor.load({"train": graph}, planning.share(), values, modes)
     return executor
 
 
@@ -70,8 +77,8 @@ def test_twenty_steps_give_the_bits_of_the_compiled_program(network, device):
     graph = NETWORKS[network]()
     values = random_values(graph)
     found = []
-    for ways in ({}, WAYS):
-        executor = loaded(device, graph, values, ways)
+    for modes in ({}, MODES):
+        executor = loaded(device, graph, values, modes)
         losses = []
         for number in range(20):
             feed = values | ({"step": np.int64(number)} if "step" in values else {})
@@ -191,11 +198,11 @@ def test_the_limit_is_known_before_the_first_step(device):
     mc.config.set_memory_limit(device.name, peak - 64)
     executor = Executor(device, name="model")
     with pytest.raises(InfeasiblePlanError, match="workspace mode 'enabled'") as caught:
-        executor.load({"train": graph}, planning.share(), values, WAYS)
+        executor.load({"train": graph}, planning.share(), values, MODES)
     assert caught.value.requested_bytes == peak
     assert device.pool.stats().current_bytes == 0
     mc.config.set_memory_limit(device.name, caught.value.smallest_limit_bytes)
-    executor.load({"train": graph}, planning.share(), values, WAYS)
+    executor.load({"train": graph}, planning.share(), values, MODES)
     for _ in range(3):
         assert step(executor, graph, values)
     executor.close()
@@ -208,13 +215,13 @@ def loaded_peak(device, graph, values):
     return peak
 
 
-def test_planned_programs_make_room_for_those_that_run_op_by_op(device):
+def test_planned_programs_make_room_for_those_that_are_not_planned(device):
     """Both are counted: the arena, and what a step takes beside it."""
     big, small = chain(batch=16), chain(batch=2)
     values = random_values(big)
     executor = Executor(device, name="model")
     graphs = {"train": small, "big": big}
-    executor.load(graphs, planning.share(), values, WAYS)
+    executor.load(graphs, planning.share(), values, MODES)
     arena = executor.nbytes
     assert list(executor.plans) == ["big"]
     assert arena == executor.plans["big"].peak_bytes
@@ -225,119 +232,114 @@ def test_planned_programs_make_room_for_those_that_run_op_by_op(device):
     executor.close()
     mc.config.set_memory_limit(device.name, arena + beside - 64)
     with pytest.raises(InfeasiblePlanError) as caught:
-        executor.load(graphs, planning.share(), values, WAYS)
+        executor.load(graphs, planning.share(), values, MODES)
     assert device.pool.stats().current_bytes == 0
     mc.config.set_memory_limit(device.name, caught.value.smallest_limit_bytes)
-    executor.load(graphs, planning.share(), values, WAYS)
+    executor.load(graphs, planning.share(), values, MODES)
     assert step(executor, small, random_values(small))
     executor.close()
 
 
-def failing(monkeypatch, when):
-    """Let an allocation fail in a full pool; -1: count them."""
-    room, count = own_blocks._BlockPlacer._room, [0]
-
-    def fail(self, nbytes):
-        count[0] += 1
-        if count[0] == when:
-            limit = self._pool.set_limit(self._pool.stats().current_bytes or 64)
-            try:
-                return room(self, nbytes)
-            finally:
-                self._pool.set_limit(limit)
-        return room(self, nbytes)
-
-    monkeypatch.setattr(own_blocks._BlockPlacer, "_room", fail)
-    return count
+def allocations(program):
+    """The instructions of a program that allocate, by what they do when they fail."""
+    found = []
+    for index in range(len(program._loop)):
+        program._loop.fail_at(index)
+        try:
+            program.run(guard=False)
+        except ResourceExhaustedError:
+            found.append(index)
+        except KernelError:
+            pass
+    program._loop.fail_at(None)
+    return found
 
 
-def test_whichever_allocation_fails_the_state_is_as_before(
-    chained, device, monkeypatch
-):
+def test_whichever_allocation_fails_the_state_is_as_before(chained, device):
     executor, graph, values = chained
     before, held = state(executor, graph), device.pool.stats().current_bytes
-    count = failing(monkeypatch, -1)
     step(executor, graph, values)
     executor.finish("train")
     expected = state(executor, graph)
-    for name, value in before.items():
-        shape = executor.read_state(name).shape
-        executor.write_state(name, np.frombuffer(value, "f4").reshape(shape))
-    for when in range(1, count[0] + 1):
-        monkeypatch.undo()
-        failing(monkeypatch, when)
+    program = executor._programs["train"]
+    found = allocations(program)
+    scratch = sum(op.scratch_bytes > 0 for op in executor.graphs["train"].ops)
+    assert len(found) > 20 + scratch
+    write(executor, before)
+    for index in found:
+        program._loop.fail_at(index)
         with pytest.raises(ResourceExhaustedError, match="as before the step") as error:
             step(executor, graph, values)
-        assert "no room for" in str(error.value)
+        assert "no room for op" in str(error.value)
         assert state(executor, graph) == before
         assert device.pool.stats().current_bytes == held
-    monkeypatch.undo()
+    program._loop.fail_at(None)
+    for count in range(len(feeds(graph, values))):
+        limit = device.pool.set_limit(None)
+        with pytest.raises(ResourceExhaustedError, match="a step with input"):  # noqa: PT012
+            for number, (key, value) in enumerate(feeds(graph, values).items()):
+                if number == count:
+                    device.pool.set_limit(device.pool.stats().current_bytes)
+                executor.feed("train", key)[...] = value
+        device.pool.set_limit(limit)
+        assert device.pool.stats().current_bytes == held
     assert step(executor, graph, values)
     executor.finish("train")
     assert state(executor, graph) == expected
 
 
-def test_a_kernel_that_fails_is_named_and_gives_its_rooms_back(
-    chained, device, monkeypatch
-):
+def write(executor, values):
+    for name, value in values.items():
+        shape = executor.read_state(name).shape
+        executor.write_state(name, np.frombuffer(value, "f4").reshape(shape))
+
+
+def test_a_kernel_that_fails_is_named_and_gives_its_buffers_back(chained, device):
     executor, graph, values = chained
     held = device.pool.stats().current_bytes
-
-    class Failing:
-        kernel = None
-
-        def run(self, addresses, scratch):
-            raise KernelError("no luck")
-
     program = executor._programs["train"]
-    kernels = list(program._kernels)
-    kernels[3] = Failing()
-    monkeypatch.setattr(program, "_kernels", kernels)
-    with pytest.raises(KernelError, match=f"op '{graph.ops[3].name}' failed: no luck"):
+    program._loop.fail_at(program._op_instructions[3])
+    with pytest.raises(KernelError, match=f"op '{graph.ops[3].name}' failed: .*fault"):
         step(executor, graph, values)
     assert device.pool.stats().current_bytes == held
-    monkeypatch.undo()
+    program._loop.fail_at(None)
     assert step(executor, graph, values)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGALRM])
 def test_an_interrupt_comes_before_all_updates_or_after_them(
-    chained, monkeypatch, number
+    device, monkeypatch, number
 ):
     """At each op: the state is as before the step, or as after it."""
-    executor, graph, values = chained
-    expected = Executor(executor.device, name="expected")
+    monkeypatch.setattr(type(device), "kernels", ReferenceKernels())
+    graph = chain()
+    values = random_values(graph)
+    executor, expected = (
+        loaded(device, graph, values),
+        loaded(device, graph, values, {}),
+    )
     before = state(executor, graph)
-    initial = {name: executor.read_state(name) for name in before}
-    expected.load({"train": graph}, planning.share(), initial)
     step(expected, graph, values)
     after = state(expected, graph)
     assert before != after
+    run, left = _reference._run, [0]
 
-    class Interrupted:
-        kernel = None
-
-        def __init__(self, run):
-            self._run = run
-
-        def run(self, addresses, scratch):
+    def interrupted(*operands):
+        left[0] -= 1
+        if left[0] == 0:
             signal.raise_signal(number)
-            self._run(addresses, scratch)
+        run(*operands)
 
     def handler(number, frame):
         raise KeyboardInterrupt
 
-    program, counter, found = executor._programs["train"], Counter(), []
-    kernels = list(program._kernels)
+    monkeypatch.setattr(_reference, "_run", interrupted)
+    counter, found = Counter(), []
     old = signal.signal(number, handler)
     try:
-        for place, kernel in enumerate(kernels):
-            for name, value in initial.items():
-                executor.write_state(name, value)
-            interrupted = [*kernels]
-            interrupted[place] = Interrupted(kernel.run)
-            monkeypatch.setattr(program, "_kernels", interrupted)
-            steps = counter.value
+        for place in range(len(graph.ops)):
+            write(executor, before)
+            steps, left[0] = counter.value, place + 1
             with pytest.raises(KeyboardInterrupt):
                 step(executor, graph, values, counter=counter)
             found.append(state(executor, graph))
@@ -347,13 +349,15 @@ def test_an_interrupt_comes_before_all_updates_or_after_them(
     assert before in found
     assert after in found
     expected.close()
+    executor.close()
 
 
-def test_an_error_that_is_kept_does_not_hold_the_arena(device, monkeypatch):
+def test_an_error_that_is_kept_does_not_hold_the_arena(device):
     graph = chain()
     values = random_values(graph)
     executor = loaded(device, graph, values)
-    failing(monkeypatch, 9)
+    program = executor.prepare("train")
+    program._loop.fail_at(allocations(program)[8])
     with pytest.raises(ResourceExhaustedError) as caught:
         step(executor, graph, values)
     executor.close()
@@ -385,23 +389,23 @@ def test_updates_come_last_and_nothing_is_allocated_after_the_first(device):
     first = phases.index("update")
     assert set(phases[first:]) == {"update"}
     executor = loaded(device, graph, random_values(graph))
-    walk = Walk.of(executor.graphs["train"], order)
-    for moment in walk.moments[first:]:
-        assert moment.makes == ()
-        assert walk.scratch(moment) == 0
+    schedule = Schedule.of(executor.graphs["train"], order)
+    for each in schedule.ops[first:]:
+        assert each.makes == ()
+        assert schedule.scratch(each) == 0
     executor.close()
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_a_walk_ends_each_tensor_once_after_its_last_reader(network):
+def test_a_schedule_ends_each_tensor_once_after_its_last_reader(network):
     graph = NETWORKS[network]()
     for order in (graph_order(graph), updates_last(graph)):
-        walk = Walk.of(graph, order)
-        alive = set(walk.fed) | set(graph.persistent)
-        for moment in walk.moments:
-            op = graph.ops[moment.op]
-            alive |= {*moment.makes, *(output for output, _ in moment.aliases)}
+        schedule = Schedule.of(graph, order)
+        alive = set(schedule.fed) | set(graph.persistent)
+        for each in schedule.ops:
+            op = graph.ops[each.op]
+            alive |= {*each.makes, *(output for output, _ in each.aliases)}
             assert {*op.inputs, *op.outputs} <= alive
-            alive -= set(moment.ends)
+            alive -= set(each.ends)
         updated = set(planning.state_updates(graph))
         assert alive == {*graph.keep, *graph.persistent, *updated}

@@ -1,7 +1,6 @@
-"""The walk through a graph, op by op: in which order, and when each tensor ends.
+"""In which order a graph's ops run without a plan, and how long each tensor lives.
 
-Owns the moments of a walk as numbers and tensor ids. Refuses memory and kernels: a
-walk says what has room at which moment, a placer where that room is.
+Owns schedules as numbers and tensor ids. Refuses memory and kernels.
 """
 
 from __future__ import annotations
@@ -18,23 +17,23 @@ if TYPE_CHECKING:
 
     from memcfg.graph import Graph
 
-__all__ = ["Moment", "Walk", "graph_order", "updates_last"]
+__all__ = ["Schedule", "ScheduledOp", "graph_order", "updates_last"]
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ScheduledOp:
     """What happens around one op.
 
     Parameters
     ----------
     number : int
-        Its place in the walk.
+        Its place in the schedule.
     op : int
         The op's index in the graph.
     makes : tuple of int
-        Outputs that get room of their own.
+        Outputs that get bytes of their own.
     aliases : tuple of (int, int)
-        Outputs that overwrite state, and the tensors whose room they take.
+        Outputs that overwrite state, and the tensors whose bytes they take.
     ends : tuple of int
         Tensors that nobody reads after the op.
     """
@@ -47,26 +46,26 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Walk:
-    """A graph's ops in an order, and the life of each tensor on the way.
+class Schedule:
+    """A graph's ops in an order, and the life of each tensor.
 
     Parameters
     ----------
     graph : Graph
         The graph, with its kernels' scratch.
     fed : tuple of int
-        Inputs that an op reads or that are kept: they have room before the first op.
-    moments : tuple of Moment
+        Inputs that an op reads or that are kept: they are there before the first op.
+    ops : tuple of ScheduledOp
         One for each op, in order.
     """
 
     graph: Graph
     fed: tuple[int, ...]
-    moments: tuple[Moment, ...]
+    ops: tuple[ScheduledOp, ...]
 
     @staticmethod
-    def of(graph: Graph, order: Sequence[int]) -> Walk:
-        """Find the moments of a walk.
+    def of(graph: Graph, order: Sequence[int]) -> Schedule:
+        """Schedule the ops of a graph.
 
         Parameters
         ----------
@@ -77,13 +76,13 @@ class Walk:
 
         Returns
         -------
-        Walk
-            The walk.
+        Schedule
+            The schedule.
         """
         source_of = planning.state_updates(graph)
         ends = _ends(graph, order, {*graph.keep, *graph.persistent, *source_of})
-        moments = [
-            Moment(
+        ops = [
+            ScheduledOp(
                 number,
                 index,
                 tuple(t for t in graph.ops[index].outputs if t not in source_of),
@@ -96,12 +95,7 @@ class Walk:
             )
             for number, index in enumerate(order)
         ]
-        return Walk(graph, _fed(graph), tuple(moments))
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of the state, each tensor rounded up to 64."""
-        return sum(self.rounded(tensor) for tensor in self.graph.persistent)
+        return Schedule(graph, _fed(graph), tuple(ops))
 
     def rounded(self, tensor: int) -> int:
         """Return a tensor's bytes, rounded up to 64.
@@ -118,20 +112,20 @@ class Walk:
         """
         return align_up(self.graph.tensors[tensor].nbytes)
 
-    def scratch(self, moment: Moment) -> int:
+    def scratch(self, op: ScheduledOp) -> int:
         """Return an op's scratch in bytes, rounded up to 64.
 
         Parameters
         ----------
-        moment : Moment
-            One of `moments`.
+        op : ScheduledOp
+            One of `ops`.
 
         Returns
         -------
         int
             What a pool is charged for it.
         """
-        return align_up(self.graph.ops[moment.op].scratch_bytes)
+        return align_up(self.graph.ops[op.op].scratch_bytes)
 
 
 def graph_order(graph: Graph) -> tuple[int, ...]:

@@ -1,0 +1,240 @@
+"""From graphs to what programs are compiled from: kernels, and a plan or a layout.
+
+Owns the refusal when a graph does not fit the budget. Takes no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memcfg import plan as planning
+from memcfg._core import codec_bounds
+from memcfg.errors import InfeasiblePlanError, KernelError, PlanError
+from memcfg.runtime._kernels import Kernels
+from memcfg.runtime._modes import ExecutionMode, Layout, held, with_margin
+from memcfg.runtime._schedule import Schedule
+from memcfg.runtime._state import state_bytes
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from memcfg.devices import Device
+    from memcfg.graph import Graph
+    from memcfg.runtime._budget import Budget
+
+__all__ = ["PlannedSpec", "PolicyLike", "ProgramSpec", "ScheduledSpec", "program_specs"]
+
+PolicyLike = Callable[..., planning.Plan]
+
+
+@dataclass(frozen=True)
+class ProgramSpec:
+    """What a program is compiled from; `source` is the graph as it was traced."""
+
+    source: Graph
+    graph: Graph  # with the kernels' scratch
+    kernels: Kernels
+    saved_bytes: int  # of state, on the host, while it changes
+    tier_bytes: Mapping[str, int]
+    arena_bytes: int
+    buffer_bytes: int  # that it has of the pool beside the arena, at most
+
+
+@dataclass(frozen=True)
+class PlannedSpec(ProgramSpec):
+    """Offsets in the arena by a plan, and what that was decided by."""
+
+    policy: PolicyLike
+    budget: int | None
+    plan: planning.Plan
+
+    def serves(self, source: Graph, policy: PolicyLike, budget: int | None) -> bool:
+        """Whether planning again would give the same."""
+        return self.source is source and self.policy == policy and self.budget == budget
+
+
+@dataclass(frozen=True)
+class ScheduledSpec(ProgramSpec):
+    """Buffers by the layout of an execution mode."""
+
+    mode: ExecutionMode
+    schedule: Schedule
+    layout: Layout
+    margin_bytes: int  # beside `buffer_bytes`: what the ends of pages may cost
+
+
+def program_specs(
+    graphs: Mapping[str, Graph],
+    policy: PolicyLike,
+    modes: Mapping[str, ExecutionMode],
+    budget: Budget,
+    known: Mapping[str, ProgramSpec],
+) -> dict[str, ProgramSpec]:
+    """Find the specs of all graphs; those that are known and would be the same stay.
+
+    Raises InfeasiblePlanError with the largest of the smallest limits, or PlanError
+    for a plan that the validator finds invalid or the runtime cannot carry out.
+    """
+    scheduled = {
+        name: _scheduled(name, graph, modes[name], budget, known.get(name))
+        for name, graph in graphs.items()
+        if name in modes
+    }
+    rest = {name: graph for name, graph in graphs.items() if name not in modes}
+    specs = scheduled.values()
+    aside = max((spec.buffer_bytes for spec in specs), default=0)
+    enough = max((spec.buffer_bytes + spec.margin_bytes for spec in specs), default=0)
+    left = budget.beside(aside, enough)
+    for name, spec in scheduled.items():
+        if spec.buffer_bytes == aside:
+            left.check(name, spec.arena_bytes, planning.lower_bound(spec.graph))
+    found: dict[str, ProgramSpec] = {
+        **scheduled,
+        **_planned_all(rest, policy, left, known),
+    }
+    return {name: found[name] for name in graphs}
+
+
+def _planned_all(
+    graphs: Mapping[str, Graph],
+    policy: PolicyLike,
+    budget: Budget,
+    known: Mapping[str, ProgramSpec],
+) -> dict[str, ProgramSpec]:
+    specs: dict[str, ProgramSpec] = {}
+    failures: list[tuple[str, InfeasiblePlanError]] = []
+    for name, source in graphs.items():
+        old = known.get(name)
+        if isinstance(old, PlannedSpec) and old.serves(source, policy, budget.nbytes):
+            specs[name] = old
+            continue
+        try:
+            specs[name] = _planned(source, policy, budget)
+        except InfeasiblePlanError as error:
+            failures.append((name, error))
+    if failures:
+        name, worst = max(failures, key=lambda item: item[1].smallest_limit_bytes)
+        raise budget.refusal(name, worst)
+    return specs
+
+
+def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> PlannedSpec:
+    try:
+        kernels = Kernels(source, budget.device)
+    except KernelError:  # perhaps for a size that does not fit the limit either
+        limit = budget.nbytes
+        if limit is not None and planning.lower_bound(source) > limit:
+            policy(source, limit_bytes=limit)  # says so
+        raise
+    graph = kernels.annotate(source)
+    plan = policy(graph, limit_bytes=budget.nbytes)
+    if not isinstance(plan, planning.Plan):
+        raise TypeError(f"a policy returns a Plan, not {type(plan).__name__}")
+    planning.validate(graph, plan)
+    _check_actions(plan, budget.device)
+    plan = planning.with_copies_placed(graph, plan)
+    limit = budget.nbytes
+    if limit is not None and plan.peak_bytes > limit:
+        raise PlanError(f"the plan takes {plan.peak_bytes} B, and {limit} B are left")
+    copies = (planning.SwapOut, planning.SwapIn, planning.Encode, planning.Decode)
+    fails = budget.device.fallible or any(isinstance(a, copies) for a in plan.actions)
+    computes = [a for a in plan.actions if isinstance(a, planning.Compute)]
+    saved = _saved(graph, kernels, [(a.op, a.algorithm) for a in computes], fails=fails)
+    tiers = dict(planning.simulate(graph, plan).tier_peak_bytes)
+    if saved:
+        tiers["host"] = align_up(tiers.get("host", 0)) + saved
+    return PlannedSpec(
+        source,
+        graph,
+        kernels,
+        saved,
+        tiers,
+        plan.peak_bytes,
+        0,
+        policy,
+        limit,
+        plan,
+    )
+
+
+def _check_actions(plan: planning.Plan, device: Device) -> None:
+    """Refuse a tier or a codec that the device has not; PlanError."""
+    codecs = codec_bounds(0)
+    for action in plan.actions:
+        if isinstance(action, planning.SwapOut | planning.SwapIn):
+            if action.tier not in device.tiers:
+                known = ", ".join(device.tiers) or "none"
+                raise PlanError(
+                    f"{device.name} has no tier {action.tier!r} to swap to; it has "
+                    f"{known}"
+                )
+        elif isinstance(action, planning.Encode) and action.codec not in codecs:
+            known = ", ".join(codecs)
+            raise PlanError(f"there is no codec {action.codec!r}; there are {known}")
+
+
+def _saved(
+    graph: Graph,
+    kernels: Kernels,
+    computes: list[tuple[int, str | None]],
+    *,
+    fails: bool,
+) -> int:
+    """Return the bytes of state that are saved on the host before they change.
+
+    After the first update what `fails` tells of can fail, and a kernel that runs
+    Python; native kernels of a device that is not fallible do not.
+    """
+    changes = False
+    for op, algorithm in computes:
+        changes = changes or graph.ops[op].phase == "update"
+        fails = fails or (changes and kernels.get(op, algorithm).kernel is None)
+    if not changes or not fails:
+        return 0
+    return state_bytes(graph)
+
+
+def _scheduled(
+    name: str,
+    source: Graph,
+    mode: ExecutionMode,
+    budget: Budget,
+    old: ProgramSpec | None,
+) -> ScheduledSpec:
+    if isinstance(old, ScheduledSpec) and old.source is source and old.mode == mode:
+        return old
+    if budget.device.space != "host":
+        raise RuntimeError(
+            f"{budget.device.name} has memory of its own, which {mode.name!r} cannot "
+            "place arrays in: use workspace mode 'enabled'"
+        )
+    graph, _ = planning.with_updates_in_time(source)
+    try:
+        kernels = Kernels(graph, budget.device)
+    except KernelError:  # perhaps for a size that does not fit the limit either
+        bound = planning.lower_bound(graph)
+        budget.check(name, bound, bound)
+        raise
+    graph = kernels.annotate(graph)
+    schedule = Schedule.of(graph, mode.order(graph))
+    layout = mode.layout(schedule)
+    at_ops = held(schedule, layout)
+    needed = max(nbytes for nbytes, _ in at_ops)
+    enough = max(with_margin(*each) for each in at_ops)
+    saved = _saved(
+        graph, kernels, [(each.op, None) for each in schedule.ops], fails=False
+    )
+    return ScheduledSpec(
+        source,
+        graph,
+        kernels,
+        saved,
+        {"host": saved} if saved else {},
+        state_bytes(graph),
+        needed,
+        mode,
+        schedule,
+        layout,
+        enough - needed,
+    )
