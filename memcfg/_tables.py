@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from memcfg._terminal import WIDTH, writable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["draw", "new_table"]
 
 
-def new_table() -> Table:
-    """Make a table with a line below its head."""
-    return Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+def new_table(*columns: str | Column, numbers: Iterable[str] = ()) -> Table:
+    """Make a table with a line below its head; numbers stand on the right."""
+    aligned = [Column(name, justify="right", no_wrap=True) for name in numbers]
+    return Table(
+        *columns, *aligned, box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False
+    )
 
 
 def draw(table: Table) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from rich.table import Column
 
 from memcfg import config, nn, plan
 from memcfg._tables import draw, new_table
@@ -201,11 +202,10 @@ def _limit_text(limit: int | None) -> str:
 
 
 def _table(runs: Sequence[_Run], seconds: Sequence[float]) -> str:
-    table = new_table()
-    for heading in ("Limit", "Method"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("Predicted\npeak", "Measured\npeak", "Step time", "Accuracy"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = new_table(
+        *(Column(heading, no_wrap=True) for heading in ("Limit", "Method")),
+        numbers=("Predicted\npeak", "Measured\npeak", "Step time", "Accuracy"),
+    )
     for item, time_taken in zip(runs, seconds, strict=True):
         table.add_row(
             "none" if item.limit is None else f"{item.limit:,}",

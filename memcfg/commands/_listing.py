@@ -42,7 +42,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _physical() -> Table:
-    table = _table("Physical device", "Name", memory="Memory", cores="Cores")
+    table = new_table("Physical device", "Name", numbers=("Memory", "Cores"))
     visible = config.get_visible_devices()
     for device in config.list_physical_devices():
         details = config.get_device_details(device)
@@ -57,10 +57,8 @@ def _physical() -> Table:
 
 
 def _logical(devices: list[config.LogicalDevice]) -> Table:
-    table = _table(
-        *("Logical device", "Growth"),
-        **{name: name for name in ("Limit", "In use", "Reserved", "Peak")},
-    )
+    numbers = ("Limit", "In use", "Reserved", "Peak")
+    table = new_table("Logical device", "Growth", numbers=numbers)
     for logical in devices:
         pool = config.logical_device(logical.name).pool
         stats = pool.stats()
@@ -72,15 +70,6 @@ def _logical(devices: list[config.LogicalDevice]) -> Table:
             format_bytes(stats.reserved_bytes),
             format_bytes(stats.peak_bytes),
         )
-    return table
-
-
-def _table(*words: str, **numbers: str) -> Table:
-    table = new_table()
-    for header in words:
-        table.add_column(header)
-    for header in numbers.values():
-        table.add_column(header, justify="right", no_wrap=True)
     return table
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from memcfg._core import _environment as process
 from memcfg.config._types import (
@@ -31,7 +31,6 @@ __all__ = [
     "MAX_DEVICE_BYTES",
     "EnvironmentOverrides",
     "Machine",
-    "SimulatedEntry",
     "check_simulated_type",
     "simulated_devices",
 ]
@@ -49,14 +48,6 @@ MAX_DEVICES = 1024  # of one entry: more is a slip
 MAX_DEVICE_BYTES = 2**62  # simulated addresses end there
 
 Machine = Mapping[PhysicalDevice, "Hardware"]  # in the order of the listings
-
-
-class SimulatedEntry(NamedTuple):
-    """Hardware that is said to exist: ``times`` the same."""
-
-    device_type: str
-    times: int
-    memory_bytes: int
 
 
 @dataclass(frozen=True)
@@ -82,8 +73,8 @@ class EnvironmentOverrides:
         return cls(_forced_growth(), ceilings)
 
 
-def simulated_devices() -> list[SimulatedEntry]:
-    """Read ``MEMCFG_SIMULATED_DEVICES``, in the order of the text."""
+def simulated_devices() -> list[tuple[str, int, int]]:
+    """Read ``MEMCFG_SIMULATED_DEVICES``: types, how many of each, and their bytes."""
     return [_simulated(entry) for entry in _entries(SIMULATED)]
 
 
@@ -124,7 +115,7 @@ def _physical_limits() -> dict[tuple[str, int], str]:
     return limits
 
 
-def _simulated(entry: str) -> SimulatedEntry:
+def _simulated(entry: str) -> tuple[str, int, int]:
     parts = [part.strip() for part in entry.split(":")]
     try:
         device_type, count, memory = parts
@@ -136,7 +127,7 @@ def _simulated(entry: str) -> SimulatedEntry:
         raise _unreadable(SIMULATED, f"{entry!r} needs a count from 1 to {MAX_DEVICES}")
     if not 0 < nbytes <= MAX_DEVICE_BYTES:
         raise _unreadable(SIMULATED, f"{entry!r} needs a memory from 1 byte to 2**62")
-    return SimulatedEntry(device_type, int(count), nbytes)
+    return device_type, int(count), nbytes
 
 
 def _entries(variable: str) -> Iterator[str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rich.table import Column
 from rich.text import Text
 
 from memcfg._tables import draw, new_table
@@ -214,11 +215,11 @@ _NAME = 3 * _LAYER  # columns; of a longer name the middle is left out
 
 def summary_text(name: str, layers: Sequence[Layer], network: Network | None) -> str:
     """Write a model's layers, shapes, parameters and bytes."""
-    table = new_table()
-    table.add_column("Layer (type)", max_width=_LAYER, overflow="fold")
-    table.add_column("Output shape", max_width=_SHAPE, overflow="fold")
-    for heading in ("Parameters", "Bytes/sample"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = new_table(
+        Column("Layer (type)", max_width=_LAYER, overflow="fold"),
+        Column("Output shape", max_width=_SHAPE, overflow="fold"),
+        numbers=("Parameters", "Bytes/sample"),
+    )
     for layer in layers:
         table.add_row(*_row(layer, network))
     return f"Model: {shorten(name, 73)}\n{draw(table)}\n{_totals(network)}"
