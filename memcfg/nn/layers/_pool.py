@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-def _set_window(
+def _pooling2d(
     layer: MaxPooling2D | AveragePooling2D,
     pool_size: int | tuple[int, int] = (2, 2),
     strides: int | tuple[int, int] | None = None,
@@ -82,7 +82,7 @@ class MaxPooling2D(Layer):
     strides: tuple[int, int]
     padding: str
 
-    __init__ = _set_window
+    __init__ = _pooling2d
     _reads_images = True
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
@@ -114,7 +114,7 @@ class AveragePooling2D(Layer):
     strides: tuple[int, int]
     padding: str
 
-    __init__ = _set_window
+    __init__ = _pooling2d
     _reads_images = True
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
