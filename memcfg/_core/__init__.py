@@ -1,7 +1,7 @@
 """The only door to the C++ core.
 
 Owns the compiled modules and re-exports the engine's classes. Refuses policy.
-`memcfg._core.search`, `rows` and `columns`, pure functions, are imported by their full
+`memcfg._core.search` and `rows`, which need no engine, are imported by their full
 names.
 """
 

@@ -1,10 +1,10 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Self, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["RandomWords", "ShuffleOrder", "read_rows"]
+__all__ = ["RandomWords", "RowWriter", "ShuffleOrder", "read_rows"]
 
 _Numbers: TypeAlias = npt.NDArray[np.int64]  # or any other buffer of int64
 
@@ -24,6 +24,18 @@ class ShuffleOrder:
     def exchange(self, number: int) -> int: ...
     def exchange_rows(self, rows: _Numbers, out: _Numbers) -> int: ...
     def drain(self, out: _Numbers) -> int: ...
+
+@final
+class RowWriter:
+    def __new__(cls, arrays: tuple[npt.NDArray[Any], ...], form: Any) -> Self: ...
+    def fill(
+        self,
+        row: int,
+        stop: int,
+        elements: Iterator[Any],
+        function: Callable[..., Any] | None,
+        unpack: bool,
+    ) -> tuple[int, tuple[Any, ...]]: ...
 
 def read_rows(
     fd: int, offset: int, row_bytes: int, rows: _Numbers, out: npt.NDArray[Any]

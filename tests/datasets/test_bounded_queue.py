@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 # Both ends of a queue, one of which a pass keeps to its thread.
-from memcfg.data.engine import _bounded_queue
-from memcfg.data.engine._bounded_queue import BoundedQueue, FixedDepth
+from memcfg.data.engine import _producer
+from memcfg.data.engine._producer import BoundedQueue, FixedDepth
 
 
 def alive() -> bool:
@@ -203,7 +203,7 @@ def test_an_item_is_wanted_when_none_is_there_and_somebody_waits(queue):
 
 
 def test_a_thread_that_exits_unexpectedly_is_noticed(queue, monkeypatch):
-    monkeypatch.setattr(_bounded_queue, "_ALIVE", 0.01)
+    monkeypatch.setattr(_producer, "_ALIVE", 0.01)
     for ask in (queue.get, queue.has_next):
         fresh = BoundedQueue(FixedDepth(1), "a queue")
         with pytest.raises(
@@ -215,7 +215,7 @@ def test_a_thread_that_exits_unexpectedly_is_noticed(queue, monkeypatch):
 
 
 def test_what_a_dead_thread_made_is_handed_out_first(queue, monkeypatch):
-    monkeypatch.setattr(_bounded_queue, "_ALIVE", 0.01)
+    monkeypatch.setattr(_producer, "_ALIVE", 0.01)
     queue.put(1)
     assert queue.get(dead) == 1
     with pytest.raises(RuntimeError, match="exited unexpectedly"):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from memcfg._core.columns import RowWriter
+from memcfg._core.rows import RowWriter
 
 
 class Pair(NamedTuple):

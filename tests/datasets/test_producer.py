@@ -21,8 +21,7 @@ from memcfg import memory
 # A thread with depths, sources and rings of the test's own.
 from memcfg.data.engine import _thread_pool
 from memcfg.data.engine._batch_blocks import Ring
-from memcfg.data.engine._bounded_queue import FixedDepth
-from memcfg.data.engine._producer import Producer
+from memcfg.data.engine._producer import FixedDepth, Producer
 from memcfg.errors import ResourceExhaustedError
 
 
@@ -196,26 +195,6 @@ def test_an_error_while_closing_is_told_unless_there_was_one(make):
     with pytest.raises(ValueError, match="first") as caught:
         make(Both()).get()
     assert caught.value is first
-
-
-def test_what_is_applied_to_each_item(make):
-    found = []
-    producer = make(Source(3), finished=lambda item: found.append(item) or item * 10)
-    assert list(producer) == [0, 10, 20]
-    assert found == [0, 1, 2]
-
-
-def test_an_error_of_what_is_applied(make):
-    producer = make(Source(3), finished=lambda item: 1 // (1 - item))
-    assert producer.get() == 1
-    with pytest.raises(ZeroDivisionError):
-        producer.get()
-
-
-def test_what_is_applied_cannot_end_the_pass_by_mistake(make):
-    producer = make(Source(3), finished=lambda item: next(iter(())))
-    with pytest.raises(RuntimeError, match="raised StopIteration"):
-        producer.get()
 
 
 def test_a_generator_that_raises_stop_iteration_is_no_end(make):
@@ -424,7 +403,7 @@ def test_a_consumer_that_waits_is_woken_by_a_stop(make):
 
 def test_its_own_thread_may_stop_it(make):
     box = []
-    producer = make(Source(10), finished=lambda item: box[0].stop(wait=True) or item)
+    producer = make(Source(10, make=lambda n: box[0].stop(wait=True) or n))
     box.append(producer)
     assert len(list(producer)) <= 1
     producer.thread.join(SOON)

@@ -22,8 +22,7 @@ from memcfg.data.dl4j._iterators import (
     cannot_reset,
 )
 from memcfg.data.engine._batch_blocks import Ring
-from memcfg.data.engine._bounded_queue import FixedDepth
-from memcfg.data.engine._producer import Producer
+from memcfg.data.engine._producer import FixedDepth, Producer
 from memcfg.memory import numpy_allocator
 
 if TYPE_CHECKING:
@@ -204,18 +203,6 @@ def _as_callback(
     if not callable(given):
         raise TypeError(f"callback is a DataSetCallback or callable, not {given!r}")
     return _Plain(given)
-
-
-def _finisher(callback: DataSetCallback) -> Callable[[Any], Any] | None:
-    """Return what a thread applies to each batch."""
-    if type(callback) is DefaultCallback:
-        return None
-
-    def finish(batch: Any) -> Any:
-        result = callback.call(batch)
-        return batch if result is None else result
-
-    return finish
 
 
 class AsyncDataSetIterator(DataSetIterator):
@@ -429,12 +416,11 @@ class AsyncDataSetIterator(DataSetIterator):
         named = self._name, self._resource
         self._ring = _WatchedRing(*named) if self._workspace else None
         self._producer = Producer(
-            _Batches(base, closes=self._closes),
+            _Batches(base, self._callback, closes=self._closes),
             FixedDepth(self._buffer_size),
             self._name,
             ring=self._ring,
             allocator=partial(numpy_allocator, self._resource, tag=_TAG),
-            finished=_finisher(self._callback),
         )
         self._producer.start()
         self._running = True
@@ -505,10 +491,13 @@ class AsyncMultiDataSetIterator(AsyncDataSetIterator):
 
 
 class _Batches:
-    """The batches of an iterator, none of which is None."""
+    """The batches of an iterator, none of which is None, as a callback leaves them."""
 
-    def __init__(self, base: DataSetIterator, *, closes: bool) -> None:
+    def __init__(
+        self, base: DataSetIterator, callback: DataSetCallback, *, closes: bool
+    ) -> None:
         self._base = base
+        self._callback = callback
         self._closes = closes
         self._number = 0
 
@@ -520,7 +509,11 @@ class _Batches:
         if batch is None:
             raise TypeError(f"batch {self._number} is None, which is no batch")
         self._number += 1
-        return batch
+        try:
+            result = self._callback.call(batch)
+        except StopIteration as error:
+            raise RuntimeError(f"{self._callback!r} raised StopIteration") from error
+        return batch if result is None else result
 
     def close(self) -> None:
         """Close what was made to be read here."""

@@ -13,16 +13,14 @@ from memcfg.data.engine._condition import Condition, Shared
 from memcfg.data.engine._thread_pool import ThreadPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from memcfg.data.engine._run import Run
-    from memcfg.data.engine._thread_pool import Future
 
 __all__ = ["SharedSource", "StepThreads", "checked_calls", "is_ordered"]
 
 S = TypeVar("S")
 R = TypeVar("R")
-T = TypeVar("T")
 
 
 def checked_calls(calls: int | None, deterministic: bool | None) -> int | None:
@@ -134,27 +132,14 @@ class StepThreads:
             size = self.tuned.parallelism
         else:
             size = run.budget.reserve_threads(self, calls)
-        self._pool = ThreadPool(size, name, run.allocator)
+        self.pool = ThreadPool(size, name, run.allocator)
         run.on_close(self)
         run.stages.append(self.report)
 
     @property
-    def parallelism(self) -> int:
-        """How many threads work."""
-        return self._pool.size
-
-    @property
     def works(self) -> bool:
         """Whether there are threads; else the consumer does the work."""
-        return self.tuned is None or self._pool.size > 1
-
-    def submit(self, task: Callable[[], T]) -> Future[T]:
-        """Have a task done."""
-        return self._pool.submit(task)
-
-    def first_done(self, futures: Iterable[Future[T]]) -> Future[T]:
-        """Wait until one of some tasks is done."""
-        return self._pool.first_done(futures)
+        return self.tuned is None or self.pool.size > 1
 
     def delivered(self, items: int, waited: float) -> None:
         """Note what has been handed on, and change the number of threads."""
@@ -162,21 +147,21 @@ class StepThreads:
         self.waited += waited
         if self.tuned is not None:
             self.tuned.consumed(items)
-            if self._pool.size != self.tuned.parallelism:
-                self._pool.size = self.tuned.parallelism
+            if self.pool.size != self.tuned.parallelism:
+                self.pool.size = self.tuned.parallelism
 
     def stop(self, *, wait: bool) -> bool:
         """End the threads; True: they have ended."""
         if self._source is not None:
             self._source.close()
-        return self._pool.stop(wait=wait)
+        return self.pool.stop(wait=wait)
 
     def report(self) -> StageReport:
         """Tell what was chosen."""
         return StageReport(
             name=self._name,
             autotuned=self.tuned is not None,
-            parallelism=self.parallelism,
+            parallelism=self.pool.size,
             buffer_size=self.ahead,
             items=self.items,
             waited_seconds=self.waited,

@@ -1,14 +1,20 @@
-"""A background thread that prepares items ahead, into a bounded queue and a ring."""
+"""A background thread that prepares items ahead, into a bounded queue and a ring.
+
+Invariants of the queue: ``len(queue) < depth.capacity`` when an item is begun; a
+failure comes last; after the end nothing is added.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 import warnings
 import weakref
+from collections import deque
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from memcfg.data.engine._bounded_queue import BoundedQueue
+from memcfg.data.engine._condition import Condition, Shared, raise_failure
 from memcfg.data.engine._thread_pool import CLOSE_TIMEOUT, running
 from memcfg.errors import ResourceExhaustedError
 
@@ -18,13 +24,184 @@ if TYPE_CHECKING:
     from typing import Self
 
     from memcfg.data.engine._batch_blocks import Ring
-    from memcfg.data.engine._bounded_queue import Depth
 
     _Allocator = Callable[[], AbstractContextManager[Any]]
 
-__all__ = ["Producer"]
+__all__ = ["BoundedQueue", "Depth", "FixedDepth", "Producer"]
 
+_ALIVE = 1.0  # seconds between two looks at whether a thread is alive
 _END = object()
+
+
+class Depth(Protocol):
+    """How many items may wait."""
+
+    @property
+    def capacity(self) -> int:
+        """How many, at least 1."""
+
+    def learned(self, item_bytes: int) -> None:
+        """Note how many bytes an item takes."""
+
+    def allocation_failed(self, fits: int) -> bool:
+        """Note for how many items there is memory; False: the failure is an error."""
+
+    def consumed(self, waiting: int, waited: float) -> None:
+        """Choose the capacity: so many items waited, and the consumer so long."""
+
+
+class FixedDepth:
+    """A depth that stays."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+
+    def learned(self, item_bytes: int) -> None:
+        pass
+
+    def allocation_failed(self, fits: int) -> bool:
+        return False
+
+    def consumed(self, waiting: int, waited: float) -> None:
+        pass
+
+
+class BoundedQueue(Shared):
+    """Items in order, from one thread to others."""
+
+    def __init__(self, depth: Depth, name: str) -> None:
+        self.depth = depth
+        self.name = name
+        self.delivered = 0  # items
+        self.waited = 0.0  # seconds, all consumers
+        self._ended = False  # no item will be added
+        self._started = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Be empty; stopped in the child of a fork."""
+        super().begin()
+        self._filled = Condition(self._lock)
+        self._emptied = Condition(self._lock)
+        self.stopped = self.in_child  # nobody wants any item
+        self.failure: BaseException | None = None
+        self._items: deque[Any] = deque()
+        self._consumers = 0  # that wait
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def start_once(self, start: Callable[[], None]) -> None:
+        """Call a function that starts the thread, unless that was done, or is no use.
+
+        It waits for the thread, which may run a finalizer that stops this queue, so the
+        lock is not held.
+        """
+        self.notice_fork()
+        with self._lock:
+            if self._started or self.stopped:
+                return
+            self._started = True
+        try:
+            start()
+        except BaseException:
+            self._started = False
+            raise
+
+    def wait_until_wanted(self) -> bool:
+        """Wait until it is empty and a consumer waits; False if it is stopped."""
+        self.notice_fork()
+        self._emptied.wait_for(
+            lambda: self.stopped or (self._consumers and not self._items)
+        )
+        return not self.stopped
+
+    def wait_until_not_full(self) -> bool:
+        """Wait until an item may be begun; False if the queue is stopped."""
+        self.notice_fork()
+        self._emptied.wait_for(
+            lambda: self.stopped or len(self._items) < self.depth.capacity
+        )
+        return not self.stopped
+
+    def put(self, item: Any) -> None:
+        """Add an item; it is dropped if the queue is stopped."""
+        self.notice_fork()
+        with self._lock:
+            if not self.stopped:
+                self._items.append(item)
+                self._filled.notify_all()
+
+    def end(self, failure: BaseException | None = None) -> None:
+        """Say that no item will follow; a failure is raised behind those there are."""
+        self.notice_fork()
+        with self._lock:
+            if not self.stopped:
+                self.failure = failure
+            self._ended = True
+            self._filled.notify_all()
+
+    def get(self, is_alive: Callable[[], bool]) -> Any:
+        """Take the next item, in order; StopIteration at the end.
+
+        RuntimeError in a forked child, or if the thread is not `is_alive` any more and
+        has not ended the queue; else what ended the thread.
+        """
+        self.check_process()
+        waiting, waited = len(self._items), 0.0
+        while True:
+            with self._lock:
+                items = self._items  # a signal's handler may stop the queue meanwhile
+                if items:
+                    item = items.popleft()
+                    self.delivered += 1
+                    self.waited += waited
+                    self.depth.consumed(waiting, waited)
+                    self._emptied.notify_all()
+                    return item
+                if self._is_known():
+                    raise_failure(self)
+                    raise StopIteration
+            waited += self._wait_for_item(is_alive)
+
+    def has_next(self, is_alive: Callable[[], bool]) -> bool:
+        """Tell whether `get` will return or raise something; wait until it is known."""
+        self.check_process()
+        while True:
+            with self._lock:
+                if self._is_known():
+                    return bool(self._items) or self.failure is not None
+            self.waited += self._wait_for_item(is_alive)
+
+    def stop(self) -> None:
+        """Want no item any more; those that are there are dropped."""
+        self.notice_fork()
+        with self._lock:
+            self.stopped = True
+            self.failure = None
+            self._filled.notify_all()
+            self._emptied.notify_all()
+            items, self._items = self._items, deque()
+        del items  # with the lock released: finalizers may run
+
+    def _wait_for_item(self, is_alive: Callable[[], bool]) -> float:
+        began = time.perf_counter()
+        with self._lock:
+            self._consumers += 1
+        try:
+            self._emptied.notify_all()
+            while not self._filled.wait_for(self._is_known, _ALIVE):
+                if not (is_alive() or self._is_known()):
+                    self._ended = True
+                    raise RuntimeError(f"the thread of {self.name} exited unexpectedly")
+        finally:
+            with self._lock:
+                self._consumers -= 1
+        return time.perf_counter() - began
+
+    def _is_known(self) -> bool:
+        """Whether a consumer knows what comes."""
+        return bool(self._items) or self._ended or self.stopped
 
 
 class Producer:
@@ -42,10 +219,9 @@ class Producer:
         *,
         ring: Ring | None,
         allocator: _Allocator,
-        finished: Callable[[Any], Any] | None = None,
     ) -> None:
         self.queue = BoundedQueue(depth, name)
-        work = _Work(self.queue, source, ring, finished)
+        work = _Work(self.queue, source, ring)
         self.thread = threading.Thread(
             target=work.run, args=(allocator,), name=f"memcfg-data-{name}", daemon=True
         )
@@ -103,16 +279,11 @@ class _Work:
     """What the thread does; knows everything but the producer."""
 
     def __init__(
-        self,
-        queue: BoundedQueue,
-        source: Iterator[Any],
-        ring: Ring | None,
-        finished: Callable[[Any], Any] | None,
+        self, queue: BoundedQueue, source: Iterator[Any], ring: Ring | None
     ) -> None:
         self._queue = queue
         self._source = source
         self._ring = ring
-        self._finished = finished  # applied to each item
 
     def run(self, allocator: _Allocator) -> None:
         failure = _error_of(allocator, self._work)
@@ -126,7 +297,8 @@ class _Work:
 
     def _make(self) -> bool:
         """Make an item and put it into the queue; False at the end."""
-        item = self._pull() if self._ring is None else self._in_ring(self._ring)
+        ring = self._ring
+        item = next(self._source, _END) if ring is None else self._in_ring(ring)
         if item is _END:
             return False
         self._queue.put(item)
@@ -136,7 +308,7 @@ class _Work:
         if not self._fit(ring):
             return _END
         with ring:
-            item = self._pull()
+            item = next(self._source, _END)
         self._queue.depth.learned(ring.block_bytes)
         return item
 
@@ -158,15 +330,6 @@ class _Work:
             if not tried and not self._queue.wait_until_wanted():
                 return False
             tried = True
-
-    def _pull(self) -> Any:
-        item = next(self._source, _END)
-        if item is _END or self._finished is None:
-            return item
-        try:
-            return self._finished(item)
-        except StopIteration as error:
-            raise RuntimeError(f"{self._finished!r} raised StopIteration") from error
 
     def _close(self) -> None:
         """Close the source and release the ring, in the thread that used them."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg._core.columns import RowWriter
 from memcfg._core.numpy_memory import current_scope
+from memcfg._core.rows import RowWriter
 from memcfg.data.elements._convert import apply, as_result, is_unpacked, stopped
 from memcfg.data.elements._structure import flatten, map_structure, pack, same_structure
 from memcfg.data.engine._batch_blocks import scratch

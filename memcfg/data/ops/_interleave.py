@@ -238,7 +238,7 @@ class _PreparedBlocks:
         began = perf_counter()
         future = next(iter(self._futures))
         if not self._ordered:
-            future = self._threads.first_done(self._futures)
+            future = self._threads.pool.first_done(self._futures)
         taken, ended, self.failure = future.result()
         waited = perf_counter() - began
         inner = self._futures.pop(future)
@@ -256,11 +256,11 @@ class _PreparedBlocks:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # it comes when the block does
-            self._futures[self._threads.submit(partial(_fail, error))] = None
+            self._futures[self._threads.pool.submit(partial(_fail, error))] = None
             return False
         if inner is None:
             return False
-        future = self._threads.submit(partial(inner.take, self._block_length))
+        future = self._threads.pool.submit(partial(inner.take, self._block_length))
         self._futures[future] = inner
         return True
 

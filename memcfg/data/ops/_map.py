@@ -158,7 +158,7 @@ class _ParallelMap:
         began = perf_counter()
         future = self._futures[0]
         if not self._ordered:
-            future = self._threads.first_done(self._futures)
+            future = self._threads.pool.first_done(self._futures)
         chunk = future.result()
         self._futures.remove(future)
         self._ready.extend(chunk.results)
@@ -169,12 +169,12 @@ class _ParallelMap:
 
     def _submit(self) -> None:
         """Have as many chunks in work as there are threads, and one more."""
-        ahead = self._threads.parallelism + 1 if self._threads.works else 0
+        ahead = self._threads.pool.size + 1 if self._threads.works else 0
         self._threads.ahead = ahead * self._size
         while len(self._futures) < ahead and not self._source.ended:
             arguments = self._run, self._source, self._function, self._size
             task = partial(_mapped, *arguments, self._source.reserve())
-            self._futures.append(self._threads.submit(task))
+            self._futures.append(self._threads.pool.submit(task))
 
     def _fail(self, failure: BaseException | None) -> None:
         """Remember what a function raised: results before it come first."""

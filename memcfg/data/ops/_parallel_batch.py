@@ -269,14 +269,14 @@ class ParallelBatches:
         """Have as many rows in work as there are threads for, and one batch more."""
         batch, parts, threads = self._maker.max_size, self._parts, self._threads
         size = -(-batch // parts)
-        threads.ahead = min(self._max_pending, -(-threads.parallelism // parts) + 1)
+        threads.ahead = min(self._max_pending, -(-threads.pool.size // parts) + 1)
         limit = min(threads.ahead, self._left)
         while len(self._pending) < limit and not self._source.ended:
             pending = _PendingBatch()
             for begin in range(0, batch, size):
                 rows, number = min(size, batch - begin), self._source.reserve()
                 task = partial(self._assembler.part, pending, begin, rows, number)
-                pending.futures.append(threads.submit(task))
+                pending.futures.append(threads.pool.submit(task))
             self._pending.append(pending)
 
     def _chosen(self) -> _PendingBatch:
@@ -292,7 +292,7 @@ class ParallelBatches:
             left = [future for future in futures if not future.done]
             if not left:  # the last ones: too few elements, a failure, no memory
                 return self._pending.popleft().wait()
-            if not self._threads.first_done(left).done:
+            if not self._threads.pool.first_done(left).done:
                 raise StopIteration
 
     def _finished(self, pending: _PendingBatch, began: float) -> Any:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 from memcfg.data._pipeline_report import StageReport
 from memcfg.data.engine._autotune import AUTOTUNE, TunedDepth
 from memcfg.data.engine._batch_blocks import Ring
-from memcfg.data.engine._bounded_queue import FixedDepth
-from memcfg.data.engine._producer import Producer
+from memcfg.data.engine._producer import FixedDepth, Producer
 from memcfg.data.ops._node import UnaryNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from memcfg.data.engine._bounded_queue import BoundedQueue
+    from memcfg.data.engine._producer import BoundedQueue
     from memcfg.data.engine._run import Run
 
 __all__ = ["Prefetch"]
