@@ -286,7 +286,7 @@ cdef class CallbackKernel:
 cdef class ScratchFile:
     """A memory space on disk: a file without a name, of `nbytes`, in `folder`.
 
-    It goes with the object or the process. OSError when the disk has not the room.
+    It goes with the object or the process. OSError when the disk is full.
     """
 
     def __cinit__(self, str folder not None, nbytes):

@@ -163,7 +163,7 @@ cdef class Layout:
     height : int
         Bytes, persistent tensors not included.
     bound : int
-        The bytes in use at the busiest moment, persistent tensors not included.
+        The bytes in use at the peak, persistent tensors not included.
     """
 
     cdef readonly list sequence
@@ -219,7 +219,7 @@ cdef class Step:
         Returns
         -------
         tuple
-            The bytes in use at the busiest moment, the cost of what is computed
+            The bytes in use at the peak, the cost of what is computed
             again, the number of ops computed again, and the choice without what
             could not be replayed.
         """

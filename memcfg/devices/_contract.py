@@ -281,7 +281,7 @@ class Device(Protocol):
         Raises
         ------
         OSError
-            If the disk has not the room.
+            If the disk is full.
         ResourceExhaustedError
             If the host has not the memory.
         """

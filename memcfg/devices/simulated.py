@@ -1,6 +1,6 @@
 """Devices of addresses without memory: for planning, and for trying rules out.
 
-Owns hardware that is only said to exist. Its pools keep the same books and the same
+Owns hardware that is only said to exist. Its pools have the same metadata and the same
 limits as any other, on a machine of any size. Refuses to run anything: there is
 nowhere to put a byte.
 """

@@ -1,7 +1,7 @@
 """Which forward ops to drop and compute again: proposals, and their improvement.
 
 Owns the search over choices, one byte an op. Refuses placement: a choice is scored
-by the bytes in use at its busiest moment, which the simulated peak after placement
+by the bytes in use at its peak, which the simulated peak after placement
 rarely exceeds; the policy checks.
 """
 

@@ -56,7 +56,7 @@ class Placement:
     height : int
         The highest end of any buffer, in bytes.
     bound : int
-        The bytes alive at the busiest moment; no placement is lower.
+        The bytes alive at the peak; no placement is lower.
     seconds : float
         The time that placing took; does not take part in comparison.
     order : str

@@ -313,10 +313,10 @@ def _group(label: str, group: Group, what: str) -> str:
 
 
 def _roles(summary: Summary, peak_bytes: int) -> list[str]:
-    moment = "at rest"
+    when = "at rest"
     if summary.busiest_op:
-        moment = f"while '{shorten(summary.busiest_op, _NAME)}' runs"
-    lines = [f"  at the peak, {moment}:"]
+        when = f"while '{shorten(summary.busiest_op, _NAME)}' runs"
+    lines = [f"  at the peak, {when}:"]
     entries = dict(summary.by_role)
     entries["unused"] = peak_bytes - sum(entries.values())
     for role, nbytes in entries.items():

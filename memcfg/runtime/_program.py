@@ -414,7 +414,7 @@ def _explained(error: ResourceExhaustedError, what: str) -> ResourceExhaustedErr
         "limit, or lower the batch size; planned programs (workspace mode 'enabled') "
         "need least."
     )
-    return ResourceExhaustedError(f"There is no room for {what}.", **fields)
+    return ResourceExhaustedError(f"There is no memory for {what}.", **fields)
 
 
 # -- measuring ------------------------------------------------------------------

@@ -67,7 +67,7 @@ class MemoryReport:
         step ran, rounded up to 64; each kernel's scratch counts as it was handed
         over. Without: the highest end of what a kernel was given. Where the
         program is not planned, the most bytes of the pool that it had, state included:
-        with `verified` by the pool's books while one step ran, without by its own,
+        with `verified` as the pool told while one step ran, without by its layout,
         in all steps so far.
     changed_peak_bytes : int or None
         With `verified`: the same for what the kernels changed by themselves. It is

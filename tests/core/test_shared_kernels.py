@@ -11,12 +11,11 @@ from itertools import accumulate
 
 import numpy as np
 import pytest
+from kernels import onednn
 from placed import placed
 
-from memcfg._core import Kernel, OneDNN, Pool, Program, set_num_threads
+from memcfg._core import Kernel, Pool, Program, set_num_threads
 from memcfg.devices import OperandSpec
-from memcfg.devices.cpu._onednn_library import find_onednn
-from memcfg.errors import MissingDependencyError
 from memcfg.units import align_up
 
 CONVOLUTION = {
@@ -40,10 +39,7 @@ HANDS, ROUNDS = 2, 10
 
 @pytest.fixture(scope="module")
 def library():
-    try:
-        return OneDNN(find_onednn())
-    except MissingDependencyError:
-        pytest.skip("oneDNN is not there")
+    return onednn()
 
 
 @pytest.fixture(autouse=True)

@@ -58,11 +58,18 @@ at_once() { # function: called for every line of standard input
   xargs -P "${JOBS:-$(nproc)}" -L 1 bash -euo pipefail -c "$1 \"\$@\"" "$1"
 }
 
-each() { # words...: every variant with each of them, the largest files first
+each() { # files...: every variant that they need, the largest files first
   local variant
-  for word in $(ls -S "$@"); do
-    for variant in $variants; do echo "$variant $word"; done
+  for file in $(ls -S "$@"); do
+    for variant in $variants; do
+      if [ "$variant" = asan ] || has_threads "$file"; then echo "$variant $file"; fi
+    done
   done
+}
+
+has_threads() { # file: of the core, or a test with threads, whose races are looked for
+  case $1 in _native/*) return ;; esac
+  grep -qE 'thread|Lane|fork|conformance' "$1"
 }
 
 for variant in $variants; do mkdir "$build/$variant"; done

@@ -14,14 +14,17 @@ from memcfg.errors import MissingDependencyError
 ON_LIBRARY = ("conv2d", "dense")
 
 
+def onednn():
+    """The library, or a skip."""
+    try:
+        return OneDNN(find_onednn())
+    except MissingDependencyError as error:
+        pytest.skip(str(error))
+
+
 def run_kernel(name, inputs, shapes, attributes=(), pairs=(), dtypes=()):
     """Return the outputs; `pairs` has input -> output that share their memory."""
-    library = None
-    if name.startswith(ON_LIBRARY):
-        try:
-            library = OneDNN(find_onednn())
-        except MissingDependencyError as error:
-            pytest.skip(str(error))
+    library = onednn() if name.startswith(ON_LIBRARY) else None
     dtypes = [*dtypes, *["float32"] * (len(shapes) - len(dtypes))]
     kernel = Kernel(
         name,

@@ -90,15 +90,15 @@ class CpuDevice(Device):
 
     def write(self, arena: Arena, offset: int, array: NDArray[Any]) -> None:
         """Copy an array into an arena, unless it lies there."""
-        room = self.staging(arena, offset, array.shape, array.dtype.str)
-        if room.__array_interface__["data"] != array.__array_interface__["data"]:
-            room[...] = array
+        operand = self.staging(arena, offset, array.shape, array.dtype.str)
+        if operand.__array_interface__["data"] != array.__array_interface__["data"]:
+            operand[...] = array
 
     def read(self, arena: Arena, offset: int, array: NDArray[Any]) -> None:
         """Copy an array from an arena, unless it lies there."""
-        room = self.staging(arena, offset, array.shape, array.dtype.str)
-        if room.__array_interface__["data"] != array.__array_interface__["data"]:
-            array[...] = room
+        operand = self.staging(arena, offset, array.shape, array.dtype.str)
+        if operand.__array_interface__["data"] != array.__array_interface__["data"]:
+            array[...] = operand
 
     def zero(self, arena: Arena, offset: int, nbytes: int) -> None:
         """Write zeros."""

@@ -26,8 +26,13 @@ _VARIABLE = "MEMCFG_KERNELS"
 _CHOICES = ("auto", "onednn", "reference")
 
 
-def kernel_table() -> KernelTable:
-    """Return the kernels that ``MEMCFG_KERNELS`` asks for.
+def kernel_table(name: str | None = None) -> KernelTable:
+    """Return the kernels that are asked for.
+
+    Parameters
+    ----------
+    name : {"auto", "onednn", "reference"}, optional
+        Which; by default what ``MEMCFG_KERNELS`` says, or ``"auto"``.
 
     Returns
     -------
@@ -37,9 +42,9 @@ def kernel_table() -> KernelTable:
     Raises
     ------
     KernelError
-        If the variable has another value than ``auto``, ``onednn`` or ``reference``,
-        or the library that it requires, or that ``MEMCFG_ONEDNN_LIBRARY`` names,
-        cannot be loaded.
+        If the name or the variable is another than ``auto``, ``onednn`` or
+        ``reference``, or the library that it requires, or that
+        ``MEMCFG_ONEDNN_LIBRARY`` names, cannot be loaded.
     MissingDependencyError
         If oneDNN is required and not found.
 
@@ -48,7 +53,7 @@ def kernel_table() -> KernelTable:
     RuntimeWarning
         If the choice is ``auto`` and oneDNN is not there: the reference is slow.
     """
-    choice = os.environ.get(_VARIABLE, "") or "auto"
+    choice = name or os.environ.get(_VARIABLE, "") or "auto"
     if choice not in _CHOICES:
         raise KernelError(
             f"{_VARIABLE} is {choice!r}; it takes one of {', '.join(_CHOICES)}"

@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memcfg import ops
-from memcfg._core import OneDNN, Pool, Program, set_num_threads
-from memcfg.devices._contract import OperandSpec
-from memcfg.devices.cpu._native import NativeKernels
-from memcfg.devices.cpu._onednn_library import find_onednn
+from memcfg._core import Pool, Program, set_num_threads
+from memcfg.devices import OperandSpec
+from memcfg.devices.cpu import kernel_table
 from memcfg.errors import KernelError, MissingDependencyError
 
 GUARD = 64  # bytes on either side of an operand that must stay as they were
@@ -25,7 +24,7 @@ GUARD = 64  # bytes on either side of an operand that must stay as they were
 @pytest.fixture(scope="module")
 def table():
     try:
-        return NativeKernels(OneDNN(find_onednn()))
+        return kernel_table("onednn")
     except MissingDependencyError as error:
         pytest.skip(str(error))
 
