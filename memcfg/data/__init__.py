@@ -36,6 +36,7 @@ from memcfg.data.dl4j._iterators import (
     AsyncShieldDataSetIterator,
     AsyncShieldMultiDataSetIterator,
     DataSetIterator,
+    DataSetIteratorSplitter,
     DummyBlockDataSetIterator,
     EarlyTerminationDataSetIterator,
     ExistingDataSetIterator,
@@ -43,7 +44,6 @@ from memcfg.data.dl4j._iterators import (
     MultipleEpochsIterator,
     WorkspacesShieldDataSetIterator,
 )
-from memcfg.data.dl4j._splitter import DataSetIteratorSplitter
 from memcfg.data.elements._spec import TensorSpec
 from memcfg.data.engine._iterator import DatasetIterator
 from memcfg.data.experimental import (

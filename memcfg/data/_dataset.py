@@ -85,7 +85,6 @@ class Dataset:
         self._options = Options() if options is None else options
 
     def _then(self, node: Node) -> Self:
-        """Make the dataset with one step more."""
         return type(self)(node, self._options)
 
     @classmethod
@@ -1143,7 +1142,6 @@ def _check_state(state: Any, first: Any) -> None:
 
 
 def _integer(value: Any, what: str) -> int:
-    """Read an argument that counts."""
     try:
         found = operator.index(value)
     except TypeError as error:

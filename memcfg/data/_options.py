@@ -5,9 +5,9 @@ Any other name is an AttributeError: nothing that is set is without effect.
 
 from __future__ import annotations
 
-import operator
 from typing import Any, Self
 
+from memcfg.data._checks import count
 from memcfg.units import parse_bytes
 
 __all__ = ["AutotuneOptions", "Options", "ThreadingOptions"]
@@ -138,15 +138,7 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool):
-        raise TypeError(f"{name} is a number, not {value!r}")
-    try:
-        found = operator.index(value)
-    except TypeError as error:
-        raise TypeError(f"{name} is an int or None, not {value!r}") from error
-    if found < 0:
-        raise ValueError(f"{name} is not negative, got {found}")
-    return found
+    return count(value, name, 0)
 
 
 def _bytes(name: str, value: Any) -> int:

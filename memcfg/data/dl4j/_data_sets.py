@@ -62,9 +62,11 @@ class Examples(ABC):
 
     _arrays: Arrays  # the first are features
 
-    @abstractmethod
     def _with(self, arrays: Sequence[Array | None]) -> Self:
         """Make another one of the same form."""
+        made = object.__new__(type(self))
+        vars(made).update(vars(self), _arrays=tuple(arrays))
+        return made
 
     @abstractmethod
     def _names(self) -> list[str]:
@@ -448,11 +450,6 @@ class DataSet(Examples):
         """Which steps of the labels count, shape ``(n, ...)``."""
         return self._arrays[3]
 
-    def _with(self, arrays: Sequence[Array | None]) -> Self:
-        made = object.__new__(type(self))
-        made._arrays = tuple(arrays)
-        return made
-
     def _names(self) -> list[str]:
         return list(_ROLES)
 
@@ -538,11 +535,6 @@ class MultiDataSet(Examples):
     def _group(self, number: int) -> Arrays:
         start = sum(self._sizes[:number])
         return self._arrays[start : start + self._sizes[number]]
-
-    def _with(self, arrays: Sequence[Array | None]) -> Self:
-        made = object.__new__(type(self))
-        made._arrays, made._sizes = tuple(arrays), self._sizes
-        return made
 
     def _names(self) -> list[str]:
         return [

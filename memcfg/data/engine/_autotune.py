@@ -80,11 +80,9 @@ class HillClimber:
 
     @property
     def is_trying(self) -> bool:
-        """Whether the value is being tried."""
         return self._tried is not None
 
     def propose(self, cost: float, spare: int, *, waiting: bool) -> int:
-        """Tell what to try next."""
         self._calm = 0 if waiting else self._calm + 1
         if waiting:
             return self._grown(self.value) if cost > self._resistance else self.value
@@ -93,7 +91,6 @@ class HillClimber:
         return min(self.value, max(self.value - spare, self._floor))
 
     def begin_trial(self, value: int, cost: float) -> None:
-        """Have another value for a period."""
         self._tried = (self.value, cost)
         self.value = value
 
@@ -127,7 +124,6 @@ class HillClimber:
         return False
 
     def _enough(self, before: int, after: int) -> float:
-        """Tell which part of the cost may be left."""
         return 1 - self._gain(before, after)
 
     def _note_failure(self, cost: float) -> None:
@@ -177,11 +173,9 @@ class _Period:
         return self._times >= times and now - self._begun >= seconds
 
     def cost(self, waited: float) -> float:
-        """Seconds waited per item."""
         return (waited - self._waited) / max(1, self._items)
 
     def fraction(self, now: float, waited: float) -> float:
-        """Which part of the time was waited."""
         return (waited - self._waited) / max(now - self._begun, 1e-9)
 
 
@@ -234,7 +228,6 @@ class _Tuner:
         return self._lag
 
     def _limit(self, value: int) -> None:
-        """Do without what there is no memory for."""
         if value < self._climber.value:
             if self._climber.is_trying:
                 self._budget.end_trial(kept=False)
@@ -271,7 +264,6 @@ class TunedDepth(_Tuner):
 
     @property
     def capacity(self) -> int:
-        """How many items may wait."""
         return self._climber.value
 
     def learned(self, item_bytes: int) -> None:
@@ -299,7 +291,6 @@ class TunedDepth(_Tuner):
             self._over(now, self._waited, spare)
 
     def _fitting(self) -> int:
-        """Tell for which depth the budget has bytes."""
         nbytes = self._item_bytes or self._budget.item_bytes
         return self._budget.available(self) // nbytes - SPARE if nbytes else 2**30
 
@@ -335,7 +326,6 @@ class TunedParallelism(_Tuner):
         return self._climber.value
 
     def consumed(self, items: int) -> None:
-        """Note that the step has handed elements on."""
         now, waited = self._wait_timer.clock(), self._wait_timer.seconds()
         if self._period.note(now, waited, items):
             self._over(now, waited, 1)

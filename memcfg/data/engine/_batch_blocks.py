@@ -160,7 +160,6 @@ class BlockPool:
 
     @property
     def nbytes(self) -> int:
-        """What all blocks take, in bytes."""
         free = sum(block.config.initial_size for block in self._free.copy())
         return free + self._borrowed
 
@@ -194,7 +193,6 @@ class BlockPool:
         return self.nbytes + 2 * nbytes > self._run.budget.available(self)
 
     def release(self, block: OwnedWorkspace) -> None:
-        """Return a block."""
         self._borrowed -= block.config.initial_size
         self._free.append(block)
         nbytes = self.nbytes
@@ -239,7 +237,6 @@ class ScratchPool:
         self._closed = False
 
     def borrow(self) -> OwnedWorkspace:
-        """Return one that nobody has."""
         with suppress(IndexError):
             return self._free.pop()
         with suppress(ResourceExhaustedError):
@@ -247,7 +244,6 @@ class ScratchPool:
         return scratch(self._run)
 
     def release(self, workspace: OwnedWorkspace) -> None:
-        """Return one."""
         self._size = workspace.counters()["size"]
         self._free.append(workspace)
         if self._closed:

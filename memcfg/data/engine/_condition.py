@@ -30,7 +30,6 @@ class Shared:
         self._lock = threading.RLock()
 
     def notice_fork(self) -> None:
-        """Begin anew in the child of a fork."""
         if fork_count() != self._forks:
             self.in_child = True
             self.begin()
@@ -59,7 +58,6 @@ class Condition:
         self._waiters: list[threading.Lock] = []
 
     def notify_all(self) -> None:
-        """Have all who wait look again."""
         with self._lock:
             for waiter in self._waiters:
                 with suppress(RuntimeError):  # a finalizer notified meanwhile

@@ -41,7 +41,6 @@ def checked_calls(calls: int | None, deterministic: bool | None) -> int | None:
 
 
 def is_ordered(run: Run, deterministic: bool | None) -> bool:
-    """Tell whether a parallel step keeps the order."""
     if deterministic is None:
         return run.options.deterministic is not False
     return deterministic
@@ -157,7 +156,6 @@ class StepThreads:
         return self.pool.stop(wait=wait)
 
     def report(self) -> StageReport:
-        """Tell what was chosen."""
         return StageReport(
             name=self._name,
             autotuned=self.tuned is not None,

@@ -79,7 +79,6 @@ class BoundedQueue(Shared):
         self.begin()
 
     def begin(self) -> None:
-        """Be empty; stopped in the child of a fork."""
         super().begin()
         self._filled = Condition(self._lock)
         self._emptied = Condition(self._lock)
@@ -237,7 +236,6 @@ class Producer:
         running.add(self)
 
     def get(self) -> Any:
-        """Take the next item, as `BoundedQueue.get`."""
         self.start()
         return self.queue.get(self.thread.is_alive)
 
@@ -251,7 +249,6 @@ class Producer:
         self.stop(wait=False)
 
     def alive(self) -> list[threading.Thread]:
-        """List the thread if it has not ended."""
         return [self.thread] if self.thread.is_alive() else []
 
     def __iter__(self) -> Self:

@@ -156,7 +156,6 @@ class Budget:
 
     @property
     def enabled(self) -> bool:
-        """Whether choices may change while the pass is on."""
         return self._options.autotune.enabled is not False
 
     @cached_property
@@ -238,7 +237,6 @@ class WaitTimer:
         self._since = self.clock()
 
     def end(self) -> None:
-        """Note that it has it."""
         if self._since is not None:
             self._seconds += self.clock() - self._since
             self._since = None

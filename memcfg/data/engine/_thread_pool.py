@@ -77,7 +77,6 @@ class _TaskQueue(Shared):
         running.add(self)
 
     def begin(self) -> None:
-        """Have neither tasks nor threads; closed in the child of a fork."""
         super().begin()
         self._submitted = Condition(self._lock)
         self._finished = Condition(self._lock)
@@ -127,7 +126,6 @@ class _TaskQueue(Shared):
             )
 
     def finish(self, future: Future[Any]) -> None:
-        """Say that a task is done."""
         self.notice_fork()
         with self._lock:
             future.done = True
@@ -162,7 +160,6 @@ class _TaskQueue(Shared):
         del tasks  # with the lock released: finalizers may run
 
     def alive(self) -> list[threading.Thread]:
-        """List the threads that have not ended."""
         return [thread for thread in list(self._threads) if thread.is_alive()]
 
     def join(self, timeout: float) -> bool:

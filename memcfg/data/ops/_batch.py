@@ -46,7 +46,6 @@ class Batch(UnaryNode):
 
     @property
     def element_spec(self) -> Any:
-        """That of the step before, with an axis in front."""
         size = self.batch_size if self.drop_remainder else None
         return stacked(self.source.element_spec, size)
 
@@ -88,7 +87,6 @@ class Batch(UnaryNode):
 def cardinality_of_batches(
     source: Node, batch_size: int, *, drop_remainder: bool
 ) -> int:
-    """Count the batches of a pass."""
     total = source.cardinality
     if total in (INFINITE, UNKNOWN):
         return total
@@ -156,7 +154,6 @@ class Unbatch(UnaryNode):
 
     @property
     def element_spec(self) -> Any:
-        """That of the step before, without its first axis."""
         return map_structure(_row_spec, self.source.element_spec)
 
     @property

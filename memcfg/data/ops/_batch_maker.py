@@ -63,7 +63,6 @@ class Form:
         return any(dtype.kind in TEXT for dtype in self.dtypes)
 
     def fits(self, element: Any) -> bool:
-        """Tell whether an element is of this form."""
         return same_structure(self.numbers, element) and all(
             leaf.shape == shape and leaf.dtype == dtype
             for leaf, shape, dtype in zip(
@@ -72,7 +71,6 @@ class Form:
         )
 
     def widen(self, element: Any) -> None:
-        """Widen dtypes to the text of an element."""
         for index, leaf in enumerate(self.leaves(element)):
             mine = self.dtypes[index]
             if mine.kind in TEXT and leaf.dtype.kind == mine.kind:
@@ -95,7 +93,6 @@ class Form:
         )
 
     def pack(self, leaves: Sequence[Any]) -> Any:
-        """Make a nest of this structure."""
         return pack(self.numbers, leaves)
 
     def __str__(self) -> str:
@@ -155,12 +152,10 @@ class BatchArrays:
             row += 1
 
     def elements(self, begin: int, end: int) -> list[Any]:
-        """Read elements that were written."""
         pack = self.form.pack
         return [pack([each[row] for each in self._arrays]) for row in range(begin, end)]
 
     def batch(self, count: int) -> Any:
-        """Return the batch."""
         if count == self._rows:
             return self.form.pack(self._arrays)
         return self.form.pack([array[:count] for array in self._arrays])

@@ -14,7 +14,7 @@ from memcfg.data.elements._convert import read_only
 from memcfg.data.elements._structure import map_structure
 from memcfg.data.engine._run import closing
 from memcfg.data.ops._cache_file import CacheWriter, read_cache
-from memcfg.data.ops._node import Node, UnaryNode
+from memcfg.data.ops._node import UnaryNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,13 +35,12 @@ class Cache(UnaryNode):
 
     filename: str = ""
     name: str = "cache"
-    _store: _Memory | _File = field(init=False, repr=False)
+    _memory: list[list[Any]] = field(init=False, repr=False, default_factory=list)
     _warned: bool = field(init=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
         path = os.fsdecode(os.fspath(self.filename))
-        store: _Memory | _File = _File(path, self.source) if path else _Memory()
-        object.__setattr__(self, "_store", store)
+        object.__setattr__(self, "filename", path)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy the step, not what it has kept."""
@@ -49,14 +48,22 @@ class Cache(UnaryNode):
 
     def elements(self, run: Run) -> Iterator[Any]:
         """Begin a pass: over what is kept, or over the step before."""
-        if self._store.complete:
-            return self._store.read()
+        if self._memory:
+            return (map_structure(_given, element) for element in self._memory[0])
+        if self.filename and os.path.exists(self.filename):
+            source = self.source
+            spec = None if source.is_probed else source.element_spec
+            return read_cache(self.filename, lambda: source.element_spec, spec)
         elements = self.source.elements(run)
         return elements if run.probing else self._recorded(elements, run)
 
     def _recorded(self, elements: Iterator[Any], run: Run) -> Iterator[Any]:
         with closing(elements):
-            record = self._store.record(run)
+            record: CacheWriter | _MemoryRecord = (
+                CacheWriter(self.filename)
+                if self.filename
+                else _MemoryRecord(self._memory, run)
+            )
             try:
                 for element in elements:
                     record.add(element)
@@ -83,33 +90,11 @@ class Cache(UnaryNode):
         )
 
 
-class _Memory:
-    """Elements in the memory of the device."""
-
-    def __init__(self) -> None:
-        self._elements: list[Any] | None = None
-
-    @property
-    def complete(self) -> bool:
-        return self._elements is not None
-
-    def record(self, run: Run) -> _MemoryRecord:
-        return _MemoryRecord(self, run)
-
-    def read(self) -> Iterator[Any]:
-        for element in self._elements or ():
-            yield map_structure(_given, element)
-
-    def keep(self, elements: list[Any]) -> None:
-        if self._elements is None:
-            self._elements = elements
-
-
 class _MemoryRecord:
     """What a pass has recorded so far, as `CacheWriter` in a file."""
 
-    def __init__(self, store: _Memory, run: Run) -> None:
-        self._store = store
+    def __init__(self, memory: list[list[Any]], run: Run) -> None:
+        self._memory = memory
         self._run = run
         self._elements: list[Any] = []
 
@@ -122,33 +107,13 @@ class _MemoryRecord:
             self._elements.append(map_structure(_copied, element))
 
     def finish(self) -> None:
-        self._store.keep(self._elements)
+        self._memory.append(self._elements)
 
     def discard(self) -> None:
         pass
 
     def close(self) -> None:
         pass
-
-
-class _File:
-    """Elements in a file."""
-
-    def __init__(self, path: str, source: Node) -> None:
-        self._path = path
-        self._source = source
-
-    @property
-    def complete(self) -> bool:
-        return os.path.exists(self._path)
-
-    def record(self, run: Run) -> CacheWriter:
-        return CacheWriter(self._path)
-
-    def read(self) -> Iterator[Any]:
-        source = self._source
-        spec = None if source.is_probed else source.element_spec
-        return read_cache(self._path, lambda: source.element_spec, spec)
 
 
 def _copied(leaf: Any) -> Any:

@@ -68,7 +68,6 @@ class CacheWriter:
         _write(self._file, [_MAGIC])
 
     def add(self, element: Any) -> None:
-        """Write an element."""
         leaves = [np.ascontiguousarray(leaf) for leaf in flatten(element)]
         sizes = [size for leaf in flatten(element) for size in leaf.shape]
         form = _UINT32.pack(self._form(element))
@@ -94,7 +93,6 @@ class CacheWriter:
             os.unlink(self._partial)  # while it is locked: it is this one
 
     def close(self) -> None:
-        """Close the file, which unlocks it."""
         os.close(self._file)
 
     def _form(self, element: Any) -> int:
@@ -260,13 +258,11 @@ class ElementForm:
 
 
 def _form_text(element: Any) -> str:
-    """Write the form of an element."""
     kinds = [[leaf.dtype.str, leaf.ndim] for leaf in flatten(element)]
     return json.dumps([_words(element), kinds])
 
 
 def _read_form(text: bytes, template: Callable[[], Any]) -> ElementForm:
-    """Read the form of elements."""
     words, kinds = read_json(text, "form")
     named = '["named"' in text.decode()
     nest = _nest(words, template() if named else None)

@@ -44,7 +44,6 @@ class Zip(Node):
 
     @property
     def cardinality(self) -> int:
-        """That of the shortest; unknown if one is."""
         counts = [source.cardinality for source in self.inputs]
         if UNKNOWN in counts:
             return UNKNOWN
@@ -106,14 +105,12 @@ class Concatenate(Node):
 
     @property
     def cardinality(self) -> int:
-        """The sum; infinite if one is, else unknown if one is."""
         counts = self.first.cardinality, self.second.cardinality
         if INFINITE in counts:
             return INFINITE
         return UNKNOWN if UNKNOWN in counts else sum(counts)
 
     def elements(self, run: Run) -> Iterator[Any]:
-        """Begin the first pass; the second begins when it ends."""
         return self._joined(self.first.elements(run), run)
 
     def _joined(self, elements: Iterator[Any], run: Run) -> Iterator[Any]:

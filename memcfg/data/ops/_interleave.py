@@ -127,7 +127,6 @@ class _InnerPass:
         return next(self._elements)
 
     def take(self, length: int) -> _Block:
-        """Take a block of elements, in any thread."""
         taken: list[Any] = []
         failure: BaseException | None = None
         with self._taking:
@@ -265,7 +264,6 @@ class _PreparedBlocks:
         return True
 
     def close(self) -> None:
-        """Stop the threads, and end all passes."""
         self._threads.stop(wait=False)
         futures, self._futures = self._futures, {}
         with closing(self._passes, *filter(None, futures.values())):

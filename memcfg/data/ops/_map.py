@@ -52,7 +52,6 @@ class Map(UnaryNode):
 
     @cached_property
     def element_spec(self) -> Any:
-        """What the function makes of the first element."""
         return probe(self)
 
     def elements(self, run: Run) -> Iterator[Any]:
@@ -129,7 +128,6 @@ class _ParallelMap:
         return self._ready.popleft()
 
     def _next_alone(self) -> Any:
-        """Map an element in the consumer's own thread."""
         began = perf_counter()
         element = self._source.read_alone(_next)
         if element is None:
@@ -151,7 +149,6 @@ class _ParallelMap:
         return chunk_length(seconds, min(_MAX, 2 * self._size))
 
     def _advance(self) -> None:
-        """Get the next results, or raise."""
         self._submit()
         if not self._futures:
             self._finish()

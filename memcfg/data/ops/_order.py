@@ -50,7 +50,6 @@ class Select(UnaryNode):
 
     @property
     def cardinality(self) -> int:
-        """That of the slice; unknown where it is before."""
         before = self.source.cardinality
         if before == INFINITE and self.stop is not None:
             return self.stop
@@ -139,7 +138,6 @@ class Repeat(UnaryNode):
 
     @property
     def cardinality(self) -> int:
-        """`count` times that of the step before."""
         before = self.source.cardinality
         if self.count == 0 or before == 0:
             return 0

@@ -51,7 +51,6 @@ class PaddedBatch(UnaryNode):
 
     @property
     def element_spec(self) -> Any:
-        """That of the step before, padded, with an axis in front."""
         spec = self.source.element_spec
         if self.padded_shapes is not None:
             shapes = _padded_shapes(self.padded_shapes, spec)
@@ -117,7 +116,6 @@ class _Padding:
     value: Any  # what fills the rest, of the component's dtype
 
     def target(self, leaves: Sequence[Any]) -> tuple[int, ...]:
-        """Find the shape that all arrays of a batch are given."""
         for number, leaf in enumerate(leaves):
             if leaf.ndim != len(self.shape):
                 raise ValueError(
@@ -136,7 +134,6 @@ class _Padding:
         return tuple(needed if size is None else size for size, needed in pairs)
 
     def dtype(self, leaves: Sequence[Any]) -> np.dtype[Any]:
-        """Find the dtype of a batch's array."""
         mine = self.value.dtype
         for number, leaf in enumerate(leaves):
             if leaf.dtype.kind != mine.kind or (
@@ -227,7 +224,6 @@ def _up_to(like: Any, nest: Any, what: str) -> list[Any]:
 
 
 def _as_padded_shape(shape: Any) -> tuple[int | None, ...]:
-    """Read a padded shape."""
     sizes = shape if isinstance(shape, Iterable) else [shape]
     try:
         found = [-1 if size is None else index(size) for size in sizes]

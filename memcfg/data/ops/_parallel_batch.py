@@ -65,19 +65,16 @@ class _PendingBatch:
         return all(future.done for future in self.futures)
 
     def wait(self) -> Self:
-        """Wait until nobody works at it any more."""
         if not self.parts:
             self.parts = [future.result() for future in self.futures]
         return self
 
     @property
     def count(self) -> int:
-        """How many elements there are."""
         return sum(part.count for part in self.parts)
 
     @property
     def seconds(self) -> float:
-        """What the elements took together."""
         return sum(part.seconds * part.count for part in self.parts)
 
     @property
@@ -86,14 +83,12 @@ class _PendingBatch:
         return next((part for part in self.parts if part.failure is not None), None)
 
     def batch(self) -> Any:
-        """Make the batch."""
         collected = [part.elements is not None for part in self.parts if part.count]
         if self.arrays is None or any(collected):
             return stacked_elements(list(self.elements()))
         return self.arrays.batch(self.count)
 
     def elements(self) -> Iterator[Any]:
-        """Iterate over what there is."""
         for part in self.parts:
             if part.elements is not None:
                 yield from part.elements
@@ -208,7 +203,6 @@ class _BatchAssembler:
         self._scratches.trim()
 
     def stop(self, *, wait: bool) -> bool:
-        """Release all memory."""
         self.blocks.close()
         self._scratches.close()
         return True
@@ -296,7 +290,6 @@ class ParallelBatches:
                 raise StopIteration
 
     def _finished(self, pending: _PendingBatch, began: float) -> Any:
-        """Make a batch of what threads have made."""
         batch = pending.batch()
         if pending.arrays is None:
             self._learn(Form(next(pending.elements())), pending.count)
@@ -304,7 +297,6 @@ class ParallelBatches:
         return batch
 
     def _made_alone(self, began: float) -> Any:
-        """Make a batch in the consumer's thread."""
         batch = self._source.read_alone(self._make_here)
         if batch is None:
             self._end()

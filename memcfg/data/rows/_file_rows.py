@@ -50,7 +50,6 @@ class RowLayout:
 
     @property
     def row_bytes(self) -> int:
-        """The length of a row."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     @property
@@ -91,7 +90,6 @@ class FileColumn:
 
     @property
     def file(self) -> int:
-        """The file's descriptor."""
         return self._file
 
     @property
@@ -147,7 +145,6 @@ def mapped_column(array: npt.NDArray[Any]) -> tuple[FileColumn | None, str]:
 
 
 def is_map(array: npt.NDArray[Any]) -> bool:
-    """Tell whether an array is memory that a file is mapped to."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -164,7 +164,6 @@ class Rows:
 
     @property
     def spec(self) -> Any:
-        """What each element is: a nest of `TensorSpec`."""
         return map_structure(lambda column: column.spec, self.columns)
 
     def take(self, rows: RowNumbers) -> Any:
@@ -200,7 +199,6 @@ class RowStream:
 
 
 def range_rows(numbers: range, dtype: npt.DTypeLike) -> Rows:
-    """Make the rows of a range of int64."""
     found = np.dtype(dtype)
     if found.kind not in "iufc":
         raise TypeError(f"a range is of numbers, not of {found}")
@@ -217,7 +215,6 @@ def in_order(count: int) -> Iterator[RowNumbers]:
 
 
 def elements_of(stream: RowStream, run: Run) -> Iterator[Any]:
-    """Yield the elements of a stream of row numbers."""
     for chunk in kept(stream.chunks, run):
         for row in chunk.tolist():
             yield stream.source.element(row)
