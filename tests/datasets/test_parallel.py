@@ -15,7 +15,6 @@ from steps import Items, passing
 
 import memcfg as mc
 from memcfg import memory
-from memcfg.data.engine._parallel_step import SharedSource  # of no pipeline's own
 from memcfg.errors import ResourceExhaustedError
 
 Dataset, AUTOTUNE = mc.data.Dataset, mc.data.AUTOTUNE
@@ -305,42 +304,37 @@ def test_a_slow_source_does_not_hold_results_back():
         assert list(elements) == [4]
 
 
-class Source:
-    def __init__(self):
-        self.closed = 0
+@pytest.mark.parametrize("size", [None, 2])
+def test_reads_come_in_order_and_the_last_reader_closes(size):
+    seen, closed, inside, let = [], [], threading.Event(), threading.Event()
 
-    def close(self):
-        self.closed += 1
+    def source():
+        try:
+            for number in range(100):
+                seen.append(number)
+                if number == 3:
+                    inside.set()
+                    assert let.wait(60)
+                yield number
+        finally:
+            closed.append(threading.get_ident())
 
-
-def test_reads_come_in_order_and_the_last_reader_closes():
-    source, seen = Source(), []
-    shared = SharedSource(source)
-    inside, let = threading.Event(), threading.Event()
-
-    def reader(number):
-        def read(found):
-            assert found is source
-            seen.append(number)
-            if number == 3:
-                inside.set()
-                assert let.wait(60)
-            return number
-
-        return read
-
-    calls = [Call(shared.read, number, reader(number)) for number in (2, 1, 3, 0)]
+    spec = mc.data.TensorSpec((), np.int64)
+    data = Dataset.from_generator(source, output_signature=spec)
+    data = data.map(lambda n: n, num_parallel_calls=4)
+    elements = iter(data if size is None else data.batch(size))
+    reader = Call(list, elements)
     assert inside.wait(60)
-    waiting = Call(shared.read, 4, reader(4))
-    shared.close()
-    assert waiting.result() is None
-    assert source.closed == 0
+    closer = Call(elements.close)
+    found = reader.result()  # it ends at once
+    assert np.ravel(found).tolist() == list(range(3))[: np.size(found)]
+    assert closed == []
     let.set()
-    assert [call.result() for call in calls] == [2, 1, 3, 0]
+    closer.result()
+    assert eventually(lambda: len(closed) == 1)
     assert seen == [0, 1, 2, 3]
-    assert eventually(lambda: source.closed == 1)
-    assert shared.read_alone(reader(5)) is None
-    assert shared.ended
+    assert closed != [threading.get_ident()]
+    assert list(elements) == []
 
 
 @pytest.mark.parametrize("calls", [2, AUTOTUNE])
