@@ -6,8 +6,6 @@ import os
 import time
 import weakref
 from contextlib import ExitStack, contextmanager, suppress
-from copy import copy
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from memcfg._cached import cached_property
@@ -38,6 +36,7 @@ __all__ = [
 T = TypeVar("T")
 
 _TAG = "data"
+_END: Any = object()
 
 
 class Stoppable(Protocol):
@@ -76,7 +75,8 @@ class Run:
 
     def part(self) -> Run:
         """Begin a pass within this one that ends earlier: that of an inner dataset."""
-        inner = copy(self)
+        inner = object.__new__(Run)
+        vars(inner).update(vars(self))
         inner._begin(self)
         self.on_close(inner)
         return inner
@@ -277,7 +277,7 @@ def kept(items: Iterator[T], run: Run) -> Iterator[T]:
     with closing(items):
         while True:
             with run.outside():
-                found = [*islice(items, 1)]
-            if not found:
+                found = [next(items, _END)]
+            if found[0] is _END:
                 return
             yield found.pop()

@@ -171,7 +171,7 @@ def _in_cycle(
     try:
         while not run.closed and (unused or slots):
             inner = None if unused else slots.popleft()
-            unused = max(0, unused - 1)
+            unused -= unused > 0
             inner = inner or next(passes, None)
             if inner is None:
                 unused, slots = 0, deque(filter(None, slots))
