@@ -6,8 +6,7 @@ string carries its unit in both, and ``"50%"`` is of the hardware's memory.
 Devices are made at first use, which raises what `list_logical_devices` raises, and
 their configuration is fixed from then on, except for `set_memory_limit`; `reset` starts
 over. The environment is read at first need; a variable that cannot be read is a
-FormatError of that call. A `device` that is neither a device nor a name is a TypeError;
-one that is not there, or fits several, a ValueError. The variables:
+FormatError of that call:
 
 ``MEMCFG_SIMULATED_DEVICES``
     ``GPU:2:16GiB``: hardware of addresses only.

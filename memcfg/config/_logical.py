@@ -103,8 +103,12 @@ def logical_device(name: str | None = None) -> Device:
 
     Raises
     ------
+    TypeError
+        If `name` is neither a name nor a device.
     ValueError
         If the name cannot be read, or no device or several devices match.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises.
     """
     name = name if name is not None else _chosen.get()
     if name is None:
@@ -134,6 +138,8 @@ def device(name: AnyDevice) -> Iterator[LogicalDevice]:
     ValueError
         If the name cannot be read, several devices match, or none does and soft
         placement is off or there is no ``CPU:0`` to fall back to.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises.
 
     Warns
     -----
@@ -226,6 +232,13 @@ def get_memory_info(device: AnyDevice) -> dict[str, int]:
         ``"current"`` and ``"peak"``: bytes in use now, and at most since the last
         `reset_memory_stats`. Each piece in use counts rounded up to 64 bytes, as in
         the device's limit and in a plan's peak.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `device` is none of these, or does not match one device.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises.
     """
     stats = _find(device).device.pool.stats()
     return {"current": stats.current_bytes, "peak": stats.peak_bytes}
@@ -243,6 +256,13 @@ def get_memory_usage(device: AnyDevice) -> int:
     -------
     int
         `get_memory_info`'s ``"current"``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `device` is none of these, or does not match one device.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises.
     """
     return get_memory_info(device)["current"]
 
@@ -254,6 +274,13 @@ def reset_memory_stats(device: AnyDevice) -> None:
     ----------
     device : str, LogicalDevice or PhysicalDevice
         A name such as ``"CPU:0"``, or an object of the lists.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `device` is none of these, or does not match one device.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises.
     """
     _find(device).device.pool.reset_peak()
 
@@ -270,6 +297,13 @@ def get_memory_limit(device: AnyDevice) -> int | None:
     -------
     int or None
         The maximum of bytes in use now; None is no limit.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `device` is none of these, or does not match one device.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises.
     """
     return _find(device).device.pool.limit
 
@@ -295,12 +329,14 @@ def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
     Raises
     ------
     TypeError
-        If `limit` is of no such type, or a bool.
+        If `device` or `limit` is of no such type, or `limit` is a bool.
     ValueError
         If `limit` is not positive or no size, or is more than the hardware has or
-        ``MEMCFG_MEMORY_LIMIT`` allows.
+        ``MEMCFG_MEMORY_LIMIT`` allows, or `device` does not match one device.
     ResourceExhaustedError
         If more than `limit` is in use now. The limit stays as it was.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises.
 
     Warns
     -----
@@ -342,12 +378,14 @@ def memory_fraction(device: AnyDevice, fraction: float | None = None) -> float |
     Raises
     ------
     TypeError
-        If `fraction` is no number.
+        If `device` is none of these, or `fraction` is no number.
     ValueError
-        If `fraction` is out of range or comes to less than a byte, or the limit is more
-        than ``MEMCFG_MEMORY_LIMIT`` allows.
+        If `fraction` is out of range or comes to less than a byte, the limit is more
+        than ``MEMCFG_MEMORY_LIMIT`` allows, or `device` does not match one device.
     ResourceExhaustedError
         If more is in use now. The limit stays as it was.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises.
     """
     part = None if fraction is None else _fraction(fraction)
     made = _find(device)
@@ -379,8 +417,12 @@ def trim(device: AnyDevice, keep: int | str = 0) -> int:
 
     Raises
     ------
-    TypeError, ValueError
-        If `keep` is neither an int nor a string, negative, or no size.
+    TypeError
+        If `device` is none of these, or `keep` is neither an int nor a string.
+    ValueError
+        If `keep` is negative or no size, or `device` does not match one device.
+    ValueError, ResourceExhaustedError
+        What `list_logical_devices` raises.
     """
     nbytes = parse_bytes(keep)
     return _find(device).device.pool.trim(nbytes)

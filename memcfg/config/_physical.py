@@ -53,6 +53,11 @@ def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice
     -------
     list of PhysicalDevice
         A new list; changing it changes nothing else.
+
+    Raises
+    ------
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
     return [
         item for item in registry.machine if device_type in (None, item.device_type)
@@ -79,6 +84,8 @@ def get_device_details(device: PhysicalDevice) -> dict[str, Any]:
     ------
     ValueError
         If `device` is no `PhysicalDevice`, or not one of this machine.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
     if not isinstance(device, PhysicalDevice):
         raise ValueError(  # TensorFlow's rule: no TypeError
@@ -105,6 +112,11 @@ def get_visible_devices(device_type: str | None = None) -> list[PhysicalDevice]:
     -------
     list of PhysicalDevice
         A new list, in the order in which it was set; all hardware by default.
+
+    Raises
+    ------
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
     return [item for item in _visible() if device_type in (None, item.device_type)]
 
@@ -134,6 +146,8 @@ def set_visible_devices(
         device would be left, or `device_type` is no word in capital letters.
     RuntimeError
         If a device was used already and the list is not the present one.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
 
     Notes
     -----
@@ -189,6 +203,15 @@ def get_memory_growth(device: str | PhysicalDevice) -> bool | None:
     -------
     bool or None
         None when nothing was set: a CPU then grows, other devices do not.
+
+    Raises
+    ------
+    TypeError
+        If `device` is neither.
+    ValueError
+        If `device` does not match one device of this machine.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
     return registry.settings.growth.get(physical_device(device))
 
@@ -208,11 +231,14 @@ def set_memory_growth(device: str | PhysicalDevice, enable: bool | None) -> None
     Raises
     ------
     TypeError
-        If `enable` is no bool.
+        If `device` is neither, or `enable` is no bool.
     ValueError
-        If a virtual device was configured to do the opposite.
+        If `device` does not match one device of this machine, or one of its virtual
+        devices was configured to do the opposite.
     RuntimeError
         If a device was used already and the value is not the present one.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
 
     Notes
     -----
@@ -255,6 +281,15 @@ def get_logical_device_configuration(
     list of LogicalDeviceConfiguration or None
         What `set_logical_device_configuration` was given; None when it was not
         called. A limit that `set_memory_limit` changed later is not shown here.
+
+    Raises
+    ------
+    TypeError
+        If `device` is neither.
+    ValueError
+        If `device` does not match one device of this machine.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
     configurations = registry.settings.logical.get(physical_device(device))
     return None if configurations is None else list(configurations)
@@ -277,13 +312,17 @@ def set_logical_device_configuration(
     Raises
     ------
     TypeError
-        If `logical_devices` holds anything but `LogicalDeviceConfiguration`.
+        If `device` is neither, or `logical_devices` holds anything but
+        `LogicalDeviceConfiguration`.
     ValueError
-        If `device` cannot be split, `logical_devices` is empty, a priority or an
-        ordinal is given for a CPU, a GPU's device has no memory limit, or growth is the
-        opposite of what `set_memory_growth` was given.
+        If `device` does not match one device of this machine or cannot be split,
+        `logical_devices` is empty, a priority or an ordinal is given for a CPU, a
+        device has no memory limit and needs one, or growth is the opposite of what
+        `set_memory_growth` was given.
     RuntimeError
         If a device was used already and the configuration is not the present one.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
 
     Notes
     -----
@@ -399,6 +438,8 @@ def add_simulated_device(
         2**62 bytes.
     RuntimeError
         If a device was used already.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
 
     Warns
     -----

@@ -1,8 +1,7 @@
 """How many threads compute: within one kernel, and programs at the same time.
 
 The first is the number of the kernels' OpenMP threads, the second bounds how many
-programs of the process run at once. A number that is no int, or a bool, is a TypeError;
-one that is negative or beyond 65,535 a ValueError.
+programs of the process run at once.
 """
 
 from __future__ import annotations
@@ -47,6 +46,10 @@ def set_intra_op_parallelism_threads(num_threads: int) -> None:
 
     Raises
     ------
+    TypeError
+        If it is no int, or a bool.
+    ValueError
+        If it is negative or beyond 65,535.
     RuntimeError
         If a device was used already and the number is not the present one, or it is
         more than 1 and memcfg was built without OpenMP.
@@ -84,6 +87,10 @@ def set_inter_op_parallelism_threads(num_threads: int) -> None:
 
     Raises
     ------
+    TypeError
+        If it is no int, or a bool.
+    ValueError
+        If it is negative or beyond 65,535.
     RuntimeError
         If a device was used already and the number is not the present one.
     """

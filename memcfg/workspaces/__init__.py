@@ -1,8 +1,7 @@
 """Workspaces: memory for cyclic work, learned in size and used again.
 
 The model is ND4J's, with one difference: an array that outlives its cycle is never
-overwritten, unless that was asked for with ``on_escape="invalidate"``. A question about
-an array is a TypeError if it is none; what copies arrays raises what `detach` raises.
+overwritten, unless that was asked for with ``on_escape="invalidate"``.
 
 Examples
 --------

@@ -60,6 +60,11 @@ def is_attached(array: Array) -> bool:
     -------
     bool
         Also true of what did not fit the page, and after the scope has closed.
+
+    Raises
+    ------
+    TypeError
+        If it is no array.
     """
     return placement_in(array) is not None
 
@@ -77,6 +82,11 @@ def workspace_of(array: Array) -> Workspace | None:
     Workspace or None
         None of an array that is not attached, and where the workspace has gone with
         its thread.
+
+    Raises
+    ------
+    TypeError
+        If it is no array.
     """
     placement = placement_in(array)
     return None if placement is None else cast("Workspace | None", placement.scope)
@@ -94,6 +104,11 @@ def generation_of(array: Array) -> int | None:
     -------
     int or None
         1 for the first cycle; None of an array that is not attached.
+
+    Raises
+    ------
+    TypeError
+        If it is no array.
     """
     placement = placement_in(array)
     return None if placement is None else placement.generation
@@ -112,6 +127,11 @@ def is_in_scope(array: Array) -> bool:
     bool
         True of an array that is not attached, and of one whose workspace is open and in
         the cycle that the array was made in.
+
+    Raises
+    ------
+    TypeError
+        If it is no array.
     """
     placement = placement_in(array)
     return placement is None or is_running(placement)
@@ -130,6 +150,11 @@ def is_valid(array: Array) -> bool:
     bool
         False only of an array of a workspace with ``on_escape="invalidate"``: whose
         cycle has ended, or, in a ring, whose bytes have been allocated again.
+
+    Raises
+    ------
+    TypeError
+        If it is no array.
     """
     placement = placement_in(array)
     return placement is None or not is_overwritten(placement)
@@ -148,6 +173,11 @@ def leverage(value: T) -> T:
     numpy.ndarray or container
         Copies, in the workspace that was current when the array's was opened; an array
         that is not attached is itself. Containers are new ones.
+
+    Raises
+    ------
+    TypeError, WorkspaceLeakError, WorkspaceStaleError, MemoryError
+        As `detach` raises them.
     """
 
     def moved(array: Array) -> Array:
@@ -181,6 +211,8 @@ def leverage_to(value: T, workspace: Workspace | str) -> T:
         If this thread has no workspace of that name.
     WorkspaceError
         If it is not open, and an array is to be copied.
+    WorkspaceLeakError, WorkspaceStaleError, MemoryError
+        As `detach` raises them.
 
     Notes
     -----
@@ -216,6 +248,8 @@ def leverage_or_detach(value: T, workspace: Workspace | str) -> T:
     TypeError
         If `value` is neither an array nor a container, or `workspace` no workspace and
         no name.
+    WorkspaceLeakError, WorkspaceStaleError, MemoryError
+        As `detach` raises them.
     """
     target = _named(workspace)
     if target is not None and not target.is_open:
@@ -244,6 +278,8 @@ def migrate(value: T, detach: bool = False) -> T:
     ------
     TypeError
         If it is neither an array nor a container, or `detach` is no bool.
+    WorkspaceLeakError, WorkspaceStaleError, MemoryError
+        As `detach` raises them.
     """
     if not isinstance(detach, bool):
         raise TypeError(f"detach is True or False, not {detach!r}")

@@ -435,6 +435,16 @@ class Workspace(Scope):
         ----------
         value : numpy.ndarray, or tuple, list or dict of such, nested as they may be
             Arrays, of this workspace or of others.
+
+        Returns
+        -------
+        numpy.ndarray or container
+            What `memcfg.detach` returns.
+
+        Raises
+        ------
+        TypeError, WorkspaceLeakError, WorkspaceStaleError, MemoryError
+            As `memcfg.detach` raises them.
         """
         return detach(value)
 
