@@ -2,32 +2,51 @@
 
 namespace memcfg {
 
+namespace {
+
+struct Words {
+  const char* what;  // has happened
+  const char* next;  // to try
+};
+
+// By OutOfMemoryInfo::Cause.
+constexpr Words kWords[] = {
+    {"A request does not fit the memory limit.",
+     "Free memory first, or raise the limit with set_limit."},
+    {"The limit cannot be set below the bytes in use.",
+     "Free memory first, or choose a higher limit."},
+    {"Enough memory is free, but not in one piece.",
+     "Trim, or allocate what lives long with lifetime='long' so that it lies apart."},
+    {"A request does not fit the limit on the memory of all pools.",
+     "Raise the limit with memcfg.config.set_host_memory_limit(tracked=...) or free "
+     "memory of another pool."},
+    {"A request does not fit the limit on the process' resident memory.",
+     "Raise the limit with memcfg.config.set_host_memory_limit(rss=...) or trim the "
+     "pools that hold idle memory."},
+    {"The system refuses the memory.", "Close other programs or lower the batch size."},
+    {"The simulated device has no more memory.",
+     "Free memory of the device, or simulate a larger one."},
+    {"The file has no more room.",
+     "Free memory of the file, or open it with more bytes."},
+    {"The resource below the pool has no more memory.",
+     "Free memory of the resource below, or raise its limit."},
+    {"The workspace is full.",
+     "Give the workspace a larger size, or the spill policy 'external' or "
+     "'reallocate'."},
+    {"There are no addresses for the memory.",
+     "Reserve fewer addresses, or raise the process' limit (ulimit -v)."},
+};
+
+}  // namespace
+
 const char* out_of_memory::what() const noexcept {
-  switch (info_->cause) {
-    case OutOfMemoryInfo::limit_reached:
-      return "A request does not fit the memory limit.";
-    case OutOfMemoryInfo::limit_lowered:
-      return "The limit cannot be set below the bytes in use.";
-    case OutOfMemoryInfo::fragmented:
-      return "Enough memory is free, but not in one piece.";
-    case OutOfMemoryInfo::tracked_limit:
-      return "A request does not fit the limit on the memory of all pools.";
-    case OutOfMemoryInfo::rss_limit:
-      return "A request does not fit the limit on the process' resident memory.";
-    case OutOfMemoryInfo::no_memory:
-      return "The system refuses the memory.";
-    case OutOfMemoryInfo::device_full:
-      return "The simulated device has no more memory.";
-    case OutOfMemoryInfo::file_full:
-      return "The file has no more room.";
-    case OutOfMemoryInfo::upstream_exhausted:
-      return "The resource below the pool has no more memory.";
-    case OutOfMemoryInfo::workspace_full:
-      return "The workspace is full.";
-    case OutOfMemoryInfo::no_addresses:
-      return "There are no addresses for the memory.";
-  }
-  return "out of memory";
+  return kWords[info_->cause].what;
+}
+
+const char* OutOfMemoryInfo::next() const {
+  const bool of_device = device.rfind("/device:", 0) == 0;
+  if (cause != limit_reached || !of_device) return kWords[cause].next;
+  return "Raise the limit with memcfg.config.set_memory_limit or lower the batch size.";
 }
 
 Failure current_failure() {

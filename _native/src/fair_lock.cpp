@@ -4,7 +4,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "memcfg/fork_lock.hpp"
 #include "memcfg/forks.hpp"
 
 namespace memcfg {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "memcfg/error.hpp"
-#include "memcfg/fork_lock.hpp"
+#include "memcfg/forks.hpp"
 #include "memcfg/system.hpp"
 
 namespace memcfg {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "memcfg/error.hpp"
-#include "memcfg/fork_lock.hpp"
+#include "memcfg/forks.hpp"
 
 namespace memcfg {
 

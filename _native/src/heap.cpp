@@ -627,16 +627,6 @@ Bytes Heap::bytes_within(const Chunk& free_chunk, Bytes budget) const noexcept {
   return (span.first << page_bits_) - offset + budget;
 }
 
-std::vector<HeapExtent> Heap::layout(const std::vector<std::string>& tags) const {
-  std::vector<HeapExtent> rows;
-  for (const ChunkId first : first_chunks()) {
-    for (ChunkId id = first; id != 0; id = chunks_[id].above) {
-      rows.push_back(extent(chunks_[id], tags));
-    }
-  }
-  return rows;
-}
-
 HeapExtent Heap::extent(const Chunk& chunk,
                         const std::vector<std::string>& tags) const {
   const std::uintptr_t address = chunk.address;
@@ -651,12 +641,13 @@ HeapExtent Heap::extent(const Chunk& chunk,
   return {address, chunk.size, chunk.size, HeapExtent::block, use.requested(), tag};
 }
 
-std::vector<HeapExtent> Heap::pieces(const std::vector<std::string>& tags) const {
+std::vector<HeapExtent> Heap::layout(const std::vector<std::string>& tags,
+                                     bool in_pieces) const {
   std::vector<HeapExtent> rows;
   for (const ChunkId first : first_chunks()) {
     for (ChunkId id = first; id != 0; id = chunks_[id].above) {
       const HeapExtent whole = extent(chunks_[id], tags);
-      if (whole.committed == 0 || whole.committed == whole.size) {
+      if (!in_pieces || whole.committed == 0 || whole.committed == whole.size) {
         rows.push_back(whole);
       } else {
         append_runs(whole, chunks_[id], rows);

@@ -4,7 +4,7 @@
 
 #include "kernels/expression.hpp"
 #include "kernels/function_kernel.hpp"
-#include "memcfg/fork_lock.hpp"
+#include "memcfg/forks.hpp"
 
 namespace memcfg {
 namespace {

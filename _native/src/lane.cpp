@@ -10,7 +10,6 @@
 #include <stdexcept>
 #include <thread>
 
-#include "memcfg/fork_lock.hpp"
 #include "memcfg/forks.hpp"
 
 namespace memcfg {
@@ -18,7 +17,7 @@ namespace {
 
 // No signal is handled in a thread that is started here: the language above expects
 // them elsewhere.
-class SignalsBlocked {
+class SignalsBlocked : private NoCopy {
  public:
   SignalsBlocked() noexcept {
     sigset_t all;
@@ -26,8 +25,6 @@ class SignalsBlocked {
     pthread_sigmask(SIG_SETMASK, &all, &before_);
   }
   ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
 
  private:
   sigset_t before_;

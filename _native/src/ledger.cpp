@@ -137,21 +137,26 @@ void Ledger::finish_resize(void* address, Bytes size) {
   entry.size = size;
 }
 
-std::vector<LiveBlock> Ledger::blocks() const {
+std::vector<LiveBlock> Ledger::blocks(const std::function<double()>& now) const {
   std::vector<LiveBlock> rows;
   {
     const ForkLock lock(mutex_);
+    const double moment = now ? now() : 0;
     rows.reserve(entries_.size());
     for (const auto& [address, entry] : entries_) {
-      rows.push_back({reinterpret_cast<std::uintptr_t>(address),
-                      entry.size,
-                      align_up(entry.size),
-                      entry.row->first});
+      LiveBlock row;
+      row.address = reinterpret_cast<std::uintptr_t>(address);
+      row.requested = entry.size;
+      row.size = align_up(entry.size);
+      row.tag = entry.row->first;
+      const Note& note = entry.note;
+      if (note.stack) row.stack = static_cast<std::int64_t>(note.stack->second.number);
+      if (now) row.seconds = moment - note.seconds;
+      row.thread = note.thread;
+      rows.push_back(std::move(row));
     }
   }
-  std::sort(rows.begin(), rows.end(), [](const LiveBlock& a, const LiveBlock& b) {
-    return a.address < b.address;
-  });
+  sort_by_address(rows);
   return rows;
 }
 

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "memcfg/fork_lock.hpp"
+#include "memcfg/forks.hpp"
 
 namespace memcfg {
 namespace {

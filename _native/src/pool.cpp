@@ -43,15 +43,13 @@ void* address_of(const Chunk& chunk) noexcept {
 }
 
 // The owner's time in a cache, unless it is revoked.
-class Inside {
+class Inside : private NoCopy {
  public:
   explicit Inside(ThreadCache& cache) noexcept
       : cache_(cache), is_(cache.lock.enter()) {}
   ~Inside() {
     if (is_) cache_.lock.leave();
   }
-  Inside(const Inside&) = delete;
-  Inside& operator=(const Inside&) = delete;
   explicit operator bool() const noexcept { return is_; }
 
  private:
@@ -404,12 +402,10 @@ void Pool::deallocate_slowly(Chunk& chunk, Use use, ThreadCache* cache) noexcept
 }
 
 // A block whose size is being changed; nobody else can free or resize it meanwhile.
-class Pool::Claim {
+class Pool::Claim : private NoCopy {
  public:
   Claim(Chunk& chunk, Bytes size) : chunk_(chunk), use_(take_use(chunk, size)) {}
   ~Claim() { chunk_.use.store(use_.word(), std::memory_order_release); }
-  Claim(const Claim&) = delete;
-  Claim& operator=(const Claim&) = delete;
 
   Use use() const noexcept { return use_; }
   bool change(bool done, Bytes size) noexcept {
@@ -711,18 +707,11 @@ Owners Pool::owners() const {
   return tags_.owners(total_counts().charged);
 }
 
-std::vector<HeapExtent> Pool::layout() const {
+std::vector<HeapExtent> Pool::layout(bool in_pieces) const {
   const Lock lock(mutex_);
   const CachesRevoked revoked(caches_);
   caches_.flush_large_blocks();
-  return heap_.layout(tags_.names());
-}
-
-std::vector<HeapExtent> Pool::pieces() const {
-  const Lock lock(mutex_);
-  const CachesRevoked revoked(caches_);
-  caches_.flush_large_blocks();
-  return heap_.pieces(tags_.names());
+  return heap_.layout(tags_.names(), in_pieces);
 }
 
 std::vector<LiveBlock> Pool::blocks() const {

@@ -114,28 +114,20 @@ void Recorder::drop_oldest() noexcept {
   ++dropped_;
 }
 
-void Recorder::begin(const void* address, Bytes size, Note& note) noexcept {
-  note.seconds = now();
-  note.thread = thread_id();
-  note.born = append({History::allocate,
-                      number(address),
-                      size,
-                      0,
-                      note.thread,
-                      note.seconds,
-                      hold(note.tag),
-                      hold(note.stack)});
+std::uint64_t Recorder::note(History::Action action,
+                             const void* address,
+                             Bytes size,
+                             const Note& of) noexcept {
+  const Names::Held tag = hold(of.tag);
+  const Stacks::Held stack = hold(of.stack);
+  return append(
+      {action, number(address), size, of.born, thread_id(), now(), tag, stack});
 }
 
-void Recorder::end(const void* address, Bytes size, const Note& note) noexcept {
-  append({History::free,
-          number(address),
-          size,
-          note.born,
-          thread_id(),
-          now(),
-          hold(note.tag),
-          hold(note.stack)});
+void Recorder::begin(const void* address, Bytes size, Note& note) noexcept {
+  note.born = this->note(History::allocate, address, size, note);
+  note.seconds = event(note.born).seconds;
+  note.thread = event(note.born).thread;
 }
 
 void Recorder::added(const void* address, const Request& request, Note& note) {
@@ -144,7 +136,7 @@ void Recorder::added(const void* address, const Request& request, Note& note) {
 }
 
 void Recorder::removed(const void* address, Bytes size, const Note& note) noexcept {
-  end(address, size, note);
+  this->note(History::free, address, size, note);
   drop_name(note.tag);
   drop_stack(note.stack);
 }
@@ -153,7 +145,7 @@ void Recorder::resized(const void* address,
                        Bytes before,
                        Bytes now,
                        Note& note) noexcept {
-  end(address, before, note);
+  this->note(History::free, address, before, note);
   begin(address, now, note);
 }
 

@@ -31,6 +31,12 @@ void tell_of_host(OutOfMemoryInfo& report) {
 
 }  // namespace
 
+void sort_by_address(std::vector<LiveBlock>& blocks) {
+  std::sort(blocks.begin(), blocks.end(), [](const LiveBlock& a, const LiveBlock& b) {
+    return a.address < b.address;
+  });
+}
+
 void require_valid_size(Bytes size) {
   if (size == 0) throw std::invalid_argument("a block has at least one byte");
 }

@@ -1,6 +1,5 @@
 #include "memcfg/tracking.hpp"
 
-#include <algorithm>
 #include <new>
 #include <set>
 
@@ -24,7 +23,7 @@ std::vector<NotedBlock> holdings(const Blocks& blocks) {
 }  // namespace
 
 // Lets the stack go at the end, unless somebody has taken it over.
-class TrackingResource::Origin {
+class TrackingResource::Origin : private NoCopy {
  public:
   explicit Origin(TrackingResource& owner)
       : owner_(owner), stack_(owner.source_ ? owner.source_(owner) : nullptr) {}
@@ -32,8 +31,6 @@ class TrackingResource::Origin {
     if (!stack_) return;
     owner_.ledger_.hold([this](const auto&) { owner_.recorder_.drop_stack(stack_); });
   }
-  Origin(const Origin&) = delete;
-  Origin& operator=(const Origin&) = delete;
 
   Stacks::Held get() const noexcept { return stack_; }
   void hand_over() noexcept { stack_ = nullptr; }
@@ -66,34 +63,8 @@ void* TrackingResource::allocate(const Request& request) {
   }
 }
 
-void TrackingResource::deallocate(void* address, Bytes size) {
-  ledger_.remove(address, size);
-  upstream_->deallocate(address, size);
-}
-
 std::vector<LiveBlock> TrackingResource::blocks() const {
-  auto rows = ledger_.hold([this](const auto& blocks) {
-    const double now = recorder_.now();
-    std::vector<LiveBlock> all;
-    all.reserve(blocks.size());
-    for (const auto& [address, entry] : blocks) {
-      const Note& note = entry.note;
-      const auto stack =
-          note.stack ? static_cast<std::int64_t>(note.stack->second.number) : -1;
-      all.push_back({reinterpret_cast<std::uintptr_t>(address),
-                     entry.size,
-                     align_up(entry.size),
-                     entry.row->first,
-                     stack,
-                     now - note.seconds,
-                     note.thread});
-    }
-    return all;
-  });
-  std::sort(rows.begin(), rows.end(), [](const LiveBlock& a, const LiveBlock& b) {
-    return a.address < b.address;
-  });
-  return rows;
+  return ledger_.blocks([this] { return recorder_.now(); });
 }
 
 ResourceStats TrackingResource::stats() const {

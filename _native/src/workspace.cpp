@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "memcfg/error.hpp"
-#include "memcfg/fork_lock.hpp"
+#include "memcfg/forks.hpp"
 
 namespace memcfg {
 namespace {
@@ -518,9 +518,7 @@ std::vector<LiveBlock> Workspace::blocks() const {
       add(reinterpret_cast<std::uintptr_t>(address), block.size);
     }
   }
-  std::sort(blocks.begin(), blocks.end(), [](const auto& one, const auto& other) {
-    return one.address < other.address;
-  });
+  sort_by_address(blocks);
   return blocks;
 }
 

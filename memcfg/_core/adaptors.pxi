@@ -4,20 +4,7 @@
 @cython.final
 @cython.no_gc_clear
 cdef class LimitingResource(Resource):
-    """A ceiling on what goes through. Made by `memcfg.memory.limiting`.
-
-    Parameters
-    ----------
-    upstream : Resource
-        Where the blocks come from.
-    limit : int, str or None
-        Bytes, or a string with a unit; None is no limit.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `upstream` is no resource, or `limit` is no size or not positive.
-    """
+    """A ceiling on what goes through; `memcfg.memory.limiting` states the arguments."""
 
     def __cinit__(self, Resource upstream not None, limit):
         self.upstream = upstream
@@ -30,24 +17,12 @@ cdef class LimitingResource(Resource):
         return limit_or_none(self.limiting.limit())
 
     def set_limit(self, limit):
-        """Change the limit; gives the one before.
+        """Change the limit; gives the one before. Errors are those of `Pool.set_limit`.
 
         Parameters
         ----------
         limit : int, str or None
             Bytes, or a string with a unit; None is no limit.
-
-        Returns
-        -------
-        int or None
-            The limit before, in bytes.
-
-        Raises
-        ------
-        ResourceExhaustedError
-            If more than that is in use; the limit is unchanged.
-        TypeError, ValueError
-            If `limit` is no size, or not positive.
         """
         cdef size_t nbytes = as_limit(limit)
         with nogil:
@@ -69,18 +44,7 @@ cdef object as_region(const native.Counters& counters):
 @cython.final
 @cython.no_gc_clear
 cdef class StatisticsResource(Resource):
-    """Counts what goes through. Made by `memcfg.memory.statistics`.
-
-    Parameters
-    ----------
-    upstream : Resource
-        Where the blocks come from.
-
-    Raises
-    ------
-    TypeError
-        If `upstream` is no resource.
-    """
+    """Counts what goes through; `memcfg.memory.statistics` states the argument."""
 
     def __cinit__(self, Resource upstream not None):
         self.upstream = upstream
@@ -133,24 +97,12 @@ cdef int ask(void* context, size_t nbytes) except -1 with gil:
 cdef class FailureCallbackResource(Resource):
     """Asks a function before a request fails.
 
-    Made by `memcfg.memory.failure_callback`, which states when it is called.
-
-    Parameters
-    ----------
-    upstream : Resource
-        Where the blocks come from.
-    callback : callable
-        Called with the bytes asked for; true is to try again.
+    `memcfg.memory.failure_callback` states when it is called.
 
     Attributes
     ----------
     callback : callable
         The function.
-
-    Raises
-    ------
-    TypeError
-        If `upstream` is no resource, or `callback` not callable.
     """
 
     def __cinit__(self, Resource upstream not None, callback):
@@ -323,31 +275,14 @@ cdef int empty_log(int file, object path) except -1:
 @cython.final
 @cython.no_gc_clear
 cdef class LoggingResource(Resource):
-    """Writes what goes through to a file. Made by `memcfg.memory.logging`.
+    """Writes what goes through to a file.
 
-    Parameters
-    ----------
-    upstream : Resource
-        Where the blocks come from.
-    path : str or path-like
-        The file.
-    overwrite : bool, default False
-        Whether a file that is there is emptied.
+    `memcfg.memory.logging` states the arguments and errors.
 
     Attributes
     ----------
     path : str or bytes
         The file.
-
-    Raises
-    ------
-    FileExistsError
-        If the file is there, and not to be overwritten.
-    OSError
-        If it cannot be opened or written to, is a pipe, or has another owner (a log, or
-        a mapped file): ``EBUSY``.
-    TypeError
-        If `upstream` is no resource, `path` no path, or `overwrite` no bool.
     """
 
     def __cinit__(self, Resource upstream not None, path, *, overwrite=False):

@@ -1,8 +1,7 @@
 # The classes of the engine at a glance.
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 from libcpp.memory cimport shared_ptr, unique_ptr
-from libcpp.optional cimport optional
 
 from memcfg._core cimport native
 
@@ -74,19 +73,6 @@ cdef class LoggingResource(Resource):
 
 cdef class WorkspaceMemory(Resource):
     cdef native.Workspace* workspace
-    cdef bint begin(self) except -1
-    cdef int raise_out_of_memory(self) except -1
-    cdef int cancel(self) noexcept
-    cdef native.WorkspaceEnd end(self) noexcept
-    cdef int learn(self) except -1
-    cdef int destroy(self) noexcept
-    cdef size_t shrink(self) noexcept
-    cdef int enable(self, bint enabled) noexcept
-    cdef bint enabled(self) noexcept
-    cdef uint64_t generation(self) noexcept
-    cdef optional[native.WorkspaceBlockInfo] find_block(
-        self, const void* data, uint64_t generation
-    ) noexcept
     cdef readonly str label
     cdef readonly Resource pages
     cdef readonly str on_escape
@@ -168,24 +154,3 @@ cdef class Program:
     cdef int64_t run_part(
         self, native.bool check_guards, size_t begin, size_t end, Counter counter
     ) except -2
-
-
-# For the memory of NumPy's arrays; what each does stands in arrays.pxi.
-cdef void* take_array(Resource resource, size_t size, bint zeroed, str tag) except NULL
-cdef void* await_array(Resource resource, size_t size, bint zeroed, str tag) except NULL
-cdef bint may_wait(Resource resource) noexcept
-cdef void* resize_array(
-    Resource resource, void* data, size_t size, str tag
-) except NULL
-cdef bint is_touchable(Resource resource) noexcept
-
-# For arrays in a workspace; what each does stands in workspaces.pxi.
-cdef void* take_scoped(
-    WorkspaceMemory memory, size_t size, bint zeroed, uint64_t generation
-) except NULL
-cdef void* resize_scoped(
-    WorkspaceMemory memory, void* data, size_t size, uint64_t generation
-) except NULL
-cdef bint release_scoped(
-    native.Workspace* workspace, void* data, uint64_t generation
-) noexcept nogil

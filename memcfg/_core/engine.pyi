@@ -1,11 +1,29 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Never, Protocol, Self, TypeAlias, final, overload
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    Never,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+    final,
+    overload,
+)
 
+import numpy as np
 from typing_extensions import Buffer, disjoint_base
 
 from memcfg._core._stats import PoolStats, RegionStats
+from memcfg.errors import ResourceExhaustedError
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 __all__ = [
     "Arena",
@@ -19,12 +37,15 @@ __all__ = [
     "Lock",
     "LoggingResource",
     "MappedFile",
+    "NumpyAllocator",
     "OneDNN",
+    "Placement",
     "Pool",
     "Program",
     "ProgramBuffer",
     "ReplayPlan",
     "Resource",
+    "Scope",
     "ScratchFile",
     "SimulatedResource",
     "StatisticsResource",
@@ -34,11 +55,16 @@ __all__ = [
     "arena_of",
     "blocks_of",
     "codec_bounds",
+    "current_scope",
     "fork_count",
     "get_host_limits",
     "get_num_threads",
+    "has_kernel",
     "layout_of",
+    "placement_of",
     "resident_bytes",
+    "resource_of",
+    "scope_out",
     "set_bypass_everything",
     "set_host_limits",
     "set_max_running",
@@ -437,3 +463,70 @@ def set_host_limits(
 def get_host_limits() -> tuple[int | None, int | None]: ...
 def tracked_bytes() -> int: ...
 def resident_bytes() -> int: ...
+
+@final
+class NumpyAllocator:
+    def __new__(cls, resource: Resource, *, tag: str = "numpy") -> Self: ...
+    @property
+    def resource(self) -> Resource: ...
+    @property
+    def tag(self) -> str: ...
+    @property
+    def refusal(self) -> ResourceExhaustedError | None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+    def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]: ...
+
+def resource_of(array: np.ndarray[Any, Any]) -> Resource | None: ...
+
+@disjoint_base
+class Scope:
+    def __init__(self, memory: WorkspaceMemory, capture: bool = True) -> None: ...
+    @property
+    def memory(self) -> WorkspaceMemory: ...
+    @property
+    def parent(self) -> Scope | None: ...
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def is_current(self) -> bool: ...
+    @property
+    def enabled(self) -> bool: ...
+    @enabled.setter
+    def enabled(self, enabled: bool) -> None: ...
+    def open(self) -> Self: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+    def borrow(self) -> AbstractContextManager[Self]: ...
+    def inside(self) -> AbstractContextManager[Self]: ...
+    def initialize(self) -> None: ...
+    def destroy(self) -> None: ...
+    def trim(self) -> int: ...
+    def counters(self) -> dict[str, int]: ...
+    def _abort(self) -> None: ...
+    def _escaped(self, count: int) -> None: ...
+    def _spilled(self, error: ResourceExhaustedError) -> None: ...
+    def _reenabled(self) -> None: ...
+
+class Placement(NamedTuple):
+    scope: Scope | None
+    label: str
+    kind: str
+    generation: int
+    address: int
+    nbytes: int
+
+def current_scope() -> Scope | None: ...
+def placement_of(array: np.ndarray[Any, Any]) -> Placement | None: ...
+def scope_out() -> AbstractContextManager[None]: ...

@@ -9,17 +9,42 @@ Every class may be used from several threads; a program runs in one at a time.
 """
 
 cimport cython
+cimport numpy as cnp
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.contextvars cimport get_value
-from cpython.exc cimport PyErr_CheckSignals, PyErr_WriteUnraisable
+from cpython.exc cimport (
+    PyErr_CheckSignals,
+    PyErr_Fetch,
+    PyErr_Restore,
+    PyErr_SetInterrupt,
+    PyErr_SetObject,
+    PyErr_WriteUnraisable,
+)
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.number cimport PyNumber_Index
+from cpython.object cimport PyObject
+from cpython.pycapsule cimport (
+    PyCapsule_GetContext,
+    PyCapsule_GetDestructor,
+    PyCapsule_GetPointer,
+    PyCapsule_New,
+    PyCapsule_SetContext,
+)
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport (
+    SIZE_MAX,
+    int32_t,
+    int64_t,
+    uint8_t,
+    uint32_t,
+    uint64_t,
+    uintptr_t,
+)
 from libc.math cimport INFINITY
-from libc.string cimport memcpy
+from libc.string cimport memcpy, strcpy
 from libcpp.memory cimport shared_ptr, static_pointer_cast
 from libcpp.optional cimport make_optional, optional
 from libcpp.pair cimport pair
@@ -46,11 +71,17 @@ import atexit
 import errno
 import fcntl
 import os
+import signal
 import stat
-from contextvars import copy_context
-from functools import partial
+import threading
+from contextvars import ContextVar, copy_context
+from copy import copy
+from functools import partial, wraps
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from time import monotonic, sleep
+from typing import NamedTuple
 from warnings import warn
+from weakref import ref
 
 from memcfg._core._live import live_arenas, live_resources
 from memcfg._core._stats import PoolStats, RegionStats
@@ -60,6 +91,7 @@ from memcfg.errors import (
     InvalidFreeError,
     KernelError,
     ResourceExhaustedError,
+    WorkspaceError,
     WorkspaceStaleError,
 )
 
@@ -75,12 +107,15 @@ __all__ = [
     "Lock",
     "LoggingResource",
     "MappedFile",
+    "NumpyAllocator",
     "OneDNN",
+    "Placement",
     "Pool",
     "Program",
     "ProgramBuffer",
     "ReplayPlan",
     "Resource",
+    "Scope",
     "ScratchFile",
     "SimulatedResource",
     "StatisticsResource",
@@ -90,11 +125,16 @@ __all__ = [
     "arena_of",
     "blocks_of",
     "codec_bounds",
+    "current_scope",
     "fork_count",
     "get_host_limits",
     "get_num_threads",
+    "has_kernel",
     "layout_of",
+    "placement_of",
     "resident_bytes",
+    "resource_of",
+    "scope_out",
     "set_bypass_everything",
     "set_host_limits",
     "set_max_running",
@@ -113,6 +153,8 @@ include "replay.pxi"
 include "workspaces.pxi"
 include "adaptors.pxi"
 include "arrays.pxi"
+include "numpy_memory.pxi"
+include "numpy_scopes.pxi"
 include "locks.pxi"
 
 
@@ -612,7 +654,7 @@ cdef class Program:
         cdef int64_t stopped
         cdef size_t end = self.core.get().size()
         cdef size_t first = self.whole if self.calls_back else end
-        acquire_semaphore(_running)
+        acquire(_running)
         try:
             stopped = self.run_part(guard, 0, first, counter if first == end else None)
             if first < end and stopped == -1:
@@ -645,7 +687,7 @@ cdef class Program:
         if resource is not None:
             watched = resource.core.get()
             counts = &in_use
-        acquire_semaphore(_running)
+        acquire(_running)
         try:
             with nogil:
                 seconds = self.core.get().run_timed(
@@ -660,7 +702,7 @@ cdef class Program:
     def run_traced(self):
         """Run to the end, guards unchecked: (queue, begin, end) of each, in seconds."""
         cdef vector[native.Span] spans
-        acquire_semaphore(_running)
+        acquire(_running)
         try:
             with nogil:
                 spans = self.core.get().run_traced(_threads)

@@ -10,17 +10,7 @@ cdef extern from "memcfg/error.hpp" namespace "memcfg" nogil:
     const size_t kNoLimit
 
     enum Cause "memcfg::OutOfMemoryInfo::Cause":
-        limit_reached "memcfg::OutOfMemoryInfo::limit_reached"
-        limit_lowered "memcfg::OutOfMemoryInfo::limit_lowered"
-        fragmented "memcfg::OutOfMemoryInfo::fragmented"
-        tracked_limit "memcfg::OutOfMemoryInfo::tracked_limit"
-        rss_limit "memcfg::OutOfMemoryInfo::rss_limit"
-        no_memory "memcfg::OutOfMemoryInfo::no_memory"
-        device_full "memcfg::OutOfMemoryInfo::device_full"
-        file_full "memcfg::OutOfMemoryInfo::file_full"
-        upstream_exhausted "memcfg::OutOfMemoryInfo::upstream_exhausted"
         workspace_full "memcfg::OutOfMemoryInfo::workspace_full"
-        no_addresses "memcfg::OutOfMemoryInfo::no_addresses"
 
     cdef cppclass OutOfMemoryInfo:
         Cause cause
@@ -34,6 +24,7 @@ cdef extern from "memcfg/error.hpp" namespace "memcfg" nogil:
         size_t largest_free
         string device
         vector[pair[string, size_t]] owners
+        const char* next()
 
     enum FailureKind "memcfg::Failure::Kind":
         memory "memcfg::Failure::memory"
@@ -68,47 +59,6 @@ cdef inline double fragmentation(size_t free_bytes, size_t largest):
     return 1 - <double>largest / free_bytes if largest < free_bytes else 0.0
 
 
-cdef inline str next_step(Cause cause, str device):
-    if cause == Cause.limit_lowered:
-        return "Free memory first, or choose a higher limit."
-    if cause == Cause.fragmented:
-        return (
-            "Trim, or allocate what lives long with lifetime='long' so that it lies "
-            "apart."
-        )
-    if cause == Cause.tracked_limit:
-        return (
-            "Raise the limit with memcfg.config.set_host_memory_limit(tracked=...) or "
-            "free memory of another pool."
-        )
-    if cause == Cause.rss_limit:
-        return (
-            "Raise the limit with memcfg.config.set_host_memory_limit(rss=...) or trim "
-            "the pools that hold idle memory."
-        )
-    if cause == Cause.no_memory:
-        return "Close other programs or lower the batch size."
-    if cause == Cause.upstream_exhausted:
-        return "Free memory of the resource below, or raise its limit."
-    if cause == Cause.device_full:
-        return "Free memory of the device, or simulate a larger one."
-    if cause == Cause.file_full:
-        return "Free memory of the file, or open it with more bytes."
-    if cause == Cause.workspace_full:
-        return (
-            "Give the workspace a larger size, or the spill policy 'external' or "
-            "'reallocate'."
-        )
-    if cause == Cause.no_addresses:
-        return "Reserve fewer addresses, or raise the process' limit (ulimit -v)."
-    if device.startswith("/device:"):
-        return (
-            "Raise the limit with memcfg.config.set_memory_limit or lower the batch "
-            "size."
-        )
-    return "Free memory first, or raise the limit with set_limit."
-
-
 cdef inline object exhausted(Failure& failure):
     cdef OutOfMemoryInfo info = failure.info
     try:
@@ -117,7 +67,6 @@ cdef inline object exhausted(Failure& failure):
         return MemoryError(words(failure.text))
 
     full = info.cause == Cause.workspace_full
-    device = words(info.device)
     return (WorkspaceFullError if full else ResourceExhaustedError)(
         words(failure.text),
         requested_bytes=info.requested,
@@ -127,9 +76,9 @@ cdef inline object exhausted(Failure& failure):
         limit_bytes=bytes_or_none(info.limit),
         largest_free_bytes=bytes_or_none(info.largest_free),
         fragmentation=fragmentation(info.free_bytes, info.largest_free_chunk),
-        device=device,
+        device=words(info.device),
         owners={words(row.first) or "unnamed": row.second for row in info.owners},
-        hint=next_step(info.cause, device),
+        hint=info.next().decode(),
     )
 
 

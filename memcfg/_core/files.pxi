@@ -24,21 +24,11 @@ cdef size_t as_length(object nbytes) except 0:
 @cython.final
 @cython.no_gc_clear  # its memory is given back by the resource, when it goes
 cdef class MappedFile(Resource):
-    """Memory in a file. Made by `memcfg.memory.mmap_file`, which states the rules.
+    """Memory in a file.
 
-    A context manager that closes it; when the block is left by an exception and blocks
-    of memory are still out, the file closes itself when it is garbage-collected.
-
-    Parameters
-    ----------
-    path : str, bytes or path-like
-        The file.
-    nbytes : int, str or None, default None
-        Its length in bytes, or a string with a unit; None is the length that it has.
-    overwrite : bool, default False
-        Whether a file that is there is replaced by zeros.
-    delete : bool, default False
-        Whether the file is removed when it is closed.
+    `memcfg.memory.mmap_file` states the arguments, the errors and the rules. A context
+    manager that closes it; when the block is left by an exception and blocks of memory
+    are still out, the file closes itself when it is garbage-collected.
 
     Attributes
     ----------

@@ -4,50 +4,36 @@
 cdef int _WAIT = 50  # milliseconds between two looks at the signals that came meanwhile
 
 
-cdef int acquire_lock(native.FairLock* lock) except -1:
+ctypedef fused Queue:
+    native.FairLock
+    native.Semaphore
+
+
+cdef int acquire(Queue* queue) except -1:
     cdef shared_ptr[native.Waiter] waiter
     cdef native.bool acquired = False
     with nogil:
-        waiter = lock.enter()
-    if not waiter:
-        return 0
-    while True:
+        waiter = queue.enter()
+    while waiter:
         with nogil:
-            acquired = lock.wait(waiter, native.milliseconds(_WAIT))
+            acquired = queue.wait(waiter, native.milliseconds(_WAIT))
         if acquired:
             return 0
         try:
             PyErr_CheckSignals()
         except BaseException:
-            lock.cancel(waiter)
+            queue.cancel(waiter)
             raise
-
-
-cdef int acquire_semaphore(native.Semaphore* semaphore) except -1:
-    cdef shared_ptr[native.Waiter] waiter
-    cdef native.bool inside = False
-    with nogil:
-        waiter = semaphore.enter()
-    if not waiter:
-        return 0
-    while True:
-        with nogil:
-            inside = semaphore.wait(waiter, native.milliseconds(_WAIT))
-        if inside:
-            return 0
-        try:
-            PyErr_CheckSignals()
-        except BaseException:
-            semaphore.cancel(waiter)
-            raise
+    return 0
 
 
 @cython.final
 cdef class Lock:
     """A re-entrant lock of a model, handed over in the order of arrival.
 
-    ``with lock.turn():`` has it, and ``with lock.step():`` for a step; ``with lock.session(message):`` is a long
-    use, amid which others have turns: a second thread's is refused.
+    ``with lock.turn():`` has it, and ``with lock.step():`` for a step; ``with
+    lock.session(message):`` is a long use, amid which others have turns: a second
+    thread's is refused.
 
     In the child of a fork, a lock that another thread had, or whose session another
     thread was in, is a RuntimeError for good.
@@ -100,7 +86,7 @@ cdef class Lock:
     cdef int take(self) except -1:
         if native.fork_count() > 0:
             self.long_use.get().elsewhere()
-        return acquire_lock(self.core.get())
+        return acquire(self.core.get())
 
     cdef int take_step(self) except -1:
         self.take()

@@ -96,8 +96,7 @@ cdef extern from "memcfg/pool.hpp" namespace "memcfg" nogil:
         bool growth() noexcept
         size_t set_limit(size_t limit) except +raise_failure
         size_t decay() except +raise_failure
-        vector[HeapExtent] layout() except +raise_failure
-        vector[HeapExtent] pieces() except +raise_failure
+        vector[HeapExtent] layout(bool in_pieces) except +raise_failure
 
 cdef extern from "memcfg/host_limits.hpp" namespace "memcfg" nogil:
     cdef cppclass HostLimits:
@@ -112,11 +111,11 @@ cdef extern from "memcfg/system_resource.hpp" namespace "memcfg" nogil:
     cdef cppclass SystemResource(Resource):
         SystemResource(string name) except +raise_failure
 
-cdef extern from "memcfg/simulated.hpp" namespace "memcfg" nogil:
+cdef extern from "memcfg/system_resource.hpp" namespace "memcfg" nogil:
     cdef cppclass SimulatedResource(Resource):
         SimulatedResource(string name, size_t nbytes) except +raise_failure
 
-cdef extern from "memcfg/limiting.hpp" namespace "memcfg" nogil:
+cdef extern from "memcfg/adaptor.hpp" namespace "memcfg" nogil:
     cdef cppclass LimitingResource(Resource):
         LimitingResource(
             shared_ptr[Resource] upstream, size_t limit
@@ -134,14 +133,14 @@ cdef extern from "memcfg/ledger.hpp" namespace "memcfg" nogil:
         Tally bytes
         Tally blocks
 
-cdef extern from "memcfg/statistics.hpp" namespace "memcfg" nogil:
+cdef extern from "memcfg/adaptor.hpp" namespace "memcfg" nogil:
     cdef cppclass StatisticsResource(Resource):
         StatisticsResource(shared_ptr[Resource] upstream) except +raise_failure
         void push() except +raise_failure
         Counters pop() except +raise_failure
         vector[pair[string, Counters]] by_tag() except +raise_failure
 
-cdef extern from "memcfg/failure_callback.hpp" namespace "memcfg" nogil:
+cdef extern from "memcfg/adaptor.hpp" namespace "memcfg" nogil:
     cdef cppclass Callback "memcfg::FailureCallbackResource::Callback":
         pass
 
@@ -482,7 +481,7 @@ cdef extern from "memcfg/fair_lock.hpp" namespace "memcfg" nogil:
         void leave() except +raise_failure
         void set_bound(size_t bound) except +raise_failure
 
-cdef extern from "memcfg/workspace_rules.hpp" namespace "memcfg" nogil:
+cdef extern from "memcfg/workspace_cycles.hpp" namespace "memcfg" nogil:
     enum WorkspaceLearning "memcfg::WorkspaceRules::Learning":
         first_loop "memcfg::WorkspaceRules::first_loop"
         over_time "memcfg::WorkspaceRules::over_time"

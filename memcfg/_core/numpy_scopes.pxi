@@ -1,10 +1,13 @@
-# The scopes of workspaces, and where an array is. A part of numpy_memory.pyx.
+# The scopes of workspaces, and where an array is. A part of engine.pyx.
 #
 # Which workspace is current is what NumPy's allocator of the running context says, and
 # nothing else. Each scope that is entered has an `ArrayMemory` in the chain from there:
 # its `before` is the capsule that it took the place of. Such a capsule is pushed once,
 # on top of older ones, so no chain comes back to itself. A context that was copied
 # keeps capsules of scopes that have been left; they are passed over.
+
+
+cdef class Scope
 
 
 # An allocator that is another one's, lent: arrays are as if made by that one. It is
@@ -92,22 +95,9 @@ cdef object innermost(list capsules):
 cdef class Scope:
     """When a workspace's cycle begins and ends, and which workspace is current.
 
-    The base of `memcfg.workspaces.Workspace`, which states what holds. One thread or
-    task at a time uses it; arrays may go in any.
-
-    Parameters
-    ----------
-    memory : WorkspaceMemory
-        Whose cycles they are.
-    capture : bool, default True
-        Whether NumPy's arrays come from it while it is current.
-
-    Attributes
-    ----------
-    memory : WorkspaceMemory
-        Whose cycles they are.
-    parent : Scope or None
-        The workspace that was current when the cycle began, as long as it lives.
+    The base of `memcfg.workspaces.Workspace`, which states what holds: one thread or
+    task at a time uses it, arrays may go in any. `memory` has the cycles; with `capture`
+    NumPy's arrays come from it while it is current.
     """
 
     cdef object __weakref__
@@ -137,8 +127,8 @@ cdef class Scope:
             memory_of(capsule).entered = False
         if self.memory is None:
             return
-        self.memory.end()
-        self.memory.destroy()
+        self.memory.workspace.close()
+        self.memory.workspace.destroy()
 
     # For a subclass that has not called __init__ (yet).
     cdef WorkspaceMemory made(self):
@@ -174,13 +164,13 @@ cdef class Scope:
     @property
     def enabled(self):
         """Whether arrays made in it come from its memory; True when a cycle begins."""
-        return self.made().enabled()
+        return self.made().workspace.enabled()
 
     @enabled.setter
     def enabled(self, enabled):
         if not isinstance(enabled, bool):
             raise TypeError(f"enabled is True or False, not {enabled!r}")
-        self.made().enable(enabled)
+        self.made().workspace.set_enabled(enabled)
 
     cdef int enter(self) except -1:
         if self.opening:
@@ -199,11 +189,11 @@ cdef class Scope:
         cdef bint warm
         self.opening = True
         try:
-            warm = self.made().begin()
+            warm = self.made().workspace.open()
         finally:
             self.opening = False
         try:
-            self.generation = self.memory.generation()
+            self.generation = self.memory.workspace.generation()
             self.thread = PyThread_get_thread_ident()
             self.parent_ref = parent_of(top())
             if not warm:
@@ -211,7 +201,7 @@ cdef class Scope:
             self.put_in_place()
         except BaseException:
             self.parent_ref = None
-            self.memory.cancel()
+            self.memory.workspace.cancel()
             raise
         return 0
 
@@ -230,7 +220,7 @@ cdef class Scope:
         if self.cold:
             return 0
         try:
-            self.memory.raise_out_of_memory()
+            self.memory.workspace.rethrow_out_of_memory()
         except ResourceExhaustedError as error:
             self.cold = True
             self._spilled(without_frames(error))
@@ -267,7 +257,7 @@ cdef class Scope:
         return 0
 
     cdef int end(self, error) except -1:
-        cdef native.WorkspaceEnd end = self.memory.end()
+        cdef native.WorkspaceEnd end = self.memory.workspace.close()
         self.parent_ref = None
         if error is not None:
             return 0
@@ -322,23 +312,12 @@ cdef class Scope:
     def borrow(self):
         """Make it current again for a ``with`` block, without a new cycle.
 
-        Returns
-        -------
-        context manager
-            Gives this scope. Entering it is a WorkspaceError where the scope is not
-            open, or is borrowed already.
+        Entering that is a WorkspaceError where it is not open, or borrowed already.
         """
         return Borrowing(self, True)
 
     def inside(self):
-        """Do the same from inside the library: it may be borrowed already.
-
-        Returns
-        -------
-        context manager
-            Gives this scope; NumPy's arrays come from it whatever `capture` says.
-            Entering it is a WorkspaceError where the scope is not open.
-        """
+        """Do so for the library: it may be borrowed already, and it always captures."""
         return Borrowing(self, False)
 
     def initialize(self):
@@ -352,19 +331,19 @@ cdef class Scope:
         ResourceExhaustedError
             If there is no memory for a page of that size; nothing is learned then.
         """
-        self.made().learn()
+        self.made().workspace.initialize()
 
     def destroy(self):
         """Give the memory back, or leave it to the arrays that are alive."""
         self._abort()
-        self.memory.destroy()
+        self.memory.workspace.destroy()
 
     def _abort(self):
         """End the cycle, if one is on, for all threads and tasks; tell of nothing."""
         while self.entries:
             pull(self.entries.pop())
         self.parent_ref = None
-        self.made().end()
+        self.made().workspace.close()
 
     def trim(self):
         """Give back what the last cycle did not need.
@@ -377,16 +356,10 @@ cdef class Scope:
         int
             The bytes given back.
         """
-        return self.made().shrink()
+        return self.made().workspace.shrink()
 
     def counters(self):
-        """Read the numbers of the cycles.
-
-        Returns
-        -------
-        dict of str to int
-            What `WorkspaceMemory.numbers` returns.
-        """
+        """Read what `WorkspaceMemory.numbers` returns."""
         return self.made().numbers()
 
     def _escaped(self, count):
@@ -506,34 +479,17 @@ def current_scope():
     return scope if scope is not None and scope.entries else None
 
 
-# The array whose memory a view shows; None where it is no array's.
-cdef cnp.ndarray owner_array(array):
-    holder = array
-    while holder is not None:
-        if isinstance(holder, cnp.ndarray):
-            if cnp.PyArray_CHKFLAGS(holder, cnp.NPY_ARRAY_OWNDATA):
-                return holder
-            holder = cnp.get_array_base(<cnp.ndarray>holder)
-        elif isinstance(holder, memoryview):
-            holder = holder.obj
-        elif hasattr(holder, "__array_interface__"):
-            holder = getattr(holder, "base", None)  # a window of stride_tricks
-        else:
-            return None
-    return None
-
-
 def placement_of(cnp.ndarray array not None):
     """Find where in a workspace an array's memory is; None where it is in none."""
-    cdef cnp.ndarray owner = owner_array(array)
+    owner = holder_of(array)
     cdef optional[native.WorkspaceBlockInfo] found
-    if owner is None:
+    if not isinstance(owner, cnp.ndarray):
         return None
     memory = source_of(owner)
     if memory is None or memory.workspace == NULL:
         return None
     address = cnp.PyArray_DATA(owner)
-    found = (<WorkspaceMemory>memory.resource).find_block(address, memory.generation)
+    found = memory.workspace.find_block(address, memory.generation)
     if not found.has_value():
         return None
     return Placement(

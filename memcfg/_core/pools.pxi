@@ -188,7 +188,7 @@ cdef class Pool(Resource):
         if letters == 0:
             raise ValueError("a width is at least 1")
         with nogil:
-            extents = self.pool.layout()
+            extents = self.pool.layout(False)
         if addresses:
             return occupancy_bar(
                 [(STATES[each.state], each.size, each.committed) for each in extents],
@@ -229,19 +229,10 @@ cdef int require_no_callback(Resource resource) except -1:
 @cython.final
 @cython.no_gc_clear  # C++ borrows what is below its pool until it is gone
 cdef class Arena:
-    """Addresses whose front is memory. The base never moves, so views taken before a
-    growth stay valid; the pages behind the last byte cannot be touched.
+    """Addresses whose front is memory; `Pool.arena` states the arguments and errors.
 
-    Made by `Pool.arena`, which states the errors.
-
-    Parameters
-    ----------
-    pool : Pool
-        Who pays for the memory.
-    reserve_bytes : int or None, default None
-        How far it can ever grow, in bytes.
-    tag : str, default ""
-        Who holds it, for messages; empty is the tag of the context.
+    The base never moves, so views taken before a growth stay valid; the pages behind the
+    last byte cannot be touched.
 
     Attributes
     ----------
@@ -391,7 +382,7 @@ def layout_of(Pool pool not None):
     """
     cdef vector[native.HeapExtent] rows
     with nogil:
-        rows = pool.pool.pieces()
+        rows = pool.pool.layout(True)
     return [
         (
             STATES[row.state],

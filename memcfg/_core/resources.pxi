@@ -368,13 +368,7 @@ cdef int require_touchable(Resource resource) except -1:
 @cython.final
 @cython.no_gc_clear
 cdef class SystemResource(Resource):
-    """Blocks straight from the C library. Made by `memcfg.memory.system`.
-
-    Parameters
-    ----------
-    name : str, default ""
-        The device's name, for messages.
-    """
+    """Blocks straight from the C library: `memcfg.memory.system`."""
 
     def __cinit__(self, *, str name not None=""):
         self.core.reset(new native.SystemResource(as_string(name)))
@@ -383,20 +377,7 @@ cdef class SystemResource(Resource):
 @cython.final
 @cython.no_gc_clear
 cdef class SimulatedResource(Resource):
-    """A device of addresses only. Made by `memcfg.memory.simulated`.
-
-    Parameters
-    ----------
-    nbytes : int or str
-        The device's memory in bytes, or a string with a unit.
-    name : str, default ""
-        The device's name, for messages.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `nbytes` is no size, or not positive.
-    """
+    """A device of addresses only: `memcfg.memory.simulated` states the arguments."""
 
     def __cinit__(self, nbytes, *, str name not None=""):
         cdef size_t size = as_size(as_bytes(nbytes, "a size"), "a size")

@@ -12,7 +12,7 @@ from libcpp cimport bool as cbool
 from libcpp.vector cimport vector
 
 
-cdef extern from "memcfg/packing_search.hpp" namespace "memcfg::packing" nogil:
+cdef extern from "memcfg/packing.hpp" namespace "memcfg::packing" nogil:
     cdef struct Buffer:
         int64_t lower
         int64_t upper
@@ -110,27 +110,10 @@ cdef extern from "memcfg/segments.hpp" namespace "memcfg::recompute" nogil:
 
 
 def pack(lower, upper, size, *, effort):
-    """Place buffers with fixed lifetimes; the lowest of several orders.
+    """Place buffers that live in [lower, upper); `effort` bounds the climb's comparisons.
 
-    Parameters
-    ----------
-    lower, upper : sequence of int
-        Each buffer lives in [lower, upper).
-    size : sequence of int
-        Bytes, at least 0; their sum below 2**62.
-    effort : int
-        Comparisons that the climb after the orders may spend; 0: no climb.
-
-    Returns
-    -------
-    tuple
-        Offsets (list of int), height, live-bytes bound, order (0 ... 5), fit (0
-        first, 1 best), whether the climb improved it.
-
-    Raises
-    ------
-    OverflowError
-        If a number does not fit 64 bits.
+    Gives offsets, height, live-bytes bound, order (0 ... 5), fit (0 first, 1 best), and
+    whether the climb improved it. OverflowError for numbers beyond 64 bits.
     """
     cdef vector[Buffer] buffers
     cdef Buffer buffer
@@ -150,20 +133,10 @@ def pack(lower, upper, size, *, effort):
 cdef class Layout:
     """A sequence of ops with a place for every instance of every tensor.
 
-    Attributes
-    ----------
-    sequence : list of int
-        Ops in order of execution.
-    instances : list of tuple
-        Tensor, first step (-1: the start), last step (the number of steps: the
-        end), instance whose buffer it takes over (-1: none), whether it lives in the
-        buffer of a persistent tensor, offset (-1 in such a buffer).
-    scratch : list of int
-        By step, the offset of its scratch; -1: none.
-    height : int
-        Bytes, persistent tensors not included.
-    bound : int
-        The bytes in use at the peak, persistent tensors not included.
+    An instance is its tensor, first step (-1: the start), last step (the number of
+    steps: the end), the instance whose buffer it takes over (-1: none), whether it lives
+    in the buffer of a persistent tensor, and its offset (-1 in such a buffer). `scratch`
+    has offsets by step (-1: none); `height` and `bound` leave persistent tensors out.
     """
 
     cdef readonly list sequence
@@ -177,14 +150,10 @@ cdef class Layout:
 cdef class Step:
     """A training step as arrays of numbers; immutable.
 
-    Parameters
-    ----------
-    tensors : sequence of tuple
-        Rounded bytes, persistent, kept, producer (-1: none), by tensor.
-    ops : sequence of tuple
-        Inputs, outputs, in-place pairs (flat: i, o, i, o), rounded scratch bytes,
-        phase (0 forward, 1 backward, 2 update), cost, droppable, by op, in
-        topological order.
+    A tensor is its rounded bytes, persistent, kept, producer (-1: none). An op is its
+    inputs, outputs, in-place pairs (flat: i, o, i, o), rounded scratch bytes, phase (0
+    forward, 1 backward, 2 update), cost, droppable; ops are in topological order. A
+    choice has one byte an op: 1 drops its outputs until they are needed again.
     """
 
     cdef Arrays arrays
@@ -209,19 +178,10 @@ cdef class Step:
         self.forward = make_forward(self.arrays)
 
     def score(self, bytes dropped not None):
-        """Score a choice of dropped ops without placing it.
+        """Score a choice without placing it.
 
-        Parameters
-        ----------
-        dropped : bytes
-            One byte an op: 1 drops its outputs until they are needed again.
-
-        Returns
-        -------
-        tuple
-            The bytes in use at the peak, the cost of what is computed
-            again, the number of ops computed again, and the choice without what
-            could not be replayed.
+        Gives the bytes in use at the peak, the cost of what is computed again,
+        the number of ops computed again, and the choice without what cannot be replayed.
         """
         cdef vector[uint8_t] choice = self._choice(dropped)
         cdef Score result
@@ -230,18 +190,7 @@ cdef class Step:
         return result.load, result.cost, result.replayed, bytes(choice)
 
     def uneven_segments(self, budget):
-        """Drop by uneven segments that keep the least under a budget.
-
-        Parameters
-        ----------
-        budget : int
-            Bytes, of the additive model.
-
-        Returns
-        -------
-        bytes or None
-            A choice; None if no cuts meet the budget.
-        """
+        """Choose uneven segments that keep the least under a budget; None: none do."""
         cdef int64_t limit = budget
         cdef cbool found = False
         cdef vector[uint8_t] choice
@@ -252,18 +201,7 @@ cdef class Step:
         return bytes(choice) if found else None
 
     def budget_segments(self, budget):
-        """Drop by segments of about one size: Algorithm 3 of Chen et al. 2016.
-
-        Parameters
-        ----------
-        budget : int
-            Bytes of outputs in a segment.
-
-        Returns
-        -------
-        bytes
-            A choice.
-        """
+        """Choose segments of about one size: Algorithm 3 of Chen et al. 2016."""
         cdef int64_t limit = budget
         cdef vector[uint8_t] choice
         with nogil:
@@ -273,22 +211,10 @@ cdef class Step:
         return bytes(choice)
 
     def layout(self, bytes dropped not None, *, rule, effort):
-        """Place every instance of a choice of dropped ops.
+        """Place every instance of a choice.
 
-        Parameters
-        ----------
-        dropped : bytes
-            One byte an op.
-        rule : int
-            Who may take over buffers: 0 state updates, 1 outputs of the same size
-            too, 2 smaller outputs too.
-        effort : int
-            Comparisons that the packer's climb may spend.
-
-        Returns
-        -------
-        Layout
-            The places.
+        `rule` says who may take over buffers: 0 state updates, 1 outputs of the same
+        size too, 2 smaller outputs too; `effort` bounds the packer's climb.
         """
         cdef vector[uint8_t] choice = self._choice(dropped)
         cdef int32_t number = rule

@@ -65,47 +65,6 @@ cdef class WorkspaceMemory(Resource):
         self.workspace = new native.Workspace(upstream.core, self.pages.core, rules)
         self.core.reset(<native.Resource*>self.workspace)
 
-    # For the scope, in another module: the GIL is held throughout.
-    cdef bint begin(self) except -1:
-        return self.workspace.open()
-
-    cdef int raise_out_of_memory(self) except -1:
-        self.workspace.rethrow_out_of_memory()
-        return 0
-
-    cdef int cancel(self) noexcept:
-        self.workspace.cancel()
-        return 0
-
-    cdef native.WorkspaceEnd end(self) noexcept:
-        return self.workspace.close()
-
-    cdef int learn(self) except -1:
-        self.workspace.initialize()
-        return 0
-
-    cdef int destroy(self) noexcept:
-        self.workspace.destroy()
-        return 0
-
-    cdef size_t shrink(self) noexcept:
-        return self.workspace.shrink()
-
-    cdef int enable(self, bint enabled) noexcept:
-        self.workspace.set_enabled(enabled)
-        return 0
-
-    cdef bint enabled(self) noexcept:
-        return self.workspace.enabled()
-
-    cdef uint64_t generation(self) noexcept:
-        return self.workspace.generation()
-
-    cdef optional[native.WorkspaceBlockInfo] find_block(
-        self, const void* data, uint64_t generation
-    ) noexcept:
-        return self.workspace.find_block(data, generation)
-
     def numbers(self):
         """Read the fields of `memcfg.workspaces.WorkspaceStats`, all of one moment."""
         cdef native.WorkspaceNumbers numbers = self.workspace.numbers()
@@ -159,12 +118,6 @@ cdef void* resize_scoped(
     memcpy(moved, data, min(held, size))
     memory.workspace.release_of(data, generation)
     return moved
-
-
-cdef bint release_scoped(
-    native.Workspace* workspace, void* data, uint64_t generation
-) noexcept nogil:
-    return workspace.release_of(data, generation)
 
 
 def set_spill_everything(spill):

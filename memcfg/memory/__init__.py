@@ -52,6 +52,7 @@ from memcfg._core import (
     LiveBlock,
     LoggingResource,
     MappedFile,
+    NumpyAllocator,
     Pool,
     PoolStats,
     RegionStats,
@@ -60,7 +61,6 @@ from memcfg._core import (
     StatisticsResource,
     SystemResource,
 )
-from memcfg._core.numpy_memory import NumpyAllocator
 from memcfg.memory._arrays import numpy_allocator, owner_of
 from memcfg.memory._files import MappedArray, mapped_array, mmap_file
 from memcfg.memory._recording import TrackingResource, logging, tracking

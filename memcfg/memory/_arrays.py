@@ -1,7 +1,7 @@
 """NumPy's arrays under a limit, and whose memory an array is.
 
 Owns the two functions by which a user puts arrays into a resource and finds it again.
-Refuses to touch NumPy's C API: `memcfg._core.numpy_memory` does.
+Refuses to touch NumPy's C API: `memcfg._core` does.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg._core import Arena, Block
-from memcfg._core.numpy_memory import NumpyAllocator, resource_of
+from memcfg._core import NumpyAllocator, resource_of
 
 if TYPE_CHECKING:
     from memcfg._core import Resource
@@ -122,20 +121,4 @@ def owner_of(array: np.ndarray[Any, Any]) -> Resource | None:
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"not an array: {array!r}")
-    holder: object = array
-    while holder is not None:
-        if isinstance(holder, np.ndarray) and holder.flags.owndata:
-            return resource_of(holder)
-        if isinstance(holder, Block | Arena):
-            return holder.pool if isinstance(holder, Arena) else holder.resource
-        holder = _below(holder)
-    return None
-
-
-def _below(holder: object) -> object:
-    """Return whose memory a view shows; None where nobody says."""
-    if isinstance(holder, memoryview):
-        return holder.obj
-    if isinstance(holder, np.ndarray) or hasattr(holder, "__array_interface__"):
-        return getattr(holder, "base", None)  # the latter: a window of stride_tricks
-    return None
+    return resource_of(array)

@@ -157,10 +157,7 @@ class History:
                 yield from self._allocate(block)
 
     def _late(self, entries: list[Entry]) -> Iterator[Entry]:
-        """Yield the blocks of today that lie where the history had another one.
-
-        One that the history does not have must have come after it.
-        """
+        """Yield today's blocks that lie where the history had others: later ones."""
         starts = [block.address for block in self._blocks]
         late = set()
         for entry in entries:

@@ -217,20 +217,14 @@ def _history(base: Resource, runs: list[list[_Piece]], frames: Frames) -> Histor
 
 
 def _end_of(events: list[Event]) -> list[Event]:
-    """Return the event that ends a history.
-
-    Where blocks have categories, the web page fails unless one is ``"unknown"``.
-    """
-    tagged = any("category" in event for event in events)
-    return [_moment() | {"category": "unknown"} if tagged else _moment()]
+    """Return the event of the snapshot itself, which ends a history."""
+    if any("category" in event for event in events):
+        return [_moment() | {"category": "unknown"}]  # else the web page fails
+    return [_moment()]
 
 
 def _moment() -> Event:
-    """Return the event of the snapshot itself.
-
-    It also stands for everything where there is nothing: the web page fails if there is
-    neither an event nor a segment.
-    """
+    """Return the event of the snapshot; without any event the web page fails."""
     return {
         "action": "snapshot",
         "addr": 0,

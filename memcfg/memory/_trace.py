@@ -28,7 +28,7 @@ from memcfg.memory._trace_columns import (
     as_seconds,
     as_stacks,
     as_tags,
-    require_order,
+    first_fault,
 )
 
 if TYPE_CHECKING:
@@ -131,7 +131,9 @@ class Trace:
             "tag": integers("tag", np.int32, 0, len(tags) - 1),
             "stack": integers("stack", np.int32, -1, len(stacks) - 1, -1),
         }
-        require_order(columns["action"], columns["address"], columns["nbytes"])
+        fault = first_fault(columns["action"], columns["address"], columns["nbytes"])
+        if fault is not None:
+            raise ValueError("row {} {}".format(*fault))
         for name, column in columns.items():
             object.__setattr__(self, name, column)
         object.__setattr__(self, "tags", tags)

@@ -25,7 +25,6 @@ __all__ = [
     "as_stacks",
     "as_tags",
     "first_fault",
-    "require_order",
 ]
 
 ALLOCATE, FREE, FAILURE = range(3)
@@ -102,23 +101,10 @@ def _as_call(call: Any) -> tuple[str, int, str]:
     return filename, line, function
 
 
-def require_order(
-    action: NDArray[np.uint8], address: NDArray[np.uint64], nbytes: NDArray[np.uint64]
-) -> None:
-    """Raise ValueError unless every block is taken, then freed at most once."""
-    fault = first_fault(action, address, nbytes)
-    if fault is not None:
-        raise ValueError("row {} {}".format(*fault))
-
-
 def first_fault(
     action: NDArray[np.uint8], address: NDArray[np.uint64], nbytes: NDArray[np.uint64]
 ) -> tuple[int, str] | None:
-    """Find the first row that takes what is out, or frees what is not.
-
-    At each address takes and frees must alternate, beginning with a take, and a free
-    must have the size of the take before it.
-    """
+    """Find the first row that takes what is out, or frees what is not, or otherwise."""
     rows = np.flatnonzero(action != FAILURE)
     rows = rows[np.argsort(address[rows], kind="stable")]
     if not len(rows):

@@ -20,7 +20,7 @@ Examples
 
 from __future__ import annotations
 
-from memcfg._core.numpy_memory import scope_out
+from memcfg._core import scope_out
 from memcfg.workspaces import gc
 from memcfg.workspaces._layer_workspaces import (
     ArrayType,

@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from memcfg._core import blocks_of
-from memcfg._core.numpy_memory import placement_of
+from memcfg._core import blocks_of, placement_of
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from memcfg._core.numpy_memory import Placement, Scope
+    from memcfg._core import Placement, Scope
 
 __all__ = ["describe_escapes"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from memcfg._core.numpy_memory import scope_out
+from memcfg._core import scope_out
 from memcfg.config._workspace_config import Word
 from memcfg.errors import WorkspaceConfigError, WorkspaceError
 from memcfg.workspaces._moves import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeVar, cast
 
-from memcfg._core.numpy_memory import Scope, current_scope
+from memcfg._core import Scope, current_scope
 from memcfg.errors import NoSuchWorkspaceError
 from memcfg.workspaces._workspace import (
     Array,

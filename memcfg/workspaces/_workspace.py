@@ -21,9 +21,8 @@ from weakref import ref
 import numpy as np
 
 from memcfg._caller import outside
-from memcfg._core import WorkspaceMemory
+from memcfg._core import Scope, WorkspaceMemory, placement_of, scope_out
 from memcfg._core._live import Living
-from memcfg._core.numpy_memory import Scope, placement_of, scope_out
 from memcfg.config import (
     AllocationPolicy,
     EscapePolicy,
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-    from memcfg._core.numpy_memory import Placement
+    from memcfg._core import Placement
     from memcfg.devices import Device
     from memcfg.errors import ResourceExhaustedError
     from memcfg.memory import MappedFile

@@ -6,12 +6,9 @@
 #include <memory>
 
 #include "files.hpp"
-#include "memcfg/failure_callback.hpp"
-#include "memcfg/limiting.hpp"
+#include "memcfg/adaptor.hpp"
 #include "memcfg/logging.hpp"
 #include "memcfg/pool.hpp"
-#include "memcfg/simulated.hpp"
-#include "memcfg/statistics.hpp"
 #include "memcfg/system_resource.hpp"
 #include "memcfg/tracking.hpp"
 #include "systems.hpp"

@@ -13,7 +13,7 @@
 #include "block.hpp"
 #include "check.hpp"
 #include "memcfg/arena.hpp"
-#include "memcfg/simulated.hpp"
+#include "memcfg/system_resource.hpp"
 #include "pools.hpp"
 
 using memcfg::Arena;

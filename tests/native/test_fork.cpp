@@ -8,7 +8,7 @@
 #include "fork_safe_new.hpp"
 #include "memcfg/arena.hpp"
 #include "memcfg/host_limits.hpp"
-#include "memcfg/simulated.hpp"
+#include "memcfg/system_resource.hpp"
 #include "memcfg/workspace.hpp"
 #include "pools.hpp"
 #include "threading.hpp"

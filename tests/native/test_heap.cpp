@@ -116,7 +116,7 @@ class Model {
   // Pieces with memory make up whole pages, as many as are committed, and the pieces of
   // each stretch make it up.
   void compare_pieces() const {
-    const auto pieces = heap.pieces();
+    const auto pieces = heap.layout({}, true);
     auto piece = pieces.begin();
     Bytes memory = 0;
     std::uintptr_t end = 0;  // of the memory so far

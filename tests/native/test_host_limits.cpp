@@ -6,7 +6,6 @@
 #include "check.hpp"
 #include "memcfg/arena.hpp"
 #include "memcfg/host_limits.hpp"
-#include "memcfg/simulated.hpp"
 #include "memcfg/system_resource.hpp"
 #include "pools.hpp"
 #include "threading.hpp"

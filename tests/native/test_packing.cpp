@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "memcfg/packing_search.hpp"
+#include "memcfg/packing.hpp"
 #include "memcfg/segments.hpp"
 
 using memcfg::packing::Buffer;

@@ -5,9 +5,8 @@
 #include "block.hpp"
 #include "check.hpp"
 #include "memcfg/limit.hpp"
-#include "memcfg/simulated.hpp"
-#include "memcfg/size_class.hpp"
 #include "memcfg/system_resource.hpp"
+#include "memcfg/thread_caches.hpp"
 #include "pools.hpp"
 
 using memcfg::bad_free;

@@ -8,10 +8,9 @@
 
 #include "check.hpp"
 #include "failing_new.hpp"
+#include "memcfg/adaptor.hpp"
 #include "memcfg/host_limits.hpp"
-#include "memcfg/limiting.hpp"
-#include "memcfg/size_class.hpp"
-#include "memcfg/statistics.hpp"
+#include "memcfg/thread_caches.hpp"
 #include "pools.hpp"
 #include "threading.hpp"
 

@@ -12,7 +12,7 @@
 
 #include "check.hpp"
 #include "memcfg/arena.hpp"
-#include "memcfg/simulated.hpp"
+#include "memcfg/system_resource.hpp"
 #include "pools.hpp"
 #include "threading.hpp"
 

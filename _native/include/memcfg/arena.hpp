@@ -1,4 +1,4 @@
-// An arena: one stretch of addresses that grows in place.
+// An arena: one stretch of addresses that grows in place, and its part of a pool.
 #pragma once
 
 #include <atomic>
@@ -6,10 +6,45 @@
 #include <mutex>
 #include <string>
 
-#include "memcfg/account.hpp"
+#include "memcfg/pool.hpp"
 #include "memcfg/types.hpp"
 
 namespace memcfg {
+
+// One holder's bytes, counted three ways.
+struct Holding {
+  Bytes requested = 0;  // as asked for
+  Bytes charged = 0;    // rounded up to kAlignment: what the limit is on
+  Bytes reserved = 0;   // whole pages taken from the system
+};
+
+// What one holder of an arena has of a pool, in its owner's name. Used by one thread
+// at a time; keeps the pool alive.
+class Account : private NoCopy {
+ public:
+  Account(std::shared_ptr<Pool> pool, const std::string& owner);
+  ~Account();  // releases everything
+
+  Pool& pool() const noexcept { return *pool_; }
+  const std::string& owner() const noexcept { return owner_; }
+  const Holding& holding() const noexcept { return holding_; }
+
+  // First step: reserves bytes of the limit, and the pages that go with them. Throws
+  // out_of_memory, nothing reserved.
+  void reserve(const Holding& more);
+  // Second step, either: the memory was taken, or the system had none. `fail` rolls the
+  // reservation back and throws out_of_memory.
+  void commit(const Holding& more) noexcept;
+  [[noreturn]] void fail(const Holding& more, OutOfMemoryInfo::Cause cause);
+  // Pre: the memory has gone back to the system, and `less` is at most holding().
+  void release(Holding less) noexcept;
+
+ private:
+  std::shared_ptr<Pool> pool_;
+  std::string owner_;
+  Tag tag_;
+  Holding holding_;
+};
 
 // Reserves addresses once and commits pages as it grows; the base never moves. What
 // is placed where in it is its users' business. Every method may be called from any
@@ -25,8 +60,6 @@ class Arena {
   // Throws out_of_memory when the system refuses.
   Arena(std::shared_ptr<Pool> pool, Bytes capacity, const std::string& owner);
   ~Arena();
-  Arena(const Arena&) = delete;
-  Arena& operator=(const Arena&) = delete;
 
   std::byte* base() const noexcept { return base_; }  // kept after free()
   Bytes capacity() const noexcept { return capacity_; }
@@ -70,12 +103,10 @@ class Arena {
 };
 
 // Keeps an arena from being freed while something points into it.
-class Pin {
+class Pin : private NoCopy {
  public:
   explicit Pin(std::shared_ptr<Arena> arena);  // throws std::invalid_argument if freed
   ~Pin();
-  Pin(const Pin&) = delete;
-  Pin& operator=(const Pin&) = delete;
   Arena& arena() const noexcept { return *arena_; }
 
  private:

@@ -11,12 +11,10 @@
 namespace memcfg {
 
 // While one lives, this thread works for a pool above, whose lock it holds.
-class BelowPool {
+class BelowPool : private NoCopy {
  public:
   BelowPool() noexcept { ++depth_; }
   ~BelowPool() { --depth_; }
-  BelowPool(const BelowPool&) = delete;
-  BelowPool& operator=(const BelowPool&) = delete;
   static bool here() noexcept { return depth_ > 0; }
 
  private:
@@ -32,7 +30,6 @@ class BlockSystem final : public BorrowedMetadata {
 
   Bytes page_size() const noexcept override { return host_system().page_size(); }
   bool touchable() const noexcept override { return upstream_->touchable(); }
-  bool on_host() const noexcept override { return false; }
   bool whole_blocks() const noexcept override { return true; }
 
   void* reserve(Bytes size, Access access) const noexcept override {
@@ -44,9 +41,6 @@ class BlockSystem final : public BorrowedMetadata {
       return nullptr;
     }
   }
-  bool commit(void*, Bytes, Access) const noexcept override { return true; }
-  void decommit(void*, Bytes, Access) const noexcept override {}
-  bool populate(void*, Bytes) const noexcept override { return true; }
   void release(void* address, Bytes size) const noexcept override {
     const BelowPool below;
     try {
@@ -54,8 +48,6 @@ class BlockSystem final : public BorrowedMetadata {
     } catch (const bad_free&) {  // somebody gave the pool's memory back behind it
     }
   }
-  void* allocate(Bytes, Bytes) const noexcept override { return nullptr; }
-  void deallocate(void*, Bytes) const noexcept override {}
 
  private:
   std::shared_ptr<Resource> upstream_;

@@ -39,6 +39,8 @@ struct OutOfMemoryInfo {
   Bytes largest_free = kNoLimit;  // largest request that the limit would have allowed
   std::string device;             // the pool's name
   std::vector<std::pair<std::string, Bytes>> owners;  // largest first, a few
+
+  const char* next() const;  // one sentence: what the user may try
 };
 
 // A request does not fit. Nothing was taken, nothing has changed.

@@ -23,12 +23,10 @@ struct FileOptions {
 };
 
 // An open descriptor, or none.
-class FileHandle {
+class FileHandle : private NoCopy {
  public:
   explicit FileHandle(const FileOperations& files) noexcept : files_(&files) {}
   ~FileHandle() { reset(); }
-  FileHandle(const FileHandle&) = delete;
-  FileHandle& operator=(const FileHandle&) = delete;
 
   int get() const noexcept { return file_; }
   void swap(FileHandle& other) noexcept { std::swap(file_, other.file_); }
@@ -56,14 +54,12 @@ using IsOurs = bool (*)(const FileStatus& file) noexcept;
 // What is not noexcept throws file_error; nothing has changed then, but where `commit`
 // has replaced a file and cannot flush its folder: the new file stays, and is
 // committed.
-class FileClaim {
+class FileClaim : private NoCopy {
  public:
   // Throws std::invalid_argument too: for a length that is none, for a file that is
   // longer, or when there is none to take the length from.
   FileClaim(const FileOperations& files, FileOptions options, IsOurs is_ours);
   ~FileClaim();
-  FileClaim(const FileClaim&) = delete;
-  FileClaim& operator=(const FileClaim&) = delete;
 
   const FileOptions& options() const noexcept { return options_; }
   Bytes size() const noexcept { return size_; }          // bytes of the claimed file

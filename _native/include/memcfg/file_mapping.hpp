@@ -13,12 +13,10 @@
 namespace memcfg {
 
 // The pages of a file, until the object goes.
-class FilePages {
+class FilePages : private NoCopy {
  public:
   FilePages(const FileOperations& files, const FileClaim& claim);  // throws file_error
   ~FilePages() { files_.unmap(address_, size_); }
-  FilePages(const FilePages&) = delete;
-  FilePages& operator=(const FilePages&) = delete;
 
   void* address() const noexcept { return address_; }
   Bytes size() const noexcept { return size_; }  // bytes, whole pages
@@ -43,8 +41,6 @@ class FileMapping {
   // Throws as FileClaim does. Until `commit`, destroying it leaves no trace.
   FileMapping(const FileOperations& files, FileOptions options);
   ~FileMapping();  // closes, and tells nobody what failed
-  FileMapping(const FileMapping&) = delete;
-  FileMapping& operator=(const FileMapping&) = delete;
 
   void commit();  // throws file_error, as FileClaim's does
 
@@ -75,12 +71,10 @@ class FileMapping {
  private:
   friend class FileRegistry;
   // While it lives, the registry knows the mapping.
-  class Entry {
+  class Entry : private NoCopy {
    public:
     explicit Entry(FileMapping& mapping);
     ~Entry();
-    Entry(const Entry&) = delete;
-    Entry& operator=(const Entry&) = delete;
 
    private:
     FileMapping& mapping_;

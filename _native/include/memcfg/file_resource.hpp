@@ -7,13 +7,36 @@
 #include <vector>
 
 #include "memcfg/file_mapping.hpp"
-#include "memcfg/file_system.hpp"
 #include "memcfg/heap.hpp"
 #include "memcfg/ledger.hpp"
 #include "memcfg/resource.hpp"
+#include "memcfg/system.hpp"
 #include "memcfg/types.hpp"
 
 namespace memcfg {
+
+// One reservation, of all pages there are, which have memory from the beginning: the
+// file's. Nothing is ever given back below. The memory is the file's and not counted as
+// the host's, the metadata of a heap are those of another system.
+class FileSystem final : public BorrowedMetadata {
+ public:
+  FileSystem(void* address, Bytes size, const System& metadata) noexcept
+      : BorrowedMetadata(metadata), address_(address), size_(size) {}
+
+  Bytes page_size() const noexcept override { return host_system().page_size(); }
+
+  void* reserve(Bytes size, Access) const noexcept override {
+    if (reserved_ || size != size_) return nullptr;
+    reserved_ = true;
+    return address_;
+  }
+  void release(void*, Bytes) const noexcept override { reserved_ = false; }
+
+ private:
+  void* const address_;
+  const Bytes size_;
+  mutable bool reserved_ = false;
+};
 
 // A heap in the mapping of a file: a block's bytes are the file's. No block reaches
 // behind the file's last byte, so the bytes of a last line of less than kAlignment are
@@ -23,7 +46,7 @@ namespace memcfg {
 //
 // Invariant: heap's chunks == the ledger's blocks and the tail behind them;
 // current <= reserved == file's bytes, rounded up to kAlignment.
-class FileResource final : public Resource {
+class FileResource final : public LedgerResource {
  public:
   // Throws file_error, std::invalid_argument, std::bad_alloc; file and folder are then
   // as they were.
@@ -35,13 +58,8 @@ class FileResource final : public Resource {
   bool touchable() const noexcept override { return true; }
   void* allocate(const Request& request) override;
   void deallocate(void* address, Bytes size) override;
-  Bytes size_of(const void* address) const override { return ledger_.size_of(address); }
   bool resize(void* address, Bytes size, Bytes new_size) override;
-  std::vector<LiveBlock> blocks() const override { return ledger_.blocks(); }
   ResourceStats stats() const override;
-  void reset_peak() override { ledger_.reset_peak(); }
-  Owners owners() const override { return ledger_.owners(); }
-  Bytes trim(Bytes) override { return 0; }  // the file keeps its disk
   void check() const override;
 
   Bytes size() const noexcept { return mapping_.size(); }  // bytes of the file
@@ -82,7 +100,6 @@ class FileResource final : public Resource {
   const std::string name_;
   const Bytes usable_;  // bytes, whole lines; at least one, which then is not whole
   const FileSystem system_;
-  Ledger ledger_;
   mutable std::mutex mutex_;    // guards all below
   std::unique_ptr<Heap> heap_;  // null: closed, or about to be
   Bytes tail_ = 0;              // bytes of the heap behind what is usable

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "memcfg/chunk.hpp"
 #include "memcfg/error.hpp"
 #include "memcfg/free_chunks.hpp"
 #include "memcfg/huge_pages.hpp"
@@ -61,8 +60,6 @@ class Heap {
  public:
   explicit Heap(const System& system);
   ~Heap();
-  Heap(const Heap&) = delete;
-  Heap& operator=(const Heap&) = delete;
 
   // Which of the pages inside a chunk were committed for it; nobody has touched those.
   enum class Fresh { none, some, all };
@@ -136,10 +133,10 @@ class Heap {
   // system has `below` bytes more.
   Bytes largest_request(Bytes maximum, Bytes below) const noexcept;
 
-  // `tags`: their names, by number.
-  std::vector<HeapExtent> layout(const std::vector<std::string>& tags = {}) const;
-  // The same, with each free chunk in pieces that have memory throughout or nowhere.
-  std::vector<HeapExtent> pieces(const std::vector<std::string>& tags = {}) const;
+  // `tags`: their names, by number. `in_pieces`: each free chunk in pieces that have
+  // memory throughout or nowhere.
+  std::vector<HeapExtent> layout(const std::vector<std::string>& tags = {},
+                                 bool in_pieces = false) const;
   void check() const;  // throws invariant_broken
 
  private:

@@ -24,7 +24,7 @@ class OneDnn;  // the loaded oneDNN library (onednn.hpp)
 // every byte of its outputs, reads no byte of them before, takes no memory of its own,
 // and gives the same bits for the same input bits wherever the operands lie. Output and
 // input may share an address only for the in-place pairs that the op declares.
-class Kernel {
+class Kernel : private NoCopy {
  public:
   struct Operand {
     Bytes size;    // bytes that it reads or writes
@@ -36,12 +36,10 @@ class Kernel {
   };
   // What runs change beside operands and scratch: one run at a time has it. Null for a
   // kernel that changes nothing else.
-  class RunState {
+  class RunState : private NoCopy {
    public:
     RunState() = default;
     virtual ~RunState() = default;
-    RunState(const RunState&) = delete;
-    RunState& operator=(const RunState&) = delete;
   };
 
   explicit Kernel(const Sizes& sizes = {}) {
@@ -49,8 +47,6 @@ class Kernel {
     for (const Bytes size : sizes.outputs) operands_.push_back({size, true});
   }
   virtual ~Kernel() = default;
-  Kernel(const Kernel&) = delete;
-  Kernel& operator=(const Kernel&) = delete;
 
   const std::vector<Operand>& operands() const noexcept { return operands_; }
   // Whose it is: "native" or the library's name.

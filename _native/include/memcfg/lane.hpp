@@ -23,8 +23,6 @@ class Lane {
 
   Lane();
   ~Lane();  // does what was submitted
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
 
   // Returns the task's number: 1, 2, ... Waits while the queue is full.
   std::uint64_t submit(const Task& task);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -10,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "memcfg/fork_lock.hpp"
+#include "memcfg/forks.hpp"
 #include "memcfg/resource.hpp"
 #include "memcfg/types.hpp"
 #include "memcfg/watcher.hpp"
@@ -88,7 +89,9 @@ class Ledger {
     return changed;
   }
 
-  std::vector<LiveBlock> blocks() const;  // by address
+  // By address. `now`: the clock of the watcher's notes, called with the lock held;
+  // null: there are none.
+  std::vector<LiveBlock> blocks(const std::function<double()>& now = nullptr) const;
 
   // Calls `act(blocks)` with the lock held; each block is its address and its entry.
   template <typename Act>
@@ -150,6 +153,25 @@ class Ledger {
   Bytes requested_ = 0;
   Bytes reserved_ = 0;
   Bytes peak_reserved_ = 0;
+};
+
+// A resource whose blocks a ledger of its own knows.
+class LedgerResource : public Resource {
+ public:
+  Bytes size_of(const void* address) const final { return ledger_.size_of(address); }
+  std::vector<LiveBlock> blocks() const override { return ledger_.blocks(); }
+  ResourceStats stats() const override { return ledger_.stats(); }
+  void reset_peak() override { ledger_.reset_peak(); }  // of blocks
+  Owners owners() const final { return ledger_.owners(); }
+  Bytes trim(Bytes) override { return 0; }  // nothing is kept that no block holds
+  void check() const override { ledger_.check(); }
+
+ protected:
+  explicit LedgerResource(Ledger::Tags tags = Ledger::Tags::held,
+                          Watcher* watcher = nullptr)
+      : ledger_(tags, watcher) {}
+
+  Ledger ledger_;
 };
 
 }  // namespace memcfg

@@ -22,8 +22,6 @@ class LimitAccounting {
   // `host`: the limit of all pools is on these bytes too; null: it is not.
   LimitAccounting(Bytes limit, HostMeter* host) noexcept : limit_(limit), host_(host) {}
   ~LimitAccounting() { release(charged_); }
-  LimitAccounting(const LimitAccounting&) = delete;
-  LimitAccounting& operator=(const LimitAccounting&) = delete;
 
   Bytes limit() const noexcept { return limit_.load(std::memory_order_relaxed); }
   void set_limit(Bytes limit) noexcept { limit_.store(limit); }  // pre: >= charged()

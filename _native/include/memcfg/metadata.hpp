@@ -57,7 +57,7 @@ class MetadataArray {
 // Records by number, from 1; a spare one is linked to the next by T::link(). Reading a
 // record needs no lock: it stays where it is until the store goes.
 template <typename T>
-class Store {
+class Store : private NoCopy {
  public:
   using Id = std::uint32_t;
 
@@ -74,8 +74,6 @@ class Store {
     throw std::bad_alloc();
   }
   ~Store() { system_.unmap_metadata(records_, limit_ * sizeof(T)); }
-  Store(const Store&) = delete;
-  Store& operator=(const Store&) = delete;
 
   T& operator[](Id id) const noexcept { return records_[id]; }
 

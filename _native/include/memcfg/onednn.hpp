@@ -5,6 +5,7 @@
 #include <string>
 
 #include "memcfg/onednn_abi.h"
+#include "memcfg/types.hpp"
 
 namespace memcfg {
 
@@ -31,10 +32,8 @@ class OneDnn {
   void check(onednn::Status status, const char* what) const;
 
  private:
-  struct State {
+  struct State : private NoCopy {
     State() = default;
-    State(const State&) = delete;
-    State& operator=(const State&) = delete;
     ~State();
     onednn::Api api;
     onednn::Engine* engine = nullptr;

@@ -71,8 +71,8 @@ class Pool final : public Resource {
   // their bytes.
   Bytes decay();
 
-  std::vector<HeapExtent> layout() const;
-  std::vector<HeapExtent> pieces() const;  // free ones split by what has memory
+  // `in_pieces`: free ones split by what has memory.
+  std::vector<HeapExtent> layout(bool in_pieces = false) const;
 
  private:
   static constexpr Bytes kLargestSize = Use::kLargest - kAlignment;  // bytes: 256 TiB

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "memcfg/pool.hpp"
-#include "memcfg/thread_cache.hpp"
+#include "memcfg/thread_caches.hpp"
 
 namespace memcfg {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "memcfg/liveness.hpp"
-#include "memcfg/packing_search.hpp"
+#include "memcfg/packing.hpp"
 
 namespace memcfg::recompute {
 

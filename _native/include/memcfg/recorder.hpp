@@ -91,8 +91,11 @@ class Recorder final : public Watcher {
   Event& event(std::uint64_t number) const noexcept { return events_[number % max_]; }
   // The event's number; takes its holders over.
   std::uint64_t append(Event event) noexcept;
+  std::uint64_t note(History::Action action,
+                     const void* address,
+                     Bytes size,
+                     const Note& of) noexcept;
   void begin(const void* address, Bytes size, Note& note) noexcept;
-  void end(const void* address, Bytes size, const Note& note) noexcept;
   void drop_oldest() noexcept;
   void drop_name(Names::Held name) noexcept;
   Names::Held hold(Names::Held name) const noexcept;

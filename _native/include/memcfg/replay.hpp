@@ -65,7 +65,7 @@ struct ReplayFigures {
 // The highest reserved bytes are the resource's own peak where the run raised it; else
 // they are the highest of its reserved bytes at the start, at every new peak in use, at
 // the first failure and at the end.
-class Replay {
+class Replay : private NoCopy {
  public:
   // `touch`: every page of a block is written to, as part of the allocation. Throws
   // std::invalid_argument where nothing may be touched, std::bad_alloc.
@@ -73,8 +73,6 @@ class Replay {
          std::shared_ptr<Resource> resource,
          bool touch);
   ~Replay();  // post: nothing of ours is out
-  Replay(const Replay&) = delete;
-  Replay& operator=(const Replay&) = delete;
 
   // Plays so many steps more; false: there are none left. A request that does not fit
   // is a failure; anything else that a resource throws goes through.

@@ -38,6 +38,8 @@ struct LiveBlock {
   std::int64_t thread = 0;  // the system's number of the thread that took it; 0: none
 };
 
+void sort_by_address(std::vector<LiveBlock>& blocks);
+
 // The numbers of a resource, all of one moment, in bytes.
 //
 //     requested <= current <= peak, current <= limit, current + idle == reserved
@@ -64,12 +66,10 @@ struct ResourceStats {
 using Owners = std::vector<std::pair<std::string, Bytes>>;
 
 // Every method may be called from any thread.
-class Resource {
+class Resource : public NoCopy {
  public:
   Resource() = default;
   virtual ~Resource() = default;
-  Resource(const Resource&) = delete;
-  Resource& operator=(const Resource&) = delete;
 
   // The device's name, for messages.
   virtual const std::string& name() const noexcept = 0;

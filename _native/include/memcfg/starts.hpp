@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "memcfg/chunk.hpp"
+#include "memcfg/free_chunks.hpp"
 #include "memcfg/metadata.hpp"
 #include "memcfg/types.hpp"
 

@@ -100,12 +100,19 @@ class System {
   virtual void deallocate(void* address, Bytes size) const noexcept = 0;
 };
 
-// A system whose metadata lie in the memory of another one, which outlives it.
+// A system whose metadata lie in the memory of another one, which outlives it. Its own
+// memory is not this process', is there from the beginning, and comes in no blocks.
 class BorrowedMetadata : public System {
  public:
   explicit BorrowedMetadata(const System& metadata) noexcept : metadata_(metadata) {}
 
   Bytes memory_size() const noexcept override { return metadata_.memory_size(); }
+  bool on_host() const noexcept final { return false; }
+  bool commit(void*, Bytes, Access) const noexcept override { return true; }
+  void decommit(void*, Bytes, Access) const noexcept override {}
+  bool populate(void*, Bytes) const noexcept final { return true; }
+  void* allocate(Bytes, Bytes) const noexcept override { return nullptr; }
+  void deallocate(void*, Bytes) const noexcept override {}
   void* map_metadata(Bytes size) const noexcept final {
     return metadata_.map_metadata(size);
   }

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "memcfg/chunk.hpp"
+#include "memcfg/free_chunks.hpp"
 #include "memcfg/resource.hpp"
 #include "memcfg/types.hpp"
 

@@ -1,26 +1,215 @@
-// The caches of a pool: one for each thread that uses it.
+// The caches of a pool: small blocks that a thread keeps, and some of the limit.
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "memcfg/free_chunks.hpp"
 #include "memcfg/heap.hpp"
 #include "memcfg/limit_accounting.hpp"
+#include "memcfg/owner_lock.hpp"
 #include "memcfg/tags.hpp"
-#include "memcfg/thread_cache.hpp"
 #include "memcfg/types.hpp"
 
 namespace memcfg {
 
+// Multiples of kAlignment up to 4 KiB, then 32 sizes for each doubling: a block is
+// at most 1/32 larger than its request rounded up to kAlignment.
+class SizeClass {
+ public:
+  static constexpr Bytes kLargest = Bytes{64} << 10;  // bytes; above it sizes are exact
+  static constexpr std::size_t kCount = 192;          // classes are numbered from 0
+
+  // Pre: 0 < size <= kLargest.
+  static std::size_t of(Bytes size) noexcept {
+    return kTables.class_of[(size - 1) / kAlignment];
+  }
+  // Bytes of a block of the class.
+  static Bytes size(std::size_t number) noexcept { return kTables.size_of[number]; }
+
+  // What a block takes for a request that is rounded up to kAlignment.
+  static Bytes block(Bytes size) noexcept {
+    return size > kLargest ? size : kTables.size_of[of(size)];
+  }
+
+ private:
+  static constexpr std::size_t kGranules = kLargest / kAlignment;
+  struct Tables {
+    std::array<std::uint8_t, kGranules> class_of{};  // by granules - 1
+    std::array<std::uint32_t, kCount> size_of{};
+    constexpr Tables() {
+      std::size_t number = 0;
+      std::size_t granules = 0;
+      for (std::size_t step = 1; granules < kGranules; ++number) {
+        if (granules >= 64 * step) step *= 2;
+        for (std::size_t i = 0; i < step; ++i) {
+          class_of[granules + i] = static_cast<std::uint8_t>(number);
+        }
+        granules += step;
+        size_of[number] = static_cast<std::uint32_t>(granules * kAlignment);
+      }
+    }
+  };
+  static const Tables kTables;
+};
+
+inline constexpr SizeClass::Tables SizeClass::kTables{};
+
+// Small blocks come and go here without the pool's lock. The pool has charged `quota`
+// bytes for blocks to come: those of the blocks that were freed here. A number of the
+// pool is its own plus those of its caches.
+//
+//     kept == sum of the stacks' blocks <= max_kept.
+//
+// One larger block is kept as well, until its owner does anything that takes the pool's
+// lock: enough for a loop that allocates and frees one such block at a time.
+//
+// Used by its owner inside `lock`, or by whoever holds the pool's lock and has revoked
+// this one (the owner itself need not revoke it).
+struct alignas(128) ThreadCache {            // two lines: they are fetched in pairs
+  static constexpr std::size_t kDepth = 32;  // blocks of one class
+  static constexpr Bytes kMaxLarge = Bytes{4} << 20;  // bytes of the larger block
+
+  struct Stack {
+    std::uint32_t count = 0;
+    std::array<Chunk*, kDepth> chunks{};
+  };
+
+  OwnerLock lock;
+  Chunk* last = nullptr;  // that the owner took; only the owner looks
+  Bytes quota = 0;
+  std::atomic<Bytes> min_quota{0};  // since the owner's pool last noted its peak
+  Bytes kept = 0;                   // bytes of the blocks in the stacks
+  Bytes max_kept = 0;
+  Chunk* large = nullptr;  // a block above SizeClass::kLargest
+  Bytes max_large = 0;
+  BlockCounts counts;                            // changes since the pool read them
+  std::map<std::string, Tag, std::less<>> tags;  // those that the owner has used
+  const std::pair<const std::string, Tag>* last_tag = nullptr;  // found among them
+  std::array<Stack, SizeClass::kCount> stacks{};
+  std::size_t next_stack = 0;  // to be flushed
+  std::uint32_t overflows = 0;
+
+  // Null: there is no block of this class, or the quota is used up.
+  // Pre: charge is the size rounded up to kAlignment.
+  Chunk* take(Bytes size, Bytes charge, Tag tag) noexcept {
+    Stack& stack = stacks[SizeClass::of(charge)];
+    if (stack.count == 0 || quota < charge) return nullptr;
+    Chunk* const chunk = stack.chunks[--stack.count];
+    kept -= chunk->size;
+    commit(*chunk, size, charge, tag);
+    return chunk;
+  }
+
+  // The same for a size above SizeClass::kLargest. Null: no block of it is here.
+  Chunk* take_large(Bytes size, Bytes charge, Tag tag) noexcept {
+    if (large == nullptr || large->size != charge || quota < charge) return nullptr;
+    Chunk* const chunk = std::exchange(large, nullptr);
+    commit(*chunk, size, charge, tag);
+    return chunk;
+  }
+
+  void commit(Chunk& chunk, Bytes size, Bytes charge, Tag tag) noexcept {
+    quota -= charge;
+    if (quota < min_quota.load(std::memory_order_relaxed)) {
+      min_quota.store(quota, std::memory_order_relaxed);
+    }
+    counts.allocate(size, charge, tag);
+    chunk.use.store(Use(size, tag).word(), std::memory_order_relaxed);
+    last = &chunk;
+  }
+
+  // False: the cache is full. Pre: the chunk is nobody's, and was used as `use` says.
+  bool put(Chunk& chunk, Use use, Bytes charge) noexcept {
+    Stack& stack = stacks[SizeClass::of(charge)];
+    if (stack.count == kDepth || kept + chunk.size > max_kept ||
+        use.tag() >= counts.charged.size() || chunk.size != SizeClass::block(charge)) {
+      return false;
+    }
+    stack.chunks[stack.count++] = &chunk;
+    kept += chunk.size;
+    accept(use, charge);
+    return true;
+  }
+
+  // The same for a size above SizeClass::kLargest.
+  bool put_large(Chunk& chunk, Use use, Bytes charge) noexcept {
+    if (large != nullptr || charge > max_large || use.tag() >= counts.charged.size() ||
+        chunk.size != charge) {
+      return false;
+    }
+    large = &chunk;
+    accept(use, charge);
+    return true;
+  }
+
+  void accept(Use use, Bytes charge) noexcept {
+    quota += charge;
+    counts.deallocate(use, charge);
+  }
+
+  Bytes kept_in_all() const noexcept {
+    return kept + (large == nullptr ? 0 : large->size);
+  }
+
+  // Changes the size of a block within its class; false: the pool must. What it needs
+  // less is kept as long as blocks are that could use it.
+  bool resize(Chunk& chunk, Use use, Bytes size) noexcept {
+    const Bytes before = round_up(use.requested(), kAlignment);
+    const Bytes now = round_up(size, kAlignment);
+    const Bytes left = quota + before;
+    if (now > SizeClass::kLargest || SizeClass::block(now) != chunk.size ||
+        use.tag() >= counts.charged.size() || left < now ||
+        (now < before && left - now > kept_in_all())) {
+      return false;
+    }
+    quota = left - now;
+    if (quota < min_quota.load(std::memory_order_relaxed)) {
+      min_quota.store(quota, std::memory_order_relaxed);
+    }
+    counts.resize(size - use.requested(), now - before, use.tag());
+    return true;
+  }
+
+  // The next stack, round robin, that has a block. Pre: there is one, or any will do.
+  std::size_t next_to_flush() noexcept {
+    for (std::size_t i = 0; i < stacks.size(); ++i) {
+      next_stack = (next_stack + 1) % stacks.size();
+      if (stacks[next_stack].count > 0) break;
+    }
+    return next_stack;
+  }
+
+  // A tag's number, if the owner has used it before; else TagTable::kUnknown.
+  Tag find_tag(std::string_view name) noexcept {
+    if (name.empty()) return 0;
+    if (last_tag != nullptr && last_tag->first == name) return last_tag->second;
+    const auto row = tags.find(name);
+    if (row == tags.end()) return TagTable::kUnknown;
+    last_tag = &*row;
+    return row->second;
+  }
+  void reset_tags() noexcept {
+    last_tag = nullptr;
+    tags.clear();
+  }
+};
+
 // Used under the pool's lock. What says so revokes the caches of other threads while it
 // works on them; revoking does not nest.
-class ThreadCaches {
+class ThreadCaches : private NoCopy {
  public:
   // Pre: both outlive it.
   ThreadCaches(Heap& heap, LimitAccounting& accounting)
       : heap_(heap), accounting_(accounting) {}
-  ThreadCaches(const ThreadCaches&) = delete;
-  ThreadCaches& operator=(const ThreadCaches&) = delete;
 
   // Throws std::bad_alloc, nothing changed.
   void add(std::shared_ptr<ThreadCache> cache, std::size_t tags);
@@ -76,14 +265,12 @@ class ThreadCaches {
 };
 
 // While it lives, the caches are revoked. Pre: the pool's lock is held as long.
-class CachesRevoked {
+class CachesRevoked : private NoCopy {
  public:
   explicit CachesRevoked(ThreadCaches& caches) noexcept : caches_(caches) {
     caches_.revoke();
   }
   ~CachesRevoked() { caches_.restore(); }
-  CachesRevoked(const CachesRevoked&) = delete;
-  CachesRevoked& operator=(const CachesRevoked&) = delete;
 
  private:
   ThreadCaches& caches_;

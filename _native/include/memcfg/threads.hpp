@@ -29,15 +29,13 @@ inline void set_max_threads(int) noexcept {}
 // Sets the calling thread's count for a scope. OpenMP keeps the count per thread, so
 // a count set once by one thread would not reach the others. One, where OpenMP's
 // threads stayed behind at a fork.
-class ThreadCount {
+class ThreadCount : private NoCopy {
  public:
   explicit ThreadCount(int count) noexcept : before_(max_threads()) {  // 0: leave it
     if (threads_lost()) count = 1;
     if (count > 0) set_max_threads(count);
   }
   ~ThreadCount() { set_max_threads(before_); }
-  ThreadCount(const ThreadCount&) = delete;
-  ThreadCount& operator=(const ThreadCount&) = delete;
 
  private:
   int before_;

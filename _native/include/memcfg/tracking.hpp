@@ -33,7 +33,6 @@ class TrackingResource final : public Adaptor {
                    Source source = nullptr);
 
   void* allocate(const Request& request) override;
-  void deallocate(void* address, Bytes size) override;
   std::vector<LiveBlock> blocks() const override;
   ResourceStats stats() const override;
   void check() const override;

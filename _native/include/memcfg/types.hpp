@@ -32,4 +32,12 @@ constexpr Bytes saturating_add(Bytes size, Bytes more) noexcept {
   return size > kNoLimit - more ? kNoLimit : size + more;
 }
 
+// The base of what is neither copied nor moved.
+class NoCopy {
+ public:
+  NoCopy() = default;
+  NoCopy(const NoCopy&) = delete;
+  NoCopy& operator=(const NoCopy&) = delete;
+};
+
 }  // namespace memcfg

@@ -15,7 +15,6 @@
 #include "memcfg/types.hpp"
 #include "memcfg/workspace_cycles.hpp"
 #include "memcfg/workspace_pages.hpp"
-#include "memcfg/workspace_rules.hpp"
 
 namespace memcfg {
 

@@ -4,6 +4,7 @@
 // to four times faster with the kernel packed its own way, so that the kernel is
 // packed into scratch before the primitive (and its gradient unpacked after).
 #include <optional>
+#include <tuple>
 
 #include "kernels/function_kernel.hpp"
 #include "kernels/primitive.hpp"
@@ -114,74 +115,45 @@ struct Layouts {
   Owned<Attributes> attributes;
 };
 
-Owned<PrimitiveDesc> forward_primitive(const OneDnn& library,
-                                       const Geometry& g,
-                                       const Layouts& l) {
-  const Api& api = library.api();
+// What a function of oneDNN makes of the engine and these arguments.
+template <class Create, class... Arguments>
+Owned<PrimitiveDesc> choose(const OneDnn& library,
+                            Create create,
+                            const std::tuple<Arguments...>& arguments) {
   PrimitiveDesc* made = nullptr;
-  library.check(
-      api.convolution_forward_primitive_desc_create(&made,
-                                                    library.engine(),
-                                                    propagation::forward_training,
-                                                    algorithm::convolution_direct,
-                                                    l.x.get(),
-                                                    l.packed.get(),
-                                                    nullptr,
-                                                    l.y.get(),
-                                                    g.strides,
-                                                    g.dilation,
-                                                    g.before,
-                                                    g.after,
-                                                    l.attributes.get()),
-      "choosing a convolution");
-  return {made, api.primitive_desc_destroy};
+  const auto all = std::tuple_cat(std::tuple(&made, library.engine()), arguments);
+  library.check(std::apply(create, all), "choosing a convolution");
+  return {made, library.api().primitive_desc_destroy};
 }
 
-Owned<PrimitiveDesc> input_gradient_primitive(const OneDnn& library,
-                                              const Geometry& g,
-                                              const Layouts& l) {
-  const Api& api = library.api();
-  const Owned<PrimitiveDesc> forward = forward_primitive(library, g, l);
-  PrimitiveDesc* made = nullptr;
-  library.check(
-      api.convolution_backward_data_primitive_desc_create(&made,
-                                                          library.engine(),
-                                                          algorithm::convolution_direct,
-                                                          l.x.get(),
-                                                          l.packed.get(),
-                                                          l.y.get(),
-                                                          g.strides,
-                                                          g.dilation,
-                                                          g.before,
-                                                          g.after,
-                                                          forward.get(),
-                                                          l.attributes.get()),
-      "choosing a convolution's input gradient");
-  return {made, api.primitive_desc_destroy};
-}
+constexpr int kOutput = 2;  // number of the op's output among its operands
 
-Owned<PrimitiveDesc> kernel_gradient_primitive(const OneDnn& library,
-                                               const Geometry& g,
-                                               const Layouts& l) {
+// The primitive whose operand `kOutput` is the image x, the kernel or the image y.
+Owned<PrimitiveDesc> choose(
+    const OneDnn& library, const Geometry& g, const Layouts& l, int x, int y) {
   const Api& api = library.api();
-  const Owned<PrimitiveDesc> forward = forward_primitive(library, g, l);
-  PrimitiveDesc* made = nullptr;
-  library.check(api.convolution_backward_weights_primitive_desc_create(
-                    &made,
-                    library.engine(),
-                    algorithm::convolution_direct,
-                    l.x.get(),
-                    l.packed.get(),
-                    nullptr,
-                    l.y.get(),
-                    g.strides,
-                    g.dilation,
-                    g.before,
-                    g.after,
-                    forward.get(),
-                    l.attributes.get()),
-                "choosing a convolution's kernel gradient");
-  return {made, api.primitive_desc_destroy};
+  const MemoryDesc *image = l.x.get(), *kernel = l.packed.get(), *out = l.y.get();
+  const MemoryDesc* const bias = nullptr;
+  const auto direct = std::tuple(int{algorithm::convolution_direct}, image, kernel);
+  const auto windows = std::tuple(g.strides, g.dilation, g.before, g.after);
+  auto forward = choose(library,
+                        api.convolution_forward_primitive_desc_create,
+                        std::tuple_cat(std::tuple(int{propagation::forward_training}),
+                                       direct,
+                                       std::tuple(bias, out),
+                                       windows,
+                                       std::tuple(l.attributes.get())));
+  if (y == kOutput) return forward;
+  const auto tail =
+      std::tuple_cat(windows, std::tuple(forward.get(), l.attributes.get()));
+  if (x == kOutput) {
+    return choose(library,
+                  api.convolution_backward_data_primitive_desc_create,
+                  std::tuple_cat(direct, std::tuple(out), tail));
+  }
+  return choose(library,
+                api.convolution_backward_weights_primitive_desc_create,
+                std::tuple_cat(direct, std::tuple(bias, out), tail));
 }
 
 // A primitive whose operand number `kernel` is packed in scratch. Scratch: the
@@ -231,62 +203,35 @@ class Convolution final : public Kernel {
   Bytes packed_bytes_ = 0;
 };
 
-KernelPtr make_conv2d(const KernelSpec& spec, const OneDnn& library) {
+// The kernel of an op whose operands of these numbers are the image x, the kernel and
+// the image y: two inputs and the output, which is a gradient unless it is y.
+template <int x, int kernel, int y>
+KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
   const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
-  const Geometry geometry(reader, spec.inputs[0], spec.inputs[1], spec.outputs[0]);
-  const Layouts l(library, geometry);
-  const auto primitive = forward_primitive(library, geometry, l);
-  const MemoryDesc* packed = layout(library, primitive.get(), query::weights);
-  Call call(library,
-            primitive.get(),
-            {{arg::source, l.x.get()},
-             {arg::weights, packed},
-             {arg::destination, l.y.get()}});
-  const Kernel::Sizes sizes{{geometry.x_bytes(), geometry.kernel_bytes()},
-                            {geometry.y_bytes()}};
+  const OperandSpec* const all[] = {&spec.inputs[0], &spec.inputs[1], &spec.outputs[0]};
+  const Geometry g(reader, *all[x], *all[kernel], *all[y]);
+  const Layouts l(library, g);
+  const auto primitive = choose(library, g, l, x, y);
+  constexpr bool gradient = kernel == kOutput;
+  const MemoryDesc* packed =
+      layout(library, primitive.get(), gradient ? query::diff_weights : query::weights);
+  Call::Operand operands[3];
+  operands[x] = {x == kOutput ? arg::diff_source : arg::source, l.x.get()};
+  operands[kernel] = {gradient ? arg::diff_weights : arg::weights, packed};
+  operands[y] = {y == kOutput ? arg::destination : arg::diff_destination, l.y.get()};
+  Bytes bytes[3];
+  bytes[x] = g.x_bytes();
+  bytes[kernel] = g.kernel_bytes();
+  bytes[y] = g.y_bytes();
+  const Kernel::Sizes sizes{{bytes[0], bytes[1]}, {bytes[2]}};
+  Call call(library, primitive.get(), {operands[0], operands[1], operands[2]});
   return std::make_unique<Convolution>(
-      library, sizes, std::move(call), 1, l.kernel.get(), packed, false);
+      library, sizes, std::move(call), kernel, l.kernel.get(), packed, gradient);
 }
 
-KernelPtr make_conv2d_gradient_kernel(const KernelSpec& spec, const OneDnn& library) {
-  const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
-  const Geometry geometry(reader, spec.inputs[0], spec.outputs[0], spec.inputs[1]);
-  const Layouts l(library, geometry);
-  const auto primitive = kernel_gradient_primitive(library, geometry, l);
-  const MemoryDesc* packed = layout(library, primitive.get(), query::diff_weights);
-  Call call(library,
-            primitive.get(),
-            {{arg::source, l.x.get()},
-             {arg::diff_destination, l.y.get()},
-             {arg::diff_weights, packed}});
-  const Kernel::Sizes sizes{{geometry.x_bytes(), geometry.y_bytes()},
-                            {geometry.kernel_bytes()}};
-  return std::make_unique<Convolution>(
-      library, sizes, std::move(call), 2, l.kernel.get(), packed, true);
-}
-
-KernelPtr make_conv2d_gradient_input(const KernelSpec& spec, const OneDnn& library) {
-  const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
-  const Geometry geometry(reader, spec.outputs[0], spec.inputs[0], spec.inputs[1]);
-  const Layouts l(library, geometry);
-  const auto primitive = input_gradient_primitive(library, geometry, l);
-  const MemoryDesc* packed = layout(library, primitive.get(), query::weights);
-  Call call(library,
-            primitive.get(),
-            {{arg::weights, packed},
-             {arg::diff_destination, l.y.get()},
-             {arg::diff_source, l.x.get()}});
-  const Kernel::Sizes sizes{{geometry.kernel_bytes(), geometry.y_bytes()},
-                            {geometry.x_bytes()}};
-  return std::make_unique<Convolution>(
-      library, sizes, std::move(call), 0, l.kernel.get(), packed, false);
-}
-
-const KernelType kConv2d{"conv2d", make_conv2d};
-const KernelType kConv2dGradientKernel{"conv2d_gradient_kernel",
-                                       make_conv2d_gradient_kernel};
-const KernelType kConv2dGradientInput{"conv2d_gradient_input",
-                                      make_conv2d_gradient_input};
+const KernelType kConv2d{"conv2d", make<0, 1, 2>};
+const KernelType kConv2dGradientKernel{"conv2d_gradient_kernel", make<0, 2, 1>};
+const KernelType kConv2dGradientInput{"conv2d_gradient_input", make<2, 0, 1>};
 
 }  // namespace
 }  // namespace memcfg

@@ -145,13 +145,8 @@ KernelPtr make_dense(const KernelSpec& spec, const OneDnn& library) {
   const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
   const Extents s(reader, spec.inputs[0], spec.outputs[0]);
   const Matrix x{s.m, s.k, s.k, 1}, kernel{s.k, s.n, s.n, 1};
-  return std::make_unique<Product>(
-      library,
-      Kernel::Sizes{{s.x_bytes(), s.kernel_bytes()}, {s.y_bytes()}},
-      x,
-      kernel,
-      0,
-      1);
+  const Kernel::Sizes sizes{{s.x_bytes(), s.kernel_bytes()}, {s.y_bytes()}};
+  return std::make_unique<Product>(library, sizes, x, kernel, 0, 1);
 }
 
 // dkernel[K, N] = x[M, K]^T dy[M, N]
@@ -159,13 +154,8 @@ KernelPtr make_dense_gradient_kernel(const KernelSpec& spec, const OneDnn& libra
   const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
   const Extents s(reader, spec.inputs[0], spec.inputs[1]);
   const Matrix x{s.k, s.m, 1, s.k}, dy{s.m, s.n, s.n, 1};
-  return std::make_unique<Product>(
-      library,
-      Kernel::Sizes{{s.x_bytes(), s.y_bytes()}, {s.kernel_bytes()}},
-      x,
-      dy,
-      0,
-      1);
+  const Kernel::Sizes sizes{{s.x_bytes(), s.y_bytes()}, {s.kernel_bytes()}};
+  return std::make_unique<Product>(library, sizes, x, dy, 0, 1);
 }
 
 // dx[M, K] = dy[M, N] kernel[K, N]^T
@@ -173,13 +163,8 @@ KernelPtr make_dense_gradient_input(const KernelSpec& spec, const OneDnn& librar
   const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
   const Extents s(reader, spec.outputs[0], spec.inputs[1]);
   const Matrix dy{s.m, s.n, s.n, 1}, kernel{s.n, s.k, 1, s.n};
-  return std::make_unique<Product>(
-      library,
-      Kernel::Sizes{{s.kernel_bytes(), s.y_bytes()}, {s.x_bytes()}},
-      dy,
-      kernel,
-      1,
-      0);
+  const Kernel::Sizes sizes{{s.kernel_bytes(), s.y_bytes()}, {s.x_bytes()}};
+  return std::make_unique<Product>(library, sizes, dy, kernel, 1, 0);
 }
 
 const KernelType kDense{"dense", make_dense};

@@ -48,38 +48,52 @@ enum class Code {
   select,
 };
 
+using Function = double (*)(double a, double b, double c);
+
 struct Name {
   const char* text;
   Code code;
   std::size_t arguments;
+  Function of_numbers;
 };
 
+#define MEMCFG_NAME(name, count, value) \
+  {#name,                               \
+   Code::name,                          \
+   count,                               \
+   []([[maybe_unused]] double a,        \
+      [[maybe_unused]] double b,        \
+      [[maybe_unused]] double c) -> double { return value; }}
+
 constexpr Name kNames[] = {
-    {"add", Code::add, 2},
-    {"subtract", Code::subtract, 2},
-    {"multiply", Code::multiply, 2},
-    {"divide", Code::divide, 2},
-    {"negate", Code::negate, 1},
-    {"absolute", Code::absolute, 1},
-    {"maximum", Code::maximum, 2},
-    {"minimum", Code::minimum, 2},
-    {"sqrt", Code::sqrt, 1},
-    {"exp", Code::exp, 1},
-    {"log", Code::log, 1},
-    {"tanh", Code::tanh, 1},
-    {"erf", Code::erf, 1},
-    {"power", Code::power, 2},
-    {"rounded", Code::rounded, 1},
-    {"less", Code::less, 2},
-    {"less_equal", Code::less_equal, 2},
-    {"equal", Code::equal, 2},
-    {"select", Code::select, 3},
+    MEMCFG_NAME(add, 2, a + b),
+    MEMCFG_NAME(subtract, 2, a - b),
+    MEMCFG_NAME(multiply, 2, (a * b)),
+    MEMCFG_NAME(divide, 2, a / b),
+    MEMCFG_NAME(negate, 1, -a),
+    MEMCFG_NAME(absolute, 1, std::abs(a)),
+    MEMCFG_NAME(maximum, 2, a > b || std::isnan(a) ? a : b),
+    MEMCFG_NAME(minimum, 2, a < b || std::isnan(a) ? a : b),
+    MEMCFG_NAME(sqrt, 1, std::sqrt(a)),
+    MEMCFG_NAME(exp, 1, std::exp(a)),
+    MEMCFG_NAME(log, 1, std::log(a)),
+    MEMCFG_NAME(tanh, 1, std::tanh(a)),
+    MEMCFG_NAME(erf, 1, std::erf(a)),
+    MEMCFG_NAME(power, 2, std::pow(a, b)),
+    MEMCFG_NAME(rounded, 1, static_cast<float>(a)),
+    MEMCFG_NAME(less, 2, a < b),
+    MEMCFG_NAME(less_equal, 2, a <= b),
+    MEMCFG_NAME(equal, 2, a == b),
+    MEMCFG_NAME(select, 3, a != 0 ? b : c),
 };
+
+#undef MEMCFG_NAME
 
 struct Instruction {
   Code code;
   std::array<std::size_t, 3> arguments = {};  // instructions before this one
   std::size_t count = 0;                      // of them
+  Function function = nullptr;                // of these; null: the value
   bool uniform = true;                        // the same for all elements
   std::size_t operand = 0;                    // of operand and scalar
   double value = 0;                           // of constant and attribute
@@ -201,6 +215,7 @@ class Parser {
     if (name == std::end(kNames)) malformed("knows a function '" + kind + "'");
     made.code = name->code;
     made.count = name->arguments;
+    made.function = name->of_numbers;
     for (std::size_t i = 0; i < made.count; ++i) {
       made.arguments[i] = number(words, found_.instructions.size());
       const Instruction& argument = found_.instructions[made.arguments[i]];
@@ -269,49 +284,8 @@ class Parser {
 };
 
 double calculate(const Instruction& each, const Numbers& n) {
-  const double a = n[each.arguments[0]], b = n[each.arguments[1]];
-  switch (each.code) {
-    case Code::add:
-      return a + b;
-    case Code::subtract:
-      return a - b;
-    case Code::multiply:
-      return a * b;
-    case Code::divide:
-      return a / b;
-    case Code::negate:
-      return -a;
-    case Code::absolute:
-      return std::abs(a);
-    case Code::maximum:
-      return a > b || std::isnan(a) ? a : b;
-    case Code::minimum:
-      return a < b || std::isnan(a) ? a : b;
-    case Code::sqrt:
-      return std::sqrt(a);
-    case Code::exp:
-      return std::exp(a);
-    case Code::log:
-      return std::log(a);
-    case Code::tanh:
-      return std::tanh(a);
-    case Code::erf:
-      return std::erf(a);
-    case Code::power:
-      return std::pow(a, b);
-    case Code::rounded:
-      return static_cast<float>(a);
-    case Code::less:
-      return a < b;
-    case Code::less_equal:
-      return a <= b;
-    case Code::equal:
-      return a == b;
-    case Code::select:
-      return a != 0 ? b : n[each.arguments[2]];
-    default:
-      return each.value;
-  }
+  const auto& from = each.arguments;
+  return each.function ? each.function(n[from[0]], n[from[1]], n[from[2]]) : each.value;
 }
 
 // The numbers that are the same for all elements.

@@ -16,7 +16,7 @@ KernelPtr make_expression(const KernelSpec& spec);
 // operand of the op; `uniform` has the numbers that the elements read, in the order of
 // their instructions. One is a constant in the source
 // that the build writes (see `_native/generate.py`); that it is there makes it known.
-class CompiledLoop {
+class CompiledLoop : private NoCopy {
  public:
   using Run = void (*)(const float* const* inputs,
                        float* const* outputs,
@@ -25,8 +25,6 @@ class CompiledLoop {
 
   CompiledLoop(const char* text, Run run) noexcept
       : text_(text), run_(run), next_(std::exchange(first(), this)) {}
-  CompiledLoop(const CompiledLoop&) = delete;
-  CompiledLoop& operator=(const CompiledLoop&) = delete;
 
   // Null for an expression that was not compiled.
   static Run find(const std::string& text) noexcept {

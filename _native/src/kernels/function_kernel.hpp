@@ -15,7 +15,7 @@ using KernelPtr = std::unique_ptr<Kernel>;
 // A type of kernel. One is a constant beside the function that makes its kernels: that
 // it is there makes the type known, from when the program is loaded. Nothing else may
 // happen while programs are loaded than that these find each other.
-class KernelType {
+class KernelType : private NoCopy {
  public:
   using Make = KernelPtr (*)(const KernelSpec&);
   using MakeOnLibrary = KernelPtr (*)(const KernelSpec&, const OneDnn&);
@@ -24,8 +24,6 @@ class KernelType {
       : name_(name), make_(make), next_(std::exchange(first(), this)) {}
   KernelType(const char* name, MakeOnLibrary make) noexcept
       : name_(name), make_on_library_(make), next_(std::exchange(first(), this)) {}
-  KernelType(const KernelType&) = delete;
-  KernelType& operator=(const KernelType&) = delete;
 
   // Null for a name that no type has.
   static const KernelType* find(const std::string& name) noexcept {

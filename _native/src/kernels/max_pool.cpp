@@ -126,27 +126,26 @@ void check_places(const SpecReader& reader, const Window& w) {
   }
 }
 
+Bytes place_bytes(const Window& w) {
+  return static_cast<Bytes>(w.outputs()) * sizeof(Place);
+}
+
 KernelPtr make_max_pool2d(const KernelSpec& spec) {
   const SpecReader reader(spec, {kFloat32}, {kFloat32, kUint8});
   const Window w(reader, spec.inputs[0], spec.outputs[0]);
   check_places(reader, w);
-  const Bytes places = static_cast<Bytes>(w.outputs()) * sizeof(Place);
-  return function_kernel({{w.input_bytes()}, {w.output_bytes(), places}},
-                         0,
-                         [=](void* const* operands, void*) {
-                           pool(w,
-                                input(operands, 0),
-                                output(operands, 1),
-                                static_cast<Place*>(operands[2]));
-                         });
+  const Kernel::Sizes sizes{{w.input_bytes()}, {w.output_bytes(), place_bytes(w)}};
+  return function_kernel(sizes, 0, [=](void* const* o, void*) {
+    pool(w, input(o, 0), output(o, 1), static_cast<Place*>(o[2]));
+  });
 }
 
 KernelPtr make_max_pool2d_inference(const KernelSpec& spec) {
   const SpecReader reader(spec, {kFloat32}, {kFloat32});
   const Window w(reader, spec.inputs[0], spec.outputs[0]);
   return function_kernel(
-      {{w.input_bytes()}, {w.output_bytes()}}, 0, [=](void* const* operands, void*) {
-        pool(w, input(operands, 0), output(operands, 1), nullptr);
+      {{w.input_bytes()}, {w.output_bytes()}}, 0, [=](void* const* o, void*) {
+        pool(w, input(o, 0), output(o, 1), nullptr);
       });
 }
 
@@ -154,9 +153,8 @@ KernelPtr make_max_pool2d_gradient(const KernelSpec& spec) {
   const SpecReader reader(spec, {kUint8, kFloat32}, {kFloat32});
   const Window w(reader, spec.outputs[0], spec.inputs[1]);
   check_places(reader, w);
-  const Bytes places = static_cast<Bytes>(w.outputs()) * sizeof(Place);
   return function_kernel(
-      {{places, w.output_bytes()}, {w.input_bytes()}},
+      {{place_bytes(w), w.output_bytes()}, {w.input_bytes()}},
       0,
       [=](void* const* operands, void*) {
         const auto* index = static_cast<const Place*>(operands[0]);

@@ -76,36 +76,23 @@ Bytes loss_bytes(const Shape& shape) {
   return static_cast<Bytes>(shape.rows) * sizeof(double);
 }
 
+// `keeps`: the probabilities are an output, too.
+template <bool keeps>
 KernelPtr make_softmax_cross_entropy(const KernelSpec& spec) {
-  const SpecReader reader(spec, {kFloat32, kInt32}, {kFloat32, kFloat32});
+  const SpecReader reader =
+      keeps ? SpecReader(spec, {kFloat32, kInt32}, {kFloat32, kFloat32})
+            : SpecReader(spec, {kFloat32, kInt32}, {kFloat32});
   const Shape shape(reader, spec.inputs[0]);
-  const Bytes logits = shape.logit_bytes(), labels = shape.label_bytes();
-  return function_kernel({{logits, labels}, {kFloat, logits}},
-                         loss_bytes(shape),
-                         [=](void* const* operands, void* scratch) {
-                           mean_loss(shape,
-                                     input(operands, 0),
-                                     labels_of(operands),
-                                     output(operands, 2),
-                                     output(operands, 3),
-                                     static_cast<double*>(scratch));
-                         });
-}
-
-KernelPtr make_softmax_cross_entropy_inference(const KernelSpec& spec) {
-  const SpecReader reader(spec, {kFloat32, kInt32}, {kFloat32});
-  const Shape shape(reader, spec.inputs[0]);
-  const Bytes logits = shape.logit_bytes(), labels = shape.label_bytes();
-  return function_kernel({{logits, labels}, {kFloat}},
-                         loss_bytes(shape),
-                         [=](void* const* operands, void* scratch) {
-                           mean_loss(shape,
-                                     input(operands, 0),
-                                     labels_of(operands),
-                                     output(operands, 2),
-                                     nullptr,
-                                     static_cast<double*>(scratch));
-                         });
+  const Bytes logits = shape.logit_bytes();
+  Kernel::Sizes sizes{{logits, shape.label_bytes()}, {kFloat}};
+  if (keeps) sizes.outputs.push_back(logits);
+  return function_kernel(
+      sizes, loss_bytes(shape), [=](void* const* operands, void* scratch) {
+        float* const loss = output(operands, 2);
+        float* const kept = keeps ? output(operands, 3) : nullptr;
+        auto* const losses = static_cast<double*>(scratch);
+        mean_loss(shape, input(operands, 0), labels_of(operands), loss, kept, losses);
+      });
 }
 
 // dlogits = (probabilities - onehot(label)) / rows.
@@ -134,9 +121,9 @@ KernelPtr make_softmax_cross_entropy_gradient(const KernelSpec& spec) {
 }
 
 const KernelType kSoftmaxCrossEntropy{"softmax_cross_entropy",
-                                      make_softmax_cross_entropy};
+                                      make_softmax_cross_entropy<true>};
 const KernelType kSoftmaxCrossEntropyInference{"softmax_cross_entropy_inference",
-                                               make_softmax_cross_entropy_inference};
+                                               make_softmax_cross_entropy<false>};
 const KernelType kSoftmaxCrossEntropyGradient{"softmax_cross_entropy_gradient",
                                               make_softmax_cross_entropy_gradient};
 

@@ -9,9 +9,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from memcfg._cached import cached_property
-from memcfg._core import resident_bytes
+from memcfg._core import resident_bytes, scope_out
 from memcfg._core._machine import machine_bytes
-from memcfg._core.numpy_memory import scope_out
 from memcfg.memory import numpy_allocator
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg._core.numpy_memory import current_scope
+from memcfg._core import current_scope
 from memcfg._core.rows import RowWriter
 from memcfg.data.elements._convert import apply, as_result, is_unpacked, stopped
 from memcfg.data.elements._structure import flatten, map_structure, pack, same_structure

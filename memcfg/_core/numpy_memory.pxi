@@ -1,77 +1,11 @@
-"""The memory of NumPy's arrays, taken from a resource: NumPy's C API in one module.
-
-Owns the data allocator that NumPy calls (NEP 49) and its place in the running context:
-a resource's, and that of a workspace's scope. Refuses everything else of NumPy's.
-
-An array keeps the allocator that made it, which keeps the resource: an array may
-outlive the block that it was made in, be freed by any thread, and be left over when the
-interpreter ends. What NumPy calls never holds the capsule that NumPy knows it by: that
-would be a cycle that nobody could break.
-"""
-
-cimport cython
-cimport numpy as cnp
-from cpython.exc cimport (
-    PyErr_CheckSignals,
-    PyErr_Fetch,
-    PyErr_Restore,
-    PyErr_SetInterrupt,
-    PyErr_SetObject,
-    PyErr_WriteUnraisable,
-)
-from cpython.object cimport PyObject
-from cpython.pycapsule cimport (
-    PyCapsule_GetContext,
-    PyCapsule_GetDestructor,
-    PyCapsule_GetPointer,
-    PyCapsule_New,
-    PyCapsule_SetContext,
-)
-from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stddef cimport size_t
-from libc.stdint cimport SIZE_MAX, uint64_t, uintptr_t
-from libc.string cimport strcpy
-from libcpp.optional cimport optional
-
-from memcfg._core cimport native
-from memcfg._core.engine cimport (
-    Resource,
-    WorkspaceMemory,
-    await_array,
-    is_touchable,
-    may_wait,
-    release_scoped,
-    resize_array,
-    resize_scoped,
-    take_array,
-    take_scoped,
-)
-
-import signal
-import threading
-from contextvars import ContextVar
-from copy import copy
-from functools import wraps
-from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
-from typing import NamedTuple
-from weakref import ref
-
-from memcfg._core._tag import current_tag
-from memcfg.errors import (
-    InvalidFreeError,
-    ResourceExhaustedError,
-    WorkspaceError,
-)
-
-__all__ = [
-    "NumpyAllocator",
-    "Placement",
-    "Scope",
-    "current_scope",
-    "placement_of",
-    "resource_of",
-    "scope_out",
-]
+# The memory of NumPy's arrays, taken from a resource: the data allocator that NumPy calls
+# (NEP 49) and its place in the running context, a resource's or that of a workspace's
+# scope. A part of engine.pyx.
+#
+# An array keeps the allocator that made it, which keeps the resource: an array may
+# outlive the block that it was made in, be freed by any thread, and be left over when the
+# interpreter ends. What NumPy calls never holds the capsule that NumPy knows it by: that
+# would be a cycle that nobody could break.
 
 cdef extern from "Python.h":
     bint PyGILState_Check()
@@ -79,8 +13,6 @@ cdef extern from "Python.h":
         pass
     PyFrameObject* PyEval_GetFrame()
     unsigned long PyThread_get_thread_ident()
-
-cdef class Scope
 
 cdef extern from *:
     """
@@ -241,7 +173,7 @@ cdef inline bint release_block(void* context, void* data) noexcept nogil:
     cdef native.Workspace* workspace = (<ArrayMemory>context).workspace
     if workspace == NULL:
         return (<ArrayMemory>context).core.release(data)
-    return release_scoped(workspace, data, (<ArrayMemory>context).generation)
+    return workspace.release_of(data, (<ArrayMemory>context).generation)
 
 
 # An array may go while an exception is on its way, which must stay as it is.
@@ -365,30 +297,9 @@ cdef bint came_from(error, tuple site):
 @cython.final
 @cython.no_gc_clear  # it can be left as long as it is there; a cycle passes a closure
 cdef class NumpyAllocator:
-    """Puts NumPy's arrays into a resource while it is entered.
+    """Puts NumPy's arrays into `resource` while it is entered, under `tag`.
 
-    Made by `memcfg.memory.numpy_allocator`, which states what holds.
-
-    Parameters
-    ----------
-    resource : Resource
-        Where the memory of the arrays comes from.
-    tag : str, default "numpy"
-        Who holds it, for statistics; a tag of the context takes its place.
-
-    Attributes
-    ----------
-    resource : Resource
-        Where the memory of the arrays comes from.
-    tag : str
-        Who holds it, for statistics.
-
-    Raises
-    ------
-    TypeError
-        If `resource` is no resource, or `tag` no string.
-    ValueError
-        If the resource is a simulated device's, which has no memory.
+    `memcfg.memory.numpy_allocator` states the arguments, the errors and what holds.
     """
 
     cdef ArrayMemory memory
@@ -451,23 +362,10 @@ cdef class NumpyAllocator:
         raise_pending(self.memory, error)
 
     def __call__(self, function):
-        """Make a function run in an allocator of its own, over the same resource.
+        """Make a function run in an allocator of its own at each call, in any thread.
 
-        Parameters
-        ----------
-        function : callable
-            What to run, in any thread.
-
-        Returns
-        -------
-        callable
-            The function, entering and leaving an allocator at each call.
-
-        Raises
-        ------
-        TypeError
-            If it is not callable, or a generator or coroutine function: what that does
-            comes after its call.
+        TypeError if it is not callable, or a generator or coroutine function: what that
+        does comes after its call.
         """
         if not callable(function):
             raise TypeError(f"not callable: {function!r}")
@@ -506,10 +404,34 @@ cdef ArrayMemory source_of(cnp.ndarray array):
     return memory
 
 
+# Whose memory a view shows: the array that owns it, a block or an arena; None where nobody
+# says.
+cdef object holder_of(object holder):
+    while holder is not None:
+        if isinstance(holder, cnp.ndarray):
+            if cnp.PyArray_CHKFLAGS(holder, cnp.NPY_ARRAY_OWNDATA):
+                return holder
+            holder = cnp.get_array_base(<cnp.ndarray>holder)
+        elif isinstance(holder, (Block, Arena)):
+            return holder
+        elif isinstance(holder, memoryview):
+            holder = holder.obj
+        elif hasattr(holder, "__array_interface__"):
+            holder = getattr(holder, "base", None)  # a window of stride_tricks
+        else:
+            return None
+    return None
+
+
 def resource_of(cnp.ndarray array not None):
-    """Find the resource of an array's own memory; None where it has none of ours."""
-    memory = source_of(array)
+    """Find the resource that an array's memory is of; None where it is not ours."""
+    cdef ArrayMemory memory = None
+    holder = holder_of(array)
+    if isinstance(holder, Block):
+        return (<Block>holder).resource
+    if isinstance(holder, Arena):
+        return (<Arena>holder).pool
+    if holder is not None:
+        memory = source_of(holder)
     return None if memory is None else memory.resource
 
-
-include "numpy_scopes.pxi"
