@@ -598,9 +598,8 @@ void Program::execute_one(std::size_t index) {
     }
   } catch (const callback_raised&) {
     throw;
-  } catch (const out_of_memory&) {
-    throw;
   } catch (const std::exception& error) {
+    if (instruction.kind == Kind::allocate) throw;  // as the resource says it
     throw kernel_failure(failure_of(index, error.what()));
   }
   if (trace_ != nullptr) (*trace_)[index].end = now();

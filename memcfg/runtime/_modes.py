@@ -90,6 +90,9 @@ def lifetimes(schedule: Schedule, layout: Layout) -> list[Lifetime]:
     """Find when each buffer of a layout is held."""
     if layout.kept:
         return [Lifetime(-1, None)] * len(layout.sizes)
+    # No allocation, which can fail, behind the first change of state.
+    phases = [schedule.graph.ops[each.op].phase for each in schedule.ops]
+    changes = phases.index("update") if "update" in phases else len(phases)
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for tensor in schedule.fed:
@@ -100,7 +103,7 @@ def lifetimes(schedule: Schedule, layout: Layout) -> list[Lifetime]:
             used.append(layout.scratch[each.number][0])
             last[used[-1]] = each.number
         for buffer in used:
-            first.setdefault(buffer, each.number)
+            first.setdefault(buffer, min(each.number, changes))
     ends = {tensor: each.number for each in schedule.ops for tensor in each.ends}
     lasting = set()
     for tensor, (buffer, _) in layout.tensors.items():

@@ -126,7 +126,8 @@ class Program:
         shape, dtype = found.shape or (), found.dtype or "uint8"
         if space:
             buffer = self._loop.buffer(space)
-            assert buffer is not None
+            if buffer is None:  # a guard has stopped the run before
+                raise KeyError(f"tensor {found.name!r} was not computed")
             return np.ndarray(shape, dtype, memoryview(buffer), offset)
         if (found.name, at_end) in self._staged:
             return self._staged[found.name, at_end][1]
@@ -168,14 +169,14 @@ class Program:
         try:
             if self._staged or self._spaces:
                 self._write_inputs()
-            ended: bool = self._loop.run(guard, counter) == -1
+            try:
+                ended: bool = self._loop.run(guard, counter) == -1
+            except (KernelError, ResourceExhaustedError) as error:
+                self._explain(error)
+                raise
             for (_, at_end), (offset, array) in self._staged.items():
                 if at_end:
                     self.device.read(self.arena, offset, array)
-        except (KernelError, ResourceExhaustedError) as error:
-            self.finish()
-            self._explain(error)
-            raise
         except BaseException:
             self.finish()
             raise
@@ -187,7 +188,7 @@ class Program:
             if not at_end:
                 self.device.write(self.arena, offset, array)
         if isinstance(self.spec, ScheduledSpec):
-            for tensor in self.spec.schedule.fed:
+            for tensor in self.spec.schedule.fed or (None,):
                 self._take(tensor)
             self._ran = True
 
@@ -201,8 +202,8 @@ class Program:
             raise KernelError(f"op {op.name!r} failed: {error}") from error
         raise _explained(error, f"op {op.name!r}") from error
 
-    def _take(self, tensor: int) -> None:
-        """Have an input's buffer, in a new step if the last one has run."""
+    def _take(self, tensor: int | None) -> None:
+        """Have an input's buffer, if given, in a new step if the last one has run."""
         if self._ran:
             self.finish()
         try:
@@ -211,11 +212,14 @@ class Program:
                     for space in self._spaces:  # another one for what arrays keep
                         self._loop.take(space, shared=False)
                 self._begun = True
-            self._loop.take(self._first[tensor][0])
+            if tensor is not None:
+                self._loop.take(self._first[tensor][0])
         except ResourceExhaustedError as error:
             self.give_back()
-            name = self.graph.tensors[tensor].name
-            raise _explained(error, f"a step with input {name!r}") from error
+            what = "a step"
+            if tensor is not None:
+                what += f" with input {self.graph.tensors[tensor].name!r}"
+            raise _explained(error, what) from error
         except BaseException:
             self.give_back()
             raise
@@ -226,7 +230,11 @@ class Program:
         The last byte of each op's scratch is written before its kernel gets it.
         """
         self._write_inputs()
-        seconds, in_use = self._loop.run_timed(self.device.pool)
+        try:
+            seconds, in_use = self._loop.run_timed(self.device.pool)
+        except (KernelError, ResourceExhaustedError) as error:
+            self._explain(error)
+            raise
         places = self._op_instructions
         return [seconds[i] for i in places], [in_use[i] for i in places]
 
@@ -240,9 +248,9 @@ class Program:
             name = next(iter(bound))
             self._loop.unbind(self._inputs[name][0])
             bound.discard(name)
-        self._begun = self._ran = False
         if self._spaces and not self._scheduled.layout.kept:
             self._loop.drop_buffers()
+        self._begun = self._ran = False  # last: whatever interrupts, it is done again
 
     def give_back(self) -> None:
         """Finish, and free what was kept for the next step too."""

@@ -67,8 +67,7 @@ class MemoryReport:
         step ran, rounded up to 64; each kernel's scratch counts as it was handed
         over. Without: the highest end of what a kernel was given. Where the
         program is not planned, the most bytes of the pool that it had, state included:
-        with `verified` as the pool told while one step ran, without by its layout,
-        in all steps so far.
+        with `verified` as the pool told while one step ran, without by its layout.
     changed_peak_bytes : int or None
         With `verified`: the same for what the kernels changed by themselves. It is
         lower only where scratch lies on top and its end, which libraries pad for

@@ -573,10 +573,6 @@ class OwnedWorkspace(Workspace):
 
     _listed = False
 
-    def abort(self) -> None:
-        """End its cycle, if one is on, in whichever thread or task it began."""
-        self._abort()
-
 
 class Names(dict[str, Workspace]):
     """The workspaces of one thread, by name, in the order they were made in.

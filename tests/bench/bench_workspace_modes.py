@@ -12,19 +12,13 @@ What was expected before the first measurement:
   place of its input and keeps gradients until the end: 1.1 to 1.5 times the default.
   SINGLE holds everything a step ever makes, scratch included: 3 to 10 times. SEPARATE
   keeps what the backward pass reads, and its turns: 1.2 to 2 times, well below SINGLE.
-* Time: a mode runs op by op from Python, 5 to 10 µs an op, where the default is one
-  C++ loop. LeNet-5's ops take 50 µs and more, so 1.1 to 1.2 times; the residual net has
-  more and smaller ops, 1.2; in the deep chain ops take 300 µs, 1.05. NONE also takes
-  and gives back a block an op, half a microsecond each, which is little next to that;
-  its blocks are warm in the cache more often than SINGLE's, which uses each byte once.
+* Time: all modes run in one loop, without Python an op. NONE takes and gives back a
+  buffer an op, half a microsecond each; SINGLE and SEPARATE touch more bytes, which
+  are seldom in the cache.
 
-What was found: bytes as expected (NONE 1.0 to 1.3, SINGLE 3.1 to 3.5, SEPARATE 1.03 to
-1.95). Ops of the chain take 45 µs, not 300, and a mode costs 10 to 25 µs an op: NONE
-1.1 to 1.3 times the default, SEPARATE 1.3 to 1.5, SINGLE 1.3 to 1.6. The interpreter is
-4 µs (NONE) to 8 µs (SEPARATE) of that. The rest are caches: a small convolution's
-gradient takes 3.5 µs when it is repeated and 25 µs behind the interpreter's work, and
-where outputs never take their inputs' places more bytes are touched, in SINGLE each of
-them once. With one thread the ratios are much the same, so nobody waits for threads.
+What was found before 2026-11-22, when a mode walked the graph in Python: bytes as
+expected (NONE 1.0 to 1.3, SINGLE 3.1 to 3.5, SEPARATE 1.03 to 1.95); NONE took 1.1 to
+1.3 times the default's time, SEPARATE 1.3 to 1.5, SINGLE 1.3 to 1.6.
 """
 
 from __future__ import annotations

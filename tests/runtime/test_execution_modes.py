@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import memcfg as mc
 from memcfg import plan as planning
 from memcfg._core import Counter
 from memcfg.errors import InfeasiblePlanError, KernelError, ResourceExhaustedError
+from memcfg.graph import Builder
 from memcfg.runtime import (
     OWN_BUFFERS,
     Executor,
@@ -405,3 +407,40 @@ def test_a_schedule_ends_each_tensor_once_after_its_last_reader(network):
             alive -= set(each.ends)
         updated = set(planning.state_updates(graph))
         assert alive == {*graph.keep, *graph.persistent, *updated}
+
+
+def test_a_program_without_inputs_begins_its_steps_too(device):
+    builder = Builder("of state alone")
+    weight = builder.tensor("weight", (32,), role="parameter")
+    (found,) = builder.apply("relu", (weight,))
+    graph = builder.build(keep=(found,))
+    kept = replace(OWN_BUFFERS, name="kept", layout=lambda s: _kept(s))
+    for mode in (OWN_BUFFERS, kept):
+        executor = Executor(device, name="model")
+        values = {"weight": np.arange(-16, 16, dtype=np.float32)}
+        executor.load({"run": graph}, planning.share(), values, {"run": mode})
+        results = []
+        for _ in range(2):  # without `finish` between them
+            assert executor.run("run")
+            results.append(executor.fetch("run", graph.tensors[found].name))
+            executor.write_state("weight", -values["weight"])
+        first, second = (each.copy() for each in results)
+        assert np.array_equal(first - second, values["weight"])
+        results.clear()
+        executor.close()
+    assert device.pool.stats().current_bytes == 0
+
+
+def _kept(schedule):
+    return replace(OWN_BUFFERS.layout(schedule), kept=True)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_nothing_is_allocated_behind_the_first_update(network, device):
+    graph = NETWORKS[network]()
+    executor = loaded(device, graph, random_values(graph))
+    program = executor.prepare("train")
+    phases = [graph.ops[i].phase for i in updates_last(graph)]
+    first = program._op_instructions[phases.index("update")]
+    assert max(allocations(program)) < first
+    executor.close()

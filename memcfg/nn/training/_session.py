@@ -14,6 +14,7 @@ from memcfg.errors import ResourceExhaustedError
 from memcfg.nn.training._tracing import KINDS, ProgramKey, TraceSpec, trace
 from memcfg.nn.training._workspace_modes import execution_mode
 from memcfg.runtime import Executor
+from memcfg.workspaces import WorkspaceMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -73,7 +74,7 @@ class Session:
         self._policy = policy
         self._modes = modes
         self._unplanned = {
-            kind for kind in KINDS if execution_mode(modes.of(kind)) is not None
+            kind for kind in KINDS if modes.of(kind) is not WorkspaceMode.ENABLED
         }
         self._device = device
         self.lock = lock
@@ -110,13 +111,13 @@ class Session:
         )
 
     def _is_loaded(self, key: ProgramKey) -> bool:
-        return (
-            self._executor is not None
-            and self._executor.has(key.label)
-            and (
-                key.kind not in self._unplanned
-                or self._debug_mode is config.get_debug_mode()  # workspaces obey it
-            )
+        return self._executor is not None and self._executor.has(key.label)
+
+    def _is_current(self, key: ProgramKey) -> bool:
+        """Whether a program is loaded for the debug mode, which workspaces obey."""
+        return self._is_loaded(key) and (
+            key.kind not in self._unplanned
+            or self._debug_mode is config.get_debug_mode()
         )
 
     @property
@@ -228,7 +229,7 @@ class Session:
     def _ensure(self, key: ProgramKey) -> None:
         """Load a program if it is new, or if another thread's call took its place."""
         self._check_current()
-        if self._is_loaded(key):
+        if self._is_current(key):
             self._use(key)
             return
         lead = self.lead
@@ -240,7 +241,7 @@ class Session:
         self._check_current()
         for key in reversed(wanted):
             self._use(key)
-        loaded = all(map(self._is_loaded, wanted))
+        loaded = all(map(self._is_current, wanted))
         if not loaded or not self._leaves(promised):
             training = self._training or any(key.kind == "train" for key in wanted)
             self._load(wanted, training, promised)
@@ -315,8 +316,11 @@ class Session:
         graphs = {key: known.get(key) or trace(spec, key) for key in keys}
         initial = self._initial(graphs[keys[0]])
         self._drop_programs()
-        self._debug_mode = config.get_debug_mode()
-        modes = {key.label: execution_mode(self._modes.of(key.kind)) for key in keys}
+        debug_mode = config.get_debug_mode()
+        modes = {
+            key.label: execution_mode(self._modes.of(key.kind), debug_mode)
+            for key in keys
+        }
         self.executor.load(
             {key.label: graph for key, graph in graphs.items()},
             self._policy,
@@ -324,6 +328,7 @@ class Session:
             {label: mode for label, mode in modes.items() if mode is not None},
             promised=promised,
         )
+        self._debug_mode = debug_mode
         for name in initial:
             self._on_host.pop(name, None)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg.config import DebugMode, get_debug_mode
+from memcfg.config import DebugMode
 from memcfg.runtime import (
     OWN_BUFFERS,
     ExecutionMode,
@@ -105,7 +105,7 @@ class _Filling:
         if nbytes:
             name = found.workspace(number, found.scratch_of[number])
             self.scratch[number] = (name, self._fill(None, name, nbytes))
-            self._gone = {None}
+            self._gone.add(None)
             self._unwind(name)
         for tensor in op.ends:
             self._drop(tensor)
@@ -361,9 +361,11 @@ _DEBUGGED = {
 }
 
 
-def execution_mode(mode: WorkspaceMode) -> ExecutionMode | None:
-    """Return how programs of a mode run now; None where they are planned."""
+def execution_mode(
+    mode: WorkspaceMode, debug_mode: DebugMode = DebugMode.DISABLED
+) -> ExecutionMode | None:
+    """Return how programs of a mode run; None where they are planned."""
     found = _MODES[mode]
-    if get_debug_mode() is DebugMode.DISABLED:
+    if debug_mode is DebugMode.DISABLED:
         return found
     return _DEBUGGED.get(mode, found)
