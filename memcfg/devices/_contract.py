@@ -295,7 +295,8 @@ class Device(Protocol):
         computes, and tier number n has queue 1 + 2n for copies out and 2 + 2n for
         copies in. The instructions are compute, copy, encode, decode, record, wait,
         guard and protect, and where `space` is ``"host"`` allocate and free of buffers
-        of the pool; operands are (space, offset).
+        of the pool (`add_buffer`); operands are (space, offset). It has the methods of
+        the CPU's program; `bind` returns False where it cannot read the host's memory.
 
         Parameters
         ----------

@@ -48,7 +48,8 @@ class Layout:
         What the buffers are listed under in the pool, beside the model's name.
     kept : bool, default False
         Whether all buffers are allocated before a step and kept for the next one; else
-        each is allocated when it is first used and freed when it was used last.
+        each is allocated when it is first used, or before state first changes, and
+        freed when it was used last.
     """
 
     sizes: tuple[int, ...]
@@ -67,8 +68,7 @@ class ExecutionMode:
     name : str
         What reports call it.
     order : callable
-        ``order(graph)``: the indices of all ops, each after those it depends on. No
-        allocation may follow the first update of state.
+        ``order(graph)``: the indices of all ops, each after those it depends on.
     layout : callable
         ``layout(schedule)``: the `Layout` of a schedule.
     """
