@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, dataclass, fields
 from reprlib import Repr
 from typing import Any
 
@@ -18,6 +18,8 @@ from memcfg.errors import FormatError
 __all__ = [
     "Key",
     "Reader",
+    "keys_of",
+    "read_as",
     "read_count",
     "read_document",
     "read_flag",
@@ -28,6 +30,7 @@ __all__ = [
     "read_positive",
     "read_seconds",
     "read_text",
+    "reader_of",
     "write_json",
 ]
 
@@ -185,6 +188,42 @@ def read_list(read: Reader, *, item: str = "") -> Reader:
 def read_or_null(read: Reader) -> Reader:
     """Make the reader of a value that may be null."""
     return lambda value, where: None if value is None else read(value, where)
+
+
+_READERS: dict[str, Reader] = {
+    "bool": read_flag,
+    "float": read_seconds,
+    "int": read_count,
+    "str": read_text,
+    "tuple[int, ...]": read_list(read_count),
+}
+
+
+def reader_of(annotation: Any) -> Reader:
+    """Return the reader of a field's values; "int | None" is a count or null."""
+    kind, _, null = annotation.partition(" | ")
+    return read_or_null(_READERS[kind]) if null else _READERS[kind]
+
+
+def read_as(kind: Callable[..., Any], keys: Mapping[str, Key]) -> Reader:
+    """Make the reader of an object into a value that its fields make."""
+    return lambda value, where: kind(**read_object(value, where, keys))
+
+
+def keys_of(
+    kind: Any, *, without: Collection[str] = (), **readers: Reader
+) -> dict[str, Key]:
+    """Return a key for each field of a dataclass; a default may be left out."""
+    return {
+        item.name: Key(
+            readers.get(item.name) or reader_of(item.type.removesuffix(" | None")),
+            field=item.name,
+            required=item.default is MISSING,
+            default=item.default,
+        )
+        for item in fields(kind)
+        if item.name not in without
+    }
 
 
 def write_json(value: Any) -> str:

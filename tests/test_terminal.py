@@ -122,7 +122,7 @@ def a_plan(name):
         kept=group,
         in_place=group,
         recomputed=group,
-        busiest_op=name,
+        peak_op=name,
         chosen_by="auto",
     )
     return replace(plan, graph=name, summary=facts)

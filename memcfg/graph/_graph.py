@@ -1,8 +1,4 @@
-"""Tensors, ops and the graph that joins them.
-
-Owns the three value types and the invariants that every graph satisfies. Refuses
-to know what an op type means: `memcfg.ops` does.
-"""
+"""Tensors, ops and the graph that joins them: invariants, and ``memcfg.graph/1``."""
 
 from __future__ import annotations
 
@@ -11,8 +7,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from memcfg._cached import cached_property
-from memcfg.errors import GraphError
-from memcfg.graph import _format
+from memcfg.documents import (
+    Key,
+    keys_of,
+    read_as,
+    read_count,
+    read_document,
+    read_list,
+    read_text,
+    write_json,
+)
+from memcfg.errors import FormatError, GraphError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +41,7 @@ DTYPES = (  # NumPy's, and those of ml_dtypes that graphs of other frameworks ha
     *("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4"),
 )
 _NO_SIZE = 2**63  # bytes
+_FORMAT = "memcfg.graph/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +262,13 @@ class Graph:
         str
             JSON text.
         """
-        return _format.write_graph(self)
+        tensors = ",\n  ".join(write_json(_plain(t, _TENSOR)) for t in self.tensors)
+        ops = ",\n  ".join(write_json(_plain_op(op)) for op in self.ops)
+        return (
+            f'{{"format": {write_json(_FORMAT)}, "name": {write_json(self.name)},\n'
+            f' "tensors": [\n  {tensors}],\n "ops": [\n  {ops}],\n'
+            f' "keep": {write_json(self.keep)}}}\n'
+        )
 
     @staticmethod
     def from_json(text: str) -> Graph:
@@ -280,18 +292,7 @@ class Graph:
         GraphError
             If what it says is not a graph.
         """
-        fields = _format.read_graph(text)
-        return Graph(
-            fields["name"],
-            tuple(Tensor(**tensor) for tensor in fields["tensors"]),
-            tuple(_op_from(op) for op in fields["ops"]),
-            fields["keep"],
-        )
-
-
-def _op_from(fields: dict[str, Any]) -> Op:
-    algorithms = tuple(Algorithm(**choice) for choice in fields.pop("algorithms"))
-    return Op(**fields, algorithms=algorithms)
+        return Graph(**read_document(text, "graph", _FORMAT, _GRAPH))
 
 
 def _check_tensor(tensor: Tensor) -> None:
@@ -345,3 +346,43 @@ def _costs(op: Op) -> list[tuple[float, int]]:
     """List seconds and scratch bytes of the default and of every algorithm."""
     choices = [(choice.seconds, choice.scratch_bytes) for choice in op.algorithms]
     return [(op.seconds, op.scratch_bytes), *choices]
+
+
+def _plain(value: object, keys: Mapping[str, Key]) -> dict[str, Any]:
+    """Return fields by their keys; what is not known is left out."""
+    found = {name: getattr(value, key.field) for name, key in keys.items()}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def _plain_op(op: Op) -> dict[str, Any]:
+    plain = _plain(op, _OP)
+    choices = plain.pop("algorithms")
+    if choices:
+        plain["algorithms"] = [_plain(choice, _ALGORITHM) for choice in choices]
+    return plain
+
+
+def _read_pair(value: Any, where: str) -> tuple[int, ...]:
+    pair: tuple[int, ...] = _IDS(value, where)
+    if len(pair) != 2:
+        raise FormatError(f"{where} should be a pair [input, output]")
+    return pair
+
+
+_IDS = read_list(read_count)
+_ALGORITHM = keys_of(Algorithm)
+_TENSOR = {
+    "bytes" if name == "nbytes" else name: key for name, key in keys_of(Tensor).items()
+}
+_OP = keys_of(
+    Op,
+    without=("attributes", "group"),
+    in_place=read_list(_read_pair),
+    algorithms=read_list(read_as(Algorithm, _ALGORITHM)),
+)
+_GRAPH = {
+    "name": Key(read_text),
+    "tensors": Key(read_list(read_as(Tensor, _TENSOR))),
+    "ops": Key(read_list(read_as(Op, _OP))),
+    "keep": Key(_IDS),
+}

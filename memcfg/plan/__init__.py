@@ -28,6 +28,7 @@ from memcfg.plan._bound import lower_bound
 from memcfg.plan._csv import read_buffers, write_placement
 from memcfg.plan._judge import unchecked_claims, validate, violations
 from memcfg.plan._keep_all import keep_all
+from memcfg.plan._lifetimes import state_updates, with_updates_in_time
 from memcfg.plan._place import Buffer, Placement, place
 from memcfg.plan._plan import Group, Plan, Predicted, Summary
 from memcfg.plan._policy import Policy
@@ -39,7 +40,6 @@ from memcfg.plan._simulate import (
     with_copies_placed,
 )
 from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
-from memcfg.plan._updates import state_updates, with_updates_in_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

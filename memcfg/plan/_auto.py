@@ -1,7 +1,4 @@
-"""The fastest method that fits.
-
-Owns the policy `auto` and the order in which plans are preferred.
-"""
+"""The fastest method that fits."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
 if TYPE_CHECKING:
     from memcfg.graph import Graph
     from memcfg.plan._plan import Plan
+    from memcfg.plan._policy import Policy
 
 __all__ = ["Auto", "auto"]
 
@@ -28,18 +26,19 @@ class Auto:
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
         try:
-            return _chosen(share()(graph, limit_bytes))
+            plan = share()(graph, limit_bytes)
         except InfeasiblePlanError:
-            pass
-        return _chosen(sqrt_checkpoint()(graph, limit_bytes))  # needs `share`'s at most
+            plan = sqrt_checkpoint()(graph, limit_bytes)  # needs `share`'s at most
+        assert plan.summary is not None
+        return replace(plan, summary=replace(plan.summary, chosen_by="auto"))
 
 
-def auto() -> Auto:
+def auto() -> Policy:
     """Take the fastest of `keep_all`, `share` and `sqrt_checkpoint` that fits.
 
     Returns
     -------
-    Auto
+    Policy
         The policy. It prefers the least predicted time, then the fewest computed
         ops (which decides where a graph states no times), then the smaller peak.
 
@@ -50,9 +49,3 @@ def auto() -> Auto:
     takes the least recomputation that fits, is tried when it does not.
     """
     return Auto()
-
-
-def _chosen(plan: Plan) -> Plan:
-    if plan.summary is None:
-        return plan
-    return replace(plan, summary=replace(plan.summary, chosen_by="auto"))

@@ -1,8 +1,7 @@
 """Which forward ops to drop and compute again: proposals, and their improvement.
 
-Owns the search over choices, one byte an op. Refuses placement: a choice is scored
-by the bytes in use at its peak, which the simulated peak after placement
-rarely exceeds; the policy checks.
+A choice has one byte an op and is scored by the bytes in use at its peak, which the
+simulated peak after placement rarely exceeds; the policy checks.
 """
 
 from __future__ import annotations
@@ -11,13 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memcfg._cached import cached_property
-from memcfg.plan._lifetimes import make_step, nothing_dropped
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from memcfg.graph import Graph
+    from memcfg.plan._lifetimes import Request
 
 __all__ = ["Choice", "Search"]
 
@@ -49,14 +47,14 @@ class Choice:
 class Search:
     """The choices of one graph."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.step = make_step(graph)
+    def __init__(self, request: Request) -> None:
+        self.graph = request.graph
+        self.step = request.step
         self._scores: dict[bytes, Choice] = {}
-        self.nothing = self.score(nothing_dropped(graph))
+        self.nothing = self.score(bytes(len(self.graph.ops)))
         self.droppable = [
             index
-            for index, op in enumerate(graph.ops)
+            for index, op in enumerate(self.graph.ops)
             if op.phase == "forward" and op.replayable
         ]
 

@@ -1,55 +1,35 @@
-"""Every tensor its own bytes: the yardstick, and the fewest assumptions.
-
-Owns the policy `keep_all`. Refuses every saving but one: the update of a parameter
-or of optimizer state takes the place of the old value, as in every plan.
-"""
+"""Every tensor its own bytes, but for updates of the state, as in every plan."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memcfg.plan._actions import Action, Alias, Alloc, Compute
-from memcfg.plan._lifetimes import Request
-from memcfg.plan._policy import fits, refuse
-from memcfg.plan._updates import state_updates
+from memcfg.plan._lifetimes import Request, state_updates
+from memcfg.plan._policy import Method
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from memcfg.graph import Graph
     from memcfg.plan._plan import Plan
+    from memcfg.plan._policy import Policy
 
-__all__ = ["KeepAll", "keep_all"]
-
-
-@dataclass(frozen=True)
-class KeepAll:
-    """The policy that `keep_all` makes."""
-
-    name: str = "keep_all"
-
-    def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
-        """Plan a graph; see `Policy`."""
-        request = Request.of(graph, self.name, limit_bytes)
-        plan = request.plan(_actions(request.graph))
-        if not fits(plan):
-            raise refuse(plan, other="auto(), which reuses memory")
-        return plan
+__all__ = ["keep_all"]
 
 
-def keep_all() -> KeepAll:
+def keep_all() -> Policy:
     """Give every tensor its own bytes for the whole step.
 
     Returns
     -------
-    KeepAll
+    Policy
         The policy. Its peak is the sum of all rounded sizes, updates of the state
         left out, plus one scratch buffer, as large as the largest, that all ops use.
     """
-    return KeepAll()
+    return Method("keep_all", _keep_all, "auto(), which reuses memory")
 
 
-def _actions(graph: Graph) -> list[Action]:
+def _keep_all(request: Request) -> Plan:
+    graph = request.graph
     source_of = state_updates(graph)
     rest = [t for t in range(len(graph.tensors)) if t not in source_of]
     offsets: dict[int, int] = {}
@@ -64,4 +44,4 @@ def _actions(graph: Graph) -> list[Action]:
             own = t in offsets
             actions.append(Alloc(t, offsets[t]) if own else Alias(t, source_of[t]))
         actions.append(Compute(index, None, end if op.scratch_bytes else None))
-    return actions
+    return request.plan(actions)

@@ -1,8 +1,7 @@
-"""From a graph to numbers, and from places to actions.
+"""From a graph to numbers for the search, and from the layouts that it finds to plans.
 
-Owns both ends of the search: the graph as arrays for `_core.search`, and the list
-of actions that a layout means. Every policy goes through here, so they agree on
-where the state lies, on what is aliased and on when a buffer ends.
+Every policy goes through here, so they agree on where the state lies, on which value
+takes over which buffer, and on when a buffer ends.
 """
 
 from __future__ import annotations
@@ -12,27 +11,27 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from memcfg._cached import cached_property
 from memcfg._core import search
 from memcfg.errors import GraphError
+from memcfg.graph import Graph, Op, update_order
 from memcfg.plan._actions import Action, Alias, Alloc, Compute, Free
 from memcfg.plan._bound import lower_bound
-from memcfg.plan._plan import Plan, Predicted
-from memcfg.plan._simulate import simulate
-from memcfg.plan._summary import summarise
-from memcfg.plan._updates import state_updates, with_updates_in_time
+from memcfg.plan._plan import Group, Plan, Predicted, Summary
+from memcfg.plan._simulate import Simulation, simulate
 from memcfg.units import ALIGNMENT, align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from memcfg.graph import Graph
-
-__all__ = ["Request", "effort", "make_step", "nothing_dropped"]
+__all__ = ["Request", "state_updates", "with_updates_in_time"]
 
 _EFFORT = 20_000_000  # comparisons of the packer's climb: below 0.1 s
 _TRIES = 1000  # orders that the climb tries in a small graph
+_EQUAL, _SMALLER_TOO = 1, 2  # in-place rules
 _LARGEST = 2**62  # bytes; sums of sizes stay below it, so 64 bits hold them
 _NO_SIZE = 2**63  # bytes; no file states a size that large
+_FEW = 3  # names that a group of a summary shows
 _PHASES = {"forward": 0, "backward": 1, "update": 2}
 
 
@@ -40,8 +39,8 @@ _PHASES = {"forward": 0, "backward": 1, "update": 2}
 class Request:
     """What a policy was asked, and since when it has been at it."""
 
-    graph: Graph
-    order: tuple[int, ...]
+    graph: Graph  # its updates in time
+    order: tuple[int, ...]  # its ops in the numbers of the graph that was given
     method: str
     limit_bytes: int | None
     began: float
@@ -63,6 +62,28 @@ class Request:
         ordered, order = with_updates_in_time(graph)
         return Request(ordered, order, method, limit_bytes, began)
 
+    @cached_property
+    def step(self) -> search.Step:
+        """The graph as numbers."""
+        return _make_step(self.graph)
+
+    def placed(self, dropped: bytes) -> Plan:
+        """Make the plan that computes dropped ops again, with the lowest layout.
+
+        Where smaller outputs could go in place, both ways are tried.
+        """
+        graph = self.graph
+        buffers = len(graph.ops) + len(graph.tensors)
+        effort = min(_EFFORT, _TRIES * buffers * buffers // 4)
+        sizes = [tensor.nbytes for tensor in graph.tensors]
+        smaller = any(sizes[i] > sizes[o] for op in graph.ops for i, o in op.in_place)
+        layouts = [
+            self.step.layout(dropped, rule=rule, effort=effort)
+            for rule in ((_EQUAL, _SMALLER_TOO) if smaller else (_EQUAL,))
+        ]
+        lowest = min(layouts, key=lambda layout: layout.height)
+        return self.plan(_actions(graph, lowest))
+
     def plan(self, actions: Sequence[Action]) -> Plan:
         """Make the plan of these actions: simulated, summarised, not yet judged."""
         blank = Plan(
@@ -73,24 +94,21 @@ class Request:
             predicted=Predicted(peak_bytes=0),
             actions=tuple(actions),
         )
-        simulation = simulate(self.graph, blank)
+        found = simulate(self.graph, blank)
         predicted = Predicted(
-            peak_bytes=simulation.peak_bytes,
-            host_peak_bytes=simulation.host_peak_bytes,
-            moved_bytes=simulation.moved_bytes,
-            seconds=simulation.seconds,
-            recompute_seconds=simulation.recompute_seconds,
+            peak_bytes=found.peak_bytes,
+            host_peak_bytes=found.host_peak_bytes,
+            moved_bytes=found.moved_bytes,
+            seconds=found.seconds,
+            recompute_seconds=found.recompute_seconds,
             lower_bound_bytes=lower_bound(self.graph),
             planning_seconds=time.perf_counter() - self.began,
         )
-        return Plan(
-            graph=blank.graph,
-            method=blank.method,
-            limit_bytes=blank.limit_bytes,
-            alignment=blank.alignment,
+        return replace(
+            blank,
             predicted=predicted,
             actions=tuple(self._renumbered(action) for action in actions),
-            summary=summarise(self.graph, blank, simulation, _own_buffers(self.graph)),
+            summary=_summary(self.graph, blank, found),
         )
 
     def _renumbered(self, action: Action) -> Action:
@@ -98,9 +116,41 @@ class Request:
             return replace(action, op=self.order[action.op])
         return action
 
-    def plan_of(self, layout: search.Layout) -> Plan:
-        """Make the plan of a layout."""
-        return self.plan(_actions(self.graph, layout))
+
+def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
+    """Tell what a plan did, in the names of its graph."""
+    seen: set[int] = set()
+    again: dict[int, None] = {}
+    for action in plan.actions:
+        if isinstance(action, Compute):
+            if action.op in seen:
+                again[action.op] = None
+            seen.add(action.op)
+    kept = (
+        tensor
+        for index, op in enumerate(graph.ops)
+        if op.phase == "forward" and index not in again
+        for tensor in op.outputs
+        if any(graph.ops[r].phase == "backward" for r in graph.consumers[tensor])
+    )
+    in_place = dict.fromkeys(a.output for a in plan.actions if isinstance(a, Alias))
+    recomputed = ((graph.ops[i].name, graph.ops[i].outputs) for i in again)
+    return Summary(
+        kept=_group(graph, ((graph.tensors[t].name, (t,)) for t in kept)),
+        in_place=_group(graph, ((graph.tensors[t].name, (t,)) for t in in_place)),
+        recomputed=_group(graph, recomputed),
+        by_role={k: v for k, v in found.by_role_at_peak.items() if v},
+        peak_op="" if found.peak_op is None else graph.ops[found.peak_op].name,
+        all_bytes=_own_buffers(graph),
+    )
+
+
+def _group(graph: Graph, items: Iterable[tuple[str, Sequence[int]]]) -> Group:
+    """Sum the tensors of named things; the largest are shown, of equals the first."""
+    sizes = [(name, sum(_rounded(graph, t) for t in each)) for name, each in items]
+    largest = sorted(sizes, key=lambda item: -item[1])[:_FEW]
+    names = tuple(name for name, _ in largest)
+    return Group(len(sizes), sum(nbytes for _, nbytes in sizes), names)
 
 
 def _own_buffers(graph: Graph) -> int:
@@ -113,7 +163,7 @@ def _own_buffers(graph: Graph) -> int:
     return sum(buffers) + max(scratch, default=0)
 
 
-def make_step(graph: Graph) -> search.Step:
+def _make_step(graph: Graph) -> search.Step:
     """Turn a graph into numbers.
 
     Costs are seconds; in a graph that states none, each op costs 1.
@@ -163,24 +213,17 @@ def _needed_forward(graph: Graph) -> set[int]:
     }
 
 
-def effort(graph: Graph) -> int:
-    """Return the comparisons that the packer's climb may spend on a graph."""
-    buffers = len(graph.ops) + len(graph.tensors)
-    return min(_EFFORT, _TRIES * buffers * buffers // 4)
-
-
 def _rounded(graph: Graph, tensor: int) -> int:
     return align_up(graph.tensors[tensor].nbytes)
 
 
-def nothing_dropped(graph: Graph) -> bytes:
-    """Return the choice that recomputes nothing."""
-    return bytes(len(graph.ops))
-
-
 def _actions(graph: Graph, layout: search.Layout) -> list[Action]:
     """Write a layout as actions: the state first, then whatever the layout says."""
-    offsets, base = _state_offsets(graph)
+    offsets: dict[int, int] = {}
+    base = 0  # of what is no state
+    for tensor in graph.persistent:  # from 0 in id order: all programs agree on it
+        offsets[tensor] = base
+        base += _rounded(graph, tensor)
     begins: dict[int, list[Action]] = defaultdict(list)
     ends: dict[int, list[tuple[bool, int]]] = defaultdict(list)
     taken = {instance[3] for instance in layout.instances}
@@ -206,11 +249,96 @@ def _actions(graph: Graph, layout: search.Layout) -> list[Action]:
     return actions
 
 
-def _state_offsets(graph: Graph) -> tuple[dict[int, int], int]:
-    """Place the state from 0 in id order; all programs of a model agree on it."""
-    offsets: dict[int, int] = {}
-    base = 0
-    for tensor in graph.persistent:
-        offsets[tensor] = base
-        base += align_up(graph.tensors[tensor].nbytes)
-    return offsets, base
+def state_updates(graph: Graph) -> dict[int, int]:
+    """Return the outputs that live on in a buffer of the state, and what they update.
+
+    A pair counts when its input is in the state's buffers, its op is of the update
+    phase and the input's last reader, and the input is not to be kept.
+
+    Parameters
+    ----------
+    graph : Graph
+        A graph.
+
+    Returns
+    -------
+    dict of int to int
+        Ids of outputs, to the ids of the tensors whose buffers they take over; such a
+        tensor may itself be such an output.
+    """
+    state = set(graph.persistent)
+    keep, taken = set(graph.keep), set[int]()
+    updates: dict[int, int] = {}
+    for index, op in enumerate(graph.ops):
+        if op.phase != "update":
+            continue
+        for source, output in op.in_place:
+            legal = source in state and source not in keep
+            legal = legal and graph.consumers[source][-1] == index
+            fits = align_up(graph.tensors[output].nbytes) <= align_up(
+                graph.tensors[source].nbytes
+            )
+            if legal and fits and source not in taken and output not in updates:
+                updates[output] = source
+                taken.add(source)
+                state.add(output)
+    return updates
+
+
+def with_updates_in_time(graph: Graph) -> tuple[Graph, tuple[int, ...]]:
+    """Return a graph with its updates where a plan may have them, and their order.
+
+    Parameters
+    ----------
+    graph : Graph
+        A graph.
+
+    Returns
+    -------
+    Graph
+        The graph itself if its updates stand so, else with them moved.
+    tuple of int
+        The ops of the first in the numbers of the given graph.
+
+    Raises
+    ------
+    GraphError
+        If there is no such order, or a state cannot be overwritten by its update.
+    """
+    order = tuple(range(len(graph.ops)))
+    phases = [op.phase for op in graph.ops]
+    last_forward = max((i for i in order if phases[i] == "forward"), default=-1)
+    if "update" in phases[: last_forward + 1] or _misfit(graph):
+        order = update_order(graph)
+        graph = replace(graph, ops=tuple(graph.ops[i] for i in order))
+    misfit = _misfit(graph)
+    if misfit:
+        raise GraphError(f"graph {graph.name!r} cannot be planned: {misfit}")
+    return graph, order
+
+
+def _misfit(graph: Graph) -> str:
+    """Name an update that cannot overwrite its state; empty if there is none."""
+    updates = state_updates(graph)
+    state = set(graph.persistent)
+    for op in graph.ops:
+        for source, output in _updated(op, state).items():
+            if updates.get(output) != source:
+                old, new = graph.tensors[source].name, graph.tensors[output].name
+                return (
+                    f"{new!r} cannot take the place of {old!r}, which op {op.name!r} "
+                    f"updates; {old!r} is kept, read later, or smaller"
+                )
+            state.add(output)
+    return ""
+
+
+def _updated(op: Op, state: set[int]) -> dict[int, int]:
+    """Pair each state that an op updates with its new value."""
+    pairs: dict[int, int] = {}
+    made: set[int] = set()
+    for source, output in op.in_place if op.phase == "update" else ():
+        if source in state and source not in pairs and output not in made:
+            pairs[source] = output
+            made.add(output)
+    return pairs

@@ -1,9 +1,4 @@
-"""A plan: actions over a graph, what they are predicted to cost, and what they did.
-
-Owns the value that every policy returns, its words and its interchange format. Refuses
-the graph itself: a plan names it and speaks of its tensors by id, so that it can be
-stored, sent and judged apart. Refuses to compute: every number comes from the
-simulator or the policies, and the meaning of a file is not checked here.
+"""A plan: actions over a graph, by ids, what they are predicted to cost, what they did.
 
 Version 2 of the format says where the copies of swapped tensors lie on their tiers. A
 plan that does not say so is written in version 1, which has no such operand.
@@ -11,22 +6,21 @@ plan that does not say so is written in version 1, which has no such operand.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from memcfg._terminal import WIDTH, paragraph, shorten, writable
 from memcfg.documents import (
     Key,
     Reader,
-    read_count,
+    read_as,
     read_document,
     read_json,
     read_list,
-    read_object,
-    read_or_null,
     read_positive,
-    read_seconds,
     read_text,
+    reader_of,
     write_json,
 )
 from memcfg.errors import FormatError
@@ -122,7 +116,7 @@ class Summary:
         Ops that are computed again, and the bytes of their outputs.
     by_role : mapping of str to int
         Bytes in use at the peak, by tensor role; scratch is a role.
-    busiest_op : str
+    peak_op : str
         The op that runs at the peak; empty: the start or the end.
     all_bytes : int
         The peak of `keep_all`, in which every tensor has its own bytes.
@@ -134,7 +128,7 @@ class Summary:
     in_place: Group
     recomputed: Group
     by_role: Mapping[str, int]
-    busiest_op: str
+    peak_op: str
     all_bytes: int
     chosen_by: str = ""
 
@@ -224,9 +218,7 @@ class Plan:
             If the text is not JSON, of another format or version, or has unknown,
             missing or mistyped keys or actions.
         """
-        fields = _read_plan(text)
-        predicted = Predicted(**fields.pop("predicted"))
-        return Plan(predicted=predicted, **fields)
+        return _read_plan(text)
 
 
 # -- words ----------------------------------------------------------------------
@@ -314,8 +306,8 @@ def _group(label: str, group: Group, what: str) -> str:
 
 def _roles(summary: Summary, peak_bytes: int) -> list[str]:
     when = "at rest"
-    if summary.busiest_op:
-        when = f"while '{shorten(summary.busiest_op, _NAME)}' runs"
+    if summary.peak_op:
+        when = f"while '{shorten(summary.peak_op, _NAME)}' runs"
     lines = [f"  at the peak, {when}:"]
     entries = dict(summary.by_role)
     entries["unused"] = peak_bytes - sum(entries.values())
@@ -332,99 +324,80 @@ def _roles(summary: Summary, peak_bytes: int) -> list[str]:
 def _write_plan(plan: Plan) -> str:
     """Write a plan as JSON text, one action a line."""
     swaps = [a for a in plan.actions if isinstance(a, SwapOut | SwapIn)]
-    first = all(action.offset is None for action in swaps)
+    form = _FIRST if all(action.offset is None for action in swaps) else _FORMAT
     head = {
-        "format": _FIRST if first else _FORMAT,
+        "format": form,
         "graph": plan.graph,
         "method": plan.method,
         "limit_bytes": plan.limit_bytes,
         "alignment": plan.alignment,
-        "predicted": {
-            item.name: getattr(plan.predicted, item.name) for item in fields(Predicted)
-        },
+        "predicted": asdict(plan.predicted),
     }
-    lines = ",\n  ".join(
-        write_json([_NAMES[type(action)], *_operands(action, first)])
-        for action in plan.actions
-    )
+    lines = ",\n  ".join(write_json(_row(action, form)) for action in plan.actions)
     return f'{write_json(head)[:-1]},\n "actions": [\n  {lines}]}}\n'
 
 
-def _read_plan(text: str) -> dict[str, Any]:
-    """Read JSON text into the fields of a plan; `predicted` is a dict of fields."""
+def _row(action: Any, form: str) -> list[Any]:
+    kind: Any = type(action)
+    return [_NAMES[kind], *(getattr(action, name) for name in _operands(kind, form))]
+
+
+def _read_plan(text: str) -> Plan:
     document = read_json(text, "plan")
     first = isinstance(document, dict) and document.get("format") == _FIRST
-    actions = _FIRST_ACTIONS if first else _ACTIONS
-    keys = _PLAN | {"actions": Key(read_list(_action_reader(actions), item="action"))}
-    return read_document(text, "plan", _FIRST if first else _FORMAT, keys)
+    form = _FIRST if first else _FORMAT
 
-
-def _operands(action: Action, first: bool) -> tuple[Any, ...]:
-    if first and isinstance(action, SwapOut | SwapIn):
-        return action.tensor, action.tier
-    return astuple(action)
-
-
-def _read_predicted(value: Any, where: str) -> dict[str, Any]:
-    return read_object(value, where, _PREDICTED)
-
-
-def _action_reader(known: Mapping[str, tuple[Any, tuple[Reader, ...]]]) -> Reader:
     def read_action(value: Any, where: str) -> Action:
         if not isinstance(value, list) or not value:
             raise FormatError(f"{where} should be a list that starts with a name")
         name, *operands = value
-        if read_text(name, f"{where}: its name") not in known:
-            names = ", ".join(known)
+        if read_text(name, f"{where}: its name") not in _ACTIONS:
+            names = ", ".join(_ACTIONS)
             raise FormatError(
                 f"{where}: unknown action {name[:80]!r}; there are {names}"
             )
-        kind, readers = known[name]
+        kind = _ACTIONS[name]
+        readers = _operands(kind, form)
         if len(operands) != len(readers):
             raise FormatError(
                 f"{where}: {name!r} takes {len(readers)} operands, not {len(operands)}"
             )
-        read = zip(fields(kind), readers, operands, strict=False)
+        read = zip(readers.items(), operands, strict=True)
         action: Action = kind(
-            *[reader(x, f"{where}: {item.name}") for item, reader, x in read]
+            *[reader(x, f"{where}: {key}") for (key, reader), x in read]
         )
         return action
 
-    return read_action
+    actions = Key(read_list(read_action, item="action"))
+    return Plan(**read_document(text, "plan", form, _PLAN | {"actions": actions}))
 
 
-_NAME_OR_NULL = read_or_null(read_text)
-_COUNT_OR_NULL = read_or_null(read_count)
-_ACTIONS: dict[str, tuple[Any, tuple[Reader, ...]]] = {
-    "alloc": (Alloc, (read_count, read_count)),
-    "alias": (Alias, (read_count, read_count)),
-    "free": (Free, (read_count,)),
-    "compute": (Compute, (read_count, _NAME_OR_NULL, _COUNT_OR_NULL)),
-    "swap_out": (SwapOut, (read_count, read_text, _COUNT_OR_NULL)),
-    "swap_in": (SwapIn, (read_count, read_text, _COUNT_OR_NULL)),
-    "encode": (Encode, (read_count, read_text, read_count, read_count)),
-    "decode": (Decode, (read_count, read_count)),
-    "wait": (Wait, (read_count,)),
+@cache
+def _operands(kind: Any, form: str) -> dict[str, Reader]:
+    """Return the readers of an action's fields, by name, in a version of the format."""
+    found = {item.name: reader_of(item.type) for item in fields(kind)}
+    if form == _FIRST and kind in (SwapOut, SwapIn):
+        del found["offset"]
+    return found
+
+
+_ACTIONS: dict[str, Any] = {
+    "alloc": Alloc,
+    "alias": Alias,
+    "free": Free,
+    "compute": Compute,
+    "swap_out": SwapOut,
+    "swap_in": SwapIn,
+    "encode": Encode,
+    "decode": Decode,
+    "wait": Wait,
 }
-_FIRST_ACTIONS = _ACTIONS | {
-    "swap_out": (SwapOut, (read_count, read_text)),
-    "swap_in": (SwapIn, (read_count, read_text)),
-}
-_NAMES = {kind: name for name, (kind, _) in _ACTIONS.items()}
-_PREDICTED = {
-    "peak_bytes": Key(read_count),
-    "host_peak_bytes": Key(read_count),
-    "moved_bytes": Key(read_count),
-    "seconds": Key(read_seconds),
-    "recompute_seconds": Key(read_seconds),
-    "lower_bound_bytes": Key(read_count),
-    "planning_seconds": Key(read_seconds),
-    "optimality_gap": Key(read_or_null(read_seconds)),
-}
+_NAMES = {kind: name for name, kind in _ACTIONS.items()}
+_PREDICTED = {item.name: Key(reader_of(item.type)) for item in fields(Predicted)}
 _PLAN = {
     "graph": Key(read_text),
     "method": Key(read_text),
-    "limit_bytes": Key(_COUNT_OR_NULL),
+    "limit_bytes": Key(reader_of("int | None")),
     "alignment": Key(read_positive),
-    "predicted": Key(_read_predicted),
+    "predicted": Key(read_as(Predicted, _PREDICTED)),
 }

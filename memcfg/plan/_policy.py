@@ -1,21 +1,25 @@
-"""The contract of every planning method.
+"""The contract of every planning method, and the one mechanism that most of them are.
 
-Owns the protocol and the refusal of a limit. A policy is a value: a frozen object
-that can be compared, printed and stored in a model's configuration.
+A policy is a value: a frozen object that can be compared, printed and stored in a
+model's configuration.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from memcfg.errors import InfeasiblePlanError
+from memcfg.plan._lifetimes import Request
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from memcfg.graph import Graph
     from memcfg.plan._plan import Plan
 
-__all__ = ["Policy", "fits", "refuse"]
+__all__ = ["Method", "Policy", "fits"]
 
 
 class Policy(Protocol):
@@ -35,22 +39,35 @@ class Policy(Protocol):
         """Plan a graph."""
 
 
+@dataclass(frozen=True)
+class Method:
+    """The policy of a function, whose plan is refused if it exceeds the limit."""
+
+    name: str
+    make: Callable[[Request], Plan] = field(repr=False)
+    other: str = field(
+        default="", repr=False
+    )  # what might plan within a limit that this one cannot
+
+    def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
+        """Plan a graph; see `Policy`."""
+        plan = self.make(Request.of(graph, self.name, limit_bytes))
+        if fits(plan):
+            return plan
+        steps = "Raise the limit or lower the batch size."
+        if self.other:
+            steps = f"Raise the limit, lower the batch size, or plan with {self.other}."
+        raise InfeasiblePlanError(
+            f"{plan.method} cannot plan {plan.graph!r} within "
+            f"{format_bytes(limit_bytes or 0, exact=True)}.",
+            smallest_limit_bytes=plan.peak_bytes,
+            lower_bound_bytes=plan.lower_bound_bytes,
+            requested_bytes=plan.peak_bytes,
+            limit_bytes=limit_bytes,
+            hint=steps,
+        )
+
+
 def fits(plan: Plan) -> bool:
     """Whether a plan's peak is within the limit that it was made for."""
     return plan.limit_bytes is None or plan.peak_bytes <= plan.limit_bytes
-
-
-def refuse(plan: Plan, *, other: str = "") -> InfeasiblePlanError:
-    """Make the refusal of a limit."""
-    steps = "Raise the limit or lower the batch size."
-    if other:
-        steps = f"Raise the limit, lower the batch size, or plan with {other}."
-    return InfeasiblePlanError(
-        f"{plan.method} cannot plan {plan.graph!r} within "
-        f"{format_bytes(plan.limit_bytes or 0, exact=True)}.",
-        smallest_limit_bytes=plan.peak_bytes,
-        lower_bound_bytes=plan.lower_bound_bytes,
-        requested_bytes=plan.peak_bytes,
-        limit_bytes=plan.limit_bytes,
-        hint=steps,
-    )

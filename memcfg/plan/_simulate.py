@@ -76,7 +76,7 @@ class Simulation:
         The part of `seconds` beyond the first computation of each op.
     by_role_at_peak : mapping of str to int
         Bytes in use at the peak, by role; ``"scratch"`` is one.
-    busiest_op : int or None
+    peak_op : int or None
         The op that runs at the peak; None: the start or the end.
     timeline : tuple of (int, int)
         For each computed op, in order: the op, and the bytes in use while it runs.
@@ -94,7 +94,7 @@ class Simulation:
     seconds: float
     recompute_seconds: float
     by_role_at_peak: Mapping[str, int]
-    busiest_op: int | None
+    peak_op: int | None
     timeline: tuple[tuple[int, int], ...]
     tier_peak_bytes: Mapping[str, int]
     schedule: tuple[Scheduled, ...]
@@ -163,7 +163,7 @@ def simulate(
         seconds=machine.seconds,
         recompute_seconds=machine.recompute_seconds,
         by_role_at_peak=machine.most_by_role,
-        busiest_op=machine.busiest_op,
+        peak_op=machine.peak_op,
         timeline=tuple(machine.timeline),
         tier_peak_bytes=tiers,
         schedule=schedule,
@@ -185,7 +185,7 @@ class _Machine:
         self.peak = 0
         self.most = -1
         self.most_by_role: dict[str, int] = {}
-        self.busiest_op: int | None = None
+        self.peak_op: int | None = None
         self.computed: set[int] = set()
         self.seconds = 0.0
         self.recompute_seconds = 0.0
@@ -255,7 +255,7 @@ class _Machine:
             return
         self.most = self.live + scratch
         self.most_by_role = {**self.by_role, "scratch": scratch}
-        self.busiest_op = op
+        self.peak_op = op
 
 
 @dataclass(frozen=True, slots=True)

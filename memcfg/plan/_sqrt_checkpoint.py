@@ -1,59 +1,33 @@
 """Part of the forward phase is computed twice: less memory for more time.
 
-Owns the policy `sqrt_checkpoint`. Refuses to compute an op more than twice, to
-recompute what is not replayable, and to guess: every candidate is simulated after
-placement.
+No op is computed more than twice, and every candidate is simulated after placement.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memcfg.plan._choices import Choice, Search
-from memcfg.plan._lifetimes import Request
-from memcfg.plan._policy import fits, refuse
-from memcfg.plan._share import lowest_layout
+from memcfg.plan._policy import Method, fits
 
 if TYPE_CHECKING:
-    from memcfg.graph import Graph
+    from memcfg.plan._lifetimes import Request
     from memcfg.plan._plan import Plan
+    from memcfg.plan._policy import Policy
 
-__all__ = ["SqrtCheckpoint", "sqrt_checkpoint"]
+__all__ = ["sqrt_checkpoint"]
 
 _ROUNDS = 8  # searches with a tighter goal when placement exceeds the limit
 
 
-@dataclass(frozen=True)
-class SqrtCheckpoint:
-    """The policy that `sqrt_checkpoint` makes."""
-
-    name: str = "sqrt_checkpoint"
-
-    def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
-        """Plan a graph; see `Policy`."""
-        request = Request.of(graph, self.name, limit_bytes)
-        search = Search(request.graph)
-        if limit_bytes is not None:
-            plan = _place(request, search, search.nothing)
-            if fits(plan):
-                return plan
-        choice, least = _least_peak(request, search)
-        if limit_bytes is None:
-            return least
-        if not fits(least):
-            raise refuse(least)
-        return _least_time(request, search, choice, least)
-
-
-def sqrt_checkpoint() -> SqrtCheckpoint:
+def sqrt_checkpoint() -> Policy:
     """Keep some outputs of the forward phase and recompute the others.
 
     Returns
     -------
-    SqrtCheckpoint
+    Policy
         The policy. Without a limit it plans for the least peak; with one, for the
-        least recomputation within it. _Range is shared as by `share`.
+        least recomputation within it. Memory is shared as by `share`.
 
     Notes
     -----
@@ -72,19 +46,22 @@ def sqrt_checkpoint() -> SqrtCheckpoint:
     .. [1] T. Chen, B. Xu, C. Zhang, C. Guestrin, "Training Deep Nets with Sublinear
        Memory Cost", 2016, arXiv:1604.06174.
     """
-    return SqrtCheckpoint()
+    return Method("sqrt_checkpoint", _checkpoint)
 
 
-def _place(request: Request, search: Search, choice: Choice) -> Plan:
-    layout = lowest_layout(request.graph, search.step, choice.dropped)
-    return request.plan_of(layout)
-
-
-def _least_peak(request: Request, search: Search) -> tuple[Choice, Plan]:
-    """Take the choice of least load, or none dropped if that places lower."""
-    found = (search.least_load(), search.nothing)
-    placed = [(choice, _place(request, search, choice)) for choice in found]
-    return min(placed, key=lambda item: (item[1].peak_bytes, item[0].by_cost))
+def _checkpoint(request: Request) -> Plan:
+    search = Search(request)
+    if request.limit_bytes is not None:
+        plan = request.placed(search.nothing.dropped)
+        if fits(plan):
+            return plan
+    # The choice of least load, or none dropped if that is placed lower.
+    choices = (search.least_load(), search.nothing)
+    placed = [(choice, request.placed(choice.dropped)) for choice in choices]
+    choice, least = min(placed, key=lambda item: (item[1].peak_bytes, item[0].by_cost))
+    if request.limit_bytes is None or not fits(least):
+        return least
+    return _least_time(request, search, choice, least)
 
 
 def _least_time(
@@ -96,7 +73,7 @@ def _least_time(
     for _ in range(_ROUNDS):
         if goal < least.load:
             break
-        plan = _place(request, search, search.least_cost(goal, least))
+        plan = request.placed(search.least_cost(goal, least).dropped)
         if fits(plan):
             return plan
         goal -= plan.peak_bytes - limit

@@ -69,7 +69,7 @@ def test_rooms_are_counted_while_they_live():
         "output": 320,
         "scratch": 128,
     }
-    assert result.busiest_op == 1
+    assert result.peak_op == 1
     assert (result.seconds, result.recompute_seconds) == (3.0, 0.0)
 
 

@@ -17,6 +17,7 @@ from memcfg.plan import (
     validate,
 )
 from memcfg.plan._choices import Search
+from memcfg.plan._lifetimes import Request
 
 
 def residents(plan) -> int:
@@ -107,7 +108,7 @@ def test_the_search_is_near_the_best_of_all_choices():
     """Against every subset of droppable ops: at most 1 % of graphs are not optimal."""
     missed = 0
     for seed in range(100):
-        search = Search(random_step(seed, 8))
+        search = Search(Request.of(random_step(seed, 8), "", None))
         choices = list(all_choices(search))
         least = search.least_load()
         best = min(choice.load for choice in choices)
