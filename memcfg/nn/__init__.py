@@ -39,6 +39,7 @@ from memcfg.nn.layers import (
     MaxPool2D,
     MaxPooling2D,
     ReLU,
+    Softmax,
     SymbolicTensor,
 )
 from memcfg.nn.losses import SparseCategoricalCrossentropy
@@ -76,6 +77,7 @@ __all__ = [
     "RandomNormal",
     "ReLU",
     "Sequential",
+    "Softmax",
     "SparseCategoricalCrossentropy",
     "SymbolicTensor",
     "Zeros",

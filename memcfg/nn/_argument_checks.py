@@ -25,6 +25,7 @@ __all__ = [
 
 Pair = tuple[int, int]
 
+_ALONG_AN_AXIS = ("log_softmax", "softmax")  # activations, of the last axis
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -93,17 +94,12 @@ def activation_name(activation: Any, layer: str) -> str | None:
     known = sorted(
         kind.name for kind in op_types() if kind.formula and kind.formula.is_activation
     )
+    known += _ALONG_AN_AXIS
     if isinstance(activation, str) and activation in known:
         return activation
-    hint = (
-        "; let the model end in logits and use "
-        "SparseCategoricalCrossentropy(from_logits=True)"
-        if activation == "softmax"
-        else ""
-    )
     raise ValueError(
         f"{layer} knows the activations 'linear', {', '.join(map(repr, known))} and "
-        f"None, not {activation!r}{hint}"
+        f"None, not {activation!r}"
     )
 
 

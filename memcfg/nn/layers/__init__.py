@@ -13,6 +13,7 @@ from memcfg.nn.layers._basic import (
     Dropout,
     Flatten,
     ReLU,
+    Softmax,
 )
 from memcfg.nn.layers._conv import Conv2D
 from memcfg.nn.layers._layer import Input, Layer, SymbolicTensor
@@ -45,5 +46,6 @@ __all__ = [
     "MaxPool2D",
     "MaxPooling2D",
     "ReLU",
+    "Softmax",
     "SymbolicTensor",
 ]

@@ -25,6 +25,7 @@ __all__ = [
     "Dropout",
     "Flatten",
     "ReLU",
+    "Softmax",
 ]
 
 
@@ -166,6 +167,38 @@ class ReLU(Layer):
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
         return scope.apply("relu", inputs)[0]
+
+
+class Softmax(Layer):
+    """Softmax along an axis.
+
+    Parameters
+    ----------
+    axis : int, default -1
+        The axis, which counts the batch: 0 cannot be honoured.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = ("axis",)
+
+    def __init__(self, axis: int = -1, *, name: str | None = None) -> None:
+        self.axis = integer(axis, "Softmax: axis", None)
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the axis; there are no weights."""
+        rank = len(shapes[0]) + 1
+        if not -rank < self.axis < rank or self.axis == 0:
+            raise ValueError(
+                f"layer {self.name!r} (Softmax) takes an axis of a sample, got "
+                f"axis={self.axis} for an input of shape {show_shape(shapes[0])}"
+            )
+        return ()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        return scope.apply("softmax", inputs, {"axis": self.axis})[0]
 
 
 class Add(Layer):

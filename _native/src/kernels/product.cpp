@@ -1,0 +1,39 @@
+#include "kernels/product.hpp"
+
+namespace memcfg::onednn {
+
+Owned<MemoryDesc> describe(const OneDnn& library, const Matrix& matrix) {
+  Shape dims{matrix.rows, matrix.columns};
+  Shape strides{matrix.row_stride, matrix.column_stride};
+  if (matrix.batch > 1) {
+    dims.insert(dims.begin(), matrix.batch);
+    strides.insert(strides.begin(), matrix.batch_stride);
+  }
+  return describe(library, dims, strides);
+}
+
+Call make_product(const OneDnn& library,
+                  const Matrix& left,
+                  const Matrix& right,
+                  const Matrix& result) {
+  const Api& api = library.api();
+  const auto a = describe(library, left);
+  const auto b = describe(library, right);
+  const auto c = describe(library, result);
+  PrimitiveDesc* made = nullptr;
+  library.check(api.matmul_primitive_desc_create(&made,
+                                                 library.engine(),
+                                                 a.get(),
+                                                 b.get(),
+                                                 nullptr,
+                                                 c.get(),
+                                                 user_scratchpad(library).get()),
+                "choosing a matrix product");
+  const Owned<PrimitiveDesc> primitive(made, api.primitive_desc_destroy);
+  return Call(
+      library,
+      made,
+      {{arg::source, a.get()}, {arg::weights, b.get()}, {arg::destination, c.get()}});
+}
+
+}  // namespace memcfg::onednn

@@ -1,0 +1,85 @@
+"""Softmax and its logarithm along an axis; their gradients read the output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memcfg.ops._op_type import (
+    Adjoint,
+    Array,
+    Arrays,
+    Attributes,
+    OpType,
+    Rule,
+    Spec,
+    common_dtype,
+    register,
+    require,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__: list[str] = []
+
+
+def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
+    shape, axis = inputs[0].shape, attributes.get("axis", -1)
+    require(
+        -len(shape) <= axis < len(shape) and all(x.shape == shape for x in inputs),
+        f"softmax: there is no axis {axis} of {[x.shape for x in inputs]}",
+    )
+    return [Spec(shape, common_dtype(inputs))]
+
+
+def _gradient_of(kind: str) -> Rule:
+    def gradient(adjoint: Adjoint) -> Sequence[int | None]:
+        operands = (adjoint.outputs[0], adjoint.dy)
+        return adjoint.emit(f"{kind}_gradient", operands, adjoint.attributes)
+
+    return gradient
+
+
+def _shifted(attributes: Attributes, x: Array) -> tuple[Array, Array]:
+    """Subtract the greatest along the axis; and the sum of the exponentials."""
+    axis = attributes.get("axis", -1)
+    shifted = x - x.max(axis, keepdims=True)
+    return shifted, np.exp(shifted).sum(axis, keepdims=True)
+
+
+def _softmax(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    shifted, total = _shifted(a, inputs[0])
+    outputs[0][...] = np.exp(shifted) / total
+
+
+def _log_softmax(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    shifted, total = _shifted(a, inputs[0])
+    outputs[0][...] = shifted - np.log(total)
+
+
+def _softmax_gradient(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    y, dy = inputs
+    mean = (y * dy).sum(a.get("axis", -1), keepdims=True)
+    outputs[0][...] = y * (dy - mean)
+
+
+def _log_softmax_gradient(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    y, dy = inputs
+    total = dy.sum(a.get("axis", -1), keepdims=True)
+    outputs[0][...] = dy - np.exp(y) * total
+
+
+def _flops(inputs: Sequence[Spec], _o: Sequence[Spec], _a: Attributes) -> int:
+    return 20 * inputs[0].size
+
+
+for _name, _meaning, _slope in (
+    ("softmax", _softmax, _softmax_gradient),
+    ("log_softmax", _log_softmax, _log_softmax_gradient),
+):
+    register(
+        OpType(_name, 1, _infer, _meaning, ((0, 0),), _gradient_of(_name), _flops),
+        OpType(f"{_name}_gradient", 2, _infer, _slope, ((0, 0), (1, 0)), flops=_flops),
+    )
