@@ -51,6 +51,7 @@ class Builder:
     def __init__(self, name: str, reserved: Iterable[str] = ()) -> None:
         self.name = name
         self.group: str | None = None  # of the ops that follow; None: each is its own
+        self.training = False  # whether `gradients` will be called
         self._reserved = frozenset(reserved)
         self._tensors: list[Tensor] = []
         self._ops: list[Op] = []

@@ -42,7 +42,8 @@ from memcfg.nn.layers import (
     Softmax,
     SymbolicTensor,
 )
-from memcfg.nn.losses import SparseCategoricalCrossentropy
+from memcfg.nn.losses import Loss, SparseCategoricalCrossentropy
+from memcfg.nn.metrics import Metric
 from memcfg.nn.optimizers import SGD, Adam, Optimizer
 from memcfg.nn.training import History
 
@@ -69,8 +70,10 @@ __all__ = [
     "Input",
     "Layer",
     "LayerNormalization",
+    "Loss",
     "MaxPool2D",
     "MaxPooling2D",
+    "Metric",
     "Model",
     "Ones",
     "Optimizer",

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from memcfg.memory import Pool
     from memcfg.nn._network import Weight
     from memcfg.nn.layers._layer import Layer
-    from memcfg.nn.losses import SparseCategoricalCrossentropy
+    from memcfg.nn.losses import Loss
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.training._history import History
     from memcfg.plan import Plan, Policy
@@ -250,7 +250,7 @@ class Model(FixedAttributes):
     def compile(
         self,
         optimizer: Optimizer | str,
-        loss: SparseCategoricalCrossentropy,
+        loss: Loss,
         *,
         metrics: Sequence[str] | None = None,
         memory: Policy | str | None = None,
@@ -267,7 +267,7 @@ class Model(FixedAttributes):
         ----------
         optimizer : Optimizer or str
             `SGD`, `Adam`, or ``"sgd"``, ``"adam"`` with their defaults.
-        loss : SparseCategoricalCrossentropy
+        loss : Loss
             With ``from_logits=True``.
         metrics : sequence of str, optional
             ``["accuracy"]``.
@@ -306,7 +306,7 @@ class Model(FixedAttributes):
             self._lock.require_no_session(self._trained_elsewhere())
             found.optimizer._check_free(self)
             if self._network is not None:
-                found.loss.classes(self._network.outputs)
+                _classes(found.loss, self._network)
             self._configure(found)
 
     @outside_workspaces
@@ -1027,7 +1027,7 @@ class Model(FixedAttributes):
         def load() -> Session:
             network = self._built_network()
             loss = self._compiled("a loss").loss if labelled else None
-            classes = None if loss is None else loss.classes(network.outputs)
+            classes = None if loss is None else _classes(loss, network)
             target = Target(network.input_shape, classes)
             for _, source in wanted:
                 source.expect(target)
@@ -1059,12 +1059,12 @@ class Model(FixedAttributes):
             and samples.shape[1:] == network.inputs.sample_shape
         ):
             labels = check_y(y, len(samples))
-            classes = found.loss.classes(network.outputs)
+            classes = _classes(found.loss, network)
             return session, Batch(samples, check_labels(labels, classes))
 
         def load() -> tuple[Session, Batch]:
             network = self._built_network()
-            classes = self._compiled("a loss").loss.classes(network.outputs)
+            classes = _classes(self._compiled("a loss").loss, network)
             check_shape(samples, network.input_shape)
             labels = check_labels(check_y(y, len(samples)), classes)
             session = self._built_session()
@@ -1114,6 +1114,16 @@ def _returned(
         return logs
     values = list(logs.values())
     return values[0] if len(values) == 1 else values
+
+
+def _classes(loss: Loss, network: Network) -> int | None:
+    """Return how many classes labels choose from."""
+    if len(network.outputs) != 1:
+        raise ValueError(
+            f"the model has {len(network.outputs)} outputs, and a loss reads one: "
+            "train a model of one output, and predict with a model of all of them"
+        )
+    return loss.target(network.outputs[0]).classes
 
 
 def _count(given: Any, what: str) -> int | None:

@@ -70,8 +70,9 @@ def test_inference_keeps_nothing_for_backward():
         *("conv2d", "batch_normalization_inference", "relu", "max_pool2d_inference"),
         *("flatten", "dense", "bias"),
     ]
-    assert types(traced(network(), "evaluate", SHAPE, metrics=["accuracy"]))[-2:] == [
+    assert types(traced(network(), "evaluate", SHAPE, metrics=["accuracy"]))[-3:] == [
         "correct_count",
+        "fill",
         "softmax_cross_entropy_inference",
     ]
 
@@ -85,7 +86,8 @@ def test_updates_stand_behind_the_loss():
     assert types(graph).count("sgd_momentum") == 5
     kept = names(graph, graph.keep)
     assert kept[:2] == ["loss", "correct_count"]
-    assert len(kept) == 2 + 2 + 2 * 5
+    assert kept[2] == "sample_count"
+    assert len(kept) == 3 + 2 + 2 * 5
     # hoisted: not all of them wait for the end of the backward phase
     assert graph.ops[updates[2]].phase == "update"
     assert any(op.phase == "backward" for op in graph.ops[updates[2] :])

@@ -91,9 +91,11 @@ def check_y(y: Any, samples: int, what: str = "y") -> npt.NDArray[Any]:
 
 
 def check_labels(
-    y: npt.NDArray[Any], classes: int, what: str = "y", first: int = 0
+    y: npt.NDArray[Any], classes: int | None, what: str = "y", first: int = 0
 ) -> npt.NDArray[np.int32]:
     """Return labels as int32 after checking each against the number of classes."""
+    if classes is None:
+        return np.ascontiguousarray(y, np.int32)
     # Not min() and max(): each is a call of Python, and this is amid each step.
     if np.minimum.reduce(y) < 0 or np.maximum.reduce(y) >= classes:
         place = int(np.flatnonzero((y < 0) | (y >= classes))[0])

@@ -11,7 +11,7 @@ from memcfg.plan import POLICIES, auto
 from memcfg.workspaces import WorkspaceMode
 
 if TYPE_CHECKING:
-    from memcfg.nn.losses import SparseCategoricalCrossentropy
+    from memcfg.nn.losses import Loss
     from memcfg.nn.metrics import Metric
     from memcfg.nn.optimizers import Optimizer
     from memcfg.plan import Policy
@@ -38,16 +38,16 @@ class CompileConfig:
     """How a model is trained; `device` is the name of that which has its arena."""
 
     optimizer: Optimizer
-    loss: SparseCategoricalCrossentropy
+    loss: Loss
     metrics: tuple[Metric, ...]
     policy: Policy
     modes: Modes
     device: str
 
     @cached_property
-    def result_names(self) -> tuple[str, ...]:
-        """Name what a step of training or evaluation returns."""
-        return ("loss", *(metric.name for metric in self.metrics))
+    def value_count(self) -> int:
+        """How many values a step of training or evaluation returns."""
+        return 1 + sum(metric.count for metric in self.metrics)
 
 
 def get_policy(memory: Any) -> Policy:

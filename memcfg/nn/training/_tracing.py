@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memcfg.nn._network import Network, Weight
-    from memcfg.nn.losses import SparseCategoricalCrossentropy
+    from memcfg.nn.losses import Loss
     from memcfg.nn.metrics import Metric
     from memcfg.nn.optimizers import Optimizer
 
@@ -45,14 +45,14 @@ class TraceSpec:
     name: str
     network: Network
     optimizer: Optimizer | None = None
-    loss: SparseCategoricalCrossentropy | None = None
+    loss: Loss | None = None
     metrics: tuple[Metric, ...] = ()
 
     def count_outputs(self, kind: str) -> int:
         """Count what a program computes beside the state; it is kept first."""
         if kind == "predict":
             return len(self.network.outputs)
-        return 1 + len(self.metrics)
+        return 1 + sum(metric.count for metric in self.metrics)
 
 
 def state_names(optimizer: Optimizer, weight: Weight) -> list[str]:
@@ -73,6 +73,7 @@ class _Trace:
         self.key = key
         self.training = key.kind == "train"
         self.builder = Builder(f"{spec.name}, {key.label}", _INPUTS)
+        self.builder.training = self.training
         self.weights: dict[str, int] = {}
         self.state: dict[str, int] = {}
         self.moves: list[tuple[str, int, float]] = []
@@ -145,13 +146,15 @@ class _Trace:
         loss = self.spec.loss
         assert loss is not None  # `compile` came first
         (output,) = outputs
-        shape, dtype = loss.label_spec(self.key.batch_size)
-        labels = self._input("y", shape, dtype)
+        wanted = loss.target(self.spec.network.outputs[0])
+        labels = self._input("y", (self.key.batch_size, *wanted.shape), wanted.dtype)
         # Metrics come before the loss, which may overwrite the output.
         found = [
-            metric.trace(self.builder, output, labels) for metric in self.spec.metrics
+            tensor
+            for metric in self.spec.metrics
+            for tensor in metric.trace(self.builder, labels, output, None)
         ]
-        value = loss.trace(self.builder, output, labels, training=self.training)
+        value = loss.trace(self.builder, labels, output, None)
         return [value, *found]
 
     def _updates(self, loss: int) -> list[int]:

@@ -30,12 +30,12 @@ class Totals:
     """Sums over the samples of an epoch."""
 
     def __init__(self, config: CompileConfig) -> None:
-        self._names = config.result_names
+        self._metrics = config.metrics
         self._samples = 0
-        self._sums = [0.0] * len(self._names)
+        self._sums = [0.0] * config.value_count
 
     def add(self, samples: int, values: tuple[float, ...]) -> None:
-        """Add one step: its loss, a mean, and its metrics, sums."""
+        """Add one step: its loss, a mean, and what its metrics add up."""
         self._samples += samples
         sums = self._sums
         sums[0] += values[0] * samples
@@ -46,9 +46,10 @@ class Totals:
         """Return the means, by name; nothing if there were no samples."""
         if not self._samples:
             return {}
-        logs = {}  # amid each step: no comprehension, which is a call of its own
-        for name, value in zip(self._names, self._sums, strict=True):
-            logs[name] = value / self._samples
+        logs, end = {"loss": self._sums[0] / self._samples}, 1
+        for metric in self._metrics:
+            begin, end = end, end + metric.count
+            logs[metric.name] = metric.result(self._sums[begin:end])
         return logs
 
 
