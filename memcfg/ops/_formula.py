@@ -58,6 +58,7 @@ class _Formula:
     defaults: Mapping[str, Any]
     trace: Trace
     state: tuple[str, ...] = ()  # operands whose new values the outputs are
+    constants: frozenset[str] = frozenset()  # operands that get no gradient
     gradients: list[str] = field(default_factory=list)  # op types
     _traced: dict[tuple[bool, ...], Outputs] = field(default_factory=dict)
 
@@ -68,6 +69,7 @@ class _Formula:
             len(self.operands) == 1
             and len(next(self.cases())) == 1
             and not self.state
+            and not self.constants
             and "dy" not in self.operands
             and None not in self.defaults.values()
         )
@@ -173,6 +175,7 @@ def elementwise(
     *,
     scalars: Sequence[str] = (),
     state: Sequence[str] = (),
+    constants: Sequence[str] = (),
 ) -> OpType:
     """Register an op type that computes each element from those at its place.
 
@@ -199,6 +202,8 @@ def elementwise(
     state : sequence of str, default ()
         The operands that the outputs overwrite: the op is an update, runs once a step,
         and has no gradient.
+    constants : sequence of str, default ()
+        The operands that get no gradient, such as the targets of a loss.
 
     Returns
     -------
@@ -223,7 +228,9 @@ def elementwise(
     >>> squareplus.arity
     1
     """
-    made = _read_formula(name, formula, frozenset(scalars), tuple(state))
+    made = _read_formula(
+        name, formula, frozenset(scalars), tuple(state), frozenset(constants)
+    )
     single = len(next(made.cases())) == 1
     if slope is not None and (state or not single or len(made.operands) > 1):
         raise ValueError(f"op type {name!r}: a slope is of one operand and one output")
@@ -251,7 +258,11 @@ def elementwise(
 
 
 def _read_formula(
-    name: str, formula: Callable[..., Any], scalars: frozenset[str], state: Any
+    name: str,
+    formula: Callable[..., Any],
+    scalars: frozenset[str],
+    state: tuple[str, ...],
+    constants: frozenset[str],
 ) -> _Formula:
     operands, defaults = [], {}
     for parameter in inspect.signature(formula).parameters.values():
@@ -260,7 +271,7 @@ def _read_formula(
             defaults[parameter.name] = None if given is parameter.empty else given
         else:
             operands.append(parameter.name)
-    for each in (*scalars, *state):
+    for each in (*scalars, *state, *constants):
         if each not in operands:
             raise ValueError(f"op type {name!r} has no operand {each!r}")
     if scalars.issuperset(operands):
@@ -276,7 +287,7 @@ def _read_formula(
         outputs = result if isinstance(result, tuple) else (result,)
         return tuple(_checked(name, each) for each in outputs)
 
-    made = _Formula(name, tuple(operands), scalars, defaults, trace, state)
+    made = _Formula(name, tuple(operands), scalars, defaults, trace, state, constants)
     for outputs in made.cases():
         _check_size(name, outputs, operands)
         if state and len(outputs) != len(state):
@@ -346,6 +357,8 @@ class _GradientRule:
         types: list[OpType],
     ) -> tuple[str, str, tuple[str, ...]] | None:
         forward, dy = self.formula, operand("dy")
+        if name in forward.constants:
+            return None
         wrt = scalar(name) if name in forward.scalars else operand(name)
 
         def trace(switches: Mapping[str, bool]) -> Outputs:

@@ -27,6 +27,8 @@ ATTRIBUTES = {
     "beta_1": 0.9,
     "beta_2": 0.99,
     "epsilon": 1e-7,
+    "l1": 0.5,
+    "l2": 0.25,
 }
 SPECIAL = [
     0.0,
@@ -80,6 +82,18 @@ def operands_of(kind, count, dtype=np.float32):
 ELEMENTWISE = [kind.name for kind in ops.op_types() if kind.formula is not None]
 
 
+# These subtract near numbers, or take powers: their last bits are those of `log`.
+ROUGH = (
+    *("squared_log_error", "log_cosh", "poisson"),
+    *("binary_cross", "binary_focal", "categorical_focal"),
+)
+
+
+def bits(values):
+    """All bits, those of every NaN the same: which one a sum keeps is undefined."""
+    return np.where(np.isnan(values), np.float32(np.nan), values).tobytes()
+
+
 def count_outputs(kind):
     return len(next(iter(kind.formula.cases())))
 
@@ -98,8 +112,9 @@ def test_compiled_loops_and_the_interpreter_have_the_same_bits(name, count):
         with np.errstate(all="ignore"):
             kind.numpy(attributes, inputs, expected)
         for one, other, meaning in zip(compiled, slow, expected, strict=True):
-            assert one.tobytes() == other.tobytes()
-            np.testing.assert_allclose(one, meaning, rtol=1e-5, atol=1e-30)
+            assert bits(one) == bits(other)
+            rtol, atol = (1e-4, 1e-5) if name.startswith(ROUGH) else (1e-5, 1e-30)
+            np.testing.assert_allclose(one, meaning, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
@@ -120,6 +135,16 @@ def test_an_output_that_is_an_operand_is_read_before_it_is_overwritten(new_op):
     arrays = [a.copy(), b.copy()]
     kind.numpy({}, arrays, arrays)
     assert [each.tobytes() for each in arrays] == [b.tobytes(), a.tobytes()]
+
+
+def test_no_gradient_flows_into_constants(new_op):
+    kind = new_op("miss", lambda t, p: t * p, constants=("t",))
+    assert kind.formula.gradients == ["miss_gradient_p"]
+    alone = new_op("frozen", lambda t: 2 * t, constants=("t",))
+    assert alone.formula.gradients == []
+    assert not alone.formula.is_activation
+    with pytest.raises(ValueError, match="no operand 'q'"):
+        ops.elementwise("none", lambda t: t, constants=("q",))
 
 
 def test_an_op_of_two_outputs_is_no_activation(new_op):

@@ -1,0 +1,181 @@
+"""What losses and metrics compute element by element, of a target t and an output p.
+
+As Keras has them: probabilities are clipped to ``[EPSILON, 1 - EPSILON]``. No gradient
+flows into targets.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, TypeAlias
+
+from memcfg.ops._expression import (
+    Expression,
+    equal,
+    exp,
+    log,
+    maximum,
+    minimum,
+    select,
+    sqrt,
+)
+from memcfg.ops._formula import elementwise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__: list[str] = []
+
+Setting: TypeAlias = "Expression | float"  # an attribute, and its default
+
+EPSILON = 1e-7
+
+
+def _term(name: str, formula: Callable[..., Expression]) -> None:
+    elementwise(name, formula, constants=("t",))
+
+
+def _clip(p: Expression, most: float = 1 - EPSILON) -> Expression:
+    return minimum(maximum(p, EPSILON), most)
+
+
+def _huber(t: Expression, p: Expression, *, delta: Setting = 1.0) -> Expression:
+    error = p - t
+    size = abs(error)
+    return select(
+        size <= delta, 0.5 * (error * error), delta * size - 0.5 * delta * delta
+    )
+
+
+def _log_cosh(t: Expression, p: Expression) -> Expression:
+    size = abs(p - t)
+    return size + log(1 + exp(-2 * size)) - math.log(2)
+
+
+def _squared_log_error(t: Expression, p: Expression) -> Expression:
+    difference = log(maximum(p, EPSILON) + 1) - log(maximum(t, EPSILON) + 1)
+    return difference * difference
+
+
+def _smooth(t: Expression, smoothing: Setting) -> Expression:
+    return t * (1 - smoothing) + 0.5 * smoothing
+
+
+def _binary(t: Expression, p: Expression) -> Expression:
+    p = _clip(p)
+    return -(t * log(p) + (1 - t) * log(1 - p))
+
+
+def _binary_logits(
+    t: Expression, x: Expression, *, smoothing: Setting = 0.0
+) -> Expression:
+    """Take a half of x + |x|, whose slope at 0 is a half, and not the maximum."""
+    size = abs(x)
+    return 0.5 * (x + size) - x * _smooth(t, smoothing) + log(1 + exp(-size))
+
+
+def _power(x: Expression, exponent: Setting) -> Expression:
+    return exp(exponent * log(maximum(x, 1e-30)))
+
+
+def _binary_focal(
+    t: Expression,
+    p: Expression,
+    *,
+    smoothing: Setting = 0.0,
+    alpha: Setting = 0.25,
+    gamma: Setting = 2.0,
+    balanced: bool = False,
+) -> Expression:
+    t = _smooth(t, smoothing)
+    hit = t * p + (1 - t) * (1 - p)
+    value = _power(1 - hit, gamma) * _binary(t, p)
+    return (t * alpha + (1 - t) * (1 - alpha)) * value if balanced else value
+
+
+def _categorical(
+    t: Expression,
+    p: Expression,
+    total: Expression,
+    *,
+    smoothing: Setting = 0.0,
+    share: Setting = 0.0,
+) -> Expression:
+    """Of one class; `share` is the smoothing over the number of classes."""
+    return -(t * (1 - smoothing) + share) * log(_clip(p / total))
+
+
+def _categorical_focal(
+    t: Expression,
+    p: Expression,
+    total: Expression,
+    *,
+    smoothing: Setting = 0.0,
+    share: Setting = 0.0,
+    alpha: Setting = 0.25,
+    gamma: Setting = 2.0,
+) -> Expression:
+    p = _clip(p / total)
+    return _power(1 - p, gamma) * alpha * (-(t * (1 - smoothing) + share) * log(p))
+
+
+def _kl(t: Expression, p: Expression) -> Expression:
+    t, p = _clip(t, 1), _clip(p, 1)
+    return t * log(t / p)
+
+
+def _signed(t: Expression, odd: Expression) -> Expression:
+    """Targets 0 and 1 become -1 and 1; `odd` counts those that are neither."""
+    return select(equal(odd, 0), 2 * t - 1, t)
+
+
+def _hinge(t: Expression, p: Expression, odd: Expression) -> Expression:
+    return maximum(1 - _signed(t, odd) * p, 0)
+
+
+def _cosine(dot: Expression, t: Expression, p: Expression) -> Expression:
+    """Of a scalar product and two squared lengths."""
+    return dot / (maximum(sqrt(t), EPSILON) * maximum(sqrt(p), EPSILON))
+
+
+_term("squared_error", lambda t, p: (p - t) ** 2)
+_term("absolute_error", lambda t, p: abs(p - t))
+_term(
+    "percentage_error",
+    lambda t, p: 100 * abs((p - t) / maximum(abs(t), EPSILON)),
+)
+_term("squared_log_error", _squared_log_error)
+_term("huber", _huber)
+_term("log_cosh", _log_cosh)
+_term("poisson", lambda t, p: p - t * log(p + EPSILON))
+_term("kl_divergence", _kl)
+_term(
+    "binary_cross_entropy",
+    lambda t, p, *, smoothing=0.0: _binary(_smooth(t, smoothing), p),
+)
+_term("binary_cross_entropy_logits", _binary_logits)
+_term("binary_focal_cross_entropy", _binary_focal)
+_term("categorical_cross_entropy", _categorical)
+_term("categorical_focal_cross_entropy", _categorical_focal)
+_term(
+    "categorical_cross_entropy_log",  # of logarithms of probabilities
+    lambda t, p, *, smoothing=0.0, share=0.0: -(t * (1 - smoothing) + share) * p,
+)
+_term("odd_target", lambda t: select(equal(t * t, t), 0, 1))
+elementwise("hinge", _hinge, scalars=("odd",), constants=("t", "odd"))
+elementwise(
+    "squared_hinge",
+    lambda t, p, odd: _hinge(t, p, odd) ** 2,
+    scalars=("odd",),
+    constants=("t", "odd"),
+)
+_term("categorical_hinge_miss", lambda t, p: (1 - t) * p)
+elementwise("categorical_hinge", lambda hit, miss: maximum(miss - hit + 1, 0))
+_term("cosine_similarity", _cosine)
+elementwise(
+    "tversky",
+    lambda hit, false, missed, *, alpha=0.5, beta=0.5: (
+        1 - hit / (hit + false * alpha + missed * beta + EPSILON)
+    ),
+)
+elementwise("l1_l2", lambda x, *, l1, l2: l1 * abs(x) + l2 * (x * x))
