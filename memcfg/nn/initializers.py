@@ -6,24 +6,30 @@ They are drawn in float32, in place, without memory beside the weight.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from memcfg.nn._argument_checks import nonnegative, real
-from memcfg.nn._attributes import FixedAttributes
+from memcfg.nn._attributes import FixedAttributes, snake_case
 from memcfg.nn._random import fixed_seed
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 __all__ = [
+    "Constant",
+    "GlorotNormal",
     "GlorotUniform",
     "HeNormal",
     "HeUniform",
+    "Identity",
     "Initializer",
+    "LecunNormal",
+    "LecunUniform",
     "Ones",
+    "Orthogonal",
     "RandomNormal",
+    "RandomUniform",
+    "TruncatedNormal",
+    "VarianceScaling",
     "Zeros",
 ]
 
@@ -111,6 +117,187 @@ class RandomNormal(Initializer):
         return values
 
 
+class TruncatedNormal(Initializer):
+    """Draw from a normal distribution, cut at two deviations.
+
+    Parameters
+    ----------
+    mean : float, default 0.0
+        The mean.
+    stddev : float, default 0.05
+        The standard deviation before the cut, zero or more.
+    seed : int, optional
+        Fix the values. None: a seed drawn by the layer.
+    """
+
+    __slots__ = ("mean", "seed", "stddev")
+
+    def __init__(
+        self, mean: float = 0.0, stddev: float = 0.05, seed: int | None = None
+    ) -> None:
+        self.seed = fixed_seed(seed)
+        self.mean = real(mean, "TruncatedNormal: mean")
+        self.stddev = nonnegative(stddev, "TruncatedNormal: stddev")
+
+    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
+        """Draw a weight."""
+        values = _truncated_normal(shape, seed)
+        values *= self.stddev
+        values += self.mean
+        return values
+
+
+class RandomUniform(Initializer):
+    """Draw uniformly.
+
+    Parameters
+    ----------
+    minval, maxval : float, default -0.05 and 0.05
+        The range; `minval` is at most `maxval`.
+    seed : int, optional
+        Fix the values. None: a seed drawn by the layer.
+    """
+
+    __slots__ = ("maxval", "minval", "seed")
+
+    def __init__(
+        self, minval: float = -0.05, maxval: float = 0.05, seed: int | None = None
+    ) -> None:
+        self.seed = fixed_seed(seed)
+        self.minval = real(minval, "RandomUniform: minval")
+        self.maxval = real(maxval, "RandomUniform: maxval")
+        if self.minval > self.maxval:
+            raise ValueError(
+                f"RandomUniform: minval is at most maxval, got {minval} and {maxval}"
+            )
+
+    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
+        """Draw a weight."""
+        values = np.empty(shape, np.float32)
+        np.random.default_rng(seed).random(dtype=np.float32, out=values)
+        values *= self.maxval - self.minval
+        values += self.minval
+        return values
+
+
+class Constant(Initializer):
+    """Start from one number.
+
+    Parameters
+    ----------
+    value : float, default 0.0
+        The number.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: float = 0.0) -> None:
+        self.value = real(value, "Constant: value")
+
+    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
+        """Return the number everywhere."""
+        return np.full(shape, self.value, np.float32)
+
+
+class Identity(Initializer):
+    """Start from a multiple of the identity matrix.
+
+    Parameters
+    ----------
+    gain : float, default 1.0
+        What stands on the diagonal.
+    """
+
+    __slots__ = ("gain",)
+
+    def __init__(self, gain: float = 1.0) -> None:
+        self.gain = real(gain, "Identity: gain")
+
+    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
+        """Return the matrix."""
+        if len(shape) != 2:
+            raise ValueError(f"Identity makes matrices, not weights of shape {shape}")
+        return self.gain * np.eye(*shape, dtype=np.float32)
+
+
+class Orthogonal(Initializer):
+    """Draw a matrix of orthogonal rows or columns; leading axes are one.
+
+    Parameters
+    ----------
+    gain : float, default 1.0
+        The length of each row or column.
+    seed : int, optional
+        Fix the values. None: a seed drawn by the layer.
+
+    References
+    ----------
+    Saxe, McClelland and Ganguli, "Exact solutions to the nonlinear dynamics of
+    learning in deep linear neural networks", ICLR 2014.
+    """
+
+    __slots__ = ("gain", "seed")
+
+    def __init__(self, gain: float = 1.0, seed: int | None = None) -> None:
+        self.gain = real(gain, "Orthogonal: gain")
+        self.seed = fixed_seed(seed)
+
+    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
+        """Draw a weight."""
+        if len(shape) < 2:
+            raise ValueError(
+                f"Orthogonal makes weights of two axes or more, not of shape {shape}"
+            )
+        rows, columns = math.prod(shape[:-1]), shape[-1]
+        wide = max(rows, columns), min(rows, columns)
+        normal = np.random.default_rng(seed).standard_normal(wide, np.float32)
+        q, r = np.linalg.qr(normal)
+        q *= np.where(np.diagonal(r) < 0, -self.gain, self.gain).astype(np.float32)
+        return np.ascontiguousarray(q.T if rows < columns else q).reshape(shape)
+
+
+class VarianceScaling(Initializer):
+    """Draw with a variance of ``scale / n``, where n is a number of channels.
+
+    Parameters
+    ----------
+    scale : float, default 1.0
+        Positive.
+    mode : str, default "fan_in"
+        What n is: ``"fan_in"``, ``"fan_out"``, or ``"fan_avg"``, their mean.
+    distribution : str, default "truncated_normal"
+        Or ``"untruncated_normal"``, ``"uniform"``.
+    seed : int, optional
+        Fix the values. None: a seed drawn by the layer.
+    """
+
+    __slots__ = ("distribution", "mode", "scale", "seed")
+
+    def __init__(
+        self,
+        scale: float = 1.0,
+        mode: str = "fan_in",
+        distribution: str = "truncated_normal",
+        seed: int | None = None,
+    ) -> None:
+        self.scale = real(scale, "VarianceScaling: scale")
+        if self.scale <= 0:
+            raise ValueError(f"VarianceScaling: scale must be positive, got {scale}")
+        distribution = "truncated_normal" if distribution == "normal" else distribution
+        for value, known in ((mode, _MODES), (distribution, _DISTRIBUTIONS)):
+            if value not in known:
+                raise ValueError(
+                    f"VarianceScaling knows {', '.join(known)}, not {value!r}"
+                )
+        self.mode = mode
+        self.distribution = distribution
+        self.seed = fixed_seed(seed)
+
+    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
+        """Draw a weight."""
+        return _scaled(shape, seed, self.scale, self.mode, self.distribution)
+
+
 class GlorotUniform(Initializer):
     """Draw uniformly from ±√(6 / (fan_in + fan_out)).
 
@@ -132,8 +319,31 @@ class GlorotUniform(Initializer):
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
         """Draw a weight."""
-        fan_in, fan_out = _fans(shape)
-        return _uniform(shape, math.sqrt(6.0 / max(1, fan_in + fan_out)), seed)
+        return _scaled(shape, seed, 1.0, "fan_avg", "uniform")
+
+
+class GlorotNormal(Initializer):
+    """Draw with a variance of 2 / (fan_in + fan_out), cut at two deviations.
+
+    Parameters
+    ----------
+    seed : int, optional
+        Fix the values. None: a seed drawn by the layer.
+
+    References
+    ----------
+    Glorot and Bengio, "Understanding the difficulty of training deep feedforward
+    neural networks", AISTATS 2010.
+    """
+
+    __slots__ = ("seed",)
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.seed = fixed_seed(seed)
+
+    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
+        """Draw a weight."""
+        return _scaled(shape, seed, 1.0, "fan_avg", "truncated_normal")
 
 
 class HeUniform(Initializer):
@@ -157,7 +367,7 @@ class HeUniform(Initializer):
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
         """Draw a weight."""
-        return _uniform(shape, math.sqrt(6.0 / max(1, _fans(shape)[0])), seed)
+        return _scaled(shape, seed, 2.0, "fan_in", "uniform")
 
 
 class HeNormal(Initializer):
@@ -181,10 +391,75 @@ class HeNormal(Initializer):
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
         """Draw a weight."""
-        deviation = math.sqrt(2.0 / max(1, _fans(shape)[0])) / _TRUNCATED_DEVIATION
-        values = _truncated_normal(shape, seed)
-        values *= deviation
-        return values
+        return _scaled(shape, seed, 2.0, "fan_in", "truncated_normal")
+
+
+class LecunUniform(Initializer):
+    """Draw uniformly from ±√(3 / fan_in).
+
+    Parameters
+    ----------
+    seed : int, optional
+        Fix the values. None: a seed drawn by the layer.
+
+    References
+    ----------
+    LeCun, Bottou, Orr and Müller, "Efficient BackProp", in Neural Networks: Tricks
+    of the Trade, 1998.
+    """
+
+    __slots__ = ("seed",)
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.seed = fixed_seed(seed)
+
+    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
+        """Draw a weight."""
+        return _scaled(shape, seed, 1.0, "fan_in", "uniform")
+
+
+class LecunNormal(Initializer):
+    """Draw from a normal distribution of variance 1 / fan_in, cut at two deviations.
+
+    Parameters
+    ----------
+    seed : int, optional
+        Fix the values. None: a seed drawn by the layer.
+
+    References
+    ----------
+    LeCun, Bottou, Orr and Müller, "Efficient BackProp", in Neural Networks: Tricks
+    of the Trade, 1998.
+    """
+
+    __slots__ = ("seed",)
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.seed = fixed_seed(seed)
+
+    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
+        """Draw a weight."""
+        return _scaled(shape, seed, 1.0, "fan_in", "truncated_normal")
+
+
+_MODES = ("fan_in", "fan_out", "fan_avg")
+_DISTRIBUTIONS = ("truncated_normal", "untruncated_normal", "uniform")
+
+
+def _scaled(
+    shape: tuple[int, ...], seed: int, scale: float, mode: str, distribution: str
+) -> np.ndarray:
+    """Draw with the variance that `VarianceScaling` documents."""
+    fan_in, fan_out = _fans(shape)
+    channels = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
+    variance = scale / max(1.0, channels[mode])
+    if distribution == "uniform":
+        return _uniform(shape, math.sqrt(3.0 * variance), seed)
+    if distribution == "untruncated_normal":
+        return RandomNormal(0.0, math.sqrt(variance)).draw(shape, seed)
+    values = _truncated_normal(shape, seed)
+    values *= math.sqrt(variance) / _TRUNCATED_DEVIATION
+    return values
 
 
 def _fans(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -217,14 +492,24 @@ def _truncated_normal(shape: tuple[int, ...], seed: int) -> np.ndarray:
     return values
 
 
-_BY_NAME: dict[str, Callable[[], Initializer]] = {
-    "glorot_uniform": GlorotUniform,
-    "he_normal": HeNormal,
-    "he_uniform": HeUniform,
-    "ones": Ones,
-    "random_normal": RandomNormal,
-    "zeros": Zeros,
-}
+_KINDS: tuple[type[Initializer], ...] = (
+    Constant,
+    GlorotNormal,
+    GlorotUniform,
+    HeNormal,
+    HeUniform,
+    Identity,
+    LecunNormal,
+    LecunUniform,
+    Ones,
+    Orthogonal,
+    RandomNormal,
+    RandomUniform,
+    TruncatedNormal,
+    VarianceScaling,
+    Zeros,
+)
+_BY_NAME = {snake_case(kind.__name__): kind for kind in _KINDS}
 
 
 def get_initializer(initializer: Any) -> Initializer:

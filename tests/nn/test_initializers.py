@@ -22,6 +22,9 @@ SIZE = math.prod(SHAPE)
     [
         ("glorot_uniform", math.sqrt(6 / (360 + 540))),
         ("he_uniform", math.sqrt(6 / 360)),
+        ("lecun_uniform", math.sqrt(3 / 360)),
+        ("random_uniform", 0.05),
+        (nn.VarianceScaling(2.0, "fan_out", "uniform"), math.sqrt(6 / 540)),
     ],
 )
 def test_uniform_limits(name, limit):
@@ -35,11 +38,57 @@ def test_uniform_limits(name, limit):
     assert abs(values.mean()) < 5 * deviation / math.sqrt(SIZE)
 
 
-def test_he_normal_has_its_variance_and_is_cut():
-    values = nn.HeNormal().draw(SHAPE, 3)
-    deviation = math.sqrt(2 / 360)
+@pytest.mark.parametrize(
+    ("name", "variance"),
+    [
+        ("he_normal", 2 / 360),
+        ("glorot_normal", 2 / (360 + 540)),
+        ("lecun_normal", 1 / 360),
+        ("variance_scaling", 1 / 360),
+        (nn.VarianceScaling(3.0, "fan_avg", "normal"), 3 / 450),
+    ],
+)
+def test_truncated_normals_have_their_variance_and_are_cut(name, variance):
+    values = get_initializer(name).draw(SHAPE, 3)
+    deviation = math.sqrt(variance)
     assert values.std() == pytest.approx(deviation, rel=0.01)
     assert abs(values).max() <= 2 * deviation / 0.8796256610342398 * (1 + 1e-6)
+
+
+def test_other_normals():
+    values = nn.TruncatedNormal(1.0, 0.2).draw(SHAPE, 3)
+    assert abs(values - 1).max() <= 0.4 * (1 + 1e-6)
+    assert values.std() == pytest.approx(0.2 * 0.8796256610342398, rel=0.01)
+    plain = nn.VarianceScaling(1.0, "fan_in", "untruncated_normal").draw(SHAPE, 3)
+    assert plain.std() == pytest.approx(math.sqrt(1 / 360), rel=0.01)
+    assert abs(plain).max() > 3 * math.sqrt(1 / 360)
+
+
+@pytest.mark.parametrize("shape", [(40, 40), (8, 32), (32, 8), (2, 3, 5, 4)])
+def test_orthogonal(shape):
+    values = nn.Orthogonal(gain=2.0).draw(shape, 3)
+    assert (values.shape, values.dtype) == (shape, np.float32)
+    flat = values.reshape(-1, shape[-1])
+    short = flat if flat.shape[0] <= flat.shape[1] else flat.T
+    np.testing.assert_allclose(short @ short.T, 4 * np.eye(len(short)), atol=1e-5)
+    with pytest.raises(ValueError, match="two axes"):
+        nn.Orthogonal().draw((3,), 0)
+
+
+def test_numbers_and_the_identity():
+    np.testing.assert_array_equal(
+        nn.Constant(2.5).draw((2, 3), 0), np.full((2, 3), 2.5)
+    )
+    np.testing.assert_array_equal(nn.Identity(3).draw((2, 3), 0), 3 * np.eye(2, 3))
+    for call, words in (
+        (lambda: nn.Identity().draw((3,), 0), "matrices"),
+        (lambda: nn.RandomUniform(1, 0), "at most maxval"),
+        (lambda: nn.VarianceScaling(0), "positive"),
+        (lambda: nn.VarianceScaling(mode="fan"), "not 'fan'"),
+        (lambda: nn.VarianceScaling(distribution="cauchy"), "not 'cauchy'"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
 
 
 def test_random_normal():
