@@ -1,8 +1,4 @@
-"""Devices: what hands out pools and kernels.
-
-Owns the kinds of hardware and of logical devices. Refuses to know what a user
-configured (`memcfg.config` passes it in), graphs and plans.
-"""
+"""Devices: the hardware, and the logical devices that hand out pools and kernels."""
 
 from __future__ import annotations
 

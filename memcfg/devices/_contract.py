@@ -1,8 +1,4 @@
-"""What a piece of hardware and a logical device promise, of whichever kind.
-
-Owns the protocols: hardware, device, kernels, and how operands are described. Refuses
-to know any kind of device.
-"""
+"""What a piece of hardware and a logical device promise, of whichever kind."""
 
 from __future__ import annotations
 
@@ -139,19 +135,10 @@ class KernelTable(Protocol):
 
         Parameters
         ----------
-        op_type : str
-            The op's type, such as ``"conv2d"``.
-        attributes : mapping
-            The op's attributes.
-        inputs, outputs : sequence of OperandSpec
-            Its operands.
+        op_type, attributes, inputs, outputs : str, mapping, sequences of OperandSpec
+            The op, as `algorithms` takes it.
         algorithm : str or None, default None
             One of `algorithms`; None is the default.
-
-        Returns
-        -------
-        UnboundKernel
-            The kernel.
 
         Raises
         ------
@@ -194,7 +181,13 @@ class Device(Protocol):
 
     @property
     def kernels(self) -> KernelTable:
-        """The kernels that run here, or that are planned with."""
+        """The kernels that run here, or that are planned with; loaded at first need.
+
+        Raises
+        ------
+        KernelError
+            If the kernels that ``MEMCFG_KERNELS`` requires cannot be loaded.
+        """
 
     def write(self, arena: Arena, offset: int, array: NDArray[Any]) -> None:
         """Write an array to an arena, behind what runs.
@@ -214,12 +207,8 @@ class Device(Protocol):
 
         Parameters
         ----------
-        arena : Arena
-            Memory of the pool.
-        offset : int
-            Bytes from its base.
-        array : ndarray
-            Takes the bytes; C-contiguous.
+        arena, offset, array : Arena, int, ndarray
+            As `write` takes them; the array takes the bytes.
         """
 
     def zero(self, arena: Arena, offset: int, nbytes: int) -> None:
@@ -227,12 +216,8 @@ class Device(Protocol):
 
         Parameters
         ----------
-        arena : Arena
-            Memory of the pool.
-        offset : int
-            Bytes from its base.
-        nbytes : int
-            How many.
+        arena, offset, nbytes : Arena, int, int
+            Where, as for `write`, and how many.
         """
 
     def staging(
@@ -242,14 +227,10 @@ class Device(Protocol):
 
         Parameters
         ----------
-        arena : Arena
-            Memory of the pool.
-        offset : int
-            Bytes from its base to the operand.
-        shape : tuple of int
-            The operand's shape.
-        dtype : str
-            Its NumPy dtype name.
+        arena, offset : Arena, int
+            Where the operand lies, as for `write`.
+        shape, dtype : tuple of int, str
+            The operand's.
 
         Returns
         -------
@@ -322,38 +303,34 @@ class Device(Protocol):
 
 
 class Hardware(Protocol):
-    """A physical device, from which logical devices are made."""
+    """A physical device, from which logical devices are made.
 
-    @property
-    def name(self) -> str:
-        """Such as ``"/physical_device:CPU:0"``."""
+    Attributes
+    ----------
+    name : str
+        Such as ``"/physical_device:CPU:0"``.
+    device_type : str
+        Such as ``"CPU"``.
+    memory_bytes : int
+        All memory that it has; of a CPU what its control group allows, if that is less.
+    space : Space
+        What kind of memory that is; ``"addresses"``: it is simulated.
+    bounded : bool
+        Whether a device without a limit of its own is limited to `memory_bytes`. A
+        GPU's memory is its own; a CPU's is the machine's, which others use too.
+    divisible : bool
+        Whether several logical devices can be made of it.
+    priorities : range or None
+        The priorities of its devices' streams; None where it has no streams.
+    """
 
-    @property
-    def device_type(self) -> str:
-        """Such as ``"CPU"``."""
-
-    @property
-    def memory_bytes(self) -> int:
-        """All memory that the hardware has."""
-
-    @property
-    def simulated(self) -> bool:
-        """Whether there are addresses only."""
-
-    @property
-    def bounded(self) -> bool:
-        """Whether a device without a limit of its own is limited to `memory_bytes`.
-
-        A GPU's memory is its own; a CPU's is the machine's, which others use too.
-        """
-
-    @property
-    def divisible(self) -> bool:
-        """Whether several logical devices can be made of it."""
-
-    @property
-    def priorities(self) -> range | None:
-        """The priorities that a logical device can have; None where there are none."""
+    name: str
+    device_type: str
+    memory_bytes: int
+    space: Space
+    bounded: bool
+    divisible: bool
+    priorities: range | None
 
     def details(self) -> dict[str, Any]:
         """Tell what is known about the hardware; a new dict each time."""
@@ -373,11 +350,6 @@ class Hardware(Protocol):
             Whether memory is taken as it is needed; False takes the limit at once.
         priority : int
             The priority of its streams; 0 where there are none.
-
-        Returns
-        -------
-        Device
-            The device.
 
         Raises
         ------

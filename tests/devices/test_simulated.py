@@ -83,5 +83,5 @@ def test_a_cpu_is_not_simulated():
     hardware = CpuHardware()
     device = hardware.make("/device:CPU:0", limit_bytes=64, growth=True, priority=0)
     assert isinstance(device, CpuDevice)
-    assert (hardware.simulated, device.space) == (False, "host")
+    assert (hardware.space, device.space) == ("host", "host")
     assert device.pool.limit == 64

@@ -1,20 +1,22 @@
-"""A logical CPU: a pool under its own limit, and the kernels of this process.
-
-Owns the pairing of the two. Refuses to parse limits and to choose kernels: the one
-is the business of `memcfg.config`, the other of the kernel table.
-"""
+"""The CPU of this machine, and logical CPUs: a pool under a limit, and kernels."""
 
 from __future__ import annotations
 
+import os
+import platform
+import re
 import tempfile
 from math import prod
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memcfg._cached import cached_property
 from memcfg._core import Lane, OneDNN, Program, ScratchFile
-from memcfg.devices._contract import Device
+from memcfg._core._machine import machine_bytes
+from memcfg.devices._contract import Device, Hardware
 from memcfg.devices.cpu._onednn_library import find_onednn
 from memcfg.devices.cpu._table import kernel_table
 from memcfg.memory import Pool
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
     from memcfg._core import Arena
     from memcfg.devices._contract import KernelTable, Space
 
-__all__ = ["CpuDevice"]
+__all__ = ["CpuDevice", "CpuHardware"]
+
+_MODEL = re.compile(r"^(?:model name|Model|cpu model)\s*:\s*(\S.*)$", re.MULTILINE)
 
 
 class CpuDevice(Device):
@@ -45,15 +49,6 @@ class CpuDevice(Device):
     growth : bool, default True
         Whether memory is taken as it is needed; False takes the whole limit at once.
 
-    Attributes
-    ----------
-    name : str
-        The device's name.
-    pool : Pool
-        Where all memory of the device comes from.
-    space : str
-        ``"host"``: the pool's memory is the host's.
-
     Raises
     ------
     ResourceExhaustedError
@@ -70,23 +65,14 @@ class CpuDevice(Device):
         self, name: str, limit_bytes: int | None = None, *, growth: bool = True
     ) -> None:
         self.name = name
-        self._kernels: KernelTable | None = None
         self._host: Pool | None = None
         self._lanes: dict[str, Lane] = {}  # by tier and direction
         self.pool = Pool(limit=limit_bytes, growth=growth, name=name)
 
-    @property
+    @cached_property
     def kernels(self) -> KernelTable:
-        """The kernels that run here; loaded when first asked for.
-
-        Raises
-        ------
-        KernelError
-            If the kernels that ``MEMCFG_KERNELS`` requires cannot be loaded.
-        """
-        if self._kernels is None:  # no lock, which a fork could leave taken
-            self._kernels = kernel_table()
-        return self._kernels
+        """The kernels that run here; loaded when first asked for."""
+        return kernel_table()
 
     def write(self, arena: Arena, offset: int, array: NDArray[Any]) -> None:
         """Copy an array into an arena, unless it lies there."""
@@ -145,3 +131,47 @@ class CpuDevice(Device):
 
     def __repr__(self) -> str:
         return f"CpuDevice({self.name!r}, limit_bytes={self.pool.limit!r})"
+
+
+class CpuHardware(Hardware):
+    """The processors of this machine; all cores together are one device."""
+
+    name = "/physical_device:CPU:0"
+    device_type = "CPU"
+    space: Space = "host"
+    bounded = False
+    divisible = True
+    priorities: range | None = None
+
+    def __init__(self) -> None:
+        self.memory_bytes = machine_bytes()
+
+    def details(self) -> dict[str, Any]:
+        """Tell the name, the cores that this process may use, and the memory."""
+        return {
+            "device_name": _model_name(),
+            "cores": _usable_cores(),
+            "memory": self.memory_bytes,
+        }
+
+    def make(
+        self, name: str, *, limit_bytes: int | None, growth: bool, priority: int
+    ) -> CpuDevice:
+        """Make a logical device; its priority is 0."""
+        assert priority == 0, "a CPU has no priorities"
+        return CpuDevice(name, limit_bytes, growth=growth)
+
+
+def _model_name() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    found = _MODEL.search(text)
+    return found[1] if found else platform.processor() or platform.machine() or "CPU"
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
