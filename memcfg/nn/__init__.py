@@ -11,6 +11,7 @@ from __future__ import annotations
 from memcfg.nn._model import Model
 from memcfg.nn._random import set_random_seed
 from memcfg.nn._sequential import Sequential
+from memcfg.nn.callbacks import Callback, History
 from memcfg.nn.initializers import (
     Constant,
     GlorotNormal,
@@ -54,7 +55,6 @@ from memcfg.nn.layers import (
 from memcfg.nn.losses import Loss, SparseCategoricalCrossentropy
 from memcfg.nn.metrics import Metric
 from memcfg.nn.optimizers import SGD, Adam, Optimizer
-from memcfg.nn.training import History
 
 __all__ = [
     "SGD",
@@ -64,6 +64,7 @@ __all__ = [
     "AveragePooling2D",
     "AvgPool2D",
     "BatchNormalization",
+    "Callback",
     "Concatenate",
     "Constant",
     "Conv2D",

@@ -17,6 +17,7 @@ from memcfg.nn._argument_checks import integer
 from memcfg.nn._attributes import FixedAttributes, automatic_name, check_name, constant
 from memcfg.nn._network import Network, summary_text
 from memcfg.nn._weight_files import check_file_name, check_list, read_file, write_file
+from memcfg.nn.callbacks import CallbackList, History, check_callbacks
 from memcfg.nn.inputs._array_checks import (
     Target,
     check_labels,
@@ -53,10 +54,10 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph
     from memcfg.memory import Pool
     from memcfg.nn._network import Weight
+    from memcfg.nn.callbacks import Callback
     from memcfg.nn.layers._layer import Layer
     from memcfg.nn.losses import Loss
     from memcfg.nn.optimizers import Optimizer
-    from memcfg.nn.training._history import History
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import MemoryReport
     from memcfg.workspaces import Workspace, WorkspaceMode
@@ -318,6 +319,7 @@ class Model(FixedAttributes):
         epochs: int = 1,
         verbose: str | int = "auto",
         *,
+        callbacks: Callback | Sequence[Callback] | None = None,
         validation_split: float = 0.0,
         validation_data: tuple[Array, Array] | Dataset | Iterable[Any] | None = None,
         shuffle: bool | None = None,
@@ -353,6 +355,8 @@ class Model(FixedAttributes):
         verbose : {"auto", 0, 1, 2}, default "auto"
             0: nothing; 1: a progress bar an epoch; 2: a line an epoch. ``"auto"``: 1 on
             a terminal, 2 elsewhere.
+        callbacks : Callback or sequence of Callback, optional
+            Called amid training, in this order; the returned history comes last.
         validation_split : float, default 0.0
             This part of the samples, at their end, is evaluated and not trained on. Not
             with batches.
@@ -427,6 +431,7 @@ class Model(FixedAttributes):
                 integer(initial_epoch, "initial_epoch", 0), integer(epochs, "epochs")
             )
             shown, guard = check_verbose(verbose), check_on_nan(on_nan)
+            given = check_callbacks(callbacks)
             steps = _count(steps_per_epoch, "steps_per_epoch")
             held_steps = _count(validation_steps, "validation_steps")
             train, held = fit_sources(
@@ -457,8 +462,23 @@ class Model(FixedAttributes):
                 # Without a number of steps one pass is over when the next begins.
                 session = self._load(wanted, add=max if steps is None else sum)
                 found = self._compiled("fit")
+                history = History()
+                params = {
+                    "verbose": shown,
+                    "epochs": numbers.stop,
+                    "steps": feed.steps,
+                }
+                listeners = CallbackList([*given, history], self, params)
                 return self._trainer.fit(
-                    session, found, feed, held_feed, numbers, shown, guard
+                    session,
+                    found,
+                    feed,
+                    held_feed,
+                    numbers,
+                    shown,
+                    guard,
+                    listeners,
+                    history,
                 )
 
     @outside_workspaces
@@ -470,6 +490,7 @@ class Model(FixedAttributes):
         verbose: str | int = "auto",
         *,
         steps: int | None = None,
+        callbacks: Callback | Sequence[Callback] | None = None,
         return_dict: bool = False,
     ) -> float | list[float] | dict[str, float]:
         """Return loss and metrics on data, as means over the samples.
@@ -486,6 +507,8 @@ class Model(FixedAttributes):
             As in `fit`.
         steps : int, optional
             How many batches are read. None: all.
+        callbacks : Callback or sequence of Callback, optional
+            Called amid the evaluation.
         return_dict : bool, default False
             Whether to return the numbers by name.
 
@@ -506,13 +529,15 @@ class Model(FixedAttributes):
         RuntimeWarning
             If the data ends before `steps` batches.
         """
-        shown = check_verbose(verbose)
+        shown, given = check_verbose(verbose), check_callbacks(callbacks)
         self._compiled("evaluate")
         source = source_of(x, y, batch_size, self._pool, labelled=True)
         with Feed(source, _count(steps, "steps"), "steps") as feed:
             session = self._load([("evaluate", source)])
             found = self._compiled("evaluate")
-            logs = self._trainer.evaluate(session, found, feed, shown)
+            params = {"verbose": shown, "steps": feed.steps}
+            listeners = CallbackList(given, self, params)
+            logs = self._trainer.evaluate(session, found, feed, shown, listeners)
         return _returned(logs, return_dict)
 
     @outside_workspaces
@@ -523,6 +548,7 @@ class Model(FixedAttributes):
         verbose: str | int = "auto",
         *,
         steps: int | None = None,
+        callbacks: Callback | Sequence[Callback] | None = None,
         workspace: Workspace | None = None,
     ) -> Any:
         """Return the model's outputs.
@@ -538,6 +564,8 @@ class Model(FixedAttributes):
             As in `fit`.
         steps : int, optional
             How many batches are read. None: all.
+        callbacks : Callback or sequence of Callback, optional
+            Called amid the prediction.
         workspace : Workspace, optional
             Where the result is made; it must be open. None: outside of all workspaces,
             also inside of one.
@@ -566,7 +594,7 @@ class Model(FixedAttributes):
         RuntimeWarning
             If the data ends before `steps` batches.
         """
-        shown = check_verbose(verbose)
+        shown, given = check_verbose(verbose), check_callbacks(callbacks)
         source = source_of(x, None, batch_size, self._pool, labelled=False)
         modes = PLANNED if self._config is None else self._config.modes
         check_workspace(workspace, modes)
@@ -575,7 +603,9 @@ class Model(FixedAttributes):
             network = self._built_network()
             samples = source.count(feed.steps)
             found = Predictions(samples, network.outputs, workspace)
-            self._trainer.predict(session, feed, found, shown)
+            params = {"verbose": shown, "steps": feed.steps}
+            listeners = CallbackList(given, self, params)
+            self._trainer.predict(session, feed, found, shown, listeners)
         arrays = found.arrays()
         return arrays[0] if network.structure is None else network.structure(arrays)
 

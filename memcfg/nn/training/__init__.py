@@ -2,6 +2,4 @@
 
 from __future__ import annotations
 
-from memcfg.nn.training._history import History
-
-__all__ = ["History"]
+__all__: list[str] = []

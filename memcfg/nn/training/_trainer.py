@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.errors import NonFiniteLossError
-from memcfg.nn.training._history import History
 from memcfg.nn.training._progress import Progress
 
 if TYPE_CHECKING:
     from typing import Any
 
+    from memcfg.nn.callbacks import CallbackList, History
     from memcfg.nn.inputs._feed import Feed
     from memcfg.nn.training._compile_config import CompileConfig
     from memcfg.nn.training._predictions import Predictions
@@ -69,26 +69,36 @@ class Trainer:
         epochs: range,
         verbose: int,
         guard: bool,  # whether a loss that is not finite stops training
+        callbacks: CallbackList,
+        history: History,
     ) -> History:
         """Train for some epochs, or until the data has ended or a user ends it."""
-        self.history = history = History()
+        self.history = history
+        logs: dict[str, float] = {}
         try:
+            callbacks("on_train_begin", {})
             for epoch in epochs:
+                if self.stop_training:
+                    break
                 of = f"{epoch + 1}/{epochs.stop}"
+                callbacks("on_epoch_begin", epoch, {})
                 totals = Totals(config)
                 with Progress(
                     verbose, feed.steps, f"Epoch {of}", totals.logs
                 ) as progress:
-                    self._epoch(session, config, feed, guard, progress, totals, of)
+                    self._epoch(
+                        session, config, feed, guard, progress, totals, of, callbacks
+                    )
                     logs = totals.logs()
                     if logs and held is not None:
-                        found = self._pass(session, config, held).logs()
+                        found = self._pass(session, config, held, callbacks).logs()
                         logs |= {f"val_{name}": value for name, value in found.items()}
                     progress.finish(logs)
                 if logs:
-                    history.add(epoch, logs)
-                if feed.ran_out or self.stop_training:
+                    callbacks("on_epoch_end", epoch, logs)
+                if feed.ran_out:
                     break
+            callbacks("on_train_end", logs)
         finally:
             feed.close()
             history.pipeline = feed.source.report()
@@ -97,23 +107,41 @@ class Trainer:
         return history
 
     def evaluate(
-        self, session: Session, config: CompileConfig, feed: Feed, verbose: int
+        self,
+        session: Session,
+        config: CompileConfig,
+        feed: Feed,
+        verbose: int,
+        callbacks: CallbackList,
     ) -> dict[str, float]:
         """Evaluate data."""
         with Progress(verbose, feed.steps) as progress:
-            logs = self._pass(session, config, feed, progress).logs()
+            logs = self._pass(session, config, feed, callbacks, progress).logs()
             progress.finish(logs)
         return logs
 
     def predict(
-        self, session: Session, feed: Feed, results: Predictions, verbose: int
+        self,
+        session: Session,
+        feed: Feed,
+        results: Predictions,
+        verbose: int,
+        callbacks: CallbackList,
     ) -> None:
         """Predict all samples."""
+        begin = callbacks.hooks("on_predict_batch_begin")
+        end = callbacks.hooks("on_predict_batch_end")
+        callbacks("on_predict_begin", {})
         with Progress(verbose, feed.steps) as progress:
-            for batch in feed.epoch():
+            for step, batch in enumerate(feed.epoch()):
+                for hook in begin:
+                    hook(step, {})
                 rows = results.next_rows(batch.size)
                 session.step("predict", batch, results=rows)
                 progress.step()
+                for hook in end:
+                    hook(step, {"outputs": rows})
+        callbacks("on_predict_end", {})
 
     def _epoch(
         self,
@@ -124,18 +152,28 @@ class Trainer:
         progress: Progress,
         totals: Totals,
         of: str,  # which epoch of how many
+        callbacks: CallbackList,
     ) -> None:
         optimizer = config.optimizer
-        for step, batch in enumerate(feed.epoch(), start=1):
+        begin = callbacks.hooks("on_train_batch_begin")
+        end = callbacks.hooks("on_train_batch_end")
+        for step, batch in enumerate(feed.epoch()):
+            for hook in begin:
+                hook(step, {})
             finished, values = session.step("train", batch, optimizer, guard=guard)
-            if not finished:
+            if finished:
+                totals.add(batch.size, values)
+                progress.step()
+            elif not callbacks.stops_at_nan:
                 raise NonFiniteLossError(
-                    f"the loss is {values[0]} in epoch {of}, step {step}; weights and "
-                    "optimizer are as before that step. Lower the learning rate, look "
-                    'for NaN or large values in x, or pass on_nan="ignore"'
+                    f"the loss is {values[0]} in epoch {of}, step {step + 1}; weights "
+                    "and optimizer are as before that step. Lower the learning rate, "
+                    'look for NaN or large values in x, or pass on_nan="ignore"'
                 )
-            totals.add(batch.size, values)
-            progress.step()
+            if end:
+                logs = totals.logs() if finished else {"loss": values[0]}
+                for hook in end:
+                    hook(step, logs)
             if self.stop_training:
                 break
 
@@ -144,11 +182,20 @@ class Trainer:
         session: Session,
         config: CompileConfig,
         feed: Feed,
+        callbacks: CallbackList,
         progress: Progress | None = None,
     ) -> Totals:
         totals = Totals(config)
-        for batch in feed.epoch():
+        begin = callbacks.hooks("on_test_batch_begin")
+        end = callbacks.hooks("on_test_batch_end")
+        callbacks("on_test_begin", {})
+        for step, batch in enumerate(feed.epoch()):
+            for hook in begin:
+                hook(step, {})
             totals.add(batch.size, session.step("evaluate", batch)[1])
             if progress is not None:
                 progress.step()
+            for hook in end:
+                hook(step, totals.logs())
+        callbacks("on_test_end", totals.logs())
         return totals
