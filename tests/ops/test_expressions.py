@@ -29,6 +29,8 @@ ATTRIBUTES = {
     "epsilon": 1e-7,
     "l1": 0.5,
     "l2": 0.25,
+    "factor": 1.5,
+    "term": -0.25,
 }
 SPECIAL = [
     0.0,

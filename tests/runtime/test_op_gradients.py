@@ -51,6 +51,36 @@ CASES = {
         ([IMAGE, (2,), (2,)], {"epsilon": 1e-3}),
         ([(4, 7), (7,), (7,)], {"epsilon": 1e-3}),
     ],
+    **{
+        kind: [([IMAGE], {"axes": axes, "keepdims": kept}) for axes, kept in each]
+        for kind in ("reduce_sum", "reduce_mean", "reduce_max")
+        for each in [(((1, -2), True), ((3,), False), ((), False))]
+    },
+    "transpose": [([IMAGE], {"axes": (0, 3, 1, 2)})],
+    "slice": [
+        ([IMAGE], {"begin": (0, 1, 0, 1), "end": (3, 5, 6, 2)}),
+        (
+            [IMAGE],
+            {"begin": (0, 1, 1, 0), "end": (3, 5, 6, 2), "strides": (1, 2, 3, 1)},
+        ),
+    ],
+    "pad": [
+        ([IMAGE], {"before": (0, 1, 0, 1), "after": (0, 2, 1, 0), "value": 1.0}),
+        (
+            [IMAGE],
+            {
+                "before": (0, 1, 0, 1),
+                "after": (0, 2, 1, 0),
+                "value": 0.0,
+                "strides": (1, 2, 3, 1),
+            },
+        ),
+    ],
+    "reverse": [([IMAGE], {"axes": (1, -1)})],
+    "broadcast_to": [
+        ([(3, 1, 6, 1)], {"shape": (3, 5, 6, 2)}),
+        ([(3, 2)], {"shape": (3, 3, 2)}),
+    ],
     "flatten": [([IMAGE], {})],
     "reshape": [([IMAGE], {"shape": (3, 60)})],
     "max_pool2d": [

@@ -96,10 +96,16 @@ const std::string& SpecReader::text(const char* name) const {
 const std::vector<Count>& SpecReader::list(const char* name,
                                            std::size_t size,
                                            Count least) const {
-  const auto* value = std::get_if<std::vector<Count>>(&attribute(name));
-  if (value == nullptr || value->size() != size) {
+  const auto& found = integers(name, least);
+  if (found.size() != size) {
     fail("needs " + std::to_string(size) + " whole numbers '" + name + "'");
   }
+  return found;
+}
+
+const std::vector<Count>& SpecReader::integers(const char* name, Count least) const {
+  const auto* value = std::get_if<std::vector<Count>>(&attribute(name));
+  if (value == nullptr) fail(std::string("needs whole numbers '") + name + "'");
   for (const Count each : *value) {
     if (each < least || each > std::numeric_limits<std::int32_t>::max()) {
       fail("needs " + std::to_string(least) + " <= " + name + " < 2^31, got " +

@@ -64,6 +64,9 @@ class SpecReader {
     for (std::size_t i = 0; i < size; ++i) result[i] = found[i];
     return result;
   }
+  // As many as there are, or `size` of them.
+  const std::vector<Count>& integers(const char* name, Count least) const;
+  const std::vector<Count>& list(const char* name, std::size_t size, Count least) const;
 
   // The product, which must be a size in floats that fits an address space.
   Count product(std::initializer_list<Count> factors) const {
@@ -79,7 +82,6 @@ class SpecReader {
  private:
   Count times(Count left, Count right) const;
   const KernelSpec::Attribute& attribute(const char* name) const;
-  const std::vector<Count>& list(const char* name, std::size_t size, Count least) const;
   void check_dtypes(const char* side,
                     const std::vector<OperandSpec>& operands,
                     Dtypes dtypes) const;
