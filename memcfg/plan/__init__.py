@@ -1,9 +1,7 @@
-"""Plans: where every byte of a step lies, and when.
+"""Plans: where every byte of a step lies, and when; values in, values out.
 
-Owns the methods that plan a graph (`keep_all`, `share`, `sqrt_checkpoint`, `auto`),
-placement, the simulator, the independent validator, the lower bound, and the
-interchange format of plans. Refuses devices, arrays and pools: a plan is values in,
-values out, and speaks of one graph only.
+Methods that plan a graph, placement, the simulator, the independent validator, the
+lower bound, and the interchange format.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""The actions that a plan is made of.
-
-Owns their names and fields, which are those of the interchange format
-``memcfg.plan/2``. Refuses meaning: what an action does to memory is told twice, by
-the simulator and, independently, by the validator.
-"""
+"""The actions of a plan: their fields are the operands of ``memcfg.plan/2``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A bound below which no plan can go.
-
-Owns the working-set argument. Refuses search: the bound is cheap and true, not
-always reached.
-"""
+"""A bound below which no plan can go: cheap and true, not always reached."""
 
 from __future__ import annotations
 

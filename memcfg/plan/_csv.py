@@ -1,8 +1,4 @@
-"""Buffers as CSV files, in the format of MiniMalloc.
-
-Owns the grammar: columns ``id,lower,upper,size``, in any order, and ``offset``,
-which is read over and written. Refuses columns that placement could not honour.
-"""
+"""Buffers as CSV files, in the format of MiniMalloc; ``offset`` is only written."""
 
 from __future__ import annotations
 

@@ -1,36 +1,11 @@
 """The independent judge of whether a plan is right for a graph.
 
-Owns a reading of ``memcfg.graph/1`` and ``memcfg.plan/2`` of its own: it imports
-nothing of the planners, the packer or the simulator, not even their arithmetic.
-Refuses to be clever: a new buffer is compared with those in use, in the arena's order.
-
-What it proves, for every action of the format:
-
-* an op reads only what is resident, written and arrived; each op is computed at
-  least once, again only if it is replayable, and never from an overwritten state;
-* no two buffers in use at a time share a byte, scratch and encodings included; every
-  offset is a multiple of the alignment, and that of 64;
-* a buffer is taken over only while it is there, for a declared pair that fits, and
-  ``free`` follows;
-* what is there from the start is allocated before anything else, the state at the
-  front of the arena in the graph's order: all programs of a model agree on it;
-* the state stays resident; each of its updates, of which none runs before every op of
-  the forward phase has, takes over its buffer, so that the next step begins with the
-  newest value, and a step that ends with the forward phase has changed nothing; an
-  overwritten value does not come back; what is to be kept is resident at the end;
-* a copy is waited for before its tensor is freed, overwritten or, on its way in,
-  read; reading while it is on its way out is fine;
-* bytes are not encoded in none;
-* the highest end of any buffer is the claimed peak and within the limit; the claimed
-  lower bound and times do not contradict the actions.
-
-`unchecked_claims` lists what it takes on trust.
-
-A claim of 0 (or none, for the gap) says nothing and is not judged, unless it stands
-beside another: ``recompute_seconds`` of 0 with ``seconds`` of 3 is a claim. Times are
-judged where they can be known: in a plan without copies and encodings, whose time the
-format leaves open (they may overlap with ops or stall them), over a graph that states
-times.
+It reads the rules of docs/plan-format.md by itself: it imports nothing of the planners,
+the packer or the simulator, not even their arithmetic. A claim of 0 (or none, for the
+gap) says nothing and is not judged, unless it stands beside another:
+``recompute_seconds`` of 0 with ``seconds`` of 3 is a claim. Times are judged where they
+can be known: in a plan without copies and encodings, whose time the format leaves open,
+over a graph that states times.
 
 How many buffers share a byte with a new one is counted without looking at them: all,
 but for those that end before it starts, and those that start behind its end. They are
@@ -79,6 +54,7 @@ _OPERANDS = {
     kind: [(item.name, _TYPES[item.type]) for item in fields(kind)]
     for kind in (Alias, Alloc, Compute, Decode, Encode, Free, SwapIn, SwapOut, Wait)
 }  # of each kind of action: names and types
+_TENSORS = ("tensor", "output", "input")  # operands that are ids of tensors
 
 _OVERHEAD = {"zero_words": 64}  # bytes that a codec may need beside the tensor's
 
@@ -365,7 +341,9 @@ class _Judge:
         ]
         if wrong:
             self.blame(f"{action!r} is no action: {wrong[0]} is of another type")
-        return not wrong
+            return False
+        named = [getattr(action, name) for name in _TENSORS if hasattr(action, name)]
+        return all(self.known(tensor) for tensor in named)
 
     def check_order(self, action: Action) -> None:
         """Check what must come before any other action."""
@@ -379,9 +357,7 @@ class _Judge:
             self.taken.clear()
 
     def alloc(self, tensor: int, offset: int) -> None:
-        if not self.known(tensor) or not self.give_buffer(tensor, offset):
-            return
-        if tensor in self.unallocated:
+        if self.give_buffer(tensor, offset) and tensor in self.unallocated:
             expected = self.offsets.get(tensor, offset)
             if offset != expected:
                 self.blame(
@@ -392,8 +368,6 @@ class _Judge:
             self.written.add(tensor)
 
     def alias(self, output: int, source: int) -> None:
-        if not self.known(output) or not self.known(source):
-            return
         if output in self.aliases or source in self.promised:
             self.blame(f"{self.name(output)} or {self.name(source)} is aliased already")
         elif output in self.buffers:
@@ -412,8 +386,6 @@ class _Judge:
             self.promised.add(source)
 
     def free(self, tensor: int) -> None:
-        if not self.known(tensor):
-            return
         if tensor in self.state:
             self.blame(f"{self.name(tensor)} is state and is not to be freed")
             return
@@ -555,8 +527,6 @@ class _Judge:
 
     def swap(self, index: int, action: SwapOut | SwapIn) -> None:
         tensor = action.tensor
-        if not self.known(tensor):
-            return
         if self.on_its_way(tensor):
             self.blame(f"{self.name(tensor)} is being copied already")
         if isinstance(action, SwapOut):
@@ -635,18 +605,13 @@ class _Judge:
 
     def encode(self, action: Encode) -> None:
         tensor = action.tensor
-        if not self.known(tensor):
-            return
         self.check_readable(tensor)
         if tensor in self.encoded:
             self.blame(f"{self.name(tensor)} is encoded already")
             return
         nbytes = self.graph.tensors[tensor].nbytes
-        least = (
-            min(nbytes, 1)
-            if action.codec not in _OVERHEAD
-            else (nbytes + _OVERHEAD[action.codec])
-        )
+        extra = _OVERHEAD.get(action.codec)
+        least = min(nbytes, 1) if extra is None else nbytes + extra
         if action.nbytes < least:
             self.blame(
                 f"{self.name(tensor)} of {nbytes} B is encoded in {action.nbytes} B"
@@ -658,8 +623,6 @@ class _Judge:
         )
 
     def decode(self, tensor: int, offset: int) -> None:
-        if not self.known(tensor):
-            return
         if tensor not in self.encoded:
             self.blame(f"{self.name(tensor)} is decoded but is not encoded")
             return
@@ -720,18 +683,12 @@ def _check_claims(
             f"the peak of {peak} B is below the claimed lower bound of "
             f"{claims.lower_bound_bytes} B"
         )
-    for name, claimed, true in (
-        ("host_peak_bytes", claims.host_peak_bytes, away_peak),
-        ("moved_bytes", claims.moved_bytes, moved),
-    ):
+    for name, true in (("host_peak_bytes", away_peak), ("moved_bytes", moved)):
+        claimed = getattr(claims, name)
         if claimed and claimed != true:
             yield f"{name} is {true} B, claimed are {claimed} B"
     if _can_time(graph, plan):
         yield from _check_times(graph, plan)
-
-
-def _has(plan: Plan, *kinds: type) -> bool:
-    return any(isinstance(action, kinds) for action in plan.actions)
 
 
 def _is_timed(graph: Graph) -> bool:
@@ -739,25 +696,17 @@ def _is_timed(graph: Graph) -> bool:
 
 
 def _can_time(graph: Graph, plan: Plan) -> bool:
-    copies = _has(plan, SwapOut, SwapIn, Encode, Decode)
-    return _is_timed(graph) and not copies
+    open_ended = SwapOut | SwapIn | Encode | Decode
+    return _is_timed(graph) and not any(
+        isinstance(action, open_ended) for action in plan.actions
+    )
 
 
 def _check_times(graph: Graph, plan: Plan) -> Iterator[str]:
+    """Compare with the sums over all computed ops, and over those computed before."""
     claims = plan.predicted
     if not claims.seconds and not claims.recompute_seconds:
         return
-    seconds, again = _times(graph, plan)
-    for name, claimed, true in (
-        ("seconds", claims.seconds, seconds),
-        ("recompute_seconds", claims.recompute_seconds, again),
-    ):
-        if not math.isclose(claimed, true, rel_tol=0, abs_tol=_TOLERANCE * seconds):
-            yield f"{name} is {true:.9g}, claimed are {claimed:.9g}"
-
-
-def _times(graph: Graph, plan: Plan) -> tuple[float, float]:
-    """Sum the seconds of all computed ops, and of those computed before."""
     seconds = again = 0.0
     computed: set[int] = set()
     for action in plan.actions:
@@ -769,7 +718,10 @@ def _times(graph: Graph, plan: Plan) -> tuple[float, float]:
         seconds += taken
         again += taken if action.op in computed else 0.0
         computed.add(action.op)
-    return seconds, again
+    for name, true in (("seconds", seconds), ("recompute_seconds", again)):
+        claimed = getattr(claims, name)
+        if not math.isclose(claimed, true, rel_tol=0, abs_tol=_TOLERANCE * seconds):
+            yield f"{name} is {true:.9g}, claimed are {claimed:.9g}"
 
 
 class _Range(NamedTuple):

@@ -1,8 +1,4 @@
-"""Offsets for buffers with fixed lifetimes, as a service of its own.
-
-Owns the public face of the packer. Refuses graphs and plans: a buffer is a size and
-a lifetime.
-"""
+"""Offsets for buffers with fixed lifetimes, as a service of its own."""
 
 from __future__ import annotations
 

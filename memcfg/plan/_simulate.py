@@ -1,14 +1,12 @@
 """The planner's own reading of a plan: what it costs, step by step.
 
-Owns the arithmetic of peak, time and bytes by role, the clock of the queues, and the
-lives of copies on other tiers. Trusts the plan to be legal; `validate` is the judge and
-shares no code with this.
+It trusts the plan to be legal; `validate` is the judge and shares no code with this.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.errors import PlanError
 from memcfg.plan._actions import (
@@ -29,7 +27,7 @@ from memcfg.units import align_up
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from memcfg.graph import Graph
+    from memcfg.graph import Graph, Op
     from memcfg.plan._plan import Plan
 
 __all__ = ["Scheduled", "Simulation", "simulate", "with_copies_placed"]
@@ -138,23 +136,17 @@ def simulate(
     machine.note_moment(None)
     held = _copies(graph, plan)
     schedule = _schedule(graph, plan, bandwidth or {})
-    tiers = {
-        tier: max(copy.end_offset for copy in held if copy.tier == tier)
-        for tier in dict.fromkeys(copy.tier for copy in held)
-    }
+    tiers: dict[str, int] = {}
+    for copy in held:
+        end = 0 if copy.offset is None else copy.offset + copy.size
+        tiers[copy.tier] = max(end, tiers.get(copy.tier, 0))
+    away = [
+        sum(other.size for other in held if other.begin <= copy.begin < other.end)
+        for copy in held
+    ]
     return Simulation(
         peak_bytes=machine.peak,
-        host_peak_bytes=max(
-            (
-                sum(
-                    other.size
-                    for other in held
-                    if other.begin <= copy.begin < other.end
-                )
-                for copy in held
-            ),
-            default=0,
-        ),
+        host_peak_bytes=max(away, default=0),
         moved_bytes=sum(
             align_up(graph.tensors[action.tensor].nbytes, plan.alignment)
             for action in plan.actions
@@ -235,12 +227,7 @@ class _Machine:
             self.open(("tensor", output), offset, self.graph.tensors[output].nbytes)
 
     def compute(self, index: int, algorithm: str | None, scratch: int | None) -> None:
-        op = self.graph.ops[index]
-        seconds, nbytes = op.seconds, op.scratch_bytes
-        if algorithm is not None:
-            choices = {choice.name: choice for choice in op.algorithms}
-            seconds = choices[algorithm].seconds
-            nbytes = choices[algorithm].scratch_bytes
+        seconds, nbytes = _cost(self.graph.ops[index], algorithm)
         size = align_up(nbytes, self.alignment)
         if scratch is not None:
             self.peak = max(self.peak, scratch + size)
@@ -258,8 +245,7 @@ class _Machine:
         self.peak_op = op
 
 
-@dataclass(frozen=True, slots=True)
-class _Copy:
+class _Copy(NamedTuple):
     """A tensor's bytes on a tier, from action `begin` to before action `end`."""
 
     tensor: int
@@ -270,21 +256,16 @@ class _Copy:
     end: int
     back: tuple[int, ...]  # the actions that copy it back
 
-    @property
-    def end_offset(self) -> int:
-        return 0 if self.offset is None else self.offset + self.size
-
 
 def _copies(graph: Graph, plan: Plan) -> list[_Copy]:
     """List the copies on other tiers, each with its life there."""
     waits: dict[int, int] = {}
-    for index, action in enumerate(plan.actions):
-        if isinstance(action, Wait):
-            waits.setdefault(action.action, index)
     starts: dict[tuple[int, str], int] = {}
     back: dict[int, list[int]] = {}
     for index, action in enumerate(plan.actions):
-        if isinstance(action, SwapOut):
+        if isinstance(action, Wait):
+            waits.setdefault(action.action, index)
+        elif isinstance(action, SwapOut):
             starts[action.tensor, action.tier] = index
             back[index] = []
         elif isinstance(action, SwapIn) and (action.tensor, action.tier) in starts:
@@ -345,7 +326,7 @@ def _schedule(
         queue, begin = "compute", now["compute"]
         match action:
             case Compute(op, algorithm):
-                end = begin + _seconds(graph, op, algorithm)
+                end = begin + _cost(graph.ops[op], algorithm)[0]
             case SwapOut(tensor, tier) | SwapIn(tensor, tier):
                 queue = f"{tier} {'out' if isinstance(action, SwapOut) else 'in'}"
                 begin = max(begin, now.get(queue, 0.0))
@@ -361,7 +342,9 @@ def _schedule(
     return tuple(schedule)
 
 
-def _seconds(graph: Graph, index: int, algorithm: str | None) -> float:
-    op = graph.ops[index]
-    named = [a.seconds for a in op.algorithms if a.name == algorithm]
-    return named[0] if named else op.seconds
+def _cost(op: Op, algorithm: str | None) -> tuple[float, int]:
+    """Return seconds and scratch bytes; KeyError if there is no such algorithm."""
+    if algorithm is None:
+        return op.seconds, op.scratch_bytes
+    choice = {each.name: each for each in op.algorithms}[algorithm]
+    return choice.seconds, choice.scratch_bytes
