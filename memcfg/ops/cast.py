@@ -1,0 +1,54 @@
+"""The same numbers in another dtype; floats keep their gradient.
+
+A float is rounded toward zero to an integer; NaN and what is out of range become the
+least one. A number that is not 0 is True.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memcfg.ops._op_type import (
+    Adjoint,
+    Arrays,
+    Attributes,
+    OpType,
+    Spec,
+    register,
+    require,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__: list[str] = []
+
+_DTYPES = ("float32", "float64", "int32", "int64", "uint8", "bool")  # as in cast.cpp
+
+
+def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
+    for dtype in (inputs[0].dtype, attributes["dtype"]):
+        require(dtype in _DTYPES, f"cast: {dtype} is none of {', '.join(_DTYPES)}")
+    return [Spec(inputs[0].shape, attributes["dtype"])]
+
+
+def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
+    dtypes = [adjoint.emitter.dtype(t) for t in (adjoint.inputs[0], adjoint.outputs[0])]
+    if not all("float" in dtype for dtype in dtypes):
+        return [None]
+    return adjoint.emit("cast", (adjoint.dy,), {"dtype": dtypes[0]})
+
+
+def _cast(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    (x,), (y,) = inputs, outputs
+    if x.dtype.kind == "f" and y.dtype.kind in "iu":
+        range_ = np.iinfo(y.dtype)
+        inside = (x > range_.min - 1.0) & (x < range_.max + 1.0)
+        y[...] = np.where(inside, x, range_.min).astype(y.dtype)
+    else:
+        y[...] = x.astype(y.dtype)
+
+
+register(OpType("cast", 1, _infer, _cast, gradient=_gradient))
