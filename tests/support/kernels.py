@@ -11,7 +11,7 @@ from memcfg.devices import OperandSpec
 from memcfg.devices.cpu._onednn_library import find_onednn
 from memcfg.errors import MissingDependencyError
 
-ON_LIBRARY = ("conv2d", "dense", "matmul")
+ON_LIBRARY = ("conv2d", "dense", "matmul", "lstm", "gru", "simple_rnn")
 
 
 def onednn():
