@@ -5,8 +5,6 @@ from __future__ import annotations
 from operator import index
 from typing import Any
 
-__all__ = ["count", "flag"]
-
 
 def count(value: Any, what: str, minimum: int = 1) -> int:
     """Return a whole number, or say what is wrong."""

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["Dataset"]
-
 _MAX = 2**63 - 1  # a cardinality is an int64
 _ENOUGH = 2**62  # nobody counts so far
 

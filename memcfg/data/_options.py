@@ -10,8 +10,6 @@ from typing import Any, Self
 from memcfg.data._checks import count
 from memcfg.units import parse_bytes
 
-__all__ = ["AutotuneOptions", "Options", "ThreadingOptions"]
-
 
 class _Settings:
     """Settings by name; None is what nobody set."""

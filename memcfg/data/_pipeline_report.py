@@ -16,8 +16,6 @@ from memcfg.units import format_bytes
 if TYPE_CHECKING:
     from rich.console import JustifyMethod
 
-__all__ = ["PipelineReport", "StageReport"]
-
 _NAME = 16  # columns that a name has at most
 _HEADINGS = ("step", "threads", "buffer", "items", "waited", "an item", "held")
 _LEGEND = "* chosen by AUTOTUNE"

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from memcfg.data.ops._node import Node
     from memcfg.memory import Resource
 
-__all__ = ["BUFFER_SIZE", "StaticInfo", "begin", "static_info"]
-
 BUFFER_SIZE = 2  # batches that wait for a model; DL4J's queue in `fit`
 _FIRST = 1  # batch that lies beside the ring, to tell how large a block is
 

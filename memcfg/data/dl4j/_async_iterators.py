@@ -33,14 +33,6 @@ if TYPE_CHECKING:
     from memcfg.memory import Resource
     from memcfg.workspaces import OwnedWorkspace
 
-__all__ = [
-    "AsyncDataSetIterator",
-    "AsyncMultiDataSetIterator",
-    "DataSetCallback",
-    "DefaultCallback",
-    "InterleavedDataSetCallback",
-]
-
 _TAG = "data"
 _LAPS = 3  # uses of all blocks after which it is clear that batches are kept
 

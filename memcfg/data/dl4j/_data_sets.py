@@ -23,15 +23,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = [
-    "DataSet",
-    "Examples",
-    "MultiDataSet",
-    "SplitTestAndTrain",
-    "migrated",
-    "shielded",
-]
-
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array | None, ...]
 

@@ -20,24 +20,7 @@ from memcfg.workspaces import scope_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from types import TracebackType
     from typing import Self
-
-__all__ = [
-    "AsyncShieldDataSetIterator",
-    "AsyncShieldMultiDataSetIterator",
-    "DataSetIterator",
-    "DataSetIteratorSplitter",
-    "DummyBlockDataSetIterator",
-    "EarlyTerminationDataSetIterator",
-    "ExistingDataSetIterator",
-    "ListDataSetIterator",
-    "MultipleEpochsIterator",
-    "WorkspacesShieldDataSetIterator",
-    "as_iterator",
-    "attribute_below",
-    "cannot_reset",
-]
 
 _NOTHING = object()
 _END = object()
@@ -130,12 +113,7 @@ class DataSetIterator(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -18,19 +18,6 @@ from memcfg.data.elements._structure import call, is_nest, map_structure
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = [
-    "apply",
-    "as_array",
-    "as_element",
-    "as_leaf",
-    "as_result",
-    "as_scalars",
-    "composed",
-    "is_unpacked",
-    "read_only",
-    "stopped",
-]
-
 _INT32 = np.iinfo(np.int32)
 _INT64 = np.iinfo(np.int64)
 _FLOAT32 = float(2**128 - 2**103)  # rounds to infinity

@@ -15,8 +15,6 @@ from memcfg.data.elements._structure import flatten, map_structure, same_structu
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Shape", "TensorSpec", "merge", "spec_of", "stacked", "vague"]
-
 Shape = tuple[int | None, ...]
 _TEXT = "SU"
 

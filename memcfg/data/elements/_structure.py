@@ -16,17 +16,6 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = [
-    "call",
-    "flatten",
-    "is_flat_tuple",
-    "is_nest",
-    "map_structure",
-    "pack",
-    "packer",
-    "same_structure",
-]
-
 _LEAVES = (np.ndarray, np.generic, list, int, float, str, bytes)
 
 

@@ -11,6 +11,7 @@ and kept if the waiting that is measured gets less.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from memcfg.data.engine._batch_blocks import SPARE
@@ -18,9 +19,7 @@ from memcfg.data.engine._batch_blocks import SPARE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from memcfg.data.engine._run import Budget, Run
-
-__all__ = ["AUTOTUNE", "HillClimber", "TunedDepth", "TunedParallelism"]
+    from memcfg.data.engine._run import Run
 
 AUTOTUNE = -1
 CALM = 4  # periods without waiting after which less is tried
@@ -35,21 +34,17 @@ class HillClimber:
 
     In each period a value :math:`v` has a cost :math:`c_v` (seconds waited per item).
 
-    * Waiting, and :math:`c_v > r`: try :math:`w = \mathrm{grown}(v)` for a period, and,
-      if that was better, :math:`v` once more, which costs :math:`c'_v`: so nothing that
-      happens once is taken for its effect. Take :math:`w` if
+    * Waiting, and :math:`c_v > r`: try :math:`w = \mathrm{grown}(v)`, and, if that was
+      better, :math:`v` once more, which costs :math:`c'_v`. Take :math:`w` if
       :math:`c_w \le (1 - \mathrm{gain}(v, w)) \min(c_v, c'_v)`; after the second trial
       that failed, :math:`r = 2 c_v`.
     * No waiting for `CALM` periods, and :math:`s` to spare: try
-      :math:`w = \max(v - s, f)`. Keep it if nothing is waited for; else go back, and
-      let :math:`f = v`.
+      :math:`w = \max(v - s, f)`. Keep it if nothing is waited for; else :math:`f = v`.
     * A value that was taken on the way up, after one was kept on the way down, is
       :math:`f` from then on.
 
-    So the number of changes is bounded while costs stay below some :math:`C`: every two
-    trials upwards that fail double :math:`r`, which makes at most
-    :math:`2 \log_2 (C / r_0)` of them; each downwards that fails, and each pair of a
-    way down and a way up, raises :math:`f`, which values bound.
+    So the number of changes is bounded while costs stay below some :math:`C`: failures
+    upwards double :math:`r`, all others raise :math:`f`.
     """
 
     def __init__(
@@ -63,7 +58,7 @@ class HillClimber:
         self._gain = gain
         self._tried: tuple[int, float] | None = None  # the value before, and its cost
         self._better: tuple[int, float] | None = None  # than the value before
-        self._resistance = 0.0
+        self.resistance = 0.0  # 0: try again what has failed
         self._failures = 0
         self._floor = 1
         self._calm = 0
@@ -71,12 +66,12 @@ class HillClimber:
 
     @property
     def state(self) -> tuple[int, int, float, int]:
-        """The value, and which trials failed, for `resume`; not during a trial."""
-        return self.value, self._failures, self._resistance, self._floor
+        """The value, and which trials failed; it is not asked for during a trial."""
+        return self.value, self._failures, self.resistance, self._floor
 
-    def resume(self, state: tuple[int, int, float, int]) -> None:
-        """Go on where another one was."""
-        self.value, self._failures, self._resistance, self._floor = state
+    @state.setter
+    def state(self, state: tuple[int, int, float, int]) -> None:
+        self.value, self._failures, self.resistance, self._floor = state
 
     @property
     def is_trying(self) -> bool:
@@ -85,7 +80,7 @@ class HillClimber:
     def propose(self, cost: float, spare: int, *, waiting: bool) -> int:
         self._calm = 0 if waiting else self._calm + 1
         if waiting:
-            return self._grown(self.value) if cost > self._resistance else self.value
+            return self._grown(self.value) if cost > self.resistance else self.value
         if self._calm < CALM or spare <= 0:
             return self.value
         return min(self.value, max(self.value - spare, self._floor))
@@ -96,147 +91,111 @@ class HillClimber:
 
     def end_trial(self, cost: float, *, waiting: bool) -> bool | None:
         """Keep what was tried, or go back; None: the trial goes on."""
-        if self._tried is None:
-            return False
+        assert self._tried is not None
         before, before_cost = self._tried
         self._calm = 0
         if self.value < before:
             self._tried = None
-            return self._judge_less(before, waiting=waiting)
-        if self._better is None:
-            return self._judge_more(before, before_cost, cost)
-        (value, value_cost), self._better, self._tried = self._better, None, None
-        if value_cost > self._enough(before, value) * min(before_cost, cost):
-            self._note_failure(before_cost)
-            return False
-        self.value, self._failures = value, 0
-        if self._shrunk:
-            self._floor = value
-        return True
-
-    def _judge_more(self, before: int, before_cost: float, cost: float) -> bool | None:
-        value, self.value = self.value, before
-        if cost <= self._enough(before, value) * before_cost:
-            self._better = value, cost
+            if waiting:
+                self.value = self._floor = before
+            else:
+                self._shrunk = True
+            return not waiting
+        again = self._better is not None  # nothing that happens once is its effect
+        value, value_cost = self._better or (self.value, cost)
+        known = min(before_cost, cost) if again else before_cost
+        kept = value_cost <= (1 - self._gain(before, value)) * known
+        self.value = before
+        self._better = (value, value_cost) if kept and not again else None
+        if self._better is not None:
             return None
         self._tried = None
-        self._note_failure(before_cost)
-        return False
-
-    def _enough(self, before: int, after: int) -> float:
-        return 1 - self._gain(before, after)
-
-    def _note_failure(self, cost: float) -> None:
-        self._failures += 1
-        if self._failures == FAILURES:
-            self._failures, self._resistance = 0, 2 * cost
-
-    def _judge_less(self, before: int, *, waiting: bool) -> bool:
-        if waiting:
-            self.value = self._floor = before
-            return False
-        self._shrunk = True
-        return True
+        self._failures = 0 if kept else self._failures + 1
+        if kept:
+            self.value = value
+            self._floor = value if self._shrunk else self._floor
+        elif self._failures == FAILURES:
+            self._failures, self.resistance = 0, 2 * before_cost
+        return kept
 
     def limit(self, value: int) -> None:
         """Do without what there is no memory for."""
-        if value < self.value:
-            self.value = max(1, value)
-            self._tried = self._better = None
-            self._floor = 1
-
-    def reset_resistance(self) -> None:
-        """Try what has failed again: something else has changed."""
-        self._resistance = 0.0
+        self.value = max(1, value)
+        self._tried = self._better = None
+        self._floor = 1
 
 
-class _Period:
-    """Counts what is handed on, and tells when there is enough of it to judge by."""
+class _Tuner(ABC):
+    """When to try something, in periods long enough to judge by, and what to do."""
 
-    def __init__(self, times: int, seconds: float) -> None:
-        self._enough = times, seconds
-        self.begin(0.0, 0.0, skip=1)
+    first = 1  # the value that it begins with
+    min_times, min_seconds = 4, 0.1  # of a period
 
-    def begin(self, now: float, waited: float, *, skip: int = 0) -> None:
-        self._begun, self._waited = now, waited
-        self._times = -skip  # what was made before a change says nothing of it
-        self._items = 0
+    def __init__(self, run: Run, tuned_state: dict[str, Any] | None = None) -> None:
+        self._tuned_state = {} if tuned_state is None else tuned_state
+        self._climber = HillClimber(self.first, self.grown, self.gain)
+        if "climber" in self._tuned_state:
+            self._climber.state = self._tuned_state["climber"]
+        self._budget = run.budget
+        self._wait_timer = run.wait_timer
+        self._changes = run.budget.changes
+        self._begin(0.0, 0.0, skip=1)
 
-    def note(self, now: float, waited: float, items: int = 1) -> bool:
+    @abstractmethod
+    def grown(self, value: int) -> int:
+        """Propose a larger value."""
+
+    @abstractmethod
+    def gain(self, before: int, after: int) -> float:
+        """Tell how much of the cost a value has to save."""
+
+    def _begin(self, now: float, waited: float, *, skip: int) -> None:
+        """Begin a period; what was made before a change says nothing of it."""
+        self._begun, self._waited_before = now, waited
+        self._times, self._items = -skip, 0
+
+    def _is_over(self, now: float, waited: float, items: int = 1) -> bool:
         """Note that items were handed on; True: the period is over."""
         self._times += 1
         if self._times <= 0:
-            self._begun, self._waited = now, waited
+            self._begun, self._waited_before = now, waited
             return False
         self._items += items
-        times, seconds = self._enough
-        return self._times >= times and now - self._begun >= seconds
+        return self._times >= self.min_times and now - self._begun >= self.min_seconds
 
-    def cost(self, waited: float) -> float:
-        return (waited - self._waited) / max(1, self._items)
-
-    def fraction(self, now: float, waited: float) -> float:
-        return (waited - self._waited) / max(now - self._begun, 1e-9)
-
-
-class _Tuner:
-    """What both choices have in common: when to try, and what to do then."""
-
-    def __init__(
-        self,
-        budget: Budget,
-        climber: HillClimber,
-        period: _Period,
-        tuned_state: dict[str, Any] | None,
-    ) -> None:
-        self._tuned_state = {} if tuned_state is None else tuned_state
-        if "climber" in self._tuned_state:
-            climber.resume(self._tuned_state["climber"])
-        self._budget = budget
-        self._climber = climber
-        self._period = period
-        self._changes = budget.changes
-
-    def _over(self, now: float, waited: float, spare: int) -> None:
+    def _judge(self, now: float, waited: float, spare: int) -> None:
         """Judge the period that is over, or try something in the next one."""
-        period, climber, budget = self._period, self._climber, self._budget
-        waiting = period.fraction(now, waited) > WAITING
-        cost = period.cost(waited)
-        skip = 0
+        climber, budget = self._climber, self._budget
+        seconds = waited - self._waited_before
+        waiting = seconds / max(now - self._begun, 1e-9) > WAITING
+        cost = seconds / max(1, self._items)
+        before = climber.value
         if climber.is_trying:
-            before = climber.value
             kept = climber.end_trial(cost, waiting=waiting)
             if kept is not None:
                 budget.end_trial(kept=kept)
                 self._changes = budget.changes
-            skip = 0 if climber.value == before else self._lag
         elif budget.enabled:
-            skip = self._try(cost, spare, waiting=waiting)
-        period.begin(now, waited, skip=skip)
+            self._try(cost, spare, waiting=waiting)
+        # So many items were made before a change.
+        skip = 0 if climber.value == before else climber.value + SPARE
+        self._begin(now, waited, skip=skip)
         if not climber.is_trying:
             self._tuned_state["climber"] = climber.state
 
-    def _try(self, cost: float, spare: int, *, waiting: bool) -> int:
+    def _try(self, cost: float, spare: int, *, waiting: bool) -> None:
         climber, budget = self._climber, self._budget
         if budget.changes != self._changes:
-            self._changes = budget.changes
-            climber.reset_resistance()
+            self._changes, climber.resistance = budget.changes, 0.0
         value = climber.propose(cost, spare, waiting=waiting)
-        if value == climber.value or not budget.begin_trial(self):
-            return 0
-        climber.begin_trial(value, cost)
-        return self._lag
+        if value != climber.value and budget.begin_trial(self):
+            climber.begin_trial(value, cost)
 
     def _limit(self, value: int) -> None:
         if value < self._climber.value:
             if self._climber.is_trying:
                 self._budget.end_trial(kept=False)
             self._climber.limit(value)
-
-    @property
-    def _lag(self) -> int:
-        """How many items were made before a change."""
-        return self._climber.value + SPARE
 
 
 class TunedDepth(_Tuner):
@@ -254,13 +213,11 @@ class TunedDepth(_Tuner):
     has as many as help, and for one that is always slower none help.
     """
 
-    def __init__(self, run: Run, tuned_state: dict[str, Any] | None = None) -> None:
-        climber = HillClimber(FIRST_DEPTH, self._larger, _gain_of_depth)
-        super().__init__(run.budget, climber, _Period(16, 0.05), tuned_state)
-        self._clock = run.wait_timer.clock
-        self._item_bytes = 0
-        self._waited = 0.0
-        self._min_waiting: int | None = None  # items, when the consumer came
+    first = FIRST_DEPTH
+    min_times, min_seconds = 16, 0.05
+    _item_bytes = 0
+    _waited = 0.0
+    _min_waiting: int | None = None  # items, when the consumer came
 
     @property
     def capacity(self) -> int:
@@ -284,18 +241,21 @@ class TunedDepth(_Tuner):
         self._waited += waited
         known = self._min_waiting
         self._min_waiting = waiting if known is None else min(known, waiting)
-        now = self._clock()
-        if self._period.note(now, self._waited):
+        now = self._wait_timer.clock()
+        if self._is_over(now, self._waited):
             spare = min(self._min_waiting, self.capacity) - 1
             self._min_waiting = None
-            self._over(now, self._waited, spare)
+            self._judge(now, self._waited, spare)
+
+    def grown(self, value: int) -> int:
+        return max(value, min(2 * value, self._fitting()))
+
+    def gain(self, before: int, after: int) -> float:
+        return MIN_GAIN
 
     def _fitting(self) -> int:
         nbytes = self._item_bytes or self._budget.item_bytes
         return self._budget.available(self) // nbytes - SPARE if nbytes else 2**30
-
-    def _larger(self, depth: int) -> int:
-        return max(depth, min(2 * depth, self._fitting()))
 
 
 class TunedParallelism(_Tuner):
@@ -312,11 +272,10 @@ class TunedParallelism(_Tuner):
     that other steps leave, and within the bytes that other buffers leave.
     """
 
+    item_bytes = 0  # that one more thread holds
+
     def __init__(self, run: Run, tuned_state: dict[str, Any] | None = None) -> None:
-        climber = HillClimber(1, self._more, _gain_of_threads)
-        super().__init__(run.budget, climber, _Period(4, 0.1), tuned_state)
-        self._wait_timer = run.wait_timer
-        self.item_bytes = 0  # that one more thread holds
+        super().__init__(run, tuned_state)
         self._limit(run.budget.threads_for(self))
         run.budget.reserve_threads(self, self.parallelism)
 
@@ -327,25 +286,20 @@ class TunedParallelism(_Tuner):
 
     def consumed(self, items: int) -> None:
         now, waited = self._wait_timer.clock(), self._wait_timer.seconds()
-        if self._period.note(now, waited, items):
-            self._over(now, waited, 1)
+        if self._is_over(now, waited, items):
+            self._judge(now, waited, 1)
             self._budget.reserve_threads(self, self.parallelism)
 
     def allocation_failed(self) -> None:
         """Do with less: there is no memory for so many."""
         self._limit(self.parallelism - 1)
 
-    def _more(self, threads: int) -> int:
+    def grown(self, value: int) -> int:
         limit = self._budget.threads_for(self)
         if self.item_bytes:
             available = self._budget.available(self)
-            limit = min(limit, threads + available // self.item_bytes)
-        return max(threads, min(2 * threads, limit))
+            limit = min(limit, value + available // self.item_bytes)
+        return max(value, min(2 * value, limit))
 
-
-def _gain_of_depth(before: int, after: int) -> float:
-    return MIN_GAIN
-
-
-def _gain_of_threads(before: int, after: int) -> float:
-    return (1 - before / after) / 3
+    def gain(self, before: int, after: int) -> float:
+        return (1 - before / after) / 3

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from memcfg.data.engine._run import Run
     from memcfg.memory import Resource
 
-__all__ = ["SPARE", "BlockPool", "Ring", "ScratchPool", "scratch"]
-
 SPARE = 2  # blocks beside the buffer: the consumer's, and the one that it takes next
 _RESERVE = 1.3  # of a block over the largest batch, once batches differ; as in ND4J
 _PERIOD = 64  # times that a block is borrowed between two looks at what is needed
@@ -36,10 +34,6 @@ class Ring:
     After `fit`, a ``with`` block is a cycle: the arrays made inside are one batch. The
     first batch tells how large a block is. A batch that is larger than the blocks lies
     outside of them; each block is 1.3 times as large as it when it is used next.
-
-    DL4J's ring is one page of ``prefetchSize + 3`` blocks: its thread makes a batch
-    before the queue has space for it. Blocks of their own need no memory in one piece,
-    and a batch that is kept keeps its own block only.
     """
 
     def __init__(self, name: str, resource: Resource) -> None:
@@ -92,11 +86,8 @@ class Ring:
         trace: TracebackType | None,
     ) -> None:
         self._open.__exit__(kind, error, trace)
-        if error is None:
-            self._learn(self._open.counters()["last_cycle_bytes"])
-
-    def _learn(self, nbytes: int) -> None:
-        if nbytes > self.block_bytes:
+        nbytes = self._open.counters()["last_cycle_bytes"]
+        if kind is None and nbytes > self.block_bytes:
             larger = int(nbytes * _RESERVE) if self.block_bytes else nbytes
             self.block_bytes = align_up(larger)
 
@@ -115,10 +106,7 @@ class Ring:
         blocks.append(block)
 
     def _workspace(self, nbytes: int) -> OwnedWorkspace:
-        config = WorkspaceConfig(
-            initial_size=nbytes, allocation="strict", learning="none"
-        )
-        return OwnedWorkspace(config, self._name, resource=self._resource)
+        return _block(nbytes, self._name, self._resource)
 
     def _explained(
         self, error: ResourceExhaustedError, buffer_size: int
@@ -144,19 +132,42 @@ class Ring:
         )
 
 
-class BlockPool:
+class _Spares:
+    """Workspaces that nobody has borrowed; the one that was returned last is last."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._free: list[OwnedWorkspace] = []
+        self._closed = False
+
+    def release(self, workspace: OwnedWorkspace) -> None:
+        self._free.append(workspace)
+        if self._closed:
+            self.trim()
+
+    def trim(self) -> None:
+        """Release those that nobody has borrowed; arrays keep them until they die."""
+        free, self._free = self._free, []
+        for workspace in free.copy():
+            workspace.destroy()
+
+    def close(self) -> None:
+        """Release all; those that are borrowed follow when they are returned."""
+        self._closed = True
+        self.trim()
+
+
+class BlockPool(_Spares):
     """Blocks for batches that several threads make, as many as are alive at a time."""
 
     def __init__(self, run: Run, name: str) -> None:
+        super().__init__(run)
         self.budgeted = False  # whether AUTOTUNE's budget bounds it
         self.max_bytes = 0  # of all, so far
         self._borrowed = 0  # bytes
-        self._run = run
         self._name = f"data {name}"
-        self._free: list[OwnedWorkspace] = []  # the one that was returned last is last
         self._times = 0
         self._needed = 0  # at a time, in this period
-        self._closed = False
 
     @property
     def nbytes(self) -> int:
@@ -176,14 +187,11 @@ class BlockPool:
         self._note_need(free, len(free) + 1)
         if free_bytes(self._run.resource) < 2 * nbytes or self._is_spent(nbytes):
             return None
-        config = WorkspaceConfig(
-            initial_size=max(1, nbytes), allocation="strict", learning="none"
-        )
         try:
-            made = OwnedWorkspace(config, self._name, resource=self._run.resource)
+            made = _block(max(1, nbytes), self._name, self._run.resource)
         except ResourceExhaustedError:  # another thread was quicker
             return None
-        self._borrowed += config.initial_size
+        self._borrowed += made.config.initial_size
         return made
 
     def _is_spent(self, nbytes: int) -> bool:
@@ -192,14 +200,13 @@ class BlockPool:
             return False
         return self.nbytes + 2 * nbytes > self._run.budget.available(self)
 
-    def release(self, block: OwnedWorkspace) -> None:
-        self._borrowed -= block.config.initial_size
-        self._free.append(block)
-        nbytes = self.nbytes
+    def release(self, workspace: OwnedWorkspace) -> None:
+        size = workspace.config.initial_size
+        self._borrowed -= size
+        nbytes = self.nbytes + size
         self.max_bytes = max(self.max_bytes, nbytes)
         self._run.budget.set_held(self, nbytes)
-        if self._closed:
-            self.close()
+        super().release(workspace)
 
     def _drop_small(self, free: list[OwnedWorkspace], nbytes: int) -> None:
         for block in free.copy():
@@ -219,22 +226,11 @@ class BlockPool:
                 block.destroy()
         self._times = self._needed = 0
 
-    def close(self) -> None:
-        """Release all blocks; arrays in them keep them until they are gone."""
-        self._closed = True
-        free, self._free = self._free, []
-        for block in free.copy():
-            block.destroy()
 
-
-class ScratchPool:
+class ScratchPool(_Spares):
     """Workspaces for temporaries, one for each thread that needs one."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._free: list[OwnedWorkspace] = []
-        self._size = 0  # that one has learned
-        self._closed = False
+    _size = 0  # that one has learned
 
     def borrow(self) -> OwnedWorkspace:
         with suppress(IndexError):
@@ -245,20 +241,12 @@ class ScratchPool:
 
     def release(self, workspace: OwnedWorkspace) -> None:
         self._size = workspace.counters()["size"]
-        self._free.append(workspace)
-        if self._closed:
-            self.trim()
+        super().release(workspace)
 
-    def trim(self) -> None:
-        """Release those that nobody has borrowed."""
-        free, self._free = self._free, []
-        for workspace in free.copy():
-            workspace.destroy()
 
-    def close(self) -> None:
-        """Release all; those that are borrowed follow when they are returned."""
-        self._closed = True
-        self.trim()
+def _block(nbytes: int, name: str, resource: Resource) -> OwnedWorkspace:
+    config = WorkspaceConfig(initial_size=nbytes, allocation="strict", learning="none")
+    return OwnedWorkspace(config, name, resource=resource)
 
 
 def scratch(run: Run, size: int = 0) -> OwnedWorkspace:

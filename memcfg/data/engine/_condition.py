@@ -15,8 +15,6 @@ from memcfg._core import fork_count
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Condition", "Shared", "raise_failure"]
-
 
 class Shared:
     """The base of what threads share; in the child of a fork it begins anew, ended."""

@@ -14,13 +14,10 @@ from memcfg.data.elements._spec import spec_of, vague
 from memcfg.data.engine._run import Run
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import NoReturn, Self
 
     from memcfg.data.ops._node import Node
     from memcfg.memory import Resource
-
-__all__ = ["DatasetIterator", "probe"]
 
 
 class DatasetIterator:
@@ -133,12 +130,7 @@ class DatasetIterator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

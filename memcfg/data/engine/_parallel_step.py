@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from memcfg.data.engine._run import Run
 
-__all__ = ["SharedSource", "StepThreads", "checked_calls", "is_ordered"]
-
 S = TypeVar("S")
 R = TypeVar("R")
 

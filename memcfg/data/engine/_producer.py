@@ -8,62 +8,45 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 import weakref
 from collections import deque
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import ExitStack, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from memcfg.data.engine._condition import Condition, Shared, raise_failure
-from memcfg.data.engine._thread_pool import CLOSE_TIMEOUT, running
+from memcfg.data.engine._thread_pool import CLOSE_TIMEOUT, join, running
 from memcfg.errors import ResourceExhaustedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
-    from typing import Self
+    from typing import Self, TypeAlias
 
+    from memcfg.data.engine._autotune import TunedDepth
     from memcfg.data.engine._batch_blocks import Ring
 
+    Depth: TypeAlias = "FixedDepth | TunedDepth"
     _Allocator = Callable[[], AbstractContextManager[Any]]
-
-__all__ = ["BoundedQueue", "Depth", "FixedDepth", "Producer"]
 
 _ALIVE = 1.0  # seconds between two looks at whether a thread is alive
 _END = object()
 
 
-class Depth(Protocol):
-    """How many items may wait."""
+class FixedDepth:
+    """How many items may wait, at least 1; it stays."""
 
-    @property
-    def capacity(self) -> int:
-        """How many, at least 1."""
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
 
     def learned(self, item_bytes: int) -> None:
         """Note how many bytes an item takes."""
 
     def allocation_failed(self, fits: int) -> bool:
         """Note for how many items there is memory; False: the failure is an error."""
-
-    def consumed(self, waiting: int, waited: float) -> None:
-        """Choose the capacity: so many items waited, and the consumer so long."""
-
-
-class FixedDepth:
-    """A depth that stays."""
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-
-    def learned(self, item_bytes: int) -> None:
-        pass
-
-    def allocation_failed(self, fits: int) -> bool:
         return False
 
     def consumed(self, waiting: int, waited: float) -> None:
-        pass
+        """Choose the capacity: so many items waited, and the consumer so long."""
 
 
 class BoundedQueue(Shared):
@@ -259,17 +242,13 @@ class Producer:
     def stop(self, *, wait: bool, timeout: float = CLOSE_TIMEOUT) -> bool:
         """End the thread, which releases the ring; True: it has ended."""
         self.queue.stop()
-        known = self.thread.ident
-        if wait and known not in (None, threading.get_ident()):
-            self.thread.join(timeout)
-            if self.thread.is_alive():
-                warnings.warn(
-                    f"{self.queue.name} is still making an item after {timeout:g} s; "
-                    "its thread ends, and releases its memory, when that is done",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-        return not self.thread.is_alive()
+        if wait:
+            message = (
+                f"{self.queue.name} is still making an item after {timeout:g} s; its "
+                "thread ends, and releases its memory, when that is done"
+            )
+            join(self.alive(), timeout, message)
+        return not self.alive()
 
 
 class _Work:
@@ -289,25 +268,16 @@ class _Work:
         del failure, closing  # they refer to frames that refer to all of this
 
     def _work(self) -> None:
-        while self._queue.wait_until_not_full() and self._make():
-            pass
-
-    def _make(self) -> bool:
-        """Make an item and put it into the queue; False at the end."""
-        ring = self._ring
-        item = next(self._source, _END) if ring is None else self._in_ring(ring)
-        if item is _END:
-            return False
-        self._queue.put(item)
-        return True
-
-    def _in_ring(self, ring: Ring) -> Any:
-        if not self._fit(ring):
-            return _END
-        with ring:
-            item = next(self._source, _END)
-        self._queue.depth.learned(ring.block_bytes)
-        return item
+        queue, ring = self._queue, self._ring
+        while queue.wait_until_not_full() and (ring is None or self._fit(ring)):
+            with ring or nullcontext():
+                item = next(self._source, _END)
+            if ring is not None:
+                queue.depth.learned(ring.block_bytes)
+            if item is _END:
+                return
+            queue.put(item)
+            del item
 
     def _fit(self, ring: Ring) -> bool:
         """Give the ring as many blocks as the queue has items, or as there is memory.

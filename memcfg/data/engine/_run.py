@@ -15,22 +15,10 @@ from memcfg.memory import numpy_allocator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
     from memcfg.data._options import Options
     from memcfg.data._pipeline_report import StageReport
     from memcfg.memory import NumpyAllocator, Resource
-
-__all__ = [
-    "Budget",
-    "Run",
-    "Stoppable",
-    "WaitTimer",
-    "closing",
-    "cores",
-    "free_bytes",
-    "kept",
-]
 
 T = TypeVar("T")
 
@@ -100,10 +88,6 @@ class Run:
     def allocator(self) -> NumpyAllocator:
         """Make an allocator that puts arrays into `resource`, for one thread."""
         return numpy_allocator(self.resource, tag=_TAG)
-
-    def outside(self) -> AbstractContextManager[Any]:
-        """Have arrays made outside of the workspace that is current."""
-        return scope_out()
 
     def on_close(self, part: Stoppable) -> None:
         """Have something stopped when the pass is over; at once if it is."""
@@ -271,11 +255,11 @@ def closing(*iterators: Iterator[Any]) -> Iterator[None]:
         yield
 
 
-def kept(items: Iterator[T], run: Run) -> Iterator[T]:
+def kept(items: Iterator[T]) -> Iterator[T]:
     """Pull items that lie in no workspace, for who keeps them; none is kept here."""
     with closing(items):
         while True:
-            with run.outside():
+            with scope_out():
                 found = [next(items, _END)]
             if found[0] is _END:
                 return

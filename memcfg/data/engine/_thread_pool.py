@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     _Allocator = Callable[[], AbstractContextManager[Any]]
 
-__all__ = ["CLOSE_TIMEOUT", "Future", "ThreadPool", "running"]
-
 T = TypeVar("T")
 
 CLOSE_TIMEOUT = 5.0  # seconds that a close waits for a thread
@@ -162,23 +160,6 @@ class _TaskQueue(Shared):
     def alive(self) -> list[threading.Thread]:
         return [thread for thread in list(self._threads) if thread.is_alive()]
 
-    def join(self, timeout: float) -> bool:
-        """Wait until the threads have ended, and warn if they do not."""
-        end = time.monotonic() + timeout
-        current = threading.current_thread()
-        for thread in self.alive():
-            if thread is not current:
-                thread.join(max(0.0, end - time.monotonic()))
-        left = [thread for thread in self.alive() if thread is not current]
-        if left:
-            warnings.warn(
-                f"{self.name} is still at work after {timeout:g} s; its threads end "
-                "when that is done",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-        return not left
-
 
 class ThreadPool:
     """Some threads; they are started when there is something to do.
@@ -216,7 +197,12 @@ class ThreadPool:
     def stop(self, *, wait: bool, timeout: float = CLOSE_TIMEOUT) -> bool:
         """End the threads, dropping tasks that wait; True: they have ended."""
         self._queue.close()
-        return self._queue.join(timeout) if wait else not self._queue.alive()
+        left = self._queue.alive()
+        message = (
+            f"{self._queue.name} is still at work after {timeout:g} s; its threads end "
+            "when that is done"
+        )
+        return join(left, timeout, message) if wait else not left
 
 
 def _thread(queue: _TaskQueue, allocator: _Allocator) -> threading.Thread:
@@ -243,15 +229,26 @@ class _Running(Protocol):
 running: Living[_Running] = Living()
 
 
+def join(
+    threads: list[threading.Thread], timeout: float, message: str | None = None
+) -> bool:
+    """Wait until threads have ended, but the current one; tell if they do not."""
+    end = time.monotonic() + timeout
+    others = [each for each in threads if each is not threading.current_thread()]
+    for thread in others:
+        thread.join(max(0.0, end - time.monotonic()))
+    ended = not any(thread.is_alive() for thread in others)
+    if message and not ended:
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
+    return ended
+
+
 def _stop_all() -> None:
     """Have no thread run into the end of the interpreter."""
-    end = time.monotonic() + EXIT_TIMEOUT
     left = running.alive()
     for each in left:
         each.close()
-    for each in left:
-        for thread in each.alive():
-            thread.join(max(0.0, end - time.monotonic()))
+    join([thread for each in left for thread in each.alive()], EXIT_TIMEOUT)
 
 
 atexit.register(_stop_all)

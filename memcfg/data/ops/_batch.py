@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memcfg._core import scope_out
 from memcfg.data._checks import count, flag
 from memcfg.data.elements._spec import TensorSpec, stacked
 from memcfg.data.elements._structure import flatten, map_structure
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from memcfg.data.engine._run import Run
     from memcfg.data.ops._batch_maker import BatchMaker
     from memcfg.data.rows._rows import ElementReader, RowNumbers, RowStream
-
-__all__ = ["Batch", "Unbatch", "batches", "cardinality_of_batches", "reader_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +64,7 @@ class Batch(UnaryNode):
         max_size = self.batch_size if total < 0 else max(1, min(self.batch_size, total))
         min_size = self.batch_size if self.drop_remainder else 1
         if function is None and calls is None and source.has_rows:
-            return _gathered(source.rows(run), max_size, min_size, run)
+            return _gathered(source.rows(run), max_size, min_size)
         reader = reader_of(source, run)
         maker = StackingMaker(run, max_size, min_size, function, is_certain=total >= 0)
         if calls is None:
@@ -96,7 +95,7 @@ def cardinality_of_batches(
 def reader_of(source: Node, run: Run) -> ElementReader:
     """Begin a pass over what batches are made of."""
     if source.has_rows:
-        return RowReader(source.rows(run), run)
+        return RowReader(source.rows(run))
     return IteratorReader(source.elements(run))
 
 
@@ -108,23 +107,19 @@ def batches(maker: BatchMaker, reader: ElementReader) -> Iterator[Any]:
             del batch  # its block is needed
 
 
-def _gathered(
-    stream: RowStream, max_size: int, min_size: int, run: Run
-) -> Iterator[Any]:
+def _gathered(stream: RowStream, max_size: int, min_size: int) -> Iterator[Any]:
     take = stream.source.take
-    for rows in _regrouped(stream.chunks, max_size, run):
+    for rows in _regrouped(stream.chunks, max_size):
         if len(rows) >= min_size:
             yield take(rows)
 
 
-def _regrouped(
-    chunks: Iterator[RowNumbers], size: int, run: Run
-) -> Iterator[RowNumbers]:
+def _regrouped(chunks: Iterator[RowNumbers], size: int) -> Iterator[RowNumbers]:
     """Divide a stream of row numbers into groups of one size."""
-    with run.outside():
+    with scope_out():
         group = np.empty(size, np.int64)
     filled = 0
-    for chunk in kept(chunks, run):
+    for chunk in kept(chunks):
         begin = 0
         while begin < len(chunk):
             end = begin + size - filled
@@ -169,11 +164,11 @@ class Unbatch(UnaryNode):
         return total * size if size else UNKNOWN
 
     def elements(self, run: Run) -> Iterator[Any]:
-        return _rows(self.source.elements(run), run)
+        return _rows(self.source.elements(run))
 
 
-def _rows(batches: Iterator[Any], run: Run) -> Iterator[Any]:
-    for batch in kept(batches, run):  # until its last row has been pulled
+def _rows(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in kept(batches):  # until its last row has been pulled
         yield from rows_of(batch)
         del batch
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg._core import current_scope
+from memcfg._core import current_scope, scope_out
 from memcfg._core.rows import RowWriter
 from memcfg.data.elements._convert import apply, as_result, is_unpacked, stopped
 from memcfg.data.elements._structure import flatten, map_structure, pack, same_structure
@@ -29,15 +29,6 @@ if TYPE_CHECKING:
 
     from memcfg.data.engine._run import Run
     from memcfg.data.rows._rows import ElementReader
-
-__all__ = [
-    "TEXT",
-    "BatchArrays",
-    "BatchMaker",
-    "Form",
-    "StackingMaker",
-    "stacked_elements",
-]
 
 _END = object()
 TEXT = "SU"  # kinds of dtypes whose size may differ from element to element
@@ -203,8 +194,8 @@ class BatchMaker(ABC):
     def make(self, reader: ElementReader) -> Any:
         """Make a batch, where arrays are made now; None at the end."""
         outer = current_scope()
-        target = self._run.outside() if outer is None else outer.inside()
-        with self._scratch if self.is_certain else self._run.outside():
+        target = scope_out() if outer is None else outer.inside()
+        with self._scratch if self.is_certain else scope_out():
             elements = reader.begin(self.max_size)
             with closing(elements):
                 return self.made(elements, target)

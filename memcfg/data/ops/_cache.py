@@ -10,6 +10,7 @@ from warnings import warn
 import numpy as np
 
 from memcfg._caller import outside
+from memcfg._core import scope_out
 from memcfg.data.elements._convert import read_only
 from memcfg.data.elements._structure import map_structure
 from memcfg.data.engine._run import closing
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memcfg.data.engine._run import Run
-
-__all__ = ["Cache"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +61,7 @@ class Cache(UnaryNode):
             record: CacheWriter | _MemoryRecord = (
                 CacheWriter(self.filename)
                 if self.filename
-                else _MemoryRecord(self._memory, run)
+                else _MemoryRecord(self._memory)
             )
             try:
                 for element in elements:
@@ -93,9 +92,8 @@ class Cache(UnaryNode):
 class _MemoryRecord:
     """What a pass has recorded so far, as `CacheWriter` in a file."""
 
-    def __init__(self, memory: list[list[Any]], run: Run) -> None:
+    def __init__(self, memory: list[list[Any]]) -> None:
         self._memory = memory
-        self._run = run
         self._elements: list[Any] = []
 
     @property
@@ -103,7 +101,7 @@ class _MemoryRecord:
         return len(self._elements)
 
     def add(self, element: Any) -> None:
-        with self._run.outside():
+        with scope_out():
             self._elements.append(map_structure(_copied, element))
 
     def finish(self) -> None:

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["CacheWriter", "read_cache"]
-
 _MAGIC = b"memcfg.cache/1\n"
 _UINT32 = struct.Struct("<I")
 _UINT64 = struct.Struct("<Q")

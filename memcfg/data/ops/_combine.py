@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from memcfg.data.engine._run import Run
 
-__all__ = ["Concatenate", "Enumerate", "Zip"]
-
 _END = object()
 
 

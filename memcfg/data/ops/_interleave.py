@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memcfg._cached import cached_property
+from memcfg._core import scope_out
 from memcfg.data._checks import count
 from memcfg.data._options import Options
 from memcfg.data.elements._spec import vague
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
     from memcfg.data.engine._run import Run
     from memcfg.data.engine._thread_pool import Future
-
-__all__ = ["Interleave"]
 
 # What was taken; whether that is the end of the pass; what was raised behind it.
 _Block: TypeAlias = tuple[list[Any], bool, BaseException | None]
@@ -86,7 +85,7 @@ class Interleave(UnaryNode):
         return INFINITE if self.source.cardinality == INFINITE else UNKNOWN
 
     def elements(self, run: Run) -> Iterator[Any]:
-        elements = kept(self.source.elements(run), run)
+        elements = kept(self.source.elements(run))
         passes = (_InnerPass(element, self.map_func, run) for element in elements)
         slots, block_length = self._slots(cores()), self.block_length or 1
         if self.num_parallel_calls is None:
@@ -156,7 +155,7 @@ class _InnerPass:
 
     def _begin(self) -> Iterator[Any]:
         try:
-            with self._run.outside():
+            with scope_out():
                 node = self._map_func(self._element)
             return node.elements(self._run)
         except StopIteration as error:  # it would look like the end

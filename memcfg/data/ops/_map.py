@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from memcfg.data.engine._run import Run
     from memcfg.data.engine._thread_pool import Future
 
-__all__ = ["Map", "chunk_length", "unmapped"]
-
 _END = object()
 _WORTH = 1e-3  # seconds of work that are worth handing over
 _MAX = 64  # elements at a time

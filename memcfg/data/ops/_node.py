@@ -7,7 +7,7 @@ once.
 
 Memory: who pulls decides where fresh arrays lie. An element may lie in the workspace
 that is current when it is pulled, and then is the puller's until it pulls again. A node
-that keeps anything for longer pulls inside ``run.outside()``. No generator yields
+that keeps anything for longer pulls inside ``scope_out()``. No generator yields
 inside a ``with`` block of a workspace or an allocator.
 """
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from memcfg.data.engine._run import Run
     from memcfg.data.rows._rows import RowStream
-
-__all__ = ["INFINITE", "UNKNOWN", "Node", "UnaryNode"]
 
 INFINITE = -1  # a cardinality, as in tf.data
 UNKNOWN = -2

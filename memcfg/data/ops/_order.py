@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memcfg._core import scope_out
 from memcfg._core.rows import RandomWords, ShuffleOrder
 from memcfg.data._checks import count, flag
 from memcfg.data.elements._structure import call
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
     from memcfg.data.engine._run import Run
     from memcfg.data.rows._rows import RowNumbers
-
-__all__ = ["Filter", "Repeat", "Select", "Shuffle"]
 
 _END = object()
 _MAX = 2**63 - 1  # a cardinality is an int64
@@ -65,7 +64,7 @@ class Select(UnaryNode):
         if self.stop == 0:
             return iter(())
         if self.has_rows and (self.start or self.step > 1):
-            return elements_of(self.rows(run), run)
+            return elements_of(self.rows(run))
         return self._chosen(self.source.elements(run), run)
 
     def rows(self, run: Run) -> RowStream:
@@ -76,7 +75,7 @@ class Select(UnaryNode):
         left_out = self.start
         with closing(elements):
             while True:
-                with run.outside():  # or it would fill the reader's workspace
+                with scope_out():  # or it would fill the reader's workspace
                     for _ in islice(elements, left_out):
                         if run.closed:
                             return
@@ -119,7 +118,7 @@ class Filter(UnaryNode):
     def _chosen(self, elements: Iterator[Any], run: Run) -> Iterator[Any]:
         with closing(elements):
             while not run.closed:
-                with run.outside():  # or what is left out would fill a workspace
+                with scope_out():  # or what is left out would fill a workspace
                     element = next(elements, _END)
                     if element is _END:
                         return
@@ -240,7 +239,7 @@ class Shuffle(UnaryNode):
 
     def elements(self, run: Run) -> Iterator[Any]:
         if self.has_rows:
-            return elements_of(self.rows(run), run)
+            return elements_of(self.rows(run))
         return self._shuffled(self._order(run), run)
 
     def rows(self, run: Run) -> RowStream:
@@ -251,12 +250,12 @@ class Shuffle(UnaryNode):
     def _order(self, run: Run) -> ShuffleOrder:
         size = _WHOLE if self.buffer_size == UNKNOWN else self.buffer_size
         seeds = (0, 0) if run.probing else self._seeds()
-        return ShuffleOrder(size, *seeds, lambda n: _numbers(run, n))
+        return ShuffleOrder(size, *seeds, _numbers)
 
     def _shuffled(self, order: ShuffleOrder, run: Run) -> Iterator[Any]:
         slots: list[Any] = []  # an element's number in `order` is its slot
         free = -1
-        for element in kept(self.source.elements(run), run):
+        for element in kept(self.source.elements(run)):
             if free < 0:
                 free = len(slots)
                 slots.append(element)
@@ -268,7 +267,7 @@ class Shuffle(UnaryNode):
                 yield _taken(slots, free)
             elif run.closed:
                 return
-        for numbers in _drained(order, run):
+        for numbers in _drained(order):
             for number in numbers.tolist():
                 yield _taken(slots, number)
 
@@ -281,28 +280,28 @@ def _taken(slots: list[Any], slot: int) -> Any:
 def _shuffled_rows(
     chunks: Iterator[RowNumbers], order: ShuffleOrder, run: Run
 ) -> Iterator[RowNumbers]:
-    out = _numbers(run, 0)  # filled again and again: a chunk is read before the next
+    out = _numbers(0)  # filled again and again: a chunk is read before the next
     with closing(chunks):
         for rows in chunks:
             if len(rows) > len(out):
-                out = _numbers(run, len(rows))
+                out = _numbers(len(rows))
             gone = order.exchange_rows(rows, out)
             if gone:
                 yield out[:gone]
             elif run.closed:
                 return
-    yield from _drained(order, run)
+    yield from _drained(order)
 
 
-def _drained(order: ShuffleOrder, run: Run) -> Iterator[RowNumbers]:
-    out = _numbers(run, min(order.held, _DRAINED))
+def _drained(order: ShuffleOrder) -> Iterator[RowNumbers]:
+    out = _numbers(min(order.held, _DRAINED))
     while gone := order.drain(out):
         yield out[:gone]
 
 
-def _numbers(run: Run, length: int) -> RowNumbers:
+def _numbers(length: int) -> RowNumbers:
     """Make an array that is kept."""
-    with run.outside():
+    with scope_out():
         return np.empty(length, np.int64)
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from memcfg.data.engine._run import Run
 
-__all__ = ["PaddedBatch"]
-
 # What a value of a class in Python can be; a number must not change its value.
 _KINDS = {bool: "b", int: "iufc", float: "fc", complex: "c", str: "SU", bytes: "S"}
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memcfg._core import scope_out
 from memcfg.data.elements._convert import apply, is_unpacked
 from memcfg.data.elements._structure import flatten, map_structure
 from memcfg.data.engine._batch_blocks import BlockPool, ScratchPool
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from memcfg.data.engine._thread_pool import Future
     from memcfg.data.ops._batch_maker import StackingMaker
     from memcfg.data.rows._rows import ElementReader
-
-__all__ = ["ParallelBatches"]
 
 _FIRST_PARTS, _MAX_PARTS = 8, 64  # of a batch
 
@@ -143,7 +142,7 @@ class _BatchAssembler:
         part.count = len(items)
         with closing(elements):
             if pending.arrays is None:
-                with self._run.outside():
+                with scope_out():
                     part.elements = [apply(self._function, each) for each in elements]
             else:
                 self._write(part, pending.arrays, elements)
@@ -158,7 +157,7 @@ class _BatchAssembler:
         if self.allocation_failed or self._source.ended:
             return None
         if pending.arrays is None:
-            with self._run.outside():  # elements outlive this cycle of the workspace
+            with scope_out():  # elements outlive this cycle of the workspace
                 items = reader.read(size)
         else:
             items = reader.read(size)
@@ -194,7 +193,7 @@ class _BatchAssembler:
     def _copy(self, part: _Part, first: Any, elements: Iterator[Any]) -> None:
         """Collect elements, some of which lie in the workspace that is current."""
         results = (first, *map(partial(apply, self._function), elements))
-        with self._run.outside():
+        with scope_out():
             copies = [map_structure(np.copy, result) for result in results]
         part.elements = [map_structure(lambda leaf: leaf[()], each) for each in copies]
 
@@ -309,7 +308,7 @@ class ParallelBatches:
         maker, assembler = self._maker, self._assembler
         if assembler.form is None:
             known = maker.form is not None
-            with nullcontext() if known else self._run.outside():
+            with nullcontext() if known else scope_out():
                 batch = maker.make(reader)
             if maker.is_certain and maker.form is not None:
                 self._learn(maker.form, self._maker.max_size)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from memcfg.data.engine._producer import BoundedQueue
     from memcfg.data.engine._run import Run
 
-__all__ = ["Prefetch"]
-
 
 @dataclass(frozen=True, eq=False)
 class Prefetch(UnaryNode):

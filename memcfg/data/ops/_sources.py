@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from memcfg.data.engine._run import Run
 
-__all__ = ["Generated", "Slices", "Tensors", "signature_of", "sliced", "whole"]
-
 _END = object()
 _TAKEN = {  # kinds of dtypes: what a signature takes
     "b": "b",
@@ -154,11 +152,11 @@ class Generated(Node):
 
     def elements(self, run: Run) -> Iterator[Any]:
         """Begin a pass; the generator is called at the first element."""
-        with run.outside():  # what it keeps is not the reader's
+        with scope_out():  # what it keeps is not the reader's
             values = iter(self.generator(*self.args))
         try:
             while True:
-                with run.outside():
+                with scope_out():
                     value = next(values, _END)
                 if value is _END:
                     return
@@ -167,7 +165,7 @@ class Generated(Node):
         finally:
             close = getattr(values, "close", None)
             if close is not None:
-                with run.outside():
+                with scope_out():
                     close()
 
     def _element(self, value: Any) -> Any:

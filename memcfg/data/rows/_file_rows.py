@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from memcfg.data.rows._rows import RowNumbers
 
-__all__ = ["FileColumn", "Unreadable", "file_column", "is_map", "mapped_column"]
-
 _MAPS = "/proc/self/maps"
 _NOTEWORTHY = 32 << 20  # bytes of a map that a process may well notice
 

@@ -30,22 +30,6 @@ from memcfg.workspaces import check_valid, is_attached
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from memcfg.data.engine._run import Run
-
-__all__ = [
-    "ArrayColumn",
-    "Column",
-    "ElementReader",
-    "IteratorReader",
-    "RowNumbers",
-    "RowReader",
-    "RowStream",
-    "Rows",
-    "elements_of",
-    "in_order",
-    "range_rows",
-    "rows_of",
-]
 
 RowNumbers = npt.NDArray[np.int64]
 _CHUNK = 8192  # row numbers at a time: 64 KiB
@@ -214,8 +198,8 @@ def in_order(count: int) -> Iterator[RowNumbers]:
         yield numbers[: count - start]
 
 
-def elements_of(stream: RowStream, run: Run) -> Iterator[Any]:
-    for chunk in kept(stream.chunks, run):
+def elements_of(stream: RowStream) -> Iterator[Any]:
+    for chunk in kept(stream.chunks):
         for row in chunk.tolist():
             yield stream.source.element(row)
 
@@ -246,9 +230,9 @@ class IteratorReader:
 class RowReader:
     """Reads row numbers, and gathers rows, many at a time."""
 
-    def __init__(self, stream: RowStream, run: Run) -> None:
+    def __init__(self, stream: RowStream) -> None:
         self._source = stream.source
-        self._chunks = kept(stream.chunks, run)
+        self._chunks = kept(stream.chunks)
         self._left: list[int] = []
         self._at_once = 1  # rows, until it is known how large one is
 
