@@ -267,7 +267,7 @@ class Shuffle(UnaryNode):
                 yield _taken(slots, free)
             elif run.closed:
                 return
-        for numbers in _drained(order):
+        for numbers in _drained(order, run):
             for number in numbers.tolist():
                 yield _taken(slots, number)
 
@@ -290,12 +290,12 @@ def _shuffled_rows(
                 yield out[:gone]
             elif run.closed:
                 return
-    yield from _drained(order)
+    yield from _drained(order, run)
 
 
-def _drained(order: ShuffleOrder) -> Iterator[RowNumbers]:
+def _drained(order: ShuffleOrder, run: Run) -> Iterator[RowNumbers]:
     out = _numbers(min(order.held, _DRAINED))
-    while gone := order.drain(out):
+    while not run.closed and (gone := order.drain(out)):
         yield out[:gone]
 
 
