@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from numbers import Real
 from typing import TYPE_CHECKING
 
+from memcfg._checks import flag
 from memcfg.config._physical import physical_device
 from memcfg.config._registry import registry
 from memcfg.config._types import (
@@ -187,9 +188,7 @@ def set_soft_device_placement(enabled: bool) -> None:
     TypeError
         If it is no bool.
     """
-    if not isinstance(enabled, bool):
-        raise TypeError(f"soft placement is True or False, not {enabled!r}")
-    registry.options.soft_placement = enabled
+    registry.options.soft_placement = flag(enabled, "soft placement")
 
 
 def _place(name: AnyDevice) -> Made:

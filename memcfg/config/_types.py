@@ -14,6 +14,7 @@ from numbers import Rational, Real
 from operator import index
 from typing import NamedTuple
 
+from memcfg._checks import count
 from memcfg.units import parse_bytes, warn_of_few_bytes
 
 __all__ = [
@@ -125,17 +126,10 @@ class LogicalDeviceConfiguration:
 
     def __post_init__(self) -> None:
         self.limit_on(MAX_BYTES)
-        for name in ("experimental_priority", "experimental_device_ordinal"):
-            value = getattr(self, name)
-            if value is not None and (
-                isinstance(value, bool) or not hasattr(value, "__index__")
-            ):
-                raise TypeError(f"{name} is an int or None, not {value!r}")
-        ordinal = self.experimental_device_ordinal
-        if ordinal is not None and ordinal < 0:
-            raise ValueError(
-                f"experimental_device_ordinal cannot be negative: {ordinal}"
-            )
+        if self.experimental_priority is not None:
+            count(self.experimental_priority, "experimental_priority", None)
+        if self.experimental_device_ordinal is not None:
+            count(self.experimental_device_ordinal, "experimental_device_ordinal", 0)
         if not isinstance(self.growth, bool | None):
             raise TypeError(f"growth is True, False or None, not {self.growth!r}")
 

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from operator import index
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from memcfg._checks import count, flag
 from memcfg._core._machine import machine_bytes
 from memcfg.config._types import MAX_BYTES
 from memcfg.errors import WorkspaceConfigError
 from memcfg.units import parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from os import PathLike
     from typing import Self
 
@@ -34,8 +35,6 @@ __all__ = [
     "SpillPolicy",
     "WorkspaceConfig",
 ]
-
-P = TypeVar("P", bound=StrEnum)
 
 
 class Word(StrEnum):
@@ -251,25 +250,12 @@ class WorkspaceConfig:
         reclaim: bool = False,
         capture_numpy: bool = True,
     ) -> None:
-        values: dict[str, Any] = {
-            "initial_size": _size("initial_size", initial_size),
-            "min_size": _size("min_size", min_size),
-            "max_size": None if max_size is None else _size("max_size", max_size),
-            "overallocation": _fraction(overallocation),
-            "allocation": _member(AllocationPolicy, "allocation", allocation),
-            "learning": _member(LearningPolicy, "learning", learning),
-            "spill": _member(SpillPolicy, "spill", spill),
-            "reset": _member(ResetPolicy, "reset", reset),
-            "mirroring": _member(MirroringPolicy, "mirroring", mirroring),
-            "location": _member(LocationPolicy, "location", location),
-            "path": _path(path),
-            "overwrite": _flag("overwrite", overwrite),
-            "learning_cycles": _count("learning_cycles", learning_cycles),
-            "on_escape": _member(EscapePolicy, "on_escape", on_escape),
-            "reclaim": _flag("reclaim", reclaim),
-            "capture_numpy": _flag("capture_numpy", capture_numpy),
-        }
-        for name, value in values.items():
+        given = locals()
+        for name, check in _CHECKS.items():
+            try:
+                value = check(given[name], name)
+            except (TypeError, ValueError) as error:
+                raise WorkspaceConfigError(str(error)) from None
             object.__setattr__(self, name, value)  # the class is frozen
         _check_sizes(self)
         _check_ring(self)
@@ -305,7 +291,7 @@ class WorkspaceConfig:
         WorkspaceConfigError
             If a name is no field, or the result is no configuration.
         """
-        return self.from_dict({**_values(self), **changes})
+        return self.from_dict({**vars(self), **changes})
 
     def to_dict(self) -> dict[str, int | float | str | bool | None]:
         """Return the fields as plain data, such as JSON takes.
@@ -317,7 +303,7 @@ class WorkspaceConfig:
         """
         return {
             name: value.value if isinstance(value, StrEnum) else value
-            for name, value in asdict(self).items()
+            for name, value in vars(self).items()
         }
 
     @classmethod
@@ -339,76 +325,77 @@ class WorkspaceConfig:
         WorkspaceConfigError
             If a name is no field, or a value not of its kind.
         """
-        known = [field.name for field in fields(cls)]
-        unknown = [name for name in data if name not in known]
+        unknown = [name for name in data if name not in _CHECKS]
         if unknown:
             raise WorkspaceConfigError(
                 f"a workspace has no setting {', '.join(map(repr, unknown))}; it has "
-                f"{', '.join(known)}"
+                f"{', '.join(_CHECKS)}"
             )
         return cls(**data)
 
 
-def _values(config: WorkspaceConfig) -> dict[str, Any]:
-    return {field.name: getattr(config, field.name) for field in fields(config)}
-
-
-def _size(name: str, value: int | str) -> int:
+def _size(value: Any, name: str) -> int | None:
+    if value is None and name == "max_size":
+        return None
     if hasattr(value, "__index__") and not isinstance(value, bool):
         value = index(value)  # NumPy's integers too
     try:
         nbytes = parse_bytes(value, total_bytes=machine_bytes())
     except (TypeError, ValueError) as error:
-        raise WorkspaceConfigError(f"{name}: {error}") from None
+        raise ValueError(f"{name}: {error}") from None
     if nbytes > MAX_BYTES:
-        raise WorkspaceConfigError(f"{name}={value!r} is beyond the address space")
+        raise ValueError(f"{name}={value!r} is beyond the address space")
     return nbytes
 
 
-def _fraction(value: float) -> float:
+def _fraction(value: Any, name: str) -> float:
     try:
-        if isinstance(value, bool | str):
-            raise TypeError
-        fraction = float(value)
+        fraction = math.nan if isinstance(value, bool | str) else float(value)
     except (TypeError, ValueError, OverflowError):
         fraction = math.nan
     if not 0 <= fraction < math.inf:
-        raise WorkspaceConfigError(
-            "overallocation is a fraction such as 0.3, finite and not negative, not "
-            f"{value!r}"
+        raise ValueError(
+            f"{name} is a fraction such as 0.3, finite and not negative, not {value!r}"
         )
     return fraction
 
 
-def _count(name: str, value: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 0:
-        raise WorkspaceConfigError(f"{name} is 0 or a positive int, not {value!r}")
-    return index(value)
+def _member(kind: type[StrEnum]) -> Callable[[Any, str], StrEnum]:
+    def check(value: Any, name: str) -> StrEnum:
+        try:
+            return kind(value)
+        except ValueError:
+            words = ", ".join(repr(member.value) for member in kind)
+            raise ValueError(f"{name} is one of {words}, not {value!r}") from None
+
+    return check
 
 
-def _flag(name: str, value: bool) -> bool:
-    if not isinstance(value, bool):
-        raise WorkspaceConfigError(f"{name} is True or False, not {value!r}")
-    return value
-
-
-def _member(kind: type[P], name: str, value: P | str) -> P:
+def _path(value: Any, name: str) -> str | None:
     try:
-        return kind(value)
-    except ValueError:
-        words = ", ".join(repr(member.value) for member in kind)
-        raise WorkspaceConfigError(f"{name} is one of {words}, not {value!r}") from None
-
-
-def _path(value: str | PathLike[str] | None) -> str | None:
-    if value is None:
-        return None
-    try:
-        return os.fsdecode(value)
+        return None if value is None else os.fsdecode(value)
     except TypeError:
-        raise WorkspaceConfigError(
-            f"path is the name of a file or None, not {value!r}"
+        raise TypeError(
+            f"{name} is the name of a file or None, not {value!r}"
         ) from None
+
+
+_CHECKS: dict[str, Callable[[Any, str], Any]] = {
+    **dict.fromkeys(("initial_size", "min_size", "max_size"), _size),
+    "overallocation": _fraction,
+    "allocation": _member(AllocationPolicy),
+    "learning": _member(LearningPolicy),
+    "spill": _member(SpillPolicy),
+    "reset": _member(ResetPolicy),
+    "mirroring": _member(MirroringPolicy),
+    "location": _member(LocationPolicy),
+    "path": _path,
+    "overwrite": flag,
+    "learning_cycles": lambda value, name: count(value, name, 0),
+    "on_escape": _member(EscapePolicy),
+    "reclaim": flag,
+    "capture_numpy": flag,
+}
 
 
 def _check_sizes(config: WorkspaceConfig) -> None:

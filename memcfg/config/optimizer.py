@@ -110,9 +110,7 @@ def set_experimental_options(options: Mapping[str, bool | int | None]) -> None:
 
 def _check(key: str, value: object) -> None:
     if key == _COUNT:
-        right = value is None or (
-            isinstance(value, int) and not isinstance(value, bool)
-        )
+        right = isinstance(value, int | None) and not isinstance(value, bool)
     elif key in _SWITCHES or key in _OFF_BY_DEFAULT:
         right = isinstance(value, bool | None)
     else:

@@ -6,10 +6,14 @@ programs of the process run at once.
 
 from __future__ import annotations
 
-from operator import index
+from typing import TYPE_CHECKING
 
+from memcfg._checks import count
 from memcfg._core import set_max_running
 from memcfg.config._registry import registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "get_inter_op_parallelism_threads",
@@ -54,13 +58,8 @@ def set_intra_op_parallelism_threads(num_threads: int) -> None:
         If a device was used already and the number is not the present one, or it is
         more than 1 and memcfg was built without OpenMP.
     """
-    count = _count(num_threads)
-    with registry.lock:
-        if registry.settings.intra_threads == count:
-            return
-        registry.check_unused("The threads of a kernel")
-        registry.use_threads(count)
-        registry.settings.intra_threads = count
+    what = "The threads of a kernel"
+    _set("intra_threads", num_threads, what, registry.use_threads)
 
 
 def get_inter_op_parallelism_threads() -> int:
@@ -94,21 +93,16 @@ def set_inter_op_parallelism_threads(num_threads: int) -> None:
     RuntimeError
         If a device was used already and the number is not the present one.
     """
-    count = _count(num_threads)
+    what = "The number of programs that run at once"
+    _set("inter_threads", num_threads, what, set_max_running)
+
+
+def _set(setting: str, threads: int, what: str, use: Callable[[int], object]) -> None:
+    number = count(threads, "a number of threads", 0)
+    if number > _MAX:
+        raise ValueError(f"a number of threads is {_MAX} at most, not {number}")
     with registry.lock:
-        if registry.settings.inter_threads == count:
-            return
-        registry.check_unused("The number of programs that run at once")
-        set_max_running(count)
-        registry.settings.inter_threads = count
-
-
-def _count(num_threads: int) -> int:
-    if isinstance(num_threads, bool) or not hasattr(num_threads, "__index__"):
-        raise TypeError(f"a number of threads is an int, not {num_threads!r}")
-    count = index(num_threads)
-    if not 0 <= count <= _MAX:
-        raise ValueError(
-            f"a number of threads is 0 (automatic) to {_MAX}, not {num_threads!r}"
-        )
-    return count
+        if getattr(registry.settings, setting) != number:
+            registry.check_unused(what)
+            use(number)
+            setattr(registry.settings, setting, number)

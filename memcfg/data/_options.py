@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from memcfg.data._checks import count
+from memcfg._checks import count
 from memcfg.units import parse_bytes
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Never, final
 import numpy as np
 
 from memcfg import _core
+from memcfg._checks import count
 from memcfg._core import LiveBlock, LoggingResource
 from memcfg.memory._trace import Trace
 from memcfg.units import format_bytes
@@ -108,10 +109,7 @@ class TrackingResource(_core.TrackingResource):
         ValueError
             If `top` is negative.
         """
-        if isinstance(top, bool) or not isinstance(top, int):
-            raise TypeError(f"a number of blocks is an int, not {top!r}")
-        if top < 0:
-            raise ValueError(f"a number of blocks is not negative: {top}")
+        top = count(top, "a number of blocks", 0)
         blocks = sorted(self.live(), key=lambda block: -block.nbytes)
         lines = [str(block) for block in blocks[:top]]
         rest = blocks[top:]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memcfg._checks import count
 from memcfg._core import ReplayPlan
 from memcfg.files import open_file
 from memcfg.memory._trace import Trace
@@ -236,10 +237,7 @@ def replay(
     >>> run.peak_requested_bytes, run.peak_in_use_bytes
     (900, 960)
     """
-    if isinstance(repeats, bool) or not isinstance(repeats, int):
-        raise TypeError(f"repeats is an int, not {repeats!r}")
-    if repeats < 1:
-        raise ValueError(f"repeats is at least 1, not {repeats}")
+    repeats = count(repeats, "repeats")
     if not isinstance(trace, Trace):
         trace = _read(trace)
     plan = ReplayPlan(

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import heapq
 import textwrap
-from operator import index
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from memcfg._checks import count
 from memcfg._core import LiveBlock, MappedFile, Pool
 from memcfg._tables import draw, new_table
 from memcfg._terminal import WIDTH, fit, fit_name
@@ -177,7 +177,7 @@ def occupancy(*resources: Resource, width: int = WIDTH) -> str:
     * in use, x kept by a thread for its next request,
     . free with memory, _ free without memory
     """
-    width = _count(width, "a width", minimum=_NARROWEST)
+    width = count(width, "a width", _NARROWEST)
     selection = Selection(resources).of_bases()
     if not selection.resources:
         return _NOTHING
@@ -276,8 +276,7 @@ def list_live(*resources: Resource, top: int | None = 20) -> list[LiveBlock]:
     if top is None:
         rows = sorted(selection.rows(), key=_rank)
     else:
-        count = _count(top, "top", minimum=1)
-        rows = heapq.nsmallest(count, selection.rows(), key=_rank)
+        rows = heapq.nsmallest(count(top, "top"), selection.rows(), key=_rank)
     noted = {base: selection.noted(base) for base in {row.base for row in rows}}
     return [_live_block(row, noted[row.base].get(row.address)) for row in rows]
 
@@ -300,12 +299,3 @@ def _live_block(row: Row, known: LiveBlock | None) -> LiveBlock:
         kind=row.kind,
         thread=None if known is None else known.thread,
     )
-
-
-def _count(number: int, what: str, *, minimum: int) -> int:
-    if isinstance(number, bool) or not hasattr(number, "__index__"):
-        raise TypeError(f"{what} is an int, not {number!r}")
-    count = index(number)
-    if count < minimum:
-        raise ValueError(f"{what} is at least {minimum}, not {count}")
-    return count

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TypeVar, cast
 
+from memcfg._checks import flag
 from memcfg._core import Scope, current_scope
 from memcfg.errors import NoSuchWorkspaceError
 from memcfg.workspaces._workspace import (
@@ -281,8 +282,7 @@ def migrate(value: T, detach: bool = False) -> T:
     WorkspaceLeakError, WorkspaceStaleError, MemoryError
         As `detach` raises them.
     """
-    if not isinstance(detach, bool):
-        raise TypeError(f"detach is True or False, not {detach!r}")
+    flag(detach, "detach")
     current = current_workspace()
     stay = current is None and not detach
     return map_arrays(

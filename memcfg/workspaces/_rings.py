@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from operator import index
 from typing import TYPE_CHECKING
 
+from memcfg._checks import count
 from memcfg.config import AllocationPolicy, ResetPolicy, WorkspaceConfig
 from memcfg.errors import WorkspaceConfigError, WorkspaceError
 from memcfg.workspaces._workspace import Workspace, checked_config
@@ -70,7 +70,7 @@ class RingWorkspace(Workspace):
         *,
         resource: Resource | None = None,
     ) -> None:
-        super().__init__(_ring(config, _count(slots)), name, resource=resource)
+        super().__init__(_ring(config, slots), name, resource=resource)
 
     @property
     def slots(self) -> int:
@@ -196,17 +196,9 @@ class PingPong:
                 other.close()
 
 
-def _count(slots: int) -> int:
-    try:
-        count = index(slots)
-    except TypeError:
-        raise TypeError(f"slots is a whole number, not {slots!r}") from None
-    if count < 2:
-        raise WorkspaceConfigError(f"a ring has at least 2 slots, not {count}")
-    return count
-
-
 def _ring(config: WorkspaceConfig | None, slots: int) -> WorkspaceConfig:
+    if count(slots, "slots", None) < 2:
+        raise WorkspaceConfigError(f"a ring has at least 2 slots, not {slots}")
     return checked_config(config).replace(
         reset=ResetPolicy.ENDOFBUFFER_REACHED,
         allocation=AllocationPolicy.OVERALLOCATE,

@@ -13,7 +13,6 @@ import threading
 import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import uuid4
 from weakref import ref
@@ -21,6 +20,7 @@ from weakref import ref
 import numpy as np
 
 from memcfg._caller import outside
+from memcfg._checks import count
 from memcfg._core import Scope, WorkspaceMemory, placement_of, scope_out
 from memcfg._core._live import Living
 from memcfg.config import (
@@ -312,10 +312,7 @@ class Workspace(Scope):
         ResourceExhaustedError
             If `resource` has no memory for it.
         """
-        length = index(nbytes)
-        if length < 1:
-            raise ValueError(f"a request is for at least one byte, not {length}")
-        return self.empty(length, np.uint8).data
+        return self.empty(count(nbytes, "a number of bytes"), np.uint8).data
 
     def empty(self, shape: Shape, dtype: DTypeLike = float) -> NDArray[Any]:
         """Make an array that is not initialised, here, whatever is current.

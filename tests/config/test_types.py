@@ -77,7 +77,7 @@ def test_a_limit_that_is_no_number_is_a_type_error(limit):
         ({"experimental_priority": "high"}, TypeError, "experimental_priority"),
         ({"experimental_priority": True}, TypeError, "experimental_priority"),
         ({"experimental_device_ordinal": 1.5}, TypeError, "ordinal"),
-        ({"experimental_device_ordinal": -1}, ValueError, "negative: -1"),
+        ({"experimental_device_ordinal": -1}, ValueError, "at least 0, not -1"),
         ({"growth": 1}, TypeError, "growth"),
         ({"growth": "yes"}, TypeError, "growth"),
     ],

@@ -487,7 +487,7 @@ def test_other_attributes_are_the_bases(pool):
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        (([1], 0), ValueError, "buffer_size is 1 or more, not 0"),
+        (([1], 0), ValueError, "buffer_size is at least 1, not 0"),
         (([1], -1), ValueError, "buffer_size"),
         (([1], 1.5), TypeError, "buffer_size is an integer"),
         (([1], True), TypeError, "buffer_size"),

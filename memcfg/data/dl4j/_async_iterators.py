@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 
 from memcfg import config
 from memcfg._caller import outside
+from memcfg._checks import count, flag
 from memcfg._core import fork_count
 from memcfg.config import LogicalDevice
-from memcfg.data._checks import count, flag
 from memcfg.data.dl4j._data_sets import migrated
 from memcfg.data.dl4j._iterators import (
     DataSetIterator,

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.ma import MaskedArray  # here: loaded later, its arrays would be in a batch
 
 from memcfg import workspaces
+from memcfg._checks import count, flag
 from memcfg.archives import read_arrays, write_arrays
-from memcfg.data._checks import count, flag
 from memcfg.errors import FormatError
 from memcfg.files import write_atomically
 from memcfg.units import align_up

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg.data._checks import count
+from memcfg._checks import count
 from memcfg.data.dl4j._data_sets import Examples, shielded
 from memcfg.workspaces import scope_out
 

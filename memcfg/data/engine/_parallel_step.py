@@ -6,7 +6,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from memcfg.data._checks import count, flag
+from memcfg._checks import count, flag
 from memcfg.data._pipeline_report import StageReport
 from memcfg.data.engine._autotune import AUTOTUNE, TunedParallelism
 from memcfg.data.engine._condition import Condition, Shared

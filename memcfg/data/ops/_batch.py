@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memcfg._checks import count, flag
 from memcfg._core import scope_out
-from memcfg.data._checks import count, flag
 from memcfg.data.elements._spec import TensorSpec, stacked
 from memcfg.data.elements._structure import flatten, map_structure
 from memcfg.data.engine._parallel_step import checked_calls, is_ordered

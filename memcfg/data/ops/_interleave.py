@@ -17,8 +17,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memcfg._cached import cached_property
+from memcfg._checks import count
 from memcfg._core import scope_out
-from memcfg.data._checks import count
 from memcfg.data._options import Options
 from memcfg.data.elements._spec import vague
 from memcfg.data.engine._autotune import AUTOTUNE

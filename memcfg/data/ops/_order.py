@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memcfg._checks import count, flag
 from memcfg._core import scope_out
 from memcfg._core.rows import RandomWords, ShuffleOrder
-from memcfg.data._checks import count, flag
 from memcfg.data.elements._structure import call
 from memcfg.data.engine._run import closing, kept
 from memcfg.data.ops._node import INFINITE, UNKNOWN, Node, UnaryNode

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg.data._checks import count, flag
+from memcfg._checks import count, flag
 from memcfg.data.elements._convert import apply
 from memcfg.data.elements._spec import TensorSpec, stacked
 from memcfg.data.elements._structure import flatten, is_nest, pack, same_structure

@@ -6,13 +6,13 @@ from operator import index
 from typing import Any
 
 
-def count(value: Any, what: str, minimum: int = 1) -> int:
-    """Return a whole number, or say what is wrong."""
+def count(value: Any, what: str, minimum: int | None = 1) -> int:
+    """Return a whole number, of any size without a minimum; or say what is wrong."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{what} is an integer, not {value!r}")
     number = index(value)
-    if number < minimum:
-        raise ValueError(f"{what} is {minimum} or more, not {number}")
+    if minimum is not None and number < minimum:
+        raise ValueError(f"{what} is at least {minimum}, not {number}")
     return number
 
 
