@@ -25,6 +25,7 @@ __all__ = [
 
 Pair = tuple[int, int]
 
+_ALIASES = {"swish": "silu", "hard_swish": "hard_silu"}
 _ALONG_AN_AXIS = ("log_softmax", "softmax")  # activations, of the last axis
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -91,6 +92,8 @@ def activation_name(activation: Any, layer: str) -> str | None:
     """Return an op type of one array such as ``"relu"``; None for the identity."""
     if activation in (None, "linear"):
         return None
+    if isinstance(activation, str):
+        activation = _ALIASES.get(activation, activation)
     known = sorted(
         kind.name for kind in op_types() if kind.formula and kind.formula.is_activation
     )

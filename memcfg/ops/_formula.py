@@ -195,8 +195,8 @@ def elementwise(
         whose default is True or False is passed as such.
     slope : callable, optional
         Gives the derivative as an expression of the output, of whatever it names
-        ``y``, so that backward reads the output instead of the input. For formulas
-        of one operand.
+        ``y``, so that backward reads the output instead of the input. It may take
+        attributes of the formula by keyword. For formulas of one operand.
     scalars : sequence of str, default ()
         The operands that are one number, of shape ().
     state : sequence of str, default ()
@@ -360,10 +360,12 @@ class _GradientRule:
         if name in forward.constants:
             return None
         wrt = scalar(name) if name in forward.scalars else operand(name)
+        settings = [] if slope is None else _attributes_of(slope, forward)
 
         def trace(switches: Mapping[str, bool]) -> Outputs:
             if slope is not None:
-                return (slope(operand("y")) * dy,)
+                named = {each: switches.get(each, attribute(each)) for each in settings}
+                return (slope(operand("y"), **named) * dy,)
             (output,) = forward.outputs({**forward.defaults, **switches})
             return (derivative(output, wrt) * dy,)
 
@@ -433,6 +435,18 @@ class _GradientRule:
         if name in self.formula.scalars:
             dy = _total(adjoint, dy, suffix)
         return dy
+
+
+def _attributes_of(slope: Callable[..., Any], formula: _Formula) -> list[str]:
+    """Name the attributes that a slope reads; ValueError for what is none."""
+    _, *names = inspect.signature(slope).parameters
+    unknown = sorted(set(names) - set(formula.defaults))
+    if unknown:
+        raise ValueError(
+            f"op type {formula.name!r} has no attribute {unknown[0]!r}, which its "
+            "slope reads"
+        )
+    return names
 
 
 def _total(adjoint: Adjoint, tensor: int, suffix: str) -> int:

@@ -31,6 +31,9 @@ ATTRIBUTES = {
     "l2": 0.25,
     "factor": 1.5,
     "term": -0.25,
+    "negative_slope": 0.1,
+    "max_value": 2.0,
+    "threshold": 0.5,
 }
 SPECIAL = [
     0.0,
@@ -87,6 +90,7 @@ ELEMENTWISE = [kind.name for kind in ops.op_types() if kind.formula is not None]
 # These subtract near numbers, or take powers: their last bits are those of `log`.
 ROUGH = (
     *("squared_log_error", "log_cosh", "poisson"),
+    *("gelu", "mish", "silu", "tanh_shrink"),
     *("binary_cross", "binary_focal", "categorical_focal"),
 )
 

@@ -1,0 +1,131 @@
+"""Activations, with the names, the formulas and the defaults of Keras's.
+
+Where ``slope`` is given, backward reads the output instead of the input.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from memcfg.ops._expression import erf, exp, log, maximum, minimum, select, tanh
+from memcfg.ops._formula import elementwise
+
+if TYPE_CHECKING:
+    from memcfg.ops._expression import Expression, Number
+
+__all__: list[str] = []
+
+
+def _log1p(z: Expression) -> Expression:
+    """Logarithm of 1 + z for z >= 0, also where 1 + z is rounded (Kahan)."""
+    u = 1 + z
+    return select(u <= 1, z, log(u) * z / (u - 1))
+
+
+def _expm1(x: Expression) -> Expression:
+    """Return exp(x) - 1 for x <= 0, also near 0 (Kahan)."""
+    u = exp(x)
+    small = select(u >= 1, x, (u - 1) * x / log(u))
+    return select(x < -0.5, u - 1, small)
+
+
+def _sigmoid(x: Expression) -> Expression:
+    return 1 / (1 + exp(-x))
+
+
+def _softplus(x: Expression) -> Expression:
+    return maximum(x, 0) + _log1p(exp(-abs(x)))
+
+
+def _elu(x: Expression, alpha: Expression | Number) -> Expression:
+    return select(x > 0, x, alpha * _expm1(minimum(x, 0)))
+
+
+def _clipped(x: Expression, low: Number, high: Number) -> Expression:
+    return select(x < low, low, select(x > high, high, x))  # NaN stays NaN
+
+
+def _hard_sigmoid(x: Expression) -> Expression:
+    return _clipped(x * (1 / 6) + 0.5, 0, 1)
+
+
+def _gelu(x: Expression, *, approximate: bool = False) -> Expression:
+    if approximate:
+        return 0.5 * x * (1 + tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+    return 0.5 * x * (1 + erf(x * math.sqrt(0.5)))
+
+
+def _rectified(
+    x: Expression,
+    *,
+    negative_slope: Expression,
+    max_value: Expression,
+    threshold: Expression,
+) -> Expression:
+    above = select(x > max_value, max_value, x)
+    return select(x < threshold, negative_slope * (x - threshold), above)
+
+
+_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+
+elementwise("sigmoid", _sigmoid, slope=lambda y: y * (1 - y))
+elementwise(  # NaN stays NaN
+    "relu",
+    lambda x: select(x < 0, 0, x),
+    slope=lambda y: select(y > 0, 1, 0),
+)
+elementwise(
+    "relu6",
+    lambda x: _clipped(x, 0, 6),
+    slope=lambda y: select(y > 0, select(y < 6, 1, 0), 0),
+)
+elementwise(
+    "leaky_relu",
+    lambda x, *, negative_slope=0.2: select(x < 0, negative_slope * x, x),
+)
+elementwise("rectified", _rectified)
+elementwise(
+    "elu",
+    lambda x, *, alpha=1.0: _elu(x, alpha),
+    slope=lambda y, *, alpha=1.0: select(y > 0, 1, y + alpha),
+)
+elementwise(
+    "selu",
+    lambda x: _SELU_SCALE * _elu(x, _SELU_ALPHA),
+    slope=lambda y: select(y > 0, _SELU_SCALE, y + _SELU_SCALE * _SELU_ALPHA),
+)
+elementwise(
+    "celu",
+    lambda x, *, alpha=1.0: select(x > 0, x, alpha * _expm1(minimum(x, 0) / alpha)),
+)
+elementwise("gelu", _gelu)
+elementwise("silu", lambda x: x * _sigmoid(x))
+elementwise("tanh", lambda x: tanh(x), slope=lambda y: 1 - y * y)
+elementwise("exponential", lambda x: exp(x), slope=lambda y: y)
+elementwise("softplus", _softplus, slope=lambda y: -_expm1(-y))
+elementwise("softsign", lambda x: x / (1 + abs(x)))
+elementwise("mish", lambda x: x * tanh(_softplus(x)))
+elementwise("log_sigmoid", lambda x: -_softplus(-x), slope=lambda y: -_expm1(y))
+elementwise(
+    "hard_sigmoid",
+    _hard_sigmoid,
+    slope=lambda y: select(y > 0, select(y < 1, 1 / 6, 0), 0),
+)
+elementwise("hard_silu", lambda x: x * _hard_sigmoid(x))
+elementwise(
+    "hard_tanh",
+    lambda x: _clipped(x, -1, 1),
+    slope=lambda y: select(y > -1, select(y < 1, 1, 0), 0),
+)
+elementwise("tanh_shrink", lambda x: x - tanh(x))
+elementwise(
+    "soft_shrink",
+    lambda x, *, threshold=0.5: select(
+        x > threshold, x - threshold, select(x < -threshold, x + threshold, 0)
+    ),
+)
+elementwise(
+    "hard_shrink",
+    lambda x, *, threshold=0.5: select(x > threshold, x, select(x < -threshold, x, 0)),
+)
