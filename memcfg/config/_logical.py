@@ -13,7 +13,7 @@ from numbers import Real
 from typing import TYPE_CHECKING
 
 from memcfg._checks import flag
-from memcfg.config._physical import physical_device
+from memcfg.config._physical import only, physical_device
 from memcfg.config._registry import registry
 from memcfg.config._types import (
     MAX_BYTES,
@@ -105,7 +105,7 @@ def logical_device(name: str | None = None) -> Device:
     Raises
     ------
     TypeError
-        If `name` is neither a name nor a device.
+        If it is neither a name nor a device.
     ValueError
         If the name cannot be read, or no device or several devices match.
     ValueError, ResourceExhaustedError
@@ -165,13 +165,7 @@ def device(name: AnyDevice) -> Iterator[LogicalDevice]:
 
 
 def get_soft_device_placement() -> bool:
-    """Tell whether `device` falls back to ``CPU:0`` when a device is missing.
-
-    Returns
-    -------
-    bool
-        True by default.
-    """
+    """Tell whether `device` falls back to ``CPU:0``, as it does by default."""
     return registry.options.soft_placement
 
 
@@ -191,32 +185,6 @@ def set_soft_device_placement(enabled: bool) -> None:
     registry.options.soft_placement = flag(enabled, "soft placement")
 
 
-def _place(name: AnyDevice) -> Made:
-    found = _matching(name)
-    if found is not None:
-        return found
-    shown = name if isinstance(name, str) else name.name
-    there = [made.logical.name for made in registry.made()]
-    fallback = _matching(_FALLBACK)
-    if fallback is None or not registry.options.soft_placement:
-        raise ValueError(
-            f"Could not satisfy the placement on {shown!r}; there are: "
-            f"{', '.join(there)}"
-        )
-    missing = parse_name(shown)
-    with registry.lock:
-        known = missing in registry.options.warned
-        registry.options.warned.add(missing)
-    if not known:
-        warnings.warn(
-            f"there is no {shown!r}, so {_FALLBACK.name} is used; "
-            "memcfg.config.set_soft_device_placement(False) makes this an error",
-            RuntimeWarning,
-            stacklevel=4,  # the with statement, past contextlib and this module
-        )
-    return fallback
-
-
 def get_memory_info(device: AnyDevice) -> dict[str, int]:
     """Tell how much memory a device uses; this is a first use.
 
@@ -234,34 +202,25 @@ def get_memory_info(device: AnyDevice) -> dict[str, int]:
 
     Raises
     ------
-    TypeError, ValueError
-        If `device` is none of these, or does not match one device.
-    ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises.
+    TypeError, ValueError, ResourceExhaustedError
+        What `logical_device` raises.
     """
     stats = _find(device).device.pool.stats()
     return {"current": stats.current_bytes, "peak": stats.peak_bytes}
 
 
 def get_memory_usage(device: AnyDevice) -> int:
-    """Tell how many bytes of a device are in use; this is a first use.
+    """Tell how many bytes of a device are in use: `get_memory_info`'s ``"current"``.
 
     Parameters
     ----------
     device : str, LogicalDevice or PhysicalDevice
-        A name such as ``"CPU:0"``, or an object of the lists.
-
-    Returns
-    -------
-    int
-        `get_memory_info`'s ``"current"``.
+        As for `get_memory_info`.
 
     Raises
     ------
-    TypeError, ValueError
-        If `device` is none of these, or does not match one device.
-    ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises.
+    TypeError, ValueError, ResourceExhaustedError
+        What `logical_device` raises.
     """
     return get_memory_info(device)["current"]
 
@@ -276,10 +235,8 @@ def reset_memory_stats(device: AnyDevice) -> None:
 
     Raises
     ------
-    TypeError, ValueError
-        If `device` is none of these, or does not match one device.
-    ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises.
+    TypeError, ValueError, ResourceExhaustedError
+        What `logical_device` raises.
     """
     _find(device).device.pool.reset_peak()
 
@@ -299,10 +256,8 @@ def get_memory_limit(device: AnyDevice) -> int | None:
 
     Raises
     ------
-    TypeError, ValueError
-        If `device` is none of these, or does not match one device.
-    ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises.
+    TypeError, ValueError, ResourceExhaustedError
+        What `logical_device` raises.
     """
     return _find(device).device.pool.limit
 
@@ -328,14 +283,14 @@ def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
     Raises
     ------
     TypeError
-        If `device` or `limit` is of no such type, or `limit` is a bool.
+        If `limit` is of no such type, or a bool.
     ValueError
         If `limit` is not positive or no size, or is more than the hardware has or
-        ``MEMCFG_MEMORY_LIMIT`` allows, or `device` does not match one device.
+        ``MEMCFG_MEMORY_LIMIT`` allows.
     ResourceExhaustedError
         If more than `limit` is in use now. The limit stays as it was.
-    ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises.
+    TypeError, ValueError, ResourceExhaustedError
+        What `logical_device` raises.
 
     Warns
     -----
@@ -377,14 +332,11 @@ def memory_fraction(device: AnyDevice, fraction: float | None = None) -> float |
     Raises
     ------
     TypeError
-        If `device` is none of these, or `fraction` is no number.
+        If `fraction` is no number.
     ValueError
-        If `fraction` is out of range or comes to less than a byte, the limit is more
-        than ``MEMCFG_MEMORY_LIMIT`` allows, or `device` does not match one device.
-    ResourceExhaustedError
-        If more is in use now. The limit stays as it was.
-    ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises.
+        If `fraction` is out of range or comes to less than a byte.
+    TypeError, ValueError, ResourceExhaustedError
+        What `set_memory_limit` raises.
     """
     part = None if fraction is None else _fraction(fraction)
     made = _find(device)
@@ -416,12 +368,10 @@ def trim(device: AnyDevice, keep: int | str = 0) -> int:
 
     Raises
     ------
-    TypeError
-        If `device` is none of these, or `keep` is neither an int nor a string.
-    ValueError
-        If `keep` is negative or no size, or `device` does not match one device.
-    ValueError, ResourceExhaustedError
-        What `list_logical_devices` raises.
+    TypeError, ValueError
+        If `keep` is neither an int nor a string, is negative or no size.
+    TypeError, ValueError, ResourceExhaustedError
+        What `logical_device` raises.
     """
     nbytes = parse_bytes(keep)
     return _find(device).device.pool.trim(nbytes)
@@ -436,46 +386,64 @@ def _fraction(fraction: object) -> Fraction:
     return exact
 
 
+def _place(name: AnyDevice) -> Made:
+    found = _matching(name)
+    if found is not None:
+        return found
+    fallback = _matching(_FALLBACK)
+    if fallback is None or not registry.options.soft_placement:
+        raise _missing("Could not satisfy the placement on", name)
+    missing = parse_name(_name(name))
+    with registry.lock:
+        known = missing in registry.options.warned
+        registry.options.warned.add(missing)
+    if not known:
+        warnings.warn(
+            f"there is no {_name(name)!r}, so {_FALLBACK.name} is used; "
+            "memcfg.config.set_soft_device_placement(False) makes this an error",
+            RuntimeWarning,
+            stacklevel=4,  # the with statement, past contextlib and this module
+        )
+    return fallback
+
+
 def _find(device: AnyDevice) -> Made:
     """Find the one logical device that is meant."""
     found = _matching(device)
     if found is None:
-        there = ", ".join(made.logical.name for made in registry.made())
-        raise ValueError(
-            f"No matching devices found for {_shown(device)}; there are: {there}"
-        )
+        raise _missing("No matching devices found for", device)
     return found
+
+
+def _missing(what: str, device: AnyDevice) -> ValueError:
+    there = ", ".join(made.logical.name for made in registry.made())
+    return ValueError(f"{what} {_name(device)!r}; there are: {there}")
 
 
 def _matching(device: AnyDevice) -> Made | None:
     """Find the one logical device that is meant, if it exists."""
+    made = registry.made()
     if isinstance(device, PhysicalDevice):
         found = _on(physical_device(device))
     elif isinstance(device, LogicalDevice):
-        found = [made for made in registry.made() if made.logical == device]
+        found = [each for each in made if each.logical == device]
     elif isinstance(device, str):
-        found = _named(device)
+        kind, number, physical = parse_name(device)
+        wanted = LogicalDevice(f"/device:{kind}:{number}", kind)
+        if physical:
+            found = _on(physical_device(device))
+        elif number is None:
+            found = [each for each in made if each.logical.device_type == kind]
+        else:
+            found = [each for each in made if each.logical == wanted]
     else:
         raise TypeError(f"expected a device or its name, got {device!r}")
-    if len(found) > 1:
-        names = ", ".join(made.logical.name for made in found)
-        raise ValueError(f"Multiple devices match {_shown(device)}; say which: {names}")
-    return found[0] if found else None
+    return only(found, _name(device), [each.logical.name for each in found])
 
 
 def _on(device: PhysicalDevice) -> list[Made]:
     return [made for made in registry.made() if made.specification.physical == device]
 
 
-def _named(name: str) -> list[Made]:
-    kind, number, physical = parse_name(name)
-    if physical:
-        return _on(physical_device(name))
-    if number is None:
-        return [made for made in registry.made() if made.logical.device_type == kind]
-    wanted = LogicalDevice(f"/device:{kind}:{number}", kind)
-    return [made for made in registry.made() if made.logical == wanted]
-
-
-def _shown(device: AnyDevice) -> str:
-    return repr(device if isinstance(device, str) else device.name)
+def _name(device: AnyDevice) -> str:
+    return device if isinstance(device, str) else device.name

@@ -6,7 +6,7 @@ devices are made.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from memcfg.config._registry import registry
 from memcfg.config._specify import DEFAULT
@@ -20,7 +20,7 @@ from memcfg.config._types import (
 from memcfg.config._variables import MAX_DEVICE_BYTES, check_simulated_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from memcfg.config._specify import Configurations
     from memcfg.devices import Hardware
@@ -32,11 +32,14 @@ __all__ = [
     "get_memory_growth",
     "get_visible_devices",
     "list_physical_devices",
+    "only",
     "physical_device",
     "set_logical_device_configuration",
     "set_memory_growth",
     "set_visible_devices",
 ]
+
+T = TypeVar("T")
 
 
 def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice]:
@@ -231,14 +234,13 @@ def set_memory_growth(device: str | PhysicalDevice, enable: bool | None) -> None
     Raises
     ------
     TypeError
-        If `device` is neither, or `enable` is no bool.
+        If `enable` is no bool.
     ValueError
-        If `device` does not match one device of this machine, or one of its virtual
-        devices was configured to do the opposite.
+        If one of its virtual devices was configured to do the opposite.
     RuntimeError
         If a device was used already and the value is not the present one.
-    FormatError
-        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
+    TypeError, ValueError, FormatError
+        What `get_memory_growth` raises.
 
     Notes
     -----
@@ -274,7 +276,7 @@ def get_logical_device_configuration(
     Parameters
     ----------
     device : PhysicalDevice or str
-        One of `list_physical_devices`, or its name.
+        As for `get_memory_growth`.
 
     Returns
     -------
@@ -284,12 +286,8 @@ def get_logical_device_configuration(
 
     Raises
     ------
-    TypeError
-        If `device` is neither.
-    ValueError
-        If `device` does not match one device of this machine.
-    FormatError
-        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
+    TypeError, ValueError, FormatError
+        What `get_memory_growth` raises.
     """
     configurations = registry.settings.logical.get(physical_device(device))
     return None if configurations is None else list(configurations)
@@ -312,17 +310,15 @@ def set_logical_device_configuration(
     Raises
     ------
     TypeError
-        If `device` is neither, or `logical_devices` holds anything but
-        `LogicalDeviceConfiguration`.
+        If `logical_devices` holds anything but `LogicalDeviceConfiguration`.
     ValueError
-        If `device` does not match one device of this machine or cannot be split,
-        `logical_devices` is empty, a priority or an ordinal is given for a CPU, a
-        device has no memory limit and needs one, or growth is the opposite of what
-        `set_memory_growth` was given.
+        If `device` cannot be split, `logical_devices` is empty, a priority or an
+        ordinal is given for a CPU, a device has no memory limit and needs one, or
+        growth is the opposite of what `set_memory_growth` was given.
     RuntimeError
         If a device was used already and the configuration is not the present one.
-    FormatError
-        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
+    TypeError, ValueError, FormatError
+        What `get_memory_growth` raises.
 
     Notes
     -----
@@ -467,11 +463,17 @@ def physical_device(device: str | PhysicalDevice) -> PhysicalDevice:
             found = found[number : number + 1]
     else:
         raise TypeError(f"expected a PhysicalDevice or its name, got {device!r}")
-    if not found:
+    shown = device if isinstance(device, str) else device.name
+    meant = only(found, shown, [item.name for item in found])
+    if meant is None:
         there = ", ".join(item.name for item in registry.machine)
-        shown = device if isinstance(device, str) else device.name
         raise ValueError(f"Unrecognized device {shown!r}; there are: {there}")
+    return meant
+
+
+def only(found: Sequence[T], name: str, names: Sequence[str]) -> T | None:
+    """Return the one that was found; ValueError if there are several of these names."""
     if len(found) > 1:
-        names = ", ".join(item.name for item in found)
-        raise ValueError(f"Multiple devices match {device!r}; say which: {names}")
-    return found[0]
+        words = ", ".join(names)
+        raise ValueError(f"Multiple devices match {name!r}; say which: {words}")
+    return found[0] if found else None

@@ -1,8 +1,7 @@
 """From settings to the list of logical devices that will be made.
 
-Here are the rules that need all settings at once: priorities and ordinals for all or
-for none, growth alike on all GPUs, limits within bounds, the numbering. Pure: hardware
-and settings in, specifications out, so every rule can be tried without a device.
+Here are the rules that need all settings at once; hardware and settings in,
+specifications out, so every rule can be tried without a device.
 """
 
 from __future__ import annotations
@@ -81,34 +80,28 @@ class Bounds:
 
     def check(self, specs: Sequence[MemorySpec]) -> None:
         """Raise ValueError if limits do not go with the bounds."""
-        if self.memory_bytes is not None:
-            self._check_memory(self.memory_bytes, specs)
-        if self.ceiling_bytes is not None:
-            self._check_ceiling(self.ceiling_bytes, specs)
-
-    def _check_memory(self, memory_bytes: int, specs: Sequence[MemorySpec]) -> None:
+        has, allowed = self.memory_bytes, self.ceiling_bytes
         largest = max((spec.limit_bytes or 0 for spec in specs), default=0)
-        if largest > memory_bytes:
+        used = _total(spec for spec in specs if not spec.growth)
+        if has is not None and largest > has:
             raise ValueError(
                 f"a memory limit of {_exact(largest)} is more than {self.name} has: "
-                f"{_exact(memory_bytes)}"
+                f"{_exact(has)}"
             )
-        used = _total(spec for spec in specs if not spec.growth)
-        if used > memory_bytes:
+        if has is not None and used > has:
             raise ValueError(
                 f"the logical devices of {self.name} take {_exact(used)} at once, and "
-                f"it has {_exact(memory_bytes)}: lower a memory limit, or let them grow"
+                f"it has {_exact(has)}: lower a memory limit, or let them grow"
             )
-
-    def _check_ceiling(self, ceiling_bytes: int, specs: Sequence[MemorySpec]) -> None:
-        ceiling = f"{LIMITS} allows {_exact(ceiling_bytes)} on {self.name}"
+        if allowed is None:
+            return
+        ceiling = f"{LIMITS} allows {_exact(allowed)} on {self.name}"
         if any(spec.limit_bytes is None for spec in specs):
             raise ValueError(f"{ceiling}: give each logical device a memory limit")
-        total = _total(specs)
-        if total > ceiling_bytes:
+        if _total(specs) > allowed:
             raise ValueError(
                 f"{ceiling}, and the memory limits configured there come to "
-                f"{_exact(total)}"
+                f"{_exact(_total(specs))}"
             )
 
 

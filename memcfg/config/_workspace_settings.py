@@ -21,13 +21,7 @@ _CHECKS = ("error", "warn", "off")
 
 
 def get_scope_checks() -> str:
-    """Tell what happens when an array is used whose bytes may be another's by now.
-
-    Returns
-    -------
-    str
-        ``"error"`` by default, ``"warn"`` or ``"off"``.
-    """
+    """Return what `set_scope_checks` was given; ``"error"`` by default."""
     return registry.options.scope_checks
 
 
@@ -122,13 +116,7 @@ def set_debug_mode(mode: DebugMode | str) -> DebugMode:
 
 
 def get_default_workspace_config() -> WorkspaceConfig:
-    """Return the configuration of workspaces that are made without one.
-
-    Returns
-    -------
-    WorkspaceConfig
-        ``WorkspaceConfig()`` unless it was set.
-    """
+    """Return the configuration of workspaces that are made without one."""
     return registry.options.workspace_config
 
 

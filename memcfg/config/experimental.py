@@ -60,13 +60,7 @@ _POLICIES = ("silent", "silent_for_int32", "warn", "explicit")
 
 
 def get_device_policy() -> str:
-    """Return the running thread's device policy. Stored only.
-
-    Returns
-    -------
-    str
-        What `set_device_policy` was given in this thread; ``"silent"`` by default.
-    """
+    """Return this thread's device policy, ``"silent"`` by default. Stored only."""
     return str(getattr(registry.options.of_thread, "policy", _POLICIES[0]))
 
 
@@ -96,13 +90,7 @@ def set_device_policy(device_policy: str | None) -> None:
 
 
 def get_synchronous_execution() -> bool:
-    """Tell the running thread's execution mode. Stored only.
-
-    Returns
-    -------
-    bool
-        What `set_synchronous_execution` was given in this thread; True by default.
-    """
+    """Tell the running thread's execution mode, True by default. Stored only."""
     return bool(getattr(registry.options.of_thread, "synchronous", True))
 
 

@@ -38,13 +38,7 @@ _COUNT = "min_graph_nodes"
 
 
 def get_jit() -> str:
-    """Tell whether just-in-time compilation was asked for. Stored only.
-
-    Returns
-    -------
-    str
-        ``"autoclustering"``, or ``""`` (the default).
-    """
+    """Return ``"autoclustering"`` if that was set, or ``""``. Stored only."""
     return _JIT if registry.options.jit else ""
 
 

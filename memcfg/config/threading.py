@@ -63,13 +63,7 @@ def set_intra_op_parallelism_threads(num_threads: int) -> None:
 
 
 def get_inter_op_parallelism_threads() -> int:
-    """Return how many programs may run at the same time in this process.
-
-    Returns
-    -------
-    int
-        What was set; 0, the default, is automatic: without a bound.
-    """
+    """Return how many programs may run at the same time; 0, the default: any number."""
     return registry.settings.inter_threads
 
 
@@ -86,12 +80,8 @@ def set_inter_op_parallelism_threads(num_threads: int) -> None:
 
     Raises
     ------
-    TypeError
-        If it is no int, or a bool.
-    ValueError
-        If it is negative or beyond 65,535.
-    RuntimeError
-        If a device was used already and the number is not the present one.
+    TypeError, ValueError, RuntimeError
+        What `set_intra_op_parallelism_threads` raises.
     """
     what = "The number of programs that run at once"
     _set("inter_threads", num_threads, what, set_max_running)

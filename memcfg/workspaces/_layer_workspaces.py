@@ -232,24 +232,12 @@ class LayerWorkspaceMgr:
 
     @classmethod
     def no_workspaces(cls) -> Self:
-        """Return a manager that makes every array outside of all workspaces.
-
-        Returns
-        -------
-        LayerWorkspaceMgr
-            A new one, to be changed if need be.
-        """
+        """Return a new manager that makes every array outside of all workspaces."""
         return cls().default_no_workspace()
 
     @staticmethod
     def no_workspaces_immutable() -> LayerWorkspaceMgr:
-        """Return such a manager that everybody shares and nobody can change.
-
-        Returns
-        -------
-        LayerWorkspaceMgr
-            The same one each time.
-        """
+        """Return the one such manager that everybody shares and nobody can change."""
         if LayerWorkspaceMgr._immutable is None:
             made = LayerWorkspaceMgr.no_workspaces()
             made._frozen = True
@@ -345,47 +333,32 @@ class LayerWorkspaceMgr:
         return self
 
     def get_helper_workspace(self, key: str) -> Any:
-        """Return what `set_helper_workspace` was given.
+        """Return what `set_helper_workspace` was given; None if there is none.
 
         Parameters
         ----------
         key : str
             Its name.
-
-        Returns
-        -------
-        object
-            None if there is none.
         """
         return self._helpers.get(key)
 
     def has_configuration(self, kind: ArrayType | str) -> bool:
-        """Tell whether a kind of array is configured.
+        """Tell whether a kind of array has a workspace, or was given "no workspace".
 
         Parameters
         ----------
         kind : ArrayType or str
             What the arrays are for.
-
-        Returns
-        -------
-        bool
-            Also True for "no workspace".
         """
         return _checked(kind) in self._targets
 
     def workspace_name(self, kind: ArrayType | str) -> str | None:
-        """Return the workspace of a kind of array.
+        """Return the name of the workspace of a kind of array; None for no workspace.
 
         Parameters
         ----------
         kind : ArrayType or str
             What the arrays are for.
-
-        Returns
-        -------
-        str or None
-            Its name; None for no workspace.
         """
         target = self._target(kind)
         return None if target is None else target.name
@@ -420,17 +393,12 @@ class LayerWorkspaceMgr:
         )
 
     def notify_scope_entered(self, *kinds: ArrayType | str) -> LayerScopes:
-        """Open the workspaces of kinds of arrays now.
+        """Open the workspaces of kinds of arrays now, and `close` what is returned.
 
         Parameters
         ----------
         *kinds : ArrayType or str
             What the arrays are for.
-
-        Returns
-        -------
-        LayerScopes
-            To be closed, by `close` or at the end of a ``with`` block.
         """
         return self.enter(*kinds).open()
 
@@ -480,7 +448,7 @@ class LayerWorkspaceMgr:
     def create(
         self, kind: ArrayType | str, shape: Shape, dtype: DTypeLike = float
     ) -> NDArray[Any]:
-        """Make an array of zeros.
+        """Make an array of zeros where `create_uninitialized` makes one.
 
         Parameters
         ----------
@@ -490,11 +458,6 @@ class LayerWorkspaceMgr:
             Its shape.
         dtype : data-type, default float64
             Its type.
-
-        Returns
-        -------
-        numpy.ndarray
-            Where `create_uninitialized` makes it.
         """
         with self._at(kind):
             return np.zeros(shape, dtype)
@@ -502,7 +465,7 @@ class LayerWorkspaceMgr:
     zeros = create
 
     def dup(self, kind: ArrayType | str, array: Array) -> Array:
-        """Copy an array.
+        """Copy an array, contiguous, to where `create_uninitialized` would make it.
 
         Parameters
         ----------
@@ -510,11 +473,6 @@ class LayerWorkspaceMgr:
             What the copy is for.
         array : numpy.ndarray
             Any array.
-
-        Returns
-        -------
-        numpy.ndarray
-            Contiguous, where `create_uninitialized` would make it.
         """
         check_valid(array, "copy it")
         with self._at(kind):
@@ -637,24 +595,19 @@ class LayerWorkspaceMgr:
         return self.dup(kind, array)
 
     def is_workspace_open(self, kind: ArrayType | str) -> bool:
-        """Tell whether the workspace of a kind of array is open.
+        """Tell whether the workspace of a kind of array is open, or it has none.
 
         Parameters
         ----------
         kind : ArrayType or str
             What the arrays are for.
-
-        Returns
-        -------
-        bool
-            True where the kind has no workspace.
         """
         target = self._target(kind)
         found = None if target is None else self._source.get(target.name)
         return target is None or (found is not None and found.is_open)
 
     def assert_open(self, kind: ArrayType | str, message: str = "") -> None:
-        """Raise unless the workspace of a kind of array is open.
+        """Raise WorkspaceError unless the workspace of a kind of array is open.
 
         Parameters
         ----------
@@ -662,11 +615,6 @@ class LayerWorkspaceMgr:
             What the arrays are for.
         message : str, default ""
             What is being done; it begins the error.
-
-        Raises
-        ------
-        WorkspaceError
-            If it is not open.
         """
         if not self.is_workspace_open(kind):
             raise WorkspaceError(
@@ -675,7 +623,7 @@ class LayerWorkspaceMgr:
             )
 
     def assert_not_open(self, kind: ArrayType | str, message: str = "") -> None:
-        """Raise if the workspace of a kind of array is open.
+        """Raise WorkspaceError if the workspace of a kind of array is open.
 
         Parameters
         ----------
@@ -683,11 +631,6 @@ class LayerWorkspaceMgr:
             What the arrays are for.
         message : str, default ""
             What is being done; it begins the error.
-
-        Raises
-        ------
-        WorkspaceError
-            If it is open.
         """
         name = self.workspace_name(kind)
         if name is not None and self.is_workspace_open(kind):
@@ -699,7 +642,7 @@ class LayerWorkspaceMgr:
     def assert_current_workspace(
         self, kind: ArrayType | str, message: str = ""
     ) -> None:
-        """Raise unless the workspace of a kind of array is the innermost.
+        """Raise WorkspaceError unless the workspace of a kind of array is innermost.
 
         Parameters
         ----------
@@ -707,11 +650,6 @@ class LayerWorkspaceMgr:
             What the arrays are for; a kind without workspace wants none.
         message : str, default ""
             What is being done; it begins the error.
-
-        Raises
-        ------
-        WorkspaceError
-            If another one is.
         """
         name, current = self.workspace_name(kind), current_workspace()
         found = None if current is None else current.name
