@@ -27,6 +27,7 @@ __all__ = [
     "erf",
     "evaluate",
     "exp",
+    "floor",
     "instructions",
     "leaves",
     "log",
@@ -70,6 +71,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "tanh": (np.tanh, 30),
     "erf": (_erf, 40),
     "power": (np.power, 1),
+    "floor": (np.floor, 1),
     "select": (np.where, 1),
     **{kind: (meaning, 1) for kind, meaning in _COMPARISONS.items()},
 }
@@ -397,6 +399,14 @@ def equal(a: Expression | Number, b: Expression | Number) -> Expression:
     return _public("equal", a, b)
 
 
+def floor(x: Expression | Number) -> Expression:
+    """Round a uniform number down to a whole one."""
+    x = _lift(x)
+    if not x.uniform:
+        raise TypeError("elements are not rounded down, only uniform numbers")
+    return _node("floor", x)
+
+
 def rounded(x: Expression | Number) -> Expression:
     """Round a uniform number to the dtype of the arrays.
 
@@ -471,6 +481,7 @@ _SLOPES: dict[str, Callable[[Expression, Expression], Expression]] = {
     "log": lambda a, _y: 1 / a,
     "tanh": lambda _a, y: 1 - y * y,
     "erf": lambda a, _y: 2 / math.sqrt(math.pi) * exp(-(a * a)),
+    "floor": lambda _a, _y: number(0),
     "rounded": lambda _a, _y: number(1),
 }
 

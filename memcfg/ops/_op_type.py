@@ -261,6 +261,14 @@ class Formula(Protocol):
     """What an element-wise op computes, as expressions of its operands."""
 
     @property
+    def operands(self) -> tuple[str, ...]:
+        """The names of its operands."""
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Its attributes' defaults; None: there is none."""
+
+    @property
     def is_activation(self) -> bool:
         """Whether it takes one array and nothing that must be said."""
 

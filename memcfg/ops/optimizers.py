@@ -1,20 +1,94 @@
 """Update ops: they overwrite state, once a step, and are never replayed.
 
-SGD with momentum as Keras writes it (Nesterov: Sutskever et al., ICML 2013); Adam:
-Kingma & Ba, ICLR 2015.
+An optimizer's op is one formula of a weight, its gradient and its slots; ``rate`` is
+the learning rate, ``t`` the number of the update from 1. Each is there twice: as it
+is, and ``_accumulated``, whose gradient is a sum over the steps of a window, and which
+changes nothing but at the window's last step. Formulas are Keras 3's; sources of the
+methods stand at the classes of `memcfg.nn.optimizers`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+from typing import TYPE_CHECKING, Any
 
-from memcfg.ops._expression import rounded, sqrt
+from memcfg.ops._expression import (
+    equal,
+    floor,
+    maximum,
+    minimum,
+    rounded,
+    select,
+    sqrt,
+)
 from memcfg.ops._formula import elementwise
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from memcfg.ops._expression import Expression
 
 __all__: list[str] = []
+
+_SCALARS = ("rate", "step", "product", "unit_squares", "weight_squares")
+
+
+def _update(name: str, formula: Callable[..., Any], state: Sequence[str]) -> None:
+    """Register an update of `state`, and that of windows of accumulated gradients."""
+    _register(name, formula, state, accumulated=False)
+    _register(f"{name}_accumulated", formula, state, accumulated=True)
+
+
+def _register(
+    name: str, formula: Callable[..., Any], state: Sequence[str], *, accumulated: bool
+) -> None:
+    parameters = inspect.signature(formula).parameters.values()
+    read = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    operands = ["step" if each == "t" else each for each in read]
+    if accumulated and "step" not in operands:
+        operands.append("step")
+
+    def whole(*given: Expression, **settings: Any) -> tuple[Expression, ...]:
+        values = dict(zip(operands, given, strict=True))
+        number = values.get("step")
+        if accumulated:
+            steps, divisor = settings.pop("steps"), settings.pop("divisor")
+            if "g" in values:
+                values["g"] = values["g"] / divisor
+            number = floor(values["step"] / steps)
+        if number is not None:
+            values["t"] = number + 1
+        before = [values[each] for each in state]
+        if "w" in values:
+            decay = settings["weight_decay"] * values["rate"]
+            values["w"] = values["w"] - values["w"] * decay
+        found = formula(*(values[each] for each in read), **_wanted(formula, settings))
+        new: tuple[Expression, ...] = found if isinstance(found, tuple) else (found,)
+        if accumulated:
+            due = equal(values["step"] + 1, values["t"] * steps)
+            new = tuple(select(due, *pair) for pair in zip(new, before, strict=True))
+        return new
+
+    own = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    more: dict[str, Any] = {"weight_decay": 0.0} if "w" in operands else {}
+    more |= {"steps": inspect.Parameter.empty, "divisor": 1.0} if accumulated else {}
+    keywords = [
+        inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default)
+        for key, default in more.items()
+        if key not in {p.name for p in own}
+    ]
+    positional = [
+        inspect.Parameter(each, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        for each in operands
+    ]
+    whole.__signature__ = inspect.Signature([*positional, *own, *keywords])  # type: ignore[attr-defined]
+    scalars = [each for each in operands if each in _SCALARS]
+    elementwise(name, whole, scalars=scalars, state=state)
+
+
+def _wanted(formula: Callable[..., Any], settings: dict[str, Any]) -> dict[str, Any]:
+    known = inspect.signature(formula).parameters
+    return {key: value for key, value in settings.items() if key in known}
 
 
 def _moving_average(
@@ -37,26 +111,317 @@ def _sgd_momentum(
     return w + step, velocity
 
 
+def _moments(
+    g: Expression, m: Expression, v: Expression, b1: Expression, b2: Expression
+) -> tuple[Expression, Expression]:
+    return m + (g - m) * (1 - b1), v + (g * g - v) * (1 - b2)
+
+
 def _adam(
     w: Expression,
     g: Expression,
     m: Expression,
     v: Expression,
     rate: Expression,
-    step: Expression,
+    t: Expression,
     *,
     beta_1: Expression,
     beta_2: Expression,
     epsilon: Expression,
-) -> tuple[Expression, Expression, Expression]:
-    t = step + 1
+) -> tuple[Expression, ...]:
     alpha = rate * sqrt(1 - beta_2**t) / (1 - beta_1**t)
-    first = m + (g - m) * (1 - beta_1)
-    second = v + (g * g - v) * (1 - beta_2)
+    first, second = _moments(g, m, v, beta_1, beta_2)
     return w - alpha * first / (sqrt(second) + epsilon), first, second
 
 
+def _adam_amsgrad(
+    w: Expression,
+    g: Expression,
+    m: Expression,
+    v: Expression,
+    most: Expression,
+    rate: Expression,
+    t: Expression,
+    *,
+    beta_1: Expression,
+    beta_2: Expression,
+    epsilon: Expression,
+) -> tuple[Expression, ...]:
+    alpha = rate * sqrt(1 - beta_2**t) / (1 - beta_1**t)
+    first, second = _moments(g, m, v, beta_1, beta_2)
+    top = maximum(most, second)
+    return w - alpha * first / (sqrt(top) + epsilon), first, second, top
+
+
+def _adamax(
+    w: Expression,
+    g: Expression,
+    m: Expression,
+    u: Expression,
+    rate: Expression,
+    t: Expression,
+    *,
+    beta_1: Expression,
+    beta_2: Expression,
+    epsilon: Expression,
+) -> tuple[Expression, ...]:
+    first, norm = m + (g - m) * (1 - beta_1), maximum(beta_2 * u, abs(g))
+    alpha = rate / (1 - beta_1**t)
+    return w - alpha * first / (norm + epsilon), first, norm
+
+
+def _schedule(beta_1: Expression, t: Expression) -> Expression:
+    """Give Nadam's momentum of an update."""
+    return beta_1 * (1 - 0.5 * 0.96**t)
+
+
+def _nadam(
+    w: Expression,
+    g: Expression,
+    m: Expression,
+    v: Expression,
+    rate: Expression,
+    product: Expression,  # of the momenta of all updates, this one's included
+    t: Expression,
+    *,
+    beta_1: Expression,
+    beta_2: Expression,
+    epsilon: Expression,
+) -> tuple[Expression, ...]:
+    now, after = _schedule(beta_1, t), _schedule(beta_1, t + 1)
+    first, second = _moments(g, m, v, beta_1, beta_2)
+    ahead = first * (after / (1 - product * after)) + g * ((1 - now) / (1 - product))
+    root = sqrt(second / (1 - beta_2**t))
+    return w - rate * ahead / (root + epsilon), first, second
+
+
+def _adagrad(
+    w: Expression,
+    g: Expression,
+    a: Expression,
+    rate: Expression,
+    *,
+    epsilon: Expression,
+) -> tuple[Expression, ...]:
+    total = a + g * g
+    return w - rate * g / sqrt(total + epsilon), total
+
+
+def _adadelta(
+    w: Expression,
+    g: Expression,
+    a: Expression,
+    d: Expression,
+    rate: Expression,
+    *,
+    rho: Expression,
+    epsilon: Expression,
+) -> tuple[Expression, ...]:
+    squares = rho * a + (1 - rho) * (g * g)
+    delta = sqrt(d + epsilon) * g / sqrt(squares + epsilon)
+    return w - rate * delta, squares, rho * d + (1 - rho) * (delta * delta)
+
+
+def _lion(
+    w: Expression,
+    g: Expression,
+    m: Expression,
+    rate: Expression,
+    *,
+    beta_1: Expression,
+    beta_2: Expression,
+) -> tuple[Expression, ...]:
+    c = beta_1 * m + (1 - beta_1) * g
+    sign = select(c < 0, -1, select(c > 0, 1, c))  # NaN stays NaN
+    return w - rate * sign, beta_2 * m + (1 - beta_2) * g
+
+
+def _rmsprop(
+    w: Expression,
+    g: Expression,
+    v: Expression,
+    rate: Expression,
+    *,
+    rho: Expression,
+    epsilon: Expression,
+) -> tuple[Expression, ...]:
+    squares = rho * v + (1 - rho) * (g * g)
+    return w - rate * g / sqrt(squares + epsilon), squares
+
+
+def _with_momentum(m: Expression, momentum: Expression, step: Expression) -> Expression:
+    """Add, as a difference: which of two NaN a sum takes is a compiler's choice."""
+    return step - (-momentum) * m
+
+
+def _rmsprop_momentum(
+    w: Expression,
+    g: Expression,
+    v: Expression,
+    m: Expression,
+    rate: Expression,
+    *,
+    rho: Expression,
+    momentum: Expression,
+    epsilon: Expression,
+) -> tuple[Expression, ...]:
+    squares = rho * v + (1 - rho) * (g * g)
+    step = _with_momentum(m, momentum, rate * g / sqrt(squares + epsilon))
+    return w - step, squares, step
+
+
+def _rmsprop_centered(
+    w: Expression,
+    g: Expression,
+    v: Expression,
+    a: Expression,
+    rate: Expression,
+    *,
+    rho: Expression,
+    epsilon: Expression,
+) -> tuple[Expression, ...]:
+    squares, mean = rho * v + (1 - rho) * (g * g), rho * a + (1 - rho) * g
+    return w - rate * g / sqrt(squares - mean * mean + epsilon), squares, mean
+
+
+def _rmsprop_centered_momentum(
+    w: Expression,
+    g: Expression,
+    v: Expression,
+    m: Expression,
+    a: Expression,
+    rate: Expression,
+    *,
+    rho: Expression,
+    momentum: Expression,
+    epsilon: Expression,
+) -> tuple[Expression, ...]:
+    squares, mean = rho * v + (1 - rho) * (g * g), rho * a + (1 - rho) * g
+    step = rate * g / sqrt(squares - mean * mean + epsilon)
+    step = _with_momentum(m, momentum, step)
+    return w - step, squares, step, mean
+
+
+def _adafactor_moment(
+    moment: Expression,
+    mean: Expression,  # of squared gradients
+    t: Expression,
+    *,
+    beta_2_decay: Expression,
+) -> Expression:
+    stays = 1 - t**beta_2_decay
+    return stays * moment + (1 - stays) * mean
+
+
+def _adafactor_vector(
+    moment: Expression,
+    g: Expression,
+    t: Expression,
+    *,
+    beta_2_decay: Expression,
+    epsilon_1: Expression,
+) -> Expression:
+    return _adafactor_moment(moment, g * g + epsilon_1, t, beta_2_decay=beta_2_decay)
+
+
+def _adafactor(
+    w: Expression,
+    unit: Expression,
+    rate: Expression,
+    t: Expression,
+    unit_squares: Expression,  # their sum
+    weight_squares: Expression,  # of the weight before it decays
+    *,
+    size: Expression,
+    epsilon_2: Expression,
+    clip_threshold: Expression,
+    weight_decay: Expression,
+) -> Expression:
+    root = sqrt(weight_squares / size) * abs(1 - weight_decay * rate)
+    alpha = maximum(epsilon_2, root) * minimum(rate, 1 / sqrt(t))
+    clip = maximum(1, sqrt(unit_squares / size) / clip_threshold)
+    return w - unit * (alpha / clip)
+
+
+def _average(
+    average: Expression,
+    w: Expression,
+    step: Expression,
+    *,
+    momentum: Expression,
+    steps: Expression,
+) -> Expression:
+    stays = select(floor(step / steps) < 1, 0, momentum)  # the first is the weight
+    return stays * average + (1 - stays) * w
+
+
+def _average_overwriting(
+    w: Expression,
+    average: Expression,
+    step: Expression,
+    *,
+    momentum: Expression,
+    steps: Expression,
+    frequency: Expression,
+) -> tuple[Expression, Expression]:
+    new = _average(average, w, step, momentum=momentum, steps=steps)
+    number = floor(step / steps) + 1
+    due = equal(number, floor(number / frequency) * frequency)
+    return select(due, new, w), new
+
+
+def _accumulate(
+    total: Expression, g: Expression, step: Expression, *, steps: Expression
+) -> Expression:
+    first = equal(step, floor(step / steps) * steps)
+    return select(first, 0, total) + g
+
+
+def _clip_by_norm(
+    g: Expression, squares: Expression, *, norm: Expression, divisor: Expression
+) -> Expression:
+    length = sqrt(squares)
+    return g * (norm / maximum(length, norm * divisor) + (length - length))
+
+
+def _clip_by_value(
+    g: Expression, *, limit: Expression, divisor: Expression
+) -> Expression:
+    return minimum(maximum(g / divisor, -limit), limit)
+
+
 elementwise("moving_average", _moving_average, state=("moving",))
-elementwise("sgd", lambda w, g, rate: w - rate * g, scalars=("rate",), state=("w",))
-elementwise("sgd_momentum", _sgd_momentum, scalars=("rate",), state=("w", "v"))
-elementwise("adam", _adam, scalars=("rate", "step"), state=("w", "m", "v"))
+elementwise("accumulate", _accumulate, scalars=("step",), state=("total",))
+elementwise("average", _average, scalars=("step",), state=("average",))
+elementwise(
+    "average_overwriting",
+    _average_overwriting,
+    scalars=("step",),
+    state=("w", "average"),
+)
+elementwise("clip_by_norm", _clip_by_norm, scalars=("squares",))
+elementwise("clip_by_value", _clip_by_value)
+elementwise("mean_gradient", lambda g, *, divisor: g / divisor)
+elementwise("over_root", lambda g, squares: g / sqrt(squares))
+
+_update("sgd", lambda w, g, rate: w - rate * g, ("w",))
+_update("sgd_momentum", _sgd_momentum, ("w", "v"))
+_update("adam", _adam, ("w", "m", "v"))
+_update("adam_amsgrad", _adam_amsgrad, ("w", "m", "v", "most"))
+_update("adamax", _adamax, ("w", "m", "u"))
+_update("nadam", _nadam, ("w", "m", "v"))
+_update(
+    "nadam_product",
+    lambda product_before, t, *, beta_1: product_before * _schedule(beta_1, t),
+    ("product_before",),
+)
+_update("adagrad", _adagrad, ("w", "a"))
+_update("adadelta", _adadelta, ("w", "a", "d"))
+_update("lion", _lion, ("w", "m"))
+_update("rmsprop", _rmsprop, ("w", "v"))
+_update("rmsprop_momentum", _rmsprop_momentum, ("w", "v", "m"))
+_update("rmsprop_centered", _rmsprop_centered, ("w", "v", "a"))
+_update("rmsprop_centered_momentum", _rmsprop_centered_momentum, ("w", "v", "m", "a"))
+_update("adafactor_moment", _adafactor_moment, ("moment",))
+_update("adafactor_vector", _adafactor_vector, ("moment",))
+_update("adafactor", _adafactor, ("w",))

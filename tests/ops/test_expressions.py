@@ -34,6 +34,18 @@ ATTRIBUTES = {
     "negative_slope": 0.1,
     "max_value": 2.0,
     "threshold": 0.5,
+    "rho": 0.9,
+    "weight_decay": 0.01,
+    "steps": 4,  # of a window whose last step is step 3
+    "divisor": 4,
+    "frequency": 2,
+    "limit": 1.0,
+    "norm": 1.0,
+    "size": 7,
+    "beta_2_decay": -0.8,
+    "epsilon_1": 1e-30,
+    "epsilon_2": 1e-3,
+    "clip_threshold": 1.0,
 }
 SPECIAL = [
     0.0,

@@ -41,6 +41,7 @@ enum class Code {
   tanh,
   erf,
   power,
+  floor,
   rounded,
   less,
   less_equal,
@@ -80,6 +81,7 @@ constexpr Name kNames[] = {
     MEMCFG_NAME(tanh, 1, std::tanh(a)),
     MEMCFG_NAME(erf, 1, std::erf(a)),
     MEMCFG_NAME(power, 2, std::pow(a, b)),
+    MEMCFG_NAME(floor, 1, std::floor(a)),
     MEMCFG_NAME(rounded, 1, static_cast<float>(a)),
     MEMCFG_NAME(less, 2, a < b),
     MEMCFG_NAME(less_equal, 2, a <= b),
@@ -223,7 +225,8 @@ class Parser {
       if (is_condition(argument.code) != wanted) malformed("mixes conditions, numbers");
       made.uniform = made.uniform && argument.uniform;
     }
-    const bool uniform_only = made.code == Code::power || made.code == Code::rounded;
+    const bool uniform_only = made.code == Code::power || made.code == Code::floor ||
+                              made.code == Code::rounded;
     if (uniform_only && !made.uniform)
       malformed("raises or rounds elements, not uniform numbers");
   }
