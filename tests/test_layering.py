@@ -52,9 +52,8 @@ REFUSES = {
 }
 # Rooms whose cycles of imports are still to be taken apart.
 TANGLED = {"memory"}
-# Public modules that share a name: `experimental` is TensorFlow's, in two rooms;
-# `memcfg.nn.optimizers` has Keras's name, `memcfg.ops.optimizers` their update ops.
-NAMESAKES = {"__init__", "experimental", "optimizers"}
+# Public modules that share a name: `experimental` is TensorFlow's, in two rooms.
+NAMESAKES = {"__init__", "experimental"}
 CYTHON_IMPORT = re.compile(
     r"^\s*(?:from\s+memcfg(?:\.(?P<under>\w+)\S*|)\s+c?import\s+\(?(?P<names>[\w, ]+)"
     r"|c?import\s+memcfg\.(?P<plain>\w+))",

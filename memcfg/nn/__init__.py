@@ -54,12 +54,29 @@ from memcfg.nn.layers import (
 )
 from memcfg.nn.losses import Loss, SparseCategoricalCrossentropy
 from memcfg.nn.metrics import Metric
-from memcfg.nn.optimizers import SGD, Adam, Optimizer
+from memcfg.nn.optimizers import (
+    SGD,
+    Adadelta,
+    Adafactor,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    Lion,
+    Nadam,
+    Optimizer,
+    RMSprop,
+)
 
 __all__ = [
     "SGD",
     "Activation",
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
     "Adam",
+    "AdamW",
+    "Adamax",
     "Add",
     "AveragePooling2D",
     "AvgPool2D",
@@ -85,14 +102,17 @@ __all__ = [
     "LayerNormalization",
     "LecunNormal",
     "LecunUniform",
+    "Lion",
     "Loss",
     "MaxPool2D",
     "MaxPooling2D",
     "Metric",
     "Model",
+    "Nadam",
     "Ones",
     "Optimizer",
     "Orthogonal",
+    "RMSprop",
     "RandomNormal",
     "RandomUniform",
     "ReLU",

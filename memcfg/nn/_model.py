@@ -13,6 +13,7 @@ import numpy.typing as npt
 from memcfg import config
 from memcfg._core import Counter, Lock
 from memcfg.errors import InfeasiblePlanError, NonFiniteLossError
+from memcfg.nn import optimizers
 from memcfg.nn._argument_checks import integer
 from memcfg.nn._attributes import FixedAttributes, automatic_name, check_name, constant
 from memcfg.nn._network import Network, summary_text
@@ -31,7 +32,6 @@ from memcfg.nn.inputs._reading import Source, fit_sources, source_of
 from memcfg.nn.layers._layer import Shape, SymbolicTensor
 from memcfg.nn.losses import get_loss
 from memcfg.nn.metrics import get_metrics
-from memcfg.nn.optimizers import get_optimizer
 from memcfg.nn.training._compile_config import (
     PLANNED,
     CompileConfig,
@@ -267,7 +267,8 @@ class Model(FixedAttributes):
         Parameters
         ----------
         optimizer : Optimizer or str
-            `SGD`, `Adam`, or ``"sgd"``, ``"adam"`` with their defaults.
+            One of `memcfg.nn.optimizers`, or its name such as ``"adam"``, with all
+            defaults.
         loss : Loss
             With ``from_logits=True``.
         metrics : sequence of str, optional
@@ -296,7 +297,7 @@ class Model(FixedAttributes):
         """
         modes = get_modes(training_workspace_mode, inference_workspace_mode, memory)
         found = CompileConfig(
-            get_optimizer(optimizer),
+            optimizers.get(optimizer),
             get_loss(loss),
             get_metrics(metrics),
             get_policy(memory),
@@ -909,7 +910,9 @@ class Model(FixedAttributes):
         """Return architecture, settings and values, as they are between two steps."""
         with self._lock.turn():
             values = self._built_session().values() if self.built else {}
-            steps = 0 if self._config is None else self._config.optimizer.iterations
+            steps = (
+                0 if self._config is None else self._config.optimizer._iterations.value
+            )
             state = super().__getstate__()
             state["_parts"] = self._parts._replace(session=None)
         del state["_lock"], state["_owner"]  # a copy has its own

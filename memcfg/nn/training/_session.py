@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,6 +79,8 @@ class Session:
         self.lock = lock
         self._superseded = False
         self._weights = {weight.name: weight for weight in spec.network.weights}
+        self.slots = spec.slots
+        self._slots = {slot.name: slot for slot in spec.slots}
         self._on_host: dict[str, Floats] = dict(values or {})
         self._used: dict[ProgramKey, None] = {}  # last used last; not all are loaded
         self._ready: dict[ProgramKey, _Ready] = {}  # planned ones that have run
@@ -144,7 +145,7 @@ class Session:
             if name in self._resident:
                 return np.asarray(self.executor.read_state(name))
             if name not in self._on_host:
-                self._on_host[name] = self._weights[name].first_value()
+                self._on_host[name] = self._first_value(name)()
             return self._on_host[name].copy()
 
     def write(self, name: str, value: Floats) -> None:
@@ -176,13 +177,14 @@ class Session:
                 continue
             if tensor.name in self._on_host:
                 values[tensor.name] = self._on_host[tensor.name]
-            elif tensor.role == "optimizer_state":
-                values[tensor.name] = partial(
-                    np.zeros, tensor.shape or (), tensor.dtype
-                )
             else:
-                values[tensor.name] = self._weights[tensor.name].first_value
+                values[tensor.name] = self._first_value(tensor.name)
         return values
+
+    def _first_value(self, name: str) -> Callable[[], Array]:
+        """Return what makes the value that training starts from."""
+        held = self._slots[name] if name in self._slots else self._weights[name]
+        return held.first_value
 
     # Memory
 

@@ -9,18 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from memcfg._cached import cached_property
 from memcfg.graph import Builder, Graph, gradients, hoist_updates
 from memcfg.nn.layers._layer import Layer, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memcfg.nn._network import Network, Weight
+    from memcfg.nn._network import Network
     from memcfg.nn.losses import Loss
     from memcfg.nn.metrics import Metric
     from memcfg.nn.optimizers import Optimizer
+    from memcfg.nn.optimizers._optimizer import Slot
 
-__all__ = ["KINDS", "ProgramKey", "TraceSpec", "state_names", "trace"]
+__all__ = ["KINDS", "ProgramKey", "TraceSpec", "trace"]
 
 KINDS = ("train", "evaluate", "predict")
 _INPUTS = ("x", "y", "learning_rate", "step")  # whatever layers call their ops
@@ -48,16 +50,19 @@ class TraceSpec:
     loss: Loss | None = None
     metrics: tuple[Metric, ...] = ()
 
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """What the optimizer keeps beside the weights that are trained."""
+        if self.optimizer is None:
+            return ()
+        trained = [weight for weight in self.network.weights if weight.trainable]
+        return tuple(self.optimizer.state(trained))
+
     def count_outputs(self, kind: str) -> int:
         """Count what a program computes beside the state; it is kept first."""
         if kind == "predict":
             return len(self.network.outputs)
         return 1 + sum(metric.count for metric in self.metrics)
-
-
-def state_names(optimizer: Optimizer, weight: Weight) -> list[str]:
-    """Name the optimizer's state beside one weight, in the order of its slots."""
-    return [f"{optimizer.kind}/{weight.name}/{slot}" for slot in optimizer.slots]
 
 
 def trace(spec: TraceSpec, key: ProgramKey) -> Graph:
@@ -93,17 +98,14 @@ class _Trace:
         return hoist_updates(self.builder.build(keep=keep))
 
     def _declare_persistent(self) -> None:
-        weights, optimizer = self.spec.network.weights, self.spec.optimizer
-        for weight in weights:
+        for weight in self.spec.network.weights:
             self.weights[weight.name] = self.builder.tensor(
                 weight.name, weight.shape, weight.dtype, role="parameter"
             )
-        for weight in weights:
-            if optimizer is not None and weight.trainable:
-                for name in state_names(optimizer, weight):
-                    self.state[name] = self.builder.tensor(
-                        name, weight.shape, weight.dtype, role="optimizer_state"
-                    )
+        for slot in self.spec.slots:
+            self.state[slot.name] = self.builder.tensor(
+                slot.name, slot.shape, slot.dtype, role="optimizer_state"
+            )
 
     def _input(self, name: str, shape: tuple[int, ...], dtype: str) -> int:
         return self.builder.tensor(name, shape, dtype, role="input")
@@ -165,23 +167,24 @@ class _Trace:
         new = self._move()
         trained = [weight for weight in self.spec.network.weights if weight.trainable]
         found = gradients(self.builder, loss, [self.weights[w.name] for w in trained])
-        rate = self._input("learning_rate", (), "float32") if found else -1
         for weight in trained:
-            tensor = self.weights[weight.name]
-            if tensor not in found:
+            if self.weights[weight.name] not in found:
                 raise ValueError(
                     f"the loss does not depend on the weight {weight.name!r}: an op on "
                     "its way has no slope, and it cannot be trained"
                 )
-            state = [self.state[name] for name in state_names(optimizer, weight)]
-            new += optimizer.update(
-                self.builder,
-                f"{optimizer.kind}/{weight.name}",
-                (tensor, found[tensor], *state),
-                lambda: rate,
-                self.step,
-            )
-        return new
+        if not found:
+            return new
+        weights = {weight.name: self.weights[weight.name] for weight in trained}
+        updated = optimizer.trace(
+            self.builder,
+            weights,
+            {name: found[tensor] for name, tensor in weights.items()},
+            self.state,
+            self._input("learning_rate", (), "float32"),
+            self.step,
+        )
+        return new + updated
 
     def _move(self) -> list[int]:
         """Trace the moving averages; a layer called twice moves them twice."""

@@ -98,6 +98,8 @@ class Trainer:
                     callbacks("on_epoch_end", epoch, logs)
                 if feed.ran_out:
                     break
+            if logs:
+                config.optimizer.finalize_variable_values()
             callbacks("on_train_end", logs)
         finally:
             feed.close()

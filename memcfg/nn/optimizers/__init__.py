@@ -1,0 +1,124 @@
+"""Optimizers by the names, arguments and formulas of Keras 3, and their schedules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from memcfg.nn.optimizers import schedules
+from memcfg.nn.optimizers._adafactor import Adafactor
+from memcfg.nn.optimizers._adam import Adam, Adamax, AdamW, Nadam
+from memcfg.nn.optimizers._descent import SGD, Lion
+from memcfg.nn.optimizers._optimizer import Optimizer
+from memcfg.nn.optimizers._scaled import Adadelta, Adagrad, RMSprop
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "SGD",
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "Lion",
+    "Nadam",
+    "Optimizer",
+    "RMSprop",
+    "deserialize",
+    "get",
+    "schedules",
+    "serialize",
+]
+
+_KNOWN: dict[str, type[Optimizer]] = {
+    each.kind: each
+    for each in (
+        *(SGD, Adam, AdamW, Adamax, Nadam),
+        *(RMSprop, Adagrad, Adadelta, Lion, Adafactor),
+    )
+}
+
+
+def serialize(optimizer: Optimizer) -> dict[str, Any]:
+    """Return an optimizer's settings as names and numbers.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        An optimizer; its state is not part of the result.
+
+    Returns
+    -------
+    dict
+        ``{"class_name": ..., "config": ...}``.
+    """
+    return {"class_name": type(optimizer).__name__, "config": optimizer.get_config()}
+
+
+def deserialize(
+    config: Mapping[str, Any], custom_objects: dict[str, Any] | None = None
+) -> Optimizer:
+    """Make an optimizer of what `serialize` returned.
+
+    Parameters
+    ----------
+    config : mapping
+        ``{"class_name": ..., "config": ...}``; the class's name in any case.
+    custom_objects : dict, optional
+        Optimizers and schedules of your own by their names.
+
+    Returns
+    -------
+    Optimizer
+        The optimizer, without state.
+
+    Raises
+    ------
+    ValueError
+        If there is no class of this name.
+    """
+    name = str(config.get("class_name"))
+    found = (custom_objects or {}).get(name) or _KNOWN.get(name.lower())
+    if found is None:
+        known = ", ".join(map(repr, _KNOWN))
+        raise ValueError(f"unknown optimizer {name!r}; known: {known}")
+    made: Optimizer = found.from_config(config.get("config", {}), custom_objects)
+    return made
+
+
+def get(identifier: Any) -> Optimizer:
+    """Return the optimizer that a name, a serialized one or an optimizer means.
+
+    Parameters
+    ----------
+    identifier : str, mapping or Optimizer
+        A name such as ``"adam"``, with all defaults; what `serialize` returned; or an
+        optimizer, which is returned.
+
+    Returns
+    -------
+    Optimizer
+        The optimizer.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown.
+    TypeError
+        If it is something else, such as a class.
+    """
+    if isinstance(identifier, str):
+        return deserialize({"class_name": identifier})
+    if isinstance(identifier, dict):
+        return deserialize(identifier)
+    if isinstance(identifier, type) and issubclass(identifier, Optimizer):
+        name = identifier.__name__
+        raise TypeError(f"pass an optimizer, {name}(), and not its class")
+    if not isinstance(identifier, Optimizer):
+        raise TypeError(
+            f"an optimizer is one of memcfg.nn.optimizers, such as Adam(0.001), or its "
+            f"name, such as 'adam', not {identifier!r}"
+        )
+    return identifier

@@ -1,0 +1,143 @@
+"""Descent along the gradient, its momentum, or the sign of that: SGD and Lion."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memcfg.nn._argument_checks import unit_interval
+from memcfg.nn.optimizers._optimizer import Optimizer, common
+
+if TYPE_CHECKING:
+    from memcfg.nn.optimizers.schedules import LearningRateSchedule
+
+__all__ = ["SGD", "Lion"]
+
+
+class SGD(Optimizer):
+    """Gradient descent, with momentum if asked.
+
+    Without momentum ``w -= learning_rate * g``. With it
+    ``v = momentum * v - learning_rate * g`` and ``w += v``, or with Nesterov's
+    ``w += momentum * v - learning_rate * g``.
+
+    Parameters
+    ----------
+    learning_rate : float or LearningRateSchedule, default 0.01
+        Zero or more, or what makes it of the number of the step.
+    momentum : float, default 0.0
+        In ``[0, 1)``.
+    nesterov : bool, default False
+        Whether to look ahead; needs a momentum.
+    weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
+        As of `Optimizer`.
+    use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
+        As of `Optimizer`.
+    gradient_accumulation_steps, name : optional
+        As of `Optimizer`.
+
+    References
+    ----------
+    Sutskever, Martens, Dahl and Hinton, "On the importance of initialization and
+    momentum in deep learning", ICML 2013.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.SGD(0.05, momentum=0.9)
+    SGD(learning_rate=0.05, momentum=0.9, nesterov=False)
+    """
+
+    __slots__ = ("momentum", "nesterov")
+
+    kind = "sgd"
+
+    def __init__(
+        self,
+        learning_rate: float | LearningRateSchedule = 0.01,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float | None = None,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
+        use_ema: bool = False,
+        ema_momentum: float = 0.99,
+        ema_overwrite_frequency: int | None = None,
+        loss_scale_factor: None = None,
+        gradient_accumulation_steps: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(**common(locals()))
+        self.momentum = unit_interval(momentum, "SGD: momentum")
+        self.nesterov = bool(nesterov)
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("SGD: nesterov=True needs a momentum above 0")
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Names of the state beside each weight."""
+        return ("momentum",) if self.momentum else ()
+
+    @property
+    def _op(self) -> str:
+        return "sgd_momentum" if self.momentum else "sgd"
+
+
+class Lion(Optimizer):
+    """Lion: steps of one length, by the sign of a momentum.
+
+    ``w -= learning_rate * sign(beta_1 * m + (1 - beta_1) * g)`` and then
+    ``m = beta_2 * m + (1 - beta_2) * g``: half of what Adam keeps.
+
+    Parameters
+    ----------
+    learning_rate : float or LearningRateSchedule, default 0.001
+        Zero or more, or what makes it of the number of the step.
+    beta_1 : float, default 0.9
+        The part of the momentum in the step, above 0 and below 1.
+    beta_2 : float, default 0.99
+        The part of the momentum that stays, in ``[0, 1)``.
+    weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
+        As of `Optimizer`.
+    use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
+        As of `Optimizer`.
+    gradient_accumulation_steps, name : optional
+        As of `Optimizer`.
+
+    References
+    ----------
+    Chen et al., "Symbolic discovery of optimization algorithms", NeurIPS 2023.
+    """
+
+    __slots__ = ("beta_1", "beta_2")
+
+    kind = "lion"
+
+    def __init__(
+        self,
+        learning_rate: float | LearningRateSchedule = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.99,
+        weight_decay: float | None = None,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
+        use_ema: bool = False,
+        ema_momentum: float = 0.99,
+        ema_overwrite_frequency: int | None = None,
+        loss_scale_factor: None = None,
+        gradient_accumulation_steps: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(**common(locals()))
+        self.beta_1 = unit_interval(beta_1, "Lion: beta_1")
+        self.beta_2 = unit_interval(beta_2, "Lion: beta_2")
+        if self.beta_1 == 0:
+            raise ValueError(
+                "Lion: beta_1 must be above 0: without it this is sign SGD"
+            )
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Names of the state beside each weight."""
+        return ("m",)

@@ -1,0 +1,545 @@
+"""Learning rates that follow the number of the step, with Keras 3's formulas.
+
+They are computed on the host, in double precision, before each step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from memcfg.nn._argument_checks import nonnegative, real
+from memcfg.nn._attributes import FixedAttributes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+__all__ = [
+    "CosineDecay",
+    "CosineDecayRestarts",
+    "ExponentialDecay",
+    "InverseTimeDecay",
+    "LearningRateSchedule",
+    "PiecewiseConstantDecay",
+    "PolynomialDecay",
+    "deserialize",
+    "serialize",
+]
+
+
+class LearningRateSchedule(FixedAttributes):
+    """Base class of the schedules.
+
+    One of your own has ``__call__(step)``, which returns the learning rate of a step
+    from its number, from 0, and ``get_config()`` if its model is to be saved.
+    """
+
+    __slots__ = ()
+
+    def __call__(self, step: int) -> float:
+        """Return the learning rate of a step.
+
+        Parameters
+        ----------
+        step : int
+            How many steps came before; those that only accumulate count.
+
+        Returns
+        -------
+        float
+            The learning rate.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no __call__(self, step)")
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor.
+
+        Returns
+        -------
+        dict
+            By name.
+        """
+        return self._settings()
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Make a schedule.
+
+        Parameters
+        ----------
+        config : dict
+            As `get_config` returns it.
+
+        Returns
+        -------
+        LearningRateSchedule
+            The schedule.
+        """
+        return cls(**config)
+
+
+def _positive(value: Any, what: str) -> float:
+    number = real(value, what)
+    if number <= 0:
+        raise ValueError(f"{what} must be above zero, got {value!r}")
+    return number
+
+
+def _set_decay(
+    schedule: ExponentialDecay | InverseTimeDecay,
+    initial_learning_rate: float,
+    decay_steps: float,
+    decay_rate: float,
+    staircase: bool,
+    name: str,
+) -> None:
+    schedule.initial_learning_rate = nonnegative(
+        initial_learning_rate, "initial_learning_rate"
+    )
+    schedule.decay_steps = _positive(decay_steps, "decay_steps")
+    schedule.decay_rate = nonnegative(decay_rate, "decay_rate")
+    schedule.staircase = bool(staircase)
+    schedule.name = name
+
+
+def _fraction(schedule: ExponentialDecay | InverseTimeDecay, step: int) -> float:
+    passed = step / schedule.decay_steps
+    return math.floor(passed) if schedule.staircase else passed
+
+
+class ExponentialDecay(LearningRateSchedule):
+    """``initial_learning_rate * decay_rate ** (step / decay_steps)``.
+
+    Parameters
+    ----------
+    initial_learning_rate : float
+        The rate of step 0.
+    decay_steps : float
+        After so many steps the rate is `decay_rate` times as high.
+    decay_rate : float
+        Zero or more.
+    staircase : bool, default False
+        Whether the exponent is rounded down to a whole number.
+    name : str, default "ExponentialDecay"
+        For people.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> rate = mc.nn.optimizers.schedules.ExponentialDecay(0.5, 10, 0.5)
+    >>> rate(0), rate(10), rate(20)
+    (0.5, 0.25, 0.125)
+    """
+
+    __slots__ = (
+        "decay_rate",
+        "decay_steps",
+        "initial_learning_rate",
+        "name",
+        "staircase",
+    )
+
+    initial_learning_rate: float
+    decay_steps: float
+    decay_rate: float
+    staircase: bool
+    name: str
+
+    def __init__(
+        self,
+        initial_learning_rate: float,
+        decay_steps: float,
+        decay_rate: float,
+        staircase: bool = False,
+        name: str = "ExponentialDecay",
+    ) -> None:
+        _set_decay(
+            self, initial_learning_rate, decay_steps, decay_rate, staircase, name
+        )
+
+    def __call__(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        return float(
+            self.initial_learning_rate * self.decay_rate ** _fraction(self, step)
+        )
+
+
+class InverseTimeDecay(LearningRateSchedule):
+    """``initial_learning_rate / (1 + decay_rate * step / decay_steps)``.
+
+    Parameters
+    ----------
+    initial_learning_rate : float
+        The rate of step 0.
+    decay_steps : float
+        The steps that count as one.
+    decay_rate : float
+        Zero or more.
+    staircase : bool, default False
+        Whether ``step / decay_steps`` is rounded down to a whole number.
+    name : str, default "InverseTimeDecay"
+        For people.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.optimizers.schedules.InverseTimeDecay(0.5, 10, 1.0)(10)
+    0.25
+    """
+
+    __slots__ = (
+        "decay_rate",
+        "decay_steps",
+        "initial_learning_rate",
+        "name",
+        "staircase",
+    )
+
+    initial_learning_rate: float
+    decay_steps: float
+    decay_rate: float
+    staircase: bool
+    name: str
+
+    def __init__(
+        self,
+        initial_learning_rate: float,
+        decay_steps: float,
+        decay_rate: float,
+        staircase: bool = False,
+        name: str = "InverseTimeDecay",
+    ) -> None:
+        _set_decay(
+            self, initial_learning_rate, decay_steps, decay_rate, staircase, name
+        )
+
+    def __call__(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        return self.initial_learning_rate / (
+            1 + self.decay_rate * _fraction(self, step)
+        )
+
+
+class PiecewiseConstantDecay(LearningRateSchedule):
+    """A rate for each interval of steps.
+
+    Parameters
+    ----------
+    boundaries : sequence of int
+        The last step of each interval but the last one, ascending.
+    values : sequence of float
+        A rate for each interval; one more than there are boundaries.
+    name : str, default "PiecewiseConstant"
+        For people.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> schedules = mc.nn.optimizers.schedules
+    >>> rate = schedules.PiecewiseConstantDecay([10, 20], [1.0, 0.5, 0.1])
+    >>> rate(10), rate(11), rate(21)
+    (1.0, 0.5, 0.1)
+    """
+
+    __slots__ = ("boundaries", "name", "values")
+
+    def __init__(
+        self,
+        boundaries: Sequence[float],
+        values: Sequence[float],
+        name: str = "PiecewiseConstant",
+    ) -> None:
+        self.boundaries = [real(each, "a boundary") for each in boundaries]
+        self.values = [nonnegative(each, "a value") for each in values]
+        self.name = name
+        if len(self.values) != len(self.boundaries) + 1 or not self.boundaries:
+            raise ValueError(
+                "values are one more than boundaries, of which there is one at least; "
+                f"got {len(self.boundaries)} boundaries and {len(self.values)} values"
+            )
+        if sorted(set(self.boundaries)) != self.boundaries:
+            raise ValueError(f"boundaries ascend, got {boundaries!r}")
+
+    def __call__(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        return self.values[sum(step > each for each in self.boundaries)]
+
+
+class PolynomialDecay(LearningRateSchedule):
+    """From one rate to another within some steps.
+
+    ``(initial - end) * (1 - step / decay_steps) ** power + end``, where the step is
+    `decay_steps` at most, or with `cycle` `decay_steps` is replaced by its first
+    multiple that is not below the step.
+
+    Parameters
+    ----------
+    initial_learning_rate : float
+        The rate of step 0.
+    decay_steps : float
+        When `end_learning_rate` is reached.
+    end_learning_rate : float, default 0.0001
+        The rate from then on.
+    power : float, default 1.0
+        Above 0; 1 is a straight line.
+    cycle : bool, default False
+        Whether the rate rises again behind `decay_steps`.
+    name : str, default "PolynomialDecay"
+        For people.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.optimizers.schedules.PolynomialDecay(1.0, 10, 0.5)(5)
+    0.75
+    """
+
+    __slots__ = (
+        "cycle",
+        "decay_steps",
+        "end_learning_rate",
+        "initial_learning_rate",
+        "name",
+        "power",
+    )
+
+    def __init__(
+        self,
+        initial_learning_rate: float,
+        decay_steps: float,
+        end_learning_rate: float = 0.0001,
+        power: float = 1.0,
+        cycle: bool = False,
+        name: str = "PolynomialDecay",
+    ) -> None:
+        self.initial_learning_rate = nonnegative(
+            initial_learning_rate, "initial_learning_rate"
+        )
+        self.decay_steps = _positive(decay_steps, "decay_steps")
+        self.end_learning_rate = nonnegative(end_learning_rate, "end_learning_rate")
+        self.power = _positive(power, "power")
+        self.cycle = bool(cycle)
+        self.name = name
+
+    def __call__(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        if self.cycle:
+            length = self.decay_steps * max(1, math.ceil(step / self.decay_steps))
+            passed = step / length
+        else:
+            passed = min(step, self.decay_steps) / self.decay_steps
+        span = self.initial_learning_rate - self.end_learning_rate
+        return float(span * (1 - passed) ** self.power + self.end_learning_rate)
+
+
+class CosineDecay(LearningRateSchedule):
+    """Along half a cosine, after a straight line if there is a warm-up.
+
+    Parameters
+    ----------
+    initial_learning_rate : float
+        The rate of step 0.
+    decay_steps : float
+        The steps of the cosine.
+    alpha : float, default 0.0
+        The part of the highest rate that is left at the end.
+    name : str, default "CosineDecay"
+        For people.
+    warmup_target : float, optional
+        The rate after the warm-up. None: there is none.
+    warmup_steps : float, default 0
+        The steps of the warm-up.
+
+    References
+    ----------
+    Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts",
+    ICLR 2017. Goyal et al., "Accurate, large minibatch SGD", arXiv:1706.02677.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> rate = mc.nn.optimizers.schedules.CosineDecay(
+    ...     0.0, 100, warmup_target=0.5, warmup_steps=10
+    ... )
+    >>> rate(5), rate(10), rate(110)
+    (0.25, 0.5, 0.0)
+    """
+
+    __slots__ = (
+        "alpha",
+        "decay_steps",
+        "initial_learning_rate",
+        "name",
+        "warmup_steps",
+        "warmup_target",
+    )
+
+    def __init__(
+        self,
+        initial_learning_rate: float,
+        decay_steps: float,
+        alpha: float = 0.0,
+        name: str = "CosineDecay",
+        warmup_target: float | None = None,
+        warmup_steps: float = 0,
+    ) -> None:
+        self.initial_learning_rate = nonnegative(
+            initial_learning_rate, "initial_learning_rate"
+        )
+        self.decay_steps = _positive(decay_steps, "decay_steps")
+        self.alpha = nonnegative(alpha, "alpha")
+        self.name = name
+        self.warmup_target = (
+            None
+            if warmup_target is None
+            else nonnegative(warmup_target, "warmup_target")
+        )
+        self.warmup_steps = nonnegative(warmup_steps, "warmup_steps")
+
+    def __call__(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        start, target = self.initial_learning_rate, self.warmup_target
+        if target is None:
+            passed, top = float(step), start
+        elif step < self.warmup_steps:
+            return start + (target - start) * (step / self.warmup_steps)
+        else:
+            passed, top = step - self.warmup_steps, target
+        fraction = min(passed, self.decay_steps) / self.decay_steps
+        return top * _cosine(fraction, self.alpha)
+
+
+class CosineDecayRestarts(LearningRateSchedule):
+    """Along half a cosine, again and again, each time for longer.
+
+    Parameters
+    ----------
+    initial_learning_rate : float
+        The rate of step 0.
+    first_decay_steps : float
+        The steps of the first period.
+    t_mul : float, default 2.0
+        How many times as long as the one before each period is; 1 or more.
+    m_mul : float, default 1.0
+        How many times as high each period starts.
+    alpha : float, default 0.0
+        The lowest rate, as a part of the first one.
+    name : str, default "SGDRDecay"
+        For people.
+
+    References
+    ----------
+    Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts",
+    ICLR 2017.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> rate = mc.nn.optimizers.schedules.CosineDecayRestarts(0.5, 10, m_mul=0.5)
+    >>> rate(0), rate(10), rate(30)
+    (0.5, 0.25, 0.125)
+    """
+
+    __slots__ = (
+        "alpha",
+        "first_decay_steps",
+        "initial_learning_rate",
+        "m_mul",
+        "name",
+        "t_mul",
+    )
+
+    def __init__(
+        self,
+        initial_learning_rate: float,
+        first_decay_steps: float,
+        t_mul: float = 2.0,
+        m_mul: float = 1.0,
+        alpha: float = 0.0,
+        name: str = "SGDRDecay",
+    ) -> None:
+        self.initial_learning_rate = nonnegative(
+            initial_learning_rate, "initial_learning_rate"
+        )
+        self.first_decay_steps = _positive(first_decay_steps, "first_decay_steps")
+        self.t_mul = _positive(t_mul, "t_mul")
+        self.m_mul = nonnegative(m_mul, "m_mul")
+        self.alpha = nonnegative(alpha, "alpha")
+        self.name = name
+        if self.t_mul < 1:
+            raise ValueError(f"t_mul must be 1 or more, got {t_mul!r}")
+
+    def __call__(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        passed = step / self.first_decay_steps  # in first periods
+        if self.t_mul == 1:
+            restarts = math.floor(passed)
+            fraction = passed - restarts
+        else:
+            growth = 1 + passed * (self.t_mul - 1)
+            restarts = math.floor(math.log(growth) / math.log(self.t_mul) + 1e-12)
+            length = self.t_mul**restarts
+            fraction = (passed - (length - 1) / (self.t_mul - 1)) / length
+        wave = 0.5 * (1 + math.cos(math.pi * fraction))
+        height = (1 - self.alpha) * self.m_mul**restarts * wave + self.alpha
+        return self.initial_learning_rate * height
+
+
+def _cosine(fraction: float, alpha: float) -> float:
+    wave = 0.5 * (1 + math.cos(math.pi * fraction))
+    return (1 - alpha) * wave + alpha
+
+
+def serialize(learning_rate_schedule: LearningRateSchedule) -> dict[str, Any]:
+    """Return a schedule as names and numbers.
+
+    Parameters
+    ----------
+    learning_rate_schedule : LearningRateSchedule
+        A schedule.
+
+    Returns
+    -------
+    dict
+        ``{"class_name": ..., "config": ...}``.
+    """
+    kind = type(learning_rate_schedule)
+    return {"class_name": kind.__name__, "config": learning_rate_schedule.get_config()}
+
+
+def deserialize(
+    config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+) -> LearningRateSchedule:
+    """Make a schedule of what `serialize` returned.
+
+    Parameters
+    ----------
+    config : dict
+        ``{"class_name": ..., "config": ...}``.
+    custom_objects : dict, optional
+        Classes of your own by their names.
+
+    Returns
+    -------
+    LearningRateSchedule
+        The schedule.
+
+    Raises
+    ------
+    ValueError
+        If there is no class of this name.
+    """
+    name = config.get("class_name")
+    known = {each: globals()[each] for each in __all__ if each.endswith(_ENDINGS)}
+    known |= custom_objects or {}
+    if name not in known:
+        raise ValueError(
+            f"unknown schedule {name!r}; known: {', '.join(sorted(known))}, and what "
+            "custom_objects has"
+        )
+    found: LearningRateSchedule = known[name].from_config(config.get("config", {}))
+    return found
+
+
+_ENDINGS = ("Decay", "Restarts")
