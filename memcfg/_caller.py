@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["outside"]
-
 
 def outside() -> int:
     """Return the `stacklevel` of the first frame that is not memcfg's."""

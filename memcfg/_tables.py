@@ -14,8 +14,6 @@ from memcfg._terminal import WIDTH, writable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["draw", "new_table"]
-
 
 def new_table(*columns: str | Column, numbers: Iterable[str] = ()) -> Table:
     """Make a table with a line below its head; numbers stand on the right."""

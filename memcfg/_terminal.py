@@ -15,17 +15,6 @@ from rich.cells import cell_len
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "WIDTH",
-    "fit",
-    "fit_name",
-    "paragraph",
-    "printable",
-    "shorten",
-    "writable",
-    "write",
-]
-
 WIDTH = 80  # columns that every table fits
 # Each of one column, as what it stands for.
 _ASCII = str.maketrans("─━│┃…█×µ", "--||~#xu")

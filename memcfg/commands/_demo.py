@@ -28,8 +28,6 @@ from memcfg.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["add_demo"]
-
 _PART = 35  # percent of keep_all's peak that the third run may have at most
 # How often each model is timed, at most once an epoch, and for how many steps.
 _TURNS, _STEPS = 6, 5

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from memcfg import nn
 from memcfg.errors import MissingDependencyError
 
-__all__ = ["Digits", "load_digits", "residual_network"]
-
 _HELD_OUT = 360  # of 1,797 images
 
 

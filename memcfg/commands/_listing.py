@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-__all__ = ["add_devices"]
-
 
 def add_devices(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser],

@@ -24,8 +24,6 @@ from memcfg.units import format_bytes, parse_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["add_judge", "add_place", "add_plan"]
-
 _Value = TypeVar("_Value")
 
 _MAX_FILE = 2**28  # bytes; a graph of a million ops has about as many

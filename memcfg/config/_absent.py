@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["AT_TOP", "EXPERIMENTAL", "refusal"]
-
 _EAGER = "every step is one static graph and runs as such; remove the call"
 _CLUSTER = "memcfg runs in one process; remove the call"
 _TF32 = "every kernel computes in full float32; remove the call"

@@ -10,8 +10,6 @@ from memcfg._core._environment import HostLimits
 from memcfg.config._registry import registry
 from memcfg.config._types import limit_from_bytes
 
-__all__ = ["get_host_memory_info", "set_host_memory_limit"]
-
 
 class _Keep(Enum):
     """A type of one value, so that None can mean no limit."""

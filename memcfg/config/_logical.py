@@ -32,21 +32,6 @@ if TYPE_CHECKING:
     from memcfg.config._registry import Made
     from memcfg.devices import Device
 
-__all__ = [
-    "device",
-    "get_memory_info",
-    "get_memory_limit",
-    "get_memory_usage",
-    "get_soft_device_placement",
-    "list_logical_devices",
-    "logical_device",
-    "memory_fraction",
-    "reset_memory_stats",
-    "set_memory_limit",
-    "set_soft_device_placement",
-    "trim",
-]
-
 AnyDevice = str | LogicalDevice | PhysicalDevice
 
 _FALLBACK = LogicalDevice("/device:CPU:0", "CPU")

@@ -25,20 +25,6 @@ if TYPE_CHECKING:
     from memcfg.config._specify import Configurations
     from memcfg.devices import Hardware
 
-__all__ = [
-    "add_simulated_device",
-    "get_device_details",
-    "get_logical_device_configuration",
-    "get_memory_growth",
-    "get_visible_devices",
-    "list_physical_devices",
-    "only",
-    "physical_device",
-    "set_logical_device_configuration",
-    "set_memory_growth",
-    "set_visible_devices",
-]
-
 T = TypeVar("T")
 
 

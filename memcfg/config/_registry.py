@@ -37,8 +37,6 @@ from memcfg.units import format_bytes
 if TYPE_CHECKING:
     from memcfg.devices import Device, Hardware
 
-__all__ = ["Made", "registry"]
-
 
 @dataclass
 class Options:

@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     from memcfg.config._variables import EnvironmentOverrides, Machine
     from memcfg.devices import Hardware
 
-__all__ = [
-    "DEFAULT",
-    "Bounds",
-    "Configurations",
-    "MemorySpec",
-    "Settings",
-    "Specification",
-    "specify",
-]
-
 Configurations = tuple[LogicalDeviceConfiguration, ...]
 
 DEFAULT: Configurations = (LogicalDeviceConfiguration(),)

@@ -17,18 +17,6 @@ from typing import NamedTuple
 from memcfg._checks import count
 from memcfg.units import parse_bytes, warn_of_few_bytes
 
-__all__ = [
-    "MAX_BYTES",
-    "DeviceName",
-    "LogicalDevice",
-    "LogicalDeviceConfiguration",
-    "PhysicalDevice",
-    "exact_value",
-    "limit_from_bytes",
-    "parse_name",
-    "require_type",
-]
-
 MAX_BYTES = 2**63 - 1  # what a signed 64-bit size can hold
 _MIB = 2**20  # bytes
 

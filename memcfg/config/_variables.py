@@ -26,15 +26,6 @@ if TYPE_CHECKING:
     from memcfg.devices import Hardware
     from memcfg.errors import FormatError
 
-__all__ = [
-    "LIMITS",
-    "MAX_DEVICE_BYTES",
-    "EnvironmentOverrides",
-    "Machine",
-    "check_simulated_type",
-    "simulated_devices",
-]
-
 SIMULATED = "MEMCFG_SIMULATED_DEVICES"
 FORCE_GROWTH = "MEMCFG_FORCE_GPU_ALLOW_GROWTH"
 LIMITS = "MEMCFG_MEMORY_LIMIT"

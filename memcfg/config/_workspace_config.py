@@ -24,18 +24,6 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Self
 
-__all__ = [
-    "AllocationPolicy",
-    "DebugMode",
-    "EscapePolicy",
-    "LearningPolicy",
-    "LocationPolicy",
-    "MirroringPolicy",
-    "ResetPolicy",
-    "SpillPolicy",
-    "WorkspaceConfig",
-]
-
 
 class Word(StrEnum):
     """A word out of a list; capitals make no difference."""

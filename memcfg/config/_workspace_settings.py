@@ -7,15 +7,6 @@ from memcfg._core import set_bypass_everything, set_spill_everything
 from memcfg.config._registry import registry
 from memcfg.config._workspace_config import DebugMode, WorkspaceConfig
 
-__all__ = [
-    "get_debug_mode",
-    "get_default_workspace_config",
-    "get_scope_checks",
-    "set_debug_mode",
-    "set_default_workspace_config",
-    "set_scope_checks",
-]
-
 _DEBUG = "MEMCFG_WORKSPACE_DEBUG"
 _CHECKS = ("error", "warn", "off")
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from memcfg._core import Arena, Kernel, Program, ScratchFile
     from memcfg.memory import Pool
 
-__all__ = ["Device", "Hardware", "KernelTable", "OperandSpec", "Space", "UnboundKernel"]
-
 
 @dataclass(frozen=True, slots=True)
 class OperandSpec:

@@ -4,19 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = [
-    "Action",
-    "Alias",
-    "Alloc",
-    "Compute",
-    "Decode",
-    "Encode",
-    "Free",
-    "SwapIn",
-    "SwapOut",
-    "Wait",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Alloc:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
 
-__all__ = ["Auto", "auto"]
-
 
 @dataclass(frozen=True)
 class Auto:

@@ -9,8 +9,6 @@ from memcfg.units import align_up
 if TYPE_CHECKING:
     from memcfg.graph import Graph, Op
 
-__all__ = ["lower_bound"]
-
 
 def lower_bound(graph: Graph) -> int:
     """Return bytes that every plan of the interchange format needs at least.

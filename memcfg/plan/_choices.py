@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from memcfg.plan._lifetimes import Request
 
-__all__ = ["Choice", "Search"]
-
 _BUDGETS = 24  # of each kind of segments
 _STARTS = 4  # choices from which an improvement starts
 _WORK = 3_000_000  # ops walked by one improvement: a score walks all of them

@@ -13,8 +13,6 @@ from memcfg.plan._place import Buffer, Placement
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["read_buffers", "write_placement"]
-
 _COLUMNS = ("id", "lower", "upper", "size")
 _NUMBER = re.compile(r"-?[0-9]{1,18}")  # below 2**62
 

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph, Op
     from memcfg.plan._plan import Plan
 
-__all__ = ["unchecked_claims", "validate", "violations"]
-
 _TYPES: dict[Any, type | tuple[type, ...]] = {
     "int": Integral,
     "int | None": (Integral, type(None)),

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
 
-__all__ = ["keep_all"]
-
 
 def keep_all() -> Policy:
     """Give every tensor its own bytes for the whole step.

@@ -24,8 +24,6 @@ from memcfg.units import ALIGNMENT, align_up
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["Request", "state_updates", "with_updates_in_time"]
-
 _EFFORT = 20_000_000  # comparisons of the packer's climb: below 0.1 s
 _TRIES = 1000  # orders that the climb tries in a small graph
 _EQUAL, _SMALLER_TOO = 1, 2  # in-place rules

@@ -13,8 +13,6 @@ from memcfg.units import align_up
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Buffer", "Placement", "place"]
-
 _EFFORT = 60_000_000  # comparisons of the climb: about 0.2 s
 _LARGEST = 2**62  # times and the sum of sizes stay below, so 64 bits hold them
 _ORDERS = ("size", "area", "lifetime", "start", "end", "conflicts")

@@ -41,8 +41,6 @@ from memcfg.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Group", "Plan", "Predicted", "Summary"]
-
 _FORMAT = "memcfg.plan/2"
 _FIRST = "memcfg.plan/1"
 _LABEL = 13  # width of the first column, in characters

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph
     from memcfg.plan._plan import Plan
 
-__all__ = ["Method", "Policy", "fits"]
-
 
 class Policy(Protocol):
     """A method that plans a graph within a limit.

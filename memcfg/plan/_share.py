@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
 
-__all__ = ["share"]
-
 
 def share() -> Policy:
     """Reuse memory: liveness, legal in-place pairs and offset placement.

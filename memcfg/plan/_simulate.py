@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph, Op
     from memcfg.plan._plan import Plan
 
-__all__ = ["Scheduled", "Simulation", "simulate", "with_copies_placed"]
-
 _Key = tuple[str, int]  # ("tensor" or "encoded", tensor id)
 
 

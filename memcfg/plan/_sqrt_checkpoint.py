@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
 
-__all__ = ["sqrt_checkpoint"]
-
 _ROUNDS = 8  # searches with a tighter goal when placement exceeds the limit
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from memcfg._core import Placement, Scope
 
-__all__ = ["describe_escapes"]
-
 _DEPTH = 4  # steps from a variable to an array
 _NAMED = 8  # arrays in one message
 _WIDE = 10_000  # entries of one container that are looked at for a name

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from memcfg.config import WorkspaceConfig
     from memcfg.workspaces._workspace import Array, Shape, Workspace
 
-__all__ = ["ArrayType", "LayerWorkspaceMgr", "WorkspaceMode", "WorkspaceSource"]
-
 
 class ArrayType(Word):
     """What an array of a network is for.

@@ -22,19 +22,6 @@ from memcfg.workspaces._workspace import (
     put,
 )
 
-__all__ = [
-    "current_workspace",
-    "generation_of",
-    "is_attached",
-    "is_in_scope",
-    "is_valid",
-    "leverage",
-    "leverage_or_detach",
-    "leverage_to",
-    "migrate",
-    "workspace_of",
-]
-
 T = TypeVar("T")
 
 

@@ -18,15 +18,6 @@ from memcfg.workspaces._workspace import (
 if TYPE_CHECKING:
     from memcfg.memory import Resource
 
-__all__ = [
-    "destroy_all_workspaces",
-    "get_workspace",
-    "list_workspaces",
-    "summary",
-    "workspace",
-    "workspace_exists",
-]
-
 
 def workspace(
     name: str = DEFAULT_NAME,

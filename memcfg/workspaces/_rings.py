@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from memcfg.memory import Resource
 
-__all__ = ["PingPong", "RingWorkspace"]
-
 
 class RingWorkspace(Workspace):
     """A workspace whose cycles go round a ring of blocks.

@@ -57,26 +57,6 @@ if TYPE_CHECKING:
     from memcfg.errors import ResourceExhaustedError
     from memcfg.memory import MappedFile
 
-__all__ = [
-    "DEFAULT_NAME",
-    "Array",
-    "Names",
-    "OwnedWorkspace",
-    "Shape",
-    "Workspace",
-    "WorkspaceStats",
-    "all_names",
-    "check_valid",
-    "checked_config",
-    "detach",
-    "is_overwritten",
-    "is_running",
-    "map_arrays",
-    "names_here",
-    "placement_in",
-    "put",
-]
-
 T = TypeVar("T")
 Array = np.ndarray[Any, Any]
 Shape = int | tuple[int, ...]

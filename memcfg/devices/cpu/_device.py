@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from memcfg._core import Arena
     from memcfg.devices._contract import KernelTable, Space
 
-__all__ = ["CpuDevice", "CpuHardware"]
-
 _MODEL = re.compile(r"^(?:model name|Model|cpu model)\s*:\s*(\S.*)$", re.MULTILINE)
 
 

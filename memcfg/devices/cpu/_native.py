@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from memcfg.devices._contract import OperandSpec, UnboundKernel
 
-__all__ = ["NativeKernels"]
-
 
 @dataclass(frozen=True)
 class _NativeKernel:

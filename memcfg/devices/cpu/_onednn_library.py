@@ -13,8 +13,6 @@ from pathlib import Path
 
 from memcfg.errors import KernelError, MissingDependencyError
 
-__all__ = ["find_onednn"]
-
 _VARIABLE = "MEMCFG_ONEDNN_LIBRARY"
 _PACKAGE = "onednn-cpu-gomp"
 _FILE = "libdnnl.so.3"

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from memcfg.devices._contract import OperandSpec
     from memcfg.ops._op_type import Meaning
 
-__all__ = ["ReferenceKernels"]
-
 
 @dataclass(frozen=True)
 class _ReferenceKernel:

@@ -20,8 +20,6 @@ from memcfg.errors import KernelError, MissingDependencyError
 if TYPE_CHECKING:
     from memcfg.devices._contract import KernelTable
 
-__all__ = ["kernel_table"]
-
 _VARIABLE = "MEMCFG_KERNELS"
 _CHOICES = ("auto", "onednn", "reference")
 
