@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import threading
 import warnings
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from memcfg._checks import count, flag
 from memcfg.data._pipeline_report import StageReport
 from memcfg.data.engine._autotune import AUTOTUNE, TunedParallelism
 from memcfg.data.engine._condition import Condition, Shared
+from memcfg.data.engine._run import closing
 from memcfg.data.engine._thread_pool import ThreadPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from memcfg.data.engine._run import Run
+    from memcfg.data.engine._thread_pool import Future
 
 S = TypeVar("S")
 R = TypeVar("R")
+
+WORTH = 1e-3  # seconds of work that are worth handing over
 
 
 def checked_calls(calls: int | None, deterministic: bool | None) -> int | None:
@@ -38,10 +43,12 @@ def checked_calls(calls: int | None, deterministic: bool | None) -> int | None:
     return None
 
 
-def is_ordered(run: Run, deterministic: bool | None) -> bool:
-    if deterministic is None:
-        return run.options.deterministic is not False
-    return deterministic
+def chunk_length(seconds: float, limit: int) -> int:
+    """Tell how many elements, each of so many seconds, a thread is to take at a time.
+
+    So many that handing them over costs little against the function, and no more.
+    """
+    return max(1, min(limit, int(WORTH / max(seconds, 1e-9))))
 
 
 class SharedSource(Shared, Generic[S]):
@@ -103,20 +110,34 @@ class SharedSource(Shared, Generic[S]):
     def _release(self) -> None:
         if self._reading.acquire(blocking=False):
             try:
-                close = getattr(self._source, "close", None)
-                self._source = None
-                if close is not None:
-                    close()
+                with closing(self._source):
+                    self._source = None
             finally:
                 self._reading.release()
+
+    @contextmanager
+    def failing(self, part: Any) -> Iterator[None]:
+        """Keep what a block raises as the `failure` of a part; nothing is read then."""
+        try:
+            yield
+        except BaseException as error:
+            part.failure = error
+            self.ended = True
 
 
 class StepThreads:
     """The threads of a step: as many as the user says, or as AUTOTUNE has it."""
 
     def __init__(
-        self, run: Run, calls: int, name: str, source: SharedSource[Any] | None = None
+        self,
+        run: Run,
+        calls: int,
+        name: str,
+        deterministic: bool | None,
+        source: SharedSource[Any] | None = None,
     ) -> None:
+        asked = run.options.deterministic if deterministic is None else deterministic
+        self.ordered = asked is not False  # whether elements come in their order
         self.items = 0  # delivered
         self.waited = 0.0  # seconds
         self.ahead = 0  # elements or batches in work, for the report
@@ -137,6 +158,10 @@ class StepThreads:
     def works(self) -> bool:
         """Whether there are threads; else the consumer does the work."""
         return self.tuned is None or self.pool.size > 1
+
+    def next_of(self, futures: Iterable[Future[R]]) -> Future[R]:
+        """Return what comes next: the first in order, or the first that is done."""
+        return next(iter(futures)) if self.ordered else self.pool.first_done(futures)
 
     def delivered(self, items: int, waited: float) -> None:
         """Note what has been handed on, and change the number of threads."""

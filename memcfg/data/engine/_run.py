@@ -245,7 +245,7 @@ def cores() -> int:
 
 
 @contextmanager
-def closing(*iterators: Iterator[Any]) -> Iterator[None]:
+def closing(*iterators: object) -> Iterator[None]:
     """Close iterators at the end of a block, in every case."""
     with ExitStack() as stack:
         for iterator in iterators:

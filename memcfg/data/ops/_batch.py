@@ -12,7 +12,7 @@ from memcfg._checks import count, flag
 from memcfg._core import scope_out
 from memcfg.data.elements._spec import TensorSpec, stacked
 from memcfg.data.elements._structure import flatten, map_structure
-from memcfg.data.engine._parallel_step import checked_calls, is_ordered
+from memcfg.data.engine._parallel_step import checked_calls
 from memcfg.data.engine._run import kept
 from memcfg.data.ops._batch_maker import StackingMaker
 from memcfg.data.ops._map import Map, unmapped
@@ -70,9 +70,8 @@ class Batch(UnaryNode):
         if calls is None:
             return batches(maker, reader)
         name = self.name if parallel is self else f"{parallel.name}+{self.name}"
-        ordered = is_ordered(run, parallel.deterministic)
         return ParallelBatches(
-            run, reader, maker, calls, name, self.cardinality, ordered=ordered
+            run, reader, maker, calls, name, parallel.deterministic, self.cardinality
         )
 
     def _unmapped(self) -> tuple[Node, Callable[..., Any] | None]:

@@ -22,9 +22,8 @@ from memcfg._core import scope_out
 from memcfg.data._options import Options
 from memcfg.data.elements._spec import vague
 from memcfg.data.engine._autotune import AUTOTUNE
-from memcfg.data.engine._condition import raise_failure
 from memcfg.data.engine._iterator import DatasetIterator
-from memcfg.data.engine._parallel_step import StepThreads, checked_calls, is_ordered
+from memcfg.data.engine._parallel_step import StepThreads, checked_calls
 from memcfg.data.engine._run import closing, cores, kept
 from memcfg.data.ops._node import INFINITE, UNKNOWN, Node, UnaryNode
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from memcfg.data.engine._run import Run
-    from memcfg.data.engine._thread_pool import Future
+    from memcfg.data.engine._thread_pool import Future, ThreadPool
 
 # What was taken; whether that is the end of the pass; what was raised behind it.
 _Block: TypeAlias = tuple[list[Any], bool, BaseException | None]
@@ -90,11 +89,9 @@ class Interleave(UnaryNode):
         slots, block_length = self._slots(cores()), self.block_length or 1
         if self.num_parallel_calls is None:
             return _in_cycle(passes, slots, block_length, run)
-        ordered = is_ordered(run, self.deterministic)
-        threads = StepThreads(run, self.num_parallel_calls, self.name)
-        return _flattened(
-            _PreparedBlocks(passes, threads, slots, block_length, run, ordered=ordered)
-        )
+        calls, deterministic = self.num_parallel_calls, self.deterministic
+        threads = StepThreads(run, calls, self.name, deterministic)
+        return _prepared(passes, slots, block_length, run, threads)
 
     def _slots(self, processors: int) -> int:
         if self.cycle_length not in (None, AUTOTUNE):
@@ -110,20 +107,10 @@ class _InnerPass:
     """The pass over the dataset that is made of an element."""
 
     def __init__(self, element: Any, map_func: Callable[[Any], Node], run: Run) -> None:
-        self._element = element
-        self._map_func = map_func
         self._run = run.part()
-        self._elements: Iterator[Any] | None = None
+        self.elements = _begun(element, map_func, self._run)
         self._taking = threading.Lock()
         self._closed = False
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        if self._elements is None:
-            self._elements = self._begin()
-        return next(self._elements)
 
     def take(self, length: int) -> _Block:
         taken: list[Any] = []
@@ -132,7 +119,7 @@ class _InnerPass:
             if not self._closed:
                 try:
                     with self._run.allocator():  # which tells why there is no memory
-                        taken.extend(islice(self, length))  # keeps what came before
+                        taken.extend(islice(self.elements, length))  # or what came
                 except BaseException as error:
                     failure = error
         if self._closed:
@@ -148,18 +135,21 @@ class _InnerPass:
         self._run.close()
         if self._taking.acquire(blocking=False):
             try:
-                with closing(self._elements or iter(())):
-                    self._elements = iter(())
+                with closing(self.elements):
+                    self.elements = iter(())
             finally:
                 self._taking.release()
 
-    def _begin(self) -> Iterator[Any]:
-        try:
-            with scope_out():
-                node = self._map_func(self._element)
-            return node.elements(self._run)
-        except StopIteration as error:  # it would look like the end
-            raise RuntimeError("a map_func raised StopIteration") from error
+
+def _begun(element: Any, map_func: Callable[[Any], Node], run: Run) -> Iterator[Any]:
+    """Begin an inner pass when its first element is asked for."""
+    try:
+        with scope_out():
+            node = map_func(element)
+        elements = node.elements(run)
+    except StopIteration as error:
+        raise RuntimeError("a map_func raised StopIteration") from error
+    yield from elements
 
 
 def _in_cycle(
@@ -177,7 +167,7 @@ def _in_cycle(
                 continue
             slots.append(inner)
             for _ in range(block_length):
-                element = next(inner, _END)
+                element = next(inner.elements, _END)
                 if element is _END:
                     slots[-1] = None
                     inner.close()
@@ -189,84 +179,69 @@ def _in_cycle(
             pass
 
 
-def _flattened(blocks: _PreparedBlocks) -> Iterator[Any]:
-    """Yield the elements of blocks that threads prepare."""
-    with closing(blocks):
-        for taken in blocks:
+def _prepared(
+    passes: Iterator[_InnerPass],
+    unused: int,
+    block_length: int,
+    run: Run,
+    threads: StepThreads,
+) -> Iterator[Any]:
+    """Yield the elements of blocks that threads prepare.
+
+    They prepare the next one of each slot, and no more. So one thread at a time is at
+    an inner pass, and elements come in the order that they have without threads.
+    """
+    futures: dict[Future[_Block], _InnerPass | None] = {}  # the next first
+    prepare = partial(_prepare, passes, futures, threads.pool, block_length)
+    try:
+        while not run.closed:
+            while unused:
+                unused = unused - 1 if prepare(None) else 0
+            if not futures:
+                return
+            began = perf_counter()
+            future = threads.next_of(futures)
+            try:
+                taken, ended, failure = future.result()
+            except StopIteration:  # the pass was closed
+                return
+            waited = perf_counter() - began
+            inner = futures.pop(future)
+            if ended and inner is not None:
+                inner.close()
+            if failure is None:
+                prepare(None if ended else inner)
+            threads.delivered(len(taken), waited)
             taken.reverse()
             while taken:
                 yield taken.pop()
-
-
-class _PreparedBlocks:
-    """Blocks that threads prepare: the next one of each slot, and no more.
-
-    So one thread at a time is at an inner pass, and elements come in the order that
-    they have without threads.
-    """
-
-    def __init__(
-        self,
-        passes: Iterator[_InnerPass],
-        threads: StepThreads,
-        unused: int,
-        block_length: int,
-        run: Run,
-        *,
-        ordered: bool,
-    ) -> None:
-        self._passes = passes
-        self._threads = threads
-        self._unused = unused  # slots that nothing was prepared for yet
-        self._block_length = block_length
-        self._run = run
-        self._ordered = ordered
-        self._futures: dict[Future[_Block], _InnerPass | None] = {}  # the next first
-        self.failure: BaseException | None = None  # behind the last block
-
-    def __iter__(self) -> Iterator[list[Any]]:
-        return self
-
-    def __next__(self) -> list[Any]:
-        raise_failure(self)
-        while self._unused:
-            self._unused = self._unused - 1 if self._prepare(None) else 0
-        if not self._futures or self._run.closed:
-            raise StopIteration
-        began = perf_counter()
-        future = next(iter(self._futures))
-        if not self._ordered:
-            future = self._threads.pool.first_done(self._futures)
-        taken, ended, self.failure = future.result()
-        waited = perf_counter() - began
-        inner = self._futures.pop(future)
-        if ended and inner is not None:
-            inner.close()
-        if self.failure is None:
-            self._prepare(None if ended else inner)
-        self._threads.delivered(len(taken), waited)
-        return taken
-
-    def _prepare(self, inner: _InnerPass | None) -> bool:
-        """Have the next block of a slot prepared; False: there is nothing to take."""
-        try:
-            inner = inner or next(self._passes, None)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # it comes when the block does
-            self._futures[self._threads.pool.submit(partial(_fail, error))] = None
-            return False
-        if inner is None:
-            return False
-        future = self._threads.pool.submit(partial(inner.take, self._block_length))
-        self._futures[future] = inner
-        return True
-
-    def close(self) -> None:
-        self._threads.stop(wait=False)
-        futures, self._futures = self._futures, {}
-        with closing(self._passes, *filter(None, futures.values())):
+            if failure is not None:
+                raise failure
+    finally:
+        failure = None  # it refers to this frame by now
+        threads.stop(wait=False)
+        with closing(passes, *filter(None, futures.values())):
             pass
+
+
+def _prepare(
+    passes: Iterator[_InnerPass],
+    futures: dict[Future[_Block], _InnerPass | None],
+    pool: ThreadPool,
+    block_length: int,
+    inner: _InnerPass | None,
+) -> bool:
+    """Have the next block of a slot prepared; False: there is nothing to take."""
+    try:
+        inner = inner or next(passes, None)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # it comes when the block does
+        futures[pool.submit(partial(_fail, error))] = None
+        return False
+    if inner is not None:
+        futures[pool.submit(partial(inner.take, block_length))] = inner
+    return inner is not None
 
 
 def _fail(error: BaseException) -> _Block:

@@ -13,10 +13,11 @@ from memcfg.data.elements._convert import apply, composed
 from memcfg.data.engine._condition import raise_failure
 from memcfg.data.engine._iterator import probe
 from memcfg.data.engine._parallel_step import (
+    WORTH,
     SharedSource,
     StepThreads,
     checked_calls,
-    is_ordered,
+    chunk_length,
 )
 from memcfg.data.ops._node import Node, UnaryNode
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from memcfg.data.engine._thread_pool import Future
 
 _END = object()
-_WORTH = 1e-3  # seconds of work that are worth handing over
 _MAX = 64  # elements at a time
 
 
@@ -57,8 +57,7 @@ class Map(UnaryNode):
         elements = self.source.elements(run)
         if self.calls is None:
             return map(partial(apply, self.function), elements)
-        ordered = is_ordered(run, self.deterministic)
-        return _ParallelMap(run, elements, self, ordered=ordered)
+        return _ParallelMap(run, elements, self)
 
 
 def unmapped(node: Node) -> tuple[Node, Callable[..., Any] | None]:
@@ -80,14 +79,6 @@ def _work_alike(one: Map, other: Node) -> bool:
     return one.calls is None or one.deterministic == other.deterministic
 
 
-def chunk_length(seconds: float, limit: int) -> int:
-    """Tell how many elements, each of so many seconds, a thread is to take at a time.
-
-    So many that handing them over costs little against the function, and no more.
-    """
-    return max(1, min(limit, int(_WORTH / max(seconds, 1e-9))))
-
-
 @dataclass(slots=True)
 class _Chunk:
     """What a thread has made of some elements."""
@@ -100,15 +91,14 @@ class _Chunk:
 class _ParallelMap:
     """An iterator over results of a function that several threads call."""
 
-    def __init__(
-        self, run: Run, elements: Iterator[Any], step: Map, *, ordered: bool
-    ) -> None:
+    def __init__(self, run: Run, elements: Iterator[Any], step: Map) -> None:
         assert step.calls is not None
-        self._source: SharedSource[Iterator[Any]] = SharedSource(elements)
-        self._threads = StepThreads(run, step.calls, step.name, self._source)
+        source: SharedSource[Iterator[Any]] = SharedSource(elements)
+        deterministic = step.deterministic
+        self._threads = StepThreads(run, step.calls, step.name, deterministic, source)
+        self._source = source
         self._run = run
         self._function = step.function
-        self._ordered = ordered
         self._size = 1  # elements at a time
         self._futures: deque[Future[_Chunk]] = deque()
         self._ready: deque[Any] = deque()
@@ -127,40 +117,42 @@ class _ParallelMap:
 
     def _next_alone(self) -> Any:
         began = perf_counter()
-        element = self._source.read_alone(_next)
+        element = self._source.read_alone(lambda elements: next(elements, None))
         if element is None:
             self._finish()
-        result = apply(self._function, element[0])
+        result = apply(self._function, element)
         del element
-        self._count_alone(perf_counter() - began)
+        self._counted += 1
+        self._seconds += perf_counter() - began
+        if self._counted >= self._size:
+            self._note_alone()
         return result
 
-    def _count_alone(self, seconds: float) -> None:
-        self._counted += 1
-        self._seconds += seconds
-        if self._counted >= self._size:
+    def _note_alone(self) -> None:
+        if self._counted:
             self._threads.delivered(self._counted, self._seconds)
-            self._size = self._next_size(self._seconds / self._counted)
+            self._choose_size(self._seconds / self._counted)
             self._counted, self._seconds = 0, 0.0
 
-    def _next_size(self, seconds: float) -> int:
-        return chunk_length(seconds, min(_MAX, 2 * self._size))
+    def _choose_size(self, seconds: float) -> None:
+        self._size = chunk_length(seconds, min(_MAX, 2 * self._size))
 
     def _advance(self) -> None:
         self._submit()
         if not self._futures:
             self._finish()
         began = perf_counter()
-        future = self._futures[0]
-        if not self._ordered:
-            future = self._threads.pool.first_done(self._futures)
+        future = self._threads.next_of(self._futures)
         chunk = future.result()
         self._futures.remove(future)
         self._ready.extend(chunk.results)
         self._threads.delivered(len(chunk.results), perf_counter() - began)
         if chunk.results:
-            self._size = self._next_size(chunk.seconds)
-        self._fail(chunk.failure)
+            self._choose_size(chunk.seconds)
+        if chunk.failure is not None and self.failure is None:
+            self.failure = chunk.failure  # the results before it come first
+            if self._threads.ordered:
+                self._futures.clear()
 
     def _submit(self) -> None:
         """Have as many chunks in work as there are threads, and one more."""
@@ -171,18 +163,8 @@ class _ParallelMap:
             task = partial(_mapped, *arguments, self._source.reserve())
             self._futures.append(self._threads.pool.submit(task))
 
-    def _fail(self, failure: BaseException | None) -> None:
-        """Remember what a function raised: results before it come first."""
-        if failure is not None and self.failure is None:
-            self.failure = failure
-            self._source.ended = True
-            if self._ordered:
-                self._futures.clear()
-
     def _finish(self) -> NoReturn:
-        if self._counted:
-            self._threads.delivered(self._counted, self._seconds)
-            self._counted = 0
+        self._note_alone()
         self.close()
         raise_failure(self)
         raise StopIteration
@@ -194,53 +176,31 @@ class _ParallelMap:
         self._ready.clear()
 
 
-def _next(elements: Iterator[Any]) -> tuple[Any] | None:
-    for element in elements:
-        return (element,)
-    return None
-
-
 def _mapped(
     run: Run,
-    source: SharedSource[Any],
+    source: SharedSource[Iterator[Any]],
     function: Callable[..., Any],
     size: int,
     number: int,
 ) -> _Chunk:
     """Map some elements, in a thread; `number` says when they are to be read."""
-    chunk = _Chunk()
-    elements = source.read(number, partial(_read, run, source, size, chunk)) or []
-    began = perf_counter()
-    try:
-        with run.allocator():  # which tells why there is no memory
-            for element in elements:
-                chunk.results.append(apply(function, element))
-    except BaseException as error:
-        chunk.failure = error
-        source.ended = True
-    chunk.seconds = (perf_counter() - began) / max(1, len(elements))
-    return chunk
+    chunk, found = _Chunk(), list[Any]()
 
-
-def _read(
-    run: Run,
-    source: SharedSource[Any],
-    size: int,
-    chunk: _Chunk,
-    elements: Iterator[Any],
-) -> list[Any]:
-    """Read elements, and wait for no more if they come slowly."""
-    found: list[Any] = []
-    until = perf_counter() + _WORTH
-    try:
-        with run.allocator():
+    def read(elements: Iterator[Any]) -> None:
+        """Read elements, and wait for no more if they come slowly."""
+        until = perf_counter() + WORTH
+        with source.failing(chunk), run.allocator():  # which tells of no memory
             while len(found) < size and not source.ended and perf_counter() < until:
                 element = next(elements, _END)
                 if element is _END:
                     source.ended = True
                 else:
                     found.append(element)
-    except BaseException as error:
-        chunk.failure = error
-        source.ended = True
-    return found
+
+    source.read(number, read)
+    began = perf_counter()
+    with source.failing(chunk), run.allocator():
+        for element in found:
+            chunk.results.append(apply(function, element))
+    chunk.seconds = (perf_counter() - began) / max(1, len(found))
+    return chunk

@@ -22,10 +22,9 @@ from memcfg.data.elements._convert import apply, is_unpacked
 from memcfg.data.elements._structure import flatten, map_structure
 from memcfg.data.engine._batch_blocks import BlockPool, ScratchPool
 from memcfg.data.engine._condition import raise_failure
-from memcfg.data.engine._parallel_step import SharedSource, StepThreads
+from memcfg.data.engine._parallel_step import SharedSource, StepThreads, chunk_length
 from memcfg.data.engine._run import closing
 from memcfg.data.ops._batch_maker import BatchArrays, Form, stacked_elements
-from memcfg.data.ops._map import chunk_length
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -121,12 +120,8 @@ class _BatchAssembler:
         """Make a part; `number` says when its elements are to be read."""
         part = _Part(begin)
         workspace = self._scratches.borrow()
-        try:
-            with self._run.allocator(), workspace:  # it tells why there is no memory
-                self._make(part, pending, size, number)
-        except BaseException as error:
-            part.failure = error
-            self._source.ended = True
+        with self._source.failing(part), self._run.allocator(), workspace:
+            self._make(part, pending, size, number)
         self._scratches.release(workspace)
         return part
 
@@ -156,10 +151,8 @@ class _BatchAssembler:
             self._open(pending)
         if self.allocation_failed or self._source.ended:
             return None
-        if pending.arrays is None:
-            with scope_out():  # elements outlive this cycle of the workspace
-                items = reader.read(size)
-        else:
+        # Elements that are collected outlive this cycle of the workspace.
+        with scope_out() if pending.arrays is None else nullcontext():
             items = reader.read(size)
         if len(items) < size:
             self._source.ended = True
@@ -217,15 +210,13 @@ class ParallelBatches:
         maker: StackingMaker,
         calls: int,
         name: str,
+        deterministic: bool | None,
         batches: int,
-        *,
-        ordered: bool,
     ) -> None:
         self._run = run
-        self._ordered = ordered
         self._maker = maker  # of the consumer's own thread
         self._source = SharedSource(reader)
-        self._threads = StepThreads(run, calls, name, self._source)
+        self._threads = StepThreads(run, calls, name, deterministic, self._source)
         self._assembler = _BatchAssembler(
             run, self._source, maker.function, maker.max_size, name
         )
@@ -274,7 +265,7 @@ class ParallelBatches:
 
     def _chosen(self) -> _PendingBatch:
         """Wait for the batch that is to be handed on next."""
-        if self._ordered:
+        if self._threads.ordered:
             return self._pending.popleft().wait()
         while True:
             for pending in self._pending:
