@@ -6,7 +6,7 @@ import numpy.typing as npt
 
 __all__ = ["RandomWords", "RowWriter", "ShuffleOrder", "read_rows"]
 
-_Numbers: TypeAlias = npt.NDArray[np.int64]  # or any other buffer of int64
+_Numbers: TypeAlias = npt.NDArray[np.int64]
 
 @final
 class RandomWords:

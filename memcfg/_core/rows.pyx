@@ -6,14 +6,6 @@ The functions of `shuffle_order.hpp` and `read_rows.hpp` link nothing else of th
 
 cimport cython
 cimport numpy as cnp
-from cpython.buffer cimport (
-    PyBUF_C_CONTIGUOUS,
-    PyBUF_FORMAT,
-    PyBUF_SIMPLE,
-    PyBUF_WRITABLE,
-    PyBuffer_Release,
-    PyObject_GetBuffer,
-)
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
@@ -67,23 +59,12 @@ cdef extern from "memcfg/read_rows.hpp" namespace "memcfg" nogil:
     )
 
 
-# A buffer of int64 numbers, open until `release`.
-@cython.final
-cdef class Numbers:
-    cdef Py_buffer buffer
-    cdef int64_t* first
-    cdef int64_t count
-
-    def __cinit__(self, array, bint writable):
-        cdef int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT
-        PyObject_GetBuffer(array, &self.buffer, flags | (PyBUF_WRITABLE if writable else 0))
-        if self.buffer.itemsize != 8 or self.buffer.format[0] not in b"lq":
-            raise ValueError("row numbers are int64")
-        self.first = <int64_t*>self.buffer.buf
-        self.count = self.buffer.len // 8
-
-    def __dealloc__(self):
-        PyBuffer_Release(&self.buffer)  # nothing where it was never filled
+# The first of row numbers; ValueError: they are not plain int64.
+cdef int64_t* first_of(cnp.ndarray rows, bint writable) except? NULL:
+    plain = cnp.PyArray_ISCARRAY(rows) if writable else cnp.PyArray_ISCARRAY_RO(rows)
+    if not (plain and cnp.PyArray_EquivTypenums(cnp.PyArray_TYPE(rows), cnp.NPY_INT64)):
+        raise ValueError("row numbers are int64")
+    return <int64_t*>cnp.PyArray_DATA(rows)
 
 
 @cython.final
@@ -117,7 +98,8 @@ cdef class ShuffleOrder:
 
     cdef Order* order
     cdef object allocate
-    cdef Numbers slots
+    cdef cnp.ndarray slots
+    cdef int64_t* first  # of the slots
 
     def __cinit__(self, size, seed, seed2, allocate):
         cdef int64_t slots = size
@@ -125,6 +107,7 @@ cdef class ShuffleOrder:
             raise ValueError(f"a buffer has at least one slot, not {size}")
         self.order = new Order(slots, as_word(seed), as_word(seed2))
         self.allocate = allocate
+        self.slots = allocate(0)
 
     def __dealloc__(self):
         del self.order
@@ -138,89 +121,80 @@ cdef class ShuffleOrder:
         """Let a number in; return the one that goes out, or -1 where none does."""
         cdef int64_t leaving = -1
         self._secure(1)
-        self.order.exchange(self._first(), &number, 1, &leaving)
+        self.order.exchange(self.first, &number, 1, &leaving)
         return leaving
 
-    def exchange_rows(self, rows, out):
+    def exchange_rows(self, cnp.ndarray rows not None, cnp.ndarray out not None):
         """Let numbers in, one after the other; return how many went out, to `out`."""
-        cdef Numbers arriving = Numbers(rows, False)
-        cdef Numbers leaving = Numbers(out, True)
+        cdef const int64_t* arriving = first_of(rows, False)
+        cdef int64_t* leaving = first_of(out, True)
+        cdef int64_t count = cnp.PyArray_SIZE(rows)
         cdef int64_t gone
-        if leaving.count < arriving.count:
+        if cnp.PyArray_SIZE(out) < count:
             raise ValueError(
-                f"{arriving.count} numbers may go out, and there is space for "
-                f"{leaving.count}"
+                f"{count} numbers may go out, and there is space for {out.size}"
             )
-        self._secure(arriving.count)
-        cdef int64_t* slots = self._first()
+        self._secure(count)
         with nogil:
-            gone = self.order.exchange(
-                slots, arriving.first, arriving.count, leaving.first
-            )
+            gone = self.order.exchange(self.first, arriving, count, leaving)
         return gone
 
-    def drain(self, out):
+    def drain(self, cnp.ndarray out not None):
         """Send out what is left, as far as there is space; return how many numbers."""
-        cdef Numbers leaving = Numbers(out, True)
+        cdef int64_t* leaving = first_of(out, True)
+        cdef int64_t count = cnp.PyArray_SIZE(out)
         cdef int64_t gone
-        cdef int64_t* slots = self._first()
         with nogil:
-            gone = self.order.drain(slots, leaving.count, leaving.first)
+            gone = self.order.drain(self.first, count, leaving)
         return gone
 
     # Post: space for `count` more numbers.
     cdef int _secure(self, int64_t count) except -1:
         cdef int64_t needed = self.order.slots_for(count)
-        cdef int64_t present = 0 if self.slots is None else self.slots.count
+        cdef int64_t present = cnp.PyArray_SIZE(self.slots)
         if needed <= present:
             return 0
-        cdef Numbers larger = Numbers(
-            self.allocate(min(max(needed, 2 * present, FIRST), self.order.size())), True
+        cdef cnp.ndarray larger = self.allocate(
+            min(max(needed, 2 * present, FIRST), self.order.size())
         )
-        if larger.count < needed:
-            raise ValueError(f"{needed} slots are needed, not {larger.count}")
+        cdef int64_t* first = first_of(larger, True)
+        if cnp.PyArray_SIZE(larger) < needed:
+            raise ValueError(f"{needed} slots are needed, not {larger.size}")
         if present:
-            memcpy(larger.first, self.slots.first, present * sizeof(int64_t))
-        self.slots = larger
+            memcpy(first, self.first, present * sizeof(int64_t))
+        self.slots, self.first = larger, first
         return 0
 
-    # The slots, if there are any yet.
-    cdef int64_t* _first(self) noexcept:
-        return <int64_t*>NULL if self.slots is None else self.slots.first
 
-
-def read_rows(int fd, int64_t offset, int64_t row_bytes, rows, out):
+def read_rows(
+    int fd,
+    int64_t offset,
+    int64_t row_bytes,
+    cnp.ndarray rows not None,
+    cnp.ndarray out not None,
+):
     """Gather rows of one length from a file, which FormatError says is too short."""
-    cdef Numbers numbers = Numbers(rows, False)
+    cdef const int64_t* numbers = first_of(rows, False)
+    cdef int64_t count = cnp.PyArray_SIZE(rows)
     cdef RowFile file = RowFile(fd, offset, row_bytes)
+    cdef char* target = cnp.PyArray_BYTES(out)
     cdef RowsRead result
-    cdef Py_buffer target
-    _check_rows(file, numbers)
-    PyObject_GetBuffer(out, &target, PyBUF_SIMPLE | PyBUF_WRITABLE)
-    try:
-        if numbers.count * row_bytes != target.len:
-            raise ValueError(
-                f"{numbers.count} rows of {row_bytes} bytes do not fill {target.len} "
-                "bytes"
-            )
-        with nogil:
-            result = gather(file, numbers.first, numbers.count, <char*>target.buf)
-    finally:
-        PyBuffer_Release(&target)
-    if result.rows < numbers.count:
-        _fail(result, file, numbers.first[result.rows])
-
-
-cdef int _check_rows(RowFile file, Numbers numbers) except -1:
     cdef int64_t i
-    if file.offset < 0 or file.row_bytes <= 0:
+    if offset < 0 or row_bytes <= 0:
         raise ValueError(
-            f"rows of {file.row_bytes} bytes from byte {file.offset} on cannot be read"
+            f"rows of {row_bytes} bytes from byte {offset} on cannot be read"
         )
-    for i in range(numbers.count):
-        if numbers.first[i] < 0:
-            raise ValueError(f"there is no row {numbers.first[i]}")
-    return 0
+    for i in range(count):
+        if numbers[i] < 0:
+            raise ValueError(f"there is no row {numbers[i]}")
+    if not cnp.PyArray_ISCARRAY(out) or count * row_bytes != cnp.PyArray_NBYTES(out):
+        raise ValueError(
+            f"{count} rows of {row_bytes} bytes do not fill {out.nbytes} bytes"
+        )
+    with nogil:
+        result = gather(file, numbers, count, target)
+    if result.rows < count:
+        _fail(result, file, numbers[result.rows])
 
 
 cdef int _fail(RowsRead result, RowFile file, int64_t row) except -1:
