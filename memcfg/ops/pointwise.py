@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcfg.ops._expression import maximum, minimum, select
+from memcfg.ops._expression import exp, log, maximum, minimum, select, sqrt
 from memcfg.ops._formula import elementwise
 
 __all__: list[str] = []
@@ -14,6 +14,10 @@ elementwise("divide", lambda a, b: a / b)
 elementwise("maximum", maximum)
 elementwise("minimum", minimum)
 elementwise("affine", lambda x, *, factor, term: x * factor + term)
+elementwise("quotient", lambda x, *, number: number / x)
+elementwise("power", lambda x, *, exponent: exp(exponent * log(x)))
+elementwise("root", lambda x, *, term: sqrt(x + term))
+elementwise("inverse_root", lambda x, *, least: 1 / sqrt(maximum(x, least)))
 elementwise("scale", lambda x, by: x * by, scalars=("by",))
 
 elementwise("choose", lambda mask, a, b: select(mask > 0, a, b))

@@ -46,6 +46,9 @@ ATTRIBUTES = {
     "epsilon_1": 1e-30,
     "epsilon_2": 1e-3,
     "clip_threshold": 1.0,
+    "number": 2.5,
+    "exponent": 1.5,
+    "least": 0.125,
 }
 SPECIAL = [
     0.0,
@@ -101,7 +104,7 @@ ELEMENTWISE = [kind.name for kind in ops.op_types() if kind.formula is not None]
 
 # These subtract near numbers, or take powers: their last bits are those of `log`.
 ROUGH = (
-    *("squared_log_error", "log_cosh", "poisson"),
+    *("squared_log_error", "log_cosh", "poisson", "power"),
     *("gelu", "mish", "silu", "tanh_shrink"),
     *("binary_cross", "binary_focal", "categorical_focal"),
 )

@@ -84,6 +84,10 @@ CASES = {
         ([(3, 1, 6, 1)], {"shape": (3, 5, 6, 2)}),
         ([(3, 2)], {"shape": (3, 3, 2)}),
     ],
+    **{
+        kind: [([IMAGE], {"axis": 2, "factor": 3})]
+        for kind in ("interpolate", "interpolate_gradient")
+    },
     "cast": [([IMAGE], {"dtype": "float32"})],
     "flatten": [([IMAGE], {})],
     "reshape": [([IMAGE], {"shape": (3, 60)})],

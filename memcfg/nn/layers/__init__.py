@@ -5,10 +5,9 @@ An argument that cannot be honoured raises TypeError or ValueError.
 
 from __future__ import annotations
 
+from memcfg.nn.layers import _operators
 from memcfg.nn.layers._basic import (
     Activation,
-    Add,
-    Concatenate,
     Dense,
     Dropout,
     Flatten,
@@ -17,6 +16,24 @@ from memcfg.nn.layers._basic import (
 )
 from memcfg.nn.layers._conv import Conv2D
 from memcfg.nn.layers._layer import Input, Layer, SymbolicTensor
+from memcfg.nn.layers._merge import (
+    Add,
+    Average,
+    Concatenate,
+    Dot,
+    Maximum,
+    Minimum,
+    Multiply,
+    Subtract,
+    add,
+    average,
+    concatenate,
+    dot,
+    maximum,
+    minimum,
+    multiply,
+    subtract,
+)
 from memcfg.nn.layers._norm import BatchNormalization, LayerNormalization
 from memcfg.nn.layers._pool import (
     AveragePooling2D,
@@ -26,16 +43,34 @@ from memcfg.nn.layers._pool import (
     MaxPool2D,
     MaxPooling2D,
 )
+from memcfg.nn.layers._reshape import (
+    Cropping1D,
+    Cropping2D,
+    Permute,
+    RepeatVector,
+    Rescaling,
+    Reshape,
+    UpSampling1D,
+    UpSampling2D,
+    ZeroPadding1D,
+    ZeroPadding2D,
+)
+
+SymbolicTensor.operators = _operators
 
 __all__ = [
     "Activation",
     "Add",
+    "Average",
     "AveragePooling2D",
     "AvgPool2D",
     "BatchNormalization",
     "Concatenate",
     "Conv2D",
+    "Cropping1D",
+    "Cropping2D",
     "Dense",
+    "Dot",
     "Dropout",
     "Flatten",
     "GlobalAveragePooling2D",
@@ -45,7 +80,27 @@ __all__ = [
     "LayerNormalization",
     "MaxPool2D",
     "MaxPooling2D",
+    "Maximum",
+    "Minimum",
+    "Multiply",
+    "Permute",
     "ReLU",
+    "RepeatVector",
+    "Rescaling",
+    "Reshape",
     "Softmax",
+    "Subtract",
     "SymbolicTensor",
+    "UpSampling1D",
+    "UpSampling2D",
+    "ZeroPadding1D",
+    "ZeroPadding2D",
+    "add",
+    "average",
+    "concatenate",
+    "dot",
+    "maximum",
+    "minimum",
+    "multiply",
+    "subtract",
 ]

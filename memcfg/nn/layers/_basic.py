@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from memcfg.nn._argument_checks import (
     activation_name,
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Activation",
-    "Add",
-    "Concatenate",
     "Dense",
     "Dropout",
     "Flatten",
@@ -199,95 +197,6 @@ class Softmax(Layer):
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
         return scope.apply("softmax", inputs, {"axis": self.axis})[0]
-
-
-class Add(Layer):
-    """Add two tensors or more, all of one shape.
-
-    Parameters
-    ----------
-    name : str, optional
-        Unique within a model.
-
-    Examples
-    --------
-    >>> import memcfg as mc
-    >>> x = mc.nn.Input((8,))
-    >>> mc.nn.Add()([x, mc.nn.Dense(8)(x)]).shape
-    (None, 8)
-    """
-
-    __slots__ = ()
-
-    arity: ClassVar[int | None] = None
-
-    def __init__(self, *, name: str | None = None) -> None:
-        super().__init__(name)
-
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes; there are no weights."""
-        if len(set(shapes)) > 1:
-            shown = ", ".join(show_shape(shape) for shape in shapes)
-            raise ValueError(
-                f"layer {self.name!r} (Add) adds tensors of one shape, got {shown}"
-            )
-        return ()
-
-    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the sum, from left to right."""
-        total = inputs[0]
-        for term in inputs[1:]:
-            (total,) = scope.apply("add", (total, term))
-        return total
-
-
-class Concatenate(Layer):
-    """Join two tensors or more along an axis.
-
-    Parameters
-    ----------
-    axis : int, default -1
-        The axis, which counts the batch: 0 cannot be honoured.
-    name : str, optional
-        Unique within a model.
-
-    Examples
-    --------
-    >>> import memcfg as mc
-    >>> x = mc.nn.Input((8,))
-    >>> mc.nn.Concatenate()([x, mc.nn.Dense(2)(x)]).shape
-    (None, 10)
-    """
-
-    __slots__ = ("axis",)
-
-    arity: ClassVar[int | None] = None
-
-    def __init__(self, axis: int = -1, *, name: str | None = None) -> None:
-        self.axis = integer(axis, "Concatenate: axis", None)
-        super().__init__(name)
-
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes; there are no weights."""
-        rank = len(shapes[0]) + 1
-        if not -rank < self.axis < rank or self.axis == 0:
-            raise ValueError(
-                f"layer {self.name!r} (Concatenate) joins along an axis of a sample, "
-                f"got axis={self.axis} for an input of shape {show_shape(shapes[0])}"
-            )
-        place = self.axis - 1 if self.axis > 0 else self.axis
-        others = {(len(shape), shape[:place], shape[place:][1:]) for shape in shapes}
-        if len(others) > 1:
-            shown = ", ".join(show_shape(shape) for shape in shapes)
-            raise ValueError(
-                f"layer {self.name!r} (Concatenate) joins tensors that agree in all "
-                f"but one axis, got {shown} with axis={self.axis}"
-            )
-        return ()
-
-    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op."""
-        return scope.apply("concatenate", inputs, {"axis": self.axis})[0]
 
 
 class Flatten(Layer):

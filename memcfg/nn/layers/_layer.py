@@ -90,6 +90,50 @@ class SymbolicTensor(FixedAttributes):
     def __array__(self, *_args: object, **_options: object) -> None:
         raise TypeError(f"{self!r} has no values: it stands for data to come")
 
+    # What operators mean; `_operators`, whose layers are made of this module's.
+    operators: ClassVar[Any]
+    __array_ufunc__ = None  # NumPy leaves operators to this class
+    __iter__ = None
+
+    def __add__(self, other: Any) -> Any:
+        return self.operators.binary("add", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self.operators.binary("add", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return self.operators.binary("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self.operators.binary("subtract", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self.operators.binary("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self.operators.binary("multiply", other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.operators.binary("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self.operators.binary("divide", other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return self.operators.binary("power", self, other)
+
+    def __matmul__(self, other: Any) -> Any:
+        return self.operators.binary("matmul", self, other)
+
+    def __neg__(self) -> Any:
+        return self.operators.negative(self)
+
+    def __abs__(self) -> Any:
+        return self.operators.absolute(self)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.operators.get_item(self, key)
+
 
 class Node(FixedAttributes):
     """One call of a layer."""

@@ -1,0 +1,267 @@
+"""Operators on symbolic tensors: ``a + b``, ``2 * a``, ``a[:, -1]``, each a layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from memcfg.nn._argument_checks import integer, real
+from memcfg.nn.layers._layer import Layer, Scope, Shape, SymbolicTensor
+from memcfg.nn.layers._merge import Add, Maximum, Multiply, Subtract, broadcast
+from memcfg.nn.layers._reshape import Rescaling, reshape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Divide", "GetItem", "Matmul", "Power", "Reciprocal"]
+
+
+class Divide(Layer):
+    """Divide the first tensor by the second."""
+
+    __slots__ = ()
+
+    arity: ClassVar[int | None] = 2
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        return scope.apply("divide", broadcast(scope, inputs))[0]
+
+
+class Matmul(Layer):
+    """Multiply the matrices that the last two axes are."""
+
+    __slots__ = ()
+
+    arity: ClassVar[int | None] = 2
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        return scope.apply("matmul", inputs)[0]
+
+
+class Reciprocal(Layer):
+    """Divide a number by each element."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: float = 1.0, *, name: str | None = None) -> None:
+        self.number = real(number, "Reciprocal: number")
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        return scope.apply("quotient", inputs, {"number": self.number})[0]
+
+
+class Power(Layer):
+    """Raise each element to a power; NaN below 0 where it is no whole number."""
+
+    __slots__ = ("exponent",)
+
+    def __init__(self, exponent: float, *, name: str | None = None) -> None:
+        self.exponent = real(exponent, "Power: exponent")
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append products for whole numbers up to 16, and else a root or a power."""
+        (x,), exponent = inputs, self.exponent
+        whole = int(abs(exponent))
+        if exponent == 0.5:
+            return scope.apply("root", (x,), {"term": 0.0})[0]
+        if whole != abs(exponent) or not 0 < whole <= 16:
+            return scope.apply("power", (x,), {"exponent": exponent})[0]
+        y = x
+        for bit in bin(whole)[3:]:
+            (y,) = scope.apply("multiply", (y, y))
+            if bit == "1":
+                (y,) = scope.apply("multiply", (y, x))
+        if exponent < 0:
+            (y,) = scope.apply("quotient", (y,), {"number": 1.0})
+        return y
+
+
+class GetItem(Layer):
+    """Take a part of each sample, some axes reversed, in another shape."""
+
+    __slots__ = ("begin", "end", "reverse", "strides", "target_shape")
+
+    def __init__(
+        self,
+        begin: Shape,
+        end: Shape,
+        strides: Shape,
+        reverse: Sequence[int],
+        target_shape: Shape,
+        *,
+        name: str | None = None,
+    ) -> None:
+        self.begin, self.end, self.strides = begin, end, strides
+        self.reverse, self.target_shape = tuple(reverse), target_shape
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops that change something."""
+        (x,) = inputs
+        shape = scope.builder.shape(x)
+        part = {
+            "begin": (0, *self.begin),
+            "end": (shape[0], *self.end),
+            "strides": (1, *self.strides),
+        }
+        if (part["begin"], part["end"]) != ((0,) * len(shape), shape) or any(
+            step > 1 for step in self.strides
+        ):
+            (x,) = scope.apply("slice", (x,), part)
+        if self.reverse:
+            (x,) = scope.apply("reverse", (x,), {"axes": self.reverse})
+        if scope.builder.shape(x)[1:] != self.target_shape:
+            x = reshape(scope, x, *self.target_shape)
+        return x
+
+
+_OF_TENSORS = {
+    "add": Add,
+    "subtract": Subtract,
+    "multiply": Multiply,
+    "divide": Divide,
+    "matmul": Matmul,
+}
+
+
+def binary(kind: str, a: Any, b: Any) -> Any:
+    """Return the result of an operator; one operand is a symbolic tensor."""
+    if isinstance(a, SymbolicTensor) and isinstance(b, SymbolicTensor):
+        if kind not in _OF_TENSORS:
+            return NotImplemented
+        if len(a.shape) != len(b.shape):
+            raise ValueError(
+                f"an operator reads tensors of one rank, got shapes {a.shape} and "
+                f"{b.shape}: index one with None, as in h[:, None]"
+            )
+        return _OF_TENSORS[kind]()([a, b])
+    if isinstance(a, SymbolicTensor):
+        tensor, other, reflected = a, b, False
+    else:
+        tensor, other, reflected = b, a, True
+    if isinstance(other, np.ndarray) and other.ndim == 0:
+        other = other[()]
+    if isinstance(other, np.ndarray | list | tuple):
+        raise TypeError(
+            f"{tensor!r} is combined with numbers and symbolic tensors, and not with "
+            f"an array of shape {np.shape(other)}: feed it as an input, or write a "
+            "layer with a weight"
+        )
+    if isinstance(other, bool) or not isinstance(
+        other, int | float | np.integer | np.floating
+    ):
+        return NotImplemented
+    layer = _of_number(kind, float(other), reflected)
+    return NotImplemented if layer is None else layer(tensor)
+
+
+def _of_number(kind: str, number: float, reflected: bool) -> Layer | None:
+    """Return the layer of an operator and a number, the left operand if `reflected`."""
+    match kind, reflected:
+        case "add", _:
+            return Rescaling(1, number)
+        case "multiply", _:
+            return Rescaling(number)
+        case "subtract", False:
+            return Rescaling(1, -number)
+        case "subtract", True:
+            return Rescaling(-1, number)
+        case "divide", False:
+            return Rescaling(1 / number)
+        case "divide", True:
+            return Reciprocal(number)
+        case "power", False:
+            return Power(number)
+    return None
+
+
+def negative(tensor: SymbolicTensor) -> Any:
+    """Return ``-tensor``."""
+    return Rescaling(-1)(tensor)
+
+
+def absolute(tensor: SymbolicTensor) -> Any:
+    """Return ``abs(tensor)``."""
+    return Maximum()([tensor, negative(tensor)])
+
+
+def get_item(tensor: SymbolicTensor, key: Any) -> Any:
+    """Return ``tensor[key]``; the batch stays whole."""
+    rank = len(tensor.shape)
+    begin, end, strides, reverse, shape = [], [], [], [], []
+    axis = 0
+    for each in _expanded(tensor, key, rank):
+        if each is None:
+            if not axis:
+                raise _no_batch(tensor)
+            shape.append(1)
+            continue
+        if axis == 0:
+            if each != slice(None):
+                raise _no_batch(tensor)
+            axis = 1
+            continue
+        length = tensor.sample_shape[axis - 1]
+        first, count, step = _places(tensor, each, length, axis)
+        last = first + (count - 1) * step
+        begin.append(min(first, last))
+        end.append(max(first, last) + 1)
+        strides.append(abs(step))
+        if step < 0 and count > 1:
+            reverse.append(axis)
+        if isinstance(each, slice):
+            shape.append(count)
+        axis += 1
+    places = tuple(begin), tuple(end), tuple(strides)
+    return GetItem(*places, reverse, tuple(shape))(tensor)
+
+
+def _expanded(tensor: SymbolicTensor, key: Any, rank: int) -> list[Any]:
+    """Return a key an axis, and None for new ones."""
+    keys = list(key) if isinstance(key, tuple) else [key]
+    for each in keys:
+        known = each is None or each is Ellipsis or isinstance(each, slice)
+        if not known and (
+            isinstance(each, bool) or not isinstance(each, int | np.integer)
+        ):
+            raise TypeError(
+                f"{tensor!r} is indexed with integers, slices, None and ..., not with "
+                f"{each!r}"
+            )
+    dots = [i for i, each in enumerate(keys) if each is Ellipsis]
+    missing = rank - sum(each is not None and each is not Ellipsis for each in keys)
+    if missing < 0 or len(dots) > 1:
+        raise IndexError(f"too many indices for {tensor!r}: {key!r}")
+    place = dots[0] if dots else len(keys)
+    return [*keys[:place], *[slice(None)] * missing, *keys[place + 1 :]]
+
+
+def _places(
+    tensor: SymbolicTensor, key: Any, length: int, axis: int
+) -> tuple[int, int, int]:
+    """Return first element, number and step of what a key takes of an axis."""
+    if not isinstance(key, slice):
+        index = integer(key, "an index", None)
+        if not -length <= index < length:
+            raise IndexError(
+                f"index {index} is out of range for axis {axis} of {tensor!r}"
+            )
+        return index % length, 1, 1
+    first, last, step = key.indices(length)
+    count = len(range(first, last, step))
+    if not count:
+        raise ValueError(f"{key} takes nothing of axis {axis} of {tensor!r}")
+    return first, count, step
+
+
+def _no_batch(tensor: SymbolicTensor) -> ValueError:
+    return ValueError(
+        f"the first axis of {tensor!r} is the batch, which stays whole: begin with a "
+        "colon, as in h[:, 0]"
+    )

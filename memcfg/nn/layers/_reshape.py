@@ -1,0 +1,476 @@
+"""Layers that give elements other places, or the same ones more than once."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from memcfg.nn._argument_checks import check_channels_last, integer, pair, real
+from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "Cropping1D",
+    "Cropping2D",
+    "Permute",
+    "RepeatVector",
+    "Rescaling",
+    "Reshape",
+    "UpSampling1D",
+    "UpSampling2D",
+    "ZeroPadding1D",
+    "ZeroPadding2D",
+]
+
+_SEQUENCES = "sequences (None, steps, features)"
+_IMAGES = "images (None, height, width, channels)"
+
+Sides = tuple[tuple[int, int], ...]  # (before, after) of each axis
+
+
+def reshape(scope: Scope, x: int, *shape: int) -> int:
+    """Append a reshape of samples."""
+    batch = scope.builder.shape(x)[0]
+    return scope.apply("reshape", (x,), {"shape": (batch, *shape)})[0]
+
+
+class Reshape(Layer):
+    """Give each sample another shape.
+
+    Parameters
+    ----------
+    target_shape : tuple of int
+        The shape, without the batch; one length may be -1, which follows from the
+        others.
+    name : str, optional
+        Unique within a model.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.Reshape((-1, 2))(mc.nn.Input((6, 3))).shape
+    (None, 9, 2)
+    """
+
+    __slots__ = ("target_shape",)
+
+    def __init__(self, target_shape: Any, *, name: str | None = None) -> None:
+        if not isinstance(target_shape, list | tuple):
+            raise TypeError(f"Reshape: a shape is a tuple, not {target_shape!r}")
+        lengths = [integer(n, "Reshape: a length", None) for n in target_shape]
+        if any(n < 1 and n != -1 for n in lengths) or lengths.count(-1) > 1:
+            raise ValueError(
+                "Reshape: lengths are positive, one of them may be -1, got "
+                f"{tuple(lengths)}"
+            )
+        self.target_shape = tuple(lengths)
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the shape; there are no weights."""
+        self._shape(shapes[0])
+        return ()
+
+    def _shape(self, shape: Shape) -> Shape:
+        """Return the target shape for samples of a shape."""
+        known = prod(n for n in self.target_shape if n > 0)
+        rest, left = divmod(prod(shape), known)
+        if left or (rest != 1 and -1 not in self.target_shape):
+            raise ValueError(
+                f"layer {self.name!r} (Reshape) cannot turn {show_shape(shape)} into "
+                f"{show_shape(self.target_shape)}: the number of elements differs"
+            )
+        return tuple(rest if n == -1 else n for n in self.target_shape)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        shape = self._shape(scope.builder.shape(inputs[0])[1:])
+        return reshape(scope, inputs[0], *shape)
+
+
+class Permute(Layer):
+    """Reorder the axes of each sample.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        For each axis of the output that of the input, from 1; the batch stays.
+    name : str, optional
+        Unique within a model.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.Permute((2, 1))(mc.nn.Input((6, 3))).shape
+    (None, 3, 6)
+    """
+
+    __slots__ = ("dims",)
+
+    def __init__(self, dims: Any, *, name: str | None = None) -> None:
+        if not isinstance(dims, list | tuple) or sorted(dims) != list(
+            range(1, len(dims) + 1)
+        ):
+            raise ValueError(
+                "Permute: dims are the axes of a sample, from 1, in another order, "
+                f"got {dims!r}"
+            )
+        self.dims = tuple(map(int, dims))
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the rank; there are no weights."""
+        rank = len(self.dims)
+        self.require_rank(shapes[0], rank, f"{rank} axes beside the batch")
+        return ()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        return scope.apply("transpose", inputs, {"axes": (0, *self.dims)})[0]
+
+
+class RepeatVector(Layer):
+    """Repeat each sample, a vector, as the steps of a sequence.
+
+    Parameters
+    ----------
+    n : int
+        How often.
+    name : str, optional
+        Unique within a model.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.RepeatVector(4)(mc.nn.Input((3,))).shape
+    (None, 4, 3)
+    """
+
+    __slots__ = ("n",)
+
+    def __init__(self, n: int, *, name: str | None = None) -> None:
+        self.n = integer(n, "RepeatVector: n")
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the rank; there are no weights."""
+        self.require_rank(shapes[0], 1, "vectors (None, features)")
+        return ()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops."""
+        batch, features = scope.builder.shape(inputs[0])
+        x = reshape(scope, inputs[0], 1, features)
+        shape = (batch, self.n, features)
+        return scope.apply("broadcast_to", (x,), {"shape": shape})[0]
+
+
+def _sides(value: Any, axes: int, what: str) -> Sides:
+    """Return (before, after) of each axis from one number, one an axis, or pairs."""
+    if not isinstance(value, list | tuple):
+        value = (value,) * axes if axes > 1 else ((value, value),)
+    elif axes == 1 and len(value) == 2 and not isinstance(value[0], list | tuple):
+        value = (value,)
+    if len(value) != axes:
+        raise ValueError(f"{what} has {axes} entries, got {value!r}")
+    found = []
+    for each in value:
+        both = tuple(each) if isinstance(each, list | tuple) else (each, each)
+        if len(both) != 2:
+            raise ValueError(f"{what} is one number or two an axis, got {each!r}")
+        found.append((integer(both[0], what, 0), integer(both[1], what, 0)))
+    return tuple(found)
+
+
+def _pad(scope: Scope, x: int, sides: Sides) -> int:
+    """Append zeros around the axes after the batch."""
+    if not any(map(any, sides)):
+        return x
+    before, after = zip((0, 0), *sides, (0, 0), strict=True)
+    attributes = {"before": before, "after": after, "value": 0.0}
+    return scope.apply("pad", (x,), attributes)[0]
+
+
+def _check_crop(layer: Any, shape: Shape) -> None:
+    for length, (before, after) in zip(shape, layer.cropping, strict=False):
+        if before + after >= length:
+            raise ValueError(
+                f"layer {layer.name!r} ({type(layer).__name__}) leaves nothing of an "
+                f"input of shape {show_shape(shape)} with cropping={layer.cropping}"
+            )
+
+
+def _crop(scope: Scope, x: int, sides: Sides) -> int:
+    """Append what takes away the ends of the axes after the batch."""
+    if not any(map(any, sides)):
+        return x
+    before, after = zip((0, 0), *sides, (0, 0), strict=True)
+    shape = scope.builder.shape(x)
+    end = tuple(n - last for n, last in zip(shape, after, strict=True))
+    return scope.apply("slice", (x,), {"begin": before, "end": end})[0]
+
+
+class ZeroPadding1D(Layer):
+    """Add steps of zeros before and after sequences.
+
+    Parameters
+    ----------
+    padding : int or tuple of int, default 1
+        How many at each end, or at both.
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = ("padding",)
+
+    def __init__(
+        self,
+        padding: Any = 1,
+        data_format: str | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        check_channels_last(data_format, "ZeroPadding1D")
+        self.padding = _sides(padding, 1, "ZeroPadding1D: padding")
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the rank; there are no weights."""
+        self.require_rank(shapes[0], 2, _SEQUENCES)
+        return ()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        return _pad(scope, inputs[0], self.padding)
+
+
+class ZeroPadding2D(Layer):
+    """Surround images by zeros.
+
+    Parameters
+    ----------
+    padding : int, tuple of int or tuple of tuple of int, default (1, 1)
+        How many rows and columns: one number, one an axis, or ((top, bottom), (left,
+        right)).
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    name : str, optional
+        Unique within a model.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.ZeroPadding2D(((1, 0), (2, 2)))(mc.nn.Input((4, 4, 3))).shape
+    (None, 5, 8, 3)
+    """
+
+    __slots__ = ("padding",)
+
+    _reads_images = True
+
+    def __init__(
+        self,
+        padding: Any = (1, 1),
+        data_format: str | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        check_channels_last(data_format, "ZeroPadding2D")
+        self.padding = _sides(padding, 2, "ZeroPadding2D: padding")
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        return _pad(scope, inputs[0], self.padding)
+
+
+class Cropping1D(Layer):
+    """Take steps away from the ends of sequences.
+
+    Parameters
+    ----------
+    cropping : int or tuple of int, default (1, 1)
+        How many at each end, or at both.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = ("cropping",)
+
+    def __init__(self, cropping: Any = (1, 1), *, name: str | None = None) -> None:
+        self.cropping = _sides(cropping, 1, "Cropping1D: cropping")
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the shape; there are no weights."""
+        self.require_rank(shapes[0], 2, _SEQUENCES)
+        _check_crop(self, shapes[0])
+        return ()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        return _crop(scope, inputs[0], self.cropping)
+
+
+class Cropping2D(Layer):
+    """Take rows and columns away from the borders of images.
+
+    Parameters
+    ----------
+    cropping : int, tuple of int or tuple of tuple of int, default ((0, 0), (0, 0))
+        How many rows and columns: one number, one an axis, or ((top, bottom), (left,
+        right)).
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = ("cropping",)
+
+    def __init__(
+        self,
+        cropping: Any = ((0, 0), (0, 0)),
+        data_format: str | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        check_channels_last(data_format, "Cropping2D")
+        self.cropping = _sides(cropping, 2, "Cropping2D: cropping")
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the shape; there are no weights."""
+        self.require_rank(shapes[0], 3, _IMAGES)
+        _check_crop(self, shapes[0])
+        return ()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        return _crop(scope, inputs[0], self.cropping)
+
+
+def _repeat(scope: Scope, x: int, times: Sequence[int]) -> int:
+    """Append what repeats each element along the axes after the batch."""
+    batch, *sample = scope.builder.shape(x)
+    *lengths, channels = sample
+    once = [n for length in lengths for n in (length, 1)]
+    wide = [n for pair_ in zip(lengths, times, strict=True) for n in pair_]
+    x = reshape(scope, x, *once, channels)
+    shape = {"shape": (batch, *wide, channels)}
+    (x,) = scope.apply("broadcast_to", (x,), shape)
+    return reshape(scope, x, *map(int.__mul__, lengths, times), channels)
+
+
+class UpSampling1D(Layer):
+    """Repeat each step of sequences.
+
+    Parameters
+    ----------
+    size : int, default 2
+        How often.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: int = 2, *, name: str | None = None) -> None:
+        self.size = integer(size, "UpSampling1D: size")
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the rank; there are no weights."""
+        self.require_rank(shapes[0], 2, _SEQUENCES)
+        return ()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops."""
+        return _repeat(scope, inputs[0], (self.size,))
+
+
+class UpSampling2D(Layer):
+    """Enlarge images by whole factors.
+
+    Parameters
+    ----------
+    size : int or tuple of int, default (2, 2)
+        The factors of height and width.
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    interpolation : {"nearest", "bilinear"}, default "nearest"
+        Repeat pixels, or go straight from the centre of one to that of the next.
+    name : str, optional
+        Unique within a model.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.UpSampling2D((2, 3))(mc.nn.Input((4, 4, 8))).shape
+    (None, 8, 12, 8)
+    """
+
+    __slots__ = ("interpolation", "size")
+
+    _reads_images = True
+
+    def __init__(
+        self,
+        size: Any = (2, 2),
+        data_format: str | None = None,
+        interpolation: str = "nearest",
+        *,
+        name: str | None = None,
+    ) -> None:
+        check_channels_last(data_format, "UpSampling2D")
+        if interpolation not in ("nearest", "bilinear"):
+            raise ValueError(
+                "UpSampling2D: interpolation is 'nearest' or 'bilinear', not "
+                f"{interpolation!r}"
+            )
+        self.size = pair(size, "UpSampling2D: size")
+        self.interpolation = interpolation
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops."""
+        if self.interpolation == "nearest":
+            return _repeat(scope, inputs[0], self.size)
+        x = inputs[0]
+        for axis, factor in enumerate(self.size, 1):
+            if factor > 1:
+                a = {"axis": axis, "factor": factor}
+                (x,) = scope.apply("interpolate", (x,), a)
+        return x
+
+
+class Rescaling(Layer):
+    """Multiply by a number and add one: ``y = x * scale + offset``.
+
+    Parameters
+    ----------
+    scale : float
+        The factor.
+    offset : float, default 0.0
+        The term.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = ("offset", "scale")
+
+    def __init__(
+        self, scale: float, offset: float = 0.0, *, name: str | None = None
+    ) -> None:
+        self.scale = real(scale, "Rescaling: scale")
+        self.offset = real(offset, "Rescaling: offset")
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        attributes = {"factor": self.scale, "term": self.offset}
+        return scope.apply("affine", inputs, attributes)[0]

@@ -1,0 +1,276 @@
+"""Layers that join tensors and move elements, and operators, against NumPy."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import memcfg as mc
+
+nn = mc.nn
+
+
+def samples(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def results(function, *arrays):
+    """What a function of symbolic tensors gives for arrays of samples."""
+    flat = np.concatenate([x.reshape(len(x), -1) for x in arrays], axis=1)
+    h = nn.Input(flat.shape[1:])
+    tensors, start = [], 0
+    for x in arrays:
+        size = prod(x.shape[1:])
+        tensors.append(nn.Reshape(x.shape[1:])(h[:, start : start + size]))
+        start += size
+    output = function(*tensors)
+    model = nn.Model(h, output)
+    found = model.predict(flat, verbose=0)
+    model.close()
+    assert found.shape[1:] == output.shape[1:]
+    return found
+
+
+def check(function, wanted, *arrays):
+    np.testing.assert_allclose(results(function, *arrays), wanted, rtol=1e-5, atol=1e-6)
+
+
+def aligned(x, rank):
+    """As Keras aligns samples of fewer axes: new ones come after the batch."""
+    return x.reshape(len(x), *[1] * (rank - x.ndim), *x.shape[1:])
+
+
+MERGES = {
+    "Add": lambda *xs: sum(xs),
+    "Multiply": lambda *xs: np.multiply.reduce(np.broadcast_arrays(*xs)),
+    "Average": lambda *xs: sum(xs) / len(xs),
+    "Maximum": lambda *xs: np.maximum.reduce(np.broadcast_arrays(*xs)),
+    "Minimum": lambda *xs: np.minimum.reduce(np.broadcast_arrays(*xs)),
+    "Subtract": lambda a, b: a - b,
+}
+
+
+@given(
+    name=st.sampled_from(sorted(MERGES)),
+    wide=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    data=st.data(),
+)
+@settings(max_examples=25, deadline=None)
+def test_merges_are_numpys(name, wide, data):
+    count = 2 if name == "Subtract" else data.draw(st.integers(2, 4))
+    arrays = []
+    for seed in range(count):
+        sample = [data.draw(st.sampled_from([1, n])) for n in wide] if seed else wide
+        drop = data.draw(st.integers(0, len(sample) - 1)) if seed else 0
+        arrays.append(samples(3, *sample[drop:], seed=seed))
+    wanted = MERGES[name](*[aligned(x, 1 + len(wide)) for x in arrays])
+    check(lambda *tensors: getattr(nn, name)()(list(tensors)), wanted, *arrays)
+    function = getattr(nn, name.lower())
+    assert function([nn.Input((2,)), nn.Input((2,))], name="m").name == "m"
+
+
+@given(
+    rests=st.tuples(*[st.lists(st.integers(1, 3), max_size=2)] * 2),
+    data=st.data(),
+    normalize=st.booleans(),
+)
+@settings(max_examples=20, deadline=None)
+def test_dot_is_numpys(rests, data, normalize):
+    length, axes, arrays = data.draw(st.integers(1, 4)), [], []
+    for seed, rest in enumerate(rests):
+        place = data.draw(st.integers(0, len(rest)))
+        arrays.append(samples(3, *rest[:place], length, *rest[place:], seed=seed))
+        axes.append(place + 1 - (len(rest) + 2) * data.draw(st.booleans()))
+    moved = [np.moveaxis(x, axis, -1) for x, axis in zip(arrays, axes, strict=True)]
+    if normalize:
+        moved = [x / np.linalg.norm(x, axis=-1, keepdims=True) for x in moved]
+    wanted = np.stack(
+        [np.tensordot(a, b, (-1, -1)) for a, b in zip(*moved, strict=True)]
+    )
+    if wanted.ndim == 1:
+        wanted = wanted[:, None]
+    check(lambda a, b: nn.Dot(axes, normalize=normalize)([a, b]), wanted, *arrays)
+
+
+def test_dot_with_one_axis():
+    x, y = nn.Input((4,)), nn.Input((4,))
+    assert nn.dot([x, y]).shape == (None, 1)
+    assert nn.dot([x, y], axes=1, normalize=True).shape == (None, 1)
+    assert nn.concatenate([x, y], axis=1, name="both").shape == (None, 8)
+
+
+IMAGES = samples(3, 4, 5, 2)
+SEQUENCES = samples(3, 5, 2)
+VECTORS = samples(3, 4)
+
+
+def padded(x, *sides):
+    return np.pad(x, [(0, 0), *sides, (0, 0)])
+
+
+@pytest.mark.parametrize(
+    ("make", "x", "wanted"),
+    [
+        (lambda: nn.Reshape((10, 4)), IMAGES, IMAGES.reshape(3, 10, 4)),
+        (lambda: nn.Reshape((-1, 5)), IMAGES, IMAGES.reshape(3, 8, 5)),
+        (lambda: nn.Reshape((-1,)), IMAGES, IMAGES.reshape(3, 40)),
+        (lambda: nn.Permute((3, 1, 2)), IMAGES, IMAGES.transpose(0, 3, 1, 2)),
+        (lambda: nn.Permute((2, 1)), SEQUENCES, SEQUENCES.transpose(0, 2, 1)),
+        (lambda: nn.RepeatVector(3), VECTORS, VECTORS[:, None].repeat(3, axis=1)),
+        (lambda: nn.ZeroPadding1D(), SEQUENCES, padded(SEQUENCES, (1, 1))),
+        (lambda: nn.ZeroPadding1D((2, 0)), SEQUENCES, padded(SEQUENCES, (2, 0))),
+        (lambda: nn.ZeroPadding2D(), IMAGES, padded(IMAGES, (1, 1), (1, 1))),
+        (lambda: nn.ZeroPadding2D((0, 2)), IMAGES, padded(IMAGES, (0, 0), (2, 2))),
+        (
+            lambda: nn.ZeroPadding2D(((1, 0), (0, 3))),
+            IMAGES,
+            padded(IMAGES, (1, 0), (0, 3)),
+        ),
+        (lambda: nn.Cropping1D(), SEQUENCES, SEQUENCES[:, 1:-1]),
+        (lambda: nn.Cropping1D((0, 2)), SEQUENCES, SEQUENCES[:, :-2]),
+        (lambda: nn.Cropping2D(), IMAGES, IMAGES),
+        (lambda: nn.Cropping2D(1), IMAGES, IMAGES[:, 1:-1, 1:-1]),
+        (lambda: nn.Cropping2D(((1, 0), (2, 1))), IMAGES, IMAGES[:, 1:, 2:-1]),
+        (lambda: nn.UpSampling1D(3), SEQUENCES, SEQUENCES.repeat(3, axis=1)),
+        (
+            lambda: nn.UpSampling2D((2, 3)),
+            IMAGES,
+            IMAGES.repeat(2, axis=1).repeat(3, axis=2),
+        ),
+        (lambda: nn.Rescaling(1 / 255, offset=-1), IMAGES, IMAGES / 255 - 1),
+    ],
+)
+def test_layers_that_move_elements(make, x, wanted):
+    check(lambda tensor: make()(tensor), wanted, x)
+
+
+def test_bilinear_is_a_line_between_centres():
+    def enlarged(x, axis, factor):
+        places = (np.arange(x.shape[axis] * factor) + 0.5) / factor - 0.5
+        return np.apply_along_axis(
+            lambda row: np.interp(places, np.arange(len(row)), row), axis, x
+        )
+
+    layer = nn.UpSampling2D((2, 3), interpolation="bilinear")
+    check(layer, enlarged(enlarged(IMAGES, 1, 2), 2, 3), IMAGES)
+
+
+POSITIVE = np.abs(IMAGES) + 0.5
+OTHER = samples(3, 4, 1, 2, seed=1)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b: a + b,
+        lambda a, b: a - b,
+        lambda a, b: a * b,
+        lambda a, b: b / a,
+        lambda a, b: a + 1,
+        lambda a, b: 2 - a,
+        lambda a, b: a - np.float32(0.5),
+        lambda a, b: np.float64(3) * a,
+        lambda a, b: np.array(3) * a,
+        lambda a, b: a / 4,
+        lambda a, b: 1 / a,
+        lambda a, b: -a,
+        lambda a, b: abs(b),
+        lambda a, b: a**1,
+        lambda a, b: b**2,
+        lambda a, b: b**7,
+        lambda a, b: a**-3,
+        lambda a, b: a**0.5,
+        lambda a, b: a**1.7,
+        lambda a, b: (a + b) * (a - 2 * b) / (a * a),
+        lambda a, b: a[:, 0],
+        lambda a, b: a[:, -1, 2],
+        lambda a, b: a[:, 1:3],
+        lambda a, b: a[:, ::2, 1::3],
+        lambda a, b: a[:, ::-1, 4:0:-2],
+        lambda a, b: a[..., None],
+        lambda a, b: a[..., 0],
+        lambda a, b: a[:, None, ..., 1:],
+        lambda a, b: a[:, 1, 1, 1],
+        lambda a, b: a[:],
+    ],
+)
+def test_operators_are_numpys(function):
+    with np.errstate(all="ignore"):
+        check(function, function(POSITIVE, OTHER), POSITIVE, OTHER)
+
+
+def test_products_of_matrices():
+    a, b = samples(3, 2, 4, 5), samples(3, 2, 5, 3, seed=1)
+    check(lambda x, y: x @ y, a @ b, a, b)
+
+
+def test_operators_name_layers_as_keras_does():
+    x = nn.Input((4,))
+    layers = [type((h).node.layer).__name__ for h in (x + x, x - x, x * x, x / x)]
+    assert layers == ["Add", "Subtract", "Multiply", "Divide"]
+    assert (x[:, 0:2]).name.startswith("get_item")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x: x + np.ones(4), TypeError, "an array of shape"),
+        (lambda x: np.ones(4) * x, TypeError, "an array of shape"),
+        (lambda x: x + "1", TypeError, "unsupported operand"),
+        (lambda x: x + True, TypeError, "unsupported operand"),
+        (lambda x: x**x, TypeError, "unsupported operand"),
+        (lambda x: x + nn.Input((2, 4)), ValueError, "of one rank"),
+        (lambda x: x + nn.Input((3,)), ValueError, "equal or 1"),
+        (lambda x: x @ x, ValueError, "cannot multiply"),
+        (lambda x: x[0], ValueError, "is the batch"),
+        (lambda x: x[1:, 0], ValueError, "is the batch"),
+        (lambda x: x[None], ValueError, "is the batch"),
+        (lambda x: x[:, 4], IndexError, "out of range for axis 1"),
+        (lambda x: x[:, 2:2], ValueError, "takes nothing"),
+        (lambda x: x[:, 0, 0], IndexError, "too many indices"),
+        (lambda x: x[..., ...], IndexError, "too many indices"),
+        (lambda x: x[:, True], TypeError, "not with True"),
+        (lambda x: x[:, [0, 1]], TypeError, "integers, slices"),
+        (iter, TypeError, "not iterable"),
+    ],
+)
+def test_operators_that_mean_nothing(call, error, message):
+    with pytest.raises(error, match=message):
+        call(nn.Input((4,)))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: nn.Reshape((5,))(nn.Input((4,))), "number of elements differs"),
+        (lambda: nn.Reshape((3, -1))(nn.Input((4,))), "number of elements differs"),
+        (lambda: nn.Reshape((-1, -1)), "one of them may be -1"),
+        (lambda: nn.Permute((0, 1)), "from 1"),
+        (lambda: nn.Permute((2, 1))(nn.Input((4,))), "2 axes beside the batch"),
+        (lambda: nn.RepeatVector(0), "n must be positive"),
+        (lambda: nn.RepeatVector(2)(nn.Input((4, 4))), "vectors"),
+        (lambda: nn.ZeroPadding2D((1, 2, 3)), "has 2 entries"),
+        (lambda: nn.ZeroPadding2D(((1, 2, 3), 1)), "one number or two"),
+        (lambda: nn.ZeroPadding1D(-1), "zero or more"),
+        (lambda: nn.ZeroPadding2D(1)(nn.Input((4, 4))), "images"),
+        (lambda: nn.ZeroPadding1D(1)(nn.Input((4,))), "sequences"),
+        (lambda: nn.Cropping1D(2)(nn.Input((4, 1))), "leaves nothing"),
+        (lambda: nn.Cropping2D(2)(nn.Input((4, 9, 1))), "leaves nothing"),
+        (lambda: nn.UpSampling2D(0), "must be positive"),
+        (lambda: nn.UpSampling2D(interpolation="bicubic"), "not 'bicubic'"),
+        (lambda: nn.UpSampling2D(2, "channels_first"), "channels_last"),
+        (lambda: nn.Rescaling(float("nan")), "must be finite"),
+        (lambda: nn.Dot((1, 2, 3)), "one integer or two"),
+        (lambda: nn.dot([nn.Input((3,)), nn.Input((4,))]), "axes of one length"),
+        (lambda: nn.dot([nn.Input((3,))] * 2, axes=0), "axis of a sample"),
+        (lambda: nn.add([nn.Input((3,)), nn.Input((4,))]), "equal or 1"),
+        (lambda: nn.subtract([nn.Input((3,))] * 3), "takes 2 inputs, got 3"),
+    ],
+)
+def test_what_cannot_be_honoured(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
