@@ -31,6 +31,8 @@ from memcfg.nn.initializers import (
     Zeros,
 )
 from memcfg.nn.layers import (
+    GRU,
+    LSTM,
     Activation,
     Add,
     Average,
@@ -50,6 +52,7 @@ from memcfg.nn.layers import (
     Input,
     Layer,
     LayerNormalization,
+    Masking,
     Maximum,
     MaxPool2D,
     MaxPooling2D,
@@ -60,6 +63,7 @@ from memcfg.nn.layers import (
     RepeatVector,
     Rescaling,
     Reshape,
+    SimpleRNN,
     Softmax,
     Subtract,
     SymbolicTensor,
@@ -93,6 +97,8 @@ from memcfg.nn.optimizers import (
 )
 
 __all__ = [
+    "GRU",
+    "LSTM",
     "SGD",
     "Activation",
     "Adadelta",
@@ -132,6 +138,7 @@ __all__ = [
     "LecunUniform",
     "Lion",
     "Loss",
+    "Masking",
     "MaxPool2D",
     "MaxPooling2D",
     "Maximum",
@@ -152,6 +159,7 @@ __all__ = [
     "Rescaling",
     "Reshape",
     "Sequential",
+    "SimpleRNN",
     "Softmax",
     "SparseCategoricalCrossentropy",
     "Subtract",

@@ -1,4 +1,4 @@
-"""Joining arrays along an axis; backward splits the gradient again."""
+"""Joining arrays along an axis, and splitting one; each is the other's gradient."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
     return [Spec(tuple(shape), common_dtype(inputs))]
 
 
-def _infer_gradient(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
+def _infer_split(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
     (dy,) = inputs
     axis, lengths = _axis(attributes, len(dy.shape)), attributes["lengths"]
     require(sum(lengths) == dy.shape[axis], f"lengths {lengths} of {dy.shape}")
@@ -61,19 +61,33 @@ def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
     shapes = [adjoint.shape_of(i) for i in range(len(adjoint.inputs))]
     axis = _axis(adjoint.attributes, len(shapes[0]))
     lengths = tuple(shape[axis] for shape in shapes)
-    parts = adjoint.emit(
-        "concatenate_gradient", (adjoint.dy,), {"axis": axis, "lengths": lengths}
-    )
+    attributes = {"axis": axis, "lengths": lengths}
+    parts = adjoint.emit("split", (adjoint.dy,), attributes)
     return [
         part if need else None for part, need in zip(parts, adjoint.needs, strict=True)
     ]
+
+
+def _split_gradient(adjoint: Adjoint) -> Sequence[int | None]:
+    parts = []
+    for output, dy in zip(adjoint.outputs, adjoint.dys, strict=True):
+        if dy is not None:
+            parts.append(adjoint.tensor(dy))
+            continue
+        zeros = {
+            "shape": adjoint.emitter.shape(output),
+            "value": 0.0,
+            "dtype": adjoint.emitter.dtype(output),
+        }
+        parts += adjoint.emit("fill", (), zeros, "gradient_zero")
+    return adjoint.emit("concatenate", parts, {"axis": adjoint.attributes["axis"]})
 
 
 def _concatenate(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     outputs[0][...] = np.concatenate(inputs, axis=a["axis"])
 
 
-def _concatenate_gradient(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+def _split(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     places = list(accumulate(a["lengths"]))[:-1]
     parts = np.split(inputs[0], places, axis=a["axis"])
     for output, part in zip(outputs, parts, strict=True):
@@ -82,5 +96,5 @@ def _concatenate_gradient(a: Attributes, inputs: Arrays, outputs: Arrays) -> Non
 
 register(
     OpType("concatenate", None, _infer, _concatenate, gradient=_gradient),
-    OpType("concatenate_gradient", 1, _infer_gradient, _concatenate_gradient),
+    OpType("split", 1, _infer_split, _split, gradient=_split_gradient),
 )

@@ -50,6 +50,7 @@ CASES = {
         ([IMAGE, (3, 5, 6, 3), IMAGE], {"axis": -1}),
         ([IMAGE, (3, 2, 6, 2)], {"axis": 1}),
     ],
+    "split": [([IMAGE], {"axis": 2, "lengths": (2, 4)})],
     "layer_normalization": [
         ([IMAGE, (2,), (2,)], {"epsilon": 1e-3}),
         ([(4, 7), (7,), (7,)], {"epsilon": 1e-3}),

@@ -1,4 +1,4 @@
-// concatenate and its gradient: rows of bytes from or to several arrays.
+// concatenate and split: rows of bytes from or to several arrays.
 #include <cstring>
 
 #include "kernels/function_kernel.hpp"
@@ -73,7 +73,7 @@ KernelPtr make_concatenate(const KernelSpec& spec) {
       });
 }
 
-KernelPtr make_concatenate_gradient(const KernelSpec& spec) {
+KernelPtr make_split(const KernelSpec& spec) {
   const SpecReader reader(spec);
   if (spec.inputs.size() != 1 || spec.outputs.empty()) {
     reader.fail("has one of inputs, and outputs");
@@ -89,8 +89,7 @@ KernelPtr make_concatenate_gradient(const KernelSpec& spec) {
 }
 
 const KernelType kConcatenate{"concatenate", make_concatenate};
-const KernelType kConcatenateGradient{"concatenate_gradient",
-                                      make_concatenate_gradient};
+const KernelType kSplit{"split", make_split};
 
 }  // namespace
 }  // namespace memcfg

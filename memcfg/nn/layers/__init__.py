@@ -16,6 +16,7 @@ from memcfg.nn.layers._basic import (
 )
 from memcfg.nn.layers._conv import Conv2D
 from memcfg.nn.layers._layer import Input, Layer, SymbolicTensor
+from memcfg.nn.layers._masking import Masking
 from memcfg.nn.layers._merge import (
     Add,
     Average,
@@ -43,6 +44,7 @@ from memcfg.nn.layers._pool import (
     MaxPool2D,
     MaxPooling2D,
 )
+from memcfg.nn.layers._recurrent import GRU, LSTM, SimpleRNN
 from memcfg.nn.layers._reshape import (
     Cropping1D,
     Cropping2D,
@@ -59,6 +61,8 @@ from memcfg.nn.layers._reshape import (
 SymbolicTensor.operators = _operators
 
 __all__ = [
+    "GRU",
+    "LSTM",
     "Activation",
     "Add",
     "Average",
@@ -78,6 +82,7 @@ __all__ = [
     "Input",
     "Layer",
     "LayerNormalization",
+    "Masking",
     "MaxPool2D",
     "MaxPooling2D",
     "Maximum",
@@ -88,6 +93,7 @@ __all__ = [
     "RepeatVector",
     "Rescaling",
     "Reshape",
+    "SimpleRNN",
     "Softmax",
     "Subtract",
     "SymbolicTensor",

@@ -1,0 +1,765 @@
+"""Recurrent layers: a whole sequence in one op, or unrolled step by step.
+
+One op computes what Keras's defaults ask for; it is faster. Other activations, dropout
+between steps, masks beside initial states and ``unroll=True`` are traced op by op, so
+that a policy may recompute single steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from memcfg.nn._argument_checks import activation_name, integer, unit_interval
+from memcfg.nn._random import derive_seed, fixed_seed
+from memcfg.nn.initializers import Initializer, get_initializer
+from memcfg.nn.layers._layer import Layer, Scope, Shape, SymbolicTensor, WeightSpec
+from memcfg.nn.layers._masking import mask_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+
+__all__ = ["GRU", "LSTM", "SimpleRNN"]
+
+
+class _ForgetBias(Initializer):
+    """Ones for the forget gate, another initializer for the other gates."""
+
+    __slots__ = ("initializer",)
+
+    def __init__(self, initializer: Initializer) -> None:
+        self.initializer = initializer
+
+    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
+        """Draw the bias."""
+        values = self.initializer.draw(shape, seed)
+        units = shape[0] // 4
+        values[units : 2 * units] = 1
+        return values
+
+
+def _flag(value: Any, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{what} is True or False, not {value!r}")
+    return value
+
+
+class _Recurrent(Layer):
+    """What the recurrent layers have in common."""
+
+    __slots__ = (
+        "activation",
+        "bias_initializer",
+        "dropout",
+        "go_backwards",
+        "kernel_initializer",
+        "recurrent_dropout",
+        "recurrent_initializer",
+        "return_sequences",
+        "return_state",
+        "stateful",
+        "units",
+        "unroll",
+        "use_bias",
+    )
+
+    go_backwards: bool
+    return_sequences: bool
+    return_state: bool
+    stateful: bool
+    unroll: bool
+    arity: ClassVar[int | None] = None
+    _gates: ClassVar[int]
+    _states: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        units: int,
+        activation: str | None,
+        use_bias: bool,
+        initializers: Sequence[Any],
+        absent: dict[str, Any],
+        rates: Sequence[float],
+        seed: int | None,
+        flags: dict[str, Any],
+        name: str | None,
+    ) -> None:
+        kind = type(self).__name__
+        for argument, value in absent.items():
+            if value is not None:
+                raise ValueError(
+                    f"{kind}: {argument} cannot be honoured yet and must be None, got "
+                    f"{value!r}"
+                )
+        self.units = integer(units, f"{kind}: units")
+        self.activation = activation_name(activation, kind)
+        self.use_bias = bool(use_bias)
+        kernel, recurrent, bias = map(get_initializer, initializers)
+        self.kernel_initializer = kernel
+        self.recurrent_initializer = recurrent
+        self.bias_initializer = bias
+        self.dropout = unit_interval(rates[0], f"{kind}: dropout")
+        self.recurrent_dropout = unit_interval(rates[1], f"{kind}: recurrent_dropout")
+        for flag, value in flags.items():
+            setattr(self, flag, _flag(value, f"{kind}: {flag}"))
+        if self.stateful:
+            raise ValueError(f"{kind}: stateful=True cannot be honoured yet")
+        fixed = fixed_seed(seed)
+        super().__init__(name)
+        if fixed is not None:
+            self._seed = fixed
+
+    def __call__(
+        self,
+        sequences: SymbolicTensor | Sequence[SymbolicTensor],
+        initial_state: SymbolicTensor | Sequence[SymbolicTensor] | None = None,
+        mask: None = None,
+    ) -> Any:
+        """Join this layer to sequences, and to the states before the first step."""
+        if mask is not None:
+            raise TypeError(
+                f"layer {self.name!r}: masks come with the sequences, from Masking or "
+                "Embedding(mask_zero=True); leave mask=None"
+            )
+        several: list[Any] = (
+            list(sequences) if isinstance(sequences, list | tuple) else [sequences]
+        )
+        if isinstance(initial_state, list | tuple):
+            several += initial_state
+        elif initial_state is not None:
+            several.append(initial_state)
+        if len(several) not in (1, 1 + self._states):
+            raise ValueError(
+                f"layer {self.name!r} ({type(self).__name__}) takes sequences and "
+                f"{self._states} initial state{'s' * (self._states > 1)}, got "
+                f"{len(several)} tensors"
+            )
+        return super().__call__(several)
+
+    def _operands(self, inputs: Any) -> tuple[SymbolicTensor, ...]:
+        if len(inputs) == 1:  # of any number, which is checked already
+            inputs = [inputs[0], inputs[0]]
+            return super()._operands(inputs)[:1]
+        return super()._operands(inputs)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Return kernel, recurrent kernel and bias."""
+        self.require_rank(shapes[0], 2, "sequences (None, steps, features)")
+        for shape in shapes[1:]:
+            if shape != (self.units,):
+                raise ValueError(
+                    f"layer {self.name!r}: an initial state has shape "
+                    f"{(None, self.units)}, got {(None, *shape)}"
+                )
+        width = self._gates * self.units
+        found = [
+            WeightSpec("kernel", (shapes[0][-1], width), self.kernel_initializer),
+            WeightSpec(
+                "recurrent_kernel", (self.units, width), self.recurrent_initializer
+            ),
+        ]
+        if self.use_bias:
+            found.append(WeightSpec("bias", self._bias_shape(), self._first_bias()))
+        return tuple(found)
+
+    def _bias_shape(self) -> tuple[int, ...]:
+        return (self._gates * self.units,)
+
+    def _first_bias(self) -> Initializer:
+        return self.bias_initializer
+
+    def _is_fused(self, recurrent_activation: str | None = "sigmoid") -> bool:
+        """Whether one op computes it."""
+        return (
+            not self.unroll
+            and self.activation == "tanh"
+            and recurrent_activation == "sigmoid"
+        )
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> Any:
+        """Append the input's product, the steps, and what is taken of them."""
+        x, *states = inputs
+        builder = scope.builder
+        batch, _, features = builder.shape(x)
+        mask = mask_of(builder, x)
+        if self.go_backwards:
+            x = _apply(scope, "reverse", x, axes=(1,))
+            mask = None if mask is None else _apply(scope, "reverse", mask, axes=(1,))
+        drops = scope.training and scope.step is not None
+        if drops and self.dropout:
+            ones = self._dropped(scope, (batch, 1, features), self.dropout, 0)
+            wide = _apply(scope, "broadcast_to", ones, shape=builder.shape(x))
+            (x,) = scope.apply("multiply", (x, wide))
+        given = bool(states)
+        if not given:
+            zeros = _filled(scope, (batch, self.units), 0.0)
+            states = [zeros] * self._states
+        dropped: int | None = None
+        if drops and self.recurrent_dropout:
+            dropped = self._dropped(
+                scope, (batch, self.units), self.recurrent_dropout, 1
+            )
+        (z,) = scope.apply("dense", (x, scope.weights["kernel"]))
+        z = self._biased(scope, z)
+        fused = (
+            self._is_fused() and dropped is None and not (given and mask is not None)
+        )
+        trace = self._fused if fused else self._unrolled
+        sequence, last, finals = trace(scope, z, states, mask, dropped, given)
+        y = sequence() if self.return_sequences else last
+        return (y, *finals()) if self.return_state else y
+
+    def _biased(self, scope: Scope, z: int) -> int:
+        if not self.use_bias:
+            return z
+        return scope.apply("bias", (z, scope.weights["bias"]))[0]
+
+    def _dropped(
+        self, scope: Scope, shape: tuple[int, ...], rate: float, use: int
+    ) -> int:
+        """Append what dropout makes of ones: one mask for all steps."""
+        assert scope.step is not None
+        key = derive_seed(self.seed, scope.call, use)
+        operands = (_filled(scope, shape, 1.0), scope.step())
+        return scope.apply("dropout", operands, {"rate": rate, "key": key})[0]
+
+    def _recurrent_operands(self, scope: Scope, batch: int) -> list[int]:
+        """Return what the op reads beside the products and the states."""
+        return [scope.weights["recurrent_kernel"]]
+
+    def _fused(
+        self,
+        scope: Scope,
+        z: int,
+        states: Sequence[int],
+        mask: int | None,
+        _dropped: int | None,
+        _given: bool,
+    ) -> tuple[Any, int, Any]:
+        batch, steps, _ = scope.builder.shape(z)
+        masks = [] if mask is None else [mask]
+        outputs = scope.apply(
+            self.kind_of_op,
+            (z, *self._recurrent_operands(scope, batch), *states, *masks),
+            {"masked": mask is not None},
+        )[: self._states]
+
+        def last(sequence: int) -> int:
+            begin, end = (0, steps - 1, 0), (batch, steps, self.units)
+            part = _apply(scope, "slice", sequence, begin=begin, end=end)
+            return _apply(scope, "reshape", part, shape=(batch, self.units))
+
+        y = last(outputs[0]) if self.return_state or not self.return_sequences else -1
+        return lambda: outputs[0], y, lambda: (y, *map(last, outputs[1:]))
+
+    def _unrolled(
+        self,
+        scope: Scope,
+        z: int,
+        states: Sequence[int],
+        mask: int | None,
+        dropped: int | None,
+        given: bool,
+    ) -> tuple[Any, int, Any]:
+        batch, steps, _ = scope.builder.shape(z)
+        parts = _steps(scope, z)
+        masks: Sequence[int] = ()
+        if mask is not None:
+            column = _apply(scope, "reshape", mask, shape=(batch, steps, 1))
+            shape = (batch, steps, self.units)
+            masks = _steps(scope, _apply(scope, "broadcast_to", column, shape=shape))
+        output = _filled(scope, (batch, self.units), 0.0) if given else states[0]
+        outputs = []
+        for t, part in enumerate(parts):
+            h = states[0]
+            if dropped is not None:
+                (h,) = scope.apply("multiply", (h, dropped))
+            new = self._step(scope, part, h, states)
+            made = unmasked = new[0]
+            if masks:
+                kept = zip(new, states, strict=True)
+                new = [scope.apply("choose", (masks[t], *pair))[0] for pair in kept]
+                made = new[0]
+                if given:  # whose first output is zeros where it is masked
+                    (made,) = scope.apply("choose", (masks[t], unmasked, output))
+            states, output = new, made
+            outputs.append(made)
+
+        def sequence() -> int:
+            rows = [
+                _apply(scope, "reshape", each, shape=(batch, 1, self.units))
+                for each in outputs
+            ]
+            return scope.apply("concatenate", rows, {"axis": 1})[0]
+
+        return sequence, output, lambda: tuple(states)
+
+    @property
+    def kind_of_op(self) -> str:
+        """The op type that computes a whole sequence."""
+        raise NotImplementedError
+
+    def _step(
+        self, scope: Scope, z: int, h: int, states: Sequence[int]
+    ) -> Sequence[int]:
+        """Append one step: `h` is the state that the recurrent kernel reads."""
+        raise NotImplementedError
+
+    def _activated(self, scope: Scope, x: int, activation: str | None) -> int:
+        return x if activation is None else scope.apply(activation, (x,))[0]
+
+
+def _apply(scope: Scope, kind: str, tensor: int, **attributes: Any) -> int:
+    """Append an op of one input and one output."""
+    return scope.apply(kind, (tensor,), attributes)[0]
+
+
+def _filled(scope: Scope, shape: tuple[int, ...], value: float) -> int:
+    attributes = {"shape": shape, "value": value, "dtype": "float32"}
+    return scope.apply("fill", (), attributes)[0]
+
+
+def _split(scope: Scope, tensor: int, parts: int, axis: int = -1) -> tuple[int, ...]:
+    length = scope.builder.shape(tensor)[axis] // parts
+    return scope.apply("split", (tensor,), {"axis": axis, "lengths": (length,) * parts})
+
+
+def _steps(scope: Scope, tensor: int) -> list[int]:
+    """Take a tensor [batch, steps, features] apart into its steps."""
+    batch, steps, features = scope.builder.shape(tensor)
+    return [
+        _apply(scope, "reshape", part, shape=(batch, features))
+        for part in _split(scope, tensor, steps, 1)
+    ]
+
+
+class SimpleRNN(_Recurrent):
+    """Recurrent layer: ``h = activation(x @ kernel + h @ recurrent_kernel + bias)``.
+
+    Parameters
+    ----------
+    units : int
+        Length of the state.
+    activation : str or None, default "tanh"
+        Of the state.
+    use_bias : bool, default True
+        Whether there is a bias.
+    kernel_initializer : str or Initializer, default "glorot_uniform"
+        For the kernel, of shape ``(features, units)``.
+    recurrent_initializer : str or Initializer, default "orthogonal"
+        For the recurrent kernel, of shape ``(units, units)``.
+    bias_initializer : str or Initializer, default "zeros"
+        For the bias.
+    kernel_regularizer, recurrent_regularizer, bias_regularizer : None
+        Not honoured yet.
+    activity_regularizer, kernel_constraint : None
+        Not honoured yet.
+    recurrent_constraint, bias_constraint : None
+        Not honoured yet.
+    dropout, recurrent_dropout : float, default 0.0
+        The part of the input's and of the state's features to drop while training; the
+        same ones at all steps.
+    return_sequences : bool, default False
+        Whether the output is that of all steps, or of the last.
+    return_state : bool, default False
+        Whether to return the last states, too.
+    go_backwards : bool, default False
+        Whether the last step comes first, in the output as well.
+    stateful : bool, default False
+        Whether a batch begins with the states that the one before ended with.
+    unroll : bool, default False
+        Whether to trace each step, so that policies may recompute some.
+    seed : int, optional
+        Fix what is dropped. None: a seed drawn from `set_random_seed`'s sequence.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = ()
+
+    _gates = 1
+    kind_of_op = "simple_rnn"
+
+    def __init__(
+        self,
+        units: int,
+        activation: str | None = "tanh",
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        recurrent_initializer: Any = "orthogonal",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: None = None,
+        recurrent_regularizer: None = None,
+        bias_regularizer: None = None,
+        activity_regularizer: None = None,
+        kernel_constraint: None = None,
+        recurrent_constraint: None = None,
+        bias_constraint: None = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        go_backwards: bool = False,
+        stateful: bool = False,
+        unroll: bool = False,
+        seed: int | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            units,
+            activation,
+            use_bias,
+            (kernel_initializer, recurrent_initializer, bias_initializer),
+            {
+                "kernel_regularizer": kernel_regularizer,
+                "recurrent_regularizer": recurrent_regularizer,
+                "bias_regularizer": bias_regularizer,
+                "activity_regularizer": activity_regularizer,
+                "kernel_constraint": kernel_constraint,
+                "recurrent_constraint": recurrent_constraint,
+                "bias_constraint": bias_constraint,
+            },
+            (dropout, recurrent_dropout),
+            seed,
+            {
+                "return_sequences": return_sequences,
+                "return_state": return_state,
+                "go_backwards": go_backwards,
+                "stateful": stateful,
+                "unroll": unroll,
+            },
+            name,
+        )
+
+    def _step(
+        self, scope: Scope, z: int, h: int, states: Sequence[int]
+    ) -> Sequence[int]:
+        (product,) = scope.apply("dense", (h, scope.weights["recurrent_kernel"]))
+        (total,) = scope.apply("add", (z, product))
+        return (self._activated(scope, total, self.activation),)
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory: a state and a cell, and gates between them.
+
+    Parameters
+    ----------
+    units : int
+        Length of the state.
+    activation : str or None, default "tanh"
+        Of the candidate and of the cell.
+    recurrent_activation : str or None, default "sigmoid"
+        Of the gates.
+    use_bias : bool, default True
+        Whether there is a bias.
+    kernel_initializer : str or Initializer, default "glorot_uniform"
+        For the kernel, of shape ``(features, 4 * units)``: the gates i, f, c, o.
+    recurrent_initializer : str or Initializer, default "orthogonal"
+        For the recurrent kernel, of shape ``(units, 4 * units)``.
+    bias_initializer : str or Initializer, default "zeros"
+        For the bias.
+    unit_forget_bias : bool, default True
+        Whether the forget gate's bias starts from ones.
+    kernel_regularizer, recurrent_regularizer, bias_regularizer : None
+        Not honoured yet.
+    activity_regularizer, kernel_constraint : None
+        Not honoured yet.
+    recurrent_constraint, bias_constraint : None
+        Not honoured yet.
+    dropout, recurrent_dropout : float, default 0.0
+        The part of the input's and of the state's features to drop while training; the
+        same ones at all steps.
+    seed : int, optional
+        Fix what is dropped. None: a seed drawn from `set_random_seed`'s sequence.
+    return_sequences : bool, default False
+        Whether the output is that of all steps, or of the last.
+    return_state : bool, default False
+        Whether to return the last state and the last cell, too.
+    go_backwards : bool, default False
+        Whether the last step comes first, in the output as well.
+    stateful : bool, default False
+        Whether a batch begins with the states that the one before ended with.
+    unroll : bool, default False
+        Whether to trace each step, so that policies may recompute some.
+    use_cudnn : str or bool, default "auto"
+        Accepted; kernels are chosen by the device.
+    name : str, optional
+        Unique within a model.
+
+    References
+    ----------
+    Hochreiter and Schmidhuber, "Long short-term memory", Neural Computation 9, 1997.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.LSTM(5, return_sequences=True)(mc.nn.Input((7, 3))).shape
+    (None, 7, 5)
+    """
+
+    __slots__ = ("recurrent_activation", "unit_forget_bias")
+
+    _gates = 4
+    _states = 2
+    kind_of_op = "lstm"
+
+    def __init__(
+        self,
+        units: int,
+        activation: str | None = "tanh",
+        recurrent_activation: str | None = "sigmoid",
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        recurrent_initializer: Any = "orthogonal",
+        bias_initializer: Any = "zeros",
+        unit_forget_bias: bool = True,
+        kernel_regularizer: None = None,
+        recurrent_regularizer: None = None,
+        bias_regularizer: None = None,
+        activity_regularizer: None = None,
+        kernel_constraint: None = None,
+        recurrent_constraint: None = None,
+        bias_constraint: None = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        go_backwards: bool = False,
+        stateful: bool = False,
+        unroll: bool = False,
+        use_cudnn: str | bool = "auto",
+        *,
+        name: str | None = None,
+    ) -> None:
+        self.recurrent_activation = activation_name(recurrent_activation, "LSTM")
+        self.unit_forget_bias = bool(unit_forget_bias)
+        _check_cudnn(use_cudnn, "LSTM")
+        super().__init__(
+            units,
+            activation,
+            use_bias,
+            (kernel_initializer, recurrent_initializer, bias_initializer),
+            {
+                "kernel_regularizer": kernel_regularizer,
+                "recurrent_regularizer": recurrent_regularizer,
+                "bias_regularizer": bias_regularizer,
+                "activity_regularizer": activity_regularizer,
+                "kernel_constraint": kernel_constraint,
+                "recurrent_constraint": recurrent_constraint,
+                "bias_constraint": bias_constraint,
+            },
+            (dropout, recurrent_dropout),
+            seed,
+            {
+                "return_sequences": return_sequences,
+                "return_state": return_state,
+                "go_backwards": go_backwards,
+                "stateful": stateful,
+                "unroll": unroll,
+            },
+            name,
+        )
+
+    def _first_bias(self) -> Initializer:
+        start = self.bias_initializer
+        return _ForgetBias(start) if self.unit_forget_bias else start
+
+    def _is_fused(self, recurrent_activation: str | None = "sigmoid") -> bool:
+        return super()._is_fused(self.recurrent_activation)
+
+    def _step(
+        self, scope: Scope, z: int, h: int, states: Sequence[int]
+    ) -> Sequence[int]:
+        (product,) = scope.apply("dense", (h, scope.weights["recurrent_kernel"]))
+        (total,) = scope.apply("add", (z, product))
+        kinds = [self.recurrent_activation] * 4
+        kinds[2] = self.activation
+        i, f, g, o = (
+            self._activated(scope, part, kind)
+            for part, kind in zip(_split(scope, total, 4), kinds, strict=True)
+        )
+        (c,) = scope.apply("dual_product", (f, states[1], i, g))
+        squashed = self._activated(scope, c, self.activation)
+        (new,) = scope.apply("multiply", (o, squashed))
+        return new, c
+
+
+class GRU(_Recurrent):
+    """Gated recurrent unit.
+
+    Parameters
+    ----------
+    units : int
+        Length of the state.
+    activation : str or None, default "tanh"
+        Of the candidate.
+    recurrent_activation : str or None, default "sigmoid"
+        Of the gates.
+    use_bias : bool, default True
+        Whether there is a bias.
+    kernel_initializer : str or Initializer, default "glorot_uniform"
+        For the kernel, of shape ``(features, 3 * units)``: the gates z, r, h.
+    recurrent_initializer : str or Initializer, default "orthogonal"
+        For the recurrent kernel, of shape ``(units, 3 * units)``.
+    bias_initializer : str or Initializer, default "zeros"
+        For the bias, of shape ``(2, 3 * units)`` with `reset_after`.
+    kernel_regularizer, recurrent_regularizer, bias_regularizer : None
+        Not honoured yet.
+    activity_regularizer, kernel_constraint : None
+        Not honoured yet.
+    recurrent_constraint, bias_constraint : None
+        Not honoured yet.
+    dropout, recurrent_dropout : float, default 0.0
+        The part of the input's and of the state's features to drop while training; the
+        same ones at all steps.
+    seed : int, optional
+        Fix what is dropped. None: a seed drawn from `set_random_seed`'s sequence.
+    return_sequences : bool, default False
+        Whether the output is that of all steps, or of the last.
+    return_state : bool, default False
+        Whether to return the last state, too.
+    go_backwards : bool, default False
+        Whether the last step comes first, in the output as well.
+    stateful : bool, default False
+        Whether a batch begins with the states that the one before ended with.
+    unroll : bool, default False
+        Whether to trace each step, so that policies may recompute some.
+    reset_after : bool, default True
+        Whether the reset gate comes after the product with the recurrent kernel.
+    use_cudnn : str or bool, default "auto"
+        Accepted; kernels are chosen by the device.
+    name : str, optional
+        Unique within a model.
+
+    References
+    ----------
+    Cho et al., "Learning phrase representations using RNN encoder-decoder for
+    statistical machine translation", arXiv:1406.1078, 2014.
+    """
+
+    __slots__ = ("recurrent_activation", "reset_after")
+
+    _gates = 3
+    kind_of_op = "gru"
+
+    def __init__(
+        self,
+        units: int,
+        activation: str | None = "tanh",
+        recurrent_activation: str | None = "sigmoid",
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        recurrent_initializer: Any = "orthogonal",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: None = None,
+        recurrent_regularizer: None = None,
+        bias_regularizer: None = None,
+        activity_regularizer: None = None,
+        kernel_constraint: None = None,
+        recurrent_constraint: None = None,
+        bias_constraint: None = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        go_backwards: bool = False,
+        stateful: bool = False,
+        unroll: bool = False,
+        reset_after: bool = True,
+        use_cudnn: str | bool = "auto",
+        *,
+        name: str | None = None,
+    ) -> None:
+        self.recurrent_activation = activation_name(recurrent_activation, "GRU")
+        self.reset_after = bool(reset_after)
+        _check_cudnn(use_cudnn, "GRU")
+        super().__init__(
+            units,
+            activation,
+            use_bias,
+            (kernel_initializer, recurrent_initializer, bias_initializer),
+            {
+                "kernel_regularizer": kernel_regularizer,
+                "recurrent_regularizer": recurrent_regularizer,
+                "bias_regularizer": bias_regularizer,
+                "activity_regularizer": activity_regularizer,
+                "kernel_constraint": kernel_constraint,
+                "recurrent_constraint": recurrent_constraint,
+                "bias_constraint": bias_constraint,
+            },
+            (dropout, recurrent_dropout),
+            seed,
+            {
+                "return_sequences": return_sequences,
+                "return_state": return_state,
+                "go_backwards": go_backwards,
+                "stateful": stateful,
+                "unroll": unroll,
+            },
+            name,
+        )
+
+    def _bias_shape(self) -> tuple[int, ...]:
+        shape = super()._bias_shape()
+        return (2, *shape) if self.reset_after else shape
+
+    def _is_fused(self, recurrent_activation: str | None = "sigmoid") -> bool:
+        return self.reset_after and super()._is_fused(self.recurrent_activation)
+
+    def _biased(self, scope: Scope, z: int) -> int:
+        if not (self.use_bias and self.reset_after):
+            return super()._biased(scope, z)
+        return scope.apply("bias", (z, self._bias(scope, 0)))[0]
+
+    def _bias(self, scope: Scope, row: int) -> int:
+        """Return the input's bias or the recurrent one."""
+        width = 3 * self.units
+        bias = scope.weights["bias"]
+        part = _apply(scope, "slice", bias, begin=(row, 0), end=(row + 1, width))
+        return _apply(scope, "reshape", part, shape=(width,))
+
+    def _recurrent_operands(self, scope: Scope, batch: int) -> list[int]:
+        width = (3 * self.units,)
+        bias = self._bias(scope, 1) if self.use_bias else _filled(scope, width, 0.0)
+        return [*super()._recurrent_operands(scope, batch), bias]
+
+    def _step(
+        self, scope: Scope, z: int, h: int, states: Sequence[int]
+    ) -> Sequence[int]:
+        recurrent, units = scope.weights["recurrent_kernel"], self.units
+        xz, xr, xh = _split(scope, z, 3)
+        if self.reset_after:
+            (product,) = scope.apply("dense", (h, recurrent))
+            if self.use_bias:
+                (product,) = scope.apply("bias", (product, self._bias(scope, 1)))
+            rz, rr, inner = _split(scope, product, 3)
+        else:
+            gates, last = (
+                _apply(scope, "slice", recurrent, begin=(0, a), end=(units, b))
+                for a, b in ((0, 2 * units), (2 * units, 3 * units))
+            )
+            (product,) = scope.apply("dense", (h, gates))
+            rz, rr = _split(scope, product, 2)
+        update, reset = (
+            self._activated(
+                scope, scope.apply("add", pair)[0], self.recurrent_activation
+            )
+            for pair in ((xz, rz), (xr, rr))
+        )
+        if self.reset_after:
+            (inner,) = scope.apply("multiply", (reset, inner))
+        else:
+            (held,) = scope.apply("multiply", (reset, h))
+            (inner,) = scope.apply("dense", (held, last))
+        (total,) = scope.apply("add", (xh, inner))
+        candidate = self._activated(scope, total, self.activation)
+        return scope.apply("mix", (update, states[0], candidate))
+
+
+def _check_cudnn(use_cudnn: Any, kind: str) -> None:
+    if use_cudnn not in ("auto", True, False):
+        raise ValueError(f"{kind}: use_cudnn is 'auto', True or False, got {use_cudnn}")

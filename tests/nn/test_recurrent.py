@@ -1,0 +1,201 @@
+"""Recurrent layers against loops in NumPy, in one op and unrolled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import memcfg as mc
+
+nn = mc.nn
+KINDS = {"simple": nn.SimpleRNN, "lstm": nn.LSTM, "gru": nn.GRU}
+LOSS = nn.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def relu(x):
+    return np.maximum(x, 0)
+
+
+FUNCTIONS = {"tanh": np.tanh, "sigmoid": sigmoid, "relu": relu}
+
+
+def step(kind, z, h, states, recurrent, bias, options):
+    """One step in NumPy; `z` is the product with the input's kernel."""
+    act = FUNCTIONS[options.get("activation", "tanh")]
+    gate = FUNCTIONS[options.get("recurrent_activation", "sigmoid")]
+    if kind == "simple":
+        return (act(z + h @ recurrent + bias),)
+    if kind == "lstm":
+        i, f, g, o = np.split(z + h @ recurrent + bias, 4, -1)
+        c = gate(f) * states[1] + gate(i) * act(g)
+        return gate(o) * act(c), c
+    xz, xr, xh = np.split(z, 3, -1)
+    n = len(recurrent)
+    if options.get("reset_after", True):
+        xz, xr, xh = np.split(z + bias[0], 3, -1)
+        rz, rr, rh = np.split(h @ recurrent + bias[1], 3, -1)
+        update, reset = gate(xz + rz), gate(xr + rr)
+        candidate = act(xh + reset * rh)
+    else:
+        xz, xr, xh = np.split(z + bias, 3, -1)
+        rz, rr = np.split(h @ recurrent[:, : 2 * n], 2, -1)
+        update, reset = gate(xz + rz), gate(xr + rr)
+        candidate = act(xh + (reset * h) @ recurrent[:, 2 * n :])
+    return (update * h + (1 - update) * candidate,)
+
+
+def expected(kind, x, weights, options, states=None, mask=None):
+    """All outputs in the order of the steps, and the last states."""
+    kernel, recurrent, *rest = (w.astype(np.float64) for w in weights)
+    bias = rest[0] if rest else np.zeros((2, kernel.shape[1]))
+    if kind != "gru" or not options.get("reset_after", True):
+        bias = rest[0] if rest else np.zeros(kernel.shape[1])
+    zeros = np.zeros((len(x), len(recurrent)))
+    output, states = zeros, states or [zeros] * (1 + (kind == "lstm"))
+    order = range(x.shape[1])
+    outputs = []
+    for t in reversed(order) if options.get("go_backwards") else order:
+        new = step(kind, x[:, t] @ kernel, states[0], states, recurrent, bias, options)
+        keep = np.ones((len(x), 1), bool) if mask is None else mask[:, t, None]
+        output = np.where(keep, new[0], output)
+        states = [np.where(keep, a, b) for a, b in zip(new, states, strict=True)]
+        outputs.append(output)
+    return np.stack(outputs, 1), states
+
+
+def randomized(model, seed=0):
+    rng = np.random.default_rng(seed)
+    weights = [rng.normal(size=w.shape).astype("f4") * 0.5 for w in model.get_weights()]
+    model.set_weights(weights)
+    return weights
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(
+    shape=st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(1, 4)),
+    units=st.integers(1, 5),
+    options=st.fixed_dictionaries(
+        {},
+        optional={
+            "activation": st.sampled_from(["tanh", "relu"]),
+            "unroll": st.booleans(),
+            "go_backwards": st.booleans(),
+            "return_sequences": st.booleans(),
+            "use_bias": st.booleans(),
+        },
+    ),
+    masked=st.booleans(),
+    data=st.data(),
+)
+@settings(max_examples=15, deadline=None)
+def test_predictions_are_those_of_a_loop(kind, shape, units, options, masked, data):
+    if kind == "gru" and data.draw(st.booleans()):
+        options["reset_after"] = False
+    if kind != "simple" and data.draw(st.booleans()):
+        options["recurrent_activation"] = "relu"
+    rng = np.random.default_rng(units)
+    x = rng.normal(size=shape).astype("f4")
+    mask = None
+    inputs = nn.Input(shape[1:])
+    h = inputs
+    if masked:
+        mask = rng.random(shape[:2]) < 0.6
+        x[~mask] = 0
+        h = nn.Masking()(h)
+    model = nn.Model(inputs, KINDS[kind](units, **options)(h))
+    weights = randomized(model)
+    wanted, _ = expected(kind, x, weights, options, mask=mask)
+    found = model.predict(x, verbose=0)
+    if not options.get("return_sequences"):
+        wanted = wanted[:, -1]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("unroll", [False, True])
+def test_training_in_one_op_and_unrolled_is_the_same(kind, unroll):
+    x = np.random.default_rng(0).normal(size=(24, 5, 3)).astype("f4")
+    x[:, 3:][x[:, 0, 0] > 0] = 0
+    y = (x.sum((1, 2)) > 0).astype("i4")
+    models = []
+    for policy in ("share", "keep_all", "sqrt_checkpoint"):
+        nn.set_random_seed(1)
+        inputs = nn.Input((5, 3))
+        h = KINDS[kind](4, return_sequences=True, unroll=unroll)(nn.Masking()(inputs))
+        h = KINDS[kind](3, dropout=0.2, unroll=unroll, go_backwards=True)(h)
+        model = nn.Model(inputs, nn.Dense(2)(h))
+        model.compile(nn.Adam(0.02), LOSS, memory=policy)
+        history = model.fit(x, y, batch_size=8, epochs=2, verbose=0, seed=0)
+        report = model.memory_report()
+        assert report.measured_peak_bytes == model.memory_plan.peak_bytes
+        models.append((history.history["loss"], *model.get_weights()))
+    for other in models[1:]:
+        for one, two in zip(models[0], other, strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
+def test_weights_have_keras_shapes_and_first_values():
+    inputs = nn.Input((5, 3))
+    for layer, shapes in (
+        (nn.SimpleRNN(4), [(3, 4), (4, 4), (4,)]),
+        (nn.LSTM(4), [(3, 16), (4, 16), (16,)]),
+        (nn.GRU(4), [(3, 12), (4, 12), (2, 12)]),
+        (nn.GRU(4, reset_after=False), [(3, 12), (4, 12), (12,)]),
+        (nn.LSTM(4, use_bias=False), [(3, 16), (4, 16)]),
+    ):
+        model = nn.Model(inputs, layer(inputs))
+        assert [w.shape for w in model.get_weights()] == shapes
+        recurrent = model.get_weights()[1]
+        np.testing.assert_allclose(recurrent @ recurrent.T, np.eye(4), atol=1e-5)
+    model = nn.Model(inputs, nn.LSTM(2)(inputs))
+    assert model.get_weights()[2].tolist() == [0, 0, 1, 1, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: nn.LSTM(0), ValueError, "units must be positive"),
+        (lambda: nn.LSTM(3, dropout=1), ValueError, "dropout must be in"),
+        (lambda: nn.LSTM(3, unroll=1), TypeError, "True or False"),
+        (lambda: nn.GRU(3, kernel_constraint="x"), ValueError, "kernel_constraint"),
+        (lambda: nn.GRU(3, activation="magic"), ValueError, "not 'magic'"),
+        (lambda: nn.GRU(3)(nn.Input((4,))), ValueError, "sequences"),
+        (
+            lambda: nn.LSTM(3)(nn.Input((4, 2)), initial_state=nn.Input((3,))),
+            ValueError,
+            "2 initial states",
+        ),
+        (
+            lambda: nn.GRU(3)(nn.Input((4, 2)), initial_state=nn.Input((2,))),
+            ValueError,
+            "an initial state has shape",
+        ),
+    ],
+)
+def test_what_cannot_be_honoured_raises(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_recurrent_dropout_drops_the_same_features_at_all_steps():
+    """With an identity and ones, the state is a product of what is kept."""
+    inputs = nn.Input((3, 1))
+    layer = nn.SimpleRNN(
+        200,
+        None,
+        kernel_initializer="ones",
+        recurrent_initializer="identity",
+        recurrent_dropout=0.5,
+        return_sequences=True,
+    )
+    model = nn.Model(inputs, nn.Dense(2)(nn.Flatten()(layer(inputs))))
+    model.compile(nn.SGD(0.1), LOSS)
+    graph = model.graph(2)
+    assert sum(op.type == "dropout" for op in graph.ops) == 1
+    model.train_on_batch(np.ones((2, 3, 1), "f4"), np.zeros(2, "i4"))
