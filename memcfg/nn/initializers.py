@@ -509,7 +509,13 @@ _KINDS: tuple[type[Initializer], ...] = (
     VarianceScaling,
     Zeros,
 )
-_BY_NAME = {snake_case(kind.__name__): kind for kind in _KINDS}
+_BY_NAME = {
+    **{snake_case(kind.__name__): kind for kind in _KINDS},
+    "normal": RandomNormal,
+    "uniform": RandomUniform,
+    "one": Ones,
+    "zero": Zeros,
+}
 
 
 def get_initializer(initializer: Any) -> Initializer:

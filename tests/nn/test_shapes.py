@@ -274,3 +274,89 @@ def test_operators_that_mean_nothing(call, error, message):
 def test_what_cannot_be_honoured(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_an_embedding_looks_rows_up_and_learns_them():
+    indices = np.random.default_rng(0).integers(0, 7, (6, 5)).astype(np.float32)
+    layer = nn.Embedding(7, 4, name="table")
+    x = nn.Input((5,))
+    model = nn.Model(x, nn.Flatten()(layer(x)))
+    (table,) = model.get_weights()
+    assert table.shape == (7, 4)
+    assert (abs(table) <= 0.05).all()
+    rows = table[indices.astype(int)]
+    found = model.predict(indices, verbose=0)
+    np.testing.assert_array_equal(found, rows.reshape(6, 20))
+    model.compile(nn.SGD(1.0), nn.SparseCategoricalCrossentropy(from_logits=True))
+    labels = np.arange(6)
+    model.train_on_batch(indices, labels)
+    odds = np.exp(rows.reshape(6, 20).astype(np.float64))
+    slope = (odds / odds.sum(axis=1, keepdims=True) - np.eye(20)[labels]) / 6
+    wanted = table.astype(np.float64)
+    for place in np.ndindex(6, 5):
+        wanted[int(indices[place])] -= slope.reshape(6, 5, 4)[place]
+    np.testing.assert_allclose(model.get_weights()[0], wanted, rtol=1e-5, atol=1e-7)
+    model.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"input_dim": 0}, ValueError, "input_dim must be positive"),
+        ({"weights": [np.ones((4, 2))]}, ValueError, "set_weights"),
+        ({"embeddings_constraint": "unit_norm"}, ValueError, "must be None"),
+        ({"lora_rank": 2}, ValueError, "lora_rank must be None"),
+        ({"output": 2}, TypeError, "no argument output"),
+    ],
+)
+def test_what_embeddings_cannot_do(arguments, error, message):
+    with pytest.raises(error, match=message):
+        nn.Embedding(**{"input_dim": 4, "output_dim": 2, **arguments})
+
+
+def test_the_length_of_inputs_is_ignored_as_in_keras():
+    with pytest.warns(DeprecationWarning, match="input_length is ignored"):
+        nn.Embedding(4, 2, input_length=3)
+
+
+def mixed():
+    """A model with every layer of this file, and operators."""
+    x = nn.Input((8, 8, 3))
+    h = nn.Conv2D(4, 3, activation="relu")(
+        nn.ZeroPadding2D()(nn.Rescaling(0.5, 0.1)(x))
+    )
+    small = nn.Cropping2D(((1, 1), (0, 2)))(nn.MaxPool2D()(h))  # 2 x 2
+    g = nn.UpSampling2D((4, 4), interpolation="bilinear")(small)
+    g = nn.average([h, nn.maximum([g, nn.UpSampling2D((4, 4))(small)])])
+    g = nn.multiply([g, nn.Reshape((1, 1, 4))(nn.Dense(4)(h[:, 0, 0]))])
+    rows = nn.Reshape((-1, 4))(g[:, ::-1, 1::2] - 0.5 * h[:, :, :4])
+    square = nn.dot([rows, nn.subtract([rows, rows * rows])], axes=1, normalize=True)
+    table = nn.Embedding(9, 4)(abs(x[:, 0, :, 0]))  # indices of 0 and above
+    table = nn.Cropping1D(2)(nn.ZeroPadding1D(1)(nn.UpSampling1D(2)(table)))
+    steps = nn.RepeatVector(14)(nn.minimum([rows[:, 1], rows[:, 2]]))
+    steps = nn.concatenate([table / (steps**2 + 1), nn.Permute((2, 1))(square)], axis=1)
+    return nn.Model(x, nn.Dense(5)(nn.Flatten()(steps @ square)))
+
+
+def trained(images, **options):
+    nn.set_random_seed(3)
+    model = mixed()
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(nn.Adam(0.01), loss, **options)
+    history = model.fit(*images, batch_size=20, epochs=2, verbose=0, seed=1).history
+    return model, [*history["loss"], *[x.tobytes() for x in model.get_weights()]]
+
+
+def test_policies_and_workspaces_change_no_bit(images):
+    _, expected = trained(images, memory="keep_all")
+    assert np.isfinite(expected[:2]).all()
+    for policy in ("share", "sqrt_checkpoint", "auto"):
+        model, found = trained(images, memory=policy)
+        assert found == expected
+        report = model.memory_report(verify=True)
+        assert report.measured_peak_bytes == model.memory_plan.peak_bytes
+        model.close()
+    for mode in mc.WorkspaceMode:
+        _, found = trained(images, training_workspace_mode=mode)
+        assert found == expected
+    mc.destroy_all_workspaces(thread="all")

@@ -15,6 +15,7 @@ from memcfg.nn.layers._basic import (
     Softmax,
 )
 from memcfg.nn.layers._conv import Conv2D
+from memcfg.nn.layers._embedding import Embedding
 from memcfg.nn.layers._layer import Input, Layer, SymbolicTensor
 from memcfg.nn.layers._masking import Masking
 from memcfg.nn.layers._merge import (
@@ -76,6 +77,7 @@ __all__ = [
     "Dense",
     "Dot",
     "Dropout",
+    "Embedding",
     "Flatten",
     "GlobalAveragePooling2D",
     "GlobalAvgPool2D",
