@@ -109,7 +109,7 @@ cdef extern from "memcfg/segments.hpp" namespace "memcfg::recompute" nogil:
     ) except +
 
 
-def pack(lower, upper, size, *, effort):
+def pack(lower, upper, size, *, int64_t effort):
     """Place buffers that live in [lower, upper); `effort` bounds the climb's comparisons.
 
     Gives offsets, height, live-bytes bound, order (0 ... 5), fit (0 first, 1 best), and
@@ -118,11 +118,10 @@ def pack(lower, upper, size, *, effort):
     cdef vector[Buffer] buffers
     cdef Buffer buffer
     cdef Packing best
-    cdef int64_t limit = effort
     for buffer.lower, buffer.upper, buffer.size in zip(lower, upper, size, strict=True):
         buffers.push_back(buffer)
     with nogil:
-        best = pack_buffers(buffers, limit)
+        best = pack_buffers(buffers, effort)
     return (
         best.layout.offsets, best.layout.height, best.bound,
         <int32_t>best.order, <int32_t>best.fit, best.climbed,
@@ -189,40 +188,35 @@ cdef class Step:
             result = score_choice(self.arrays, choice)
         return result.load, result.cost, result.replayed, bytes(choice)
 
-    def uneven_segments(self, budget):
+    def uneven_segments(self, int64_t budget):
         """Choose uneven segments that keep the least under a budget; None: none do."""
-        cdef int64_t limit = budget
         cdef cbool found = False
         cdef vector[uint8_t] choice
         with nogil:
             choice = dropped_by(
-                self.arrays, self.forward, uneven_cuts(self.forward, limit, found)
+                self.arrays, self.forward, uneven_cuts(self.forward, budget, found)
             )
         return bytes(choice) if found else None
 
-    def budget_segments(self, budget):
+    def budget_segments(self, int64_t budget):
         """Choose segments of about one size: Algorithm 3 of Chen et al. 2016."""
-        cdef int64_t limit = budget
         cdef vector[uint8_t] choice
         with nogil:
             choice = dropped_by(
-                self.arrays, self.forward, budget_cuts(self.forward, limit)
+                self.arrays, self.forward, budget_cuts(self.forward, budget)
             )
         return bytes(choice)
 
-    def layout(self, bytes dropped not None, *, rule, effort):
+    def layout(self, bytes dropped not None, *, int32_t rule, int64_t effort):
         """Place every instance of a choice.
 
         `rule` says who may take over buffers: 0 state updates, 1 outputs of the same
         size too, 2 smaller outputs too; `effort` bounds the packer's climb.
         """
         cdef vector[uint8_t] choice = self._choice(dropped)
-        cdef int32_t number = rule
-        cdef InPlace in_place = <InPlace>number
-        cdef int64_t limit = effort
         cdef Schedule schedule
         with nogil:
-            schedule = lay_out(self.arrays, choice, in_place, limit)
+            schedule = lay_out(self.arrays, choice, <InPlace>rule, effort)
         return _make_layout(schedule)
 
     cdef vector[uint8_t] _choice(self, bytes dropped) except *:

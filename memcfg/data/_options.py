@@ -5,6 +5,7 @@ Any other name is an AttributeError: nothing that is set is without effect.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Self
 
 from memcfg._checks import count
@@ -43,7 +44,7 @@ class _Settings:
                 f"{type(self).__name__} has no {name!r}; it has {offered}"
             )
         unset = value is None and check is not _settings
-        object.__setattr__(self, name, None if unset else check(name, value))
+        object.__setattr__(self, name, None if unset else check(value, name))
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and all(
@@ -129,34 +130,30 @@ class Options(_Settings):
         self.threading = ThreadingOptions()
 
 
-def _flag(name: str, value: Any) -> bool:
+def _flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{name} is True, False or None, not {value!r}")
     return value
 
 
-def _count(name: str, value: Any) -> int:
-    return count(value, name, 0)
-
-
-def _bytes(name: str, value: Any) -> int:
+def _bytes(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise TypeError(f"{name} is bytes, or a string with a unit, not {value!r}")
     return parse_bytes(value)
 
 
-def _settings(name: str, value: Any) -> _Settings:
+def _settings(value: Any, name: str) -> _Settings:
     kind = {"autotune": AutotuneOptions, "threading": ThreadingOptions}[name]
     if type(value) is not kind:
         raise TypeError(f"{name} is {kind.__name__}, not {type(value).__name__}")
     return value
 
 
-_CHECKS = {
+_CHECKS: dict[tuple[type, str], Any] = {
     (AutotuneOptions, "enabled"): _flag,
     (AutotuneOptions, "ram_budget"): _bytes,
-    (AutotuneOptions, "cpu_budget"): _count,
-    (ThreadingOptions, "private_threadpool_size"): _count,
+    (AutotuneOptions, "cpu_budget"): partial(count, minimum=0),
+    (ThreadingOptions, "private_threadpool_size"): partial(count, minimum=0),
     (Options, "deterministic"): _flag,
     (Options, "autotune"): _settings,
     (Options, "threading"): _settings,

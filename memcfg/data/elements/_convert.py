@@ -66,11 +66,6 @@ def as_result(result: Any) -> Any:
     return as_element(tuple(result) if isinstance(result, list) else result)
 
 
-def is_unpacked(element: Any) -> bool:
-    """Tell whether an element is several arguments of a function, as `call` has it."""
-    return isinstance(element, tuple) and not hasattr(element, "_fields")
-
-
 def stopped() -> RuntimeError:
     """Make the error that stands for a StopIteration of a user's function."""
     return RuntimeError("the function of map raised StopIteration")

@@ -87,9 +87,12 @@ def same_structure(first: Any, second: Any) -> bool:
 
 def call(function: Callable[..., Any], element: Any) -> Any:
     """Call a user's function on an element, as tf.data does."""
-    if isinstance(element, tuple) and not hasattr(element, "_fields"):
-        return function(*element)
-    return function(element)
+    return function(*element) if is_unpacked(element) else function(element)
+
+
+def is_unpacked(element: Any) -> bool:
+    """Tell whether an element is several arguments of a function."""
+    return isinstance(element, tuple) and not hasattr(element, "_fields")
 
 
 def _children(nest: Any) -> list[Any]:

@@ -6,6 +6,7 @@ import os
 import time
 import weakref
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from memcfg._cached import cached_property
@@ -14,7 +15,7 @@ from memcfg._core._machine import machine_bytes
 from memcfg.memory import numpy_allocator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from memcfg.data._options import Options
     from memcfg.data._pipeline_report import StageReport
@@ -74,15 +75,13 @@ class Run:
 
     def reports(self) -> list[StageReport]:
         """Ask each stage, those of parts too; stages of one name are told as one."""
-        parts = [part for part in self._parts if isinstance(part, Run)]
-        told = [report() for report in self.stages]
+        parts = [part.reports() for part in self._parts if isinstance(part, Run)]
         found: dict[str, StageReport] = {}
-        for each in (*told, *(one for part in parts for one in part.reports())):
+        for each in chain((report() for report in self.stages), *parts):
             known = found.get(each.name)
             found[each.name] = each if known is None else known.beside(each)
         past = dict(self._past)
-        for name, each in found.items():
-            past[name] = past[name].before(each) if name in past else each
+        _add_later(past, found.values())
         return list(past.values())
 
     def allocator(self) -> NumpyAllocator:
@@ -114,10 +113,14 @@ class Run:
         """Remember what a part of this pass had to tell, and drop the part."""
         with suppress(ValueError):  # it is this pass that is closing
             self._parts.remove(part)
-        for each in part.reports():
-            known = self._past.get(each.name)
-            self._past[each.name] = each if known is None else known.before(each)
+        _add_later(self._past, part.reports())
         part.stages, part._past = [], {}
+
+
+def _add_later(past: dict[str, StageReport], reports: Iterable[StageReport]) -> None:
+    for each in reports:
+        known = past.get(each.name)
+        past[each.name] = each if known is None else known.before(each)
 
 
 class Budget:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from memcfg.data.engine._run import Run
     from memcfg.data.ops._batch_maker import BatchMaker
-    from memcfg.data.rows._rows import ElementReader, RowNumbers, RowStream
+    from memcfg.data.rows._file_rows import RowNumbers
+    from memcfg.data.rows._rows import ElementReader, RowStream
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,14 @@ import numpy as np
 
 from memcfg._core import current_scope, scope_out
 from memcfg._core.rows import RowWriter
-from memcfg.data.elements._convert import apply, as_result, is_unpacked, stopped
-from memcfg.data.elements._structure import flatten, map_structure, pack, same_structure
+from memcfg.data.elements._convert import apply, as_result, stopped
+from memcfg.data.elements._structure import (
+    flatten,
+    is_unpacked,
+    map_structure,
+    pack,
+    same_structure,
+)
 from memcfg.data.engine._batch_blocks import scratch
 from memcfg.data.engine._run import closing
 from memcfg.units import align_up

@@ -19,6 +19,7 @@ from memcfg.data.ops._node import UnaryNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Self
 
     from memcfg.data.engine._run import Run
 
@@ -57,26 +58,17 @@ class Cache(UnaryNode):
         return elements if run.probing else self._recorded(elements, run)
 
     def _recorded(self, elements: Iterator[Any], run: Run) -> Iterator[Any]:
-        with closing(elements):
-            record: CacheWriter | _MemoryRecord = (
-                CacheWriter(self.filename)
-                if self.filename
-                else _MemoryRecord(self._memory)
-            )
-            try:
-                for element in elements:
-                    record.add(element)
-                    try:
-                        yield element
-                    except GeneratorExit:  # by the reader, not by the source
-                        self._warn(record.count)
-                        raise
-                record.finish()
-            except BaseException:
-                record.discard()
-                raise
-            finally:
-                record.close()
+        path = self.filename
+        writer = CacheWriter(path) if path else _MemoryRecord(self._memory)
+        with closing(elements), writer as record:
+            for element in elements:
+                record.add(element)
+                try:
+                    yield element
+                except GeneratorExit:  # by the reader, not by the source
+                    self._warn(record.count)
+                    raise
+            record.finish()
 
     def _warn(self, count: int) -> None:
         if not count or self._warned:
@@ -107,10 +99,10 @@ class _MemoryRecord:
     def finish(self) -> None:
         self._memory.append(self._elements)
 
-    def discard(self) -> None:
-        pass
+    def __enter__(self) -> Self:
+        return self
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
 

@@ -26,7 +26,7 @@ import re
 import struct
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,12 +42,17 @@ from memcfg.files import open_file
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from io import BufferedReader
+    from typing import Self, TypeAlias
 
     import numpy.typing as npt
+
+    # A nest of specs, in the machine's byte order, and the dtypes in the file.
+    Form: TypeAlias = tuple[Any, list[np.dtype[Any]]]
 
 _MAGIC = b"memcfg.cache/1\n"
 _UINT32 = struct.Struct("<I")
 _UINT64 = struct.Struct("<Q")
+_AXES = 64  # that an array has at most
 _PARTS = 512  # pieces of one write; Linux takes 1024
 # Numbers, text and dates, as NumPy writes them
 _DTYPE = re.compile(r"[<>|][biufcSUmM][0-9]{1,9}(\[[0-9A-Za-z]{1,20}\])?")
@@ -85,13 +90,16 @@ class CacheWriter:
         os.fsync(self._file)
         os.replace(self._partial, self._path)
 
-    def discard(self) -> None:
-        """Remove the file, unless this is a forked child: it is its parent's."""
-        if fork_count() == self._forks:
-            os.unlink(self._partial)  # while it is locked: it is this one
+    def __enter__(self) -> Self:
+        return self
 
-    def close(self) -> None:
-        os.close(self._file)
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Remove a file that failed, unless this is a forked child: it is not its."""
+        try:
+            if kind is not None and fork_count() == self._forks:
+                os.unlink(self._partial)  # while it is locked: it is this one
+        finally:
+            os.close(self._file)
 
     def _form(self, element: Any) -> int:
         text = _form_text(element)
@@ -133,7 +141,7 @@ class _Reader:
         self._size = os.fstat(file.fileno()).st_size
         self._template = template
         self._spec = spec
-        self._forms: list[ElementForm] = []
+        self._forms: list[Form] = []
 
     def elements(self) -> Iterator[Any]:
         if self._file.read(len(_MAGIC)) != _MAGIC:
@@ -150,27 +158,29 @@ class _Reader:
         if self._take(8) != _UINT64.pack(count) or self._left():
             raise ValueError(f"it does not end behind {count} elements")
 
-    def _form(self) -> ElementForm:
+    def _form(self) -> Form:
         text = self._take(*_UINT32.unpack(self._take(4)))
         self._check(zlib.crc32(text))
-        form = _read_form(text, self._template)
-        if self._spec is not None:
-            _check_form(form, self._spec)
-        return form
+        found, dtypes = _read_form(text, self._template)
+        if not (self._spec is None or _is_of(found, self._spec)):
+            raise ValueError(
+                f"its elements are {found}, those of the dataset {self._spec}"
+            )
+        return found, dtypes
 
     def _element(self) -> Any:
         head = self._take(4)
-        form = self._forms[_UINT32.unpack(head)[0]]
-        shapes = self._take(8 * sum(form.axes))
-        sizes = list(struct.unpack(f"<{sum(form.axes)}q", shapes))
+        spec, dtypes = self._forms[_UINT32.unpack(head)[0]]
+        axes = [leaf.rank for leaf in flatten(spec)]
+        shapes = self._take(8 * sum(axes))
+        sizes = iter(struct.unpack(f"<{sum(axes)}q", shapes))
         check = zlib.crc32(shapes, zlib.crc32(head))
         leaves = []
-        for dtype, axes in zip(form.dtypes, form.axes, strict=True):
-            shape, sizes = sizes[:axes], sizes[axes:]
-            leaf, check = self._leaf(shape, dtype, check)
+        for dtype, rank in zip(dtypes, axes, strict=True):
+            leaf, check = self._leaf(list(islice(sizes, rank)), dtype, check)
             leaves.append(as_scalars(leaf))
         self._check(check)
-        return pack(form.nest, leaves)
+        return pack(spec, leaves)
 
     def _leaf(
         self, shape: list[int], dtype: np.dtype[Any], check: int
@@ -246,46 +256,30 @@ def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-@dataclass(frozen=True, slots=True)
-class ElementForm:
-    """The structure of elements, and the dtypes and axes of their leaves."""
-
-    nest: Any
-    dtypes: tuple[np.dtype[Any], ...]
-    axes: tuple[int, ...]
-
-
 def _form_text(element: Any) -> str:
     kinds = [[leaf.dtype.str, leaf.ndim] for leaf in flatten(element)]
     return json.dumps([_words(element), kinds])
 
 
-def _read_form(text: bytes, template: Callable[[], Any]) -> ElementForm:
+def _read_form(text: bytes, template: Callable[[], Any]) -> Form:
     words, kinds = read_json(text, "form")
     named = '["named"' in text.decode()
     nest = _nest(words, template() if named else None)
     if not all(_DTYPE.fullmatch(name) for name, _ in kinds):
         raise ValueError("a form has a dtype that no cache has")
-    dtypes = tuple(np.dtype(name) for name, _ in kinds)
-    axes = tuple(read_count(number, "a number of axes") for _, number in kinds)
-    if len(flatten(nest)) != len(kinds):
-        raise ValueError("a form has as many dtypes as leaves")
-    return ElementForm(nest, dtypes, axes)
+    dtypes = [np.dtype(name) for name, _ in kinds]
+    ranks = [read_count(number, "a number of axes") for _, number in kinds]
+    if max(ranks, default=0) > _AXES:
+        raise ValueError("a form has more axes than an array")
+    pairs = zip(ranks, dtypes, strict=True)
+    return pack(nest, [TensorSpec([None] * rank, kind) for rank, kind in pairs]), dtypes
 
 
-def _check_form(form: ElementForm, spec: Any) -> None:
-    """Refuse a form that elements of a dataset do not have."""
-    leaves = [
-        TensorSpec([None] * axes, dtype)
-        for dtype, axes in zip(form.dtypes, form.axes, strict=True)
-    ]
-    if same_structure(form.nest, spec) and all(
+def _is_of(form: Any, spec: Any) -> bool:
+    """Tell whether elements of a dataset may have a form."""
+    return same_structure(form, spec) and all(
         wanted.is_compatible_with(leaf)
-        for wanted, leaf in zip(flatten(spec), leaves, strict=True)
-    ):
-        return
-    raise ValueError(
-        f"its elements are {pack(form.nest, leaves)}, those of the dataset {spec}"
+        for wanted, leaf in zip(flatten(spec), flatten(form), strict=True)
     )
 
 

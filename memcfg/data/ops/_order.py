@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from memcfg.data.engine._run import Run
-    from memcfg.data.rows._rows import RowNumbers
+    from memcfg.data.rows._file_rows import RowNumbers
 
 _END = object()
 _MAX = 2**63 - 1  # a cardinality is an int64

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg._core import scope_out
-from memcfg.data.elements._convert import apply, is_unpacked
-from memcfg.data.elements._structure import flatten, map_structure
+from memcfg.data.elements._convert import apply
+from memcfg.data.elements._structure import flatten, is_unpacked, map_structure
 from memcfg.data.engine._batch_blocks import BlockPool, ScratchPool
 from memcfg.data.engine._condition import raise_failure
 from memcfg.data.engine._parallel_step import SharedSource, StepThreads, chunk_length

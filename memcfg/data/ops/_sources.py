@@ -21,7 +21,7 @@ from memcfg.data.elements._structure import (
 from memcfg.data.engine._iterator import probe
 from memcfg.data.ops._node import Node
 from memcfg.data.rows._file_rows import mapped_column
-from memcfg.data.rows._rows import ArrayColumn, Column, Rows, RowStream, in_order
+from memcfg.data.rows._rows import ArrayColumn, Rows, RowStream, in_order
 from memcfg.workspaces import check_valid, scope_out
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from memcfg.data.engine._run import Run
+    from memcfg.data.rows._rows import Column
 
 _END = object()
 _TAKEN = {  # kinds of dtypes: what a signature takes

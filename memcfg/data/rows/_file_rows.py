@@ -25,8 +25,7 @@ from memcfg.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memcfg.data.rows._rows import RowNumbers
-
+RowNumbers = npt.NDArray[np.int64]
 _MAPS = "/proc/self/maps"
 _NOTEWORTHY = 32 << 20  # bytes of a map that a process may well notice
 

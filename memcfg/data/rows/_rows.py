@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,31 +30,21 @@ from memcfg.workspaces import check_valid, is_attached
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from memcfg.data.rows._file_rows import FileColumn, RowNumbers
 
-RowNumbers = npt.NDArray[np.int64]
+    Column: TypeAlias = "ArrayColumn | RangeColumn | FileColumn"
+
+
 _CHUNK = 8192  # row numbers at a time: 64 KiB
 _AT_ONCE = 1 << 20  # bytes of rows that are gathered together
 
 
-class Column(Protocol):
-    """One leaf of every element."""
-
-    @property
-    def spec(self) -> TensorSpec:
-        """What each value is."""
-
-    def take(self, rows: RowNumbers) -> npt.NDArray[Any]:
-        """Gather values into a fresh array."""
-
-    def value(self, row: int) -> Any:
-        """Return one value; read-only where it is the column's memory."""
-
-    def values(self, count: int) -> Iterator[Any]:
-        """Return the first values in order, as `value` does."""
-
-
 class ArrayColumn:
-    """The rows of an array of any strides and byte order, which is not copied."""
+    """The rows of an array of any strides and byte order, which is not copied.
+
+    A column is one leaf of every element. `take` gathers values into a fresh array;
+    `value`, and `values` in order, are read-only where they are the column's memory.
+    """
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self._checked = is_attached(array)
