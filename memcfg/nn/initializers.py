@@ -509,7 +509,7 @@ _KINDS: tuple[type[Initializer], ...] = (
     VarianceScaling,
     Zeros,
 )
-_BY_NAME = {
+_BY_NAME: dict[str, type[Initializer]] = {
     **{snake_case(kind.__name__): kind for kind in _KINDS},
     "normal": RandomNormal,
     "uniform": RandomUniform,

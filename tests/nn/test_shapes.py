@@ -314,6 +314,19 @@ def test_what_embeddings_cannot_do(arguments, error, message):
         nn.Embedding(**{"input_dim": 4, "output_dim": 2, **arguments})
 
 
+def test_index_0_is_no_step_where_it_is_masked():
+    x = nn.Input((4,))
+    h = nn.SimpleRNN(3, activation="linear")(nn.Embedding(5, 2, mask_zero=True)(x))
+    model = nn.Model(x, h)
+    found = model.predict(np.array([[0, 2, 3, 0], [2, 0, 0, 3]], np.float32), verbose=0)
+    np.testing.assert_array_equal(found[0], found[1])
+    table, kernel, recurrent, bias = model.get_weights()
+    first = table[2] @ kernel + bias
+    wanted = table[3] @ kernel + first @ recurrent + bias
+    np.testing.assert_allclose(found[0], wanted, rtol=1e-5, atol=1e-7)
+    model.close()
+
+
 def test_the_length_of_inputs_is_ignored_as_in_keras():
     with pytest.warns(DeprecationWarning, match="input_length is ignored"):
         nn.Embedding(4, 2, input_length=3)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
+from memcfg.nn.layers._masking import note_mask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,8 +92,6 @@ class Embedding(Layer):
         self.output_dim = integer(output_dim, "Embedding: output_dim")
         self.embeddings_initializer = get_initializer(embeddings_initializer)
         self.mask_zero = bool(mask_zero)
-        if self.mask_zero:
-            raise ValueError("Embedding: mask_zero must be False")
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
@@ -101,8 +100,13 @@ class Embedding(Layer):
         return (WeightSpec("embeddings", shape, self.embeddings_initializer),)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op; floats become indices first, as in Keras."""
-        (indices,) = inputs
-        if scope.builder.dtype(indices) != "int32":
+        """Append the op, and the mask; floats become indices first, as in Keras."""
+        (indices,), builder = inputs, scope.builder
+        if builder.dtype(indices) != "int32":
             (indices,) = scope.apply("cast", (indices,), {"dtype": "int32"})
-        return scope.apply("gather", (scope.weights["embeddings"], indices))[0]
+        (y,) = scope.apply("gather", (scope.weights["embeddings"], indices))
+        if self.mask_zero and len(builder.shape(indices)) == 2:
+            (numbers,) = scope.apply("cast", (indices,), {"dtype": "float32"})
+            (mask,) = scope.apply("unequal", (numbers,), {"to": 0.0})
+            note_mask(builder, y, mask)
+        return y
