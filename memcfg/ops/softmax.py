@@ -1,4 +1,8 @@
-"""Softmax and its logarithm along an axis; their gradients read the output."""
+"""Softmax and its logarithm along an axis; their gradients read the output.
+
+With ``causal`` the i-th row of each matrix sees its first i + 1 elements, and the
+others become 0.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +35,11 @@ def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
         -len(shape) <= axis < len(shape) and all(x.shape == shape for x in inputs),
         f"softmax: there is no axis {axis} of {[x.shape for x in inputs]}",
     )
+    require(
+        not attributes.get("causal")
+        or (len(shape) > 1 and axis in (-1, len(shape) - 1)),
+        "softmax is causal along the last axis",
+    )
     return [Spec(shape, common_dtype(inputs))]
 
 
@@ -50,7 +59,10 @@ def _shifted(attributes: Attributes, x: Array) -> tuple[Array, Array]:
 
 
 def _softmax(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-    shifted, total = _shifted(a, inputs[0])
+    (x,) = inputs
+    if a.get("causal"):
+        x = np.where(np.tri(*x.shape[-2:], dtype=bool), x, -np.inf)
+    shifted, total = _shifted(a, x)
     outputs[0][...] = np.exp(shifted) / total
 
 

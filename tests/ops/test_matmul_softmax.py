@@ -135,3 +135,23 @@ def test_bits_do_not_depend_on_the_number_of_threads():
     finally:
         set_num_threads(before)
     assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5, 5), (4, 7), (3, 20, 20), (2, 9, 4)])
+def test_causal_softmax(shape):
+    x = normal(*shape)
+    (y,) = run_kernel("softmax", [x], [shape], {"causal": True})
+    for rows, found in zip(
+        x.reshape(-1, *shape[-2:]), y.reshape(-1, *shape[-2:]), strict=True
+    ):
+        for i, row in enumerate(rows):
+            powers = np.exp(row[: i + 1].astype(np.float64))
+            np.testing.assert_allclose(found[i, : i + 1], powers / powers.sum(), 1e-5)
+            assert not found[i, i + 1 :].any()
+    expected = meaning("softmax", [x], shape, {"causal": True})
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-7)
+    builder = Builder("causal")
+    with pytest.raises(GraphError, match="causal along the last axis"):
+        builder.apply(
+            "softmax", (builder.tensor("x", (3, 3)),), {"causal": 1, "axis": 0}
+        )

@@ -177,9 +177,29 @@ void for_pieces(const Shape& s, const Row& row, const Columns& columns) {
   });
 }
 
+// Rows of which the i-th of a matrix has i + 1 elements that count; the others are 0.
+KernelPtr make_causal_softmax(const SpecReader& reader, const OperandSpec& x) {
+  const Shape s(reader, x);
+  if (s.inner != 1 || x.shape.size() < 2) reader.fail("is causal along the last axis");
+  const Count rows = x.shape[x.shape.size() - 2];
+  return function_kernel(
+      {{s.bytes()}, {s.bytes()}}, 0, [=](void* const* operands, void*) {
+        const float* from = input(operands, 0);
+        float* to = output(operands, 1);
+        parallel_for(s.outer, s.cost, [=](Count i) {
+          const Count length = std::min(i % rows + 1, s.length);
+          softmax_row(from + i * s.length, length, to + i * s.length);
+          std::fill(to + i * s.length + length, to + (i + 1) * s.length, 0.0F);
+        });
+      });
+}
+
 template <bool logarithm>
 KernelPtr make_softmax(const KernelSpec& spec) {
   const SpecReader reader(spec, {kFloat32}, {kFloat32});
+  if (!logarithm && reader.has("causal") && reader.integer("causal", 0) != 0) {
+    return make_causal_softmax(reader, spec.inputs[0]);
+  }
   const Shape s(reader, spec.inputs[0]);
   return function_kernel(
       {{s.bytes()}, {s.bytes()}}, 0, [=](void* const* operands, void*) {

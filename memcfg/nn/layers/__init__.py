@@ -6,6 +6,11 @@ An argument that cannot be honoured raises TypeError or ValueError.
 from __future__ import annotations
 
 from memcfg.nn.layers import _operators
+from memcfg.nn.layers._attention import (
+    AdditiveAttention,
+    Attention,
+    MultiHeadAttention,
+)
 from memcfg.nn.layers._basic import (
     Activation,
     Dense,
@@ -66,6 +71,8 @@ __all__ = [
     "LSTM",
     "Activation",
     "Add",
+    "AdditiveAttention",
+    "Attention",
     "Average",
     "AveragePooling2D",
     "AvgPool2D",
@@ -89,6 +96,7 @@ __all__ = [
     "MaxPooling2D",
     "Maximum",
     "Minimum",
+    "MultiHeadAttention",
     "Multiply",
     "Permute",
     "ReLU",

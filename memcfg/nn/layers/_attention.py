@@ -1,0 +1,504 @@
+"""Attention: weighted means of values, by how queries and keys agree."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from memcfg.nn._argument_checks import integer, unit_interval
+from memcfg.nn._random import derive_seed, fixed_seed
+from memcfg.nn.initializers import get_initializer
+from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
+from memcfg.nn.layers._masking import mask_of, note_mask
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["AdditiveAttention", "Attention", "MultiHeadAttention"]
+
+_MASKED = 1e9  # subtracted from the scores of what is masked, as in Keras
+
+
+class _Call(NamedTuple):
+    """What a call says beside its tensors, in the order of the operands."""
+
+    key: bool = False
+    mask: bool = False
+    scores: bool = False
+    causal: bool = False
+
+
+class _Attending(Layer):
+    """What the attention layers have in common."""
+
+    __slots__ = ("_call", "dropout")
+
+    arity: ClassVar[int | None] = None
+
+    def __init__(self, dropout: float, seed: int | None, name: str | None) -> None:
+        self.dropout = unit_interval(dropout, f"{type(self).__name__}: dropout")
+        self._call: _Call | None = None
+        fixed = fixed_seed(seed)
+        super().__init__(name)
+        if fixed is not None:
+            self._seed = fixed
+
+    def _note(self, call: _Call) -> None:
+        """Keep what a call says: all calls of a layer say the same."""
+        if self._call is not None and self._call != call:
+            raise ValueError(
+                f"layer {self.name!r} was called with other arguments before: make "
+                "another layer"
+            )
+        self._call = call
+
+    @property
+    def _said(self) -> _Call:
+        return _Call() if self._call is None else self._call
+
+    def _attend(
+        self, scope: Scope, scores: int, value: int, mask: int | None
+    ) -> tuple[int, int]:
+        """Append softmax, dropout and the mean; `mask` is as large as the scores."""
+        if mask is not None:
+            wide = _broadcast(scope, mask, scope.builder.shape(scores))
+            bias = _apply(scope, "affine", wide, factor=_MASKED, term=-_MASKED)
+            (scores,) = scope.apply("add", (scores, bias))
+        causal = {"causal": True} if self._said.causal else {}
+        (weights,) = scope.apply("softmax", (scores,), {"axis": -1, **causal})
+        dropped = weights
+        if self.dropout and scope.training and scope.step is not None:
+            key = derive_seed(self.seed, scope.call)
+            operands = (weights, scope.step())
+            options = {"rate": self.dropout, "key": key}
+            (dropped,) = scope.apply("dropout", operands, options)
+        return scope.apply("matmul", (dropped, value))[0], weights
+
+
+def _apply(scope: Scope, kind: str, tensor: int, **attributes: Any) -> int:
+    """Append an op of one input and one output."""
+    return scope.apply(kind, (tensor,), attributes)[0]
+
+
+def _broadcast(scope: Scope, tensor: int, shape: Shape) -> int:
+    if scope.builder.shape(tensor) == shape:
+        return tensor
+    return _apply(scope, "broadcast_to", tensor, shape=shape)
+
+
+def _reshape(scope: Scope, tensor: int, *shape: int) -> int:
+    return _apply(scope, "reshape", tensor, shape=shape)
+
+
+class Attention(_Attending):
+    """Dot-product attention of ``[query, value]`` or ``[query, value, key]``.
+
+    Parameters
+    ----------
+    use_scale : bool, default False
+        Whether the scores are multiplied by a weight, of shape ``()``.
+    score_mode : str, default "dot"
+        ``"dot"``, or ``"concat"``: the sum of tanh of query and key.
+    dropout : float, default 0.0
+        The part of the scores to drop while training.
+    seed : int, optional
+        Fix what is dropped. None: a seed drawn from `set_random_seed`'s sequence.
+    name : str, optional
+        Unique within a model.
+
+    References
+    ----------
+    Luong, Pham and Manning, "Effective approaches to attention-based neural machine
+    translation", EMNLP 2015.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.Attention()([mc.nn.Input((7, 3)), mc.nn.Input((5, 3))]).shape
+    (None, 7, 3)
+    """
+
+    __slots__ = ("score_mode", "use_scale")
+
+    def __init__(
+        self,
+        use_scale: bool = False,
+        score_mode: str = "dot",
+        dropout: float = 0.0,
+        seed: int | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        if score_mode not in ("dot", "concat"):
+            raise ValueError(
+                f"Attention: score_mode is 'dot' or 'concat', not {score_mode!r}"
+            )
+        self.use_scale = bool(use_scale)
+        self.score_mode = score_mode
+        super().__init__(dropout, seed, name)
+
+    def __call__(
+        self,
+        inputs: Any,
+        return_attention_scores: bool = False,
+        use_causal_mask: bool = False,
+    ) -> Any:
+        """Join this layer to ``[query, value]`` or ``[query, value, key]``."""
+        if not isinstance(inputs, list | tuple) or len(inputs) not in (2, 3):
+            raise ValueError(
+                f"layer {self.name!r} ({type(self).__name__}) is called on a list "
+                "[query, value] or [query, value, key]"
+            )
+        self._note(
+            _Call(
+                len(inputs) == 3,
+                scores=bool(return_attention_scores),
+                causal=bool(use_causal_mask),
+            )
+        )
+        return super().__call__(inputs)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the shapes; return the weights of the scores."""
+        for shape in shapes:
+            self.require_rank(shape, 2, "sequences (None, steps, features)")
+        found = []
+        if self.use_scale:
+            found.append(WeightSpec("scale", (), get_initializer("ones")))
+        if self.score_mode == "concat":
+            ones = get_initializer("ones")
+            found.append(WeightSpec("concat_score_weight", (), ones))
+        return tuple(found)
+
+    def _scores(self, scope: Scope, query: int, key: int) -> int:
+        if self.score_mode == "concat":
+            total = _pairs(scope, query, key)
+            if self.use_scale:
+                (total,) = scope.apply("scale", (total, scope.weights["scale"]))
+            squashed = _apply(scope, "tanh", total)
+            scores = _apply(scope, "reduce_sum", squashed, axes=(3,), keepdims=False)
+            by = scope.weights["concat_score_weight"]
+            return scope.apply("scale", (scores, by))[0]
+        (scores,) = scope.apply("matmul", (query, key), {"transpose_b": True})
+        if self.use_scale:
+            (scores,) = scope.apply("scale", (scores, scope.weights["scale"]))
+        return scores
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> Any:
+        """Append the scores and the mean; masked queries become zeros."""
+        query, value = inputs[:2]
+        key = inputs[2] if self._said.key else value
+        builder = scope.builder
+        scores = self._scores(scope, query, key)
+        mask = mask_of(builder, value)
+        if mask is not None:
+            batch, steps = builder.shape(mask)
+            mask = _reshape(scope, mask, batch, 1, steps)
+        y, weights = self._attend(scope, scores, value, mask)
+        own = mask_of(builder, query)
+        if own is not None:
+            column = _reshape(scope, own, *builder.shape(own), 1)
+            wide = _broadcast(scope, column, builder.shape(y))
+            (y,) = scope.apply("masked", (wide, y))
+        note_mask(builder, y, own)
+        return (y, weights) if self._said.scores else y
+
+
+def _pairs(scope: Scope, query: int, key: int) -> int:
+    """Append the sums of each query and each key: [batch, queries, keys, features]."""
+    batch, queries, features = scope.builder.shape(query)
+    keys = scope.builder.shape(key)[1]
+    shape = (batch, queries, keys, features)
+    wide = (
+        _broadcast(scope, _reshape(scope, query, batch, queries, 1, features), shape),
+        _broadcast(scope, _reshape(scope, key, batch, 1, keys, features), shape),
+    )
+    return scope.apply("add", wide)[0]
+
+
+class AdditiveAttention(Attention):
+    """Additive attention of ``[query, value]`` or ``[query, value, key]``.
+
+    Parameters
+    ----------
+    use_scale : bool, default True
+        Whether the features are weighted, by a weight of shape ``(features,)``.
+    dropout : float, default 0.0
+        The part of the scores to drop while training.
+    seed : int, optional
+        Fix what is dropped. None: a seed drawn from `set_random_seed`'s sequence.
+    name : str, optional
+        Unique within a model.
+
+    References
+    ----------
+    Bahdanau, Cho and Bengio, "Neural machine translation by jointly learning to align
+    and translate", ICLR 2015.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        use_scale: bool = True,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(use_scale, "dot", dropout, seed, name=name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the shapes; return the weights of the features."""
+        for shape in shapes:
+            self.require_rank(shape, 2, "sequences (None, steps, features)")
+        if not self.use_scale:
+            return ()
+        start = get_initializer("glorot_uniform")
+        return (WeightSpec("scale", shapes[0][-1:], start),)
+
+    def _scores(self, scope: Scope, query: int, key: int) -> int:
+        squashed = _apply(scope, "tanh", _pairs(scope, query, key))
+        if not self.use_scale:
+            return _apply(scope, "reduce_sum", squashed, axes=(3,), keepdims=False)
+        shape = scope.builder.shape(squashed)
+        kernel = _reshape(scope, scope.weights["scale"], shape[3], 1)
+        (scores,) = scope.apply("dense", (squashed, kernel))
+        return _reshape(scope, scores, *shape[:3])
+
+
+class MultiHeadAttention(_Attending):
+    """Attention of several heads, each on projections of its own.
+
+    Parameters
+    ----------
+    num_heads : int
+        The number of heads.
+    key_dim : int
+        Features of each head's queries and keys.
+    value_dim : int, optional
+        Features of each head's values. None: `key_dim`.
+    dropout : float, default 0.0
+        The part of the scores to drop while training.
+    use_bias : bool, default True
+        Whether the projections have biases.
+    output_shape : int, optional
+        Features of the output. None: those of the query.
+    attention_axes, sliding_window : None
+        Not honoured: attention is over the steps, all of them.
+    flash_attention : bool, optional
+        Only None or False.
+    kernel_initializer : str or Initializer, default "glorot_uniform"
+        For the kernels of the projections, of shape ``(features, heads, dim)``, and of
+        the output, of shape ``(heads, value_dim, features)``.
+    bias_initializer : str or Initializer, default "zeros"
+        For the biases.
+    kernel_regularizer, bias_regularizer, activity_regularizer : None
+        Not honoured yet.
+    kernel_constraint, bias_constraint : None
+        Not honoured yet.
+    use_gate : bool, default False
+        Only False.
+    seed : int, optional
+        Fix what is dropped. None: a seed drawn from `set_random_seed`'s sequence.
+    name : str, optional
+        Unique within a model.
+
+    References
+    ----------
+    Vaswani et al., "Attention is all you need", NeurIPS 2017.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> x = mc.nn.Input((7, 16))
+    >>> mc.nn.MultiHeadAttention(num_heads=2, key_dim=8)(x, x).shape
+    (None, 7, 16)
+    """
+
+    __slots__ = (
+        "bias_initializer",
+        "kernel_initializer",
+        "key_dim",
+        "num_heads",
+        "output_shape",
+        "use_bias",
+        "value_dim",
+    )
+
+    def __init__(
+        self,
+        num_heads: int,
+        key_dim: int,
+        value_dim: int | None = None,
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        output_shape: int | None = None,
+        attention_axes: None = None,
+        sliding_window: None = None,
+        flash_attention: bool | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: None = None,
+        bias_regularizer: None = None,
+        activity_regularizer: None = None,
+        kernel_constraint: None = None,
+        bias_constraint: None = None,
+        use_gate: bool = False,
+        seed: int | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        absent = {
+            "attention_axes": attention_axes,
+            "sliding_window": sliding_window,
+            "flash_attention": flash_attention or None,
+            "kernel_regularizer": kernel_regularizer,
+            "bias_regularizer": bias_regularizer,
+            "activity_regularizer": activity_regularizer,
+            "kernel_constraint": kernel_constraint,
+            "bias_constraint": bias_constraint,
+            "use_gate": use_gate or None,
+        }
+        for argument, value in absent.items():
+            if value is not None:
+                raise ValueError(
+                    f"MultiHeadAttention: {argument} cannot be honoured and must be "
+                    f"left out, got {value!r}; attention is over all steps"
+                )
+        kind = "MultiHeadAttention"
+        self.num_heads = integer(num_heads, f"{kind}: num_heads")
+        self.key_dim = integer(key_dim, f"{kind}: key_dim")
+        value_dim = key_dim if value_dim is None else value_dim
+        self.value_dim = integer(value_dim, f"{kind}: value_dim")
+        self.output_shape = (
+            None if output_shape is None else integer(output_shape, "output_shape")
+        )
+        self.use_bias = bool(use_bias)
+        self.kernel_initializer = get_initializer(kernel_initializer)
+        self.bias_initializer = get_initializer(bias_initializer)
+        super().__init__(dropout, seed, name)
+
+    def __call__(
+        self,
+        query: Any,
+        value: Any = None,
+        key: Any = None,
+        query_mask: None = None,
+        value_mask: None = None,
+        key_mask: None = None,
+        attention_mask: Any = None,
+        return_attention_scores: bool = False,
+        use_causal_mask: bool = False,
+    ) -> Any:
+        """Join this layer to a query, a value and perhaps a key.
+
+        `attention_mask`, of shape (batch, queries, keys), is 1 where a query may look.
+        """
+        if value is None:
+            raise TypeError(f"layer {self.name!r} is called as layer(query, value)")
+        if (query_mask, value_mask, key_mask) != (None, None, None):
+            raise TypeError(
+                f"layer {self.name!r}: masks of steps come with the sequences, from "
+                "Masking or Embedding(mask_zero=True)"
+            )
+        optional = [each for each in (key, attention_mask) if each is not None]
+        self._note(
+            _Call(
+                key is not None,
+                attention_mask is not None,
+                bool(return_attention_scores),
+                bool(use_causal_mask),
+            )
+        )
+        return super().__call__([query, value, *optional])
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Return kernel and bias of query, key, value and output."""
+        query, value = shapes[:2]
+        key = shapes[2] if self._said.key else value
+        for shape in (query, value, key):
+            self.require_rank(shape, 2, "sequences (None, steps, features)")
+        if key[0] != value[0]:
+            raise ValueError(
+                f"layer {self.name!r}: there are {value[0]} values and {key[0]} keys"
+            )
+        found = []
+        for part, features, size in (
+            ("query", query[-1], self.key_dim),
+            ("key", key[-1], self.key_dim),
+            ("value", value[-1], self.value_dim),
+        ):
+            shape = (features, self.num_heads, size)
+            found += self._pair(part, shape, shape[1:])
+        features = query[-1] if self.output_shape is None else self.output_shape
+        shape = (self.num_heads, self.value_dim, features)
+        return (*found, *self._pair("attention_output", shape, shape[2:]))
+
+    def _pair(self, part: str, shape: Shape, bias: Shape) -> list[WeightSpec]:
+        found = [WeightSpec(f"{part}_kernel", shape, self.kernel_initializer)]
+        if self.use_bias:
+            found.append(WeightSpec(f"{part}_bias", bias, self.bias_initializer))
+        return found
+
+    def _project(self, scope: Scope, part: str, x: int, size: int) -> int:
+        """Append a projection to heads: [batch, heads, steps, size]."""
+        batch, steps, features = scope.builder.shape(x)
+        width = self.num_heads * size
+        kernel = _reshape(scope, scope.weights[f"{part}_kernel"], features, width)
+        (y,) = scope.apply("dense", (x, kernel))
+        if self.use_bias:
+            bias = _reshape(scope, scope.weights[f"{part}_bias"], width)
+            (y,) = scope.apply("bias", (y, bias))
+        heads = _reshape(scope, y, batch, steps, self.num_heads, size)
+        return _apply(scope, "transpose", heads, axes=(0, 2, 1, 3))
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> Any:
+        """Append projections, scores, means and the output's product."""
+        said, builder = self._said, scope.builder
+        query, value = inputs[:2]
+        key = inputs[2] if said.key else value
+        batch, steps, features = builder.shape(query)
+        mask = self._mask(scope, value, key, inputs[-1] if said.mask else None)
+        q = self._project(scope, "query", query, self.key_dim)
+        k = self._project(scope, "key", key, self.key_dim)
+        v = self._project(scope, "value", value, self.value_dim)
+        factor = 1 / math.sqrt(self.key_dim)
+        q = _apply(scope, "affine", q, factor=factor, term=0.0)
+        (scores,) = scope.apply("matmul", (q, k), {"transpose_b": True})
+        y, weights = self._attend(scope, scores, v, mask)
+        turned = _apply(scope, "transpose", y, axes=(0, 2, 1, 3))
+        width = self.num_heads * self.value_dim
+        rows = _reshape(scope, turned, batch, steps, width)
+        out = scope.weights["attention_output_kernel"]
+        features = builder.shape(out)[2]
+        kernel = _reshape(scope, out, width, features)
+        (y,) = scope.apply("dense", (rows, kernel))
+        if self.use_bias:
+            (y,) = scope.apply("bias", (y, scope.weights["attention_output_bias"]))
+        note_mask(builder, y, mask_of(builder, query))
+        return (y, weights) if said.scores else y
+
+    def _mask(
+        self, scope: Scope, value: int, key: int, given: int | None
+    ) -> int | None:
+        """Append the product of all masks, of shape [batch, 1, queries or 1, keys]."""
+        builder = scope.builder
+        found = []
+        for each in dict.fromkeys((value, key)):
+            mask = mask_of(builder, each)
+            if mask is not None:
+                batch, keys = builder.shape(mask)
+                found.append(_reshape(scope, mask, batch, 1, 1, keys))
+        if given is not None:
+            batch, queries, keys = builder.shape(given)
+            if builder.dtype(given) != "float32":
+                given = _apply(scope, "cast", given, dtype="float32")
+            found.append(_reshape(scope, given, batch, 1, queries, keys))
+        if not found:
+            return None
+        wide = max((builder.shape(each) for each in found), key=math.prod)
+        total, *others = (_broadcast(scope, each, wide) for each in found)
+        for other in others:
+            (total,) = scope.apply("multiply", (total, other))
+        return total

@@ -1,0 +1,174 @@
+"""Attention layers against NumPy's einsum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import memcfg as mc
+
+nn = mc.nn
+LOSS = nn.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def randomized(model, seed=0):
+    rng = np.random.default_rng(seed)
+    weights = [rng.normal(size=w.shape).astype("f4") * 0.5 for w in model.get_weights()]
+    model.set_weights(weights)
+    return [w.astype(np.float64) for w in weights]
+
+
+def attend(scores, value, mask, causal):
+    """Softmax over the last axis, and the mean of values [..., keys, features]."""
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf)
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    weights = powers / powers.sum(-1, keepdims=True)
+    return weights @ value, weights
+
+
+def masked_inputs(rng, batch, steps, features, masked):
+    """Sequences, their symbolic tensor's mask, and the mask in NumPy."""
+    x = rng.normal(size=(batch, steps, features)).astype("f4")
+    mask = np.ones((batch, steps), bool)
+    if masked:
+        mask[:, 1:] = rng.random((batch, steps - 1)) < 0.6
+        x[~mask] = 0
+    return x, mask
+
+
+@given(
+    batch=st.integers(1, 3),
+    steps=st.integers(1, 6),
+    features=st.integers(1, 4),
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 4)),
+    switches=st.tuples(*[st.booleans()] * 3),
+)
+@settings(max_examples=25, deadline=None)
+def test_multi_head_attention(batch, steps, features, sizes, switches):
+    heads, key_dim, value_dim = sizes
+    use_bias, masked, causal = switches
+    rng = np.random.default_rng(steps)
+    x, mask = masked_inputs(rng, batch, steps, features, masked)
+    inputs = nn.Input((steps, features))
+    h = nn.Masking()(inputs) if masked else inputs
+    layer = nn.MultiHeadAttention(heads, key_dim, value_dim, use_bias=use_bias)
+    made = layer(h, h, use_causal_mask=causal)
+    model = nn.Model(inputs, made)
+    weights = randomized(model)
+    kernels, biases = weights, [np.zeros((heads, 1))] * 3 + [0.0]
+    if use_bias:
+        kernels, biases = weights[::2], weights[1::2]
+    q, k, v = (
+        np.einsum("btd,dhk->bhtk", x, kernel) + bias[:, None]
+        for kernel, bias in zip(kernels[:3], biases[:3], strict=True)
+    )
+    found = model.predict(x, verbose=0)
+    y, _ = attend(
+        q @ k.swapaxes(-1, -2) / np.sqrt(key_dim), v, mask[:, None, None], causal
+    )
+    wanted = np.einsum("bhtv,hvd->btd", y, kernels[3]) + biases[3]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["dot", "scaled", "concat", "additive", "plain"])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_of_one_head(kind, masked, causal):
+    rng = np.random.default_rng(3)
+    x, mask = masked_inputs(rng, 3, 5, 4, masked)
+    inputs = nn.Input((5, 4))
+    h = nn.Masking()(inputs) if masked else inputs
+    layer = {
+        "dot": lambda: nn.Attention(),
+        "scaled": lambda: nn.Attention(use_scale=True),
+        "concat": lambda: nn.Attention(use_scale=True, score_mode="concat"),
+        "additive": lambda: nn.AdditiveAttention(),
+        "plain": lambda: nn.AdditiveAttention(use_scale=False),
+    }[kind]()
+    model = nn.Model(inputs, layer([h, h], use_causal_mask=causal))
+    weights = randomized(model)
+    pairs = x[:, :, None] + x[:, None].astype(np.float64)
+    if kind == "concat":
+        scores = weights[1] * np.tanh(weights[0] * pairs).sum(-1)
+    elif kind in ("additive", "plain"):
+        scores = (np.tanh(pairs) * (weights[0] if weights else 1)).sum(-1)
+    else:
+        scores = x @ x.swapaxes(-1, -2) * (weights[0] if weights else 1)
+    y, _ = attend(scores, x, mask[:, None], causal)
+    y = np.where(mask[..., None], y, 0)
+    np.testing.assert_allclose(model.predict(x, verbose=0), y, rtol=1e-4, atol=1e-5)
+
+
+def encoder(**options):
+    nn.set_random_seed(1)
+    inputs = nn.Input((6, 8))
+    h = nn.Masking()(inputs)
+    h = h + nn.MultiHeadAttention(2, 4, dropout=0.1, **options)(h, h)
+    h = nn.LayerNormalization()(h)
+    h = nn.AdditiveAttention()([h, h])
+    h = nn.Attention(use_scale=True, score_mode="concat")([h, h])
+    return nn.Model(inputs, nn.Dense(3)(nn.Flatten()(h)))
+
+
+def test_every_policy_trains_to_the_same_bits():
+    rng = np.random.default_rng(0)
+    x, _ = masked_inputs(rng, 24, 6, 8, True)
+    y = rng.integers(0, 3, 24).astype("i4")
+    found = []
+    for policy in ("share", "keep_all", "sqrt_checkpoint"):
+        model = encoder()
+        model.compile(nn.Adam(0.01), LOSS, memory=policy)
+        history = model.fit(x, y, batch_size=8, epochs=2, verbose=0, seed=0)
+        report = model.memory_report()
+        assert report.measured_peak_bytes == model.memory_plan.peak_bytes
+        found.append((history.history["loss"], *model.get_weights()))
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
+def test_weights_have_keras_shapes_and_order():
+    query, value = nn.Input((5, 6)), nn.Input((7, 4))
+    layer = nn.MultiHeadAttention(2, 3, 5)
+    layer(query, value)
+    assert [spec.shape for spec in layer.weight_specs] == [
+        *((6, 2, 3), (2, 3), (4, 2, 3), (2, 3), (4, 2, 5), (2, 5)),
+        *((2, 5, 6), (6,)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x: nn.MultiHeadAttention(0, 2), ValueError, "num_heads"),
+        (
+            lambda x: nn.MultiHeadAttention(1, 2, attention_axes=(1,)),
+            ValueError,
+            "attention_axes",
+        ),
+        (lambda x: nn.MultiHeadAttention(1, 2)(x), TypeError, r"layer\(query, value\)"),
+        (lambda x: nn.Attention(score_mode="sum"), ValueError, "not 'sum'"),
+        (lambda x: nn.Attention()(x), ValueError, "a list"),
+        (
+            lambda x: nn.MultiHeadAttention(1, 2)(x, x, nn.Input((3, 4))),
+            ValueError,
+            "5 values and 3 keys",
+        ),
+    ],
+)
+def test_what_cannot_be_honoured_raises(call, error, message):
+    with pytest.raises(error, match=message):
+        call(nn.Input((5, 4)))
+
+
+def test_calls_of_one_layer_say_the_same():
+    layer, x = nn.MultiHeadAttention(1, 2), nn.Input((5, 4))
+    layer(x, x)
+    layer(x, x)
+    with pytest.raises(ValueError, match="other arguments before"):
+        layer(x, x, use_causal_mask=True)
