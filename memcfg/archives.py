@@ -13,7 +13,7 @@ import math
 import os
 import zipfile
 import zlib
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -112,39 +112,22 @@ def _check(entry: zipfile.ZipInfo, nbytes: int) -> None:
 
 def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
     with archive.open(entry) as file:
-        start = file.read(min(entry.file_size, _HEADER))
-        shape, in_columns, dtype, end = _header(start)
-        count = math.prod(shape)
-        if dtype.hasobject:
-            raise ValueError(f"{entry.filename!r} has Python objects")
-        if dtype.itemsize == 0:  # NumPy would allocate more
-            raise ValueError(f"{entry.filename!r} has elements of no bytes")
-        if count * dtype.itemsize != entry.file_size - end:
-            raise ValueError(
-                f"{entry.filename!r} has another size than its header says"
-            )
-        data = np.empty(count, dtype)
-        if data.nbytes:
-            _fill(data.view(np.uint8).data, start[end:], file)
-        elif file.read(1):
+        shape, dtype, end = _header(file.read(min(entry.file_size, _HEADER)))
+    if dtype.hasobject:
+        raise ValueError(f"{entry.filename!r} has Python objects")
+    if dtype.itemsize == 0:  # NumPy would allocate more
+        raise ValueError(f"{entry.filename!r} has elements of no bytes")
+    if math.prod(shape) * dtype.itemsize != entry.file_size - end:
+        raise ValueError(f"{entry.filename!r} has another size than its header says")
+    with archive.open(entry) as file:
+        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+        if file.read(1):  # at the end the checksum is compared
             raise ValueError(f"{entry.filename!r} is too long")
-        return data.reshape(shape, order="F" if in_columns else "C")
+    return array
 
 
-def _fill(buffer: memoryview, start: bytes, file: IO[bytes]) -> None:
-    buffer[: len(start)] = start
-    offset = len(start)
-    while offset < len(buffer):
-        piece = file.read(min(2**20, len(buffer) - offset))
-        if not piece:
-            raise ValueError("an array ends early")
-        buffer[offset : offset + len(piece)] = piece
-        offset += len(piece)
-    file.read(1)  # at the end the checksum is compared
-
-
-def _header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Read a header of NumPy's: shape, order, dtype, and where the values begin."""
+def _header(start: bytes) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Read a header of NumPy's: shape, dtype, and where the values begin."""
     stream = io.BytesIO(start)
     version = np.lib.format.read_magic(stream)
     readers = {
@@ -154,9 +137,9 @@ def _header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     if version not in readers:
         raise ValueError(f"there is no version {version} of arrays")
     try:
-        shape, in_columns, dtype = readers[version](stream)
+        shape, _, dtype = readers[version](stream)
     except Exception as error:
         raise ValueError(f"an array's header is none: {error}") from None
     if any(length < 0 for length in shape):
         raise ValueError(f"an array has the shape {shape}")
-    return shape, in_columns, dtype, stream.tell()
+    return shape, dtype, stream.tell()

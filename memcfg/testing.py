@@ -67,9 +67,7 @@ def assert_open(workspace: Workspace | str, message: str = "") -> None:
     """
     found = _found(workspace)
     if found is None or not found.is_open:
-        raise AssertionError(
-            _told(message, f"workspace {_name(workspace)!r} is closed")
-        )
+        raise _failure(message, f"workspace {_name(workspace)!r} is closed")
 
 
 def assert_current(workspace: Workspace | str | None, message: str = "") -> None:
@@ -90,9 +88,8 @@ def assert_current(workspace: Workspace | str | None, message: str = "") -> None
     current = current_workspace()
     if current is not _found(workspace) or (current is None and workspace is not None):
         now = "none" if current is None else repr(current.name)
-        raise AssertionError(
-            _told(message, f"the current workspace is {now}, not {_name(workspace)!r}")
-        )
+        what = f"the current workspace is {now}, not {_name(workspace)!r}"
+        raise _failure(message, what)
 
 
 def assert_valid(value: Any, message: str = "") -> None:
@@ -118,12 +115,10 @@ def assert_valid(value: Any, message: str = "") -> None:
         if not is_valid(array):
             owner = workspace_of(array)
             name = "?" if owner is None else owner.name
-            raise AssertionError(
-                _told(
-                    message,
-                    f"an array is of cycle {generation_of(array)} of workspace "
-                    f"{name!r}, which uses its page again",
-                )
+            raise _failure(
+                message,
+                f"an array is of cycle {generation_of(array)} of workspace {name!r}, "
+                "which uses its page again",
             )
 
 
@@ -147,9 +142,9 @@ def _name(workspace: Workspace | str | None) -> str | None:
     return workspace if isinstance(workspace, str | None) else workspace.name
 
 
-def _told(message: str, what: str) -> str:
+def _failure(message: str, what: str) -> AssertionError:
     text = f"{message} - {what}" if message else what
-    return f"{text}; open are: {_open_names()}"
+    return AssertionError(f"{text}; open are: {_open_names()}")
 
 
 def _open_names() -> list[str]:

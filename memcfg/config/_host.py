@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Final
+from types import EllipsisType
 
 from memcfg._core import resident_bytes, tracked_bytes
 from memcfg._core._environment import HostLimits
 from memcfg.config._registry import registry
 from memcfg.config._types import limit_from_bytes
-
-
-class _Keep(Enum):
-    """A type of one value, so that None can mean no limit."""
-
-    KEEP = "as it is"
-
-
-_KEEP: Final = _Keep.KEEP
 
 
 def get_host_memory_info() -> dict[str, int]:
@@ -48,8 +38,8 @@ def get_host_memory_info() -> dict[str, int]:
 
 def set_host_memory_limit(
     *,
-    tracked: int | str | _Keep | None = _KEEP,
-    rss: int | str | _Keep | None = _KEEP,
+    tracked: int | str | EllipsisType | None = ...,
+    rss: int | str | EllipsisType | None = ...,
 ) -> HostLimits:
     """Limit the host memory of this process, over all devices.
 
@@ -100,14 +90,14 @@ def set_host_memory_limit(
             _read(tracked, before.tracked, total, "tracked"),
             _read(rss, before.rss, total, "rss"),
         )
-        if tracked is not _KEEP or rss is not _KEEP:
+        if tracked is not ... or rss is not ...:
             registry.host.replace(wanted)
         return before
 
 
 def _read(
-    limit: int | str | _Keep | None, present: int | None, total: int, name: str
+    limit: int | str | EllipsisType | None, present: int | None, total: int, name: str
 ) -> int | None:
-    if isinstance(limit, _Keep):
+    if isinstance(limit, EllipsisType):
         return present
     return limit_from_bytes(limit, total_bytes=total, name=name, stacklevel=3)

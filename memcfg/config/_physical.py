@@ -48,9 +48,13 @@ def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice
     FormatError
         If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
-    return [
-        item for item in registry.machine if device_type in (None, item.device_type)
-    ]
+    return _of_type(registry.machine, device_type)
+
+
+def _of_type(
+    devices: Iterable[PhysicalDevice], device_type: str | None
+) -> list[PhysicalDevice]:
+    return [each for each in devices if device_type in (None, each.device_type)]
 
 
 def get_device_details(device: PhysicalDevice) -> dict[str, Any]:
@@ -107,7 +111,7 @@ def get_visible_devices(device_type: str | None = None) -> list[PhysicalDevice]:
     FormatError
         If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
-    return [item for item in _visible() if device_type in (None, item.device_type)]
+    return _of_type(_visible(), device_type)
 
 
 def set_visible_devices(
@@ -147,15 +151,15 @@ def set_visible_devices(
         require_type(device_type)
     with registry.lock:
         chosen = _chosen(devices, device_type)
-        if chosen == _visible():
+        if chosen == list(_visible()):
             return
         registry.check_unused("The visible devices")
         registry.settings.visible = tuple(chosen)
 
 
-def _visible() -> list[PhysicalDevice]:
+def _visible() -> Iterable[PhysicalDevice]:
     visible = registry.settings.visible
-    return list(registry.machine if visible is None else visible)
+    return registry.machine if visible is None else visible
 
 
 def _chosen(
@@ -163,7 +167,7 @@ def _chosen(
     device_type: str | None,
 ) -> list[PhysicalDevice]:
     if devices is None:
-        devices = [d for d in registry.machine if device_type in (None, d.device_type)]
+        devices = _of_type(registry.machine, device_type)
     elif isinstance(devices, str | PhysicalDevice):
         devices = [devices]
     found = [physical_device(device) for device in devices]

@@ -7,7 +7,7 @@ plan that does not say so is written in version 1, which has no such operand.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from memcfg._terminal import WIDTH, paragraph, shorten, writable
@@ -173,7 +173,11 @@ class Plan:
         return self.predicted.lower_bound_bytes
 
     def __str__(self) -> str:
-        return _describe(self)
+        lines = [_title(self), *_costs(self)]
+        if self.summary is not None:
+            lines += _deeds(self.summary)
+            lines += _roles(self.summary, self.peak_bytes)
+        return writable("\n".join(lines))  # of 80 columns at most
 
     def to_json(self) -> str:
         """Write the plan in the interchange format.
@@ -191,7 +195,18 @@ class Plan:
         FormatError
             If a number of the plan is NaN or infinite.
         """
-        return _write_plan(self)
+        swaps = [a for a in self.actions if isinstance(a, SwapOut | SwapIn)]
+        form = _FIRST if all(action.offset is None for action in swaps) else _FORMAT
+        head = {
+            "format": form,
+            "graph": self.graph,
+            "method": self.method,
+            "limit_bytes": self.limit_bytes,
+            "alignment": self.alignment,
+            "predicted": asdict(self.predicted),
+        }
+        lines = ",\n  ".join(write_json(_row(action, form)) for action in self.actions)
+        return f'{write_json(head)[:-1]},\n "actions": [\n  {lines}]}}\n'
 
     @staticmethod
     def from_json(text: str) -> Plan:
@@ -216,19 +231,15 @@ class Plan:
             If the text is not JSON, of another format or version, or has unknown,
             missing or mistyped keys or actions.
         """
-        return _read_plan(text)
+        document = read_json(text, "plan")
+        first = isinstance(document, dict) and document.get("format") == _FIRST
+        form = _FIRST if first else _FORMAT
+
+        actions = Key(read_list(partial(_read_action, form), item="action"))
+        return Plan(**read_document(text, "plan", form, _PLAN | {"actions": actions}))
 
 
 # -- words ----------------------------------------------------------------------
-
-
-def _describe(plan: Plan) -> str:
-    """Write a plan as lines of 80 columns at most, without a newline at the end."""
-    lines = [_title(plan), *_costs(plan)]
-    if plan.summary is not None:
-        lines += _deeds(plan.summary)
-        lines += _roles(plan.summary, plan.peak_bytes)
-    return writable("\n".join(lines))
 
 
 def _title(plan: Plan) -> str:
@@ -319,55 +330,27 @@ def _roles(summary: Summary, peak_bytes: int) -> list[str]:
 # -- JSON -----------------------------------------------------------------------
 
 
-def _write_plan(plan: Plan) -> str:
-    """Write a plan as JSON text, one action a line."""
-    swaps = [a for a in plan.actions if isinstance(a, SwapOut | SwapIn)]
-    form = _FIRST if all(action.offset is None for action in swaps) else _FORMAT
-    head = {
-        "format": form,
-        "graph": plan.graph,
-        "method": plan.method,
-        "limit_bytes": plan.limit_bytes,
-        "alignment": plan.alignment,
-        "predicted": asdict(plan.predicted),
-    }
-    lines = ",\n  ".join(write_json(_row(action, form)) for action in plan.actions)
-    return f'{write_json(head)[:-1]},\n "actions": [\n  {lines}]}}\n'
-
-
 def _row(action: Any, form: str) -> list[Any]:
     kind: Any = type(action)
     return [_NAMES[kind], *(getattr(action, name) for name in _operands(kind, form))]
 
 
-def _read_plan(text: str) -> Plan:
-    document = read_json(text, "plan")
-    first = isinstance(document, dict) and document.get("format") == _FIRST
-    form = _FIRST if first else _FORMAT
-
-    def read_action(value: Any, where: str) -> Action:
-        if not isinstance(value, list) or not value:
-            raise FormatError(f"{where} should be a list that starts with a name")
-        name, *operands = value
-        if read_text(name, f"{where}: its name") not in _ACTIONS:
-            names = ", ".join(_ACTIONS)
-            raise FormatError(
-                f"{where}: unknown action {name[:80]!r}; there are {names}"
-            )
-        kind = _ACTIONS[name]
-        readers = _operands(kind, form)
-        if len(operands) != len(readers):
-            raise FormatError(
-                f"{where}: {name!r} takes {len(readers)} operands, not {len(operands)}"
-            )
-        read = zip(readers.items(), operands, strict=True)
-        action: Action = kind(
-            *[reader(x, f"{where}: {key}") for (key, reader), x in read]
+def _read_action(form: str, value: Any, where: str) -> Action:
+    if not isinstance(value, list) or not value:
+        raise FormatError(f"{where} should be a list that starts with a name")
+    name, *operands = value
+    if read_text(name, f"{where}: its name") not in _ACTIONS:
+        names = ", ".join(_ACTIONS)
+        raise FormatError(f"{where}: unknown action {name[:80]!r}; there are {names}")
+    kind = _ACTIONS[name]
+    readers = _operands(kind, form)
+    if len(operands) != len(readers):
+        raise FormatError(
+            f"{where}: {name!r} takes {len(readers)} operands, not {len(operands)}"
         )
-        return action
-
-    actions = Key(read_list(read_action, item="action"))
-    return Plan(**read_document(text, "plan", form, _PLAN | {"actions": actions}))
+    read = zip(readers.items(), operands, strict=True)
+    action: Action = kind(*[reader(x, f"{where}: {key}") for (key, reader), x in read])
+    return action
 
 
 @cache

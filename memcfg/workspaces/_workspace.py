@@ -208,7 +208,11 @@ class Workspace(Scope):
         resource: Resource | None = None,
     ) -> None:
         self._config = checked_config(config)
-        self._name = _checked_name(name)
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a workspace is a string, not {name!r}")
+        if not name:
+            raise ValueError("a workspace needs a name")
+        self._name = name
         if self._listed and name in names_here():
             raise WorkspaceConfigError(
                 f"this thread has a workspace {name!r} already: use memcfg.workspace("
@@ -554,30 +558,23 @@ class OwnedWorkspace(Workspace):
 class Names(dict[str, Workspace]):
     """The workspaces of one thread, by name, in the order they were made in.
 
-    Nothing of a thread outlives it: its names go with it, and what is known of all
-    threads are weak references. Each operation is one of the dictionary's own, so
-    another thread reads a consistent list.
+    It goes with its thread; what is known of all threads are weak references. Each
+    operation is one of the dictionary's own, so others read a consistent list.
     """
-
-    def __init__(self) -> None:
-        super().__init__()
-        _everywhere.add(self)
-
-
-class _Here(threading.local):
-    """What each thread sees of its own."""
-
-    def __init__(self) -> None:
-        self.names = Names()
 
 
 _everywhere: Living[Names] = Living()
-_here = _Here()
+_here = threading.local()
 
 
 def names_here() -> Names:
     """Return the workspaces of the running thread."""
-    return _here.names
+    found: Names | None = getattr(_here, "names", None)
+    if found is None:
+        found = Names()
+        _everywhere.add(found)
+        _here.names = found
+    return found
 
 
 def all_names() -> list[Names]:
@@ -592,14 +589,6 @@ def checked_config(config: WorkspaceConfig | None) -> WorkspaceConfig:
     if not isinstance(config, WorkspaceConfig):
         raise TypeError(f"config is a WorkspaceConfig or None, not {config!r}")
     return config
-
-
-def _checked_name(name: str) -> str:
-    if not isinstance(name, str):
-        raise TypeError(f"the name of a workspace is a string, not {name!r}")
-    if not name:
-        raise ValueError("a workspace needs a name")
-    return name
 
 
 def _map_file(config: WorkspaceConfig, name: str) -> MappedFile | None:

@@ -1,8 +1,6 @@
-"""Where oneDNN's library lies.
+"""Where oneDNN's library lies: where a variable says, else where its package put it.
 
-Owns the search: the file that ``MEMCFG_ONEDNN_LIBRARY`` names, else the one that the
-package ``onednn-cpu-gomp`` installed. Refuses to load it, and to look through the
-system's directories: a library of another build would be found by accident.
+The system's directories are not searched: they may have one of another build.
 """
 
 from __future__ import annotations
@@ -19,20 +17,7 @@ _FILE = "libdnnl.so.3"
 
 
 def find_onednn() -> str:
-    """Find oneDNN's shared library.
-
-    Returns
-    -------
-    str
-        The path of the file.
-
-    Raises
-    ------
-    KernelError
-        If ``MEMCFG_ONEDNN_LIBRARY`` names something that is not a file.
-    MissingDependencyError
-        If the variable is not set and the package is not installed.
-    """
+    """Return the path of oneDNN's shared library."""
     named = os.environ.get(_VARIABLE, "")
     if named:
         if not Path(named).is_file():

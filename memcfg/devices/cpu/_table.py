@@ -1,9 +1,4 @@
-"""Which kernels a CPU uses: oneDNN and our own, or the NumPy reference.
-
-Owns the choice, made by the environment variable ``MEMCFG_KERNELS``: ``auto`` (the
-default: oneDNN where it is found, else the reference with a warning), ``onednn``
-(required) or ``reference``. Refuses to know any single op.
-"""
+"""Which kernels a CPU uses: oneDNN and our own, or the NumPy reference."""
 
 from __future__ import annotations
 
