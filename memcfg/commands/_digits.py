@@ -60,4 +60,5 @@ def _convolution(
 
 def _residual_block(tensor: nn.SymbolicTensor, filters: int) -> nn.SymbolicTensor:
     branch = _convolution(_convolution(tensor, filters), filters, relu=False)
-    return nn.ReLU()(nn.Add()([tensor, branch]))
+    joined: nn.SymbolicTensor = nn.ReLU()(nn.Add()([tensor, branch]))
+    return joined

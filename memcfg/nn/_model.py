@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
@@ -16,28 +17,27 @@ from memcfg.errors import InfeasiblePlanError, NonFiniteLossError
 from memcfg.nn import optimizers
 from memcfg.nn._argument_checks import integer
 from memcfg.nn._attributes import FixedAttributes, automatic_name, check_name, constant
+from memcfg.nn._nesting import Structure, unique
 from memcfg.nn._network import Network, summary_text
 from memcfg.nn._weight_files import check_file_name, check_list, read_file, write_file
 from memcfg.nn.callbacks import CallbackList, History, check_callbacks
-from memcfg.nn.inputs._array_checks import (
-    Target,
-    check_labels,
-    check_shape,
-    check_x,
-    check_y,
-)
 from memcfg.nn.inputs._batches import Batch
 from memcfg.nn.inputs._feed import Feed
-from memcfg.nn.inputs._reading import Source, fit_sources, source_of
+from memcfg.nn.inputs._reading import (
+    Source,
+    check_class_weight,
+    fit_sources,
+    source_of,
+)
+from memcfg.nn.inputs._samples import Wanted, columns, samples
 from memcfg.nn.layers._layer import Shape, SymbolicTensor
-from memcfg.nn.losses import get_loss
-from memcfg.nn.metrics import get_metrics
 from memcfg.nn.training._compile_config import (
     PLANNED,
     CompileConfig,
     get_modes,
     get_policy,
 )
+from memcfg.nn.training._objectives import check_goals, resolve
 from memcfg.nn.training._predictions import Predictions, check_workspace
 from memcfg.nn.training._progress import check_verbose
 from memcfg.nn.training._session import Session, device_of
@@ -47,7 +47,7 @@ from memcfg.workspaces import is_attached, scope_out
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
     from typing import Self
 
     from memcfg.data import Dataset
@@ -66,6 +66,7 @@ __all__ = ["Model", "Parts"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
+Symbolic = SymbolicTensor | Sequence[SymbolicTensor] | Mapping[str, SymbolicTensor]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -106,20 +107,20 @@ class Model(FixedAttributes):
 
     Parameters
     ----------
-    inputs : SymbolicTensor
-        From `Input`.
-    outputs : SymbolicTensor or sequence of SymbolicTensor
-        The result of a layer; with several, `predict` returns as many arrays, in a
-        list or a tuple as it was given.
+    inputs : SymbolicTensor, or list, tuple or dict of SymbolicTensor
+        From `Input`. With several, data is a list of as many, or a dict by name.
+    outputs : SymbolicTensor, or list, tuple or dict of SymbolicTensor
+        Results of layers; with several, `predict` returns as many arrays, in a list, a
+        tuple or a dict as it was given.
     name : str, optional
         None: ``"functional"``, ``"functional_1"``, ...
 
     Raises
     ------
     TypeError
-        If `inputs` is not one symbolic tensor, or `outputs` are none.
+        If `inputs` or `outputs` are no symbolic tensors.
     ValueError
-        If an output does not depend on the input alone, two layers have one name,
+        If an output does not depend on the inputs alone, two layers have one name,
         or a layer with weights belongs to another model.
     RuntimeError
         By what needs a compiled model, the shapes of the weights or a loaded program,
@@ -142,19 +143,14 @@ class Model(FixedAttributes):
 
     def __init__(
         self,
-        inputs: SymbolicTensor | Sequence[SymbolicTensor],
-        outputs: SymbolicTensor | Sequence[SymbolicTensor],
+        inputs: Symbolic,
+        outputs: Symbolic,
         name: str | None = None,
     ) -> None:
         self._begin(automatic_name("functional") if name is None else name)
-        starts, ends = _symbolic(inputs, "inputs"), _symbolic(outputs, "outputs")
-        if len(starts) > 1:
-            raise TypeError(
-                "inputs is one symbolic tensor, several are not supported yet: "
-                f"{inputs!r}"
-            )
-        structure = type(outputs) if len(ends) > 1 else None
-        self._adopt(Network(starts[0], ends, structure))
+        starts, takes = _symbolic(inputs, "inputs")
+        ends, gives = _symbolic(outputs, "outputs")
+        self._adopt(Network(starts, ends, takes, gives))
 
     def _begin(self, name: str) -> None:
         """Have no parts yet; steps of several threads follow one another."""
@@ -251,9 +247,11 @@ class Model(FixedAttributes):
     def compile(
         self,
         optimizer: Optimizer | str,
-        loss: Loss,
+        loss: Loss | str | Sequence[Any] | Mapping[str, Any],
+        loss_weights: float | Sequence[float] | Mapping[str, float] | None = None,
+        metrics: Sequence[Any] | Mapping[str, Any] | None = None,
+        weighted_metrics: Sequence[Any] | Mapping[str, Any] | None = None,
         *,
-        metrics: Sequence[str] | None = None,
         memory: Policy | str | None = None,
         training_workspace_mode: WorkspaceMode | str = "enabled",
         inference_workspace_mode: WorkspaceMode | str = "enabled",
@@ -269,10 +267,16 @@ class Model(FixedAttributes):
         optimizer : Optimizer or str
             One of `memcfg.nn.optimizers`, or its name such as ``"adam"``, with all
             defaults.
-        loss : Loss
-            With ``from_logits=True``.
-        metrics : sequence of str, optional
-            ``["accuracy"]``.
+        loss : Loss, str, sequence or dict
+            For several outputs one for all, one for each in a list, or a dict by the
+            outputs' names; None leaves an output out.
+        loss_weights : float, sequence or dict, optional
+            Factors of the losses in their sum, which is minimised.
+        metrics : sequence or dict of Metric or str, optional
+            Such as ``["accuracy"]``; for several outputs a metric or a list of them for
+            each, in a list or a dict by name.
+        weighted_metrics : sequence or dict of Metric or str, optional
+            The same, and sample and class weights count.
         memory : Policy or str, optional
             A policy of `memcfg.plan` or its name. None: ``memcfg.plan.auto()``. It
             plans the programs whose workspace mode is ``"enabled"``.
@@ -298,8 +302,7 @@ class Model(FixedAttributes):
         modes = get_modes(training_workspace_mode, inference_workspace_mode, memory)
         found = CompileConfig(
             optimizers.get(optimizer),
-            get_loss(loss),
-            get_metrics(metrics),
+            check_goals(loss, loss_weights, metrics, weighted_metrics),
             get_policy(memory),
             modes,
             config.logical_device().name,
@@ -308,7 +311,7 @@ class Model(FixedAttributes):
             self._lock.require_no_session(self._trained_elsewhere())
             found.optimizer._check_free(self)
             if self._network is not None:
-                _classes(found.loss, self._network)
+                resolve(found.goals, self._network)
             self._configure(found)
 
     @outside_workspaces
@@ -322,9 +325,11 @@ class Model(FixedAttributes):
         *,
         callbacks: Callback | Sequence[Callback] | None = None,
         validation_split: float = 0.0,
-        validation_data: tuple[Array, Array] | Dataset | Iterable[Any] | None = None,
+        validation_data: tuple[Any, ...] | Dataset | Iterable[Any] | None = None,
         shuffle: bool | None = None,
         seed: int | None = None,
+        class_weight: Mapping[int, float] | None = None,
+        sample_weight: Any = None,
         initial_epoch: int = 0,
         steps_per_epoch: int | None = None,
         validation_steps: int | None = None,
@@ -340,15 +345,16 @@ class Model(FixedAttributes):
 
         Parameters
         ----------
-        x : numpy.ndarray, Dataset or iterable
+        x : numpy.ndarray, list or dict of them, Dataset or iterable
             float32 samples of shape ``(n, ...)``, never modified; a map of a file is
-            read from the file, and not touched. Or batches: a
-            `memcfg.data.Dataset` of ``(x, y)``, a `memcfg.data.DataSetIterator`, or
-            anything to iterate over that gives ``(x, y)``, `memcfg.data.DataSet` or
-            `memcfg.data.MultiDataSet` with one array of features and of labels.
-        y : numpy.ndarray, optional
-            Integer labels of shape ``(n,)`` or ``(n, 1)``. Not with batches, which have
-            theirs.
+            read from the file, and not touched. For several inputs a list, or a dict by
+            name. Or batches: a `memcfg.data.Dataset` of ``(x, y)`` or ``(x, y,
+            sample_weight)``, a `memcfg.data.DataSetIterator`, or anything to iterate
+            over that gives such tuples, `memcfg.data.DataSet` or
+            `memcfg.data.MultiDataSet`.
+        y : numpy.ndarray, or list or dict of them, optional
+            What the loss reads: integer labels of shape ``(n,)`` or ``(n, 1)``, or
+            numbers as the output has. Not with batches, which have theirs.
         batch_size : int, optional
             Samples a step; None: 32. Not with batches.
         epochs : int, default 1
@@ -362,13 +368,20 @@ class Model(FixedAttributes):
             This part of the samples, at their end, is evaluated and not trained on. Not
             with batches.
         validation_data : tuple of numpy.ndarray, Dataset or iterable, optional
-            ``(x, y)``, or batches, to evaluate after each epoch.
+            ``(x, y)``, ``(x, y, sample_weight)``, or batches, to evaluate after each
+            epoch.
         shuffle : bool, optional
             Whether each pass over arrays has an order of its own; None: it has. Batches
             have their own order.
         seed : int, optional
             Decides the orders. None: drawn from `set_random_seed`'s sequence. Not with
             batches.
+        class_weight : dict of int to float, optional
+            What samples weigh in the loss by their class; others weigh 1. For models of
+            one output.
+        sample_weight : numpy.ndarray, or list or dict of them, optional
+            What each sample weighs in the loss, of shape ``(n,)``; in a list or a dict
+            for each output. Not with batches, which have theirs.
         initial_epoch : int, default 0
             Epochs before it are left out. Arrays are read as if they had been run
             before, batches from their beginning.
@@ -436,6 +449,7 @@ class Model(FixedAttributes):
             steps = _count(steps_per_epoch, "steps_per_epoch")
             held_steps = _count(validation_steps, "validation_steps")
             train, held = fit_sources(
+                self._wanted("fit"),
                 x,
                 y,
                 batch_size=batch_size,
@@ -444,6 +458,8 @@ class Model(FixedAttributes):
                 validation_batch_size=validation_batch_size,
                 shuffle=shuffle,
                 seed=seed,
+                class_weight=class_weight,
+                sample_weight=sample_weight,
                 resources=self._pool,
                 epochs_before=numbers.start,
                 steps=steps,
@@ -490,6 +506,7 @@ class Model(FixedAttributes):
         batch_size: int | None = None,
         verbose: str | int = "auto",
         *,
+        sample_weight: Any = None,
         steps: int | None = None,
         callbacks: Callback | Sequence[Callback] | None = None,
         return_dict: bool = False,
@@ -505,6 +522,8 @@ class Model(FixedAttributes):
         batch_size : int, optional
             Samples a step; None: 32. Not with batches.
         verbose : {"auto", 0, 1, 2}, default "auto"
+            As in `fit`.
+        sample_weight : numpy.ndarray, or list or dict of them, optional
             As in `fit`.
         steps : int, optional
             How many batches are read. None: all.
@@ -532,13 +551,20 @@ class Model(FixedAttributes):
         """
         shown, given = check_verbose(verbose), check_callbacks(callbacks)
         self._compiled("evaluate")
-        source = source_of(x, y, batch_size, self._pool, labelled=True)
+        source = source_of(
+            self._wanted("evaluate"),
+            x,
+            y,
+            sample_weight,
+            batch_size,
+            self._pool,
+            labelled=True,
+        )
         with Feed(source, _count(steps, "steps"), "steps") as feed:
             session = self._load([("evaluate", source)])
-            found = self._compiled("evaluate")
             params = {"verbose": shown, "steps": feed.steps}
             listeners = CallbackList(given, self, params)
-            logs = self._trainer.evaluate(session, found, feed, shown, listeners)
+            logs = self._trainer.evaluate(session, feed, shown, listeners)
         return _returned(logs, return_dict)
 
     @outside_workspaces
@@ -596,7 +622,10 @@ class Model(FixedAttributes):
             If the data ends before `steps` batches.
         """
         shown, given = check_verbose(verbose), check_callbacks(callbacks)
-        source = source_of(x, None, batch_size, self._pool, labelled=False)
+        wanted = self._wanted("predict")
+        source = source_of(
+            wanted, x, None, None, batch_size, self._pool, labelled=False
+        )
         modes = PLANNED if self._config is None else self._config.modes
         check_workspace(workspace, modes)
         with Feed(source, _count(steps, "steps"), "steps") as feed:
@@ -607,26 +636,31 @@ class Model(FixedAttributes):
             params = {"verbose": shown, "steps": feed.steps}
             listeners = CallbackList(given, self, params)
             self._trainer.predict(session, feed, found, shown, listeners)
-        arrays = found.arrays()
-        return arrays[0] if network.structure is None else network.structure(arrays)
+        return network.gives.pack(found.arrays())
 
     @outside_workspaces
     def train_on_batch(
         self,
-        x: Array,
-        y: Array,
-        *,
+        x: Any,
+        y: Any,
+        sample_weight: Any = None,
+        class_weight: Mapping[int, float] | None = None,
         return_dict: bool = False,
+        *,
         on_nan: str = "raise",
     ) -> float | list[float] | dict[str, float]:
         """Train on one batch.
 
         Parameters
         ----------
-        x : numpy.ndarray
-            float32 samples.
-        y : numpy.ndarray
-            Integer labels.
+        x : numpy.ndarray, or list or dict of them
+            Samples.
+        y : numpy.ndarray, or list or dict of them
+            What the loss reads.
+        sample_weight : numpy.ndarray, or list or dict of them, optional
+            As in `fit`.
+        class_weight : dict of int to float, optional
+            As in `fit`.
         return_dict : bool, default False
             Whether to return the numbers by name.
         on_nan : {"raise", "ignore"}, default "raise"
@@ -649,7 +683,7 @@ class Model(FixedAttributes):
         with self._lock.turn():
             found = self._parts.config or self._compiled("train_on_batch")
             guard = on_nan == "raise" or check_on_nan(on_nan)
-            session, batch = self._batch("train", x, y)
+            session, batch = self._batch("train", x, y, sample_weight, class_weight)
             optimizer = found.optimizer
             finished, values = session.step("train", batch, optimizer, guard=guard)
         if not finished:
@@ -658,22 +692,24 @@ class Model(FixedAttributes):
                 f"{found.optimizer.iterations + 1}; weights and optimizer are as "
                 "before that step"
             )
-        totals = Totals(found)
-        totals.add(len(x), values)
+        totals = Totals(session.objectives)
+        totals.add(batch.size, values)
         return _returned(totals.logs(), return_dict)
 
     @outside_workspaces
     def test_on_batch(
-        self, x: Array, y: Array, *, return_dict: bool = False
+        self, x: Any, y: Any, sample_weight: Any = None, return_dict: bool = False
     ) -> float | list[float] | dict[str, float]:
         """Return loss and metrics of one batch.
 
         Parameters
         ----------
-        x : numpy.ndarray
-            float32 samples.
-        y : numpy.ndarray
-            Integer labels.
+        x : numpy.ndarray, or list or dict of them
+            Samples.
+        y : numpy.ndarray, or list or dict of them
+            What the loss reads.
+        sample_weight : numpy.ndarray, or list or dict of them, optional
+            As in `fit`.
         return_dict : bool, default False
             Whether to return the numbers by name.
 
@@ -690,18 +726,19 @@ class Model(FixedAttributes):
             If no plan fits the device's limit.
         """
         with self._lock.turn():
-            totals = Totals(self._compiled("test_on_batch"))
-            session, batch = self._batch("evaluate", x, y)
-            totals.add(len(x), session.step("evaluate", batch)[1])
+            self._compiled("test_on_batch")
+            session, batch = self._batch("evaluate", x, y, sample_weight, None)
+            totals = Totals(session.objectives)
+            totals.add(batch.size, session.step("evaluate", batch)[1])
         return _returned(totals.logs(), return_dict)
 
-    def predict_on_batch(self, x: Array) -> Any:
+    def predict_on_batch(self, x: Any) -> Any:
         """Return the model's outputs for one batch.
 
         Parameters
         ----------
-        x : numpy.ndarray
-            float32 samples.
+        x : numpy.ndarray, or list or dict of them
+            Samples.
 
         Returns
         -------
@@ -715,7 +752,8 @@ class Model(FixedAttributes):
         InfeasiblePlanError
             If no plan fits the device's limit.
         """
-        return self.predict(x, batch_size=len(check_x(x)), verbose=0)
+        found = samples(self._wanted("predict"), x, labelled=False)
+        return self.predict(x, batch_size=len(found.xs[0]), verbose=0)
 
     @outside_workspaces
     def plan(self, batch_size: int = 32) -> Plan:
@@ -989,7 +1027,8 @@ class Model(FixedAttributes):
         spec, held = TraceSpec(self.name, network), (self._lock, self._owner, values)
         if found is None:
             return Session(spec, get_policy(None), PLANNED, None, *held)
-        spec = TraceSpec(self.name, network, found.optimizer, found.loss, found.metrics)
+        objectives = resolve(found.goals, network)
+        spec = TraceSpec(self.name, network, found.optimizer, objectives)
         return Session(spec, found.policy, found.modes, found.device, *held)
 
     def _compiled(self, what: str) -> CompileConfig:
@@ -1053,20 +1092,20 @@ class Model(FixedAttributes):
     ) -> Session:
         """Build the model if need be, compare data with it, and load programs."""
         first = wanted[0][1]
-        if not first.sizes or (not self.built and first.sample_shape is None):
+        if not first.sizes or (not self.built and first.sample_shapes is None):
             first.peek()
-        labelled = wanted[0][0] != "predict"
+        kind = wanted[0][0]
 
         def load() -> Session:
-            network = self._built_network()
-            loss = self._compiled("a loss").loss if labelled else None
-            classes = None if loss is None else _classes(loss, network)
-            target = Target(network.input_shape, classes)
+            session = self._built_session()
+            target = self._wanted(kind)
+            assert target is not None  # the model is built
             for _, source in wanted:
                 source.expect(target)
-            session = self._built_session()
             known = [
-                ProgramKey(kind, size) for kind, each in wanted for size in each.sizes
+                ProgramKey(kind, size, 0 if kind == "predict" else each.weights)
+                for kind, each in wanted
+                for size in each.sizes
             ]
             promised = add([source.promised(target) for _, source in wanted])
             try:
@@ -1078,40 +1117,47 @@ class Model(FixedAttributes):
                 raise advised from error
             return session
 
-        return self._built_for(first.sample_shape, load)
+        return self._built_for(first.sample_shapes, load)
 
-    def _batch(self, kind: str, x: Array, y: Array) -> tuple[Session, Batch]:
+    def _wanted(self, kind: str) -> Wanted | None:
+        """Say what a batch must be; None while shapes are not known."""
+        network, session = self._network, self._session
+        if network is None or session is None:
+            return None
+        return session.wanted(labelled=kind != "predict")
+
+    def _batch(
+        self, kind: str, x: Any, y: Any, weights: Any, classes: Any
+    ) -> tuple[Session, Batch]:
         """Check a batch, and have its program loaded."""
-        samples = check_x(x)
-        network, found, session = self._parts
+        found, session = self._parts.config, self._parts.session
+        table = None if classes is None else check_class_weight(classes)
+        wanted = None if session is None or found is None else session.wanted()
+        given = samples(wanted, x, y, weights, labelled=True)
+        count = len(given.weights) if table is None else 1
         if (
             session is not None
-            and network is not None
-            and found is not None
-            and session.is_ready(kind, len(samples))
-            and samples.shape[1:] == network.inputs.sample_shape
+            and wanted is not None
+            and session.is_ready(kind, len(given.xs[0]), count)
         ):
-            labels = check_y(y, len(samples))
-            classes = _classes(found.loss, network)
-            return session, Batch(samples, check_labels(labels, classes))
+            return session, Batch(columns(given, wanted, table), count)
 
         def load() -> tuple[Session, Batch]:
-            network = self._built_network()
-            classes = _classes(self._compiled("a loss").loss, network)
-            check_shape(samples, network.input_shape)
-            labels = check_labels(check_y(y, len(samples)), classes)
             session = self._built_session()
-            session.require([ProgramKey(kind, len(samples))])
-            return session, Batch(samples, labels)
+            self._compiled("a loss")
+            wanted = session.wanted()
+            batch = Batch(columns(given, wanted, table), count)
+            session.require([ProgramKey(kind, batch.size, count)])
+            return session, batch
 
-        return self._built_for(samples.shape[1:], load)
+        return self._built_for([array.shape[1:] for array in given.xs], load)
 
-    def _built_for(self, shape: Shape | None, use: Callable[[], R]) -> R:
-        """Use the model, built for samples of a shape if it was not; undo a failure."""
+    def _built_for(self, shapes: list[Shape] | None, use: Callable[[], R]) -> R:
+        """Use the model, built for samples of shapes if it was not; undo a failure."""
         with self._lock.turn():
-            fresh = not self.built and shape is not None
-            if fresh and shape is not None:
-                self._build(shape)
+            fresh = not self.built and shapes is not None
+            if fresh and shapes is not None:
+                self._build(shapes)
             try:
                 return use()
             except BaseException:
@@ -1119,7 +1165,7 @@ class Model(FixedAttributes):
                     self._unbuild()
                 raise
 
-    def _build(self, shape: Shape) -> None:
+    def _build(self, shapes: Sequence[Shape]) -> None:
         """Find the shapes of the weights; only `Sequential` can lack them."""
 
     def _unbuild(self) -> None:
@@ -1127,7 +1173,7 @@ class Model(FixedAttributes):
 
 
 def _advised(
-    error: InfeasiblePlanError, source: Source, target: Target
+    error: InfeasiblePlanError, source: Source, target: Wanted
 ) -> InfeasiblePlanError | None:
     """Say how many batches can be read ahead beside the model, if any can."""
     missing = error.smallest_limit_bytes - (error.limit_bytes or 0)
@@ -1149,16 +1195,6 @@ def _returned(
     return values[0] if len(values) == 1 else values
 
 
-def _classes(loss: Loss, network: Network) -> int | None:
-    """Return how many classes labels choose from."""
-    if len(network.outputs) != 1:
-        raise ValueError(
-            f"the model has {len(network.outputs)} outputs, and a loss reads one: "
-            "train a model of one output, and predict with a model of all of them"
-        )
-    return loss.target(network.outputs[0]).classes
-
-
 def _count(given: Any, what: str) -> int | None:
     return None if given is None else integer(given, what)
 
@@ -1170,15 +1206,17 @@ def _owned(value: Floats) -> Floats:
     return np.array(value)
 
 
-def _symbolic(
-    tensors: SymbolicTensor | Sequence[SymbolicTensor], what: str
-) -> Sequence[SymbolicTensor]:
-    """Return symbolic tensors as a list; TypeError for what is none."""
+def _symbolic(tensors: Symbolic, what: str) -> tuple[list[SymbolicTensor], Structure]:
+    """Return symbolic tensors as a list, and how they came; TypeError for others."""
     given: Any = tensors
-    several: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
+    kind = next((k for k in (list, tuple, dict) if isinstance(given, k)), None)
+    several = list(given.values()) if kind is dict else given if kind else [given]
     if not several or not all(isinstance(each, SymbolicTensor) for each in several):
         raise TypeError(
             f"{what} is a symbolic tensor, which starts from Input(shape), or a list "
             f"of them, not {tensors!r}"
         )
-    return several
+    if kind is dict:
+        return several, Structure(dict, tuple(given))
+    names = unique([each.name for each in several])
+    return list(several), Structure(kind if len(several) > 1 else None, tuple(names))

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from memcfg._tables import draw, new_table
 from memcfg._terminal import shorten
+from memcfg.nn._nesting import Structure
 from memcfg.nn._random import derive_seed
 from memcfg.nn.layers._layer import InputLayer, Node, show_shape
 from memcfg.units import format_bytes
@@ -64,56 +65,58 @@ class Weight:
 
 
 class Network:
-    """The layers between an input and outputs."""
+    """The layers between inputs and outputs."""
 
     def __init__(
         self,
-        inputs: SymbolicTensor,
+        inputs: Sequence[SymbolicTensor],
         outputs: Sequence[SymbolicTensor],
-        structure: type | None = None,
+        takes: Structure | None = None,
+        gives: Structure | None = None,
     ) -> None:
-        self.inputs = inputs
+        self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
-        self.structure = structure
+        self.takes = takes or Structure(None, (self.inputs[0].name,))
+        self.gives = gives or Structure(None, (self.outputs[0].name,))
         nodes, self.layers = _traverse([output.node for output in outputs])
         self.nodes = tuple(sorted(nodes, key=lambda node: node.order))
         self._check_inputs()
         self._check_names()
         self.weights = tuple(_weights(self.layers))
 
-    @property
-    def input_shape(self) -> Shape:
-        """Shape of one sample."""
-        return self.inputs.sample_shape
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy the calls as a list: as deep as the network, Python could not go."""
-        indices = {node.output: i for i, node in enumerate(self.nodes)}
+        tensors = [output for node in self.nodes for output in node.outputs]
+        indices = {tensor: i for i, tensor in enumerate(tensors)}
         calls = [
             (
                 node.layer,
                 [indices[each] for each in node.inputs],
-                node.output.sample_shape,
+                [(output.sample_shape, output.dtype) for output in node.outputs],
             )
             for node in self.nodes
         ]
         specs = [layer.weight_specs for layer in self.layers]
-        ends = indices[self.inputs], [indices[output] for output in self.outputs]
-        return _rejoined, (calls, self.layers, specs, ends, self.structure)
+        ends = [[indices[end] for end in each] for each in (self.inputs, self.outputs)]
+        return _rejoined, (calls, self.layers, specs, ends, self.takes, self.gives)
 
     def _check_inputs(self) -> None:
-        if not isinstance(self.inputs.node.layer, InputLayer):
-            raise ValueError(
-                f"a model starts from Input(shape), not from the output of layer "
-                f"{self.inputs.name!r}"
-            )
-        if self.inputs.node not in self.nodes:
-            raise ValueError(
-                f"the output, of layer {self.outputs[0].name!r}, does not depend on "
-                f"the input {self.inputs.name!r}"
-            )
+        for tensor in self.inputs:
+            if not isinstance(tensor.node.layer, InputLayer):
+                raise ValueError(
+                    f"a model starts from Input(shape), not from the output of layer "
+                    f"{tensor.name!r}"
+                )
+            if tensor.node not in self.nodes:
+                raise ValueError(
+                    f"the output, of layer {self.outputs[0].name!r}, does not depend "
+                    f"on the input {tensor.name!r}"
+                )
+        starts = {tensor.node for tensor in self.inputs}
+        if len(starts) != len(self.inputs):
+            raise ValueError("an Input is among the model's inputs twice")
         for node in self.nodes:
-            if isinstance(node.layer, InputLayer) and node is not self.inputs.node:
+            if isinstance(node.layer, InputLayer) and node not in starts:
                 raise ValueError(
                     f"the output depends on the input {node.layer.name!r}, which is "
                     "not among the model's inputs"
@@ -130,20 +133,21 @@ class Network:
 
 
 def _rejoined(
-    calls: Sequence[tuple[Layer, Sequence[int], Shape]],
+    calls: Sequence[tuple[Layer, Sequence[int], Sequence[tuple[Shape, str]]]],
     layers: Sequence[Layer],
     specs: Sequence[tuple[WeightSpec, ...] | None],
-    ends: tuple[int, Sequence[int]],
-    structure: type | None,
+    ends: Sequence[Sequence[int]],
+    takes: Structure,
+    gives: Structure,
 ) -> Network:
     """Make a network again of its calls."""
     for layer, each in zip(layers, specs, strict=True):
         layer._weight_specs = each
     made: list[SymbolicTensor] = []
-    for layer, operands, shape in calls:
-        inputs = tuple(made[i] for i in operands)
-        made.append(Node(layer, inputs, shape).output)
-    return Network(made[ends[0]], [made[i] for i in ends[1]], structure)
+    for layer, operands, results in calls:
+        made += Node(layer, tuple(made[i] for i in operands), results).outputs
+    inputs, outputs = ([made[i] for i in each] for each in ends)
+    return Network(inputs, outputs, takes, gives)
 
 
 def _traverse(ends: Sequence[Node]) -> tuple[list[Node], tuple[Layer, ...]]:
@@ -231,7 +235,7 @@ def _row(layer: Layer, network: Network | None) -> tuple[Text, str, str, str]:
     if network is None:
         return label, "?", "?", "?"
     first = next(node for node in network.nodes if node.layer is layer)
-    shape = first.output.sample_shape
+    shape = first.outputs[0].sample_shape
     parameters = sum(math.prod(spec.shape) for spec in layer.weight_specs or ())
     nbytes = format_bytes(4 * math.prod(shape))
     return label, show_shape(shape), f"{parameters:,}", nbytes

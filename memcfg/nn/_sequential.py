@@ -145,7 +145,7 @@ class Sequential(Model):
         with self._lock.turn():
             if self.built:
                 raise RuntimeError(f"{self.name!r} is built already")
-            self._build(sample_shape(tuple(input_shape[1:])))
+            self._build([sample_shape(tuple(input_shape[1:]))])
 
     def _start(self, tensor: SymbolicTensor) -> None:
         if not isinstance(tensor.node.layer, InputLayer):
@@ -156,10 +156,15 @@ class Sequential(Model):
             raise ValueError("an Input can only be the first of a Sequential")
         self._ends = (tensor, tensor)
 
-    def _build(self, shape: Shape) -> None:
+    def _build(self, shapes: Sequence[Shape]) -> None:
         if not self._stack:
             raise ValueError(f"{self.name!r} has no layers")
-        tensor = Input(shape)
+        if len(shapes) != 1:
+            raise ValueError(
+                f"{self.name!r} is a chain with one input, and {len(shapes)} arrays "
+                "were given: write Model(inputs, outputs)"
+            )
+        tensor = Input(shapes[0])
         self._extend(tensor, tensor, self.layers)
         self._extensible = False
 
@@ -177,7 +182,9 @@ class Sequential(Model):
         """Become the model that a state is of; see `Model`."""
         super().__setstate__(state)
         network = self._parts.network
-        self._ends = None if network is None else (network.inputs, network.outputs[0])
+        self._ends = (
+            None if network is None else (network.inputs[0], network.outputs[0])
+        )
 
     @property
     def _network(self) -> Network | None:
@@ -188,7 +195,7 @@ class Sequential(Model):
             network = self._parts.network
             if network is None or network.outputs[0] is not self._ends[1]:
                 start, end = self._ends
-                self._adopt(Network(start, [end]))
+                self._adopt(Network([start], [end]))
             return self._parts.network
 
     def _extend(

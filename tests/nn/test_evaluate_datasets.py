@@ -81,7 +81,7 @@ def test_arguments_of_arrays(wrong, dense, rows):
 
 
 def test_arrays_need_labels(dense, rows):
-    with pytest.raises(TypeError, match="y is a NumPy array of integer labels"):
+    with pytest.raises(TypeError, match="y is a NumPy array of labels or numbers"):
         dense().evaluate(rows[0], verbose=0)
 
 

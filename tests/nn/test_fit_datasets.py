@@ -396,7 +396,7 @@ class TestValidation:
         )
         assert len(found.history["val_loss"]) == 3
 
-    @pytest.mark.parametrize("wrong", [(1, 2, 3), np.ones((3, 6), "f4"), 5, (1,)])
+    @pytest.mark.parametrize("wrong", [(1, 2, 3, 4), np.ones((3, 6), "f4"), 5, (1,)])
     def test_what_it_cannot_be(self, wrong, rows):
         with pytest.raises(ValueError, match="validation_data is"):
             make().fit(*rows, verbose=0, validation_data=wrong)
@@ -491,8 +491,8 @@ class TestWrongBatches:
             "wide labels": (ValueError, "labels have shape", (x, np.stack([y, y], 1))),
             "no array": (TypeError, "x is a NumPy array", ([[1.0] * 6], y[:1])),
             "masked": (TypeError, "masked places", (np.ma.masked_array(x), y)),
-            "x alone": (ValueError, r"\(x, y\), samples and labels; this one has 1", x),
-            "three": (ValueError, "sample weights are not supported", (x, y, x)),
+            "x alone": (ValueError, r"\(x, y\), samples and labels.* has 1 part", x),
+            "three": (ValueError, "sample_weight has shape", (x, y, x)),
             "four": (ValueError, "this one has 4 parts", (x, y, x, y)),
             "dict": (TypeError, "not a dict with x, y", {"x": x, "y": y}),
             "no labels": (ValueError, "this one has 1 part", DataSet(x)),
@@ -500,12 +500,12 @@ class TestWrongBatches:
             "labels mask": (ValueError, "masks", DataSet(x, y, None, np.ones(len(x)))),
             "two inputs": (
                 ValueError,
-                "2 arrays of features",
+                "x is 2 arrays",
                 MultiDataSet([x, x], [y]),
             ),
             "two outputs": (
                 ValueError,
-                "2 arrays of labels",
+                "y is 2 arrays",
                 MultiDataSet([x], [y, y]),
             ),
             "multi mask": (
@@ -566,7 +566,7 @@ class TestWrongBatches:
             r"has shape \(None,\), but": (((), "f4"), ((), "i8")),
             "the dataset's are float32": (((6,), "f4"), ((), "f4")),
             "has 1 part": (((6,), "f4"),),
-            "sample weights": (((6,), "f4"), ((), "i8"), ((), "f4")),
+            "has 4 parts": (((6,), "f4"), ((), "i8"), ((), "f4"), ((), "f4")),
         }
         for text, specs in wrong.items():
             for built in (True,) if "has shape" in text else (True, False):

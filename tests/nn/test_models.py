@@ -140,13 +140,13 @@ def test_wrong_architectures(make, message):
         make(nn.Input((4,)), nn.Input((4,)))
 
 
-def test_several_inputs_are_refused():
-    x, y = nn.Input((4,)), nn.Input((4,))
-    with pytest.raises(TypeError, match="inputs is one symbolic tensor"):
-        nn.Model([x, y], nn.Add()([x, y]))
+def test_what_is_no_input_or_output_is_refused():
+    x = nn.Input((4,))
     for outputs in ([], [x, 3], np.zeros(3)):
         with pytest.raises(TypeError, match="outputs is a symbolic tensor"):
             nn.Model(x, outputs)
+    with pytest.raises(ValueError, match="among the model's inputs twice"):
+        nn.Model([x, x], nn.Dense(2)(x))
 
 
 def test_a_layer_with_weights_belongs_to_one_model():
@@ -339,12 +339,15 @@ def test_several_outputs_are_predicted_together(container, rows):
     assert [each.shape for each in one] == [(2, 3), (2, 5), (2, 3)]
 
 
-def test_a_loss_reads_one_output(loss):
+def test_a_loss_reads_every_output(loss, rows):
+    x, y = rows
     model = several(list)
-    with pytest.raises(ValueError, match="has 3 outputs, and a loss reads one"):
-        model.compile("sgd", loss)
-    with pytest.raises(RuntimeError, match="compiled model"):
-        model.optimizer  # noqa: B018
+    model.compile(nn.SGD(0.1), loss)
+    logs = model.evaluate(x, [y % 3, y % 5, y % 3], verbose=0, return_dict=True)
+    assert list(logs) == ["loss", "head_loss", "hidden_loss", "head_1_loss"]
+    assert logs["head_loss"] == logs["head_1_loss"]
+    with pytest.raises(TypeError, match="y is a list of as many, or a dict by name"):
+        model.evaluate(x, y)
 
 
 def test_a_layer_that_is_added_behind_others_at_work(rows):

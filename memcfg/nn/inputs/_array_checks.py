@@ -1,4 +1,4 @@
-"""What arrays of samples and labels must be.
+"""What arrays of samples, targets and sample weights must be.
 
 Nothing is converted that would copy a user's samples; labels, four bytes each, are.
 """
@@ -6,7 +6,7 @@ Nothing is converted that would copy a user's samples; labels, four bytes each, 
 from __future__ import annotations
 
 from inspect import isfunction
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,26 +15,41 @@ from memcfg.data import DataSet, MultiDataSet
 from memcfg.nn.layers._layer import Shape, show_shape
 from memcfg.workspaces import check_valid
 
-__all__ = ["Target", "check_labels", "check_shape", "check_x", "check_y"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "Field",
+    "check_labels",
+    "check_samples",
+    "check_x",
+    "check_y",
+    "class_weights",
+    "conform_weights",
+    "conform_x",
+    "conform_y",
+]
+
+Array = npt.NDArray[Any]
 
 
-class Target(NamedTuple):
-    """What a model wants of a batch."""
+class Field(NamedTuple):
+    """What one array of a batch must be."""
 
-    shape: Shape
-    classes: int | None
+    name: str  # of the program's input
+    shape: Shape  # of a sample
+    dtype: str
+    classes: int | None = None
 
 
-def check_x(x: Any, what: str = "x") -> npt.NDArray[np.float32]:
+def check_x(x: Any, what: str = "x") -> Array:
     """Return samples as a plain array, or say what is wrong with them."""
     if not isinstance(x, np.ndarray) or isinstance(x, np.ma.MaskedArray):
         raise TypeError(
             f"{what} is a NumPy array of float32, not {type(x).__name__}" + _hint(x)
         )
-    if x.dtype != np.float32:
-        raise TypeError(
-            f'{what} must be float32, got {x.dtype}: pass {what}.astype("float32")'
-        )
+    if x.dtype.kind not in "fiub":
+        raise TypeError(f"{what} is an array of numbers, got {x.dtype}")
     if x.ndim < 2:
         raise ValueError(
             f"{what} needs an axis of samples and one more at least, got {x.shape}"
@@ -56,51 +71,124 @@ def _hint(x: Any) -> str:
     return ""
 
 
-def check_shape(x: npt.NDArray[np.float32], wanted: Shape, what: str = "x") -> None:
-    """Refuse samples of another shape than the model's input."""
-    if x.shape[1:] != wanted:
+def check_samples(arrays: Sequence[Array], names: Sequence[str]) -> None:
+    """Refuse arrays of unequal numbers of samples."""
+    for array, name in zip(arrays, names, strict=True):
+        if len(array) != len(arrays[0]):
+            raise ValueError(
+                f"the samples and what belongs to them differ in number: {names[0]} "
+                f"has {len(arrays[0])} samples, {name} has shape {array.shape}"
+            )
+
+
+def conform_x(x: Array, field: Field, what: str = "x") -> Array:
+    """Refuse samples that an input cannot take."""
+    if x.shape[1:] != field.shape:
         raise ValueError(
-            f"{what} has shape {x.shape}, but the model reads {show_shape(wanted)}"
+            f"{what} has shape {x.shape}, but the model reads {show_shape(field.shape)}"
         )
+    kinds = "f" if field.dtype == "float32" else "iu"
+    if x.dtype.kind not in kinds or (kinds == "f" and x.dtype != np.float32):
+        raise TypeError(
+            f'{what} must be {field.dtype}, got {x.dtype}: pass {what}.astype("'
+            f'{field.dtype}")'
+        )
+    return x
 
 
-def check_y(y: Any, samples: int, what: str = "y") -> npt.NDArray[Any]:
-    """Return labels as a one-dimensional array, or say what is wrong with them."""
+def check_y(y: Any, samples: int, what: str = "y") -> Array:
+    """Return y as a plain array of so many samples, or say what is wrong with it."""
     if not isinstance(y, np.ndarray) or isinstance(y, np.ma.MaskedArray):
         raise TypeError(
-            f"{what} is a NumPy array of integer labels, not {type(y).__name__}"
+            f"{what} is a NumPy array of labels or numbers, not {type(y).__name__}"
         )
-    if y.ndim == 0 or y.shape[1:] not in ((), (1,)):
+    if y.ndim == 0:
         raise ValueError(
-            f"{what} has shape {y.shape}; labels have shape ({samples},) or "
-            f"({samples}, 1), one integer a sample"
-            + (f": if they are one-hot, pass {what}.argmax(1)" if y.ndim == 2 else "")
+            f"{what} has shape (), one number: it has an entry for each sample"
         )
-    if y.dtype.kind not in "iu":
-        raise TypeError(
-            f"{what} holds integer class labels; got {y.dtype}: pass "
-            f'{what}.astype("int64") if its values are labels'
-        )
+    if y.dtype.kind not in "fiub":
+        raise TypeError(f"{what} holds labels or numbers, got {y.dtype}")
     if len(y) != samples:
         raise ValueError(
             f"the samples and their labels differ in number: {samples} samples, "
             f"{what} has shape {y.shape}"
         )
     check_valid(y, f"read {what}")
-    return np.asarray(y).reshape(samples)
+    return np.asarray(y)
+
+
+def conform_y(y: Array, field: Field, what: str = "y", first: int = 0) -> Array:
+    """Return y as a loss reads it: labels as int32, anything else as it is."""
+    y = _shaped(y, field, what)
+    if field.dtype != "int32":
+        return y
+    if y.dtype.kind not in "iu":
+        raise TypeError(
+            f"{what} holds integer class labels; got {y.dtype}: pass "
+            f'{what}.astype("int64") if its values are labels'
+        )
+    return check_labels(y, field.classes, what, first)
+
+
+def _shaped(y: Array, field: Field, what: str) -> Array:
+    """Return y in the shape that is wanted: an axis of one may be there or not."""
+    wanted = (len(y), *field.shape)
+    if y.shape in (wanted, (*wanted, 1)) or (*y.shape, 1) == wanted:
+        return y.reshape(wanted)
+    if field.dtype == "int32" and not field.shape:
+        raise ValueError(
+            f"{what} has shape {y.shape}; labels have shape ({len(y)},) or "
+            f"({len(y)}, 1), one integer a sample"
+            + (f": if they are one-hot, pass {what}.argmax(1)" if y.ndim == 2 else "")
+        )
+    raise ValueError(
+        f"{what} has shape {y.shape}, but the loss reads {show_shape(field.shape)}"
+    )
 
 
 def check_labels(
-    y: npt.NDArray[Any], classes: int | None, what: str = "y", first: int = 0
+    y: Array, classes: int | None, what: str = "y", first: int = 0
 ) -> npt.NDArray[np.int32]:
     """Return labels as int32 after checking each against the number of classes."""
     if classes is None:
         return np.ascontiguousarray(y, np.int32)
     # Not min() and max(): each is a call of Python, and this is amid each step.
-    if np.minimum.reduce(y) < 0 or np.maximum.reduce(y) >= classes:
-        place = int(np.flatnonzero((y < 0) | (y >= classes))[0])
+    if np.minimum.reduce(y, None) < 0 or np.maximum.reduce(y, None) >= classes:
+        place = np.argwhere((y < 0) | (y >= classes))[0]
+        shown = ", ".join(map(str, (first + place[0], *place[1:])))
         raise ValueError(
-            f"label {int(y[place])} at {what}[{first + place}] is out of range: the "
+            f"label {int(y[tuple(place)])} at {what}[{shown}] is out of range: the "
             f"model has {classes} outputs, so labels are 0 to {classes - 1}"
         )
     return np.ascontiguousarray(y, np.int32)
+
+
+def conform_weights(weights: Any, samples: int, what: str = "sample_weight") -> Array:
+    """Return sample weights, one a sample; they become float32 batch by batch."""
+    if not isinstance(weights, np.ndarray):
+        raise TypeError(f"{what} is a NumPy array, not {type(weights).__name__}")
+    if weights.shape not in ((samples,), (samples, 1)):
+        raise ValueError(
+            f"{what} has shape {weights.shape}, but there are {samples} samples: it "
+            "has one number for each"
+        )
+    if weights.dtype.kind not in "fiub":
+        raise TypeError(f"{what} holds numbers, got {weights.dtype}")
+    check_valid(weights, f"read {what}")
+    return np.asarray(weights).reshape(samples)
+
+
+def class_weights(
+    table: Mapping[int, float], y: Array, field: Field, weights: Array | None
+) -> npt.NDArray[np.float32]:
+    """Return each sample's weight by its class, times its own if it has one."""
+    if field.dtype == "int32":
+        labels = y
+    else:
+        labels = y.argmax(-1) if y.ndim > 1 and y.shape[-1] > 1 else y.reshape(len(y))
+    if labels.ndim != 1:
+        raise ValueError("class_weight is for one label a sample: pass sample_weight")
+    found = np.ones(len(y), np.float32)
+    for label, weight in table.items():
+        found[labels == label] = weight
+    return found if weights is None else found * weights.astype(np.float32)

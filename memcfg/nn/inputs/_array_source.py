@@ -13,14 +13,16 @@ import numpy.typing as npt
 
 from memcfg._caller import outside
 from memcfg.data.rows._file_rows import mapped_column
-from memcfg.nn.inputs._array_checks import check_labels, check_shape
-from memcfg.nn.inputs._batches import Batch, as_numbers, lies_well
+from memcfg.nn.inputs._array_checks import conform_x, conform_y
+from memcfg.nn.inputs._batches import Batch, Column, as_numbers, lies_well
+from memcfg.nn.inputs._samples import weight_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Mapping
 
     from memcfg.data.rows._file_rows import FileColumn
-    from memcfg.nn.inputs._array_checks import Target
+    from memcfg.nn.inputs._array_checks import Field
+    from memcfg.nn.inputs._samples import Samples, Wanted
     from memcfg.nn.layers._layer import Shape
 
 __all__ = ["ArraySource"]
@@ -32,72 +34,82 @@ Order = npt.NDArray[np.intp] | None
 
 
 class ArraySource:
-    """Samples and, except for prediction, their labels."""
+    """Samples and, except for prediction, their targets and weights."""
 
     endless = False
     restartable = True
 
     def __init__(
         self,
-        x: Array,
-        y: Array | None,
+        given: Samples,
         batch_size: int,
         *,
         seed: int | None = None,
         skipped: int = 0,
         part: slice = slice(None),
-        what: str = "",
+        class_weight: Mapping[int, float] | None = None,
     ) -> None:
-        self._given = x
+        self._given = given
+        self._found = found = given if part == slice(None) else given.part(part)
         self._first = part.start or 0
-        self._x = x = x[part]
-        self._y = None if y is None else y[part]
-        self._file = _file_of(x)
+        self._class_weight = class_weight
+        self._files = [_file_of(x) for x in found.xs]
         self._batch_size = batch_size
-        self._what = what
+        self._samples = len(found.xs[0])
         passes, self._skipped = divmod(skipped, self.steps)
-        self._orders = _orders(len(x), seed, passes)
-        self._in_place = (
-            seed is None and self._file is None and lies_well(x, batch_size)
-        )
+        self._orders = _orders(self._samples, seed, passes)
+        self._shuffled = seed is not None
+        self._columns: list[Column] = []  # once the model is known
+        self.weights = 1 if class_weight is not None else len(given.weights)
 
     @property
     def steps(self) -> int:
         """How many batches a pass has."""
-        return -(-len(self._x) // self._batch_size)
+        return -(-self._samples // self._batch_size)
 
     @property
-    def sample_shape(self) -> Shape:
-        """The shape of a sample."""
-        return self._x.shape[1:]
+    def sample_shapes(self) -> list[Shape]:
+        """The shape of a sample, for each input."""
+        return [x.shape[1:] for x in self._found.xs]
 
     @property
     def sizes(self) -> list[int]:
         """The size of a full batch, if there is one, and that of a shorter last one."""
-        full, rest = divmod(len(self._x), self._batch_size)
+        full, rest = divmod(self._samples, self._batch_size)
         return [self._batch_size] * bool(full) + [rest] * bool(rest)
 
     def count(self, steps: int | None) -> int:
         """Count the samples of some batches."""
-        samples = len(self._x)
+        samples = self._samples
         return samples if steps is None else min(samples, steps * self._batch_size)
 
-    def promised(self, target: Target) -> int:
+    def promised(self, wanted: Wanted) -> int:
         """Return 0: the arrays are there."""
         return 0
 
-    def buffer_that_fits(self, target: Target, missing: int) -> None:
+    def buffer_that_fits(self, wanted: Wanted, missing: int) -> None:
         """Return None: nothing is read ahead."""
 
     def peek(self) -> None:
         """Do nothing: all is known."""
 
-    def expect(self, target: Target) -> None:
-        """Check shape and labels."""
-        check_shape(self._given, target.shape, f"{self._what}x")
-        if target.classes is not None and self._y is not None:
-            name = f"{self._what}y"
-            self._y = _labels(self._y, target.classes, name, self._first)
+    def expect(self, wanted: Wanted) -> None:
+        """Check shapes, dtypes and labels."""
+        given, found, ys = self._given, self._found, []
+        made = []
+        for i, field in enumerate(wanted.xs):
+            conform_x(given.xs[i], field, given.x_names[i])
+            x, file = found.xs[i], self._files[i]
+            in_place = (
+                not self._shuffled and file is None and lies_well(x, self._batch_size)
+            )
+            made.append(Column(field.name, x, in_place=in_place, file=file))
+        if given.ys:
+            for y, name, field in zip(found.ys, found.y_names, wanted.ys, strict=True):
+                ys.append(_conformed(y, field, name, self._first))
+            made += map(Column, [field.name for field in wanted.ys], ys)
+            made += weight_columns(found.weights, ys, wanted, self._class_weight)
+        self._columns = made
 
     def begin(self) -> Generator[Batch]:
         """Begin a pass, in the next order."""
@@ -106,8 +118,8 @@ class ArraySource:
 
     def _pass(self, order: Order, skipped: int) -> Generator[Batch]:
         """Hand out one batch again and again: the one before is let go."""
-        batch = Batch(self._x, self._y, in_place=self._in_place, file=self._file)
-        samples, size = len(self._x), self._batch_size
+        batch = Batch(self._columns, self.weights)
+        samples, size = self._samples, self._batch_size
         for start in range(skipped * size, samples, size):
             rows = slice(start, min(start + size, samples))
             batch.size = rows.stop - start
@@ -129,16 +141,16 @@ def _file_of(array: Array) -> FileColumn | None:
     return column
 
 
-def _labels(y: Array, classes: int, name: str, first: int) -> npt.NDArray[np.int32]:
-    """Return labels as int32, those of a map a part at a time."""
+def _conformed(y: Array, field: Field, name: str, first: int) -> Array:
+    """Return y as a loss reads it, labels of a map a part at a time."""
     file = _file_of(y)
-    if file is None:
-        return check_labels(y, classes, name, first)
-    labels = np.empty(len(y), np.int32)
+    if file is None or field.dtype != "int32":
+        return conform_y(y, field, name, first)
+    labels = np.empty((len(y), *field.shape), np.int32)
     for start in range(0, len(y), _LABELS):
         rows = slice(start, min(start + _LABELS, len(y)))
         part = file.take(as_numbers(rows))
-        labels[rows] = check_labels(part, classes, name, first + start)
+        labels[rows] = conform_y(part, field, name, first + start)
     return labels
 
 

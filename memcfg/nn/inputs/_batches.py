@@ -10,9 +10,11 @@ import numpy.typing as npt
 from memcfg.units import ALIGNMENT
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Mapping, Sequence
+
     from memcfg.data.rows._file_rows import FileColumn
 
-__all__ = ["Batch", "Rows", "as_numbers", "lies_well"]
+__all__ = ["Batch", "Column", "Rows", "as_numbers", "is_worth", "lies_well"]
 
 _WORTH = 1 << 16  # bytes of a batch whose copy takes longer than not to copy it
 
@@ -20,58 +22,75 @@ Rows = slice | npt.NDArray[np.intp]
 Array = npt.NDArray[Any]
 
 
-class Batch:
-    """Rows of samples and, except for prediction, of their labels.
+class Column:
+    """An array of which batches are rows, for an input of that name.
 
-    With `in_place` a program may read the samples where they lie; None: if that is
-    worth it. Rows of a `file` are read from there.
+    With `in_place` a program may read rows where they lie; rows of a `file` are read
+    from there.
     """
 
-    __slots__ = ("_file", "_y", "in_place", "rows", "size", "x")
+    __slots__ = ("array", "file", "in_place", "name")
 
     def __init__(
         self,
-        x: Array,
-        y: Array | None = None,
+        name: str,
+        array: Array,
         *,
-        in_place: bool | None = None,
+        in_place: bool = False,
         file: FileColumn | None = None,
     ) -> None:
-        self.x = x
-        self._y = y
-        self._file = file
-        self.in_place = x.nbytes >= _WORTH if in_place is None else in_place
-        self.size = len(x)
+        self.name = name
+        self.array = array
+        self.in_place = in_place
+        self.file = file
+
+
+class Batch:
+    """Rows of columns: samples and, except for prediction, y and sample weights."""
+
+    __slots__ = ("columns", "in_place", "rows", "size", "weights")
+
+    def __init__(self, columns: Sequence[Column], weights: int = 0) -> None:
+        self.columns = columns
+        self.weights = weights  # how many columns are sample weights
+        self.in_place = False
+        for column in columns:  # amid each step: no call of Python
+            self.in_place |= column.in_place
+        self.size = len(columns[0].array)
         self.rows: Rows = slice(0, self.size)
 
-    def write(self, x: Array | None, y: Array | None) -> None:
-        """Copy samples and labels into buffers, without memory for it; None: neither.
+    def write(self, inputs: Mapping[str, Array], bound: Container[str]) -> None:
+        """Copy rows into buffers, except what is bound, without memory for it.
 
-        Labels change their dtype on the way.
+        Arrays change their dtype on the way; what no buffer is for is left out.
         """
         rows = self.rows
-        if x is not None and self._file is not None:
-            self._file.read(as_numbers(rows), x)
-        elif x is not None:
-            source = self.x
-            if isinstance(rows, slice):
-                x[...] = source[rows]
+        for column in self.columns:
+            name, source = column.name, column.array
+            if name in bound or name not in inputs:
+                continue
+            out = inputs[name]
+            if column.file is not None and source.dtype == out.dtype:
+                column.file.read(as_numbers(rows), out)
+            elif column.file is not None:
+                out[...] = column.file.take(as_numbers(rows)).reshape(out.shape)
+            elif isinstance(rows, slice) or source.dtype != out.dtype:
+                out[...] = source[rows]
             elif source.flags.c_contiguous and source.flags.aligned:
                 # mode="clip": otherwise take() gathers into a copy of `out` first.
-                source.take(rows, 0, x, "clip")
+                source.take(rows, 0, out, "clip")
             else:  # take() would copy the whole source first
                 for place, row in enumerate(rows):
-                    x[place] = source[row]
-        if y is not None:
-            assert self._y is not None  # where labels are read there are some
-            if isinstance(rows, slice):
-                y[...] = self._y[rows]
-            else:
-                self._y.take(rows, 0, y, "clip")
+                    out[place] = source[row]
 
     def release(self) -> None:
         """Drop the arrays."""
-        self.x = self._y = None  # type: ignore[assignment]  # nobody reads it again
+        self.columns = ()  # nobody reads it again
+
+
+def is_worth(array: Array) -> bool:
+    """Whether reading an array where it lies saves time."""
+    return array.nbytes >= _WORTH
 
 
 def as_numbers(rows: Rows) -> npt.NDArray[np.intp]:

@@ -7,26 +7,36 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.data import DataSet, MultiDataSet, TensorSpec
+from memcfg.nn.inputs._samples import samples_of, targets_of
 from memcfg.nn.layers._layer import show_shape
 
 if TYPE_CHECKING:
-    from memcfg.nn.inputs._array_checks import Target
+    from memcfg.nn.inputs._array_checks import Field
+    from memcfg.nn.inputs._samples import Wanted
     from memcfg.nn.layers._layer import Shape
 
-__all__ = ["BATCH_FIRST", "check_spec", "sample_shape_of", "unpack"]
+__all__ = ["BATCH_FIRST", "check_spec", "sample_shapes_of", "unpack", "weights_of"]
 
 
-def unpack(element: Any, *, labelled: bool) -> tuple[Any, Any]:
-    """Take a batch apart."""
+def unpack(element: Any, *, labelled: bool) -> tuple[Any, Any, Any]:
+    """Take a batch apart into x, y and sample weights; None is none."""
     parts = _parts(element)
-    if labelled and len(parts) != 2:
-        raise ValueError(
-            f"a batch is (x, y), samples and labels; this one has {_count(parts)}"
-            + ("; sample weights are not supported" if len(parts) == 3 else "")
+    if labelled and isinstance(element, dict):
+        raise TypeError(
+            f"a batch is a tuple (x, y), not a dict with {', '.join(map(str, element))}"
         )
-    if len(parts) not in (1, 2):
-        raise ValueError(f"a batch is x, (x,) or (x, y); this one has {_count(parts)}")
-    return parts[0], parts[1] if labelled else None
+    if labelled and len(parts) not in (2, 3):
+        raise ValueError(
+            "a batch is (x, y), samples and labels, or (x, y, sample_weight); this one "
+            f"has {_count(parts)}"
+        )
+    if len(parts) not in (1, 2, 3):
+        raise ValueError(
+            f"a batch is x, (x,), (x, y) or (x, y, sample_weight); this one has "
+            f"{_count(parts)}"
+        )
+    x, y, weights = (*parts, None, None)[:3]
+    return (x, y, weights) if labelled else (x, None, None)
 
 
 def _parts(element: Any) -> tuple[Any, ...]:
@@ -35,14 +45,7 @@ def _parts(element: Any) -> tuple[Any, ...]:
         return _present(element.features, element.labels)
     if isinstance(element, MultiDataSet):
         _check_masks(*element.features_masks, *element.labels_masks)
-        return _present(
-            _only(element.features, "features"), _only(element.labels, "labels")
-        )
-    if isinstance(element, dict):
-        raise TypeError(
-            f"a batch is a tuple (x, y), not a dict with {', '.join(map(str, element))}"
-            ": models have one input; map the dict to a tuple"
-        )
+        return _present(_group(element.features), _group(element.labels))
     if isinstance(element, list) and all(isinstance(a, np.ndarray) for a in element):
         return tuple(element)  # as PyTorch's loaders give it
     return element if isinstance(element, tuple) else (element,)
@@ -56,14 +59,9 @@ def _check_masks(*masks: Any) -> None:
         )
 
 
-def _only(arrays: tuple[Any, ...], what: str) -> Any:
-    """Return the one array of a group; None if there is none."""
-    if len(arrays) > 1:
-        raise ValueError(
-            f"a MultiDataSet with {len(arrays)} arrays of {what} was given: models "
-            "have one input and one output"
-        )
-    return arrays[0] if arrays else None
+def _group(arrays: tuple[Any, ...]) -> Any:
+    """Return the arrays of a group; None if there is none."""
+    return arrays if len(arrays) > 1 else (*arrays, None)[0]
 
 
 def _present(features: Any, labels: Any) -> tuple[Any, ...]:
@@ -77,38 +75,66 @@ def _count(parts: tuple[Any, ...]) -> str:
 BATCH_FIRST = "make batches first, as dataset.batch(batch_size) does"
 
 
-def sample_shape_of(spec: Any) -> Shape | None:
-    """Return the shape of a sample."""
+def sample_shapes_of(spec: Any) -> list[Shape] | None:
+    """Return the shapes of a sample, if they are known."""
     x = spec[0] if isinstance(spec, tuple) and spec else spec
+    xs = list(x.values()) if isinstance(x, dict) else x
+    shapes = [
+        _sample_shape(each) for each in (xs if isinstance(xs, list | tuple) else [xs])
+    ]
+    known = [shape for shape in shapes if shape is not None]
+    return known if shapes and len(known) == len(shapes) else None
+
+
+def _sample_shape(x: Any) -> Shape | None:
     if not isinstance(x, TensorSpec) or x.shape is None or len(x.shape) < 2:
         return None
     known = tuple(size for size in x.shape[1:] if size is not None)
     return known if len(known) == len(x.shape) - 1 else None
 
 
-def check_spec(spec: Any, target: Target) -> None:
+def weights_of(spec: Any) -> int:
+    """Count the arrays of sample weights, as far as is known."""
+    weights = spec[2] if isinstance(spec, tuple) and len(spec) == 3 else None
+    if isinstance(weights, list | tuple | dict):
+        return len(weights)
+    return int(weights is not None)
+
+
+def check_spec(spec: Any, wanted: Wanted) -> None:
     """Refuse a dataset whose elements cannot be what a model reads."""
     if spec is None:
         return
-    x, y = unpack(spec, labelled=target.classes is not None)
-    if isinstance(x, TensorSpec):
-        _check_samples(x, target.shape)
-    if isinstance(y, TensorSpec) and not np.issubdtype(y.dtype, np.integer):
-        raise TypeError(
-            f"y holds integer class labels; the dataset's are {y.dtype}: convert them "
-            'with dataset.map, y.astype("int64"), if their values are labels'
-        )
+    x, y, _ = unpack(spec, labelled=bool(wanted.ys))
+    xs, _names = samples_of(wanted, x, "x")
+    for each, field in zip(xs, wanted.xs, strict=True):
+        if isinstance(each, TensorSpec):
+            _check_samples(each, field)
+    if not wanted.ys:
+        return
+    ys, _names = targets_of(wanted, y, "y")
+    for each, field in zip(ys, wanted.ys, strict=True):
+        if (
+            isinstance(each, TensorSpec)
+            and field.dtype == "int32"
+            and not np.issubdtype(each.dtype, np.integer)
+        ):
+            raise TypeError(
+                f"y holds integer class labels; the dataset's are {each.dtype}: convert"
+                ' them with dataset.map, y.astype("int64"), if their values are labels'
+            )
 
 
-def _check_samples(x: TensorSpec, wanted: Shape) -> None:
-    if x.dtype != np.float32:
+def _check_samples(x: TensorSpec, field: Field) -> None:
+    kinds: Any = np.float32 if field.dtype == "float32" else np.integer
+    if not np.issubdtype(x.dtype, kinds):
         raise TypeError(
-            f"x must be float32, and the dataset's is {x.dtype}: convert it with "
-            'dataset.map, x.astype("float32"), or before the dataset is made'
+            f"x must be {field.dtype}, and the dataset's is {x.dtype}: convert it with "
+            f'dataset.map, x.astype("{field.dtype}"), or before the dataset is made'
         )
     if x.shape is None:
         return
-    found = x.shape[1:]
+    found, wanted = x.shape[1:], field.shape
     alike = len(found) == len(wanted) and all(
         size in (None, want) for size, want in zip(found, wanted, strict=True)
     )

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memcfg.data import DataSet, Dataset, DataSetIterator
-from memcfg.nn._argument_checks import integer, unit_interval
+from memcfg.nn._argument_checks import integer, real, unit_interval
 from memcfg.nn._random import fixed_seed, next_seed
-from memcfg.nn.inputs._array_checks import check_x, check_y
 from memcfg.nn.inputs._array_source import ArraySource
+from memcfg.nn.inputs._samples import samples
 from memcfg.nn.inputs._stream_source import StreamSource
 
 if TYPE_CHECKING:
     from memcfg.memory import Resource
+    from memcfg.nn.inputs._samples import Wanted
 
-__all__ = ["Source", "fit_sources", "source_of"]
+__all__ = ["Source", "check_class_weight", "fit_sources", "source_of"]
 
 _BATCH_SIZE = 32  # of arrays, as in Keras
 
@@ -27,18 +28,25 @@ Resources = Callable[[], "Resource"]  # called when the first batch is read ahea
 
 
 def source_of(
-    x: Any, y: Any, batch_size: Any, resources: Resources, *, labelled: bool
+    wanted: Wanted | None,
+    x: Any,
+    y: Any,
+    sample_weight: Any,
+    batch_size: Any,
+    resources: Resources,
+    *,
+    labelled: bool,
 ) -> Source:
-    """Return the data of `evaluate` or `predict`."""
-    if _is_stream(x, y):
-        _refuse(x, y=y, batch_size=batch_size)
-        return StreamSource(x, resources, labelled=labelled)
+    """Return the data of `evaluate` or `predict`; `wanted` if the model is known."""
+    if _is_stream(wanted, x, y):
+        _refuse(x, y=y, batch_size=batch_size, sample_weight=sample_weight)
+        return StreamSource(wanted, x, resources, labelled=labelled)
     size = _size(batch_size, _BATCH_SIZE, "batch_size")
-    samples = check_x(x)
-    return ArraySource(samples, check_y(y, len(samples)) if labelled else None, size)
+    return ArraySource(samples(wanted, x, y, sample_weight, labelled=labelled), size)
 
 
 def fit_sources(
+    wanted: Wanted | None,
     x: Any,
     y: Any,
     *,
@@ -48,6 +56,8 @@ def fit_sources(
     validation_batch_size: Any,
     shuffle: Any,
     seed: Any,
+    class_weight: Any,
+    sample_weight: Any,
     resources: Resources,
     epochs_before: int,
     steps: int | None,
@@ -58,65 +68,90 @@ def fit_sources(
         raise ValueError("give validation_split or validation_data, not both")
     if shuffle not in (None, True, False):
         raise TypeError(f"shuffle is True or False, not {shuffle!r}")
-    if _is_stream(x, y):
+    table = check_class_weight(class_weight)
+    if _is_stream(wanted, x, y):
         _refuse(
             x,
             y=y,
             batch_size=batch_size,
             shuffle=shuffle,
             seed=seed,
+            sample_weight=sample_weight,
             validation_split=part or None,
         )
-        held = _held(validation_data, validation_batch_size, _BATCH_SIZE, resources)
-        return StreamSource(x, resources, labelled=True), held
+        held = _held(
+            wanted, validation_data, validation_batch_size, _BATCH_SIZE, resources
+        )
+        train = StreamSource(wanted, x, resources, labelled=True, class_weight=table)
+        return train, held
     size = _size(batch_size, _BATCH_SIZE, "batch_size")
     held_size = _size(validation_batch_size, size, "validation_batch_size")
     given = fixed_seed(seed)
     drawn = next_seed() if given is None else given
-    x = check_x(x)
-    y = check_y(y, len(x))
-    held = _held(validation_data, validation_batch_size, size, resources)
-    split = len(x)
+    found = samples(wanted, x, y, sample_weight, labelled=True)
+    count = len(found.xs[0])
+    held = _held(wanted, validation_data, validation_batch_size, size, resources)
+    split = count
     if part:
-        split = math.floor(len(x) * (1 - part))
-        if split in (0, len(x)):
+        split = math.floor(count * (1 - part))
+        if split in (0, count):
             raise ValueError(
-                f"validation_split={validation_split!r} of {len(x)} samples leaves one "
+                f"validation_split={validation_split!r} of {count} samples leaves one "
                 "part empty"
             )
-        held = ArraySource(x, y, held_size, part=slice(split, None))
-    train = ArraySource(
-        x,
-        y,
+        held = ArraySource(found, held_size, part=slice(split, None))
+    return ArraySource(
+        found,
         size,
         seed=None if shuffle is False else drawn,
         skipped=epochs_before * (-(-split // size) if steps is None else steps),
-        part=slice(0, split),
-    )
-    return train, held
+        part=slice(0, split) if part else slice(None),
+        class_weight=table,
+    ), held
+
+
+def check_class_weight(class_weight: Any) -> dict[int, float] | None:
+    """Return the weights of classes, or say what is wrong with them."""
+    if class_weight is None:
+        return None
+    if not isinstance(class_weight, Mapping):
+        raise TypeError(
+            f"class_weight is a dict such as {{0: 1.0, 1: 5.0}}, not {class_weight!r}"
+        )
+    return {
+        integer(label, "a class in class_weight", 0): real(weight, "a class's weight")
+        for label, weight in class_weight.items()
+    }
 
 
 def _held(
-    data: Any, given_size: Any, batch_size: int, resources: Resources
+    wanted: Wanted | None,
+    data: Any,
+    given_size: Any,
+    batch_size: int,
+    resources: Resources,
 ) -> Source | None:
     """Return the data that was given to be held out."""
     if data is None:
         return None
-    if _is_pair(data):
-        x = check_x(data[0], "validation x")
-        y = check_y(data[1], len(x), "validation y")
+    if _is_arrays(data):
+        x, y, weights = (*data, None)[:3]
+        found = samples(wanted, x, y, weights, labelled=True, prefix="validation ")
         size = _size(given_size, batch_size, "validation_batch_size")
-        return ArraySource(x, y, size, what="validation ")
-    if isinstance(data, tuple) or not _is_stream(data):
+        return ArraySource(found, size)
+    if isinstance(data, tuple) or not _is_stream(None, data):
         raise ValueError(
-            "validation_data is a tuple (x, y), a Dataset or an iterable of batches"
+            "validation_data is a tuple (x, y) or (x, y, sample_weight), a Dataset or "
+            "an iterable of batches"
         )
     _refuse(data, validation_batch_size=given_size)
-    return StreamSource(data, resources, labelled=True)
+    return StreamSource(wanted, data, resources, labelled=True)
 
 
-def _is_stream(x: Any, y: Any = None) -> bool:
+def _is_stream(wanted: Wanted | None, x: Any, y: Any = None) -> bool:
     """Tell whether data comes batch by batch."""
+    if isinstance(x, dict) or _is_group(wanted, x):
+        return False
     if isinstance(x, Dataset | DataSetIterator):
         return True
     is_array = isinstance(x, np.ndarray) or hasattr(x, "__array__")
@@ -124,11 +159,22 @@ def _is_stream(x: Any, y: Any = None) -> bool:
     return y is None and not is_array and is_iterable
 
 
-def _is_pair(data: Any) -> bool:
-    """Whether these are samples and labels, not two batches in a list."""
-    if not isinstance(data, list | tuple) or len(data) != 2:
+def _is_group(wanted: Wanted | None, x: Any) -> bool:
+    """Whether this is an array for each of a model's inputs."""
+    if wanted is None or not isinstance(x, list | tuple):
         return False
-    return isinstance(data, tuple) or not isinstance(data[0], tuple | DataSet)
+    count = len(wanted.xs)
+    arrays = all(isinstance(each, np.ndarray) for each in x)
+    return count > 1 and len(x) == count and arrays
+
+
+def _is_arrays(data: Any) -> bool:
+    """Whether these are samples, labels and weights, not batches in a list."""
+    if isinstance(data, tuple):
+        return len(data) in (2, 3)
+    if not isinstance(data, list) or len(data) != 2:
+        return False
+    return not isinstance(data[0], tuple | DataSet)
 
 
 def _size(given: Any, default: int, what: str) -> int:
@@ -137,6 +183,7 @@ def _size(given: Any, default: int, what: str) -> int:
 
 _WHY = {
     "y": "its elements have the labels: (x, y)",
+    "sample_weight": "its elements have the weights: (x, y, sample_weight)",
     "batch_size": "its elements are batches: dataset.batch(batch_size)",
     "validation_batch_size": "its elements are batches: dataset.batch(batch_size)",
     "shuffle": "it has its own order: dataset.shuffle(buffer_size)",

@@ -15,20 +15,26 @@ from memcfg.data import (
     ExistingDataSetIterator,
 )
 from memcfg.data._static_info import BUFFER_SIZE, StaticInfo, begin, static_info
-from memcfg.nn.inputs._array_checks import check_labels, check_shape, check_x, check_y
-from memcfg.nn.inputs._batches import Batch
-from memcfg.nn.inputs._elements import BATCH_FIRST, check_spec, sample_shape_of, unpack
+from memcfg.nn.inputs._batches import Batch, Column
+from memcfg.nn.inputs._elements import (
+    BATCH_FIRST,
+    check_spec,
+    sample_shapes_of,
+    unpack,
+    weights_of,
+)
+from memcfg.nn.inputs._samples import columns, samples
 from memcfg.runtime import with_margin
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Never
 
     from memcfg.data import PipelineReport
     from memcfg.data.engine._iterator import DatasetIterator
     from memcfg.memory import Resource
-    from memcfg.nn.inputs._array_checks import Target
+    from memcfg.nn.inputs._samples import Wanted
     from memcfg.nn.layers._layer import Shape
 
 __all__ = ["StreamPass", "StreamSource"]
@@ -115,20 +121,28 @@ class StreamSource:
     """Batches of a dataset or an iterable."""
 
     def __init__(
-        self, data: Any, resource: Callable[[], Resource], *, labelled: bool
+        self,
+        wanted: Wanted | None,  # if the model is known
+        data: Any,
+        resource: Callable[[], Resource],
+        *,
+        labelled: bool,
+        class_weight: Mapping[int, float] | None = None,
     ) -> None:
         self._origin = (
             _DatasetOrigin(data) if isinstance(data, Dataset) else _IterableOrigin(data)
         )
         self._resource = resource
         self._labelled = labelled
-        self._target: Target | None = None
+        self._class_weight = class_weight
+        self._wanted = wanted
         self._begun: StreamPass | None = None
         self._last: StreamPass | None = None
         self._known = known = self._origin.static_info
         self.steps, self.endless = known.batches, known.endless
         self.sizes = list(known.sizes)
-        self.sample_shape: Shape | None = sample_shape_of(known.spec)
+        self.sample_shapes: list[Shape] | None = sample_shapes_of(known.spec)
+        self.weights = 1 if class_weight is not None else weights_of(known.spec)
 
     @property
     def restartable(self) -> bool:
@@ -138,33 +152,43 @@ class StreamSource:
     def count(self, steps: int | None) -> None:
         """Return None: batches may be of any size."""
 
-    def promised(self, target: Target) -> int:
+    def promised(self, wanted: Wanted) -> int:
         """Return what the blocks of a thread take that is not at work yet."""
         if self._begun is not None or not (self._origin.threaded and self.sizes):
             return 0
         size, blocks = max(self.sizes), self._known.blocks
-        x = align_up(_FLOAT * size * prod(target.shape))
-        y = 0 if target.classes is None else align_up(_LABEL * size)
-        return with_margin(blocks * (x + y), blocks) if blocks else 0
+        if not blocks:
+            return 0
+        nbytes = sum(
+            align_up((_LABEL if field.dtype == "int32" else _FLOAT) * size * count)
+            for field in (*wanted.xs, *wanted.ys)
+            for count in (prod(field.shape),)
+        )
+        return with_margin(blocks * nbytes, blocks)
 
-    def buffer_that_fits(self, target: Target, missing: int) -> int | None:
+    def buffer_that_fits(self, wanted: Wanted, missing: int) -> int | None:
         """Take as many blocks away as bytes are missing."""
-        known, promised = self._known, self.promised(target)
+        known, promised = self._known, self.promised(wanted)
         if not promised:
             return None
         fits = known.buffer_size + -missing * known.blocks // promised
         return fits if fits > 0 else None
 
     def peek(self) -> None:
-        """Begin the first pass, so that shape and a batch size are known."""
+        """Begin the first pass, so that shapes and a batch size are known."""
         self._begun = self._made()
-        size, self.sample_shape = self._begun.peek(2 if self._origin.threaded else 1)
-        self.sizes = self.sizes or [size]
+        first = self._begun.peek(2 if self._origin.threaded else 1)
+        self.sizes = self.sizes or [first.size]
+        self.weights = first.weights
+        self.sample_shapes = [
+            column.array.shape[1:] for column in first.columns if column.in_place
+        ]
+        first.release()  # the frames of a failure would keep it
 
-    def expect(self, target: Target) -> None:
+    def expect(self, wanted: Wanted) -> None:
         """Compare with what is known; batches are looked at one by one."""
-        self._target = target
-        check_spec(self._known.spec, target)
+        self._wanted = wanted
+        check_spec(self._known.spec, wanted)
 
     def begin(self) -> StreamPass:
         """Take over what `peek` began, or begin a pass."""
@@ -188,17 +212,16 @@ class StreamSource:
 
     def _as_batch(self, element: Any) -> Batch:
         """Check an element, against the model too if that is known."""
-        x, y = unpack(element, labelled=self._labelled)
+        x, y, weights = unpack(element, labelled=self._labelled)
         if isinstance(y, np.generic | int):
             raise ValueError(f"y is one label, {y}, and x one sample: {BATCH_FIRST}")
-        samples, target = check_x(x), self._target
-        if target is not None:
-            check_shape(samples, target.shape)
-        if self._labelled:
-            y = check_y(y, len(samples))
-            if target is not None and target.classes is not None:
-                y = check_labels(y, target.classes)
-        return Batch(samples, y, in_place=True)
+        wanted = self._wanted
+        found = samples(wanted, x, y, weights, labelled=self._labelled)
+        count = 1 if self._class_weight is not None else len(found.weights)
+        if wanted is None:  # to know shapes and sizes
+            return Batch([Column("x", each, in_place=True) for each in found.xs], count)
+        made = columns(found, wanted, self._class_weight, in_place=True)
+        return Batch(made, count)
 
 
 class StreamPass:
@@ -221,8 +244,8 @@ class StreamPass:
         self._over = False
         self._failure: BaseException | None = None  # behind what was taken
 
-    def peek(self, count: int) -> tuple[int, Shape]:
-        """Take elements ahead; tell size and sample shape of the first."""
+    def peek(self, count: int) -> Batch:
+        """Take elements ahead; return the first, which is still to be handed out."""
         self._take()
         if not self._ahead:
             raise ValueError(
@@ -236,10 +259,7 @@ class StreamPass:
             raise
         except BaseException as error:
             self._over, self._failure = True, error
-        batch = self._checked(self._ahead[0])
-        size, shape = batch.size, batch.x.shape[1:]
-        batch.release()  # the failure's frames would keep it
-        return size, shape
+        return self._checked(self._ahead[0])
 
     def __next__(self) -> Batch:
         self._release()

@@ -55,23 +55,21 @@ class SymbolicTensor(FixedAttributes):
         Its shape without the batch.
     node : Node
         The call that made it.
+    dtype : str, default "float32"
+        Its dtype's name.
     """
 
-    __slots__ = ("node", "sample_shape")
+    __slots__ = ("dtype", "node", "sample_shape")
 
-    def __init__(self, sample_shape: Shape, node: Node) -> None:
+    def __init__(self, sample_shape: Shape, node: Node, dtype: str = "float32") -> None:
         self.sample_shape = sample_shape
         self.node = node
+        self.dtype = dtype
 
     @property
     def shape(self) -> tuple[int | None, ...]:
         """Its shape; None stands for the batch."""
         return (None, *self.sample_shape)
-
-    @property
-    def dtype(self) -> str:
-        """Always ``"float32"``."""
-        return "float32"
 
     @property
     def name(self) -> str:
@@ -136,17 +134,20 @@ class SymbolicTensor(FixedAttributes):
 
 
 class Node(FixedAttributes):
-    """One call of a layer."""
+    """One call of a layer; `results` are shape and dtype of what it makes."""
 
-    __slots__ = ("inputs", "layer", "order", "output")
+    __slots__ = ("inputs", "layer", "order", "outputs")
 
     def __init__(
-        self, layer: Layer, inputs: tuple[SymbolicTensor, ...], sample_shape: Shape
+        self,
+        layer: Layer,
+        inputs: tuple[SymbolicTensor, ...],
+        results: Sequence[tuple[Shape, str]],
     ) -> None:
         self.layer = layer
         self.inputs = inputs
         self.order = next(_order)
-        self.output = SymbolicTensor(sample_shape, self)
+        self.outputs = tuple(SymbolicTensor(shape, self, t) for shape, t in results)
 
 
 def show_shape(sample_shape: Shape) -> str:
@@ -233,18 +234,16 @@ class Layer(FixedAttributes):
         """The weights; None until the layer is called."""
         return self._weight_specs
 
-    def __call__(
-        self, inputs: SymbolicTensor | Sequence[SymbolicTensor]
-    ) -> SymbolicTensor:
+    def __call__(self, inputs: SymbolicTensor | Sequence[SymbolicTensor]) -> Any:
         """Join this layer to the results of others."""
         operands = self._operands(inputs)
-        shapes = tuple(operand.sample_shape for operand in operands)
-        specs = self._specs_for(shapes)
-        output = self._infer(specs, shapes)
+        specs = self._specs_for([operand.sample_shape for operand in operands])
+        structure, results = self._infer(specs, operands)
         self._weight_specs = specs
-        return Node(self, operands, output).output
+        outputs = Node(self, operands, results).outputs
+        return outputs[0] if structure is None else structure(outputs)
 
-    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int | Sequence[int]:
         """Append the layer's ops.
 
         Parameters
@@ -256,8 +255,8 @@ class Layer(FixedAttributes):
 
         Returns
         -------
-        int
-            Id of the layer's result.
+        int, or list or tuple of int
+            Id of the layer's result, or of several.
         """
         raise NotImplementedError
 
@@ -371,38 +370,46 @@ class Layer(FixedAttributes):
             )
         return self._weight_specs
 
-    def _infer(self, specs: Sequence[WeightSpec], shapes: Sequence[Shape]) -> Shape:
-        """Trace the layer for one sample, and read the shape that comes out."""
+    def _infer(
+        self, specs: Sequence[WeightSpec], operands: Sequence[SymbolicTensor]
+    ) -> tuple[type | None, list[tuple[Shape, str]]]:
+        """Trace the layer for one sample, and read what comes out."""
         builder = Builder(self.name)
         weights = {
             spec.name: builder.tensor(spec.name, spec.shape, spec.dtype, "parameter")
             for spec in specs
         }
         inputs = [
-            builder.tensor(f"input {i}", (1, *shape), role="input")
-            for i, shape in enumerate(shapes)
+            builder.tensor(f"input {i}", (1, *each.sample_shape), each.dtype, "input")
+            for i, each in enumerate(operands)
         ]
         scope = Scope(builder, self.name, weights, training=False)
         try:
-            return builder.shape(self.trace(scope, inputs))[1:]
+            made = self.trace(scope, inputs)
         except GraphError as error:
-            shown = " and ".join(show_shape(shape) for shape in shapes)
+            shown = " and ".join(show_shape(each.sample_shape) for each in operands)
             raise ValueError(
                 f"layer {self.name!r} ({type(self).__name__}) cannot take an input of "
                 f"shape {shown}: {error}"
             ) from error
+        structure = None if isinstance(made, int) else type(made)
+        several = [made] if isinstance(made, int) else made
+        return structure, [(builder.shape(i)[1:], builder.dtype(i)) for i in several]
 
 
 class InputLayer(Layer):
     """The layer that stands for a model's input; made by `Input`."""
 
-    __slots__ = ("shape",)
+    __slots__ = ("dtype", "shape")
 
     arity: ClassVar[int | None] = 0
 
-    def __init__(self, shape: Shape, name: str | None = None) -> None:
+    def __init__(
+        self, shape: Shape, dtype: str = "float32", name: str | None = None
+    ) -> None:
         super().__init__(name)
         self.shape = shape
+        self.dtype = dtype
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Return the tensor of the data itself."""
@@ -419,9 +426,9 @@ def Input(  # noqa: N802  (Keras's name)
     shape : sequence of int
         The shape of one sample, without the batch; every length is known.
     dtype : str, optional
-        Only ``"float32"`` or None.
+        ``"float32"``, which None stands for, or ``"int32"``, for indices.
     name : str, optional
-        The name of the input layer.
+        The name of the input layer, by which data can be given.
 
     Returns
     -------
@@ -441,10 +448,10 @@ def Input(  # noqa: N802  (Keras's name)
     >>> mc.nn.Input((28, 28, 1)).shape
     (None, 28, 28, 1)
     """
-    if dtype not in (None, "float32"):
-        raise ValueError(f"an Input is float32, not {dtype!r}")
-    layer = InputLayer(sample_shape(shape), name)
-    return Node(layer, (), layer.shape).output
+    if dtype not in (None, "float32", "int32"):
+        raise ValueError(f"an Input is 'float32' or 'int32', not {dtype!r}")
+    layer = InputLayer(sample_shape(shape), dtype or "float32", name)
+    return Node(layer, (), [(layer.shape, layer.dtype)]).outputs[0]
 
 
 def sample_shape(shape: Any) -> Shape:

@@ -6,14 +6,12 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memcfg._cached import cached_property
 from memcfg.plan import POLICIES, auto
 from memcfg.workspaces import WorkspaceMode
 
 if TYPE_CHECKING:
-    from memcfg.nn.losses import Loss
-    from memcfg.nn.metrics import Metric
     from memcfg.nn.optimizers import Optimizer
+    from memcfg.nn.training._objectives import Goals
     from memcfg.plan import Policy
 
 __all__ = ["PLANNED", "CompileConfig", "Modes", "get_modes", "get_policy"]
@@ -38,16 +36,10 @@ class CompileConfig:
     """How a model is trained; `device` is the name of that which has its arena."""
 
     optimizer: Optimizer
-    loss: Loss
-    metrics: tuple[Metric, ...]
+    goals: Goals
     policy: Policy
     modes: Modes
     device: str
-
-    @cached_property
-    def value_count(self) -> int:
-        """How many values a step of training or evaluation returns."""
-        return 1 + sum(metric.count for metric in self.metrics)
 
 
 def get_policy(memory: Any) -> Policy:

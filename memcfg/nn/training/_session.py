@@ -9,8 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg import config
+from memcfg._cached import cached_property
 from memcfg.errors import ResourceExhaustedError
-from memcfg.nn.training._tracing import KINDS, ProgramKey, TraceSpec, trace
+from memcfg.nn.inputs._array_checks import Field
+from memcfg.nn.inputs._samples import Wanted
+from memcfg.nn.training._tracing import (
+    KINDS,
+    ProgramKey,
+    TraceSpec,
+    input_names,
+    trace,
+)
 from memcfg.nn.training._workspace_modes import execution_mode
 from memcfg.runtime import Executor
 from memcfg.workspaces import WorkspaceMode
@@ -24,6 +33,7 @@ if TYPE_CHECKING:
     from memcfg.nn.inputs._batches import Batch
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.training._compile_config import Modes
+    from memcfg.nn.training._objectives import Objectives
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import MemoryReport
     from memcfg.runtime._program import Program
@@ -39,14 +49,15 @@ _KEPT = 12  # programs of a model that stay loaded; they share one arena
 class _Ready:
     """A loaded program with views of its inputs and outputs."""
 
-    __slots__ = ("inputs", "kind", "outputs", "program", "size")
+    __slots__ = ("inputs", "kind", "outputs", "program", "scalar", "size", "weights")
 
     def __init__(self, key: ProgramKey, program: Program) -> None:
-        self.kind, self.size = key
+        self.kind, self.size, self.weights = key
         self.program = program
         # Of a planned program alone: the others' buffers go with each step.
         self.inputs: dict[str, Array] | None = None
         self.outputs: tuple[Array, ...] | None = None
+        self.scalar = False  # whether outputs are numbers, all of them
 
     def close(self) -> None:
         """Drop the views, which the frames of an error may keep otherwise."""
@@ -136,6 +147,41 @@ class Session:
                 if self._executor is None or self._executor.device is not device:
                     self._executor = Executor(device, name=self._owner, lock=self.lock)
             return self._executor
+
+    @property
+    def objectives(self) -> Objectives:
+        """What a step minimises and measures; RuntimeError if nothing is compiled."""
+        found = self._spec.objectives
+        if found is None:
+            raise RuntimeError(
+                "a loss needs a compiled model: call compile(optimizer, loss) first"
+            )
+        return found
+
+    def wanted(self, *, labelled: bool = True) -> Wanted:
+        """Say what a batch must be, with y or without."""
+        return self._labelled if labelled else self._unlabelled
+
+    @cached_property
+    def _unlabelled(self) -> Wanted:
+        network = self._spec.network
+        names = input_names("x", len(network.inputs))
+        xs = tuple(
+            Field(name, tensor.sample_shape, tensor.dtype)
+            for name, tensor in zip(names, network.inputs, strict=True)
+        )
+        return Wanted(xs, (), network.takes, network.gives)
+
+    @cached_property
+    def _labelled(self) -> Wanted:
+        targets = self.objectives.targets
+        ys = tuple(
+            Field(name, *target)
+            for name, target in zip(
+                input_names("y", len(targets)), targets.values(), strict=True
+            )
+        )
+        return self._unlabelled._replace(ys=ys, places=tuple(targets))
 
     # Values
 
@@ -341,14 +387,15 @@ class Session:
 
     # Steps
 
-    def is_ready(self, kind: str, size: int) -> bool:
+    def is_ready(self, kind: str, size: int, weights: int) -> bool:
         """Whether a planned program has run last: `require` would do nothing."""
         found = self._active
         return (
             found is not None
             and found.kind == kind
             and found.size == size
-            and (kind != "train" or self._lead == (kind, size))
+            and found.weights == weights
+            and (kind != "train" or self._lead == (kind, size, weights))
         )
 
     def step(
@@ -359,17 +406,23 @@ class Session:
         *,
         guard: bool = False,
         results: Sequence[Array] = (),
-    ) -> tuple[bool, tuple[float, ...]]:
+    ) -> tuple[bool, tuple[Any, ...]]:
         """Run a program on a batch; copy outputs into `results`, if there are any.
 
         Returns whether it ran to the end: with `guard`, a loss that is not finite stops
-        it. Then, without results, the loss, a mean, and each metric, a sum.
+        it. Then, without results, the losses, means, and what metrics add up.
         """
         counter = None if optimizer is None else optimizer._iterations
         with self.lock.step():
             ready = self._active
-            if ready is None or ready.size != batch.size or ready.kind != kind:
-                ready = self._activate(ProgramKey(kind, batch.size))
+            if (
+                ready is None
+                or ready.size != batch.size
+                or ready.kind != kind
+                or (ready.weights != batch.weights and kind != "predict")
+            ):
+                weights = 0 if kind == "predict" else batch.weights
+                ready = self._activate(ProgramKey(kind, batch.size, weights))
             if self._open is not None:  # its end was interrupted
                 self._end_step()
             try:
@@ -378,7 +431,7 @@ class Session:
                         self._open = ready
                     self._feed(ready, batch, optimizer)
                     finished = ready.program.run(guard=guard, counter=counter)
-                    if results or ready.outputs is None:
+                    if results or ready.outputs is None or not ready.scalar:
                         return finished, self._collect(ready, results)
                     return finished, tuple(map(float, ready.outputs))
                 finally:
@@ -400,6 +453,7 @@ class Session:
         if key.kind not in self._unplanned:
             if ready.inputs is None:
                 ready.outputs = self._outputs(ready)
+                ready.scalar = not any(output.ndim for output in ready.outputs)
                 ready.inputs = self._inputs(ready)
             self._ready[key] = self._active = ready
         return ready
@@ -413,12 +467,15 @@ class Session:
     def _feed(self, ready: _Ready, batch: Batch, optimizer: Optimizer | None) -> None:
         inputs = self._inputs(ready) if ready.inputs is None else ready.inputs
         try:
+            bound: set[str] = set()
             if batch.in_place:
                 self._open = ready
-            if batch.in_place and ready.program.bind("x", batch.x[batch.rows]):
-                batch.write(None, inputs.get("y"))
-            else:
-                batch.write(inputs["x"], inputs.get("y"))
+                for column in batch.columns:
+                    if column.in_place and ready.program.bind(
+                        column.name, column.array[batch.rows]
+                    ):
+                        bound.add(column.name)
+            batch.write(inputs, bound)
             if optimizer is not None:
                 if "learning_rate" in inputs:
                     inputs["learning_rate"][...] = optimizer.learning_rate
@@ -427,11 +484,13 @@ class Session:
         finally:
             del inputs  # the frames of an error would keep them
 
-    def _collect(self, ready: _Ready, results: Sequence[Array]) -> tuple[float, ...]:
+    def _collect(self, ready: _Ready, results: Sequence[Array]) -> tuple[Any, ...]:
         found = self._outputs(ready) if ready.outputs is None else ready.outputs
         for result, output in zip(results, found, strict=False):
             result[...] = output
-        return () if results else tuple(map(float, found))
+        if results:
+            return ()
+        return tuple(np.array(each) if each.ndim else float(each) for each in found)
 
     def _inputs(self, ready: _Ready) -> dict[str, Array]:
         """Return views of the inputs that a program reads."""

@@ -17,15 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memcfg.nn._network import Network
-    from memcfg.nn.losses import Loss
-    from memcfg.nn.metrics import Metric
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.optimizers._optimizer import Slot
+    from memcfg.nn.training._objectives import Objectives
 
-__all__ = ["KINDS", "ProgramKey", "TraceSpec", "trace"]
+__all__ = ["KINDS", "ProgramKey", "TraceSpec", "input_names", "trace"]
 
 KINDS = ("train", "evaluate", "predict")
-_INPUTS = ("x", "y", "learning_rate", "step")  # whatever layers call their ops
 
 
 class ProgramKey(NamedTuple):
@@ -33,11 +31,22 @@ class ProgramKey(NamedTuple):
 
     kind: str
     batch_size: int
+    weights: int = 0  # arrays of sample weights; one is for all outputs
 
     @property
     def label(self) -> str:
         """Its name for people and for the executor."""
-        return f"{self.kind}, batch {self.batch_size}"
+        weighted = (
+            ("", ", weighted")[self.weights]
+            if self.weights < 2
+            else (f", {self.weights} weights")
+        )
+        return f"{self.kind}, batch {self.batch_size}{weighted}"
+
+
+def input_names(kind: str, count: int) -> list[str]:
+    """Name the inputs of a kind, such as ``x``, ``x_1``."""
+    return [f"{kind}_{i}" if i else kind for i in range(count)]
 
 
 @dataclass(frozen=True)
@@ -47,8 +56,7 @@ class TraceSpec:
     name: str
     network: Network
     optimizer: Optimizer | None = None
-    loss: Loss | None = None
-    metrics: tuple[Metric, ...] = ()
+    objectives: Objectives | None = None
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
@@ -62,7 +70,8 @@ class TraceSpec:
         """Count what a program computes beside the state; it is kept first."""
         if kind == "predict":
             return len(self.network.outputs)
-        return 1 + sum(metric.count for metric in self.metrics)
+        assert self.objectives is not None  # `compile` came first
+        return self.objectives.value_count
 
 
 def trace(spec: TraceSpec, key: ProgramKey) -> Graph:
@@ -77,15 +86,29 @@ class _Trace:
         self.spec = spec
         self.key = key
         self.training = key.kind == "train"
-        self.builder = Builder(f"{spec.name}, {key.label}", _INPUTS)
+        network, batch = spec.network, key.batch_size
+        self.names = input_names("x", len(network.inputs))
+        self.builder = Builder(f"{spec.name}, {key.label}", self._reserved())
         self.builder.training = self.training
         self.weights: dict[str, int] = {}
         self.state: dict[str, int] = {}
         self.moves: list[tuple[str, int, float]] = []
         self._declare_persistent()
-        batch = key.batch_size
-        self.x = self._input("x", (batch, *spec.network.input_shape), "float32")
+        self.xs = {
+            tensor: self._input(name, (batch, *tensor.sample_shape), tensor.dtype)
+            for name, tensor in zip(self.names, network.inputs, strict=True)
+        }
         self._step: int | None = None
+
+    def _reserved(self) -> list[str]:
+        """Name the inputs, whatever layers call their ops."""
+        return [
+            *self.names,
+            *input_names("y", len(self.spec.network.outputs)),
+            *input_names("sample_weight", self.key.weights),
+            "learning_rate",
+            "step",
+        ]
 
     def graph(self) -> Graph:
         outputs = self._forward()
@@ -118,12 +141,14 @@ class _Trace:
     def _forward(self) -> list[int]:
         """Trace the layers in the order in which they were called."""
         network = self.spec.network
-        values = {network.inputs: self.x}
+        values = dict(self.xs)
         calls: dict[Layer, int] = {}
         for node in network.nodes:
             call = calls.setdefault(node.layer, 0)
             calls[node.layer] += 1
-            inputs = [values[tensor] for tensor in node.inputs] or [self.x]
+            if node.outputs[0] in self.xs:
+                continue
+            inputs = [values[tensor] for tensor in node.inputs]
             scope = Scope(
                 self.builder,
                 node.layer.name,
@@ -136,8 +161,10 @@ class _Trace:
                 step=self.step if self.training else None,
             )
             self.builder.group = node.layer.name
-            values[node.output] = node.layer.trace(scope, inputs)
+            made = node.layer.trace(scope, inputs)
             self.builder.group = None
+            several = [made] if isinstance(made, int) else made
+            values |= zip(node.outputs, several, strict=True)
             self.moves += [
                 (f"{node.layer.name}/{weight}", value, momentum)
                 for weight, value, momentum in scope.moving
@@ -145,19 +172,61 @@ class _Trace:
         return [values[tensor] for tensor in network.outputs]
 
     def _loss(self, outputs: Sequence[int]) -> list[int]:
-        loss = self.spec.loss
-        assert loss is not None  # `compile` came first
-        (output,) = outputs
-        wanted = loss.target(self.spec.network.outputs[0])
-        labels = self._input("y", (self.key.batch_size, *wanted.shape), wanted.dtype)
+        """Trace metrics and losses; the number to minimise is the first."""
+        objectives, batch = self.spec.objectives, self.key.batch_size
+        assert objectives is not None  # `compile` came first
+        names = input_names("y", len(objectives.targets))
+        ys = {
+            output: self._input(name, (batch, *wanted.shape), wanted.dtype)
+            for name, (output, wanted) in zip(
+                names, objectives.targets.items(), strict=True
+            )
+        }
+        weights = self._sample_weights(list(objectives.targets))
         # Metrics come before the loss, which may overwrite the output.
-        found = [
+        measured = [
             tensor
-            for metric in self.spec.metrics
-            for tensor in metric.trace(self.builder, labels, output, None)
+            for gauge in objectives.gauges
+            for tensor in gauge.metric.trace(
+                self.builder,
+                ys[gauge.output],
+                outputs[gauge.output],
+                weights.get(gauge.output) if gauge.weighted else None,
+            )
         ]
-        value = loss.trace(self.builder, labels, output, None)
-        return [value, *found]
+        losses = [
+            term.loss.trace(
+                self.builder,
+                ys[term.output],
+                outputs[term.output],
+                weights.get(term.output),
+            )
+            for term in objectives.terms
+        ]
+        total = self._total(losses, [term.weight for term in objectives.terms])
+        return [total, *(losses if objectives.several else ()), *measured]
+
+    def _sample_weights(self, outputs: Sequence[int]) -> dict[int, int]:
+        """Declare the weights of samples; one array is for all outputs."""
+        count = self.key.weights
+        names = input_names("sample_weight", count)
+        found = [self._input(n, (self.key.batch_size,), "float32") for n in names]
+        if count == 1:
+            return dict.fromkeys(outputs, found[0])
+        return dict(zip(outputs, found, strict=True)) if found else {}
+
+    def _total(self, losses: Sequence[int], weights: Sequence[float | None]) -> int:
+        terms = []
+        for loss, weight in zip(losses, weights, strict=True):
+            if weight is not None:
+                value = {"shape": (), "value": weight, "dtype": "float32"}
+                (by,) = self.builder.apply("fill", (), value, name="loss_weight")
+                (loss,) = self.builder.apply("multiply", (loss, by), name="weighted")
+            terms.append(loss)
+        total = terms[0]
+        for term in terms[1:]:
+            (total,) = self.builder.apply("add", (total, term), name="total_loss")
+        return total
 
     def _updates(self, loss: int) -> list[int]:
         """Trace backward, the optimizer and the moving averages."""

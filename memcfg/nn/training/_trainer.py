@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from memcfg.nn.callbacks import CallbackList, History
     from memcfg.nn.inputs._feed import Feed
     from memcfg.nn.training._compile_config import CompileConfig
+    from memcfg.nn.training._objectives import Objectives
     from memcfg.nn.training._predictions import Predictions
     from memcfg.nn.training._session import Session
 
@@ -29,28 +30,26 @@ def check_on_nan(on_nan: Any) -> bool:
 class Totals:
     """Sums over the samples of an epoch."""
 
-    def __init__(self, config: CompileConfig) -> None:
-        self._metrics = config.metrics
+    def __init__(self, objectives: Objectives) -> None:
+        self._objectives = objectives
+        self._means = 1 + len(objectives.terms) * objectives.several
         self._samples = 0
-        self._sums = [0.0] * config.value_count
+        self._sums: list[Any] = [0.0] * objectives.value_count
 
-    def add(self, samples: int, values: tuple[float, ...]) -> None:
-        """Add one step: its loss, a mean, and what its metrics add up."""
+    def add(self, samples: int, values: tuple[Any, ...]) -> None:
+        """Add one step: its losses, means, and what its metrics add up."""
         self._samples += samples
-        sums = self._sums
-        sums[0] += values[0] * samples
-        for i in range(1, len(sums)):
-            sums[i] += values[i]
+        sums, means = self._sums, self._means
+        for i in range(means):
+            sums[i] += values[i] * samples
+        for i in range(means, len(sums)):
+            sums[i] = sums[i] + values[i]
 
     def logs(self) -> dict[str, float]:
-        """Return the means, by name; nothing if there were no samples."""
+        """Return the numbers by name; nothing if there were no samples."""
         if not self._samples:
             return {}
-        logs, end = {"loss": self._sums[0] / self._samples}, 1
-        for metric in self._metrics:
-            begin, end = end, end + metric.count
-            logs[metric.name] = metric.result(self._sums[begin:end])
-        return logs
+        return self._objectives.logs(self._sums, self._samples)
 
 
 class Trainer:
@@ -82,7 +81,7 @@ class Trainer:
                     break
                 of = f"{epoch + 1}/{epochs.stop}"
                 callbacks("on_epoch_begin", epoch, {})
-                totals = Totals(config)
+                totals = Totals(session.objectives)
                 with Progress(
                     verbose, feed.steps, f"Epoch {of}", totals.logs
                 ) as progress:
@@ -91,7 +90,7 @@ class Trainer:
                     )
                     logs = totals.logs()
                     if logs and held is not None:
-                        found = self._pass(session, config, held, callbacks).logs()
+                        found = self._pass(session, held, callbacks).logs()
                         logs |= {f"val_{name}": value for name, value in found.items()}
                     progress.finish(logs)
                 if logs:
@@ -111,14 +110,13 @@ class Trainer:
     def evaluate(
         self,
         session: Session,
-        config: CompileConfig,
         feed: Feed,
         verbose: int,
         callbacks: CallbackList,
     ) -> dict[str, float]:
         """Evaluate data."""
         with Progress(verbose, feed.steps) as progress:
-            logs = self._pass(session, config, feed, callbacks, progress).logs()
+            logs = self._pass(session, feed, callbacks, progress).logs()
             progress.finish(logs)
         return logs
 
@@ -182,12 +180,11 @@ class Trainer:
     def _pass(
         self,
         session: Session,
-        config: CompileConfig,
         feed: Feed,
         callbacks: CallbackList,
         progress: Progress | None = None,
     ) -> Totals:
-        totals = Totals(config)
+        totals = Totals(session.objectives)
         begin = callbacks.hooks("on_test_batch_begin")
         end = callbacks.hooks("on_test_batch_end")
         callbacks("on_test_begin", {})

@@ -1,0 +1,78 @@
+"""How arrays that belong together are given and returned: alone, or in a container."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Structure", "unique"]
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """A container of named parts: a list, a tuple, a dict; None: one part, alone."""
+
+    kind: type | None
+    names: tuple[str, ...]
+
+    def pack(self, parts: Sequence[Any]) -> Any:
+        """Return parts as the container has them."""
+        if self.kind is None:
+            return parts[0]
+        if self.kind is dict:
+            return dict(zip(self.names, parts, strict=True))
+        return self.kind(parts)
+
+    def unpack(self, given: Any, what: str, of: str) -> list[Any]:
+        """Return the parts of what a caller gave, by place or by name."""
+        if isinstance(given, dict):
+            return self._by_name(given, what, of)
+        if len(self.names) == 1:
+            if not isinstance(given, list | tuple) or not _are_arrays(given):
+                return [given]
+            if len(given) == 1:
+                return list(given)
+        if not isinstance(given, list | tuple):
+            raise TypeError(
+                f"the model has {len(self.names)} {of}, {_shown(self.names)}: {what} "
+                f"is a list of as many, or a dict by name, not {type(given).__name__}"
+            )
+        if len(given) != len(self.names):
+            raise ValueError(
+                f"the model has {len(self.names)} {of}, {_shown(self.names)}, and "
+                f"{what} is {len(given)} arrays"
+            )
+        return list(given)
+
+    def _by_name(self, given: dict[Any, Any], what: str, of: str) -> list[Any]:
+        missing = [name for name in self.names if name not in given]
+        extra = [name for name in given if name not in self.names]
+        if missing or extra:
+            raise ValueError(
+                f"the model has the {of} {_shown(self.names)}, and {what} has "
+                f"{_shown(tuple(map(str, given)))}"
+            )
+        return [given[name] for name in self.names]
+
+
+def unique(names: Sequence[str]) -> list[str]:
+    """Return names of which namesakes are numbered."""
+    taken: dict[str, int] = {}
+    found = []
+    for name in names:
+        number = taken.get(name, 0)
+        taken[name] = number + 1
+        found.append(f"{name}_{number}" if number else name)
+    return found
+
+
+def _are_arrays(given: Any) -> bool:
+    """Whether a list or tuple has arrays in it, and not numbers."""
+    return all(hasattr(each, "shape") for each in given)
+
+
+def _shown(names: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, names))

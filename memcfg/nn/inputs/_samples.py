@@ -1,0 +1,180 @@
+"""Arrays that belong together: samples, targets and sample weights, as columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from memcfg.nn._nesting import Structure
+from memcfg.nn.inputs._array_checks import (
+    check_samples,
+    check_x,
+    check_y,
+    class_weights,
+    conform_weights,
+    conform_x,
+    conform_y,
+)
+from memcfg.nn.inputs._batches import Column, is_worth
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from memcfg.nn.inputs._array_checks import Field
+
+__all__ = [
+    "Samples",
+    "Wanted",
+    "columns",
+    "samples",
+    "samples_of",
+    "targets_of",
+    "weight_columns",
+]
+
+Array = Any  # numpy.ndarray
+
+
+class Wanted(NamedTuple):
+    """What a model wants of a batch; no y for prediction."""
+
+    xs: tuple[Field, ...]
+    ys: tuple[Field, ...]
+    takes: Structure
+    targets: Structure  # of all outputs
+    places: tuple[int, ...] = ()  # the outputs that have a y
+
+
+class Samples(NamedTuple):
+    """What a user gave, taken apart; with what people call it."""
+
+    xs: list[npt.NDArray[Any]]
+    x_names: list[str]
+    ys: list[npt.NDArray[Any]]
+    y_names: list[str]
+    weights: list[npt.NDArray[Any]]
+
+    def part(self, rows: slice) -> Samples:
+        """Return some of the samples."""
+        xs, ys, weights = (
+            [array[rows] for array in arrays]
+            for arrays in (self.xs, self.ys, self.weights)
+        )
+        return self._replace(xs=xs, ys=ys, weights=weights)
+
+
+def samples(
+    wanted: Wanted | None,
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    labelled: bool,
+    prefix: str = "",
+) -> Samples:
+    """Take apart what a user gave; look at what can be seen without a model."""
+    xs, x_names = samples_of(wanted, x, f"{prefix}x")
+    xs = [check_x(array, name) for array, name in zip(xs, x_names, strict=True)]
+    if len(xs) > 1:
+        check_samples(xs, x_names)
+    if not labelled:
+        return Samples(xs, x_names, [], [], [])
+    count = len(xs[0])
+    ys, y_names = targets_of(wanted, y, f"{prefix}y")
+    ys = [check_y(array, count, name) for array, name in zip(ys, y_names, strict=True)]
+    if sample_weight is None:
+        return Samples(xs, x_names, ys, y_names, [])
+    weights, names = [sample_weight], [f"{prefix}sample_weight"]
+    if isinstance(sample_weight, list | tuple | dict):
+        weights, names = targets_of(wanted, sample_weight, names[0])
+    weights = [
+        conform_weights(array, count, name)
+        for array, name in zip(weights, names, strict=True)
+    ]
+    return Samples(xs, x_names, ys, y_names, weights)
+
+
+def columns(
+    found: Samples,
+    wanted: Wanted,
+    table: Mapping[int, float] | None = None,
+    *,
+    in_place: bool | None = None,
+) -> list[Column]:
+    """Compare arrays with a model, and return them as columns.
+
+    `table` has weights of classes; `in_place` says whether samples are read where they
+    lie, None: if that is worth it.
+    """
+    made = []
+    for x, name, field in zip(found.xs, found.x_names, wanted.xs, strict=True):
+        array = conform_x(x, field, name)
+        worth = is_worth(array) if in_place is None else in_place
+        made.append(Column(field.name, array, in_place=worth))
+    for y, name, field in zip(found.ys, found.y_names, wanted.ys, strict=False):
+        made.append(Column(field.name, conform_y(y, field, name)))
+    if table is not None or found.weights:
+        ys = [column.array for column in made[len(wanted.xs) :]]
+        made += weight_columns(found.weights, ys, wanted, table)
+    return made
+
+
+def weight_columns(
+    weights: Sequence[npt.NDArray[Any]],
+    ys: Sequence[npt.NDArray[Any]],
+    wanted: Wanted,
+    table: Mapping[int, float] | None,
+) -> list[Column]:
+    """Return the columns of sample weights; weights of classes are multiplied in."""
+    if table is not None:
+        if len(wanted.ys) != 1:
+            raise ValueError(
+                f"class_weight is for models of one output, and {len(wanted.ys)} have "
+                "a y here: pass sample_weight, by output"
+            )
+        own = weights[0] if weights else None
+        weights = [class_weights(table, ys[0], wanted.ys[0], own)]
+    names = _weight_names(len(weights))
+    return [Column(n, array) for n, array in zip(names, weights, strict=True)]
+
+
+def _weight_names(count: int) -> list[str]:
+    """Name the program's inputs of sample weights."""
+    return [f"sample_weight_{i}" if i else "sample_weight" for i in range(count)]
+
+
+def samples_of(wanted: Wanted | None, x: Any, what: str) -> tuple[list[Any], list[str]]:
+    """Return the arrays of all inputs, and what people call them."""
+    if wanted is None:
+        alone = not isinstance(x, dict) and not _holds_arrays(x)
+        kind = None if alone else type(x)
+        names = tuple(x) if isinstance(x, dict) else range(1 if alone else len(x))
+        takes = Structure(kind, tuple(map(str, names)))
+    else:
+        takes = wanted.takes
+    parts = takes.unpack(x, what, "inputs")
+    if len(parts) == 1:
+        return parts, [what]
+    return parts, [f"{what}[{name!r}]" for name in takes.names]
+
+
+def _holds_arrays(given: Any) -> bool:
+    return isinstance(given, list | tuple) and all(hasattr(a, "shape") for a in given)
+
+
+def targets_of(wanted: Wanted | None, y: Any, what: str) -> tuple[list[Any], list[str]]:
+    """Return the arrays of all outputs that have a y, and what people call them."""
+    if wanted is None:
+        return (list(y), [what] * len(y)) if _holds_arrays(y) else ([y], [what])
+    targets, places = wanted.targets, wanted.places
+    if len(places) < len(targets.names):  # some outputs have no loss
+        if isinstance(y, dict):
+            y = {name: each for name, each in y.items() if each is not None}
+        elif isinstance(y, list | tuple) and len(y) == len(targets.names):
+            y = [y[i] for i in places]
+        targets = Structure(targets.kind, tuple(targets.names[i] for i in places))
+    parts = targets.unpack(y, what, "outputs with a loss")
+    if len(parts) == 1:
+        return parts, [what]
+    return parts, [f"{what}[{name!r}]" for name in targets.names]

@@ -1,0 +1,246 @@
+"""What a compiled model minimises and measures, for each of its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from memcfg._cached import cached_property
+from memcfg.nn._argument_checks import real
+from memcfg.nn.losses import get_loss
+from memcfg.nn.metrics import get_metric
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.nn._network import Network
+    from memcfg.nn.losses import Loss, Target
+    from memcfg.nn.metrics import Metric
+
+__all__ = ["Gauge", "Goals", "Objectives", "Term", "check_goals", "resolve"]
+
+
+class Goals(NamedTuple):
+    """The arguments of `compile`, as they were given; losses are no names any more."""
+
+    loss: Any
+    loss_weights: Any
+    metrics: Any
+    weighted_metrics: Any
+
+
+class Term(NamedTuple):
+    """A part of the loss."""
+
+    name: str  # in logs
+    output: int
+    loss: Loss
+    weight: float | None
+
+
+class Gauge(NamedTuple):
+    """A metric of an output."""
+
+    name: str  # in logs
+    output: int
+    metric: Metric
+    weighted: bool
+
+
+@dataclass(frozen=True)
+class Objectives:
+    """Losses and metrics of a network, and what y they call for."""
+
+    terms: tuple[Term, ...]
+    gauges: tuple[Gauge, ...]
+    targets: Mapping[int, Target]  # by output, in their order
+    several: bool  # whether logs tell the losses one by one
+
+    @cached_property
+    def value_count(self) -> int:
+        """How many values a step of training or evaluation returns."""
+        told = len(self.terms) if self.several else 0
+        return 1 + told + sum(gauge.metric.count for gauge in self.gauges)
+
+    def logs(self, sums: Sequence[Any], samples: int) -> dict[str, float]:
+        """Return the numbers by name, of what steps returned, summed."""
+        logs, end = {"loss": sums[0] / samples}, 1
+        if self.several:
+            for term in self.terms:
+                logs[term.name] = sums[end] / samples
+                end += 1
+        for gauge in self.gauges:
+            begin, end = end, end + gauge.metric.count
+            logs[gauge.name] = gauge.metric.result(sums[begin:end])
+        return logs
+
+
+def check_goals(
+    loss: Any, loss_weights: Any, metrics: Any, weighted_metrics: Any
+) -> Goals:
+    """Refuse what is no loss or metric, whatever the network."""
+    if not _flat(loss):
+        raise TypeError("a loss is what is minimised, and there is none")
+    if any(isinstance(each, str) for each in _flat(loss_weights)):
+        raise TypeError(
+            f"loss_weights, the third argument, are numbers, not {loss_weights!r}: "
+            "give metrics by name, metrics=[...]"
+        )
+    given = {"metrics": metrics, "weighted_metrics": weighted_metrics}
+    for name, each in given.items():
+        if each is not None and not isinstance(each, list | tuple | Mapping):
+            raise TypeError(f"{name} is a list such as ['accuracy'], not {each!r}")
+    return Goals(_mapped(loss), loss_weights, metrics, weighted_metrics)
+
+
+def _mapped(loss: Any) -> Any:
+    if isinstance(loss, Mapping):
+        return {name: _mapped(each) for name, each in loss.items()}
+    if isinstance(loss, list | tuple):
+        return [_mapped(each) for each in loss]
+    return None if loss is None else get_loss(loss)
+
+
+def resolve(goals: Goals, network: Network) -> Objectives:
+    """Find what the arguments of `compile` mean for a network."""
+    return _Resolution(goals, network).objectives()
+
+
+class _Resolution:
+    """The finding of what each output is trained and measured by."""
+
+    def __init__(self, goals: Goals, network: Network) -> None:
+        self._goals = goals
+        self._names = list(network.gives.names)
+        self._outputs = network.outputs
+        self._targets: dict[int, Target] = {}
+        self._taken: dict[str, int] = {}
+
+    def objectives(self) -> Objectives:
+        terms = self._terms()
+        gauges = [
+            *self._gauges("metrics", weighted=False),
+            *self._gauges("weighted_metrics", weighted=True),
+        ]
+        if len(self._outputs) > 1:
+            gauges.sort(key=lambda gauge: gauge.name)
+        targets = {i: self._targets[i] for i in sorted(self._targets)}
+        return Objectives(tuple(terms), tuple(gauges), targets, len(terms) > 1)
+
+    def _terms(self) -> list[Term]:
+        losses = self._by_output("loss", self._goals.loss)
+        weights = self._weights(losses)
+        found = []
+        for output, of in enumerate(losses):
+            for loss, weight in zip(of, weights[output], strict=True):
+                self._note(output, loss.target(self._outputs[output]), loss.name)
+                label = loss.name if len(of) > 1 else self._names[output]
+                found.append(Term(self._name(f"{label}_loss"), output, loss, weight))
+        return found
+
+    def _by_output(self, what: str, given: Any) -> list[list[Any]]:
+        """Return what was given for each output; None is nothing."""
+        names, count = self._names, len(self._names)
+        if isinstance(given, Mapping):
+            unknown = [name for name in given if name not in names]
+            if unknown or (what == "loss" and len(given) < count):
+                raise ValueError(
+                    f"{what} has the names {', '.join(map(repr, given))}, but the "
+                    f"model's outputs are {', '.join(map(repr, names))}: name each of "
+                    "them; None leaves one out"
+                )
+            return [_flat(given.get(name)) for name in names]
+        if count == 1:
+            return [_flat(given)]
+        if not isinstance(given, list | tuple):
+            return [_flat(given)] * count
+        if len(given) != count:
+            raise ValueError(
+                f"{what} has {len(given)} entries for {count} outputs, "
+                f"{', '.join(map(repr, names))}: give one for each, or a dict by name"
+            )
+        return [_flat(each) for each in given]
+
+    def _weights(self, losses: Sequence[Sequence[Any]]) -> list[list[float | None]]:
+        given = self._goals.loss_weights
+        if given is None:
+            return [[None] * len(of) for of in losses]
+        if isinstance(given, Mapping):
+            unknown = [name for name in given if name not in self._names]
+            if unknown:
+                raise ValueError(
+                    f"loss_weights names {unknown[0]!r}, but the model's outputs are "
+                    f"{', '.join(map(repr, self._names))}"
+                )
+            parts = [[given.get(name)] * len(of) for name, of in self._zip(losses)]
+        else:
+            flat = list(given) if isinstance(given, list | tuple) else [given]
+            count = sum(map(len, losses))
+            if len(flat) == len(losses) != count:  # one of them has no loss
+                flat = [each for each, of in zip(flat, losses, strict=True) if of]
+            if len(flat) != count:
+                raise ValueError(
+                    f"loss_weights has {len(flat)} entries for {count} losses"
+                )
+            left = iter(flat)
+            parts = [[next(left) for _ in of] for of in losses]
+        return [
+            [None if each is None else real(each, "a loss weight") for each in of]
+            for of in parts
+        ]
+
+    def _zip(self, losses: Sequence[Sequence[Any]]) -> list[tuple[str, Sequence[Any]]]:
+        return list(zip(self._names, losses, strict=True))
+
+    def _gauges(self, what: str, *, weighted: bool) -> list[Gauge]:
+        given = getattr(self._goals, what)
+        if not given:
+            return []
+        found = []
+        for output, of in enumerate(self._by_output(what, given)):
+            names = [each for each in of if isinstance(each, str)]
+            if len(set(names)) != len(names):
+                raise ValueError(f"duplicate metric in {names!r}")
+            for each in of:
+                tensor, target = self._outputs[output], self._targets.get(output)
+                metric = get_metric(each, tensor, target)
+                wanted = metric.target(tensor)
+                if wanted is not None or target is None:
+                    self._note(output, wanted, metric.name)
+                single = len(self._names) == 1
+                name = metric.name if single else f"{self._names[output]}_{metric.name}"
+                found.append(Gauge(self._name(name), output, metric, weighted))
+        return found
+
+    def _note(self, output: int, wanted: Target | None, who: str) -> None:
+        """Note what y an output calls for; all who read it want the same."""
+        if wanted is None:
+            raise ValueError(
+                f"the metric {who!r} reads what a loss reads, and the output "
+                f"{self._names[output]!r} has none"
+            )
+        before = self._targets.setdefault(output, wanted)
+        if before != wanted:
+            raise ValueError(
+                f"{who!r} reads y of shape (None, "
+                f"{', '.join(map(str, wanted.shape))}) as {wanted.dtype}, but another "
+                f"loss or metric of {self._names[output]!r} reads it of shape (None, "
+                f"{', '.join(map(str, before.shape))}) as {before.dtype}: choose those "
+                "that read the same"
+            )
+
+    def _name(self, name: str) -> str:
+        """Return a name in logs; as in Keras namesakes are numbered."""
+        number = self._taken.get(name, 0)
+        self._taken[name] = number + 1
+        return f"{name}_{number}" if number else name
+
+
+def _flat(given: Any) -> list[Any]:
+    """Return entries of lists and dicts in one list; None is nothing."""
+    if isinstance(given, Mapping):
+        given = list(given.values())
+    if not isinstance(given, list | tuple):
+        return [] if given is None else [given]
+    return [leaf for each in given for leaf in _flat(each)]
