@@ -157,11 +157,14 @@ def updates_last(graph: Graph) -> tuple[int, ...]:
     Returns
     -------
     tuple of int
-        The indices of all ops.
+        The indices of all ops; among the updates are those that read what one makes.
     """
-    order = graph_order(graph)
-    early = [i for i in order if graph.ops[i].phase != "update"]
-    return (*early, *(i for i in order if graph.ops[i].phase == "update"))
+    late: dict[int, None] = {}
+    for index, op in enumerate(graph.ops):
+        makers = (graph.producer[tensor] for tensor in op.inputs)
+        if op.phase == "update" or any(maker in late for maker in makers):
+            late[index] = None
+    return (*(i for i in graph_order(graph) if i not in late), *late)
 
 
 def _fed(graph: Graph) -> tuple[int, ...]:
