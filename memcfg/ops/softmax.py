@@ -61,7 +61,7 @@ def _shifted(attributes: Attributes, x: Array) -> tuple[Array, Array]:
 def _softmax(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     (x,) = inputs
     if a.get("causal"):
-        x = np.where(np.tri(*x.shape[-2:], dtype=bool), x, -np.inf)
+        x = np.where(np.tri(*x.shape[-2:]) > 0, x, -np.inf)
     shifted, total = _shifted(a, x)
     outputs[0][...] = np.exp(shifted) / total
 

@@ -199,3 +199,71 @@ def test_recurrent_dropout_drops_the_same_features_at_all_steps():
     graph = model.graph(2)
     assert sum(op.type == "dropout" for op in graph.ops) == 1
     model.train_on_batch(np.ones((2, 3, 1), "f4"), np.zeros(2, "i4"))
+
+
+@pytest.mark.parametrize("merge", ["concat", "sum", "mul", "ave"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sequences", [False, True])
+def test_both_directions(merge, kind, sequences):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, 5, 3)).astype("f4")
+    mask = rng.random((4, 5)) < 0.7
+    x[~mask] = 0
+    inputs = nn.Input((5, 3))
+    inner = KINDS[kind](2, return_sequences=sequences)
+    h = nn.Bidirectional(inner, merge)(nn.Masking()(inputs))
+    model = nn.Model(inputs, h)
+    weights = randomized(model)
+    there, _ = expected(kind, x, weights[:3], {}, mask=mask)
+    back, _ = expected(kind, x[:, ::-1], weights[3:], {}, mask=mask[:, ::-1])
+    if sequences:
+        keep = mask[..., None]
+        ends = np.where(keep, there, 0), np.where(keep, back[:, ::-1], 0)
+    else:
+        ends = there[:, -1], back[:, -1]
+    wanted = {
+        "concat": lambda a, b: np.concatenate([a, b], -1),
+        "sum": lambda a, b: a + b,
+        "mul": lambda a, b: a * b,
+        "ave": lambda a, b: (a + b) / 2,
+    }[merge](*ends)
+    found = model.predict(x, verbose=0)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_layer_at_every_step():
+    x = np.random.default_rng(0).normal(size=(4, 3, 5, 5, 2)).astype("f4")
+    inputs = nn.Input((3, 5, 5, 2))
+    model = nn.Model(inputs, nn.TimeDistributed(nn.Conv2D(2, 3))(inputs))
+    single = nn.Input((5, 5, 2))
+    inner = nn.Model(single, nn.Conv2D(2, 3)(single))
+    inner.set_weights(randomized(model))
+    wanted = [inner.predict(x[:, t], verbose=0) for t in range(3)]
+    found = model.predict(x, verbose=0)
+    np.testing.assert_allclose(found, np.stack(wanted, 1), rtol=1e-5, atol=1e-6)
+
+
+def test_wrappers_train_and_refuse_in_words():
+    nn.set_random_seed(0)
+    inputs = nn.Input((5, 3))
+    h = nn.TimeDistributed(nn.Dense(4, "relu"))(inputs)
+    h = nn.Bidirectional(nn.LSTM(3, return_sequences=True))(h)
+    h = nn.Bidirectional(nn.GRU(3, dropout=0.1), "sum")(h)
+    model = nn.Model(inputs, nn.Dense(2)(h))
+    model.compile(nn.Adam(0.05), LOSS)
+    x = np.random.default_rng(0).normal(size=(64, 5, 3)).astype("f4")
+    y = (x[:, :, 0].sum(1) > 0).astype("i4")
+    losses = model.fit(x, y, epochs=10, verbose=0, seed=0).history["loss"]
+    assert losses[-1] < 0.6 * losses[0]
+    for call, words in (
+        (lambda: nn.Bidirectional(nn.LSTM(2), "max"), "not 'max'"),
+        (lambda: nn.Bidirectional(nn.LSTM(2), backward_layer=nn.LSTM(2)), "backwards"),
+        (
+            lambda: nn.TimeDistributed(nn.Dense(2))(nn.Input((3,))),
+            "steps and features",
+        ),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
+    with pytest.raises(TypeError, match="not <Dense"):
+        nn.Bidirectional(nn.Dense(2))

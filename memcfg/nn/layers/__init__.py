@@ -63,6 +63,7 @@ from memcfg.nn.layers._reshape import (
     ZeroPadding1D,
     ZeroPadding2D,
 )
+from memcfg.nn.layers._wrappers import Bidirectional, TimeDistributed
 
 SymbolicTensor.operators = _operators
 
@@ -77,6 +78,7 @@ __all__ = [
     "AveragePooling2D",
     "AvgPool2D",
     "BatchNormalization",
+    "Bidirectional",
     "Concatenate",
     "Conv2D",
     "Cropping1D",
@@ -107,6 +109,7 @@ __all__ = [
     "Softmax",
     "Subtract",
     "SymbolicTensor",
+    "TimeDistributed",
     "UpSampling1D",
     "UpSampling2D",
     "ZeroPadding1D",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-__all__ = ["GRU", "LSTM", "SimpleRNN"]
+__all__ = ["GRU", "LSTM", "Recurrent", "SimpleRNN"]
 
 
 class _ForgetBias(Initializer):
@@ -45,7 +45,7 @@ def _flag(value: Any, what: str) -> bool:
     return value
 
 
-class _Recurrent(Layer):
+class Recurrent(Layer):
     """What the recurrent layers have in common."""
 
     __slots__ = (
@@ -117,31 +117,15 @@ class _Recurrent(Layer):
         mask: None = None,
     ) -> Any:
         """Join this layer to sequences, and to the states before the first step."""
-        if mask is not None:
-            raise TypeError(
-                f"layer {self.name!r}: masks come with the sequences, from Masking or "
-                "Embedding(mask_zero=True); leave mask=None"
-            )
-        several: list[Any] = (
-            list(sequences) if isinstance(sequences, list | tuple) else [sequences]
+        return super().__call__(
+            sequences_and_states(self, self._states, sequences, initial_state, mask)
         )
-        if isinstance(initial_state, list | tuple):
-            several += initial_state
-        elif initial_state is not None:
-            several.append(initial_state)
-        if len(several) not in (1, 1 + self._states):
-            raise ValueError(
-                f"layer {self.name!r} ({type(self).__name__}) takes sequences and "
-                f"{self._states} initial state{'s' * (self._states > 1)}, got "
-                f"{len(several)} tensors"
-            )
-        return super().__call__(several)
 
     def _operands(self, inputs: Any) -> tuple[SymbolicTensor, ...]:
-        if len(inputs) == 1:  # of any number, which is checked already
-            inputs = [inputs[0], inputs[0]]
-            return super()._operands(inputs)[:1]
-        return super()._operands(inputs)
+        """Take one tensor or several, which are counted already."""
+        return super()._operands(inputs if len(inputs) > 1 else inputs * 2)[
+            : len(inputs)
+        ]
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return kernel, recurrent kernel and bias."""
@@ -310,6 +294,28 @@ class _Recurrent(Layer):
         return x if activation is None else scope.apply(activation, (x,))[0]
 
 
+def sequences_and_states(
+    layer: Layer, count: int, sequences: Any, initial_state: Any, mask: Any
+) -> list[Any]:
+    """Return what a layer is called on: sequences, and all initial states or none."""
+    if mask is not None:
+        raise TypeError(
+            f"layer {layer.name!r}: masks come with the sequences, from Masking or "
+            "Embedding(mask_zero=True); leave mask=None"
+        )
+    several = list(sequences) if isinstance(sequences, list | tuple) else [sequences]
+    if isinstance(initial_state, list | tuple):
+        several += initial_state
+    elif initial_state is not None:
+        several.append(initial_state)
+    if len(several) not in (1, 1 + count):
+        raise ValueError(
+            f"layer {layer.name!r} ({type(layer).__name__}) takes sequences and "
+            f"{count} initial state{'s' * (count > 1)}, got {len(several)} tensors"
+        )
+    return several
+
+
 def _apply(scope: Scope, kind: str, tensor: int, **attributes: Any) -> int:
     """Append an op of one input and one output."""
     return scope.apply(kind, (tensor,), attributes)[0]
@@ -334,7 +340,7 @@ def _steps(scope: Scope, tensor: int) -> list[int]:
     ]
 
 
-class SimpleRNN(_Recurrent):
+class SimpleRNN(Recurrent):
     """Recurrent layer: ``h = activation(x @ kernel + h @ recurrent_kernel + bias)``.
 
     Parameters
@@ -441,7 +447,7 @@ class SimpleRNN(_Recurrent):
         return (self._activated(scope, total, self.activation),)
 
 
-class LSTM(_Recurrent):
+class LSTM(Recurrent):
     """Long short-term memory: a state and a cell, and gates between them.
 
     Parameters
@@ -587,7 +593,7 @@ class LSTM(_Recurrent):
         return new, c
 
 
-class GRU(_Recurrent):
+class GRU(Recurrent):
     """Gated recurrent unit.
 
     Parameters
