@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self
 
 import numpy as np
 
@@ -31,9 +31,12 @@ from memcfg.data.ops._sources import Generated, Slices, signature_of, sliced, wh
 from memcfg.data.rows._rows import range_rows
 
 if TYPE_CHECKING:
+    import typing
     from collections.abc import Callable
 
     import numpy.typing as npt
+
+P = ParamSpec("P")
 
 _MAX = 2**63 - 1  # a cardinality is an int64
 _ENOUGH = 2**62  # nobody counts so far
@@ -82,8 +85,13 @@ class Dataset:
         self._node = node
         self._options = Options() if options is None else options
 
-    def _then(self, node: Node) -> Self:
-        return type(self)(node, self._options)
+    def _then(
+        self,
+        step: Callable[typing.Concatenate[Node, P], Node],
+        *args: P.args,
+        **settings: P.kwargs,
+    ) -> Self:
+        return type(self)(step(self._node, *args, **settings), self._options)
 
     @classmethod
     def from_tensors(cls, tensors: Any, name: str | None = None) -> Self:
@@ -386,8 +394,7 @@ class Dataset:
             If it is beyond int64.
         """
         stop = _integer(count, "count")
-        chosen = Select(self._node, 0, stop if stop >= 0 else None, 1, name or "take")
-        return self._then(chosen)
+        return self._then(Select, 0, stop if stop >= 0 else None, 1, name or "take")
 
     def skip(self, count: int, name: str | None = None) -> Self:
         """Leave out the first elements.
@@ -413,7 +420,7 @@ class Dataset:
         """
         start = _integer(count, "count")
         stop = None if start >= 0 else 0
-        return self._then(Select(self._node, max(0, start), stop, 1, name or "skip"))
+        return self._then(Select, max(0, start), stop, 1, name or "skip")
 
     def repeat(self, count: int | None = None, name: str | None = None) -> Self:
         """Make pass after pass.
@@ -444,7 +451,7 @@ class Dataset:
         [0, 1, 2, 0, 1]
         """
         passes = -1 if count is None else _integer(count, "count")
-        return self._then(Repeat(self._node, passes, name or "repeat"))
+        return self._then(Repeat, passes, name or "repeat")
 
     def shard(self, num_shards: int, index: int, name: str | None = None) -> Self:
         """Keep every n-th element.
@@ -476,7 +483,7 @@ class Dataset:
             raise ValueError(f"num_shards is at least 1, got {shards}")
         if not 0 <= first < shards:
             raise ValueError(f"index is from 0 to {shards - 1}, got {first}")
-        return self._then(Select(self._node, first, None, shards, name or "shard"))
+        return self._then(Select, first, None, shards, name or "shard")
 
     def filter(self, predicate: Callable[..., Any], name: str | None = None) -> Self:
         """Keep the elements of which a function says yes.
@@ -508,7 +515,7 @@ class Dataset:
         """
         if not callable(predicate):
             raise TypeError(f"predicate is callable, not {type(predicate).__name__}")
-        return self._then(Filter(self._node, predicate, name or "filter"))
+        return self._then(Filter, predicate, name or "filter")
 
     def shuffle(
         self,
@@ -551,10 +558,8 @@ class Dataset:
         >>> sorted(int(x) for x in mc.data.Dataset.range(4).shuffle(4, seed=1))
         [0, 1, 2, 3]
         """
-        shuffled = Shuffle(
-            self._node, buffer_size, seed, reshuffle_each_iteration, name or "shuffle"
-        )
-        return self._then(shuffled)
+        switch = reshuffle_each_iteration
+        return self._then(Shuffle, buffer_size, seed, switch, name or "shuffle")
 
     def concatenate(self, dataset: Self, name: str | None = None) -> Self:
         """Append the elements of another dataset.
@@ -608,7 +613,9 @@ class Dataset:
         first = _integer(start, "start")
         numbers = range(first, min(first + _ENOUGH, 2**63))
         numbered = Slices(range_rows(numbers, np.int64), "range")
-        return self._then(Enumerate((numbered, self._node), name or "enumerate"))
+        return type(self)(
+            Enumerate((numbered, self._node), name or "enumerate"), self._options
+        )
 
     def map(
         self,
@@ -653,10 +660,8 @@ class Dataset:
         >>> [int(x) for x in mc.data.Dataset.range(3).map(lambda x: 2 * x)]
         [0, 2, 4]
         """
-        node = Map(
-            self._node, map_func, name or "map", num_parallel_calls, deterministic
-        )
-        return self._then(node)
+        calls = num_parallel_calls
+        return self._then(Map, map_func, name or "map", calls, deterministic)
 
     def interleave(
         self,
@@ -703,8 +708,8 @@ class Dataset:
         >>> [int(x) for x in mc.data.Dataset.range(3).interleave(twice, cycle_length=2)]
         [0, 1, 0, 1, 2, 2]
         """
-        node = Interleave(
-            self._node,
+        return self._then(
+            Interleave,
             _nodes_of(map_func),
             cycle_length,
             block_length,
@@ -712,7 +717,6 @@ class Dataset:
             deterministic,
             name or "interleave",
         )
-        return self._then(node)
 
     def flat_map(self, map_func: Callable[..., Any], name: str | None = None) -> Self:
         """Make a dataset of each element, and read one behind the other.
@@ -741,10 +745,8 @@ class Dataset:
         >>> [int(x) for x in rows]
         [0, 0, 1]
         """
-        node = Interleave(
-            self._node, _nodes_of(map_func), 1, 1, name=name or "flat_map"
-        )
-        return self._then(node)
+        nodes_of = _nodes_of(map_func)
+        return self._then(Interleave, nodes_of, 1, 1, name=name or "flat_map")
 
     def cache(self, filename: str = "", name: str | None = None) -> Self:
         """Keep the elements of the first pass for those that follow.
@@ -794,7 +796,7 @@ class Dataset:
         >>> [int(x) for x in data]
         [4, 9]
         """
-        return self._then(Cache(self._node, filename, name or "cache"))
+        return self._then(Cache, filename, name or "cache")
 
     def prefetch(self, buffer_size: int | None, name: str | None = None) -> Self:
         """Prepare elements ahead, by a thread of its own, in a ring of blocks.
@@ -829,7 +831,7 @@ class Dataset:
         size = AUTOTUNE if buffer_size is None else _integer(buffer_size, "buffer_size")
         if size < AUTOTUNE:
             raise ValueError(f"buffer_size is 0 or more, or AUTOTUNE (-1), got {size}")
-        return self._then(Prefetch(self._node, size, name or "prefetch"))
+        return self._then(Prefetch, size, name or "prefetch")
 
     def batch(
         self,
@@ -872,15 +874,14 @@ class Dataset:
         >>> list(mc.data.Dataset.range(5).batch(3))
         [array([0, 1, 2]), array([3, 4])]
         """
-        node = Batch(
-            self._node,
+        return self._then(
+            Batch,
             batch_size,
             drop_remainder,
             num_parallel_calls,
             deterministic,
             name or "batch",
         )
-        return self._then(node)
 
     def padded_batch(
         self,
@@ -929,15 +930,14 @@ class Dataset:
          [2 2 0]
          [3 3 3]]
         """
-        node = PaddedBatch(
-            self._node,
+        return self._then(
+            PaddedBatch,
             batch_size,
             padded_shapes,
             padding_values,
             drop_remainder,
             name or "padded_batch",
         )
-        return self._then(node)
 
     def unbatch(self, name: str | None = None) -> Self:
         """Take elements apart along their first axis.
@@ -963,7 +963,7 @@ class Dataset:
         >>> [int(x) for x in mc.data.Dataset.range(5).batch(3).unbatch()]
         [0, 1, 2, 3, 4]
         """
-        return self._then(Unbatch(self._node, name or "unbatch"))
+        return self._then(Unbatch, name or "unbatch")
 
     def as_numpy_iterator(self) -> DatasetIterator:
         """Begin a pass; elements are NumPy arrays and scalars in any case.

@@ -202,15 +202,9 @@ class TunedDepth(_Tuner):
     r"""How many items wait in a queue, as AUTOTUNE has it: a `Depth`.
 
     The cost of a depth :math:`d` is the time that the queue's consumer waits, per item.
-    It is tried to double :math:`d` while that is more than 2 % of the time, and it is
-    kept if an eighth is saved. If the consumer has found at least :math:`m` items each
-    time, :math:`m - 1` of them are to spare. Within
-
-    .. math:: (d + 2)\, b \le B - \sum_i h_i
-
-    for items of :math:`b` bytes, a budget of :math:`B` and others that hold
-    :math:`h_i`. A producer that is faster than the consumer has 1, one whose times vary
-    has as many as help, and for one that is always slower none help.
+    Where it has found at least :math:`m` items each time, :math:`m - 1` are to spare.
+    For items of :math:`b` bytes, :math:`(d + 2)\, b` stay within what the budget has
+    left.
     """
 
     first = FIRST_DEPTH
@@ -259,17 +253,12 @@ class TunedDepth(_Tuner):
 
 
 class TunedParallelism(_Tuner):
-    r"""How many threads work at a step, as AUTOTUNE has it.
+    """How many threads work at a step, as AUTOTUNE has it.
 
-    1 is no thread: the consumer of the step does the work itself. The cost of
-    :math:`p` is the time that the consumer of the whole pass waits, per item of the
-    step. While that is more than 2 % of the time, :math:`q = 2 p` is tried, and kept if
-
-    .. math:: c_q \le \left(1 - \frac{1 - p / q}{3}\right) c_p,
-
-    a third of what perfect parallelism would save: a function that holds the GIL saves
-    nothing, and stays at 1. :math:`p - 1` is tried when nobody waits. Within the cores
-    that other steps leave, and within the bytes that other buffers leave.
+    1 is no thread: the consumer of the step does the work itself. The cost is the time
+    that the consumer of the whole pass waits, per item of the step; a third of what
+    perfect parallelism would save is enough, and a function that holds the GIL stays
+    at 1. Within the cores and the bytes that other steps leave.
     """
 
     item_bytes = 0  # that one more thread holds

@@ -92,18 +92,15 @@ class BoundedQueue(Shared):
 
     def wait_until_wanted(self) -> bool:
         """Wait until it is empty and a consumer waits; False if it is stopped."""
-        self.notice_fork()
-        self._emptied.wait_for(
-            lambda: self.stopped or (self._consumers and not self._items)
-        )
-        return not self.stopped
+        return self._wait_until(lambda: self._consumers and not self._items)
 
     def wait_until_not_full(self) -> bool:
         """Wait until an item may be begun; False if the queue is stopped."""
+        return self._wait_until(lambda: len(self._items) < self.depth.capacity)
+
+    def _wait_until(self, is_so: Callable[[], object]) -> bool:
         self.notice_fork()
-        self._emptied.wait_for(
-            lambda: self.stopped or len(self._items) < self.depth.capacity
-        )
+        self._emptied.wait_for(lambda: self.stopped or is_so())
         return not self.stopped
 
     def put(self, item: Any) -> None:

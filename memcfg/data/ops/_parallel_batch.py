@@ -105,12 +105,12 @@ class _BatchAssembler:
         size: int,
         name: str,
     ) -> None:
-        # Of the elements, if that is known, they have no text, and there are enough
-        # for a whole batch. None: elements are collected.
+        # Known if elements have no text, and are enough for a whole batch. Else they
+        # are collected.
         self.form: Form | None = None
         self.allocation_failed = False  # nothing is read any more then
         self.blocks = BlockPool(run, name)
-        self._scratches = ScratchPool(run)
+        self.scratches = ScratchPool(run)
         self._run = run
         self._source = source
         self._function = function
@@ -119,10 +119,10 @@ class _BatchAssembler:
     def part(self, pending: _PendingBatch, begin: int, size: int, number: int) -> _Part:
         """Make a part; `number` says when its elements are to be read."""
         part = _Part(begin)
-        workspace = self._scratches.borrow()
+        workspace = self.scratches.borrow()
         with self._source.failing(part), self._run.allocator(), workspace:
             self._make(part, pending, size, number)
-        self._scratches.release(workspace)
+        self.scratches.release(workspace)
         return part
 
     def _make(
@@ -147,8 +147,14 @@ class _BatchAssembler:
         self, pending: _PendingBatch, begin: int, size: int, reader: ElementReader
     ) -> tuple[list[Any], Iterator[Any]] | None:
         """Read what a part is made of, while nobody else reads."""
-        if not begin and not self.allocation_failed:
-            self._open(pending)
+        form = self.form
+        if form is not None and not (begin or self.allocation_failed):
+            block = self.blocks.borrow(form.nbytes(self._size))
+            self.allocation_failed = block is None
+            if block is not None:
+                with block:
+                    pending.arrays = BatchArrays(form, self._size)
+                self.blocks.release(block)
         if self.allocation_failed or self._source.ended:
             return None
         # Elements that are collected outlive this cycle of the workspace.
@@ -157,19 +163,6 @@ class _BatchAssembler:
         if len(items) < size:
             self._source.ended = True
         return items, reader.elements(items)
-
-    def _open(self, pending: _PendingBatch) -> None:
-        """Make the arrays of a batch, if it is known what its elements are like."""
-        form = self.form
-        if form is None:
-            return
-        block = self.blocks.borrow(form.nbytes(self._size))
-        if block is None:
-            self.allocation_failed = True
-            return
-        with block:
-            pending.arrays = BatchArrays(form, self._size)
-        self.blocks.release(block)
 
     def _write(self, part: _Part, arrays: BatchArrays, elements: Iterator[Any]) -> None:
         first = next(elements)
@@ -190,14 +183,9 @@ class _BatchAssembler:
             copies = [map_structure(np.copy, result) for result in results]
         part.elements = [map_structure(lambda leaf: leaf[()], each) for each in copies]
 
-    def trim(self) -> None:
-        """Release the memory that threads keep for their next parts."""
-        self._scratches.trim()
-
-    def stop(self, *, wait: bool) -> bool:
+    def stop(self, *, wait: bool) -> None:
         self.blocks.close()
-        self._scratches.close()
-        return True
+        self.scratches.close()
 
 
 class ParallelBatches:
@@ -337,7 +325,7 @@ class ParallelBatches:
             pending.wait()
         self._pending.clear()
         self._assembler.allocation_failed = False
-        self._assembler.trim()
+        self._assembler.scratches.trim()
         self._max_pending = max(1, self._threads.ahead - 1)
         if self._threads.tuned is not None:
             self._threads.tuned.allocation_failed()

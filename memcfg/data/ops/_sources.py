@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg._cached import cached_property
-from memcfg.data.elements._convert import as_array, as_leaf, as_scalars, read_only
-from memcfg.data.elements._spec import TensorSpec, spec_of
+from memcfg.data.elements._convert import as_array, as_leaf, as_scalars
+from memcfg.data.elements._spec import TensorSpec
 from memcfg.data.elements._structure import (
     flatten,
     is_nest,
@@ -22,7 +22,7 @@ from memcfg.data.engine._iterator import probe
 from memcfg.data.ops._node import Node
 from memcfg.data.rows._file_rows import mapped_column
 from memcfg.data.rows._rows import ArrayColumn, Rows, RowStream, in_order
-from memcfg.workspaces import check_valid, scope_out
+from memcfg.workspaces import scope_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,25 +44,6 @@ _TAKEN = {  # kinds of dtypes: what a signature takes
     "M": "M",
     "m": "m",
 }
-
-
-@dataclass(frozen=True, eq=False)
-class Tensors(Node):
-    """One element."""
-
-    arrays: Any
-    name: str
-
-    cardinality = 1
-
-    @property
-    def element_spec(self) -> Any:
-        return spec_of(self.arrays)
-
-    def elements(self, run: Run) -> Iterator[Any]:
-        for array in flatten(self.arrays):
-            check_valid(array, "read it")
-        yield map_structure(lambda array: as_scalars(read_only(array)), self.arrays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +70,10 @@ class Slices(Node):
         return RowStream(self.source, in_order(self.source.count))
 
 
-def whole(value: Any, name: str) -> Tensors:
-    """Make the step of one element."""
-    return Tensors(_arrays(value), name)
+def whole(value: Any, name: str) -> Slices:
+    """Make the step of one element: of one row."""
+    rows = map_structure(lambda array: ArrayColumn(array[None]), _arrays(value))
+    return Slices(Rows(rows, 1), name)
 
 
 def sliced(value: Any, name: str) -> Slices:
