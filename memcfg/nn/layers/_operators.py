@@ -1,4 +1,7 @@
-"""Operators on symbolic tensors: ``a + b``, ``2 * a``, ``a[:, -1]``, each a layer."""
+"""Operators on symbolic tensors: ``a + b``, ``2 * a``, ``a[:, -1]``, each one layer.
+
+One, as in Keras: how many lie before the output decides the order of weights.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import numpy as np
 
 from memcfg.nn._argument_checks import integer, real
 from memcfg.nn.layers._layer import Layer, Scope, Shape, SymbolicTensor
-from memcfg.nn.layers._merge import Add, Maximum, Multiply, Subtract, broadcast
+from memcfg.nn.layers._merge import Add, Multiply, Subtract, broadcast
 from memcfg.nn.layers._reshape import Rescaling, reshape
 
 if TYPE_CHECKING:
@@ -39,6 +42,17 @@ class Matmul(Layer):
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
         return scope.apply("matmul", inputs)[0]
+
+
+class Absolute(Layer):
+    """Take the absolute value of each element."""
+
+    __slots__ = ()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the greater of each element and its negative."""
+        (other,) = scope.apply("affine", inputs, {"factor": -1.0, "term": 0.0})
+        return scope.apply("maximum", (*inputs, other))[0]
 
 
 class Reciprocal(Layer):
@@ -188,7 +202,7 @@ def negative(tensor: SymbolicTensor) -> Any:
 
 def absolute(tensor: SymbolicTensor) -> Any:
     """Return ``abs(tensor)``."""
-    return Maximum()([tensor, negative(tensor)])
+    return Absolute()(tensor)
 
 
 def get_item(tensor: SymbolicTensor, key: Any) -> Any:
