@@ -33,7 +33,7 @@ _SHARE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
 
 
 def align_up(nbytes: int, alignment: int = ALIGNMENT) -> int:
-    """Round a size up to a multiple of the alignment.
+    """Round a size up to the smallest multiple of the alignment.
 
     Parameters
     ----------
@@ -41,11 +41,6 @@ def align_up(nbytes: int, alignment: int = ALIGNMENT) -> int:
         A size in bytes.
     alignment : int, default 64
         A positive number of bytes.
-
-    Returns
-    -------
-    int
-        The smallest multiple of `alignment` that is at least `nbytes`.
     """
     return -(-nbytes // alignment) * alignment
 

@@ -82,11 +82,6 @@ def logical_device(name: str | None = None) -> Device:
         A device's name. None is the device of the innermost `device` block, or the
         first logical device outside all of them.
 
-    Returns
-    -------
-    Device
-        The device.
-
     Raises
     ------
     TypeError
@@ -227,17 +222,12 @@ def reset_memory_stats(device: AnyDevice) -> None:
 
 
 def get_memory_limit(device: AnyDevice) -> int | None:
-    """Return the limit of a device; this is a first use.
+    """Return the limit of a device in bytes, None for no limit; this is a first use.
 
     Parameters
     ----------
     device : str, LogicalDevice or PhysicalDevice
         A name such as ``"CPU:0"``, or an object of the lists.
-
-    Returns
-    -------
-    int or None
-        The maximum of bytes in use now; None is no limit.
 
     Raises
     ------
@@ -248,7 +238,7 @@ def get_memory_limit(device: AnyDevice) -> int | None:
 
 
 def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
-    """Change the limit of a device that may be in use; this is a first use.
+    """Change the limit of a device, and return the one before; this is a first use.
 
     Parameters
     ----------
@@ -259,11 +249,6 @@ def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
         (``"4MiB"``), a share of the hardware's memory (``"50%"``), or None for no
         limit but the hardware's own memory, where it has one, and the
         environment's.
-
-    Returns
-    -------
-    int or None
-        The limit that was in force before, in bytes.
 
     Raises
     ------

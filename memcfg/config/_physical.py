@@ -410,11 +410,6 @@ def add_simulated_device(
         How much memory it is to have: bytes, or a string with its unit
         (``"16GiB"``).
 
-    Returns
-    -------
-    PhysicalDevice
-        The device.
-
     Raises
     ------
     TypeError

@@ -122,17 +122,12 @@ class LogicalDeviceConfiguration:
             raise TypeError(f"growth is True, False or None, not {self.growth!r}")
 
     def limit_on(self, total_bytes: int) -> int | None:
-        """Return the memory limit on given hardware.
+        """Return the memory limit on given hardware in bytes; None is no limit.
 
         Parameters
         ----------
         total_bytes : int
             The hardware's memory in bytes; only a percentage depends on it.
-
-        Returns
-        -------
-        int or None
-            The limit in bytes; None is no limit.
 
         Raises
         ------

@@ -262,17 +262,12 @@ class WorkspaceConfig:
         return int(self.overallocation + 1)
 
     def replace(self, **changes: Any) -> Self:
-        """Return a configuration that differs in some fields.
+        """Return another configuration that differs in some fields; this one stays.
 
         Parameters
         ----------
         **changes
             Fields and their new values, as the constructor takes them.
-
-        Returns
-        -------
-        WorkspaceConfig
-            Another configuration; this one stays as it is.
 
         Raises
         ------
@@ -302,11 +297,6 @@ class WorkspaceConfig:
         ----------
         data : mapping of str to object
             Fields by name, as `to_dict` returns them; those left out are the defaults.
-
-        Returns
-        -------
-        WorkspaceConfig
-            The configuration.
 
         Raises
         ------

@@ -112,17 +112,12 @@ def get_default_workspace_config() -> WorkspaceConfig:
 
 
 def set_default_workspace_config(config: WorkspaceConfig) -> WorkspaceConfig:
-    """Set the configuration of workspaces that are made without one, from now on.
+    """Set the default configuration of new workspaces, and return the one before.
 
     Parameters
     ----------
     config : WorkspaceConfig
         The configuration. Workspaces that exist keep theirs.
-
-    Returns
-    -------
-    WorkspaceConfig
-        The one before.
 
     Raises
     ------

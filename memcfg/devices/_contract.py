@@ -252,11 +252,6 @@ class Device(Protocol):
         tag : str
             Who holds it.
 
-        Returns
-        -------
-        Arena or ScratchFile
-            The memory.
-
         Raises
         ------
         OSError
@@ -283,21 +278,10 @@ class Device(Protocol):
             Memory of the pool.
         tiers : mapping of str to Arena or ScratchFile
             What `tier_memory` returned, by tier.
-
-        Returns
-        -------
-        Program
-            The program.
         """
 
     def describe_kernels(self) -> str:
-        """Tell which kernels these are, for people.
-
-        Returns
-        -------
-        str
-            A sentence.
-        """
+        """Tell which kernels these are, in a sentence for people."""
 
 
 class Hardware(Protocol):

@@ -18,17 +18,12 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}")  # below 2**62
 
 
 def read_buffers(text: str) -> list[Buffer]:
-    """Read buffers from CSV text.
+    """Read buffers from CSV text, in its order.
 
     Parameters
     ----------
     text : str
         A header line and one line a buffer.
-
-    Returns
-    -------
-    list of Buffer
-        In the order of the text.
 
     Raises
     ------

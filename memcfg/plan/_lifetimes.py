@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from memcfg._cached import cached_property
 from memcfg._core import search
 from memcfg.errors import GraphError
-from memcfg.graph import Graph, Op, update_order
+from memcfg.graph import Graph, update_order
 from memcfg.plan._actions import Action, Alias, Alloc, Compute, Free
 from memcfg.plan._bound import lower_bound
 from memcfg.plan._plan import Group, Plan, Predicted, Summary
@@ -320,7 +320,13 @@ def _misfit(graph: Graph) -> str:
     updates = state_updates(graph)
     state = set(graph.persistent)
     for op in graph.ops:
-        for source, output in _updated(op, state).items():
+        pairs: dict[int, int] = {}  # each state that it updates, and its new value
+        made: set[int] = set()
+        for source, output in op.in_place if op.phase == "update" else ():
+            if source in state and source not in pairs and output not in made:
+                pairs[source] = output
+                made.add(output)
+        for source, output in pairs.items():
             if updates.get(output) != source:
                 old, new = graph.tensors[source].name, graph.tensors[output].name
                 return (
@@ -329,14 +335,3 @@ def _misfit(graph: Graph) -> str:
                 )
             state.add(output)
     return ""
-
-
-def _updated(op: Op, state: set[int]) -> dict[int, int]:
-    """Pair each state that an op updates with its new value."""
-    pairs: dict[int, int] = {}
-    made: set[int] = set()
-    for source, output in op.in_place if op.phase == "update" else ():
-        if source in state and source not in pairs and output not in made:
-            pairs[source] = output
-            made.add(output)
-    return pairs

@@ -180,15 +180,10 @@ class Plan:
         return writable("\n".join(lines))  # of 80 columns at most
 
     def to_json(self) -> str:
-        """Write the plan in the interchange format.
+        """Write the plan as JSON text in the interchange format.
 
         That is ``memcfg.plan/2`` if it says where copies lie on other tiers, else
         ``memcfg.plan/1``.
-
-        Returns
-        -------
-        str
-            JSON text.
 
         Raises
         ------
@@ -210,7 +205,7 @@ class Plan:
 
     @staticmethod
     def from_json(text: str) -> Plan:
-        """Read a plan in the interchange format, version 1 or 2.
+        """Read a plan, without a summary, in the interchange format, version 1 or 2.
 
         The text is checked as far as its grammar goes; whether the plan is right for
         a graph, `validate` tells.
@@ -219,11 +214,6 @@ class Plan:
         ----------
         text : str
             JSON text.
-
-        Returns
-        -------
-        Plan
-            The plan, without a summary.
 
         Raises
         ------

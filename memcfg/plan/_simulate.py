@@ -112,11 +112,6 @@ def simulate(
         Bytes a second that each tier moves, in each direction; copies to and from one
         that is not named take no time.
 
-    Returns
-    -------
-    Simulation
-        What it costs.
-
     Raises
     ------
     PlanError
@@ -290,11 +285,6 @@ def with_copies_placed(graph: Graph, plan: Plan) -> Plan:
     plan : Plan
         The plan; the copies of a tier stay where they are if all have a place there,
         else all are placed.
-
-    Returns
-    -------
-    Plan
-        The plan with places.
     """
     copies = _copies(graph, plan)
     actions = list(plan.actions)

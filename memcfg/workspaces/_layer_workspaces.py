@@ -370,11 +370,6 @@ class LayerWorkspaceMgr:
             What the arrays are for. Workspaces that do not exist are made. Where a kind
             has no workspace, the block is outside of all.
 
-        Returns
-        -------
-        LayerScopes
-            To be entered.
-
         Raises
         ------
         WorkspaceConfigError

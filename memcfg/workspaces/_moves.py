@@ -26,12 +26,9 @@ T = TypeVar("T")
 
 
 def current_workspace() -> Workspace | None:
-    """Return the workspace that NumPy's arrays are made in now.
+    """Return the workspace that NumPy's arrays are made in now, if there is one.
 
-    Returns
-    -------
-    Workspace or None
-        Of the running thread or task; None outside of all, and inside `scope_out`.
+    It is the running thread's or task's; inside `scope_out` there is none.
     """
     return cast("Workspace | None", current_scope())
 
@@ -217,7 +214,7 @@ def leverage_to(value: T, workspace: Workspace | str) -> T:
 
 
 def leverage_or_detach(value: T, workspace: Workspace | str) -> T:
-    """Copy arrays to a workspace if it is open, else out of all.
+    """Copy arrays to a workspace if it is open, as `leverage_to` does, else `detach`.
 
     Parameters
     ----------
@@ -225,11 +222,6 @@ def leverage_or_detach(value: T, workspace: Workspace | str) -> T:
         As for `detach`.
     workspace : Workspace or str
         Where to, or its name; there need be none of this name.
-
-    Returns
-    -------
-    numpy.ndarray or container
-        What `leverage_to` returns, or `detach`.
 
     Raises
     ------

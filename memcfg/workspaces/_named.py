@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg._terminal import paragraph, shorten
-from memcfg.config import WorkspaceConfig
 from memcfg.errors import WorkspaceConfigError, WorkspaceError
 from memcfg.units import format_bytes
 from memcfg.workspaces._workspace import (
     DEFAULT_NAME,
     Workspace,
     all_names,
+    checked_config,
     names_here,
 )
 
 if TYPE_CHECKING:
+    from memcfg.config import WorkspaceConfig
     from memcfg.memory import Resource
 
 
@@ -73,9 +74,7 @@ def workspace(
         found = None
     if found is None:
         return Workspace(config, name, resource=resource)
-    if config is not None and not isinstance(config, WorkspaceConfig):
-        raise TypeError(f"not a WorkspaceConfig: {config!r}")
-    if config is not None and config != found.config:
+    if config is not None and checked_config(config) != found.config:
         raise WorkspaceConfigError(
             f"workspace {name!r} has another configuration: "
             f"{_differences(found, config)}. Leave the configuration out, or call "
@@ -93,7 +92,7 @@ get_workspace = workspace  # ND4J's name
 
 
 def workspace_exists(name: str, *, is_open: bool = False) -> bool:
-    """Tell whether this thread has a workspace of a name.
+    """Tell whether this thread has a workspace of a name; none is made.
 
     Parameters
     ----------
@@ -101,24 +100,13 @@ def workspace_exists(name: str, *, is_open: bool = False) -> bool:
         The name.
     is_open : bool, default False
         Whether it must be open, too.
-
-    Returns
-    -------
-    bool
-        Nothing is made.
     """
     found = names_here().get(name)
     return found is not None and (found.is_open or not is_open)
 
 
 def list_workspaces() -> list[Workspace]:
-    """List the workspaces of this thread.
-
-    Returns
-    -------
-    list of Workspace
-        In the order they were made in.
-    """
+    """List the workspaces of this thread in the order they were made in."""
     return list(names_here().values())
 
 

@@ -429,13 +429,7 @@ class Workspace(Scope):
         return detach(value)
 
     def stats(self) -> WorkspaceStats:
-        """Tell what it holds and has learned.
-
-        Returns
-        -------
-        WorkspaceStats
-            All at one point in time.
-        """
+        """Tell what it holds and has learned, all at one point in time."""
         return WorkspaceStats(**self.counters())
 
     @contextmanager

@@ -97,13 +97,7 @@ def paused(*, freeze: bool = False) -> AbstractContextManager[None]:
 
 
 def is_paused() -> bool:
-    """Tell whether a `paused` block is open in some thread.
-
-    Returns
-    -------
-    bool
-        True if at least one is.
-    """
+    """Tell whether a `paused` block is open in some thread."""
     return bool(_pauses)
 
 

@@ -44,7 +44,7 @@ def test_a_name_is_one_workspace_of_the_thread(pool):
 
 def test_a_configuration_is_one(pool):
     mc.workspace("loop", PAGE, resource=pool)
-    with pytest.raises(TypeError, match="not a WorkspaceConfig"):
+    with pytest.raises(TypeError, match="is a WorkspaceConfig or None"):
         mc.workspace("loop", {"initial_size": 1})
     with pytest.raises(TypeError, match="detach is True or False"):
         mc.migrate(np.ones(3), detach="x")
