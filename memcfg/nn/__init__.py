@@ -101,6 +101,7 @@ from memcfg.nn.optimizers import (
     Optimizer,
     RMSprop,
 )
+from memcfg.nn.regularizers import Regularizer
 
 __all__ = [
     "GRU",
@@ -166,6 +167,7 @@ __all__ = [
     "RandomNormal",
     "RandomUniform",
     "ReLU",
+    "Regularizer",
     "RepeatVector",
     "Rescaling",
     "Reshape",

@@ -1,18 +1,51 @@
-"""What training minimises."""
+"""What training minimises: the losses of Keras.
+
+A loss of each sample, weighted and reduced to one number. Probabilities are clipped to
+``[1e-7, 1 - 1e-7]``, as Keras does; those that a softmax or sigmoid of the model makes
+are not: their logarithm is computed from what it reads, and nothing is clipped.
+"""
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._attributes import FixedAttributes, check_name, snake_case
 
 if TYPE_CHECKING:
-    from memcfg.graph import Builder
+    from collections.abc import Mapping, Sequence
+
+    from memcfg.graph import Builder, Op
     from memcfg.nn.layers._layer import SymbolicTensor
 
-__all__ = ["Loss", "SparseCategoricalCrossentropy", "Target"]
+__all__ = [
+    "BinaryCrossentropy",
+    "BinaryFocalCrossentropy",
+    "CategoricalCrossentropy",
+    "CategoricalFocalCrossentropy",
+    "CategoricalHinge",
+    "CosineSimilarity",
+    "Dice",
+    "Hinge",
+    "Huber",
+    "KLDivergence",
+    "LogCosh",
+    "Loss",
+    "MeanAbsoluteError",
+    "MeanAbsolutePercentageError",
+    "MeanSquaredError",
+    "MeanSquaredLogarithmicError",
+    "Poisson",
+    "SparseCategoricalCrossentropy",
+    "SquaredHinge",
+    "Target",
+    "Tversky",
+]
 
-_PASS = "pass SparseCategoricalCrossentropy(from_logits=True)"
+_MEANS = ("sum_over_batch_size", "mean")
+_REDUCTIONS = (*_MEANS, "sum", "mean_with_sample_weight")
+_LINEAR = ("dense", "bias", "conv2d")  # ops whose results are no probabilities
 
 
 class Target(NamedTuple):
@@ -33,34 +66,120 @@ class Target(NamedTuple):
     classes: int | None
 
 
+class Terms:
+    """The ops of a loss or a metric, under its name."""
+
+    def __init__(self, builder: Builder, name: str) -> None:
+        self.builder = builder
+        self.name = name
+
+    def __call__(
+        self,
+        kind: str,
+        inputs: Sequence[int],
+        attributes: Mapping[str, Any] | None = None,
+        name: str = "",
+    ) -> int:
+        """Append an op and return its first output."""
+        label = name or f"{self.name}/{kind}"
+        return self.builder.apply(kind, inputs, attributes, name=label)[0]
+
+    def shape(self, tensor: int) -> tuple[int, ...]:
+        """Return a tensor's shape."""
+        return self.builder.shape(tensor)
+
+    def reduce(
+        self,
+        how: str,
+        tensor: int,
+        axes: Sequence[int] | None = None,
+        name: str = "",
+        *,
+        keepdims: bool = False,
+    ) -> int:
+        """Append ``reduce_sum``, ``_mean`` or ``_max``; without axes, over all."""
+        chosen = tuple(range(len(self.shape(tensor))) if axes is None else axes)
+        attributes = {"axes": chosen, "keepdims": keepdims}
+        return self(f"reduce_{how}", (tensor,), attributes, name)
+
+    def producer(self, tensor: int) -> Op | None:
+        """Return the op that made a tensor; None for an input."""
+        ops = reversed(self.builder.ops)
+        return next((op for op in ops if tensor in op.outputs), None)
+
+    def logits(self, y_pred: int, kind: str, loss: Loss) -> int | None:
+        """Return what the softmax or sigmoid read that made a tensor, or None."""
+        op = self.producer(y_pred)
+        if op is None:
+            return None
+        last = (-1, len(self.shape(y_pred)) - 1)
+        if op.type == kind and op.attributes.get("axis", -1) in last:
+            return op.inputs[0]
+        if op.type in _LINEAR:
+            raise ValueError(
+                f"{type(loss).__name__} reads probabilities, and the model's output is "
+                f"that of a layer without activation: pass from_logits=True, or let "
+                f"the model end with activation={kind!r}"
+            )
+        return None
+
+    def weighted(self, values: int, weight: int, how: str = "mean") -> int:
+        """Append the values times their weights; a weight may be of several values."""
+        shape, of = self.shape(values), self.shape(weight)
+        if of[-1:] == (1,) and len(of) > len(shape):
+            of = of[:-1]
+            weight = self("reshape", (weight,), {"shape": of})
+        if shape[: len(of)] != of:
+            raise ValueError(
+                f"sample weights of shape {of} do not fit losses of shape {shape}: "
+                "one for each sample, or for each step of each sample"
+            )
+        if shape != of:
+            values = self.reduce(how, values, range(len(of), len(shape)))
+        return self("multiply", (values, weight))
+
+
 class Loss(FixedAttributes):
     """Base class of the losses.
+
+    A subclass says in `values` what the loss of each sample is, in `elements` what that
+    is the mean of, or traces by itself.
 
     Parameters
     ----------
     name : str, optional
         None: that of the class, as ``"sparse_categorical_crossentropy"``.
     reduction : str, default "sum_over_batch_size"
-        How the losses of the samples become one number.
+        How the losses of the samples become one number: their mean
+        (``"sum_over_batch_size"``, ``"mean"``), the ``"sum"``, or the sum over that of
+        the weights (``"mean_with_sample_weight"``).
+    dtype : str, optional
+        ``"float32"`` or None.
 
     Raises
     ------
     ValueError
-        If the reduction is not known, or leaves more than one number.
+        If the reduction is not known or leaves more than one number, or for another
+        dtype.
     """
 
     __slots__ = ("name", "reduction")
 
     def __init__(
-        self, name: str | None = None, reduction: str = "sum_over_batch_size"
+        self,
+        name: str | None = None,
+        reduction: str = "sum_over_batch_size",
+        dtype: str | None = None,
     ) -> None:
-        if reduction != "sum_over_batch_size":
+        kind = type(self).__name__
+        if reduction not in _REDUCTIONS:
             raise ValueError(
-                f"the reduction of a loss is 'sum_over_batch_size', not {reduction!r}"
+                f"the reduction of a loss is {', '.join(map(repr, _REDUCTIONS))}, not "
+                f"{reduction!r}: training minimises one number"
             )
-        self.name = (
-            snake_case(type(self).__name__) if name is None else check_name(name)
-        )
+        if dtype not in (None, "float32"):
+            raise ValueError(f"{kind} computes float32, not {dtype!r}")
+        self.name = snake_case(kind) if name is None else check_name(name)
         self.reduction = reduction
 
     def target(self, output: SymbolicTensor) -> Target:
@@ -81,7 +200,46 @@ class Loss(FixedAttributes):
         ValueError
             If the loss cannot read such an output.
         """
-        raise NotImplementedError
+        return Target(output.sample_shape, "float32", None)
+
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the ops of the loss of each sample.
+
+        Parameters
+        ----------
+        builder : Builder
+            Collects the ops; its `training` says whether gradients are asked for.
+        y_true, y_pred : int
+            Ids of the targets of a batch and of the model's output.
+
+        Returns
+        -------
+        int
+            The id of an array whose first axis is the batch.
+        """
+        elements = self.elements(builder, y_true, y_pred)
+        if elements is None:
+            raise NotImplementedError(f"{type(self).__name__} has no values")
+        return Terms(builder, self.name).reduce("mean", elements, (-1,))
+
+    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int | None:
+        """Append the ops of what the loss of a sample is the mean of.
+
+        Parameters
+        ----------
+        builder : Builder
+            Collects the ops.
+        y_true, y_pred : int
+            Ids of the targets of a batch and of the model's output.
+
+        Returns
+        -------
+        int or None
+            The id of an array of the output's shape; None: the loss is no mean over
+            the last axis.
+        """
+        del builder, y_true, y_pred
+        return None
 
     def trace(
         self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
@@ -103,7 +261,45 @@ class Loss(FixedAttributes):
         int
             The id of one number.
         """
-        raise NotImplementedError
+        terms = Terms(builder, self.name)
+        if sample_weight is None and self.reduction != "sum":
+            elements = self.elements(builder, y_true, y_pred)
+            if elements is not None:  # the mean of means of as many
+                return terms.reduce("mean", elements, None, "loss")
+        values = self.values(builder, y_true, y_pred)
+        return self._reduced(terms, values, sample_weight)
+
+    def _reduced(
+        self,
+        terms: Terms,
+        values: int,
+        weight: int | None,
+        count: int | None = None,  # a number to divide by instead of their count
+    ) -> int:
+        total = self.reduction == "sum"
+        if terms.shape(values) == ():
+            if weight is not None:
+                raise ValueError(
+                    f"{type(self).__name__} is one number of a whole batch, and weighs "
+                    "no samples: pass axis, the axes of a sample"
+                )
+            return terms("reshape", (values,), {"shape": ()}, "loss")
+        if weight is not None:
+            values = terms.weighted(values, weight, "sum" if total else "mean")
+            if self.reduction == "mean_with_sample_weight" and count is None:
+                count = terms.reduce("sum", weight)
+        if total or count is None:
+            return terms.reduce("sum" if total else "mean", values, None, "loss")
+        whole = terms.reduce("sum", values)
+        return terms("divide_no_nan", (whole, count), None, "loss")
+
+    def _check_axis(self, axis: Any) -> None:
+        """Refuse other axes of classes."""
+        if integer(axis, "axis", None) != -1:
+            raise ValueError(
+                f"{type(self).__name__}: classes are the last axis, axis=-1, not "
+                f"{axis}: end the model with Permute"
+            )
 
     def _settings(self) -> dict[str, Any]:
         usual = {
@@ -115,26 +311,680 @@ class Loss(FixedAttributes):
         return own | {n: found[n] for n in usual if found[n] != usual[n]}
 
 
-class SparseCategoricalCrossentropy(Loss):
-    """Mean cross-entropy of softmax(logits) against integer labels.
-
-    ``loss = mean(log(sum(exp(logits))) - logits[label])`` over the batch, computed
-    so that large logits do not overflow.
+class MeanSquaredError(Loss):
+    """Mean of ``(y_true - y_pred)**2``.
 
     Parameters
     ----------
-    from_logits : bool, default False
-        Keras's default is False, which cannot be honoured: pass True, and let the
-        model end in logits without a softmax.
     reduction : str, default "sum_over_batch_size"
         As of `Loss`.
-    name : str, default "sparse_categorical_crossentropy"
-        The loss's name.
+    name : str, optional
+        None: as the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.losses.MeanSquaredError()
+    MeanSquaredError()
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+
+    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the numbers of the elements."""
+        return Terms(builder, self.name)("squared_error", (y_true, y_pred))
+
+
+class MeanAbsoluteError(Loss):
+    """Mean of ``|y_true - y_pred|``.
+
+    Parameters
+    ----------
+    reduction : str, default "sum_over_batch_size"
+        As of `Loss`.
+    name : str, optional
+        None: as the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+
+    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the numbers of the elements."""
+        return Terms(builder, self.name)("absolute_error", (y_true, y_pred))
+
+
+class MeanAbsolutePercentageError(Loss):
+    """Mean of ``100 * |y_true - y_pred| / max(|y_true|, 1e-7)``.
+
+    Parameters
+    ----------
+    reduction : str, default "sum_over_batch_size"
+        As of `Loss`.
+    name : str, optional
+        None: as the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+
+    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the numbers of the elements."""
+        return Terms(builder, self.name)("percentage_error", (y_true, y_pred))
+
+
+class MeanSquaredLogarithmicError(Loss):
+    """Mean of ``(log(y_true + 1) - log(y_pred + 1))**2``, below 0 as of 1e-7.
+
+    Parameters
+    ----------
+    reduction : str, default "sum_over_batch_size"
+        As of `Loss`.
+    name : str, optional
+        None: as the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+
+    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the numbers of the elements."""
+        return Terms(builder, self.name)("squared_log_error", (y_true, y_pred))
+
+
+class LogCosh(Loss):
+    """Mean of ``log(cosh(y_pred - y_true))``.
+
+    Parameters
+    ----------
+    reduction : str, default "sum_over_batch_size"
+        As of `Loss`.
+    name : str, optional
+        None: as the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+
+    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the numbers of the elements."""
+        return Terms(builder, self.name)("log_cosh", (y_true, y_pred))
+
+
+class Poisson(Loss):
+    """Mean of ``y_pred - y_true * log(y_pred + 1e-7)``.
+
+    Parameters
+    ----------
+    reduction : str, default "sum_over_batch_size"
+        As of `Loss`.
+    name : str, optional
+        None: as the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+
+    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the numbers of the elements."""
+        return Terms(builder, self.name)("poisson", (y_true, y_pred))
+
+
+class Huber(Loss):
+    """Mean of half a square up to `delta`, of a straight line beyond.
+
+    Parameters
+    ----------
+    delta : float, default 1.0
+        Where the line begins.
+    reduction : str, default "sum_over_batch_size"
+        As of `Loss`.
+    name : str, optional
+        None: as the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+
+    References
+    ----------
+    Huber, "Robust estimation of a location parameter", Ann. Math. Statist. 1964.
+    """
+
+    __slots__ = ("delta",)
+
+    def __init__(
+        self,
+        delta: float = 1.0,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = "huber_loss",
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+        self.delta = nonnegative(delta, "Huber: delta")
+
+    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the numbers of the elements."""
+        return Terms(builder, self.name)(
+            "huber", (y_true, y_pred), {"delta": self.delta}
+        )
+
+
+def _margins(terms: Terms, kind: str, y_true: int, y_pred: int) -> int:
+    """Append margins of targets -1 and 1; those of 0 and 1 alone are taken for them."""
+    odd = terms.reduce("sum", terms("odd_target", (y_true,)))
+    return terms(kind, (y_true, y_pred, odd))
+
+
+class Hinge(Loss):
+    """Mean of ``max(1 - y_true * y_pred, 0)``; targets are -1 and 1, or 0 and 1.
+
+    Parameters
+    ----------
+    reduction : str, default "sum_over_batch_size"
+        As of `Loss`.
+    name : str, optional
+        None: as the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+
+    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the numbers of the elements."""
+        return _margins(Terms(builder, self.name), "hinge", y_true, y_pred)
+
+
+class SquaredHinge(Loss):
+    """Mean of ``max(1 - y_true * y_pred, 0)**2``; targets are -1 and 1, or 0 and 1.
+
+    Parameters
+    ----------
+    reduction : str, default "sum_over_batch_size"
+        As of `Loss`.
+    name : str, optional
+        None: as the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+
+    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the numbers of the elements."""
+        return _margins(Terms(builder, self.name), "squared_hinge", y_true, y_pred)
+
+
+class CategoricalHinge(Loss):
+    """``max(max((1 - y_true) * y_pred) - sum(y_true * y_pred) + 1, 0)``.
+
+    Parameters
+    ----------
+    reduction : str, default "sum_over_batch_size"
+        As of `Loss`.
+    name : str, optional
+        None: as the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the numbers of the samples."""
+        terms = Terms(builder, self.name)
+        hits = terms.reduce("sum", terms("multiply", (y_true, y_pred)), (-1,))
+        misses = terms("categorical_hinge_miss", (y_true, y_pred))
+        most = terms.reduce("max", misses, (-1,))
+        return terms("categorical_hinge", (hits, most))
+
+
+class KLDivergence(Loss):
+    """``sum(y_true * log(y_true / y_pred))``, both clipped to ``[1e-7, 1]``.
+
+    Parameters
+    ----------
+    reduction : str, default "sum_over_batch_size"
+        As of `Loss`.
+    name : str, optional
+        None: as the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the numbers of the samples."""
+        terms = Terms(builder, self.name)
+        return terms.reduce("sum", terms("kl_divergence", (y_true, y_pred)), (-1,))
+
+
+class CosineSimilarity(Loss):
+    """The negative cosine of the angle between target and output.
+
+    Parameters
+    ----------
+    axis : int, default -1
+        Of the vectors; not that of the batch, 0.
+    reduction : str, default "sum_over_batch_size"
+        As of `Loss`.
+    name : str, optional
+        None: as the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
 
     Raises
     ------
     ValueError
-        If `from_logits` is False.
+        If `axis` is 0.
+    """
+
+    __slots__ = ("axis",)
+
+    def __init__(
+        self,
+        axis: int = -1,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+        self.axis = integer(axis, "CosineSimilarity: axis", None)
+        if axis == 0:
+            raise ValueError("CosineSimilarity: axis 0 is the batch")
+
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the numbers of the samples."""
+        return cosines(Terms(builder, self.name), y_true, y_pred, self.axis, -1.0)
+
+
+def cosines(terms: Terms, y_true: int, y_pred: int, axis: int, factor: float) -> int:
+    """Append the cosines of vectors, times a factor."""
+    sums = [
+        terms.reduce("sum", terms("multiply", pair), (axis,))
+        for pair in ((y_true, y_pred), (y_true, y_true), (y_pred, y_pred))
+    ]
+    return terms("cosine_similarity", sums, {"factor": factor})
+
+
+class BinaryCrossentropy(Loss):
+    """Mean of ``-y_true * log(y_pred) - (1 - y_true) * log(1 - y_pred)``.
+
+    Parameters
+    ----------
+    from_logits : bool, default False
+        Whether the model ends without a sigmoid.
+    label_smoothing : float, default 0.0
+        In ``[0, 1]``: how far targets 0 and 1 are moved towards a half.
+    axis : int, default -1
+        Only -1.
+    reduction : str, default "sum_over_batch_size"
+        As of `Loss`.
+    name : str, optional
+        None: as the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.losses.BinaryCrossentropy(from_logits=True)
+    BinaryCrossentropy(from_logits=True, label_smoothing=0.0)
+    """
+
+    __slots__ = ("from_logits", "label_smoothing")
+
+    def __init__(
+        self,
+        from_logits: bool = False,
+        label_smoothing: float = 0.0,
+        axis: int = -1,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+        self._check_axis(axis)
+        self.from_logits = bool(from_logits)
+        self.label_smoothing = _smoothing(label_smoothing, self)
+
+    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the numbers of the elements."""
+        terms = Terms(builder, self.name)
+        smoothing = {"smoothing": self.label_smoothing}
+        logits = y_pred if self.from_logits else terms.logits(y_pred, "sigmoid", self)
+        if logits is None:
+            return terms("binary_cross_entropy", (y_true, y_pred), smoothing)
+        return terms("binary_cross_entropy_logits", (y_true, logits), smoothing)
+
+
+class BinaryFocalCrossentropy(Loss):
+    """Binary cross-entropy times ``(1 - p)**gamma``, p the probability of the target.
+
+    Parameters
+    ----------
+    apply_class_balancing : bool, default False
+        Whether targets 1 weigh `alpha` and targets 0 ``1 - alpha``.
+    alpha : float, default 0.25
+        A weight.
+    gamma : float, default 2.0
+        Zero or more.
+    from_logits : bool, default False
+        Whether the model ends without a sigmoid.
+    label_smoothing : float, default 0.0
+        In ``[0, 1]``: how far targets 0 and 1 are moved towards a half.
+    axis : int, default -1
+        Only -1.
+    reduction : str, default "sum_over_batch_size"
+        As of `Loss`.
+    name : str, optional
+        None: as the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    References
+    ----------
+    Lin, Goyal, Girshick, He and Dollar, "Focal loss for dense object detection",
+    ICCV 2017.
+    """
+
+    __slots__ = (
+        "alpha",
+        "apply_class_balancing",
+        "from_logits",
+        "gamma",
+        "label_smoothing",
+    )
+
+    def __init__(
+        self,
+        apply_class_balancing: bool = False,
+        alpha: float = 0.25,
+        gamma: float = 2.0,
+        from_logits: bool = False,
+        label_smoothing: float = 0.0,
+        axis: int = -1,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+        self._check_axis(axis)
+        self.apply_class_balancing = bool(apply_class_balancing)
+        self.alpha = real(alpha, "BinaryFocalCrossentropy: alpha")
+        self.gamma = nonnegative(gamma, "BinaryFocalCrossentropy: gamma")
+        self.from_logits = bool(from_logits)
+        self.label_smoothing = _smoothing(label_smoothing, self)
+
+    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the numbers of the elements."""
+        terms = Terms(builder, self.name)
+        if self.from_logits:
+            y_pred = terms("sigmoid", (y_pred,))
+        else:
+            terms.logits(y_pred, "sigmoid", self)
+        attributes = {
+            "smoothing": self.label_smoothing,
+            "alpha": self.alpha,
+            "gamma": self.gamma,
+            "balanced": self.apply_class_balancing,
+        }
+        return terms("binary_focal_cross_entropy", (y_true, y_pred), attributes)
+
+
+class CategoricalCrossentropy(Loss):
+    """``-sum(y_true * log(y_pred))`` over the classes, the last axis.
+
+    Parameters
+    ----------
+    from_logits : bool, default False
+        Whether the model ends without a softmax.
+    label_smoothing : float, default 0.0
+        In ``[0, 1]``: which part of the targets is spread over all classes.
+    axis : int, default -1
+        Only -1.
+    reduction : str, default "sum_over_batch_size"
+        As of `Loss`.
+    name : str, optional
+        None: as the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.losses.CategoricalCrossentropy(label_smoothing=0.1)
+    CategoricalCrossentropy(from_logits=False, label_smoothing=0.1)
+    """
+
+    __slots__ = ("from_logits", "label_smoothing")
+
+    def __init__(
+        self,
+        from_logits: bool = False,
+        label_smoothing: float = 0.0,
+        axis: int = -1,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+        self._check_axis(axis)
+        self.from_logits = bool(from_logits)
+        self.label_smoothing = _smoothing(label_smoothing, self)
+
+    def target(self, output: SymbolicTensor) -> Target:
+        """Return a probability for each class."""
+        _classes_of(output, self)
+        return super().target(output)
+
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the numbers of the samples."""
+        terms = Terms(builder, self.name)
+        smoothing = _spread(terms, y_pred, self.label_smoothing)
+        logits = y_pred if self.from_logits else terms.logits(y_pred, "softmax", self)
+        if logits is None:
+            return _categorical(terms, y_true, y_pred, smoothing)
+        logarithms = terms("log_softmax", (logits,), {"axis": -1})
+        each = terms("categorical_cross_entropy_log", (y_true, logarithms), smoothing)
+        return terms.reduce("sum", each, (-1,))
+
+
+class CategoricalFocalCrossentropy(Loss):
+    """``-sum(alpha * (1 - y_pred)**gamma * y_true * log(y_pred))`` over the classes.
+
+    Parameters
+    ----------
+    alpha : float, default 0.25
+        A weight.
+    gamma : float, default 2.0
+        Zero or more.
+    from_logits : bool, default False
+        Whether the model ends without a softmax.
+    label_smoothing : float, default 0.0
+        In ``[0, 1]``: which part of the targets is spread over all classes.
+    axis : int, default -1
+        Only -1.
+    reduction : str, default "sum_over_batch_size"
+        As of `Loss`.
+    name : str, optional
+        None: as the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    References
+    ----------
+    Lin, Goyal, Girshick, He and Dollar, "Focal loss for dense object detection",
+    ICCV 2017.
+    """
+
+    __slots__ = ("alpha", "from_logits", "gamma", "label_smoothing")
+
+    def __init__(
+        self,
+        alpha: float = 0.25,
+        gamma: float = 2.0,
+        from_logits: bool = False,
+        label_smoothing: float = 0.0,
+        axis: int = -1,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+        self._check_axis(axis)
+        self.alpha = real(alpha, "CategoricalFocalCrossentropy: alpha")
+        self.gamma = nonnegative(gamma, "CategoricalFocalCrossentropy: gamma")
+        self.from_logits = bool(from_logits)
+        self.label_smoothing = _smoothing(label_smoothing, self)
+
+    def target(self, output: SymbolicTensor) -> Target:
+        """Return a probability for each class."""
+        _classes_of(output, self)
+        return super().target(output)
+
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the numbers of the samples."""
+        terms = Terms(builder, self.name)
+        if self.from_logits:
+            y_pred = terms("softmax", (y_pred,), {"axis": -1})
+        else:
+            terms.logits(y_pred, "softmax", self)
+        attributes = _spread(terms, y_pred, self.label_smoothing)
+        attributes |= {"alpha": self.alpha, "gamma": self.gamma}
+        kind = "categorical_focal_cross_entropy"
+        return _categorical(terms, y_true, y_pred, attributes, kind)
+
+
+class SparseCategoricalCrossentropy(Loss):
+    """``-log(y_pred[label])`` of integer labels.
+
+    Parameters
+    ----------
+    from_logits : bool, default False
+        Whether the model ends without a softmax.
+    ignore_class : int, optional
+        A label whose samples do not count.
+    reduction : str, default "sum_over_batch_size"
+        As of `Loss`.
+    axis : int, default -1
+        Only -1.
+    name : str, optional
+        None: as the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
 
     Examples
     --------
@@ -143,54 +993,285 @@ class SparseCategoricalCrossentropy(Loss):
     SparseCategoricalCrossentropy(from_logits=True)
     """
 
-    __slots__ = ("from_logits",)
+    __slots__ = ("from_logits", "ignore_class")
 
     def __init__(
         self,
         from_logits: bool = False,
-        *,
+        ignore_class: int | None = None,
         reduction: str = "sum_over_batch_size",
-        name: str | None = "sparse_categorical_crossentropy",
+        axis: int = -1,
+        name: str | None = None,
+        dtype: str | None = None,
     ) -> None:
-        super().__init__(name, reduction)
-        if from_logits is not True:
-            raise ValueError(
-                "SparseCategoricalCrossentropy works on logits: let the model end "
-                "without a softmax and pass from_logits=True"
-            )
-        self.from_logits = True
+        super().__init__(name, reduction, dtype)
+        self._check_axis(axis)
+        self.from_logits = bool(from_logits)
+        self.ignore_class = (
+            None
+            if ignore_class is None
+            else integer(ignore_class, "ignore_class", None)
+        )
 
     def target(self, output: SymbolicTensor) -> Target:
-        """Return a label of one of as many classes as there are logits."""
-        if len(output.sample_shape) != 1:
-            raise ValueError(
-                f"the model's output, of layer {output.name!r}, has shape "
-                f"{output.shape}, but cross-entropy reads logits (None, classes): end "
-                "with Flatten or GlobalAveragePooling2D and Dense"
-            )
-        return Target((), "int32", output.sample_shape[0])
+        """Return a label; a class beyond those of the output may be ignored."""
+        classes, ignored = _classes_of(output, self), self.ignore_class
+        beyond = ignored is not None and not 0 <= ignored < classes
+        return Target(output.sample_shape[:-1], "int32", None if beyond else classes)
+
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the numbers of the samples; 0 for a class that is ignored."""
+        terms = Terms(builder, self.name)
+        logits = self._logits(terms, y_pred)
+        if logits is not None:
+            ignored = self.ignore_class
+            attributes = {} if ignored is None else {"ignored": ignored}
+            return terms("cross_entropy_rows", (logits, y_true), attributes)
+        depth = terms.shape(y_pred)[-1]
+        hot = terms("one_hot", (y_true,), {"depth": depth, "dtype": "float32"})
+        values = _categorical(terms, hot, y_pred, {})
+        if self.ignore_class is None:
+            return values
+        return terms("multiply", (values, self._counts(terms, y_true)))
 
     def trace(
         self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
     ) -> int:
-        """Append the op of the loss."""
-        if sample_weight is not None:
-            raise ValueError(f"{self!r} does not weigh samples yet")
+        """Append the ops; a plain mean of rows is one op."""
+        terms = Terms(builder, self.name)
+        if self.ignore_class is not None:
+            values = self.values(builder, y_true, y_pred)
+            if self.reduction == "sum":
+                return self._reduced(terms, values, sample_weight)
+            counts = self._counts(terms, y_true)
+            if self.reduction not in _MEANS and sample_weight is not None:
+                counts = terms.weighted(counts, sample_weight)
+            total = terms.reduce("sum", counts)
+            return self._reduced(terms, values, sample_weight, total)
+        logits = self._logits(terms, y_pred)
+        plain = sample_weight is None and self.reduction != "sum"
+        if logits is None or not plain:
+            return super().trace(builder, y_true, y_pred, sample_weight)
+        shape = terms.shape(logits)
+        if len(shape) != 2:
+            logits = terms(
+                "reshape", (logits,), {"shape": (prod(shape[:-1]), shape[-1])}
+            )
+            y_true = terms("reshape", (y_true,), {"shape": (prod(shape[:-1]),)})
         kind = "softmax_cross_entropy" + ("" if builder.training else "_inference")
-        return builder.apply(kind, (y_pred, y_true), name="loss")[0]
+        return terms(kind, (logits, y_true), None, "loss")
+
+    def _logits(self, terms: Terms, y_pred: int) -> int | None:
+        return y_pred if self.from_logits else terms.logits(y_pred, "softmax", self)
+
+    def _counts(self, terms: Terms, y_true: int) -> int:
+        """Append 1 for each label that counts, and 0 for the others."""
+        labels = terms("cast", (y_true,), {"dtype": "float32"})
+        return terms("differs", (labels,), {"value": float(self.ignore_class or 0)})
+
+    def _settings(self) -> dict[str, Any]:
+        found = super()._settings()
+        if self.ignore_class is None:
+            del found["ignore_class"]
+        return found
+
+
+class Tversky(Loss):
+    """``1 - hits / (hits + alpha * missed + beta * false)``, of sums over `axis`.
+
+    Parameters
+    ----------
+    alpha, beta : float, default 0.5
+        How much it counts that an output is less than its target, and more.
+    reduction : str, default "sum_over_batch_size"
+        As of `Loss`.
+    name : str, optional
+        None: as the class, in snake case.
+    axis : int or sequence of int, optional
+        What is summed; None: all, the batch too.
+    dtype : str, optional
+        ``"float32"`` or None.
+
+    References
+    ----------
+    Salehi, Erdogmus and Gholipour, "Tversky loss function for image segmentation
+    using 3D fully convolutional deep networks", MLMI 2017.
+    """
+
+    __slots__ = ("alpha", "axis", "beta")
+
+    def __init__(
+        self,
+        alpha: float = 0.5,
+        beta: float = 0.5,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = None,
+        axis: int | Sequence[int] | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+        self.alpha = nonnegative(alpha, "Tversky: alpha")
+        self.beta = nonnegative(beta, "Tversky: beta")
+        self.axis = _axes(axis)
+
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the numbers of the samples."""
+        return _overlap(
+            Terms(builder, self.name),
+            y_true,
+            y_pred,
+            self.axis,
+            self.alpha,
+            self.beta,
+            1e-7,
+        )
+
+
+class Dice(Loss):
+    """``1 - 2 * sum(y_true * y_pred) / (sum(y_true) + sum(y_pred))``.
+
+    Parameters
+    ----------
+    reduction : str, default "sum_over_batch_size"
+        As of `Loss`.
+    name : str, optional
+        None: as the class, in snake case.
+    axis : int or sequence of int, optional
+        What is summed; None: all, the batch too.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ("axis",)
+
+    def __init__(
+        self,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = None,
+        axis: int | Sequence[int] | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+        self.axis = _axes(axis)
+
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the numbers of the samples."""
+        return _overlap(
+            Terms(builder, self.name), y_true, y_pred, self.axis, 0.5, 0.5, 5e-8
+        )
+
+
+def _overlap(
+    terms: Terms,
+    y_true: int,
+    y_pred: int,
+    axes: Sequence[int] | None,
+    alpha: float,
+    beta: float,
+    epsilon: float,
+) -> int:
+    sums = [
+        terms.reduce("sum", each, axes)
+        for each in (terms("multiply", (y_true, y_pred)), y_true, y_pred)
+    ]
+    attributes = {"alpha": alpha, "beta": beta, "epsilon": epsilon}
+    return terms("tversky", sums, attributes)
+
+
+def _axes(axis: Any) -> tuple[int, ...] | None:
+    if axis is None:
+        return None
+    several = axis if isinstance(axis, list | tuple) else (axis,)
+    return tuple(integer(each, "axis", None) for each in several)
+
+
+def _smoothing(value: Any, loss: Loss) -> float:
+    number = real(value, f"{type(loss).__name__}: label_smoothing")
+    if not 0 <= number <= 1:
+        raise ValueError(
+            f"{type(loss).__name__}: label_smoothing must be in [0, 1], got {value!r}"
+        )
+    return number
+
+
+def _spread(terms: Terms, y_pred: int, smoothing: float) -> dict[str, float]:
+    return {"smoothing": smoothing, "share": smoothing / terms.shape(y_pred)[-1]}
+
+
+def _categorical(
+    terms: Terms,
+    y_true: int,
+    y_pred: int,
+    attributes: Mapping[str, Any],
+    kind: str = "categorical_cross_entropy",
+) -> int:
+    """Append the losses of probabilities, which are divided by their sum first."""
+    total = terms.reduce("sum", y_pred, (-1,), keepdims=True)
+    wide = terms("broadcast_to", (total,), {"shape": terms.shape(y_pred)})
+    return terms.reduce("sum", terms(kind, (y_true, y_pred, wide), attributes), (-1,))
+
+
+def _classes_of(output: SymbolicTensor, loss: Loss) -> int:
+    """Return the length of the last axis, which must be of classes."""
+    classes = output.sample_shape[-1] if output.sample_shape else 1
+    if classes == 1:
+        raise ValueError(
+            f"{type(loss).__name__} chooses among classes, and the model's output, of "
+            f"layer {output.name!r}, has shape {output.shape}: take "
+            "BinaryCrossentropy, or a unit for each class"
+        )
+    return classes
+
+
+_LOSSES: dict[str, type[Loss]] = {
+    each.__name__: each
+    for each in (
+        BinaryCrossentropy,
+        BinaryFocalCrossentropy,
+        CategoricalCrossentropy,
+        CategoricalFocalCrossentropy,
+        CategoricalHinge,
+        CosineSimilarity,
+        Dice,
+        Hinge,
+        Huber,
+        KLDivergence,
+        LogCosh,
+        MeanAbsoluteError,
+        MeanAbsolutePercentageError,
+        MeanSquaredError,
+        MeanSquaredLogarithmicError,
+        Poisson,
+        SparseCategoricalCrossentropy,
+        SquaredHinge,
+        Tversky,
+    )
+}
+_LOSSES |= {snake_case(name): each for name, each in _LOSSES.items()}
+_LOSSES |= {
+    "mse": MeanSquaredError,
+    "mae": MeanAbsoluteError,
+    "mape": MeanAbsolutePercentageError,
+    "msle": MeanSquaredLogarithmicError,
+    "bce": BinaryCrossentropy,
+    "kld": KLDivergence,
+    "logcosh": LogCosh,
+}
 
 
 def get_loss(loss: Any) -> Loss:
     """Return the loss that an entry of `compile`'s argument means."""
-    if loss == "sparse_categorical_crossentropy":
-        raise ValueError(
-            f"the loss {loss!r} reads probabilities, as in Keras, and only logits are "
-            f"supported: let the model end without a softmax and {_PASS}"
-        )
     if isinstance(loss, str):
-        raise ValueError(f"unknown loss {loss!r}: {_PASS}")
+        found = _LOSSES.get(loss) or _LOSSES.get(loss.lower())
+        if found is None:
+            known = ", ".join(sorted(name for name in _LOSSES if name.islower()))
+            raise ValueError(f"unknown loss {loss!r}; known: {known}")
+        return found()
+    if isinstance(loss, type) and issubclass(loss, Loss):
+        return loss()
     if not isinstance(loss, Loss):
         raise TypeError(
-            f"a loss is SparseCategoricalCrossentropy(from_logits=True), not {loss!r}"
+            f"a loss is a name such as 'mse' or a Loss such as MeanSquaredError(), not "
+            f"{loss!r}; a loss of your own is a subclass of memcfg.nn.Loss"
         )
     return loss

@@ -1,41 +1,166 @@
-"""What is measured beside the loss."""
+"""What is measured beside the loss: the metrics of Keras.
+
+A metric adds up a few numbers of each batch, amid the step; what it says is computed
+from their sums when somebody looks.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from memcfg.nn._attributes import FixedAttributes, check_name
+import numpy as np
+
+from memcfg.nn import losses
+from memcfg.nn._argument_checks import integer, real
+from memcfg.nn._attributes import FixedAttributes, check_name, snake_case
+from memcfg.nn.losses import Loss, Terms, cosines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     import numpy.typing as npt
 
     from memcfg.graph import Builder
     from memcfg.nn.layers._layer import SymbolicTensor
     from memcfg.nn.losses import Target
 
-__all__ = ["Metric"]
+    Sums = Sequence[float | npt.NDArray[np.float64]]
 
-_OPS = dict.fromkeys(("accuracy", "sparse_categorical_accuracy"), "correct_count")
+__all__ = [
+    "AUC",
+    "Accuracy",
+    "BinaryAccuracy",
+    "BinaryCrossentropy",
+    "CategoricalAccuracy",
+    "CategoricalCrossentropy",
+    "CategoricalHinge",
+    "CosineSimilarity",
+    "F1Score",
+    "FBetaScore",
+    "FalseNegatives",
+    "FalsePositives",
+    "Hinge",
+    "KLDivergence",
+    "LogCoshError",
+    "MeanAbsoluteError",
+    "MeanAbsolutePercentageError",
+    "MeanSquaredError",
+    "MeanSquaredLogarithmicError",
+    "Metric",
+    "Poisson",
+    "Precision",
+    "PrecisionAtRecall",
+    "R2Score",
+    "Recall",
+    "RecallAtPrecision",
+    "RootMeanSquaredError",
+    "SensitivityAtSpecificity",
+    "SparseCategoricalAccuracy",
+    "SparseCategoricalCrossentropy",
+    "SparseTopKCategoricalAccuracy",
+    "SpecificityAtSensitivity",
+    "SquaredHinge",
+    "TopKCategoricalAccuracy",
+    "TrueNegatives",
+    "TruePositives",
+]
+
+_EPSILON = 1e-7
+
+
+class _Counts:
+    """Counts of outputs above thresholds, of targets that are not 0 and that are."""
+
+    __slots__ = ("class_id", "thresholds", "with_sigmoid")
+
+    def __init__(
+        self,
+        thresholds: Sequence[float],  # ascending, in [0, 1]
+        class_id: int | None = None,
+        *,
+        with_sigmoid: bool = False,
+    ) -> None:
+        self.thresholds = np.asarray(thresholds, np.float32)
+        self.class_id = None if class_id is None else integer(class_id, "class_id", 0)
+        self.with_sigmoid = with_sigmoid
+
+    def trace(
+        self, terms: Terms, y_true: int, y_pred: int, sample_weight: int | None
+    ) -> tuple[int, ...]:
+        """Append both counts."""
+        if self.class_id is not None:
+            y_true, y_pred = (self._class_of(terms, each) for each in (y_true, y_pred))
+        if self.with_sigmoid:
+            y_pred = terms("sigmoid", (y_pred,))
+        inputs = [y_true, y_pred, *([] if sample_weight is None else [sample_weight])]
+        bits = {"threshold_bits": tuple(map(int, self.thresholds.view(np.uint32)))}
+        name = f"{terms.name}/counts"
+        return terms.builder.apply("threshold_counts", inputs, bits, name=name)
+
+    def _class_of(self, terms: Terms, tensor: int) -> int:
+        shape, place = terms.shape(tensor), self.class_id
+        assert place is not None
+        if place >= shape[-1]:
+            raise ValueError(
+                f"{terms.name}: class_id {place} of an output of {shape[-1]}"
+            )
+        begin = (*(0 for _ in shape[:-1]), place)
+        end = (*shape[:-1], place + 1)
+        strides = tuple(1 for _ in shape)
+        return terms(
+            "slice", (tensor,), {"begin": begin, "end": end, "strides": strides}
+        )
+
+
+def _four(sums: Sums) -> tuple[Any, Any, Any, Any]:
+    """Return true and false positives, true and false negatives, at each threshold."""
+    true, false = (np.asarray(each, np.float64) for each in sums)
+    tp, fp = true[1:], false[1:]
+    return tp, fp, false[0] - fp, true[0] - tp
 
 
 class Metric(FixedAttributes):
     """Base class of the metrics.
 
+    A subclass says in `values` what it is the mean of, or adds up and computes anything
+    else in `trace` and `result`.
+
     Parameters
     ----------
-    name : str
-        Its name in logs.
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    of : Loss, optional
+        The metric is the mean of this loss.
+
+    Raises
+    ------
+    ValueError
+        For another dtype.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> huber = mc.nn.Metric("huber", of=mc.nn.losses.Huber(0.1))
     """
 
-    __slots__ = ("name",)
+    __slots__ = ("_of", "name")
 
     count: ClassVar[int] = 2  # of what `trace` returns
+    _labels: ClassVar[bool] = False  # whether it reads integer labels
 
-    def __init__(self, name: str) -> None:
-        self.name = check_name(name)
+    def __init__(
+        self,
+        name: str | None = None,
+        dtype: str | None = None,
+        of: Loss | _Counts | None = None,
+    ) -> None:
+        kind = type(self).__name__
+        if dtype not in (None, "float32"):
+            raise ValueError(f"{kind} computes float32, not {dtype!r}")
+        self.name = snake_case(kind) if name is None else check_name(name)
+        self._of = of
 
     def target(self, output: SymbolicTensor) -> Target | None:
         """Return what y is of one sample.
@@ -49,6 +174,11 @@ class Metric(FixedAttributes):
         -------
         Target or None
             None: that of the loss.
+
+        Raises
+        ------
+        ValueError
+            If the metric cannot read such an output.
         """
         del output
         return None
@@ -73,9 +203,41 @@ class Metric(FixedAttributes):
         tuple of int
             Ids of float32 numbers or vectors, which are summed over the batches.
         """
-        raise NotImplementedError
+        of, terms = self._of, Terms(builder, self.name)
+        labels = self._labels or isinstance(of, losses.SparseCategoricalCrossentropy)
+        self._check(builder, y_true, y_pred, labels)
+        if isinstance(of, _Counts):
+            return of.trace(terms, y_true, y_pred, sample_weight)
+        values = self.values(builder, y_true, y_pred)
+        if sample_weight is None:
+            size = float(np.prod(terms.shape(values)))
+            return terms.reduce("sum", values), _count(terms, size)
+        weighted = terms.weighted(values, sample_weight)
+        return terms.reduce("sum", weighted), terms.reduce("sum", sample_weight)
 
-    def result(self, sums: Sequence[float | npt.NDArray[np.float64]]) -> float:
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the ops of what the metric is the mean of.
+
+        Parameters
+        ----------
+        builder : Builder
+            Collects the ops.
+        y_true, y_pred : int
+            Ids of the targets of a batch and of the model's output.
+
+        Returns
+        -------
+        int
+            The id of an array whose first axis is the batch.
+        """
+        if not isinstance(self._of, Loss):
+            raise NotImplementedError(f"{type(self).__name__} has no values")
+        elements = self._of.elements(builder, y_true, y_pred)
+        if elements is not None:
+            return elements
+        return self._of.values(builder, y_true, y_pred)
+
+    def result(self, sums: Sums) -> float:
         """Return the metric.
 
         Parameters
@@ -88,43 +250,1366 @@ class Metric(FixedAttributes):
         float
             The number for logs.
         """
-        raise NotImplementedError
+        total, count = sums
+        return float(total / count) if count else 0.0
+
+    def _check(self, builder: Builder, y_true: int, y_pred: int, labels: bool) -> None:
+        """Refuse targets of another kind than the metric reads."""
+        shape, of = builder.shape(y_true), builder.shape(y_pred)
+        if shape != (of[:-1] if labels else of) or labels != (
+            builder.dtype(y_true) == "int32"
+        ):
+            wanted = "labels" if labels else "targets of the shape of the output"
+            raise ValueError(
+                f"the metric {self.name!r} ({type(self).__name__}) reads {wanted}, and "
+                f"the loss reads {builder.dtype(y_true)} of shape "
+                f"{(None, *shape[1:])} for an output of shape {(None, *of[1:])}"
+            )
+
+
+class MeanSquaredError(Metric):
+    """The mean of ``(y_true - y_pred)**2``.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
+        super().__init__(name, dtype, losses.MeanSquaredError())
+
+
+class MeanAbsoluteError(Metric):
+    """The mean of ``|y_true - y_pred|``.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
+        super().__init__(name, dtype, losses.MeanAbsoluteError())
+
+
+class MeanAbsolutePercentageError(Metric):
+    """The mean of ``100 * |y_true - y_pred| / max(|y_true|, 1e-7)``.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
+        super().__init__(name, dtype, losses.MeanAbsolutePercentageError())
+
+
+class MeanSquaredLogarithmicError(Metric):
+    """The mean of ``(log(y_true + 1) - log(y_pred + 1))**2``.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
+        super().__init__(name, dtype, losses.MeanSquaredLogarithmicError())
+
+
+class LogCoshError(Metric):
+    """The mean of ``log(cosh(y_pred - y_true))``.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, name: str | None = "logcosh", dtype: str | None = None) -> None:
+        super().__init__(name, dtype, losses.LogCosh())
+
+
+class Poisson(Metric):
+    """The mean of ``y_pred - y_true * log(y_pred)``.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
+        super().__init__(name, dtype, losses.Poisson())
+
+
+class KLDivergence(Metric):
+    """The mean of ``sum(y_true * log(y_true / y_pred))``.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
+        super().__init__(name, dtype, losses.KLDivergence())
+
+
+class Hinge(Metric):
+    """The mean of ``max(1 - y_true * y_pred, 0)``.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
+        super().__init__(name, dtype, losses.Hinge())
+
+
+class SquaredHinge(Metric):
+    """The mean of ``max(1 - y_true * y_pred, 0)**2``.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
+        super().__init__(name, dtype, losses.SquaredHinge())
+
+
+class CategoricalHinge(Metric):
+    """As the loss of this name.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
+        super().__init__(name, dtype, losses.CategoricalHinge())
+
+
+class RootMeanSquaredError(Metric):
+    """The root of the mean of ``(y_true - y_pred)**2``.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
+        super().__init__(name, dtype, losses.MeanSquaredError())
+
+    def result(self, sums: Sums) -> float:
+        """Take the root."""
+        return float(np.sqrt(super().result(sums)))
+
+
+class BinaryCrossentropy(Metric):
+    """As the loss of this name.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    from_logits : bool, default False
+        Whether the model ends without a sigmoid.
+    label_smoothing : float, default 0.0
+        In ``[0, 1]``.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        name: str | None = None,
+        dtype: str | None = None,
+        from_logits: bool = False,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        loss = losses.BinaryCrossentropy(from_logits, label_smoothing)
+        super().__init__(name, dtype, loss)
+
+
+class CategoricalCrossentropy(Metric):
+    """As the loss of this name.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    from_logits : bool, default False
+        Whether the model ends without a softmax.
+    label_smoothing : float, default 0.0
+        In ``[0, 1]``.
+    axis : int, default -1
+        Only -1.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        name: str | None = None,
+        dtype: str | None = None,
+        from_logits: bool = False,
+        label_smoothing: float = 0.0,
+        axis: int = -1,
+    ) -> None:
+        loss = losses.CategoricalCrossentropy(from_logits, label_smoothing, axis)
+        super().__init__(name, dtype, loss)
+
+
+class SparseCategoricalCrossentropy(Metric):
+    """As the loss of this name.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    from_logits : bool, default False
+        Whether the model ends without a softmax.
+    axis : int, default -1
+        Only -1.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        name: str | None = None,
+        dtype: str | None = None,
+        from_logits: bool = False,
+        axis: int = -1,
+    ) -> None:
+        loss = losses.SparseCategoricalCrossentropy(from_logits, axis=axis)
+        super().__init__(name, dtype, loss)
+
+
+class CosineSimilarity(Metric):
+    """The mean cosine of the angle between target and output.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    axis : int, default -1
+        Of the vectors.
+    """
+
+    __slots__ = ("axis",)
+
+    def __init__(
+        self, name: str | None = None, dtype: str | None = None, axis: int = -1
+    ) -> None:
+        super().__init__(name, dtype)
+        self.axis = losses.CosineSimilarity(axis).axis
+
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the cosines."""
+        return cosines(Terms(builder, self.name), y_true, y_pred, self.axis, 1.0)
+
+
+class Accuracy(Metric):
+    """The part of the outputs that equal their targets; a name means another.
+
+    The name ``"accuracy"`` is `BinaryAccuracy` for outputs of one unit,
+    `SparseCategoricalAccuracy` for labels, and else `CategoricalAccuracy`.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
+        super().__init__(name, dtype)
+
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append 1 for each that is equal, and 0."""
+        return Terms(builder, self.name)("agreement", (y_true, y_pred))
+
+
+class BinaryAccuracy(Metric):
+    """The part of the targets 0 and 1 that outputs are on the side of.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    threshold : float, default 0.5
+        Outputs above are 1.
+    """
+
+    __slots__ = ("threshold",)
+
+    def __init__(
+        self,
+        name: str | None = None,
+        dtype: str | None = None,
+        threshold: float = 0.5,
+    ) -> None:
+        super().__init__(name, dtype)
+        self.threshold = real(threshold, "BinaryAccuracy: threshold")
+
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append 1 for each that is right, and 0."""
+        terms = Terms(builder, self.name)
+        threshold = {"threshold": self.threshold}
+        return terms("binary_agreement", (y_true, y_pred), threshold)
+
+
+class CategoricalAccuracy(Metric):
+    """The part of the one-hot targets whose class is the largest output.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
+        super().__init__(name, dtype)
+
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append 1 for each that is right, and 0."""
+        terms = Terms(builder, self.name)
+        return terms("hits", (y_pred, terms("argmax", (y_true,))), {"k": 0})
 
 
 class SparseCategoricalAccuracy(Metric):
-    """The part of the labels that are the largest output."""
+    """The part of the labels that are the largest output.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
 
     __slots__ = ()
+
+    _labels = True
+
+    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
+        super().__init__(name, dtype)
 
     def trace(
         self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
     ) -> tuple[int, ...]:
         """Count right answers, and all."""
-        if sample_weight is not None:
-            raise ValueError(f"{self!r} does not weigh samples yet")
-        (right,) = builder.apply("correct_count", (y_pred, y_true))
-        samples = float(builder.shape(y_true)[0])
-        count = {"shape": (), "value": samples, "dtype": "float32"}
-        return right, *builder.apply("fill", (), count, name="sample_count")
+        if sample_weight is not None or len(builder.shape(y_pred)) != 2:
+            return super().trace(builder, y_true, y_pred, sample_weight)
+        self._check(builder, y_true, y_pred, labels=True)
+        terms = Terms(builder, self.name)
+        right = terms("correct_count", (y_pred, y_true), name="correct_count")
+        return right, _count(terms, float(builder.shape(y_true)[0]))
 
-    def result(self, sums: Sequence[float | npt.NDArray[np.float64]]) -> float:
-        """Divide one by the other."""
-        right, samples = sums
-        return float(right / samples)
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append 1 for each that is right, and 0."""
+        terms = Terms(builder, self.name)
+        return terms("hits", (y_pred, y_true), {"k": 0})
+
+
+class TopKCategoricalAccuracy(Metric):
+    """The part of the one-hot targets whose class is among the `k` largest outputs.
+
+    Parameters
+    ----------
+    k : int, default 5
+        How many.
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ("k",)
+
+    def __init__(
+        self, k: int = 5, name: str | None = None, dtype: str | None = None
+    ) -> None:
+        super().__init__(name, dtype)
+        self.k = integer(k, "TopKCategoricalAccuracy: k")
+
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append 1 for each that is right, and 0."""
+        terms = Terms(builder, self.name)
+        return terms("hits", (y_pred, terms("argmax", (y_true,))), {"k": self.k})
+
+
+class SparseTopKCategoricalAccuracy(Metric):
+    """The part of the labels that are among the `k` largest outputs.
+
+    Parameters
+    ----------
+    k : int, default 5
+        How many.
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    from_sorted_ids : bool, default False
+        Only False.
+
+    Raises
+    ------
+    ValueError
+        For `from_sorted_ids`.
+    """
+
+    __slots__ = ("k",)
+
+    _labels = True
+
+    def __init__(
+        self,
+        k: int = 5,
+        name: str | None = None,
+        dtype: str | None = None,
+        from_sorted_ids: bool = False,
+    ) -> None:
+        super().__init__(name, dtype)
+        self.k = integer(k, "SparseTopKCategoricalAccuracy: k")
+        if from_sorted_ids:
+            raise ValueError(
+                "SparseTopKCategoricalAccuracy: outputs are numbers of the classes, "
+                "and no sorted ids: from_sorted_ids=False"
+            )
+
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append 1 for each that is right, and 0."""
+        terms = Terms(builder, self.name)
+        return terms("hits", (y_pred, y_true), {"k": self.k})
+
+
+def _threshold(metric: Metric, thresholds: Any) -> float:
+    """Return the one threshold that a metric counts at."""
+    kind = type(metric).__name__
+    given = thresholds if isinstance(thresholds, list | tuple) else [thresholds]
+    if len(given) != 1:
+        raise ValueError(
+            f"{kind}: logs hold one number a metric: one threshold, and a metric for "
+            "each"
+        )
+    return 0.5 if given[0] is None else _unit(given[0], f"{kind}: a threshold")
+
+
+class Precision(Metric):
+    """The part of the outputs above the threshold whose target is 1.
+
+    Parameters
+    ----------
+    thresholds : float, optional
+        In ``[0, 1]``; None: a half.
+    top_k : int, optional
+        Only None.
+    class_id : int, optional
+        The one unit of the output that counts.
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+
+    Raises
+    ------
+    ValueError
+        For `top_k`, several thresholds, or one out of range.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.metrics.Precision(thresholds=0.7).name
+    'precision'
+    """
+
+    __slots__ = ("class_id", "thresholds")
+
+    def __init__(
+        self,
+        thresholds: float | Sequence[float] | None = None,
+        top_k: int | None = None,
+        class_id: int | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        if top_k is not None:
+            raise ValueError("Precision counts above a threshold, and knows no top_k")
+        self.thresholds = _threshold(self, thresholds)
+        self.class_id = class_id
+        super().__init__(name, dtype, _Counts([self.thresholds], class_id))
+
+    def result(self, sums: Sums) -> float:
+        """Divide."""
+        tp, fp, _tn, _fn = _four(sums)
+        return float(_divide(tp, tp + fp)[0])
+
+
+class Recall(Metric):
+    """The part of the targets 1 whose output is above the threshold.
+
+    Parameters
+    ----------
+    thresholds : float, optional
+        In ``[0, 1]``; None: a half.
+    top_k : int, optional
+        Only None.
+    class_id : int, optional
+        The one unit of the output that counts.
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+
+    Raises
+    ------
+    ValueError
+        For `top_k`, several thresholds, or one out of range.
+    """
+
+    __slots__ = ("class_id", "thresholds")
+
+    def __init__(
+        self,
+        thresholds: float | Sequence[float] | None = None,
+        top_k: int | None = None,
+        class_id: int | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        if top_k is not None:
+            raise ValueError("Recall counts above a threshold, and knows no top_k")
+        self.thresholds = _threshold(self, thresholds)
+        self.class_id = class_id
+        super().__init__(name, dtype, _Counts([self.thresholds], class_id))
+
+    def result(self, sums: Sums) -> float:
+        """Divide."""
+        tp, _fp, _tn, fn = _four(sums)
+        return float(_divide(tp, tp + fn)[0])
+
+
+class TruePositives(Metric):
+    """How many targets 1 have an output above the threshold.
+
+    Parameters
+    ----------
+    thresholds : float, optional
+        In ``[0, 1]``; None: a half.
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ("thresholds",)
+
+    def __init__(
+        self,
+        thresholds: float | Sequence[float] | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        self.thresholds = _threshold(self, thresholds)
+        super().__init__(name, dtype, _Counts([self.thresholds]))
+
+    def result(self, sums: Sums) -> float:
+        """Return the count."""
+        return float(_four(sums)[0][0])
+
+
+class FalsePositives(Metric):
+    """How many targets 0 have an output above the threshold.
+
+    Parameters
+    ----------
+    thresholds : float, optional
+        In ``[0, 1]``; None: a half.
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ("thresholds",)
+
+    def __init__(
+        self,
+        thresholds: float | Sequence[float] | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        self.thresholds = _threshold(self, thresholds)
+        super().__init__(name, dtype, _Counts([self.thresholds]))
+
+    def result(self, sums: Sums) -> float:
+        """Return the count."""
+        return float(_four(sums)[1][0])
+
+
+class TrueNegatives(Metric):
+    """How many targets 0 have no output above the threshold.
+
+    Parameters
+    ----------
+    thresholds : float, optional
+        In ``[0, 1]``; None: a half.
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ("thresholds",)
+
+    def __init__(
+        self,
+        thresholds: float | Sequence[float] | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        self.thresholds = _threshold(self, thresholds)
+        super().__init__(name, dtype, _Counts([self.thresholds]))
+
+    def result(self, sums: Sums) -> float:
+        """Return the count."""
+        return float(_four(sums)[2][0])
+
+
+class FalseNegatives(Metric):
+    """How many targets 1 have no output above the threshold.
+
+    Parameters
+    ----------
+    thresholds : float, optional
+        In ``[0, 1]``; None: a half.
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ("thresholds",)
+
+    def __init__(
+        self,
+        thresholds: float | Sequence[float] | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        self.thresholds = _threshold(self, thresholds)
+        super().__init__(name, dtype, _Counts([self.thresholds]))
+
+    def result(self, sums: Sums) -> float:
+        """Return the count."""
+        return float(_four(sums)[3][0])
+
+
+def _evenly(metric: Metric, num_thresholds: int, class_id: int | None) -> _Counts:
+    """Return counts at thresholds from 0 to 1, or at a half."""
+    integer(num_thresholds, f"{type(metric).__name__}: num_thresholds")
+    many = num_thresholds > 1
+    return _Counts(list(np.linspace(0, 1, num_thresholds)) if many else [0.5], class_id)
+
+
+def _most(constrained: Any, least: float, dependent: Any) -> float:
+    """Return the most of one rate where another is at least a value."""
+    return float(np.where(constrained >= least, dependent, 0).max(initial=0))
+
+
+class SensitivityAtSpecificity(Metric):
+    """The most sensitivity at a threshold where the specificity is at least a value.
+
+    Parameters
+    ----------
+    specificity : float
+        In ``[0, 1]``.
+    num_thresholds : int, default 200
+        At how many thresholds, evenly from 0 to 1.
+    class_id : int, optional
+        The one unit of the output that counts.
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ("specificity",)
+
+    def __init__(
+        self,
+        specificity: float,
+        num_thresholds: int = 200,
+        class_id: int | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        self.specificity = _unit(specificity, "SensitivityAtSpecificity: specificity")
+        super().__init__(name, dtype, _evenly(self, num_thresholds, class_id))
+
+    def result(self, sums: Sums) -> float:
+        """Look at all thresholds."""
+        tp, fp, tn, fn = _four(sums)
+        return _most(_divide(tn, tn + fp), self.specificity, _divide(tp, tp + fn))
+
+
+class SpecificityAtSensitivity(Metric):
+    """The most specificity at a threshold where the sensitivity is at least a value.
+
+    Parameters
+    ----------
+    sensitivity : float
+        In ``[0, 1]``.
+    num_thresholds : int, default 200
+        At how many thresholds, evenly from 0 to 1.
+    class_id : int, optional
+        The one unit of the output that counts.
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ("sensitivity",)
+
+    def __init__(
+        self,
+        sensitivity: float,
+        num_thresholds: int = 200,
+        class_id: int | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        self.sensitivity = _unit(sensitivity, "SpecificityAtSensitivity: sensitivity")
+        super().__init__(name, dtype, _evenly(self, num_thresholds, class_id))
+
+    def result(self, sums: Sums) -> float:
+        """Look at all thresholds."""
+        tp, fp, tn, fn = _four(sums)
+        return _most(_divide(tp, tp + fn), self.sensitivity, _divide(tn, tn + fp))
+
+
+class PrecisionAtRecall(Metric):
+    """The most precision at a threshold where the recall is at least a value.
+
+    Parameters
+    ----------
+    recall : float
+        In ``[0, 1]``.
+    num_thresholds : int, default 200
+        At how many thresholds, evenly from 0 to 1.
+    class_id : int, optional
+        The one unit of the output that counts.
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ("recall",)
+
+    def __init__(
+        self,
+        recall: float,
+        num_thresholds: int = 200,
+        class_id: int | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        self.recall = _unit(recall, "PrecisionAtRecall: recall")
+        super().__init__(name, dtype, _evenly(self, num_thresholds, class_id))
+
+    def result(self, sums: Sums) -> float:
+        """Look at all thresholds."""
+        tp, fp, _tn, fn = _four(sums)
+        return _most(_divide(tp, tp + fn), self.recall, _divide(tp, tp + fp))
+
+
+class RecallAtPrecision(Metric):
+    """The most recall at a threshold where the precision is at least a value.
+
+    Parameters
+    ----------
+    precision : float
+        In ``[0, 1]``.
+    num_thresholds : int, default 200
+        At how many thresholds, evenly from 0 to 1.
+    class_id : int, optional
+        The one unit of the output that counts.
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ("precision",)
+
+    def __init__(
+        self,
+        precision: float,
+        num_thresholds: int = 200,
+        class_id: int | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        self.precision = _unit(precision, "RecallAtPrecision: precision")
+        super().__init__(name, dtype, _evenly(self, num_thresholds, class_id))
+
+    def result(self, sums: Sums) -> float:
+        """Look at all thresholds."""
+        tp, fp, _tn, fn = _four(sums)
+        return _most(_divide(tp, tp + fp), self.precision, _divide(tp, tp + fn))
+
+
+class AUC(Metric):
+    """The area under a curve, of counts at many thresholds.
+
+    Parameters
+    ----------
+    num_thresholds : int, default 200
+        At how many thresholds, evenly from 0 to 1.
+    curve : str, default "ROC"
+        ``"ROC"``, ``"PR"`` or ``"PRGAIN"``.
+    summation_method : str, default "interpolation"
+        Or ``"majoring"``, ``"minoring"``.
+    name : str, optional
+        Its name in logs; None: ``"auc"``.
+    dtype : str, optional
+        ``"float32"`` or None.
+    thresholds : sequence of float, optional
+        In ``(0, 1)``, instead of `num_thresholds`.
+    multi_label : bool, default False
+        Only False.
+    num_labels : int, optional
+        Only None.
+    label_weights : sequence of float, optional
+        Only None.
+    from_logits : bool, default False
+        Whether the model ends without a sigmoid.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    References
+    ----------
+    Davis and Goadrich, "The relationship between precision-recall and ROC curves",
+    ICML 2006, for the interpolation of ``"PR"``.
+    """
+
+    __slots__ = ("curve", "from_logits", "num_thresholds", "summation_method")
+
+    def __init__(
+        self,
+        num_thresholds: int = 200,
+        curve: str = "ROC",
+        summation_method: str = "interpolation",
+        name: str | None = None,
+        dtype: str | None = None,
+        thresholds: Sequence[float] | None = None,
+        multi_label: bool = False,
+        num_labels: int | None = None,
+        label_weights: Sequence[float] | None = None,
+        from_logits: bool = False,
+    ) -> None:
+        if multi_label or num_labels is not None or label_weights is not None:
+            raise ValueError(
+                "AUC counts all labels together: multi_label=False, num_labels=None, "
+                "label_weights=None; for one of them, give the model an output for each"
+            )
+        if curve not in ("ROC", "PR", "PRGAIN", "roc", "pr", "prgain"):
+            raise ValueError(f"AUC: curve is 'ROC', 'PR' or 'PRGAIN', not {curve!r}")
+        methods = ("interpolation", "majoring", "minoring")
+        if str(summation_method).lower() not in methods:
+            raise ValueError(
+                f"AUC: summation_method is {', '.join(map(repr, methods))}, not "
+                f"{summation_method!r}"
+            )
+        if thresholds is not None:
+            inner = sorted(_unit(each, "AUC: a threshold") for each in thresholds)
+        else:
+            integer(num_thresholds, "AUC: num_thresholds")
+            if num_thresholds < 2:
+                raise ValueError("AUC: num_thresholds must be above 1")
+            inner = list(np.linspace(0, 1, num_thresholds)[1:-1])
+        counts = _Counts(inner, with_sigmoid=bool(from_logits))
+        super().__init__("auc" if name is None else name, dtype, counts)
+        self.num_thresholds = len(inner) + 2
+        self.curve = curve.upper()
+        self.summation_method = summation_method.lower()
+        self.from_logits = bool(from_logits)
+
+    def result(self, sums: Sums) -> float:
+        """Add the areas between thresholds, one below 0 and one above 1 among them."""
+        tp, fp = (np.append(np.asarray(each, np.float64), 0) for each in sums)
+        tn, fn = fp[0] - fp, tp[0] - tp
+        if self.curve == "PR" and self.summation_method == "interpolation":
+            return float(_interpolated(tp, fp))
+        recall = _divide(tp, tp + fn)
+        if self.curve == "ROC":
+            x, y = _divide(fp, fp + tn), recall
+        elif self.curve == "PR":
+            x, y = recall, _divide(tp, tp + fp)
+        else:  # as Keras: where nothing is found, no recall, and whole precision
+            scale = _divide(tp + fn, tn + fp)
+            gain = 1 - scale * _divide(fn, tp)
+            x = np.maximum(np.where(tp == 0, 0, gain), 0)
+            y = np.where(tp == 0, 1, 1 - scale * _divide(fp, tp))
+        pairs = (y[:-1], y[1:])
+        height = {
+            "interpolation": (y[:-1] + y[1:]) / 2,
+            "minoring": np.minimum(*pairs),
+            "majoring": np.maximum(*pairs),
+        }[self.summation_method]
+        return float(((x[:-1] - x[1:]) * height).sum())
+
+
+def _interpolated(tp: Any, fp: Any) -> Any:
+    """Integrate precision over recall, both linear in what is found between two."""
+    found = tp + fp
+    dtp, dp = tp[:-1] - tp[1:], found[:-1] - found[1:]
+    slope = _divide(dtp, np.maximum(dp, 0))
+    intercept = tp[1:] - slope * found[1:]
+    both = (found[:-1] > 0) & (found[1:] > 0)
+    ratio = np.where(both, _divide(found[:-1], found[1:]), 1)
+    return _divide(slope * (dtp + intercept * np.log(ratio)), tp[0]).sum()
+
+
+class FBetaScore(Metric):
+    """The harmonic mean of precision and recall, of each class.
+
+    Parameters
+    ----------
+    average : str or None, default None
+        ``"micro"`` (all together), ``"macro"`` (their mean) or ``"weighted"`` (by how
+        many targets there are); None only for one class, as logs hold one number.
+    beta : float, default 1.0
+        How many times recall counts.
+    threshold : float, optional
+        In ``(0, 1]``: outputs above are of the class; None: the largest one is.
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+    """
+
+    __slots__ = ("average", "beta", "threshold")
+
+    count: ClassVar[int] = 3
+
+    def __init__(
+        self,
+        average: str | None = None,
+        beta: float = 1.0,
+        threshold: float | None = None,
+        name: str | None = "fbeta_score",
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, dtype)
+        self.average, self.threshold = _check_score(self, average, threshold)
+        self.beta = real(beta, "FBetaScore: beta")
+        if self.beta <= 0:
+            raise ValueError(f"FBetaScore: beta must be positive, got {beta!r}")
+
+    def target(self, output: SymbolicTensor) -> Target | None:
+        """Return that of the loss."""
+        _check_output(self, output)
+        return None
+
+    def trace(
+        self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
+    ) -> tuple[int, ...]:
+        """Append, of each class, what was right, said and true."""
+        self._check(builder, y_true, y_pred, labels=False)
+        terms = Terms(builder, self.name)
+        return _trace_score(terms, y_true, y_pred, sample_weight, self.threshold)
+
+    def result(self, sums: Sums) -> float:
+        """Compute the score of each class, and average."""
+        return _score(sums, self.average, self.beta)
+
+
+class F1Score(Metric):
+    """`FBetaScore` with a beta of 1.
+
+    Parameters
+    ----------
+    average : str or None, default None
+        As of `FBetaScore`.
+    threshold : float, optional
+        In ``(0, 1]``: outputs above are of the class; None: the largest one is.
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ("average", "threshold")
+
+    count: ClassVar[int] = 3
+
+    def __init__(
+        self,
+        average: str | None = None,
+        threshold: float | None = None,
+        name: str | None = "f1_score",
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, dtype)
+        self.average, self.threshold = _check_score(self, average, threshold)
+
+    def target(self, output: SymbolicTensor) -> Target | None:
+        """Return that of the loss."""
+        _check_output(self, output)
+        return None
+
+    def trace(
+        self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
+    ) -> tuple[int, ...]:
+        """Append, of each class, what was right, said and true."""
+        self._check(builder, y_true, y_pred, labels=False)
+        terms = Terms(builder, self.name)
+        return _trace_score(terms, y_true, y_pred, sample_weight, self.threshold)
+
+    def result(self, sums: Sums) -> float:
+        """Compute the score of each class, and average."""
+        return _score(sums, self.average, 1.0)
+
+
+def _check_score(
+    metric: Metric, average: Any, threshold: Any
+) -> tuple[str | None, float | None]:
+    kind = type(metric).__name__
+    if average not in (None, "micro", "macro", "weighted"):
+        raise ValueError(
+            f"{kind}: average is 'micro', 'macro', 'weighted' or None, not {average!r}"
+        )
+    if threshold is None:
+        return average, None
+    return average, _unit(threshold, f"{kind}: threshold")
+
+
+def _check_output(metric: FBetaScore | F1Score, output: SymbolicTensor) -> None:
+    """Refuse an output whose score is more than one number."""
+    shape = output.sample_shape
+    if len(shape) != 1 or (metric.average is None and shape != (1,)):
+        raise ValueError(
+            f"{type(metric).__name__} reads (None, classes), and logs hold one number: "
+            f"for an output of shape {output.shape} pass average='macro', 'micro' or "
+            "'weighted'"
+        )
+
+
+def _trace_score(
+    terms: Terms,
+    y_true: int,
+    y_pred: int,
+    sample_weight: int | None,
+    threshold: float | None,
+) -> tuple[int, ...]:
+    if threshold is not None:
+        said = terms("above", (y_pred,), {"threshold": threshold})
+    else:
+        most = terms.reduce("max", y_pred, (-1,), keepdims=True)
+        wide = terms("broadcast_to", (most,), {"shape": terms.shape(y_pred)})
+        said = terms("is_most", (y_pred, wide))
+    right = terms("multiply", (said, y_true))
+    return tuple(
+        terms.reduce("sum", _by_rows(terms, each, sample_weight), (0,))
+        for each in (right, said, y_true)
+    )
+
+
+def _score(sums: Sums, average: str | None, beta: float) -> float:
+    found = [np.asarray(each, np.float64) for each in sums]
+    if average == "micro":
+        found = [each.sum(keepdims=True) for each in found]
+    right, said, true = found
+    precision = right / (said + _EPSILON)
+    recall = right / (true + _EPSILON)
+    factor = beta**2
+    score = precision * recall / (factor * precision + recall + _EPSILON)
+    score *= 1 + factor
+    if average == "weighted":
+        return float((score * true).sum() / (true.sum() + _EPSILON))
+    return float(np.mean(score))
+
+
+class R2Score(Metric):
+    """How much of the variance of the targets the outputs explain; at best 1.
+
+    Parameters
+    ----------
+    class_aggregation : str, default "uniform_average"
+        Or ``"variance_weighted_average"``, over the units of the output.
+    num_regressors : int, default 0
+        Only 0.
+    name : str, optional
+        Its name in logs.
+    dtype : str, optional
+        ``"float32"`` or None.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+    """
+
+    __slots__ = ("class_aggregation",)
+
+    count: ClassVar[int] = 4
+
+    def __init__(
+        self,
+        class_aggregation: str | None = "uniform_average",
+        num_regressors: int = 0,
+        name: str | None = "r2_score",
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, dtype)
+        if class_aggregation not in ("uniform_average", "variance_weighted_average"):
+            raise ValueError(
+                "R2Score: class_aggregation is 'uniform_average' or "
+                f"'variance_weighted_average', not {class_aggregation!r}: logs hold "
+                "one number"
+            )
+        if num_regressors != 0:
+            raise ValueError("R2Score is not adjusted: num_regressors=0")
+        self.class_aggregation = class_aggregation
+
+    def trace(
+        self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
+    ) -> tuple[int, ...]:
+        """Append sums of targets, their squares, squared errors, and the weights."""
+        self._check(builder, y_true, y_pred, labels=False)
+        terms = Terms(builder, self.name)
+        if len(terms.shape(y_true)) != 2:
+            raise ValueError(f"R2Score reads (None, units), not {terms.shape(y_true)}")
+        square = terms("multiply", (y_true, y_true))
+        error = terms("squared_error", (y_true, y_pred))
+        sums = (
+            terms.reduce("sum", _by_rows(terms, each, sample_weight), (0,))
+            for each in (y_true, square, error)
+        )
+        if sample_weight is None:
+            return *sums, _count(terms, float(terms.shape(y_true)[0]))
+        return *sums, terms.reduce("sum", sample_weight)
+
+    def result(self, sums: Sums) -> float:
+        """Compare the errors with the variance."""
+        total, squares, errors, count = (np.asarray(each, np.float64) for each in sums)
+        variance = squares - total * total / count
+        with np.errstate(divide="ignore", invalid="ignore"):
+            score = 1 - errors / variance
+        score = np.where(np.isinf(score), 0, score)
+        if self.class_aggregation == "uniform_average":
+            return float(score.mean())
+        return float((variance * score).sum() / variance.sum())
+
+
+def _count(terms: Terms, size: float) -> int:
+    """Append how many there are, a constant of the batch."""
+    value = {"shape": (), "value": size, "dtype": "float32"}
+    return terms("fill", (), value, name="sample_count")
+
+
+def _by_rows(terms: Terms, values: int, weight: int | None) -> int:
+    """Append rows times their weights."""
+    if weight is None:
+        return values
+    shape = terms.shape(values)
+    column = terms("reshape", (weight,), {"shape": (shape[0], 1)})
+    wide = terms("broadcast_to", (column,), {"shape": shape})
+    return terms("multiply", (values, wide))
+
+
+def _divide(a: Any, b: Any) -> Any:
+    """Divide; what is divided by 0 is 0."""
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    a, b = np.broadcast_arrays(a, b)
+    return np.divide(a, b, out=np.zeros(a.shape), where=b != 0)
+
+
+def _unit(value: Any, what: str) -> float:
+    number = real(value, what)
+    if not 0 <= number <= 1:
+        raise ValueError(f"{what} must be in [0, 1], got {value!r}")
+    return number
+
+
+_METRICS: dict[str, type[Metric]] = {
+    each.__name__: each
+    for each in (
+        AUC,
+        Accuracy,
+        BinaryAccuracy,
+        BinaryCrossentropy,
+        CategoricalAccuracy,
+        CategoricalCrossentropy,
+        CategoricalHinge,
+        CosineSimilarity,
+        F1Score,
+        FBetaScore,
+        FalseNegatives,
+        FalsePositives,
+        Hinge,
+        KLDivergence,
+        LogCoshError,
+        MeanAbsoluteError,
+        MeanAbsolutePercentageError,
+        MeanSquaredError,
+        MeanSquaredLogarithmicError,
+        Poisson,
+        Precision,
+        PrecisionAtRecall,
+        R2Score,
+        Recall,
+        RecallAtPrecision,
+        RootMeanSquaredError,
+        SensitivityAtSpecificity,
+        SparseCategoricalAccuracy,
+        SparseCategoricalCrossentropy,
+        SparseTopKCategoricalAccuracy,
+        SpecificityAtSensitivity,
+        SquaredHinge,
+        TopKCategoricalAccuracy,
+        TrueNegatives,
+        TruePositives,
+    )
+}
+_METRICS |= {snake_case(name): each for name, each in _METRICS.items()}
+_METRICS |= {
+    "mse": MeanSquaredError,
+    "mae": MeanAbsoluteError,
+    "mape": MeanAbsolutePercentageError,
+    "msle": MeanSquaredLogarithmicError,
+    "bce": BinaryCrossentropy,
+    "kld": KLDivergence,
+    "logcosh": LogCoshError,
+    "log_cosh": LogCoshError,
+    "r2_score": R2Score,
+    "auc": AUC,
+    "f1_score": F1Score,
+    "fbeta_score": FBetaScore,
+}
+_BY_OUTPUT: dict[str, tuple[type[Metric], type[Metric], type[Metric]]] = {
+    **dict.fromkeys(
+        ("accuracy", "acc"),
+        (BinaryAccuracy, SparseCategoricalAccuracy, CategoricalAccuracy),
+    ),
+    **dict.fromkeys(
+        ("crossentropy", "ce"),
+        (BinaryCrossentropy, SparseCategoricalCrossentropy, CategoricalCrossentropy),
+    ),
+}
 
 
 def get_metric(
     metric: Any, output: SymbolicTensor | None = None, target: Target | None = None
 ) -> Metric:
     """Return the metric that an entry of `compile`'s argument means for an output."""
-    del output, target  # which accuracy it is
     if isinstance(metric, Metric):
         return metric
+    if isinstance(metric, Loss):
+        return Metric(metric.name, of=metric)
+    if isinstance(metric, type) and issubclass(metric, Metric):
+        return metric()
     if not isinstance(metric, str):
         raise TypeError(f"a metric is a name such as 'accuracy', not {metric!r}")
-    if metric not in _OPS:
-        raise ValueError(f"unknown metric {metric!r}; known: {', '.join(_OPS)}")
-    return SparseCategoricalAccuracy(metric)
+    if metric.lower() in _BY_OUTPUT:
+        kinds = _BY_OUTPUT[metric.lower()]
+        if output is not None and output.sample_shape[-1:] == (1,):
+            return kinds[0](name=metric)
+        labels = target is None or target.dtype == "int32"
+        return kinds[1 if labels else 2](name=metric)
+    found = _METRICS.get(metric) or _METRICS.get(metric.lower())
+    if found is None:
+        known = sorted({*_BY_OUTPUT, *(name for name in _METRICS if name.islower())})
+        raise ValueError(f"unknown metric {metric!r}; known: {', '.join(known)}")
+    try:
+        return found(name=metric)
+    except TypeError:
+        raise ValueError(
+            f"the metric {metric!r} needs arguments: pass a {found.__name__}(...)"
+        ) from None
 
 
 def get_metrics(metrics: Sequence[str] | None) -> tuple[Metric, ...]:

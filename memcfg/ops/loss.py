@@ -1,4 +1,4 @@
-"""Softmax cross-entropy against integer labels, and the count of right answers."""
+"""Softmax cross-entropy against integer labels, and what counts right answers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from memcfg.ops._op_type import (
     Attributes,
     OpType,
     Spec,
+    like,
     register,
     require,
 )
@@ -62,7 +63,7 @@ def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
 
 def _hits(logits: Array, labels: Array) -> Array:
     """Where each row's label is; a row without a hit has a label out of range."""
-    hits: Array = np.arange(logits.shape[1]) == labels[:, None]
+    hits: Array = np.arange(logits.shape[-1]) == labels[..., None]
     return hits
 
 
@@ -85,6 +86,104 @@ def _softmax_cross_entropy_gradient(
     probabilities, labels = inputs
     difference = probabilities - _hits(probabilities, labels)
     outputs[0][...] = difference / len(labels)
+
+
+def _rows_of(inputs: Sequence[Spec]) -> tuple[int, ...]:
+    logits, labels = inputs[:2]
+    require(
+        len(logits.shape) > 0 and labels.shape == logits.shape[:-1],
+        f"outputs {logits.shape} and labels {labels.shape}",
+    )
+    require(labels.dtype == "int32", f"labels are int32, not {labels.dtype}")
+    return labels.shape
+
+
+def _infer_rows(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
+    rows, logits = _rows_of(inputs), inputs[0]
+    probabilities = Spec(logits.shape, logits.dtype, suffix="probabilities")
+    return [Spec(rows, logits.dtype), probabilities]
+
+
+def _rows_rule(adjoint: Adjoint) -> Sequence[int | None]:
+    operands = (adjoint.outputs[1], adjoint.inputs[1], adjoint.dy)
+    (dlogits,) = adjoint.emit(
+        "cross_entropy_rows_gradient", operands, adjoint.attributes
+    )
+    return dlogits, None
+
+
+def _cross_entropy_rows(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    logits, labels = inputs
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    exponentials = np.exp(shifted)
+    totals = exponentials.sum(axis=-1, keepdims=True, dtype=np.float64)
+    chosen = np.where(_hits(logits, labels), shifted, 0).sum(axis=-1)
+    known = (labels >= 0) & (labels < logits.shape[-1])
+    losses = np.log(totals[..., 0]) - np.where(known, chosen, np.nan)
+    outputs[0][...] = np.where(labels == a.get("ignored"), 0, losses)
+    outputs[1][...] = exponentials / totals
+
+
+def _cross_entropy_rows_gradient(
+    a: Attributes, inputs: Arrays, outputs: Arrays
+) -> None:
+    probabilities, labels, dy = inputs
+    factor = np.where(labels == a.get("ignored"), 0, dy)
+    difference = probabilities - _hits(probabilities, labels)
+    outputs[0][...] = difference * factor[..., None]
+
+
+def _infer_argmax(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
+    require(len(inputs[0].shape) > 0, "argmax is of the last axis, and there is none")
+    return [Spec(inputs[0].shape[:-1], "int32")]
+
+
+def _argmax(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    outputs[0][...] = inputs[0].argmax(axis=-1)
+
+
+def _infer_hits(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
+    return [Spec(_rows_of(inputs), inputs[0].dtype)]
+
+
+def _find_hits(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    """Tell whether the label is the first maximum, k = 0, or among the k greatest."""
+    x, labels = inputs
+    if a["k"] == 0:
+        outputs[0][...] = x.argmax(axis=-1) == labels
+        return
+    hits = _hits(x, labels)
+    value = np.where(hits, x, 0).sum(axis=-1, keepdims=True)
+    greater = (x > value).sum(axis=-1)
+    valid = hits.any(axis=-1) & ~np.isnan(value[..., 0])
+    outputs[0][...] = valid & (greater < a["k"])
+
+
+def _infer_counts(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
+    require(
+        len(inputs) in (2, 3) and inputs[0].shape == inputs[1].shape,
+        f"threshold_counts: shapes {[each.shape for each in inputs]}",
+    )
+    if len(inputs) == 3:
+        weights = inputs[2].shape
+        require(
+            inputs[0].shape[: len(weights)] == weights,
+            f"threshold_counts: weights {weights} of {inputs[0].shape}",
+        )
+    length = len(attributes["threshold_bits"]) + 1
+    dtype = inputs[1].dtype
+    return [Spec((length,), dtype, "true"), Spec((length,), dtype, "false")]
+
+
+def _threshold_counts(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    """Sum the weights of all, and of those above each threshold, by the target."""
+    targets, x = (each.reshape(-1) for each in inputs[:2])
+    weights = inputs[2].reshape(-1) if len(inputs) > 2 else np.ones(1)
+    weights = np.repeat(weights, x.size // weights.size)
+    bits = np.asarray(a["threshold_bits"], np.uint32).view(np.float32)
+    above = np.vstack([np.ones(x.shape), x > bits[:, None]])
+    for output, chosen in zip(outputs, (targets != 0, targets == 0), strict=True):
+        output[...] = above @ (weights * chosen)
 
 
 def _correct_count(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:
@@ -120,5 +219,24 @@ register(
         _softmax_cross_entropy_gradient,
         ((0, 0),),
     ),
+    OpType(
+        "cross_entropy_rows",
+        2,
+        _infer_rows,
+        _cross_entropy_rows,
+        ((0, 1),),
+        _rows_rule,
+        flops=_flops,
+    ),
+    OpType(
+        "cross_entropy_rows_gradient",
+        3,
+        like(),
+        _cross_entropy_rows_gradient,
+        ((0, 0),),
+    ),
+    OpType("argmax", 1, _infer_argmax, _argmax),
+    OpType("hits", 2, _infer_hits, _find_hits),
+    OpType("threshold_counts", None, _infer_counts, _threshold_counts),
     OpType("correct_count", 2, _infer_number, _correct_count),
 )

@@ -133,9 +133,29 @@ def _hinge(t: Expression, p: Expression, odd: Expression) -> Expression:
     return maximum(1 - _signed(t, odd) * p, 0)
 
 
-def _cosine(dot: Expression, t: Expression, p: Expression) -> Expression:
-    """Of a scalar product and two squared lengths."""
-    return dot / (maximum(sqrt(t), EPSILON) * maximum(sqrt(p), EPSILON))
+def _above(t: Expression, threshold: Setting = 0.5) -> Expression:
+    return select(t > threshold, 1, 0)
+
+
+def _cosine(
+    dot: Expression, t: Expression, p: Expression, *, factor: Setting = 1.0
+) -> Expression:
+    """Divide a scalar product by two lengths, given as their squares."""
+    lengths = maximum(sqrt(t), EPSILON) * maximum(sqrt(p), EPSILON)
+    return factor * dot / lengths
+
+
+def _tversky(
+    hit: Expression,
+    t: Expression,
+    p: Expression,
+    *,
+    alpha: Setting = 0.5,
+    beta: Setting = 0.5,
+    epsilon: Setting = EPSILON,
+) -> Expression:
+    """Compare the sums of t, of p and of their product."""
+    return 1 - hit / (hit + (t - hit) * alpha + (p - hit) * beta + epsilon)
 
 
 _term("squared_error", lambda t, p: (p - t) ** 2)
@@ -161,6 +181,18 @@ _term(
     "categorical_cross_entropy_log",  # of logarithms of probabilities
     lambda t, p, *, smoothing=0.0, share=0.0: -(t * (1 - smoothing) + share) * p,
 )
+_term("agreement", lambda t, p: select(equal(t, p), 1, 0))
+_term(
+    "binary_agreement",
+    lambda t, p, *, threshold=0.5: select(equal(t, _above(p, threshold)), 1, 0),
+)
+_term("above", lambda t, *, threshold=0.5: _above(t, threshold))
+elementwise(
+    "is_most",  # and no rounding error
+    lambda t, most: select(t < most, 0, _above(abs(t), 1e-9)),
+    constants=("t", "most"),
+)
+_term("differs", lambda t, *, value=0.0: select(equal(t, value), 0, 1))
 _term("odd_target", lambda t: select(equal(t * t, t), 0, 1))
 elementwise("hinge", _hinge, scalars=("odd",), constants=("t", "odd"))
 elementwise(
@@ -172,10 +204,6 @@ elementwise(
 _term("categorical_hinge_miss", lambda t, p: (1 - t) * p)
 elementwise("categorical_hinge", lambda hit, miss: maximum(miss - hit + 1, 0))
 _term("cosine_similarity", _cosine)
-elementwise(
-    "tversky",
-    lambda hit, false, missed, *, alpha=0.5, beta=0.5: (
-        1 - hit / (hit + false * alpha + missed * beta + EPSILON)
-    ),
-)
+_term("tversky", _tversky)
+_term("divide_no_nan", lambda a, t: select(equal(t, 0), 0, a / t))
 elementwise("l1_l2", lambda x, *, l1, l2: l1 * abs(x) + l2 * (x * x))

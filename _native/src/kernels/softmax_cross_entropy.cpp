@@ -18,12 +18,10 @@ constexpr Count kRowCost = 16;  // one exponential in elements of a plain loop
 struct Shape {
   Count rows, classes, cost;
 
-  explicit Shape(const SpecReader& reader, const OperandSpec& logits) {
-    const auto& shape = reader.shape(logits, 2);
-    rows = shape[0];
-    classes = shape[1];
-    cost = reader.product({rows, classes, kRowCost});
-  }
+  Shape(const SpecReader& reader, const SpecReader::Rows& logits)
+      : rows(logits.rows),
+        classes(logits.channels),
+        cost(reader.product({rows, classes, kRowCost})) {}
   Bytes logit_bytes() const { return float_bytes(rows * classes); }
   Bytes label_bytes() const { return static_cast<Bytes>(rows) * sizeof(Label); }
 };
@@ -68,6 +66,15 @@ void mean_loss(const Shape& shape,
   *loss = static_cast<float>(total / static_cast<double>(shape.rows));
 }
 
+// (p - onehot(label)) * factor; `row` may be p.
+void row_gradient(
+    const float* p, Label label, Count classes, float factor, float* row) {
+  const float chosen = in_range(label, classes) ? p[label] : 0;
+  MEMCFG_INDEPENDENT
+  for (Count k = 0; k < classes; ++k) row[k] = p[k] * factor;
+  if (in_range(label, classes)) row[label] = (chosen - 1) * factor;
+}
+
 const Label* labels_of(void* const* operands) {
   return static_cast<const Label*>(operands[1]);
 }
@@ -82,7 +89,7 @@ KernelPtr make_softmax_cross_entropy(const KernelSpec& spec) {
   const SpecReader reader =
       keeps ? SpecReader(spec, {kFloat32, kInt32}, {kFloat32, kFloat32})
             : SpecReader(spec, {kFloat32, kInt32}, {kFloat32});
-  const Shape shape(reader, spec.inputs[0]);
+  const Shape shape(reader, reader.rows(spec.inputs[0]));
   const Bytes logits = shape.logit_bytes();
   Kernel::Sizes sizes{{logits, shape.label_bytes()}, {kFloat}};
   if (keeps) sizes.outputs.push_back(logits);
@@ -98,7 +105,7 @@ KernelPtr make_softmax_cross_entropy(const KernelSpec& spec) {
 // dlogits = (probabilities - onehot(label)) / rows.
 KernelPtr make_softmax_cross_entropy_gradient(const KernelSpec& spec) {
   const SpecReader reader(spec, {kFloat32, kInt32}, {kFloat32});
-  const Shape shape(reader, spec.inputs[0]);
+  const Shape shape(reader, reader.rows(spec.inputs[0]));
   const Count k = shape.classes;
   const float factor = 1 / static_cast<float>(shape.rows);
   return function_kernel(
@@ -109,13 +116,65 @@ KernelPtr make_softmax_cross_entropy_gradient(const KernelSpec& spec) {
         const Label* labels = labels_of(operands);
         float* gradient = output(operands, 2);
         parallel_for(shape.rows, shape.rows * k, [=](Count i) {
+          row_gradient(probabilities + i * k, labels[i], k, factor, gradient + i * k);
+        });
+      });
+}
+
+// Of each row, without the mean; a row whose label is `ignored` has a loss of 0.
+struct Rows {
+  Shape shape;
+  bool ignores;
+  Label ignored;
+
+  Rows(const KernelSpec& spec, const SpecReader& reader)
+      : shape(reader, reader.rows(spec.inputs[0])),
+        ignores(reader.has("ignored")),
+        ignored(ignores ? static_cast<Label>(reader.integer("ignored", kLeast)) : 0) {}
+  bool ignore(Label label) const { return ignores && label == ignored; }
+
+ private:
+  static constexpr Count kLeast = std::numeric_limits<Label>::min();
+};
+
+KernelPtr make_cross_entropy_rows(const KernelSpec& spec) {
+  const SpecReader reader(spec, {kFloat32, kInt32}, {kFloat32, kFloat32});
+  const Rows of(spec, reader);
+  const Bytes logits = of.shape.logit_bytes();
+  return function_kernel(
+      {{logits, of.shape.label_bytes()}, {float_bytes(of.shape.rows), logits}},
+      0,
+      [=](void* const* operands, void*) {
+        const float* x = input(operands, 0);
+        const Label* labels = labels_of(operands);
+        float* losses = output(operands, 2);
+        float* kept = output(operands, 3);
+        const Count k = of.shape.classes;
+        parallel_for(of.shape.rows, of.shape.cost, [=](Count i) {
+          const double loss = row_loss(x + i * k, labels[i], k, kept + i * k);
+          losses[i] = of.ignore(labels[i]) ? 0 : static_cast<float>(loss);
+        });
+      });
+}
+
+// dlogits = (probabilities - onehot(label)) * dy of the row.
+KernelPtr make_cross_entropy_rows_gradient(const KernelSpec& spec) {
+  const SpecReader reader(spec, {kFloat32, kInt32, kFloat32}, {kFloat32});
+  const Rows of(spec, reader);
+  const Bytes logits = of.shape.logit_bytes();
+  return function_kernel(
+      {{logits, of.shape.label_bytes(), float_bytes(of.shape.rows)}, {logits}},
+      0,
+      [=](void* const* operands, void*) {
+        const float* probabilities = input(operands, 0);
+        const Label* labels = labels_of(operands);
+        const float* dy = input(operands, 2);
+        float* gradient = output(operands, 3);
+        const Count k = of.shape.classes;
+        parallel_for(of.shape.rows, of.shape.rows * k, [=](Count i) {
           const float* p = probabilities + i * k;
-          float* row = gradient + i * k;
-          const Label label = labels[i];
-          const float chosen = in_range(label, k) ? p[label] : 0;
-          MEMCFG_INDEPENDENT
-          for (Count j = 0; j < k; ++j) row[j] = p[j] * factor;
-          if (in_range(label, k)) row[label] = (chosen - 1) * factor;
+          const float factor = of.ignore(labels[i]) ? 0 : dy[i];
+          row_gradient(p, labels[i], k, factor, gradient + i * k);
         });
       });
 }
@@ -126,6 +185,9 @@ const KernelType kSoftmaxCrossEntropyInference{"softmax_cross_entropy_inference"
                                                make_softmax_cross_entropy<false>};
 const KernelType kSoftmaxCrossEntropyGradient{"softmax_cross_entropy_gradient",
                                               make_softmax_cross_entropy_gradient};
+const KernelType kCrossEntropyRows{"cross_entropy_rows", make_cross_entropy_rows};
+const KernelType kCrossEntropyRowsGradient{"cross_entropy_rows_gradient",
+                                           make_cross_entropy_rows_gradient};
 
 }  // namespace
 }  // namespace memcfg

@@ -1,0 +1,394 @@
+"""Losses against NumPy: values, gradients, weights, reductions, extreme outputs."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import objectives as oracle
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from objectives import Traced
+
+import memcfg as mc
+from memcfg.graph import Builder
+from memcfg.nn.losses import get_loss
+
+losses = mc.nn.losses
+SHAPES = st.sampled_from([(5, 1), (4, 3), (2, 3, 4), (3, 2, 2, 3)])
+
+
+def reals(random, shape):
+    return random.normal(size=shape), random.normal(size=shape)
+
+
+def positives(random, shape):
+    return random.uniform(0.1, 3, shape), random.uniform(0.1, 3, shape)
+
+
+def bits(random, shape):
+    return random.integers(0, 2, shape).astype(float), random.uniform(0.05, 0.95, shape)
+
+
+def signs(random, shape):
+    return random.choice([-1.0, 1.0], shape), random.normal(size=shape)
+
+
+def rates(random, shape):
+    shape = (*shape[:-1], shape[-1] + 1)
+    return tuple(oracle.softmax(random.normal(size=shape)) for _ in range(2))
+
+
+def logits(random, shape):
+    return rates(random, shape)[0], random.normal(size=(*shape[:-1], shape[-1] + 1))
+
+
+def bit_logits(random, shape):
+    return random.integers(0, 2, shape).astype(float), 2 * random.normal(size=shape)
+
+
+def labels(random, shape):
+    _, p = rates(random, shape)
+    return random.integers(0, p.shape[-1], shape[:-1]).astype(np.int32), p
+
+
+def label_logits(random, shape):
+    t, p = labels(random, shape)
+    return t, 2 * np.log(p)
+
+
+def hot(t, p):
+    return oracle.one_hot(t, p.shape[-1])
+
+
+# A loss, its arguments, and the losses of samples in NumPy.
+CASES = {
+    "mse": (losses.MeanSquaredError(), reals, lambda t, p: ((t - p) ** 2).mean(-1)),
+    "mae": (losses.MeanAbsoluteError(), reals, lambda t, p: abs(t - p).mean(-1)),
+    "mape": (
+        losses.MeanAbsolutePercentageError(),
+        reals,
+        lambda t, p: (100 * abs((t - p) / t)).mean(-1),
+    ),
+    "msle": (
+        losses.MeanSquaredLogarithmicError(),
+        positives,
+        lambda t, p: ((np.log1p(t) - np.log1p(p)) ** 2).mean(-1),
+    ),
+    "huber": (losses.Huber(), reals, oracle.huber),
+    "huber of 0.3": (losses.Huber(0.3), reals, lambda t, p: oracle.huber(t, p, 0.3)),
+    "log_cosh": (
+        losses.LogCosh(),
+        reals,
+        lambda t, p: np.log(np.cosh(t - p)).mean(-1),
+    ),
+    "poisson": (
+        losses.Poisson(),
+        positives,
+        lambda t, p: (p - t * np.log(p + 1e-7)).mean(-1),
+    ),
+    "kl": (losses.KLDivergence(), rates, lambda t, p: (t * np.log(t / p)).sum(-1)),
+    "hinge": (
+        losses.Hinge(),
+        signs,
+        lambda t, p: np.maximum(1 - t * p, 0).mean(-1),
+    ),
+    "hinge of bits": (
+        losses.Hinge(),
+        bits,
+        lambda t, p: np.maximum(1 - oracle.signed(t) * p, 0).mean(-1),
+    ),
+    "squared hinge": (
+        losses.SquaredHinge(),
+        signs,
+        lambda t, p: (np.maximum(1 - t * p, 0) ** 2).mean(-1),
+    ),
+    "categorical hinge": (
+        losses.CategoricalHinge(),
+        logits,
+        lambda t, p: np.maximum(
+            ((1 - t) * p).max(-1) - (t * p).sum(-1) + 1,
+            0,
+        ),
+    ),
+    "cosine": (losses.CosineSimilarity(), reals, lambda t, p: -oracle.cosine(t, p)),
+    "binary": (losses.BinaryCrossentropy(), bits, oracle.binary),
+    "binary, smoothed": (
+        losses.BinaryCrossentropy(label_smoothing=0.2),
+        bits,
+        lambda t, p: oracle.binary(t, p, 0.2),
+    ),
+    "binary of logits": (
+        losses.BinaryCrossentropy(from_logits=True, label_smoothing=0.1),
+        bit_logits,
+        lambda t, p: oracle.binary(t, oracle.sigmoid(p), 0.1),
+    ),
+    "binary focal": (
+        losses.BinaryFocalCrossentropy(True, 0.4, 1.5, label_smoothing=0.1),
+        bits,
+        lambda t, p: oracle.focal(t, p, 0.4, 1.5, 0.1, True),
+    ),
+    "binary focal of logits": (
+        losses.BinaryFocalCrossentropy(from_logits=True),
+        bit_logits,
+        lambda t, p: oracle.focal(t, oracle.sigmoid(p)),
+    ),
+    "categorical": (losses.CategoricalCrossentropy(), rates, oracle.categorical),
+    "categorical, smoothed": (
+        losses.CategoricalCrossentropy(label_smoothing=0.3),
+        rates,
+        lambda t, p: oracle.categorical(t, p, 0.3),
+    ),
+    "categorical of logits": (
+        losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1),
+        logits,
+        lambda t, p: oracle.categorical(t, oracle.softmax(p), 0.1),
+    ),
+    "categorical focal": (
+        losses.CategoricalFocalCrossentropy(0.3, 1.5, label_smoothing=0.2),
+        rates,
+        lambda t, p: oracle.categorical_focal(t, p, 0.3, 1.5, 0.2),
+    ),
+    "categorical focal of logits": (
+        losses.CategoricalFocalCrossentropy(from_logits=True),
+        logits,
+        lambda t, p: oracle.categorical_focal(t, oracle.softmax(p)),
+    ),
+    "sparse": (
+        losses.SparseCategoricalCrossentropy(),
+        labels,
+        lambda t, p: oracle.categorical(hot(t, p), p),
+    ),
+    "sparse of logits": (
+        losses.SparseCategoricalCrossentropy(from_logits=True),
+        label_logits,
+        lambda t, p: oracle.categorical(hot(t, p), oracle.softmax(p)),
+    ),
+}
+WEIGHTS = [None, "sample", "step"]
+
+
+def weights_of(kind, values, random):
+    if kind is None:
+        return None
+    return random.uniform(0, 2, values.shape if kind == "step" else values.shape[:1])
+
+
+def reduced(values, weight, reduction):
+    weights = np.ones(values.shape)
+    if weight is not None:
+        shape = weight.shape + (1,) * (values.ndim - weight.ndim)
+        weights = np.broadcast_to(weight.reshape(shape), values.shape)
+    total = (values * weights).sum()
+    if reduction == "sum":
+        return total
+    if reduction == "mean_with_sample_weight":
+        return total / weights.sum()
+    return total / values.size
+
+
+@given(
+    name=st.sampled_from(sorted(CASES)),
+    shape=SHAPES,
+    seed=st.integers(0, 999),
+    kind=st.sampled_from(WEIGHTS),
+    reduction=st.sampled_from(
+        ["sum_over_batch_size", "mean", "sum", "mean_with_sample_weight"]
+    ),
+)
+@settings(max_examples=300, deadline=None)
+def test_values_and_gradients_are_numpys(name, shape, seed, kind, reduction):
+    loss, draw, values = CASES[name]
+    random = np.random.default_rng(seed)
+    t, p = draw(random, shape)
+    each = values(t, p)
+    weight = weights_of(kind, each, random)
+    loss = copy.copy(loss)
+    object.__setattr__(loss, "reduction", reduction)
+    traced = Traced(loss, t, p, weight)
+    found, slopes = traced.loss()
+    assert found == pytest.approx(reduced(each, weight, reduction), rel=2e-6, abs=1e-9)
+    direction = random.normal(size=p.shape)
+    expected = traced.slope(direction)
+    assert (slopes * direction).sum() == pytest.approx(expected, rel=2e-4, abs=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("loss", "through", "draw", "kind"),
+    [
+        (losses.BinaryCrossentropy(), "sigmoid", bit_logits, "binary of logits"),
+        (losses.CategoricalCrossentropy(), "softmax", logits, "categorical of logits"),
+        (losses.SparseCategoricalCrossentropy(), "softmax", label_logits, None),
+    ],
+)
+def test_a_softmax_or_sigmoid_at_the_end_is_part_of_the_loss(loss, through, draw, kind):
+    t, p = draw(np.random.default_rng(0), (4, 3))
+    fused = Traced(loss, t, p, through=through)
+    other = copy.copy(loss)
+    object.__setattr__(other, "from_logits", True)
+    plain = Traced(other, t, p)
+    readers = {op.type for op in fused.builder.ops if through in op.inputs}
+    assert not readers
+    for one, two in zip(fused.loss(), plain.loss(), strict=True):
+        np.testing.assert_array_equal(one, two)
+    # probabilities that are all but 0 and 1 are told apart, which clipping does not
+    far, _ = Traced(loss, t, 200 * p, through=through).loss()
+    assert far > 17
+
+
+def test_logits_that_are_taken_for_probabilities_are_refused():
+    for loss in (
+        losses.BinaryCrossentropy(),
+        losses.CategoricalCrossentropy(),
+        losses.BinaryFocalCrossentropy(),
+    ):
+        builder = Builder("linear")
+        x = builder.tensor("x", (2, 3), role="input")
+        w = builder.tensor("w", (3, 3), role="parameter")
+        (y,) = builder.apply("dense", (x, w))
+        with pytest.raises(
+            ValueError, match=r"pass from_logits=True, or .*activation="
+        ):
+            loss.trace(builder, x, y, None)
+
+
+@pytest.mark.parametrize("from_logits", [False, True])
+@pytest.mark.parametrize("ignored", [-1, 1, 255])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "mean_with_sample_weight"])
+def test_classes_that_are_ignored(from_logits, ignored, weighted, reduction):
+    random = np.random.default_rng(3)
+    t, p = labels(random, (6, 4, 3))
+    t[random.random(t.shape) < 0.4] = ignored
+    if from_logits:
+        p = np.log(p)
+    loss = losses.SparseCategoricalCrossentropy(
+        from_logits, ignore_class=ignored, reduction=reduction
+    )
+    weight = random.uniform(0.5, 2, t.shape) if weighted else None
+    rows = oracle.categorical(hot(t, p), oracle.softmax(p) if from_logits else p)
+    keep = t != ignored
+    kept = np.where(keep, rows * (1 if weight is None else weight), 0).sum()
+    count = (keep * weight).sum() if weighted and "with" in reduction else keep.sum()
+    traced = Traced(loss, t, p, weight)
+    found, slopes = traced.loss()
+    assert found == pytest.approx(kept / (1 if reduction == "sum" else count))
+    assert not slopes[~keep].any()
+    direction = random.normal(size=p.shape)
+    assert (slopes * direction).sum() == pytest.approx(
+        traced.slope(direction), rel=1e-5
+    )
+    nobody = np.full(t.shape, ignored, np.int32)
+    assert Traced(loss, nobody, p).loss()[0] == 0
+
+
+@pytest.mark.parametrize("axis", [None, (1, 2), -1])
+def test_overlaps(axis):
+    random = np.random.default_rng(1)
+    t, p = random.integers(0, 2, (3, 4, 5)).astype(float), random.random((3, 4, 5))
+    for loss, alpha, beta in (
+        (losses.Dice(axis=axis), 0.5, 0.5),
+        (losses.Tversky(0.3, 0.6, axis=axis), 0.3, 0.6),
+    ):
+        hits = (t * p).sum(axis)
+        missed, false = (t * (1 - p)).sum(axis), ((1 - t) * p).sum(axis)
+        expected = np.mean(1 - hits / (hits + alpha * missed + beta * false))
+        traced = Traced(loss, t, p)
+        found, slopes = traced.loss()
+        assert found == pytest.approx(expected, rel=1e-6)
+        direction = random.normal(size=p.shape)
+        assert (slopes * direction).sum() == pytest.approx(traced.slope(direction))
+    if axis is None:
+        with pytest.raises(ValueError, match="weighs no samples: pass axis"):
+            Traced(losses.Dice(), t, p, np.ones(3))
+
+
+def test_cosines_along_another_axis():
+    random = np.random.default_rng(2)
+    t, p = random.normal(size=(2, 3, 4, 5))
+    found, _ = Traced(losses.CosineSimilarity(axis=1), t, p).loss()
+    assert found == pytest.approx(-oracle.cosine(t, p, 1).mean())
+    zero, slopes = Traced(losses.CosineSimilarity(), t, 0 * p).loss()
+    assert zero == 0
+    assert np.isfinite(slopes).all()
+    with pytest.raises(ValueError, match="axis 0 is the batch"):
+        losses.CosineSimilarity(axis=0)
+
+
+EXTREMES = np.array([[0.0, 1.0], [1.0, 0.0], [1e-30, 1.0], [0.5, 0.5]])
+
+
+@pytest.mark.parametrize("real", [np.float32, np.float64])
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_extreme_outputs_have_finite_losses_and_gradients(name, real):
+    loss, draw, _ = CASES[name]
+    for scale in (1, 1e4) if "logits" in name else (1,):
+        p = scale * (EXTREMES - 0.5 * (scale > 1))
+        t = np.eye(2)[[0, 1, 1, 0]]
+        if draw in (labels, label_logits):
+            t = t.argmax(-1).astype(np.int32)
+        found, slopes = Traced(loss, t, p).loss(real)
+        assert np.isfinite(found)
+        assert np.isfinite(slopes).all()
+
+
+@pytest.mark.parametrize("name", sorted(losses._LOSSES))
+def test_every_name_means_a_loss(name):
+    loss = get_loss(name)
+    assert get_loss(type(loss)) is not loss
+    assert get_loss(loss) is loss
+    assert repr(loss).startswith(type(loss).__name__)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "words"),
+    [
+        (
+            lambda: get_loss("mean_square"),
+            ValueError,
+            "unknown loss 'mean_square'; kno",
+        ),
+        (lambda: get_loss(3), TypeError, "a loss is a name such as 'mse'"),
+        (
+            lambda: get_loss(lambda t, p: p),
+            TypeError,
+            "is a subclass of memcfg.nn.Loss",
+        ),
+        (lambda: losses.Huber(reduction="none"), ValueError, "minimises one number"),
+        (lambda: losses.Huber(reduction=None), ValueError, "minimises one number"),
+        (lambda: losses.Huber(-1), ValueError, "delta must be zero or more"),
+        (lambda: losses.Huber(dtype="float64"), ValueError, "computes float32"),
+        (
+            lambda: losses.BinaryCrossentropy(label_smoothing=2),
+            ValueError,
+            r"label_smoothing must be in \[0, 1\]",
+        ),
+        (
+            lambda: losses.CategoricalCrossentropy(axis=1),
+            ValueError,
+            "classes are the last axis",
+        ),
+    ],
+)
+def test_wrong_arguments(make, kind, words):
+    with pytest.raises(kind, match=words):
+        make()
+
+
+def test_what_targets_are():
+    x = mc.nn.Input((6, 3))
+    sparse = losses.SparseCategoricalCrossentropy
+    assert sparse().target(x) == ((6,), "int32", 3)
+    assert sparse(ignore_class=2).target(x) == ((6,), "int32", 3)
+    assert sparse(ignore_class=-1).target(x) == ((6,), "int32", None)
+    assert losses.Huber().target(x) == ((6, 3), "float32", None)
+    for loss in (sparse(), losses.CategoricalCrossentropy()):
+        with pytest.raises(ValueError, match="take BinaryCrossentropy, or a unit"):
+            loss.target(mc.nn.Input((1,)))
+
+
+def test_weights_that_do_not_fit():
+    t = np.zeros((4, 3))
+    with pytest.raises(ValueError, match="one for each sample"):
+        Traced(losses.Huber(), t, t, np.ones(3))

@@ -1,0 +1,360 @@
+"""Metrics against NumPy: of one batch, of several that are added, weighted."""
+
+from __future__ import annotations
+
+import numpy as np
+import objectives as oracle
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from objectives import Traced
+
+import memcfg as mc
+from memcfg.nn.losses import Target
+from memcfg.nn.metrics import get_metric
+
+metrics = mc.nn.metrics
+
+
+def measured(metric, *batches):
+    """The result over batches, each of targets, outputs and perhaps weights."""
+    found = [Traced(metric, *batch).sums() for batch in batches]
+    assert all(len(each) == metric.count for each in found)
+    return metric.result([np.sum(each, 0) for each in zip(*found, strict=True)])
+
+
+def averaged(values, weight=None):
+    weights = np.ones(values.shape)
+    if weight is not None:
+        shape = weight.shape + (1,) * (values.ndim - weight.ndim)
+        weights = np.broadcast_to(weight.reshape(shape), values.shape)
+    return (values * weights).sum() / weights.sum()
+
+
+def among(t, p, k):
+    """Whether the value at the label is one of the k greatest."""
+    value = np.take_along_axis(p, t[..., None], -1)
+    return (p > value).sum(-1) < k
+
+
+def reals(random, shape):
+    return random.normal(size=shape), random.normal(size=shape)
+
+
+def bits(random, shape):
+    return random.integers(0, 2, shape).astype(float), random.random(shape)
+
+
+def hot(random, shape):
+    t, p = labels(random, shape)
+    return oracle.one_hot(t, shape[-1]), p
+
+
+def labels(random, shape):
+    p = oracle.softmax(random.normal(size=shape))
+    return random.integers(0, shape[-1], shape[:-1]).astype(np.int32), p
+
+
+# A metric, what it reads, and the number of each sample in NumPy.
+MEANS = {
+    "mse": (metrics.MeanSquaredError, reals, lambda t, p: ((t - p) ** 2).mean(-1)),
+    "mae": (metrics.MeanAbsoluteError, reals, lambda t, p: abs(t - p).mean(-1)),
+    "log_cosh": (
+        metrics.LogCoshError,
+        reals,
+        lambda t, p: np.log(np.cosh(t - p)).mean(-1),
+    ),
+    "cosine": (metrics.CosineSimilarity, reals, oracle.cosine),
+    "hinge": (
+        metrics.Hinge,
+        bits,
+        lambda t, p: np.maximum(1 - oracle.signed(t) * p, 0).mean(-1),
+    ),
+    "binary": (metrics.BinaryCrossentropy, bits, oracle.binary),
+    "categorical": (metrics.CategoricalCrossentropy, hot, oracle.categorical),
+    "sparse": (
+        metrics.SparseCategoricalCrossentropy,
+        labels,
+        lambda t, p: oracle.categorical(oracle.one_hot(t, p.shape[-1]), p),
+    ),
+    "equal": (
+        metrics.Accuracy,
+        lambda random, shape: tuple(random.integers(0, 3, (2, *shape)).astype(float)),
+        lambda t, p: (t == p).mean(-1),
+    ),
+    "binary accuracy": (
+        lambda: metrics.BinaryAccuracy(threshold=0.3),
+        bits,
+        lambda t, p: (t == (p > 0.3)).mean(-1),
+    ),
+    "categorical accuracy": (
+        metrics.CategoricalAccuracy,
+        hot,
+        lambda t, p: t.argmax(-1) == p.argmax(-1),
+    ),
+    "sparse accuracy": (
+        metrics.SparseCategoricalAccuracy,
+        labels,
+        lambda t, p: t == p.argmax(-1),
+    ),
+    "top 2": (
+        lambda: metrics.TopKCategoricalAccuracy(2),
+        hot,
+        lambda t, p: among(t.argmax(-1), p, 2),
+    ),
+    "sparse top 3": (
+        lambda: metrics.SparseTopKCategoricalAccuracy(3),
+        labels,
+        lambda t, p: among(t, p, 3),
+    ),
+}
+
+
+@given(
+    name=st.sampled_from(sorted(MEANS)),
+    rest=st.sampled_from([(4,), (3, 5), (2, 2, 6)]),
+    weighted=st.sampled_from([None, 1, 2]),
+    seed=st.integers(0, 999),
+)
+@settings(max_examples=150, deadline=None)
+def test_means_are_numpys(name, rest, weighted, seed):
+    make, draw, values = MEANS[name]
+    random = np.random.default_rng(seed)
+    batches, numbers, weights = [], [], []
+    for size in (5, 2):
+        t, p = draw(random, (size, *rest))
+        each = np.asarray(values(t, p), float)
+        weight = None
+        if weighted is not None:
+            weight = random.uniform(0.1, 2, each.shape[:weighted])
+            weights.append(weight)
+        batches.append((t, p, weight))
+        numbers.append(each)
+    weight = np.concatenate(weights) if weights else None
+    expected = averaged(np.concatenate(numbers), weight)
+    assert measured(make(), *batches) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+def test_the_root_is_of_the_whole_mean():
+    random = np.random.default_rng(0)
+    batches = [reals(random, (n, 3)) for n in (4, 7)]
+    t, p = (np.concatenate(each) for each in zip(*batches, strict=True))
+    expected = np.sqrt(((t - p) ** 2).mean())
+    assert measured(metrics.RootMeanSquaredError(), *batches) == pytest.approx(expected)
+
+
+def counted(t, p, w, threshold):
+    said = p > threshold
+    return (
+        (w * (said & (t == 1))).sum(),
+        (w * (said & (t == 0))).sum(),
+        (w * (~said & (t == 0))).sum(),
+        (w * (~said & (t == 1))).sum(),
+    )
+
+
+@given(
+    threshold=st.sampled_from([None, 0.0, 0.25, 0.8, 1.0]),
+    weighted=st.booleans(),
+    class_id=st.sampled_from([None, 0, 2]),
+    seed=st.integers(0, 999),
+)
+@settings(max_examples=60, deadline=None)
+def test_precision_recall_and_counts(threshold, weighted, class_id, seed):
+    random = np.random.default_rng(seed)
+    t, p = bits(random, (9, 3))
+    w = random.random(9) if weighted else None
+    of = slice(None) if class_id is None else slice(class_id, class_id + 1)
+    wide = (np.ones(9) if w is None else w)[:, None]
+    at = 0.5 if threshold is None else threshold
+    tp, fp, tn, fn = counted(t[:, of], p[:, of], wide, at)
+    for make, expected in (
+        (metrics.Precision, tp / (tp + fp) if tp + fp else 0),
+        (metrics.Recall, tp / (tp + fn) if tp + fn else 0),
+    ):
+        found = measured(make(threshold, class_id=class_id), (t, p, w))
+        assert found == pytest.approx(expected, abs=1e-9)
+    if class_id is None:
+        for make, expected in (
+            (metrics.TruePositives, tp),
+            (metrics.FalsePositives, fp),
+            (metrics.TrueNegatives, tn),
+            (metrics.FalseNegatives, fn),
+        ):
+            found = measured(make(threshold), (t, p, w))
+            assert found == pytest.approx(expected, abs=1e-9)
+
+
+def area(t, p, w=None):
+    """The exact area under the ROC curve: how often a 1 is above a 0."""
+    w = np.ones(t.shape) if w is None else w
+    ones, zeros = t == 1, t == 0
+    above = (p[ones][:, None] > p[zeros]) + 0.5 * (p[ones][:, None] == p[zeros])
+    pairs = w[ones][:, None] * w[zeros]
+    return (above * pairs).sum() / pairs.sum()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_area_under_the_curve(weighted):
+    """At thresholds between all outputs there are, it is the exact one."""
+    random = np.random.default_rng(4)
+    t = random.integers(0, 2, 60).astype(float)
+    p = np.round(np.clip(random.normal(0.4 + 0.2 * t, 0.3), 0, 1), 2)
+    w = random.random(60) if weighted else None
+    expected = area(t, p, w)
+    column = (t[:, None], p[:, None], w)
+    exact = metrics.AUC(thresholds=np.arange(100)[:] / 100 + 0.005)
+    assert measured(exact, column) == pytest.approx(expected, abs=1e-7)
+    assert measured(metrics.AUC(), column) == pytest.approx(expected, abs=0.01)
+    halves = [tuple(None if a is None else a[i::2] for a in column) for i in (0, 1)]
+    assert measured(exact, *halves) == pytest.approx(expected, abs=1e-7)
+    logits = np.log(np.clip(p, 1e-6, 1 - 1e-6) / (1 - np.clip(p, 1e-6, 1 - 1e-6)))
+    found = measured(metrics.AUC(from_logits=True), (t[:, None], logits[:, None], w))
+    assert found == pytest.approx(expected, abs=0.01)
+
+
+def test_areas_of_other_curves():
+    t = np.array([0, 0, 1, 1.0])[:, None]
+    p = np.array([0, 0.5, 0.3, 0.9])[:, None]
+    for curve, method, expected in (
+        ("ROC", "interpolation", 0.75),
+        ("ROC", "minoring", 0.5),
+        ("ROC", "majoring", 1.0),
+        ("PR", "minoring", 0.25),
+        ("PR", "majoring", 1.0),
+    ):
+        found = measured(metrics.AUC(3, curve, method), (t, p))
+        assert found == pytest.approx(expected), (curve, method)
+    assert measured(metrics.AUC(curve="PR"), (t, t)) == pytest.approx(1, abs=0.01)
+    assert measured(metrics.AUC(curve="PRGAIN"), (t, t)) == pytest.approx(1, abs=0.01)
+
+
+def test_rates_where_another_is_enough():
+    t = np.array([0, 0, 0, 1, 1.0])[:, None]
+    p = np.array([0, 0.3, 0.8, 0.3, 0.8])[:, None]
+    for metric, expected in (
+        (metrics.SensitivityAtSpecificity(0.5), 0.5),
+        (metrics.SpecificityAtSensitivity(0.5), 2 / 3),
+        (metrics.PrecisionAtRecall(0.5), 0.5),
+        (metrics.RecallAtPrecision(0.5), 1.0),
+    ):
+        assert measured(metric, (t, p)) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("average", ["micro", "macro", "weighted"])
+@pytest.mark.parametrize("threshold", [None, 0.4])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_f_scores(average, threshold, weighted):
+    random = np.random.default_rng(5)
+    t, p = hot(random, (20, 3))
+    w = random.random(20) if weighted else None
+    wide = np.ones((20, 1)) if w is None else w[:, None]
+    said = p > 0.4 if threshold else p == p.max(1, keepdims=True)
+    right, all_said, true = (
+        (wide * each).sum(0 if average != "micro" else None)
+        for each in (said * t, said, t)
+    )
+    for beta, metric in (
+        (1.0, metrics.F1Score(average, threshold)),
+        (2.0, metrics.FBetaScore(average, 2.0, threshold)),
+    ):
+        score = (1 + beta**2) * right / (beta**2 * true + all_said)
+        share = true / true.sum() if average == "weighted" else 1 / np.size(score)
+        expected = (score * share).sum()
+        assert measured(metric, (t, p, w)) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_explained_variance(weighted):
+    random = np.random.default_rng(6)
+    t, p = reals(random, (30, 2))
+    w = random.random(30) if weighted else np.ones(30)
+    mean = (t * w[:, None]).sum(0) / w.sum()
+    variance = (w[:, None] * (t - mean) ** 2).sum(0)
+    score = 1 - (w[:, None] * (t - p) ** 2).sum(0) / variance
+    batch = (t, p, w) if weighted else (t, p)
+    assert measured(metrics.R2Score(), batch) == pytest.approx(score.mean())
+    by = metrics.R2Score("variance_weighted_average")
+    expected = (score * variance).sum() / variance.sum()
+    assert measured(by, batch) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("units", "target", "kind"),
+    [
+        (1, Target((1,), "float32", None), metrics.BinaryAccuracy),
+        (3, Target((), "int32", 3), metrics.SparseCategoricalAccuracy),
+        (3, Target((3,), "float32", None), metrics.CategoricalAccuracy),
+    ],
+)
+def test_which_accuracy_a_name_means(units, target, kind):
+    for name in ("accuracy", "acc"):
+        found = get_metric(name, mc.nn.Input((units,)), target)
+        assert type(found) is kind
+        assert found.name == name
+
+
+@pytest.mark.parametrize("name", sorted(metrics._METRICS))
+def test_every_name_means_a_metric(name):
+    if "At" in name or "_at_" in name:
+        with pytest.raises(ValueError, match="needs arguments: pass a"):
+            get_metric(name)
+        return
+    found = get_metric(name)
+    assert found.name == name
+    assert get_metric(found) is found
+    assert repr(found).startswith(type(found).__name__)
+
+
+def test_a_loss_is_a_metric_of_its_name():
+    random = np.random.default_rng(7)
+    t, p = reals(random, (4, 2))
+    metric = get_metric(mc.nn.losses.Huber(0.2))
+    assert metric.name == "huber_loss"
+    assert measured(metric, (t, p)) == pytest.approx(oracle.huber(t, p, 0.2).mean())
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "words"),
+    [
+        (lambda: get_metric("exactness"), ValueError, "unknown metric 'exactness'; kn"),
+        (lambda: get_metric(3), TypeError, "a metric is a name such as"),
+        (lambda: metrics.Precision([0.1, 0.2]), ValueError, "one number a metric"),
+        (lambda: metrics.Precision(2), ValueError, r"must be in \[0, 1\]"),
+        (lambda: metrics.Recall(top_k=2), ValueError, "knows no top_k"),
+        (lambda: metrics.AUC(multi_label=True), ValueError, "an output for each"),
+        (lambda: metrics.AUC(curve="roc_"), ValueError, "curve is 'ROC', 'PR' or"),
+        (lambda: metrics.AUC(summation_method="x"), ValueError, "summation_method is"),
+        (lambda: metrics.AUC(1), ValueError, "must be above 1"),
+        (lambda: metrics.F1Score("mean"), ValueError, "average is 'micro'"),
+        (lambda: metrics.FBetaScore(beta=0), ValueError, "beta must be positive"),
+        (lambda: metrics.R2Score(None), ValueError, "class_aggregation is"),
+        (lambda: metrics.R2Score(num_regressors=2), ValueError, "not adjusted"),
+        (
+            lambda: metrics.SparseTopKCategoricalAccuracy(from_sorted_ids=True),
+            ValueError,
+            "no sorted ids",
+        ),
+        (lambda: metrics.Accuracy(dtype="float16"), ValueError, "computes float32"),
+        (
+            lambda: metrics.F1Score().target(mc.nn.Input((3,))),
+            ValueError,
+            "pass average='macro'",
+        ),
+    ],
+)
+def test_wrong_arguments(make, kind, words):
+    with pytest.raises(kind, match=words):
+        make()
+
+
+def test_metrics_and_losses_that_read_other_targets():
+    random = np.random.default_rng(8)
+    t, p = labels(random, (4, 3))
+    for metric in (metrics.MeanSquaredError(), metrics.Precision(), metrics.R2Score()):
+        with pytest.raises(ValueError, match="reads targets of the shape of the outp"):
+            measured(metric, (t, p))
+    with pytest.raises(ValueError, match="reads labels, and the loss reads float32"):
+        measured(metrics.SparseCategoricalAccuracy(), (p, p))
+    with pytest.raises(ValueError, match="class_id 3 of an output of 3"):
+        measured(metrics.Precision(class_id=3), (p, p))
