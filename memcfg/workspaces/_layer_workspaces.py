@@ -445,12 +445,8 @@ class LayerWorkspaceMgr:
 
         Parameters
         ----------
-        kind : ArrayType or str
-            What it is for.
-        shape : int or tuple of int
-            Its shape.
-        dtype : data-type, default float64
-            Its type.
+        kind, shape, dtype : ArrayType or str, int or tuple of int, data-type
+            As for `create_uninitialized`.
         """
         with self._at(kind):
             return np.zeros(shape, dtype)
@@ -620,10 +616,8 @@ class LayerWorkspaceMgr:
 
         Parameters
         ----------
-        kind : ArrayType or str
-            What the arrays are for.
-        message : str, default ""
-            What is being done; it begins the error.
+        kind, message : ArrayType or str, str
+            As for `assert_open`.
         """
         name = self.workspace_name(kind)
         if name is not None and self.is_workspace_open(kind):

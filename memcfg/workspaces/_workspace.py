@@ -329,10 +329,8 @@ class Workspace(Scope):
 
         Parameters
         ----------
-        shape : int or tuple of int
-            Its shape.
-        dtype : data-type, default float64
-            Its type.
+        shape, dtype : int or tuple of int, data-type
+            As for `empty`.
         """
         with self._here():
             return np.zeros(shape, dtype)
@@ -342,10 +340,8 @@ class Workspace(Scope):
 
         Parameters
         ----------
-        shape : int or tuple of int
-            Its shape.
-        dtype : data-type, default float64
-            Its type.
+        shape, dtype : int or tuple of int, data-type
+            As for `empty`.
         """
         return self.full(shape, 1, dtype)
 
