@@ -178,7 +178,7 @@ class Model(FixedAttributes):
         int
             Elements of all weights.
         """
-        return sum(weight.size for weight in self._built_network().weights)
+        return sum(weight.size for weight in self._built_network().exchanged)
 
     def get_layer(self, name: str) -> Layer:
         """Return a layer by its name.
@@ -856,7 +856,7 @@ class Model(FixedAttributes):
         WeightsError
             If number or shapes differ; nothing changed then.
         """
-        self._write(check_list(self._built_network().weights, weights))
+        self._write(check_list(self._built_network().exchanged, weights))
 
     @outside_workspaces
     def save_weights(self, path: str | os.PathLike[str]) -> None:
@@ -906,7 +906,7 @@ class Model(FixedAttributes):
             If it is truncated, or names, shapes or dtypes differ; nothing changed
             then.
         """
-        self._write(read_file(path, self._built_network().weights))
+        self._write(read_file(path, self._built_network().exchanged))
 
     @outside_workspaces
     def close(self) -> None:
@@ -1054,7 +1054,15 @@ class Model(FixedAttributes):
         return self._session
 
     def _weights_and_session(self) -> tuple[Sequence[Weight], Session]:
-        return self._built_network().weights, self._built_session()
+        return self._built_network().exchanged, self._built_session()
+
+    def _reset_state(self, layer: Layer) -> None:
+        """Zero what a layer keeps between batches."""
+        with self._lock.turn():
+            session = self._built_session()
+            for weight in self._built_network().weights:
+                if weight.hidden and weight.name.rpartition("/")[0] == layer.name:
+                    session.write(weight.name, weight.first_value())
 
     def _write(self, values: Sequence[Floats]) -> None:
         with self._lock.turn():

@@ -42,6 +42,7 @@ class Weight:
     initializer: Initializer
     seed: int  # decides its first value
     trainable: bool
+    hidden: bool = False  # a state, which is not exchanged with Keras or files
 
     @property
     def size(self) -> int:
@@ -83,6 +84,7 @@ class Network:
         self._check_inputs()
         self._check_names()
         self.weights = tuple(_weights(self.layers))
+        self.exchanged = tuple(w for w in self.weights if not w.hidden)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy the calls as a list: as deep as the network, Python could not go."""
@@ -193,6 +195,7 @@ def _weights(layers: Sequence[Layer]) -> Iterable[Weight]:
                 initializer=spec.initializer,
                 seed=derive_seed(layer.seed, index) if fixed is None else fixed,
                 trainable=spec.trainable,
+                hidden=spec.hidden,
             )
 
 
@@ -246,8 +249,8 @@ def _totals(network: Network | None) -> str:
         return (
             "Not built: shapes are known after build(input_shape) or the first fit.\n"
         )
-    total = sum(weight.size for weight in network.weights)
-    trained = sum(weight.size for weight in network.weights if weight.trainable)
+    total = sum(weight.size for weight in network.exchanged)
+    trained = sum(weight.size for weight in network.exchanged if weight.trainable)
     return "".join(
         f"{label + ':':<17} {size:,} ({format_bytes(4 * size)})\n"
         for label, size in (

@@ -267,3 +267,64 @@ def test_wrappers_train_and_refuse_in_words():
             call()
     with pytest.raises(TypeError, match="not <Dense"):
         nn.Bidirectional(nn.Dense(2))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("unroll", [False, True])
+def test_states_go_on_from_batch_to_batch(kind, unroll):
+    """Two batches of four steps are one of eight, in every mode, until a reset."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, 8, 2)).astype("f4")
+    inputs = nn.Input((4, 2), batch_size=3)
+    layer = KINDS[kind](5, stateful=True, return_sequences=True, unroll=unroll)
+    model = nn.Model(inputs, layer(inputs))
+    weights = randomized(model)
+    assert len(weights) == 3
+    whole, _ = expected(kind, x, weights, {})
+    for _ in range(2):
+        parts = [model.predict(x[:, i : i + 4], 3, verbose=0) for i in (0, 4)]
+        found = np.concatenate(parts, 1)
+        np.testing.assert_allclose(found, whole, rtol=1e-4, atol=1e-5)
+        layer.reset_states()
+    around = nn.Bidirectional(KINDS[kind](5, stateful=True))
+    both = nn.Model(inputs, around(inputs))
+    first, second, third = (
+        both.predict(x[:, :4], 3, verbose=0)
+        for i in range(3)
+        if i < 2 or around.reset_state() is None
+    )
+    assert not np.allclose(first, second)
+    np.testing.assert_array_equal(first, third)
+    with pytest.raises(ValueError, match="batches of 3 samples, got one of 2"):
+        model.predict(x[:2, :4], verbose=0)
+    with pytest.raises(ValueError, match="needs a batch size"):
+        KINDS[kind](5, stateful=True)(nn.Input((4, 2)))
+
+
+def test_training_and_evaluation_carry_states_too():
+    def make():
+        nn.set_random_seed(2)
+        inputs = nn.Input((4, 2), batch_size=8)
+        layer = nn.LSTM(5, stateful=True)
+        model = nn.Model(inputs, nn.Dense(2)(layer(inputs)))
+        model.compile(nn.SGD(0.0), LOSS)
+        return model, layer
+
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(8, 4, 2)).astype("f4"), rng.integers(0, 2, 8).astype("i4")
+    model, layer = make()
+    kernel, recurrent, bias, *_ = model.get_weights()
+    assert len(model.get_weights()) == 5
+    _, states = expected("lstm", x, (kernel, recurrent, bias), {})
+    again, _ = expected("lstm", x, (kernel, recurrent, bias), {}, states)
+    losses = [
+        [step(x, y) for _ in range(2)]
+        for step in (model.train_on_batch, model.test_on_batch)
+        if layer.reset_states() is None
+    ]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
+    model, _ = make()
+    model.train_on_batch(x, y)
+    head = model.get_weights()[3:]
+    found = model.predict(x, 8, verbose=0)
+    np.testing.assert_allclose(found, again[:, -1] @ head[0] + head[1], 1e-4, 1e-5)

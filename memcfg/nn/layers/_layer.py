@@ -68,8 +68,8 @@ class SymbolicTensor(FixedAttributes):
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """Its shape; None stands for the batch."""
-        return (None, *self.sample_shape)
+        """Its shape; None stands for a batch of any size."""
+        return (self.node.batch_size, *self.sample_shape)
 
     @property
     def name(self) -> str:
@@ -136,7 +136,9 @@ class SymbolicTensor(FixedAttributes):
 class Node(FixedAttributes):
     """One call of a layer; `results` are shape and dtype of what it makes."""
 
-    __slots__ = ("inputs", "layer", "order", "outputs")
+    __slots__ = ("batch_size", "inputs", "layer", "order", "outputs")
+
+    batch_size: int | None
 
     def __init__(
         self,
@@ -147,6 +149,9 @@ class Node(FixedAttributes):
         self.layer = layer
         self.inputs = inputs
         self.order = next(_order)
+        sizes = {tensor.node.batch_size for tensor in inputs} - {None}
+        own: int | None = getattr(layer, "batch_size", None)
+        self.batch_size = sizes.pop() if sizes else own
         self.outputs = tuple(SymbolicTensor(shape, self, t) for shape, t in results)
 
 
@@ -164,6 +169,7 @@ class WeightSpec:
     initializer: Initializer
     trainable: bool = True
     dtype: str = "float32"
+    hidden: bool = False  # a state: not among a model's weights, nor in its files
 
 
 @dataclass(eq=False)
@@ -380,7 +386,12 @@ class Layer(FixedAttributes):
             for spec in specs
         }
         inputs = [
-            builder.tensor(f"input {i}", (1, *each.sample_shape), each.dtype, "input")
+            builder.tensor(
+                f"input {i}",
+                (each.node.batch_size or 1, *each.sample_shape),
+                each.dtype,
+                "input",
+            )
             for i, each in enumerate(operands)
         ]
         scope = Scope(builder, self.name, weights, training=False)
@@ -400,16 +411,21 @@ class Layer(FixedAttributes):
 class InputLayer(Layer):
     """The layer that stands for a model's input; made by `Input`."""
 
-    __slots__ = ("dtype", "shape")
+    __slots__ = ("batch_size", "dtype", "shape")
 
     arity: ClassVar[int | None] = 0
 
     def __init__(
-        self, shape: Shape, dtype: str = "float32", name: str | None = None
+        self,
+        shape: Shape,
+        dtype: str = "float32",
+        name: str | None = None,
+        batch_size: int | None = None,
     ) -> None:
         super().__init__(name)
         self.shape = shape
         self.dtype = dtype
+        self.batch_size = batch_size
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Return the tensor of the data itself."""
@@ -417,7 +433,12 @@ class InputLayer(Layer):
 
 
 def Input(  # noqa: N802  (Keras's name)
-    shape: Sequence[int], dtype: str | None = None, name: str | None = None
+    shape: Sequence[int] | None = None,
+    batch_size: int | None = None,
+    dtype: str | None = None,
+    *,
+    batch_shape: Sequence[int | None] | None = None,
+    name: str | None = None,
 ) -> SymbolicTensor:
     """Return the symbolic tensor from which a model starts.
 
@@ -425,8 +446,12 @@ def Input(  # noqa: N802  (Keras's name)
     ----------
     shape : sequence of int
         The shape of one sample, without the batch; every length is known.
+    batch_size : int, optional
+        Samples of every batch; stateful layers need it.
     dtype : str, optional
         ``"float32"``, which None stands for, or ``"int32"``, for indices.
+    batch_shape : sequence of int, optional
+        `batch_size`, or None, and `shape` in one.
     name : str, optional
         The name of the input layer, by which data can be given.
 
@@ -450,7 +475,14 @@ def Input(  # noqa: N802  (Keras's name)
     """
     if dtype not in (None, "float32", "int32"):
         raise ValueError(f"an Input is 'float32' or 'int32', not {dtype!r}")
-    layer = InputLayer(sample_shape(shape), dtype or "float32", name)
+    if batch_shape is not None:
+        if shape is not None or batch_size is not None:
+            raise ValueError("Input: batch_shape says shape and batch_size already")
+        batch_size, *rest = batch_shape
+        shape = tuple(length or 0 for length in rest)
+    if batch_size is not None:
+        batch_size = integer(batch_size, "Input: batch_size")
+    layer = InputLayer(sample_shape(shape), dtype or "float32", name, batch_size)
     return Node(layer, (), [(layer.shape, layer.dtype)]).outputs[0]
 
 

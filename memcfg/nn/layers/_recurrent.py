@@ -49,6 +49,7 @@ class Recurrent(Layer):
     """What the recurrent layers have in common."""
 
     __slots__ = (
+        "_batch_size",
         "activation",
         "bias_initializer",
         "dropout",
@@ -103,9 +104,8 @@ class Recurrent(Layer):
         self.recurrent_dropout = unit_interval(rates[1], f"{kind}: recurrent_dropout")
         for flag, value in flags.items():
             setattr(self, flag, _flag(value, f"{kind}: {flag}"))
-        if self.stateful:
-            raise ValueError(f"{kind}: stateful=True cannot be honoured yet")
         fixed = fixed_seed(seed)
+        self._batch_size: int | None = None  # of every batch
         super().__init__(name)
         if fixed is not None:
             self._seed = fixed
@@ -117,9 +117,11 @@ class Recurrent(Layer):
         mask: None = None,
     ) -> Any:
         """Join this layer to sequences, and to the states before the first step."""
-        return super().__call__(
-            sequences_and_states(self, self._states, sequences, initial_state, mask)
+        several = sequences_and_states(
+            self, self._states, sequences, initial_state, mask
         )
+        self.know_batch(several[0])
+        return super().__call__(several)
 
     def _operands(self, inputs: Any) -> tuple[SymbolicTensor, ...]:
         """Take one tensor or several, which are counted already."""
@@ -145,7 +147,35 @@ class Recurrent(Layer):
         ]
         if self.use_bias:
             found.append(WeightSpec("bias", self._bias_shape(), self._first_bias()))
+        if self.stateful:
+            found += self._state_specs()
         return tuple(found)
+
+    def _state_specs(self) -> list[WeightSpec]:
+        """Return the states that stay between batches."""
+        if self._batch_size is None:
+            raise ValueError(
+                f"layer {self.name!r}: stateful=True needs a batch size: "
+                "Input(shape, batch_size=...)"
+            )
+        zeros, shape = get_initializer("zeros"), (self._batch_size, self.units)
+        return [
+            WeightSpec(f"state_{i}", shape, zeros, trainable=False, hidden=True)
+            for i in range(self._states)
+        ]
+
+    def know_batch(self, sequences: Any) -> None:
+        """Take the batch size of what the layer is called on."""
+        if isinstance(sequences, SymbolicTensor):
+            self._batch_size = sequences.node.batch_size
+
+    def reset_state(self: Any) -> None:
+        """Begin the next batch with zeros."""
+        model = None if self._owner is None else self._owner()
+        if self.stateful and model is not None:
+            model._reset_state(self)
+
+    reset_states = reset_state
 
     def _bias_shape(self) -> tuple[int, ...]:
         return (self._gates * self.units,)
@@ -175,7 +205,15 @@ class Recurrent(Layer):
             ones = self._dropped(scope, (batch, 1, features), self.dropout, 0)
             wide = _apply(scope, "broadcast_to", ones, shape=builder.shape(x))
             (x,) = scope.apply("multiply", (x, wide))
-        given = bool(states)
+        given = bool(states) or self.stateful
+        if self.stateful and not states:
+            states = [scope.weights[f"state_{i}"] for i in range(self._states)]
+            if builder.shape(states[0])[0] != batch:
+                raise ValueError(
+                    f"layer {self.name!r} is stateful, for batches of "
+                    f"{builder.shape(states[0])[0]} samples, got one of {batch}: pass "
+                    "that batch_size, and samples that it divides"
+                )
         if not given:
             zeros = _filled(scope, (batch, self.units), 0.0)
             states = [zeros] * self._states
@@ -192,6 +230,9 @@ class Recurrent(Layer):
         trace = self._fused if fused else self._unrolled
         sequence, last, finals = trace(scope, z, states, mask, dropped, given)
         y = sequence() if self.return_sequences else last
+        if self.stateful:
+            for i, state in enumerate(finals()):
+                scope.move(f"state_{i}", state, 0.0)
         return (y, *finals()) if self.return_state else y
 
     def _biased(self, scope: Scope, z: int) -> int:
@@ -234,8 +275,12 @@ class Recurrent(Layer):
             part = _apply(scope, "slice", sequence, begin=begin, end=end)
             return _apply(scope, "reshape", part, shape=(batch, self.units))
 
-        y = last(outputs[0]) if self.return_state or not self.return_sequences else -1
-        return lambda: outputs[0], y, lambda: (y, *map(last, outputs[1:]))
+        y = -1 if self.return_sequences else last(outputs[0])
+
+        def finals() -> tuple[int, ...]:
+            return (last(outputs[0]) if y < 0 else y, *map(last, outputs[1:]))
+
+        return lambda: outputs[0], y, finals
 
     def _unrolled(
         self,

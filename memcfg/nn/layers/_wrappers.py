@@ -114,9 +114,18 @@ class Bidirectional(Layer):
     ) -> Any:
         """Join this layer to sequences, and to the states of both directions."""
         count = 2 * self.forward_layer._states
-        return super().__call__(
-            sequences_and_states(self, count, sequences, initial_state, mask)
-        )
+        several = sequences_and_states(self, count, sequences, initial_state, mask)
+        for layer in (self.forward_layer, self.backward_layer):
+            layer.know_batch(several[0])
+        return super().__call__(several)
+
+    reset_state = Recurrent.reset_state
+    reset_states = reset_state
+
+    @property
+    def stateful(self) -> bool:
+        """Whether states stay between batches."""
+        return self.forward_layer.stateful
 
     def _operands(self, inputs: Any) -> tuple[SymbolicTensor, ...]:
         """Take one tensor or several, which are counted already."""

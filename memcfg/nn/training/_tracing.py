@@ -112,13 +112,10 @@ class _Trace:
 
     def graph(self) -> Graph:
         outputs = self._forward()
-        if self.key.kind == "predict":
-            return self.builder.build(keep=outputs)
-        keep = self._loss(outputs)
-        if not self.training:
-            return self.builder.build(keep=keep)
-        keep += self._updates(loss=keep[0])
-        return hoist_updates(self.builder.build(keep=keep))
+        keep = outputs if self.key.kind == "predict" else self._loss(outputs)
+        updated = self._updates(loss=keep[0]) if self.training else self._move()
+        graph = self.builder.build(keep=[*keep, *updated])
+        return hoist_updates(graph) if updated else graph
 
     def _declare_persistent(self) -> None:
         for weight in self.spec.network.weights:
