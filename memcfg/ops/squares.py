@@ -65,8 +65,9 @@ def _infer_over(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
 def _over_factored_root(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     gradient, rows, columns = inputs
     means = rows.mean(axis=-1, keepdims=True, dtype=np.float64)
-    share = (rows / means).astype(rows.dtype)
-    outputs[0][...] = gradient / np.sqrt(share[..., None] * columns[..., None, :])
+    # Two roots: the product of tiny moments of what has no gradient would be 0.
+    roots = np.sqrt(rows / means).astype(rows.dtype)
+    outputs[0][...] = gradient / (roots[..., None] * np.sqrt(columns[..., None, :]))
 
 
 register(

@@ -79,6 +79,20 @@ def test_factored_moments(lead, rows, columns, seed):
     assert again.tobytes() == unit.tobytes()
 
 
+def test_rows_and_columns_without_a_gradient():
+    """Keras multiplies their tiny moments to 0, and divides by it."""
+    g = normal((4, 6))
+    g[2], g[:, 3] = 0, 0
+    means = run_kernel("factored_means", [g], [(4,), (6,)], {"epsilon": 1e-30})
+    (unit,) = run_kernel("over_factored_root", [g, *means], [g.shape])
+    assert np.isfinite(unit).all()
+    assert not unit[2].any()
+    assert not unit[:, 3].any()
+    meaning = np.empty_like(g)
+    ops.op_type("over_factored_root").numpy({}, [g, *means], [meaning])
+    np.testing.assert_allclose(unit, meaning, rtol=1e-5)
+
+
 def test_threads_and_infinities():
     large = [normal((300, 700)), normal(50001, 1), normal((), 2)]
     calls = (

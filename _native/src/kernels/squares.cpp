@@ -43,11 +43,12 @@ MEMCFG_VECTORIZED void add_squares_down(
   }
 }
 
-// out[j] = x[j] / sqrt(share * columns[j]). In place: out = x.
+// out[j] = x[j] / (root * sqrt(columns[j])). In place: out = x. The product of the
+// tiny moments of what has no gradient would be 0, that of their roots is not.
 MEMCFG_VECTORIZED void divide_by_roots(
-    const float* x, const float* columns, float share, Count count, float* out) {
+    const float* x, const float* columns, float root, Count count, float* out) {
   MEMCFG_INDEPENDENT
-  for (Count j = 0; j < count; ++j) out[j] = x[j] / std::sqrt(share * columns[j]);
+  for (Count j = 0; j < count; ++j) out[j] = x[j] / (root * std::sqrt(columns[j]));
 }
 
 KernelPtr make_sum_of_squares(const KernelSpec& spec) {
@@ -152,9 +153,9 @@ KernelPtr make_over_factored_root(const KernelSpec& spec) {
         }
         parallel_for(s.matrices * s.rows, s.count, [=](Count i) {
           const Count matrix = i / s.rows, begin = i * s.columns;
-          const auto share = static_cast<float>(by_row[i] / means[matrix]);
+          const auto root = static_cast<float>(std::sqrt(by_row[i] / means[matrix]));
           const float* columns = by_column + matrix * s.columns;
-          divide_by_roots(x + begin, columns, share, s.columns, out + begin);
+          divide_by_roots(x + begin, columns, root, s.columns, out + begin);
         });
       });
 }
