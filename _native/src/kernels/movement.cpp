@@ -24,65 +24,111 @@ struct View {
 };
 
 constexpr Count kSide = 32;  // of a tile where the copy is a transposition
+constexpr std::size_t kMostAxes = 32;
+
+// Goes through the blocks of outer axes in the order of the output.
+class Walk {
+ public:
+  // Pre: at most kMostAxes.
+  Walk(const std::vector<Axis>& axes, Count block) : axes_(axes) {
+    for (std::size_t i = axes.size(); i-- > 0; block /= axes[i].length) {
+      place_[i] = block % axes[i].length;
+      from += place_[i] * axes[i].from;
+      to += place_[i] * axes[i].to;
+    }
+  }
+  void next() {
+    for (std::size_t i = axes_.size(); i-- > 0;) {
+      const Axis& axis = axes_[i];
+      from += axis.from;
+      to += axis.to;
+      if (++place_[i] < axis.length) return;
+      from -= axis.length * axis.from;
+      to -= axis.length * axis.to;
+      place_[i] = 0;
+    }
+  }
+
+  Count from = 0, to = 0;
+
+ private:
+  const std::vector<Axis>& axes_;
+  Count place_[kMostAxes];
+};
 
 class StridedCopy {
  public:
-  explicit StridedCopy(const View& view) : from_(view.from), to_(view.to) {
-    std::vector<Axis> axes;
+  StridedCopy(const SpecReader& reader, const View& view)
+      : from_(view.from), to_(view.to) {
     for (const Axis& axis : view.axes) {
       if (axis.length == 1) continue;
-      if (!axes.empty() && axes.back().from == axis.length * axis.from &&
-          axes.back().to == axis.length * axis.to) {
-        axes.back() = {axes.back().length * axis.length, axis.from, axis.to};
+      if (!outer_.empty() && outer_.back().from == axis.length * axis.from &&
+          outer_.back().to == axis.length * axis.to) {
+        outer_.back() = {outer_.back().length * axis.length, axis.from, axis.to};
       } else {
-        axes.push_back(axis);
+        outer_.push_back(axis);
       }
     }
+    if (outer_.size() > kMostAxes) reader.fail("has too many dimensions");
     const auto take = [&](std::size_t place) {
-      const Axis axis = axes[place];
-      axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(place));
+      const Axis axis = outer_[place];
+      outer_.erase(outer_.begin() + static_cast<std::ptrdiff_t>(place));
       return axis;
     };
-    if (!axes.empty()) run_ = take(axes.size() - 1);
-    std::size_t place = axes.size();
-    if (run_.from != 0 && run_.from != 1) {
-      for (place = 0; place < axes.size() && axes[place].from != 1;) ++place;
+    if (!outer_.empty()) run_ = take(outer_.size() - 1);
+    std::size_t place = outer_.size();
+    if (run_.from != 0 && run_.from != 1 && run_.to == 1) {
+      for (place = 0; place < outer_.size() && outer_[place].from != 1;) ++place;
     }
-    const bool transposed = place < axes.size();
-    if (!axes.empty()) rows_ = take(transposed ? place : axes.size() - 1);
-    for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
-      outer_from_.prepend(axis->length, axis->from);
-      outer_to_.prepend(axis->length, axis->to);
-    }
-    const Count side = transposed ? kSide : kChunk;
+    transposed_ = place < outer_.size();
+    if (!outer_.empty()) rows_ = take(transposed_ ? place : outer_.size() - 1);
+    for (const Axis& axis : outer_) blocks_ *= axis.length;
+    const Count side = transposed_ ? kSide : kChunk;
     width_ = std::min(run_.length, side);
     height_ =
-        std::min(rows_.length, transposed ? side : std::max(side / width_, Count{1}));
+        std::min(rows_.length, transposed_ ? side : std::max(side / width_, Count{1}));
+    across_ = (run_.length + width_ - 1) / width_;
+    down_ = (rows_.length + height_ - 1) / height_;
+    if (across_ * down_ == 1) group_ = std::max(kChunk / (width_ * height_), Count{1});
   }
 
   template <class Item>
   void run(const Item* from, Item* to) const {
-    const Count across = (run_.length + width_ - 1) / width_;
-    const Count down = (rows_.length + height_ - 1) / height_;
-    const Count outer = outer_from_.count();
-    parallel_for(
-        outer * down * across, outer * rows_.length * run_.length, [&](Count task) {
-          const Count column = task % across * width_;
-          const Count row = task / across % down * height_;
-          const Count block = task / across / down;
-          const Count rows = std::min(height_, rows_.length - row);
-          const Count columns = std::min(width_, run_.length - column);
-          const Item* x = from + from_ + outer_from_.offset(block) + row * rows_.from +
-                          column * run_.from;
-          Item* y =
-              to + to_ + outer_to_.offset(block) + row * rows_.to + column * run_.to;
-          for (Count i = 0; i < rows; ++i) {
-            copy_run(x + i * rows_.from, y + i * rows_.to, columns);
-          }
-        });
+    const Count tiles = across_ * down_, groups = (blocks_ + group_ - 1) / group_;
+    const Count elements = blocks_ * rows_.length * run_.length;
+    parallel_for(groups * tiles, elements, [&](Count task) {
+      const Count column = task % across_ * width_;
+      const Count row = task / across_ % down_ * height_;
+      const Count rows = std::min(height_, rows_.length - row);
+      const Count columns = std::min(width_, run_.length - column);
+      const Item* x = from + from_ + row * rows_.from + column * run_.from;
+      Item* y = to + to_ + row * rows_.to + column * run_.to;
+      const Count first = task / tiles * group_;
+      const Count last = std::min(first + group_, blocks_);
+      Walk walk(outer_, first);
+      for (Count block = first; block < last; ++block, walk.next()) {
+        if (transposed_) {
+          transpose(x + walk.from, y + walk.to, rows, columns);
+          continue;
+        }
+        for (Count i = 0; i < rows; ++i) {
+          copy_run(x + walk.from + i * rows_.from, y + walk.to + i * rows_.to, columns);
+        }
+      }
+    });
   }
 
  private:
+  // Reads neighbours and writes neighbours, through a tile that stays in the cache.
+  template <class Item>
+  void transpose(const Item* x, Item* y, Count rows, Count columns) const {
+    Item tile[kSide][kSide];
+    for (Count j = 0; j < columns; ++j) {
+      for (Count i = 0; i < rows; ++i) tile[i][j] = x[j * run_.from + i];
+    }
+    for (Count i = 0; i < rows; ++i) std::copy_n(tile[i], columns, y + i * rows_.to);
+  }
+
   template <class Item>
   void copy_run(const Item* x, Item* y, Count count) const {
     if (run_.from == 1 && run_.to == 1) {
@@ -97,9 +143,12 @@ class StridedCopy {
   }
 
   Count from_, to_;
+  std::vector<Axis> outer_;
   Axis run_{1, 1, 1}, rows_{1, 0, 0};
-  Count width_ = 1, height_ = 1;
-  Axes outer_from_, outer_to_;
+  bool transposed_ = false;
+  Count width_ = 1, height_ = 1;  // of a tile of rows and a part of the run
+  Count across_ = 1, down_ = 1;   // tiles of a block
+  Count blocks_ = 1, group_ = 1;  // blocks, and how many of one tile are one task
 };
 
 // A number as an element of a type, in the first bytes.
@@ -152,7 +201,7 @@ KernelPtr make_copy(const KernelSpec& spec,
   if (spec.inputs[0].dtype != spec.outputs[0].dtype) reader.fail("keeps the type");
   const Kernel::Sizes sizes{{reader.bytes(spec.inputs[0])},
                             {reader.bytes(spec.outputs[0])}};
-  const StridedCopy copy(view);
+  const StridedCopy copy(reader, view);
   const Bytes item = sizes.inputs[0] / static_cast<Bytes>(reader.count(spec.inputs[0]));
   if (item == 1) return make_typed<std::uint8_t>(sizes, copy, fills, bits);
   if (item == 2) return make_typed<std::uint16_t>(sizes, copy, fills, bits);

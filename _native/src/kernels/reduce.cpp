@@ -9,6 +9,7 @@
 #include "kernels/axes.hpp"
 #include "kernels/columns.hpp"
 #include "kernels/function_kernel.hpp"
+#include "kernels/functions.hpp"
 
 namespace memcfg {
 namespace {
@@ -18,46 +19,48 @@ constexpr Count kEnough = 16;     // tasks; with as many, no block is cut
 constexpr Count kLeastRows = 32;  // of a piece: bounds scratch to 1/16 of the array
 
 struct Sum {
-  static constexpr double kFirst = 0;
-  static double join(double a, double b) { return a + b; }
+  using Value = double;
+  static constexpr Value kFirst = 0;
+  static MEMCFG_INLINE Value join(Value a, Value b) { return a + b; }
 };
 struct Maximum {  // a NaN wins, as in NumPy
-  static constexpr double kFirst = -std::numeric_limits<double>::infinity();
-  static double join(double a, double b) { return a > b || a != a ? a : b; }
+  using Value = float;
+  static constexpr Value kFirst = -std::numeric_limits<float>::infinity();
+  static MEMCFG_INLINE Value join(Value a, Value b) { return maximum_of(a, b); }
 };
 
 // acc[j] joins the elements of column j; rows are `stride` apart.
-template <class Join>
+template <class Join, class Value = typename Join::Value>
 MEMCFG_INLINE void join_rows(
-    const float* x, Count rows, Count stride, Count columns, double* acc) {
+    const float* x, Count rows, Count stride, Count columns, Value* acc) {
   Count i = 0;
   for (; i + 4 <= rows; i += 4) {
     const float *a = x + i * stride, *b = a + stride, *c = b + stride, *d = c + stride;
     MEMCFG_INDEPENDENT
     for (Count j = 0; j < columns; ++j) {
       acc[j] = Join::join(acc[j],
-                          Join::join(Join::join(double{a[j]}, double{b[j]}),
-                                     Join::join(double{c[j]}, double{d[j]})));
+                          Join::join(Join::join(Value{a[j]}, Value{b[j]}),
+                                     Join::join(Value{c[j]}, Value{d[j]})));
     }
   }
   for (; i < rows; ++i) {
     MEMCFG_INDEPENDENT
     for (Count j = 0; j < columns; ++j) {
-      acc[j] = Join::join(acc[j], double{x[i * stride + j]});
+      acc[j] = Join::join(acc[j], Value{x[i * stride + j]});
     }
   }
 }
 
 // Few columns are joined as periods, which are rows that fill vectors.
-template <class Join>
+template <class Join, class Value = typename Join::Value>
 MEMCFG_INLINE void join_block(
-    const float* x, Count rows, Count stride, Count columns, double* acc) {
+    const float* x, Count rows, Count stride, Count columns, Value* acc) {
   const Count width = period(columns), all = rows * columns;
   if (stride >= kPeriod || all < 2 * width) {
     join_rows<Join>(x, rows, stride, columns, acc);
     return;
   }
-  double wide[kPeriodMost];
+  Value wide[kPeriodMost];
   std::fill_n(wide, width, Join::kFirst);
   const Count periods = all / width;
   join_rows<Join>(x, periods, width, width, wide);
@@ -73,7 +76,7 @@ MEMCFG_VECTORIZED void sum_block(
   join_block<Sum>(x, rows, stride, columns, acc);
 }
 MEMCFG_VECTORIZED void maximum_block(
-    const float* x, Count rows, Count stride, Count columns, double* acc) {
+    const float* x, Count rows, Count stride, Count columns, float* acc) {
   join_block<Maximum>(x, rows, stride, columns, acc);
 }
 
@@ -128,11 +131,14 @@ class Reduction {
   Axes kept, others;                        // the axes before those of a block
 };
 
-using JoinBlock = void (*)(const float*, Count, Count, Count, double*);
+template <class Value>
+using JoinBlock = void (*)(const float*, Count, Count, Count, Value*);
 
 // One reduction in pieces of rows, whose results are joined in their order.
-template <class Join, class Finish>
-KernelPtr make_reduction(const KernelSpec& spec, JoinBlock block, Finish finish) {
+template <class Join, class Finish, class Value = typename Join::Value>
+KernelPtr make_reduction(const KernelSpec& spec,
+                         JoinBlock<Value> block,
+                         Finish finish) {
   const SpecReader reader(spec, {kFloat32}, {kFloat32});
   const Reduction of(reader, spec.inputs[0]);
   const Count each = of.each(), tasks = of.kept.count() * of.tiles;
@@ -142,16 +148,16 @@ KernelPtr make_reduction(const KernelSpec& spec, JoinBlock block, Finish finish)
   const Count length = (each + pieces - 1) / pieces;
   const auto scale = finish(static_cast<double>(each));
   const Bytes scratch_bytes =
-      pieces == 1 ? 0 : static_cast<Bytes>(pieces * of.results()) * sizeof(double);
+      pieces == 1 ? 0 : static_cast<Bytes>(pieces * of.results()) * sizeof(Value);
   return function_kernel(
       {{float_bytes(of.count)}, {float_bytes(of.results())}},
       scratch_bytes,
       [=](void* const* operands, void* scratch) {
         const float* x = input(operands, 0);
         float* y = output(operands, 1);
-        auto* const parts = static_cast<double*>(scratch);
+        auto* const parts = static_cast<Value*>(scratch);
         const auto join =
-            [&](Count begin, Count end, Count from, Count columns, double* acc) {
+            [&](Count begin, Count end, Count from, Count columns, Value* acc) {
               std::fill_n(acc, columns, Join::kFirst);
               while (begin < end) {  // rows, of one block after the other
                 const Count row = begin % of.rows;
@@ -164,7 +170,7 @@ KernelPtr make_reduction(const KernelSpec& spec, JoinBlock block, Finish finish)
             };
         if (pieces == 1) {
           of.for_tiles([&](Count from, Count columns, Count to) {
-            double acc[kTile];
+            Value acc[kTile];
             join(0, each, from, columns, acc);
             for (Count j = 0; j < columns; ++j) {
               y[to + j] = static_cast<float>(acc[j] * scale);
@@ -183,7 +189,7 @@ KernelPtr make_reduction(const KernelSpec& spec, JoinBlock block, Finish finish)
                parts + piece * of.results() + group * of.columns + first);
         });
         for (Count i = 0; i < of.results(); ++i) {
-          double total = Join::kFirst;
+          Value total = Join::kFirst;
           for (Count piece = 0; piece < pieces; ++piece) {
             total = Join::join(total, parts[piece * of.results() + i]);
           }
@@ -199,7 +205,7 @@ KernelPtr make_mean(const KernelSpec& spec) {
   return make_reduction<Sum>(spec, sum_block, [](double count) { return 1 / count; });
 }
 KernelPtr make_maximum(const KernelSpec& spec) {
-  return make_reduction<Maximum>(spec, maximum_block, [](double) { return 1.0; });
+  return make_reduction<Maximum>(spec, maximum_block, [](double) { return 1.0F; });
 }
 
 // dx = dy / how many there are, where x is the maximum.
