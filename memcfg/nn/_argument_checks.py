@@ -16,6 +16,7 @@ __all__ = [
     "check_channels_last",
     "integer",
     "nonnegative",
+    "numbers",
     "padding_name",
     "pair",
     "real",
@@ -48,6 +49,15 @@ def pair(value: Any, what: str) -> Pair:
     if len(value) != 2:
         raise ValueError(f"{what} is one integer or two, got {value!r}")
     return integer(value[0], what), integer(value[1], what)
+
+
+def numbers(value: Any, count: int, what: str) -> tuple[int, ...]:
+    """Return as many positive numbers as there are dimensions, from one or all."""
+    if count == 2:
+        return pair(value, what)
+    if isinstance(value, list | tuple) and len(value) == 1:
+        (value,) = value
+    return (integer(value, what),)
 
 
 def unit_interval(value: Any, what: str) -> float:
@@ -106,24 +116,31 @@ def activation_name(activation: Any, layer: str) -> str | None:
     )
 
 
-def padding_name(padding: Any, layer: str) -> str:
-    """Return ``"valid"`` or ``"same"``."""
+def padding_name(
+    padding: Any, layer: str, known: Sequence[str] = ("valid", "same")
+) -> str:
+    """Return ``"valid"``, ``"same"`` or what else a layer knows."""
     name = padding.lower() if isinstance(padding, str) else padding
-    if name not in ("valid", "same"):
-        raise ValueError(f"{layer}: padding is 'valid' or 'same', not {padding!r}")
+    if name not in known:
+        *first, last = map(repr, known)
+        raise ValueError(
+            f"{layer}: padding is {', '.join(first)} or {last}, not {padding!r}"
+        )
     return str(name)
 
 
 def resolve_padding(
     padding: str,
     sizes: Sequence[int],
-    window: Pair,
-    strides: Pair,
-    dilation: Pair = (1, 1),
+    window: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int] = (1, 1),
 ) -> tuple[Pair, Pair]:
-    """Turn ``"same"`` into numbers, as TensorFlow computes them."""
+    """Turn words into numbers, as TensorFlow does; causal is of the last dimension."""
     if padding == "valid":
         return (0, 0), (0, 0)
+    if padding == "causal":
+        return (0, 0), ((window[1] - 1) * dilation[1], 0)
     rows, columns = map(_same, sizes, window, strides, dilation)
     return rows, columns
 

@@ -1,4 +1,4 @@
-"""Activations, with the names, the formulas and the defaults of Keras's.
+"""Activations as Keras has them, and element-wise parts of layers.
 
 Where ``slope`` is given, backward reads the output instead of the input.
 """
@@ -8,7 +8,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from memcfg.ops._expression import erf, exp, log, maximum, minimum, select, tanh
+from memcfg.ops._expression import (
+    erf,
+    exp,
+    log,
+    maximum,
+    minimum,
+    number,
+    select,
+    sqrt,
+    tanh,
+)
 from memcfg.ops._formula import elementwise
 
 if TYPE_CHECKING:
@@ -128,4 +138,46 @@ elementwise(
 elementwise(
     "hard_shrink",
     lambda x, *, threshold=0.5: select(x > threshold, x, select(x < -threshold, x, 0)),
+)
+
+
+def _normal(u: Expression) -> Expression:
+    """Return the normal quantile of u in (0, 1): Giles' erfinv of single precision.
+
+    Giles, "Approximating the erfinv function", GPU Computing Gems, 2011.
+    """
+    x = 2 * u - 1
+    w = -log((1 - x) * (1 + x))
+    near, far = w - 2.5, sqrt(maximum(w, 5)) - 3
+    p, q = number(_NEAR[0]), number(_FAR[0])
+    for c, d in zip(_NEAR[1:], _FAR[1:], strict=True):
+        p, q = p * near + c, q * far + d
+    return math.sqrt(2) * select(w < 5, p, q) * x
+
+
+_NEAR = (
+    *(2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087),
+    *(-0.00125372503, -0.00417768164, 0.246640727, 1.50140941),
+)
+_FAR = (
+    *(-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773),
+    *(-0.0076224613, 0.00943887047, 1.00167406, 2.83297682),
+)
+
+elementwise(
+    "gaussian_noise",
+    lambda x, u, *, stddev: x + stddev * _normal(u),
+    constants=("u",),
+)
+elementwise(
+    "gaussian_dropout",
+    lambda x, u, *, stddev: x * (1 + stddev * _normal(u)),
+    constants=("u",),
+)
+elementwise("prelu", lambda x, alpha: select(x > 0, x, alpha * x))
+elementwise(
+    "divide_by_local_response",
+    lambda x, mean, *, count, alpha, beta, bias: (
+        x * exp(-beta * log(bias + alpha * count * mean))
+    ),
 )

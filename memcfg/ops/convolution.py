@@ -79,6 +79,25 @@ def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
     return dx, dkernel
 
 
+def _input_gradient(adjoint: Adjoint) -> Sequence[int | None]:
+    """Differentiate a transposed convolution: it is linear in both operands."""
+    kernel, x = adjoint.inputs
+    attributes = {k: v for k, v in adjoint.attributes.items() if k != "input_shape"}
+    dkernel = dx = None
+    if adjoint.needs[0]:
+        (dkernel,) = adjoint.emit(
+            "conv2d_gradient_kernel",
+            (adjoint.dy, x),
+            {**attributes, "kernel_shape": adjoint.shape_of(0)},
+            "gradient_kernel",
+        )
+    if adjoint.needs[1]:
+        (dx,) = adjoint.emit(
+            "conv2d", (adjoint.dy, kernel), attributes, "gradient_input"
+        )
+    return dkernel, dx
+
+
 def _groups(a: Attributes, channels: int, units: int) -> Iterator[tuple[slice, slice]]:
     """Yield the input and the output channels of each group."""
     groups = a["groups"]
@@ -149,6 +168,7 @@ register(
         2,
         _infer_input,
         _conv2d_gradient_input,
+        gradient=_input_gradient,
         flops=lambda i, o, _: _flops(o[0], i[0], i[1]),
     ),
 )

@@ -1,4 +1,4 @@
-"""Dropout (Srivastava et al., JMLR 15, 2014) and its generator.
+"""Dropout (Srivastava et al., JMLR 15, 2014), uniform numbers, and their generator.
 
 No mask is kept: Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random
 numbers: as easy as 1, 2, 3", SC 2011) makes the same one again from (key, step,
@@ -57,23 +57,32 @@ def keep_mask(key: int, step: int, count: int, rate: float) -> Array:
     Element i is kept iff lane ``i % 4`` of block ``i // 4`` is at least
     ``floor(rate * 2**32)``. The key lies in [0, 2**63).
     """
+    kept: Array = _words(key, step, count) >= floor(rate * 2**32)
+    return kept
+
+
+def _words(key: int, step: int, count: int) -> Array:
+    """Return a word below 2**32 for each of `count` elements."""
     block = np.arange((count + 3) // 4, dtype=np.uint64)
     counter = np.empty((len(block), 4), np.uint64)
     counter[:, 0], counter[:, 1] = block & _MASK, block >> _HALF
     unsigned = step % 2**64
     counter[:, 2], counter[:, 3] = unsigned & 0xFFFFFFFF, unsigned >> 32
-    words = philox4x32(counter, (key & 0xFFFFFFFF, key >> 32))
-    kept: Array = words.reshape(-1)[:count] >= floor(rate * 2**32)
-    return kept
+    words: Array = philox4x32(counter, (key & 0xFFFFFFFF, key >> 32))
+    return words.reshape(-1)[:count]
+
+
+def _check_step(step: Spec, what: str) -> None:
+    require(
+        step.shape == () and step.dtype == "int64",
+        f"{what}: the step is one int64 number",
+    )
 
 
 def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
     rate, step = attributes["rate"], inputs[1]
     require(0 <= rate < 1, f"dropout: rate {rate} is not in [0, 1)")
-    require(
-        step.shape == () and step.dtype == "int64",
-        "dropout: the step is one int64 number",
-    )
+    _check_step(step, "dropout")
     return [Spec(inputs[0].shape, inputs[0].dtype)]
 
 
@@ -90,4 +99,19 @@ def _dropout(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     outputs[0][...] = np.where(kept, x * scale, 0)
 
 
-register(OpType("dropout", 2, _infer, _dropout, ((0, 0),), _gradient))
+def _infer_uniform(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
+    _check_step(inputs[0], "random_uniform")
+    return [Spec(tuple(attributes["shape"]), "float32")]
+
+
+def _random_uniform(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    """Draw the middles of 2**23 equal parts of (0, 1)."""
+    (y,) = outputs
+    parts = _words(a["key"], int(inputs[0]), y.size) >> np.uint64(9)
+    y[...] = ((parts + 0.5) * 2.0**-23).reshape(y.shape)
+
+
+register(
+    OpType("dropout", 2, _infer, _dropout, ((0, 0),), _gradient),
+    OpType("random_uniform", 1, _infer_uniform, _random_uniform),
+)

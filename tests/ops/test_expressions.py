@@ -49,6 +49,11 @@ ATTRIBUTES = {
     "number": 2.5,
     "exponent": 1.5,
     "least": 0.125,
+    "stddev": 0.5,
+    "alpha": 0.75,
+    "beta": 0.5,
+    "bias": 1.0,
+    "count": 5.0,
 }
 SPECIAL = [
     0.0,
@@ -106,6 +111,7 @@ ELEMENTWISE = [kind.name for kind in ops.op_types() if kind.formula is not None]
 ROUGH = (
     *("squared_log_error", "log_cosh", "poisson", "power"),
     *("gelu", "mish", "silu", "tanh_shrink"),
+    *("divide_by_local_response", "gaussian"),
     *("binary_cross", "binary_focal", "categorical_focal"),
 )
 

@@ -1,3 +1,5 @@
+// Random numbers: dropout, and random_uniform.
+//
 // dropout: y = x / (1 - rate) where the element is kept, else 0.
 //
 // Element i is kept iff lane i % 4 of Philox's block i / 4 is >= floor(rate * 2^32);
@@ -86,7 +88,39 @@ KernelPtr make_dropout(const KernelSpec& spec) {
       });
 }
 
+// The middles of 2^23 equal parts of (0, 1), all of them floats.
+MEMCFG_VECTORIZED void draw(const Mask& mask, Count begin, Count length, float* y) {
+  for (Count i = begin; i < begin + length; i += kGroup) {
+    std::uint32_t words[kGroup];
+    words_of(mask, i, words);
+    const Count here = std::min(kGroup, begin + length - i);
+    MEMCFG_INDEPENDENT
+    for (Count j = 0; j < here; ++j) {
+      const double part = static_cast<double>(words[j] >> 9) + 0.5;
+      y[i + j] = static_cast<float>(part * 0x1p-23);
+    }
+  }
+}
+
+KernelPtr make_random_uniform(const KernelSpec& spec) {
+  const SpecReader reader(spec, {kInt64}, {kFloat32});
+  const Count count = reader.count(spec.outputs[0]);
+  const std::uint64_t key = static_cast<std::uint64_t>(reader.integer("key", 0));
+  return function_kernel(
+      {{sizeof(std::int64_t)}, {float_bytes(count)}},
+      0,
+      [=](void* const* operands, void*) {
+        float* y = output(operands, 1);
+        const std::int64_t step = *static_cast<const std::int64_t*>(operands[0]);
+        const Mask mask{key, static_cast<std::uint64_t>(step), 0, 1};
+        parallel_chunks(count, kChunk, [&](Count begin, Count length) {
+          draw(mask, begin, length, y);
+        });
+      });
+}
+
 const KernelType kDropout{"dropout", make_dropout};
+const KernelType kRandomUniform{"random_uniform", make_random_uniform};
 
 }  // namespace
 }  // namespace memcfg

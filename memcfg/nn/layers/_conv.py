@@ -1,19 +1,22 @@
-"""Two-dimensional convolution, channels-last."""
+"""Convolutions over sequences and images, channels-last.
+
+Those over sequences ``(N, L, C)`` are those over images ``(N, 1, L, C)``.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn._argument_checks import (
     activation_name,
     check_channels_last,
     integer,
+    numbers,
     padding_name,
-    pair,
     resolve_padding,
 )
 from memcfg.nn.initializers import get_initializer
-from memcfg.nn.layers._basic import bias_and_activation, kernel_and_bias
+from memcfg.nn.layers._basic import bias_and_activation
 from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
 
 if TYPE_CHECKING:
@@ -21,11 +24,129 @@ if TYPE_CHECKING:
 
     from memcfg.nn.layers._layer import Shape
 
-__all__ = ["Conv2D"]
+__all__ = [
+    "Conv1D",
+    "Conv1DTranspose",
+    "Conv2D",
+    "Conv2DTranspose",
+    "Convolution1D",
+    "Convolution1DTranspose",
+    "Convolution2D",
+    "Convolution2DTranspose",
+    "DepthwiseConv1D",
+    "DepthwiseConv2D",
+    "SeparableConv1D",
+    "SeparableConv2D",
+    "SeparableConvolution1D",
+    "SeparableConvolution2D",
+]
+
+Window = int | tuple[int, ...]
+
+
+_PIXEL = {
+    "strides": (1, 1),
+    "padding": ((0, 0), (0, 0)),
+    "dilation": (1, 1),
+    "groups": 1,
+}
+_SLOTS = (
+    "activation",
+    "bias_initializer",
+    "dilation_rate",
+    "kernel_size",
+    "padding",
+    "strides",
+    "use_bias",
+)
+
+
+def _take(
+    layer: Any,
+    kernel_size: Any,
+    strides: Any,
+    padding: str,
+    data_format: str | None,
+    dilation_rate: Any,
+    activation: str | None,
+    use_bias: bool,
+    bias_initializer: Any,
+    name: str | None,
+) -> None:
+    """Check and take the arguments that all convolutions have."""
+    kind, rank = type(layer).__name__, layer.rank
+    check_channels_last(data_format, kind)
+    layer.kernel_size = numbers(kernel_size, rank, f"{kind}: kernel_size")
+    layer.strides = numbers(strides, rank, f"{kind}: strides")
+    paddings: tuple[str, ...] = ("valid", "same")
+    if rank == 1 and "transpose" not in kind.lower():
+        paddings += ("causal",)
+    layer.padding = padding_name(padding, kind, paddings)
+    layer.dilation_rate = numbers(dilation_rate, rank, f"{kind}: dilation_rate")
+    layer.activation = activation_name(activation, kind)
+    layer.use_bias = bool(use_bias)
+    layer.bias_initializer = get_initializer(bias_initializer)
+    Layer.__init__(layer, name)
+
+
+def _channels(layer: Any, shapes: Sequence[Shape]) -> int:
+    """Return the channels of the input; ValueError for another rank."""
+    wanted = "images (None, height, width, channels)"
+    if layer.rank == 1:
+        wanted = "sequences (None, steps, channels)"
+    layer.require_rank(shapes[0], layer.rank + 1, wanted)
+    return shapes[0][-1]
+
+
+def _with_bias(layer: Any, units: int, *kernels: WeightSpec) -> tuple[WeightSpec, ...]:
+    """Return kernels, and the bias if there is one."""
+    bias = WeightSpec("bias", (units,), layer.bias_initializer)
+    return (*kernels, bias) if layer.use_bias else kernels
+
+
+def _as_images(layer: Any, scope: Scope, x: int) -> int:
+    """Return the input as images."""
+    if layer.rank == 2:
+        return x
+    samples, *sample = scope.builder.shape(x)
+    return scope.apply("reshape", (x,), {"shape": (samples, 1, *sample)})[0]
+
+
+def _kernel(layer: Any, scope: Scope, name: str, shape: tuple[int, int]) -> int:
+    """Return a kernel as those of images are, its last two lengths given."""
+    weight = scope.weights[name]
+    full = (1,) * (2 - layer.rank) + layer.kernel_size + shape
+    if scope.builder.shape(weight) == full:
+        return weight
+    return scope.apply("reshape", (weight,), {"shape": full})[0]
+
+
+def _window(layer: Any, sizes: Sequence[int], groups: int = 1) -> dict[str, Any]:
+    """Return the attributes of a convolution over images of a size."""
+    one = (1,) * (2 - layer.rank)
+    size, strides = one + layer.kernel_size, one + layer.strides
+    dilation = one + layer.dilation_rate
+    return {
+        "strides": strides,
+        "padding": resolve_padding(layer.padding, sizes, size, strides, dilation),
+        "dilation": dilation,
+        "groups": groups,
+    }
+
+
+def _finish(layer: Any, scope: Scope, y: int) -> int:
+    """Append the bias and the activation; sequences become such again."""
+    y = bias_and_activation(scope, y, layer.use_bias, layer.activation)
+    if layer.rank == 2:
+        return y
+    samples, _, *sample = scope.builder.shape(y)
+    return scope.apply("reshape", (y,), {"shape": (samples, *sample)})[0]
 
 
 class Conv2D(Layer):
     """Convolve images ``(N, H, W, C)`` with a kernel ``(KH, KW, C / groups, O)``.
+
+    Also named `Convolution2D`.
 
     Parameters
     ----------
@@ -65,28 +186,25 @@ class Conv2D(Layer):
     """
 
     __slots__ = (
-        "activation",
-        "bias_initializer",
-        "dilation_rate",
+        *_SLOTS,
         "filters",
         "groups",
         "kernel_initializer",
-        "kernel_size",
-        "padding",
-        "strides",
-        "use_bias",
     )
 
-    _reads_images = True
+    rank: ClassVar[int] = 2
+
+    kernel_size: tuple[int, ...]
+    padding: str
 
     def __init__(
         self,
         filters: int,
-        kernel_size: int | tuple[int, int],
-        strides: int | tuple[int, int] = (1, 1),
+        kernel_size: Window,
+        strides: Window = (1, 1),
         padding: str = "valid",
         data_format: str | None = None,
-        dilation_rate: int | tuple[int, int] = (1, 1),
+        dilation_rate: Window = (1, 1),
         groups: int = 1,
         activation: str | None = None,
         use_bias: bool = True,
@@ -95,47 +213,675 @@ class Conv2D(Layer):
         *,
         name: str | None = None,
     ) -> None:
-        check_channels_last(data_format, "Conv2D")
-        self.filters = integer(filters, "Conv2D: filters")
-        self.kernel_size = pair(kernel_size, "Conv2D: kernel_size")
-        self.strides = pair(strides, "Conv2D: strides")
-        self.padding = padding_name(padding, "Conv2D")
-        self.dilation_rate = pair(dilation_rate, "Conv2D: dilation_rate")
-        self.groups = integer(groups, "Conv2D: groups")
-        self.activation = activation_name(activation, "Conv2D")
-        self.use_bias = bool(use_bias)
+        kind = type(self).__name__
+        self.filters = integer(filters, f"{kind}: filters")
+        self.groups = integer(groups, f"{kind}: groups")
         self.kernel_initializer = get_initializer(kernel_initializer)
-        self.bias_initializer = get_initializer(bias_initializer)
         if self.filters % self.groups:
             raise ValueError(
-                f"Conv2D: filters ({self.filters}) is not a multiple of groups "
+                f"{kind}: filters ({self.filters}) is not a multiple of groups "
                 f"({self.groups})"
             )
-        super().__init__(name)
+        _take(
+            self,
+            kernel_size,
+            strides,
+            padding,
+            data_format,
+            dilation_rate,
+            activation,
+            use_bias,
+            bias_initializer,
+            name,
+        )
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return kernel and bias."""
-        super().specs(shapes)
-        channels = shapes[0][2]
+        channels = _channels(self, shapes)
         if channels % self.groups:
             raise ValueError(
-                f"layer {self.name!r} (Conv2D): {channels} channels do not divide into "
-                f"{self.groups} groups"
+                f"layer {self.name!r} ({type(self).__name__}): {channels} channels do "
+                f"not divide into {self.groups} groups"
             )
         shape = (*self.kernel_size, channels // self.groups, self.filters)
-        return kernel_and_bias(self, shape)
+        kernel = WeightSpec("kernel", shape, self.kernel_initializer)
+        return _with_bias(self, self.filters, kernel)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the convolution, the bias and the activation."""
-        sizes = scope.builder.shape(inputs[0])[1:3]
-        attributes = {
-            "strides": self.strides,
-            "padding": resolve_padding(
-                self.padding, sizes, self.kernel_size, self.strides, self.dilation_rate
-            ),
-            "dilation": self.dilation_rate,
-            "groups": self.groups,
-        }
-        operands = (inputs[0], scope.weights["kernel"])
-        (y,) = scope.apply("conv2d", operands, attributes)
-        return bias_and_activation(scope, y, self.use_bias, self.activation)
+        x = _as_images(self, scope, inputs[0])
+        _, *sizes, channels = scope.builder.shape(x)
+        shape = channels // self.groups, self.filters
+        kernel = _kernel(self, scope, "kernel", shape)
+        attributes = _window(self, sizes, self.groups)
+        (y,) = scope.apply("conv2d", (x, kernel), attributes)
+        return _finish(self, scope, y)
+
+
+class Conv1D(Layer):
+    """Convolve sequences ``(N, L, C)`` with a kernel ``(K, C / groups, O)``.
+
+    Also named `Convolution1D`.
+
+    Parameters
+    ----------
+    filters : int
+        Channels of the output, a multiple of `groups`.
+    kernel_size : int
+        Length of the window.
+    strides : int, default 1
+        Steps of the window.
+    padding : str, default "valid"
+        ``"valid"``, ``"same"``, or ``"causal"``: a step reads those up to itself.
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    dilation_rate : int, default 1
+        Distance of the kernel's elements in the input; 1 is dense.
+    groups : int, default 1
+        In how many independent groups the channels are convolved.
+    activation : str or None, default None
+        As of `Conv2D`.
+    use_bias : bool, default True
+        Whether to add a bias.
+    kernel_initializer : str or Initializer, default "glorot_uniform"
+        For the kernel.
+    bias_initializer : str or Initializer, default "zeros"
+        For the bias, as of `Conv2D`.
+    name : str, optional
+        Unique within a model.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.Conv1D(8, 3, padding="causal")(mc.nn.Input((20, 4))).shape
+    (None, 20, 8)
+    """
+
+    __slots__ = Conv2D.__slots__
+
+    rank: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: Window,
+        strides: Window = 1,
+        padding: str = "valid",
+        data_format: str | None = None,
+        dilation_rate: Window = 1,
+        groups: int = 1,
+        activation: str | None = None,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        *,
+        name: str | None = None,
+    ) -> None:
+        layer: Any = self
+        Conv2D.__init__(
+            layer,
+            filters,
+            kernel_size,
+            strides,
+            padding,
+            data_format,
+            dilation_rate,
+            groups,
+            activation,
+            use_bias,
+            kernel_initializer,
+            bias_initializer,
+            name=name,
+        )
+
+    specs = Conv2D.specs
+    trace = Conv2D.trace
+
+
+class DepthwiseConv2D(Layer):
+    """Convolve each channel of images ``(N, H, W, C)`` with kernels of its own.
+
+    The kernel is ``(KH, KW, C, depth_multiplier)``; the output has
+    ``C * depth_multiplier`` channels.
+
+    Parameters
+    ----------
+    kernel_size : int or tuple of two int
+        Height and width of the window.
+    strides : int or tuple of two int, default (1, 1)
+        Steps of the window.
+    padding : str, default "valid"
+        ``"valid"`` or ``"same"``, as of `Conv2D`.
+    depth_multiplier : int, default 1
+        Output channels of an input channel.
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    dilation_rate : int or tuple of two int, default (1, 1)
+        Distance of the kernel's elements in the input; 1 is dense.
+    activation : str or None, default None
+        As of `Conv2D`.
+    use_bias : bool, default True
+        Whether to add a bias.
+    depthwise_initializer : str or Initializer, default "glorot_uniform"
+        For the kernel.
+    bias_initializer : str or Initializer, default "zeros"
+        For the bias.
+    name : str, optional
+        Unique within a model.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.DepthwiseConv2D(3, depth_multiplier=2)(mc.nn.Input((8, 8, 4))).shape
+    (None, 6, 6, 8)
+    """
+
+    __slots__ = (
+        *_SLOTS,
+        "depth_multiplier",
+        "depthwise_initializer",
+    )
+
+    rank: ClassVar[int] = 2
+
+    kernel_size: tuple[int, ...]
+    padding: str
+
+    def __init__(
+        self,
+        kernel_size: Window,
+        strides: Window = (1, 1),
+        padding: str = "valid",
+        depth_multiplier: int = 1,
+        data_format: str | None = None,
+        dilation_rate: Window = (1, 1),
+        activation: str | None = None,
+        use_bias: bool = True,
+        depthwise_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        *,
+        name: str | None = None,
+    ) -> None:
+        kind = type(self).__name__
+        self.depth_multiplier = integer(depth_multiplier, f"{kind}: depth_multiplier")
+        self.depthwise_initializer = get_initializer(depthwise_initializer)
+        _take(
+            self,
+            kernel_size,
+            strides,
+            padding,
+            data_format,
+            dilation_rate,
+            activation,
+            use_bias,
+            bias_initializer,
+            name,
+        )
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Return kernel and bias."""
+        channels = _channels(self, shapes)
+        shape = (*self.kernel_size, channels, self.depth_multiplier)
+        kernel = WeightSpec("kernel", shape, self.depthwise_initializer)
+        return _with_bias(self, channels * self.depth_multiplier, kernel)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the convolution, the bias and the activation."""
+        return _finish(self, scope, _depthwise(self, scope, inputs[0], "kernel"))
+
+
+def _depthwise(layer: Any, scope: Scope, x: int, name: str) -> int:
+    """Append a convolution in as many groups as there are channels."""
+    x = _as_images(layer, scope, x)
+    _, *sizes, channels = scope.builder.shape(x)
+    kernel = _kernel(layer, scope, name, (1, channels * layer.depth_multiplier))
+    return scope.apply("conv2d", (x, kernel), _window(layer, sizes, channels))[0]
+
+
+class DepthwiseConv1D(Layer):
+    """Convolve each channel of sequences ``(N, L, C)`` with kernels of its own.
+
+    Parameters
+    ----------
+    kernel_size : int
+        Length of the window.
+    strides : int, default 1
+        Steps of the window.
+    padding : str, default "valid"
+        ``"valid"``, ``"same"`` or ``"causal"``, as of `Conv1D`.
+    depth_multiplier : int, default 1
+        Output channels of an input channel.
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    dilation_rate : int, default 1
+        Distance of the kernel's elements in the input.
+    activation : str or None, default None
+        As of `Conv2D`.
+    use_bias : bool, default True
+        Whether to add a bias.
+    depthwise_initializer : str or Initializer, default "glorot_uniform"
+        For the kernel.
+    bias_initializer : str or Initializer, default "zeros"
+        For the bias, as of `DepthwiseConv2D`.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = DepthwiseConv2D.__slots__
+
+    rank: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        kernel_size: Window,
+        strides: Window = 1,
+        padding: str = "valid",
+        depth_multiplier: int = 1,
+        data_format: str | None = None,
+        dilation_rate: Window = 1,
+        activation: str | None = None,
+        use_bias: bool = True,
+        depthwise_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        *,
+        name: str | None = None,
+    ) -> None:
+        layer: Any = self
+        DepthwiseConv2D.__init__(
+            layer,
+            kernel_size,
+            strides,
+            padding,
+            depth_multiplier,
+            data_format,
+            dilation_rate,
+            activation,
+            use_bias,
+            depthwise_initializer,
+            bias_initializer,
+            name=name,
+        )
+
+    specs = DepthwiseConv2D.specs
+    trace = DepthwiseConv2D.trace
+
+
+class SeparableConv2D(Layer):
+    """Convolve each channel of images on its own, then mix them pixel by pixel.
+
+    Also named `SeparableConvolution2D`.
+
+    Parameters
+    ----------
+    filters : int
+        Channels of the output.
+    kernel_size : int or tuple of two int
+        Height and width of the window.
+    strides : int or tuple of two int, default (1, 1)
+        Steps of the window.
+    padding : str, default "valid"
+        ``"valid"`` or ``"same"``, as of `Conv2D`.
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    dilation_rate : int or tuple of two int, default (1, 1)
+        Distance of the kernel's elements in the input; 1 is dense.
+    depth_multiplier : int, default 1
+        Channels between the two steps for each of the input.
+    activation : str or None, default None
+        As of `Conv2D`.
+    use_bias : bool, default True
+        Whether to add a bias.
+    depthwise_initializer : str or Initializer, default "glorot_uniform"
+        For the first kernel, ``(KH, KW, C, depth_multiplier)``.
+    pointwise_initializer : str or Initializer, default "glorot_uniform"
+        For the second, ``(1, 1, C * depth_multiplier, filters)``.
+    bias_initializer : str or Initializer, default "zeros"
+        For the bias.
+    name : str, optional
+        Unique within a model.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.SeparableConv2D(16, 3)(mc.nn.Input((8, 8, 4))).shape
+    (None, 6, 6, 16)
+    """
+
+    __slots__ = (
+        *_SLOTS,
+        "depth_multiplier",
+        "depthwise_initializer",
+        "filters",
+        "pointwise_initializer",
+    )
+
+    rank: ClassVar[int] = 2
+
+    kernel_size: tuple[int, ...]
+    padding: str
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: Window,
+        strides: Window = (1, 1),
+        padding: str = "valid",
+        data_format: str | None = None,
+        dilation_rate: Window = (1, 1),
+        depth_multiplier: int = 1,
+        activation: str | None = None,
+        use_bias: bool = True,
+        depthwise_initializer: Any = "glorot_uniform",
+        pointwise_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        *,
+        name: str | None = None,
+    ) -> None:
+        kind = type(self).__name__
+        self.filters = integer(filters, f"{kind}: filters")
+        self.depth_multiplier = integer(depth_multiplier, f"{kind}: depth_multiplier")
+        self.depthwise_initializer = get_initializer(depthwise_initializer)
+        self.pointwise_initializer = get_initializer(pointwise_initializer)
+        _take(
+            self,
+            kernel_size,
+            strides,
+            padding,
+            data_format,
+            dilation_rate,
+            activation,
+            use_bias,
+            bias_initializer,
+            name,
+        )
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Return both kernels and the bias."""
+        channels, middle = _channels(self, shapes), self.depth_multiplier
+        shape = (*self.kernel_size, channels, middle)
+        point = ((1,) * self.rank) + (channels * middle, self.filters)
+        return _with_bias(
+            self,
+            self.filters,
+            WeightSpec("depthwise_kernel", shape, self.depthwise_initializer),
+            WeightSpec("pointwise_kernel", point, self.pointwise_initializer),
+        )
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append both convolutions, the bias and the activation."""
+        y = _depthwise(self, scope, inputs[0], "depthwise_kernel")
+        kernel = scope.weights["pointwise_kernel"]
+        if self.rank == 1:
+            shape = (1, *scope.builder.shape(kernel))
+            (kernel,) = scope.apply("reshape", (kernel,), {"shape": shape})
+        (y,) = scope.apply("conv2d", (y, kernel), _PIXEL)
+        return _finish(self, scope, y)
+
+
+class SeparableConv1D(Layer):
+    """Convolve each channel of sequences on its own, then mix them step by step.
+
+    Also named `SeparableConvolution1D`.
+
+    Parameters
+    ----------
+    filters : int
+        Channels of the output.
+    kernel_size : int
+        Length of the window.
+    strides : int, default 1
+        Steps of the window.
+    padding : str, default "valid"
+        ``"valid"``, ``"same"`` or ``"causal"``, as of `Conv1D`.
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    dilation_rate : int, default 1
+        Distance of the kernel's elements in the input.
+    depth_multiplier : int, default 1
+        Channels between the two steps for each of the input.
+    activation : str or None, default None
+        As of `Conv2D`.
+    use_bias : bool, default True
+        Whether to add a bias.
+    depthwise_initializer : str or Initializer, default "glorot_uniform"
+        For the first kernel, ``(K, C, depth_multiplier)``.
+    pointwise_initializer : str or Initializer, default "glorot_uniform"
+        For the second, ``(1, C * depth_multiplier, filters)``.
+    bias_initializer : str or Initializer, default "zeros"
+        For the bias.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = SeparableConv2D.__slots__
+
+    rank: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: Window,
+        strides: Window = 1,
+        padding: str = "valid",
+        data_format: str | None = None,
+        dilation_rate: Window = 1,
+        depth_multiplier: int = 1,
+        activation: str | None = None,
+        use_bias: bool = True,
+        depthwise_initializer: Any = "glorot_uniform",
+        pointwise_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        *,
+        name: str | None = None,
+    ) -> None:
+        layer: Any = self
+        SeparableConv2D.__init__(
+            layer,
+            filters,
+            kernel_size,
+            strides,
+            padding,
+            data_format,
+            dilation_rate,
+            depth_multiplier,
+            activation,
+            use_bias,
+            depthwise_initializer,
+            pointwise_initializer,
+            bias_initializer,
+            name=name,
+        )
+
+    specs = SeparableConv2D.specs
+    trace = SeparableConv2D.trace
+
+
+class Conv2DTranspose(Layer):
+    """Undo the shapes of a convolution: the gradient of `Conv2D` by its input.
+
+    The kernel is ``(KH, KW, filters, C)``. Also named `Convolution2DTranspose`.
+
+    Parameters
+    ----------
+    filters : int
+        Channels of the output.
+    kernel_size : int or tuple of two int
+        Height and width of the window.
+    strides : int or tuple of two int, default (1, 1)
+        How much larger the output is.
+    padding : str, default "valid"
+        ``"same"``: the output is `strides` times as large as the input; ``"valid"``:
+        larger by what the kernel reaches beyond a stride.
+    output_padding : None
+        Another size of the output cannot be honoured: crop or pad it.
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    dilation_rate : int or tuple of two int, default (1, 1)
+        Distance of the kernel's elements in the output; 1 is dense.
+    activation : str or None, default None
+        As of `Conv2D`.
+    use_bias : bool, default True
+        Whether to add a bias.
+    kernel_initializer : str or Initializer, default "glorot_uniform"
+        For the kernel.
+    bias_initializer : str or Initializer, default "zeros"
+        For the bias.
+    name : str, optional
+        Unique within a model.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> x = mc.nn.Input((7, 7, 16))
+    >>> mc.nn.Conv2DTranspose(8, 3, strides=2, padding="same")(x).shape
+    (None, 14, 14, 8)
+    """
+
+    __slots__ = (
+        *_SLOTS,
+        "filters",
+        "kernel_initializer",
+    )
+
+    rank: ClassVar[int] = 2
+
+    kernel_size: tuple[int, ...]
+    padding: str
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: Window,
+        strides: Window = (1, 1),
+        padding: str = "valid",
+        output_padding: None = None,
+        data_format: str | None = None,
+        dilation_rate: Window = (1, 1),
+        activation: str | None = None,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        *,
+        name: str | None = None,
+    ) -> None:
+        kind = type(self).__name__
+        if output_padding is not None:
+            raise ValueError(
+                f"{kind}: output_padding={output_padding!r} is not supported: leave it "
+                "out, and crop or pad the output"
+            )
+        self.filters = integer(filters, f"{kind}: filters")
+        self.kernel_initializer = get_initializer(kernel_initializer)
+        _take(
+            self,
+            kernel_size,
+            strides,
+            padding,
+            data_format,
+            dilation_rate,
+            activation,
+            use_bias,
+            bias_initializer,
+            name,
+        )
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Return kernel and bias."""
+        shape = (*self.kernel_size, self.filters, _channels(self, shapes))
+        kernel = WeightSpec("kernel", shape, self.kernel_initializer)
+        return _with_bias(self, self.filters, kernel)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the gradient op of a convolution, the bias and the activation."""
+        x = _as_images(self, scope, inputs[0])
+        samples, *sizes, channels = scope.builder.shape(x)
+        kernel = _kernel(self, scope, "kernel", (self.filters, channels))
+        attributes = _window(self, sizes)
+        out = []
+        for i, size in enumerate(sizes):
+            stride, step = attributes["strides"][i], attributes["dilation"][i]
+            reach = (scope.builder.shape(kernel)[i] - 1) * step + 1
+            beyond = 0 if self.padding == "same" else max(reach - stride, 0)
+            out.append(size * stride + beyond)
+        attributes = _window(self, out) | {"input_shape": (samples, *out, self.filters)}
+        (y,) = scope.apply("conv2d_gradient_input", (kernel, x), attributes)
+        return _finish(self, scope, y)
+
+
+class Conv1DTranspose(Layer):
+    """Undo the shapes of a convolution over sequences: the gradient of `Conv1D`.
+
+    Also named `Convolution1DTranspose`.
+
+    Parameters
+    ----------
+    filters : int
+        Channels of the output.
+    kernel_size : int
+        Length of the window.
+    strides : int, default 1
+        How much longer the output is.
+    padding : str, default "valid"
+        ``"valid"`` or ``"same"``, as of `Conv2DTranspose`.
+    output_padding : None
+        Another length of the output cannot be honoured.
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    dilation_rate : int, default 1
+        Distance of the kernel's elements in the output.
+    activation : str or None, default None
+        As of `Conv2D`.
+    use_bias : bool, default True
+        Whether to add a bias.
+    kernel_initializer : str or Initializer, default "glorot_uniform"
+        For the kernel.
+    bias_initializer : str or Initializer, default "zeros"
+        For the bias, as of `Conv2DTranspose`.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = Conv2DTranspose.__slots__
+
+    rank: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: Window,
+        strides: Window = 1,
+        padding: str = "valid",
+        output_padding: None = None,
+        data_format: str | None = None,
+        dilation_rate: Window = 1,
+        activation: str | None = None,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        *,
+        name: str | None = None,
+    ) -> None:
+        layer: Any = self
+        Conv2DTranspose.__init__(
+            layer,
+            filters,
+            kernel_size,
+            strides,
+            padding,
+            output_padding,
+            data_format,
+            dilation_rate,
+            activation,
+            use_bias,
+            kernel_initializer,
+            bias_initializer,
+            name=name,
+        )
+
+    specs = Conv2DTranspose.specs
+    trace = Conv2DTranspose.trace
+
+
+Convolution1D, Convolution2D = Conv1D, Conv2D
+Convolution1DTranspose, Convolution2DTranspose = Conv1DTranspose, Conv2DTranspose
+SeparableConvolution1D, SeparableConvolution2D = SeparableConv1D, SeparableConv2D

@@ -1,12 +1,13 @@
-"""Normalisation of the last axis: by the batch, and by each sample."""
+"""Normalisation: by the batch, by each sample, by groups or neighbours of channels."""
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg.nn._argument_checks import integer, real
+from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
 
@@ -15,14 +16,20 @@ if TYPE_CHECKING:
 
     from memcfg.nn.initializers import Initializer
 
-__all__ = ["BatchNormalization", "LayerNormalization"]
+__all__ = [
+    "BatchNormalization",
+    "GroupNormalization",
+    "LayerNormalization",
+    "LocalResponseNormalization",
+]
 
 
 def _take(
-    layer: BatchNormalization | LayerNormalization,
+    layer: BatchNormalization | LayerNormalization | GroupNormalization,
     axis: int,
     epsilon: float,
-    whole: bool,
+    center: bool,
+    scale: bool,
     initializers: dict[str, Any],
 ) -> None:
     """Check and take the arguments that both layers have."""
@@ -32,16 +39,18 @@ def _take(
         raise ValueError(
             f"{kind}: epsilon must be positive in float32, got {epsilon!r}"
         )
-    if not whole:
-        raise ValueError(f"{kind}: center=False and scale=False are not supported")
+    layer.center, layer.scale = bool(center), bool(scale)
     layer.axis = integer(axis, f"{kind}: axis", None)
     layer.initializers = {
-        name: get_initializer(given) for name, given in initializers.items()
+        name: get_initializer(given)
+        for name, given in initializers.items()
+        if {"gamma": scale, "beta": center}.get(name, True)
     }
 
 
 def _specs(
-    layer: BatchNormalization | LayerNormalization, shapes: Sequence[Shape]
+    layer: BatchNormalization | LayerNormalization | GroupNormalization,
+    shapes: Sequence[Shape],
 ) -> tuple[WeightSpec, ...]:
     """Return a weight of the last axis' length for each initializer."""
     (shape,) = shapes
@@ -54,6 +63,18 @@ def _specs(
         WeightSpec(name, shape[-1:], start, trainable=name in ("gamma", "beta"))
         for name, start in layer.initializers.items()
     )
+
+
+def _gamma_and_beta(layer: Any, scope: Scope, channels: int) -> tuple[int, int]:
+    """Return gamma and beta; constants in the place of those that are left out."""
+    found = []
+    for name, value in (("gamma", 1.0), ("beta", 0.0)):
+        if name in layer.initializers:
+            found.append(scope.weights[name])
+        else:
+            constant = {"shape": (channels,), "value": value, "dtype": "float32"}
+            found.append(scope.apply("fill", (), constant)[0])
+    return found[0], found[1]
 
 
 class BatchNormalization(Layer):
@@ -73,7 +94,7 @@ class BatchNormalization(Layer):
     epsilon : float, default 1e-3
         Added to the variance, positive.
     center, scale : bool, default True
-        Whether there are a beta and a gamma; only True can be honoured yet.
+        Whether there are a beta and a gamma.
     beta_initializer : str or Initializer, default "zeros"
         For beta, of shape ``(channels,)`` as the others.
     gamma_initializer : str or Initializer, default "ones"
@@ -91,11 +112,13 @@ class BatchNormalization(Layer):
     reducing internal covariate shift", ICML 2015.
     """
 
-    __slots__ = ("axis", "epsilon", "initializers", "momentum")
+    __slots__ = ("axis", "center", "epsilon", "initializers", "momentum", "scale")
 
     axis: int
+    center: bool
     epsilon: float
     initializers: dict[str, Initializer]
+    scale: bool
 
     def __init__(
         self,
@@ -122,7 +145,7 @@ class BatchNormalization(Layer):
             "moving_mean": moving_mean_initializer,
             "moving_variance": moving_variance_initializer,
         }
-        _take(self, axis, epsilon, center and scale, initializers)
+        _take(self, axis, epsilon, center, scale, initializers)
         super().__init__(name)
 
     specs = _specs
@@ -130,7 +153,8 @@ class BatchNormalization(Layer):
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op, and ask for the moving averages when training."""
         weights, attributes = scope.weights, {"epsilon": self.epsilon}
-        operands = [inputs[0], weights["gamma"], weights["beta"]]
+        channels = scope.builder.shape(inputs[0])[-1]
+        operands = [inputs[0], *_gamma_and_beta(self, scope, channels)]
         if not scope.training:
             operands += [weights["moving_mean"], weights["moving_variance"]]
             kind = "batch_normalization_inference"
@@ -154,7 +178,7 @@ class LayerNormalization(Layer):
     epsilon : float, default 1e-3
         Added to the variance, positive.
     center, scale : bool, default True
-        Whether there are a beta and a gamma; only True can be honoured yet.
+        Whether there are a beta and a gamma.
     beta_initializer : str or Initializer, default "zeros"
         For beta, of the axis' length.
     gamma_initializer : str or Initializer, default "ones"
@@ -173,11 +197,13 @@ class LayerNormalization(Layer):
     (None, 8)
     """
 
-    __slots__ = ("axis", "epsilon", "initializers")
+    __slots__ = ("axis", "center", "epsilon", "initializers", "scale")
 
     axis: int
+    center: bool
     epsilon: float
     initializers: dict[str, Initializer]
+    scale: bool
 
     def __init__(
         self,
@@ -191,14 +217,181 @@ class LayerNormalization(Layer):
         name: str | None = None,
     ) -> None:
         initializers = {"gamma": gamma_initializer, "beta": beta_initializer}
-        _take(self, axis, epsilon, center and scale, initializers)
+        _take(self, axis, epsilon, center, scale, initializers)
         super().__init__(name)
 
     specs = _specs
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
-        weights = scope.weights
-        operands = (inputs[0], weights["gamma"], weights["beta"])
+        channels = scope.builder.shape(inputs[0])[-1]
+        operands = (inputs[0], *_gamma_and_beta(self, scope, channels))
         attributes = {"epsilon": self.epsilon}
         return scope.apply("layer_normalization", operands, attributes)[0]
+
+
+class GroupNormalization(Layer):
+    """Normalise groups of channels of each sample by their own mean and variance.
+
+    ``y = gamma * (x - mean) / sqrt(variance + epsilon) + beta``, in training as in
+    evaluation and prediction.
+
+    Parameters
+    ----------
+    groups : int, default 32
+        In how many groups the channels fall; -1: each channel is one (instance
+        normalization).
+    axis : int, default -1
+        The channels' axis; only the last can be honoured.
+    epsilon : float, default 1e-3
+        Added to the variance, positive.
+    center, scale : bool, default True
+        Whether there are a beta and a gamma.
+    beta_initializer : str or Initializer, default "zeros"
+        For beta, of shape ``(channels,)``.
+    gamma_initializer : str or Initializer, default "ones"
+        For gamma, likewise.
+    name : str, optional
+        Unique within a model.
+
+    References
+    ----------
+    Wu and He, "Group normalization", ECCV 2018.
+    """
+
+    __slots__ = ("axis", "center", "epsilon", "groups", "initializers", "scale")
+
+    axis: int
+    center: bool
+    epsilon: float
+    initializers: dict[str, Initializer]
+    scale: bool
+
+    def __init__(
+        self,
+        groups: int = 32,
+        axis: int = -1,
+        epsilon: float = 1e-3,
+        center: bool = True,
+        scale: bool = True,
+        beta_initializer: Any = "zeros",
+        gamma_initializer: Any = "ones",
+        *,
+        name: str | None = None,
+    ) -> None:
+        whole = integer(groups, "GroupNormalization: groups", None)
+        self.groups = whole if whole == -1 else integer(groups, "groups")
+        initializers = {"gamma": gamma_initializer, "beta": beta_initializer}
+        _take(self, axis, epsilon, center, scale, initializers)
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Return gamma and beta; check that the channels divide into groups."""
+        channels = shapes[0][-1]
+        if channels % (channels if self.groups == -1 else self.groups):
+            raise ValueError(
+                f"layer {self.name!r} (GroupNormalization): {channels} channels do not "
+                f"divide into {self.groups} groups"
+            )
+        return _specs(self, shapes)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append layer normalization of each group as a row, then gamma and beta."""
+        shape = scope.builder.shape(inputs[0])
+        samples, *_, channels = shape
+        groups = channels if self.groups == -1 else self.groups
+        pixels = prod(shape[1:-1])
+        parts, swap = (samples, pixels, groups, channels // groups), (0, 2, 1, 3)
+        swapped = tuple(parts[i] for i in swap)
+        rows = (samples * groups, pixels * channels // groups)
+        (x,) = scope.apply("reshape", inputs, {"shape": parts})
+        (x,) = scope.apply("transpose", (x,), {"axes": swap})
+        (x,) = scope.apply("reshape", (x,), {"shape": rows})
+        one = {"shape": rows[1:], "value": 1.0, "dtype": "float32"}
+        (ones,) = scope.apply("fill", (), one)
+        (zeros,) = scope.apply("fill", (), one | {"value": 0.0})
+        attributes = {"epsilon": self.epsilon}
+        y = scope.apply("layer_normalization", (x, ones, zeros), attributes)[0]
+        (y,) = scope.apply("reshape", (y,), {"shape": swapped})
+        (y,) = scope.apply("transpose", (y,), {"axes": swap})
+        (y,) = scope.apply("reshape", (y,), {"shape": shape})
+        if self.scale:
+            gamma = scope.weights["gamma"]
+            (gamma,) = scope.apply("broadcast_to", (gamma,), {"shape": shape})
+            (y,) = scope.apply("multiply", (y, gamma))
+        if self.center:
+            (y,) = scope.apply("bias", (y, scope.weights["beta"]))
+        return y
+
+
+class LocalResponseNormalization(Layer):
+    """Divide each element by those of its neighbouring channels.
+
+    ``y = x / (bias + alpha * sum(x² of the channels within depth_radius)) ** beta``,
+    with the arguments of TensorFlow's op; Keras has no such layer.
+
+    Parameters
+    ----------
+    depth_radius : int, default 5
+        How many channels on each side count.
+    bias : float, default 1.0
+        Positive.
+    alpha : float, default 1.0
+        Zero or more.
+    beta : float, default 0.5
+        The exponent.
+    name : str, optional
+        Unique within a model.
+
+    References
+    ----------
+    Krizhevsky, Sutskever and Hinton, "ImageNet classification with deep convolutional
+    neural networks", NIPS 2012, section 3.3.
+    """
+
+    __slots__ = ("alpha", "beta", "bias", "depth_radius")
+
+    def __init__(
+        self,
+        depth_radius: int = 5,
+        bias: float = 1.0,
+        alpha: float = 1.0,
+        beta: float = 0.5,
+        *,
+        name: str | None = None,
+    ) -> None:
+        kind = "LocalResponseNormalization"
+        self.depth_radius = integer(depth_radius, f"{kind}: depth_radius")
+        if not 2 * self.depth_radius < 256:
+            raise ValueError(f"{kind}: depth_radius is at most 127, not {depth_radius}")
+        self.bias = real(bias, f"{kind}: bias")
+        if self.bias <= 0:
+            raise ValueError(f"{kind}: bias must be positive, got {bias!r}")
+        self.alpha = nonnegative(alpha, f"{kind}: alpha")
+        self.beta = real(beta, f"{kind}: beta")
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the mean of squares over a window of channels, and the division."""
+        (x,) = inputs
+        shape = scope.builder.shape(x)
+        size, radius = 2 * self.depth_radius + 1, self.depth_radius
+        (squares,) = scope.apply("multiply", (x, x))
+        rows = (prod(shape[:-1]), 1, shape[-1], 1)
+        (squares,) = scope.apply("reshape", (squares,), {"shape": rows})
+        sides = {"before": (0, 0, radius, 0), "after": (0, 0, radius, 0), "value": 0.0}
+        (squares,) = scope.apply("pad", (squares,), sides)  # zeros count in the mean
+        window = {
+            "pool_size": (1, size),
+            "strides": (1, 1),
+            "padding": ((0, 0), (0, 0)),
+        }
+        (mean,) = scope.apply("average_pool2d", (squares,), window)
+        (mean,) = scope.apply("reshape", (mean,), {"shape": shape})
+        attributes = {
+            "count": float(size),
+            "alpha": self.alpha,
+            "beta": self.beta,
+            "bias": self.bias,
+        }
+        return scope.apply("divide_by_local_response", (x, mean), attributes)[0]

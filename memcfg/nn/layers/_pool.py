@@ -1,62 +1,127 @@
-"""Pooling over images, channels-last."""
+"""Pooling over sequences and images, channels-last."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn._argument_checks import (
     check_channels_last,
+    numbers,
     padding_name,
-    pair,
     resolve_padding,
 )
-from memcfg.nn.layers._layer import Layer, Scope
+from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from memcfg.nn.layers._layer import Shape
+
 __all__ = [
+    "AveragePooling1D",
     "AveragePooling2D",
+    "AvgPool1D",
     "AvgPool2D",
+    "GlobalAveragePooling1D",
     "GlobalAveragePooling2D",
+    "GlobalAvgPool1D",
     "GlobalAvgPool2D",
+    "GlobalMaxPool1D",
+    "GlobalMaxPool2D",
+    "GlobalMaxPooling1D",
+    "GlobalMaxPooling2D",
+    "MaxPool1D",
     "MaxPool2D",
+    "MaxPooling1D",
     "MaxPooling2D",
 ]
 
+Window = int | tuple[int, ...]
 
-def _pooling2d(
-    layer: MaxPooling2D | AveragePooling2D,
-    pool_size: int | tuple[int, int] = (2, 2),
-    strides: int | tuple[int, int] | None = None,
-    padding: str = "valid",
-    data_format: str | None = None,
-    *,
-    name: str | None = None,
+_SLOTS = ("padding", "pool_size", "strides")
+
+
+def _take(
+    layer: Any,
+    pool_size: Any,
+    strides: Any,
+    padding: str,
+    data_format: str | None,
+    name: str | None,
 ) -> None:
-    """Check and take the arguments of pooling: the constructor of both layers."""
-    kind = type(layer).__name__
+    """Check and take the arguments of pooling."""
+    kind, rank = type(layer).__name__, layer.rank
     check_channels_last(data_format, kind)
-    layer.pool_size = pair(pool_size, f"{kind}: pool_size")
-    layer.strides = (
-        layer.pool_size if strides is None else pair(strides, f"{kind}: strides")
-    )
+    layer.pool_size = numbers(pool_size, rank, f"{kind}: pool_size")
+    steps = layer.pool_size if strides is None else strides
+    layer.strides = numbers(steps, rank, f"{kind}: strides")
     layer.padding = padding_name(padding, kind)
     Layer.__init__(layer, name)
 
 
-def _window(
-    layer: MaxPooling2D | AveragePooling2D, scope: Scope, x: int
-) -> dict[str, Any]:
-    """Return the attributes of a pooling op."""
+def _specs(layer: Any, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+    """Check the rank; there are no weights."""
+    wanted = "images (None, height, width, channels)"
+    if layer.rank == 1:
+        wanted = "sequences (None, steps, channels)"
+    layer.require_rank(shapes[0], layer.rank + 1, wanted)
+    return ()
+
+
+def _pool(layer: Any, scope: Scope, x: int, kind: str) -> int:
+    """Append a pooling op; a sequence is an image of one row."""
+    one = (1,) * (2 - layer.rank)
+    if one:
+        samples, *sample = scope.builder.shape(x)
+        (x,) = scope.apply("reshape", (x,), {"shape": (samples, 1, *sample)})
+    size, strides = one + layer.pool_size, one + layer.strides
     sizes = scope.builder.shape(x)[1:3]
-    return {
-        "pool_size": layer.pool_size,
-        "strides": layer.strides,
-        "padding": resolve_padding(
-            layer.padding, sizes, layer.pool_size, layer.strides
-        ),
+    attributes = {
+        "pool_size": size,
+        "strides": strides,
+        "padding": resolve_padding(layer.padding, sizes, size, strides),
     }
+    y = scope.apply(kind, (x,), attributes)[0]
+    if one:
+        samples, _, *sample = scope.builder.shape(y)
+        (y,) = scope.apply("reshape", (y,), {"shape": (samples, *sample)})
+    return y
+
+
+def _trace_max(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
+    """Append the op; the winners' places are noted only when training."""
+    kind = "max_pool2d" if scope.training else "max_pool2d_inference"
+    return _pool(layer, scope, inputs[0], kind)
+
+
+def _trace_average(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
+    """Append the op."""
+    return _pool(layer, scope, inputs[0], "average_pool2d")
+
+
+def _reduce(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
+    """Append the reduction over all but samples and channels."""
+    axes = list(range(1, layer.rank + 1))
+    attributes = {"axes": axes, "keepdims": layer.keepdims}
+    return scope.apply(layer.op, inputs, attributes)[0]
+
+
+def _take_global(
+    layer: Any, data_format: str | None, keepdims: bool, name: str | None
+) -> None:
+    """Check and take the arguments of global pooling."""
+    check_channels_last(data_format, type(layer).__name__)
+    layer.keepdims = bool(keepdims)
+    Layer.__init__(layer, name)
+
+
+def _global_mean(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
+    """Append the op of its own that images have."""
+    (y,) = scope.apply("global_average_pool2d", inputs)
+    if not layer.keepdims:
+        return y
+    samples, channels = scope.builder.shape(y)
+    return scope.apply("reshape", (y,), {"shape": (samples, 1, 1, channels)})[0]
 
 
 class MaxPooling2D(Layer):
@@ -76,19 +141,22 @@ class MaxPooling2D(Layer):
         Unique within a model.
     """
 
-    __slots__ = ("padding", "pool_size", "strides")
+    __slots__ = _SLOTS
 
-    pool_size: tuple[int, int]
-    strides: tuple[int, int]
-    padding: str
+    rank: ClassVar[int] = 2
+    specs = _specs
+    trace = _trace_max
 
-    __init__ = _pooling2d
-    _reads_images = True
-
-    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op; the winners' places are noted only when training."""
-        kind = "max_pool2d" if scope.training else "max_pool2d_inference"
-        return scope.apply(kind, inputs, _window(self, scope, inputs[0]))[0]
+    def __init__(
+        self,
+        pool_size: Window = (2, 2),
+        strides: Window | None = None,
+        padding: str = "valid",
+        data_format: str | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        _take(self, pool_size, strides, padding, data_format, name)
 
 
 class AveragePooling2D(Layer):
@@ -108,19 +176,92 @@ class AveragePooling2D(Layer):
         Unique within a model.
     """
 
-    __slots__ = ("padding", "pool_size", "strides")
+    __slots__ = _SLOTS
 
-    pool_size: tuple[int, int]
-    strides: tuple[int, int]
-    padding: str
+    rank: ClassVar[int] = 2
+    specs = _specs
+    trace = _trace_average
 
-    __init__ = _pooling2d
-    _reads_images = True
+    def __init__(
+        self,
+        pool_size: Window = (2, 2),
+        strides: Window | None = None,
+        padding: str = "valid",
+        data_format: str | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        _take(self, pool_size, strides, padding, data_format, name)
 
-    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op."""
-        attributes = _window(self, scope, inputs[0])
-        return scope.apply("average_pool2d", inputs, attributes)[0]
+
+class MaxPooling1D(Layer):
+    """Take the largest element of each window of steps. Also named `MaxPool1D`.
+
+    Parameters
+    ----------
+    pool_size : int, default 2
+        Length of the window, at most 256.
+    strides : int, optional
+        Steps of the window. None: `pool_size`.
+    padding : str, default "valid"
+        ``"valid"`` or ``"same"``; padding never wins.
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = _SLOTS
+
+    rank: ClassVar[int] = 1
+    specs = _specs
+    trace = _trace_max
+
+    def __init__(
+        self,
+        pool_size: Window = 2,
+        strides: Window | None = None,
+        padding: str = "valid",
+        data_format: str | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        _take(self, pool_size, strides, padding, data_format, name)
+
+
+class AveragePooling1D(Layer):
+    """Take the mean of each window of steps. Also named `AvgPool1D`.
+
+    Parameters
+    ----------
+    pool_size : int, default 2
+        Length of the window, at most 256.
+    strides : int, optional
+        Steps of the window. None: `pool_size`.
+    padding : str, default "valid"
+        ``"valid"`` or ``"same"``; padding does not count in the mean.
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = _SLOTS
+
+    rank: ClassVar[int] = 1
+    specs = _specs
+    trace = _trace_average
+
+    def __init__(
+        self,
+        pool_size: Window = 2,
+        strides: Window | None = None,
+        padding: str = "valid",
+        data_format: str | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        _take(self, pool_size, strides, padding, data_format, name)
 
 
 class GlobalAveragePooling2D(Layer):
@@ -133,14 +274,17 @@ class GlobalAveragePooling2D(Layer):
     data_format : str, optional
         Only ``"channels_last"`` or None.
     keepdims : bool, default False
-        Only False can be honoured yet.
+        Whether height and width stay, of length 1.
     name : str, optional
         Unique within a model.
     """
 
-    __slots__ = ()
+    __slots__ = ("keepdims",)
 
-    _reads_images = True
+    rank: ClassVar[int] = 2
+    op: ClassVar[str] = "reduce_mean"
+    specs = _specs
+    trace = _global_mean
 
     def __init__(
         self,
@@ -149,16 +293,106 @@ class GlobalAveragePooling2D(Layer):
         *,
         name: str | None = None,
     ) -> None:
-        check_channels_last(data_format, "GlobalAveragePooling2D")
-        if keepdims:
-            raise ValueError("GlobalAveragePooling2D: keepdims=True is not supported")
-        super().__init__(name)
-
-    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op."""
-        return scope.apply("global_average_pool2d", inputs)[0]
+        _take_global(self, data_format, keepdims, name)
 
 
-MaxPool2D = MaxPooling2D
-AvgPool2D = AveragePooling2D
-GlobalAvgPool2D = GlobalAveragePooling2D
+class GlobalAveragePooling1D(Layer):
+    """Take the mean of each channel: ``(N, L, C)`` to ``(N, C)``.
+
+    Also named `GlobalAvgPool1D`.
+
+    Parameters
+    ----------
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    keepdims : bool, default False
+        Whether the axis of the steps stays, of length 1.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = ("keepdims",)
+
+    rank: ClassVar[int] = 1
+    op: ClassVar[str] = "reduce_mean"
+    specs = _specs
+    trace = _reduce
+
+    def __init__(
+        self,
+        data_format: str | None = None,
+        keepdims: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None:
+        _take_global(self, data_format, keepdims, name)
+
+
+class GlobalMaxPooling2D(Layer):
+    """Take the largest element of each channel: ``(N, H, W, C)`` to ``(N, C)``.
+
+    Also named `GlobalMaxPool2D`.
+
+    Parameters
+    ----------
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    keepdims : bool, default False
+        Whether height and width stay, of length 1.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = ("keepdims",)
+
+    rank: ClassVar[int] = 2
+    op: ClassVar[str] = "reduce_max"
+    specs = _specs
+    trace = _reduce
+
+    def __init__(
+        self,
+        data_format: str | None = None,
+        keepdims: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None:
+        _take_global(self, data_format, keepdims, name)
+
+
+class GlobalMaxPooling1D(Layer):
+    """Take the largest element of each channel: ``(N, L, C)`` to ``(N, C)``.
+
+    Also named `GlobalMaxPool1D`.
+
+    Parameters
+    ----------
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    keepdims : bool, default False
+        Whether the axis of the steps stays, of length 1.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = ("keepdims",)
+
+    rank: ClassVar[int] = 1
+    op: ClassVar[str] = "reduce_max"
+    specs = _specs
+    trace = _reduce
+
+    def __init__(
+        self,
+        data_format: str | None = None,
+        keepdims: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None:
+        _take_global(self, data_format, keepdims, name)
+
+
+AvgPool1D, AvgPool2D = AveragePooling1D, AveragePooling2D
+MaxPool1D, MaxPool2D = MaxPooling1D, MaxPooling2D
+GlobalAvgPool1D, GlobalAvgPool2D = GlobalAveragePooling1D, GlobalAveragePooling2D
+GlobalMaxPool1D, GlobalMaxPool2D = GlobalMaxPooling1D, GlobalMaxPooling2D

@@ -1,0 +1,220 @@
+"""Activations as layers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memcfg.nn._argument_checks import activation_name, integer, nonnegative, real
+from memcfg.nn.initializers import get_initializer
+from memcfg.nn.layers._basic import bias_and_activation
+from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["ELU", "Activation", "LeakyReLU", "PReLU", "ReLU", "Softmax"]
+
+_NO_CEILING = float(np.finfo(np.float32).max)
+
+
+class Activation(Layer):
+    """Apply an activation.
+
+    Parameters
+    ----------
+    activation : str or None
+        ``"relu"``, ``"sigmoid"``, another element-wise op of one array
+        (`memcfg.ops.elementwise`); ``"linear"`` and None for the identity.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = ("activation",)
+
+    def __init__(self, activation: str | None, *, name: str | None = None) -> None:
+        self.activation = activation_name(activation, "Activation")
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the activation; nothing for the identity."""
+        return bias_and_activation(scope, inputs[0], False, self.activation)
+
+
+class ReLU(Layer):
+    """Rectified linear unit: ``max(x, 0)``, with a slope, a threshold and a ceiling.
+
+    ``max_value`` where ``x > max_value``, ``x`` where ``x >= threshold``, else
+    ``negative_slope * (x - threshold)``.
+
+    Parameters
+    ----------
+    max_value : float, optional
+        The ceiling, zero or more. None: none.
+    negative_slope : float, default 0.0
+        The slope below the threshold, zero or more.
+    threshold : float, default 0.0
+        Where the unit begins, zero or more.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = ("max_value", "negative_slope", "threshold")
+
+    def __init__(
+        self,
+        max_value: float | None = None,
+        negative_slope: float = 0.0,
+        threshold: float = 0.0,
+        *,
+        name: str | None = None,
+    ) -> None:
+        self.max_value = max_value
+        if max_value is not None:
+            nonnegative(max_value, "ReLU: max_value")
+        self.negative_slope = nonnegative(negative_slope, "ReLU: negative_slope")
+        self.threshold = nonnegative(threshold, "ReLU: threshold")
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        if self.max_value is None and not self.negative_slope and not self.threshold:
+            return scope.apply("relu", inputs)[0]
+        attributes = {
+            "max_value": _NO_CEILING if self.max_value is None else self.max_value,
+            "negative_slope": self.negative_slope,
+            "threshold": self.threshold,
+        }
+        return scope.apply("rectified", inputs, attributes)[0]
+
+
+class LeakyReLU(Layer):
+    """``x`` where it is positive, else ``negative_slope * x``.
+
+    Parameters
+    ----------
+    negative_slope : float, default 0.3
+        Zero or more.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = ("negative_slope",)
+
+    def __init__(self, negative_slope: float = 0.3, *, name: str | None = None) -> None:
+        what = "LeakyReLU: negative_slope"
+        self.negative_slope = nonnegative(negative_slope, what)
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        attributes = {"negative_slope": self.negative_slope}
+        return scope.apply("leaky_relu", inputs, attributes)[0]
+
+
+class ELU(Layer):
+    """``x`` where it is positive, else ``alpha * (exp(x) - 1)``.
+
+    Parameters
+    ----------
+    alpha : float, default 1.0
+        What the unit falls to.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = ("alpha",)
+
+    def __init__(self, alpha: float = 1.0, *, name: str | None = None) -> None:
+        self.alpha = real(alpha, "ELU: alpha")
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        return scope.apply("elu", inputs, {"alpha": self.alpha})[0]
+
+
+class PReLU(Layer):
+    """``x`` where it is positive, else ``alpha * x`` with a learnt alpha.
+
+    Parameters
+    ----------
+    alpha_initializer : str or Initializer, default "zeros"
+        For alpha, of a sample's shape.
+    shared_axes : sequence of int, optional
+        Axes, which count the batch, along which alpha is one: ``[1, 2]`` for images.
+    name : str, optional
+        Unique within a model.
+
+    References
+    ----------
+    He, Zhang, Ren and Sun, "Delving deep into rectifiers", ICCV 2015.
+    """
+
+    __slots__ = ("alpha_initializer", "shared_axes")
+
+    def __init__(
+        self,
+        alpha_initializer: Any = "zeros",
+        shared_axes: Sequence[int] | int | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        self.alpha_initializer = get_initializer(alpha_initializer)
+        axes = [shared_axes] if isinstance(shared_axes, int) else shared_axes or []
+        self.shared_axes = [integer(axis, "PReLU: an axis") for axis in axes]
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Return alpha."""
+        shape = list(shapes[0])
+        for axis in self.shared_axes:
+            if axis > len(shape):
+                raise ValueError(
+                    f"layer {self.name!r} (PReLU) shares axis {axis}, and its input "
+                    f"has shape {show_shape(shapes[0])}"
+                )
+            shape[axis - 1] = 1
+        return (WeightSpec("alpha", tuple(shape), self.alpha_initializer),)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        weight = scope.weights["alpha"]
+        shape = {"shape": (1, *scope.builder.shape(weight))}
+        (alpha,) = scope.apply("reshape", (weight,), shape)
+        shape = {"shape": scope.builder.shape(inputs[0])}
+        (alpha,) = scope.apply("broadcast_to", (alpha,), shape)
+        return scope.apply("prelu", (inputs[0], alpha))[0]
+
+
+class Softmax(Layer):
+    """Softmax along an axis.
+
+    Parameters
+    ----------
+    axis : int, default -1
+        The axis, which counts the batch: 0 cannot be honoured.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = ("axis",)
+
+    def __init__(self, axis: int = -1, *, name: str | None = None) -> None:
+        self.axis = integer(axis, "Softmax: axis", None)
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the axis; there are no weights."""
+        rank = len(shapes[0]) + 1
+        if not -rank < self.axis < rank or self.axis == 0:
+            raise ValueError(
+                f"layer {self.name!r} (Softmax) takes an axis of a sample, got "
+                f"axis={self.axis} for an input of shape {show_shape(shapes[0])}"
+            )
+        return ()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        return scope.apply("softmax", inputs, {"axis": self.axis})[0]

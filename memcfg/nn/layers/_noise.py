@@ -1,0 +1,224 @@
+"""Layers that draw: noise while training, nothing otherwise."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import TYPE_CHECKING, ClassVar
+
+from memcfg.nn._argument_checks import check_channels_last, nonnegative, unit_interval
+from memcfg.nn._random import derive_seed, fixed_seed
+from memcfg.nn.layers._layer import Layer, Scope
+from memcfg.nn.layers._merge import broadcast
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.nn.layers._layer import Shape, WeightSpec
+
+__all__ = [
+    "Dropout",
+    "GaussianDropout",
+    "GaussianNoise",
+    "SpatialDropout1D",
+    "SpatialDropout2D",
+]
+
+
+class Dropout(Layer):
+    """Drop elements at random while training, and scale up the others.
+
+    ``y = x * mask / (1 - rate)``; in evaluation and prediction nothing happens.
+    The mask depends on the seed, the step and the element's place alone, so it is
+    never stored, and replaying the layer makes the same one.
+
+    Parameters
+    ----------
+    rate : float
+        The part of the elements to drop, in ``[0, 1)``.
+    seed : int, optional
+        Fix the masks. None: a seed drawn from `set_random_seed`'s sequence.
+    name : str, optional
+        Unique within a model.
+
+    References
+    ----------
+    Srivastava, Hinton, Krizhevsky, Sutskever and Salakhutdinov, "Dropout: a simple
+    way to prevent neural networks from overfitting", JMLR 15, 2014.
+    """
+
+    __slots__ = ("rate",)
+
+    def __init__(
+        self, rate: float, seed: int | None = None, *, name: str | None = None
+    ) -> None:
+        self.rate = unit_interval(rate, "Dropout: rate")
+        fixed = fixed_seed(seed)
+        super().__init__(name)
+        if fixed is not None:
+            self._seed = fixed
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op when training; nothing otherwise."""
+        if not scope.training or scope.step is None or self.rate == 0:
+            return inputs[0]
+        key = derive_seed(self.seed, scope.call)
+        operands = (inputs[0], scope.step())
+        return scope.apply("dropout", operands, {"rate": self.rate, "key": key})[0]
+
+
+def _drop_channels(
+    layer: SpatialDropout1D | SpatialDropout2D, scope: Scope, inputs: Sequence[int]
+) -> int:
+    """Append dropout of ones, a channel of a sample each, and the product."""
+    if not scope.training or scope.step is None or layer.rate == 0:
+        return inputs[0]
+    samples, *_, channels = scope.builder.shape(inputs[0])
+    shape = (samples, *[1] * layer.rank, channels)
+    ones = {"shape": shape, "value": 1.0, "dtype": "float32"}
+    (kept,) = scope.apply("fill", (), ones)
+    attributes = {"rate": layer.rate, "key": derive_seed(layer.seed, scope.call)}
+    (kept,) = scope.apply("dropout", (kept, scope.step()), attributes)
+    return scope.apply("multiply", broadcast(scope, (inputs[0], kept)))[0]
+
+
+class SpatialDropout2D(Layer):
+    """Drop whole channels of images while training, as `Dropout` does elements.
+
+    Parameters
+    ----------
+    rate : float
+        The part of the channels to drop, in ``[0, 1)``.
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    seed : int, optional
+        Fix the masks. None: a seed drawn from `set_random_seed`'s sequence.
+    name : str, optional
+        Unique within a model.
+
+    References
+    ----------
+    Tompson, Goroshin, Jain, LeCun and Bregler, "Efficient object localization using
+    convolutional networks", CVPR 2015.
+    """
+
+    __slots__ = ("rate",)
+
+    rank: ClassVar[int] = 2
+    _reads_images: ClassVar[bool] = True
+    trace = _drop_channels
+
+    def __init__(
+        self,
+        rate: float,
+        data_format: str | None = None,
+        seed: int | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        check_channels_last(data_format, "SpatialDropout2D")
+        self.rate = unit_interval(rate, "SpatialDropout2D: rate")
+        _with_seed(self, seed, name)
+
+
+class SpatialDropout1D(Layer):
+    """Drop whole channels of sequences while training, as `Dropout` does elements.
+
+    Parameters
+    ----------
+    rate : float
+        The part of the channels to drop, in ``[0, 1)``.
+    seed : int, optional
+        Fix the masks. None: a seed drawn from `set_random_seed`'s sequence.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = ("rate",)
+
+    rank: ClassVar[int] = 1
+    trace = _drop_channels
+
+    def __init__(
+        self, rate: float, seed: int | None = None, *, name: str | None = None
+    ) -> None:
+        self.rate = unit_interval(rate, "SpatialDropout1D: rate")
+        _with_seed(self, seed, name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the rank; there are no weights."""
+        self.require_rank(shapes[0], 2, "sequences (None, steps, channels)")
+        return ()
+
+
+class GaussianNoise(Layer):
+    """Add normal noise while training.
+
+    Parameters
+    ----------
+    stddev : float
+        Its standard deviation, zero or more.
+    seed : int, optional
+        Fix the noise. None: a seed drawn from `set_random_seed`'s sequence.
+    name : str, optional
+        Unique within a model.
+    """
+
+    __slots__ = ("stddev",)
+
+    def __init__(
+        self, stddev: float, seed: int | None = None, *, name: str | None = None
+    ) -> None:
+        self.stddev = nonnegative(stddev, "GaussianNoise: stddev")
+        _with_seed(self, seed, name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append uniform numbers and what makes noise of them, when training."""
+        return _noisy(self, scope, inputs[0], "gaussian_noise", self.stddev)
+
+
+class GaussianDropout(Layer):
+    """Multiply by normal noise around 1 while training.
+
+    Parameters
+    ----------
+    rate : float
+        The noise's variance is ``rate / (1 - rate)``; in ``[0, 1)``.
+    seed : int, optional
+        Fix the noise. None: a seed drawn from `set_random_seed`'s sequence.
+    name : str, optional
+        Unique within a model.
+
+    References
+    ----------
+    Srivastava et al., "Dropout", JMLR 15, 2014, section 10.
+    """
+
+    __slots__ = ("rate",)
+
+    def __init__(
+        self, rate: float, seed: int | None = None, *, name: str | None = None
+    ) -> None:
+        self.rate = unit_interval(rate, "GaussianDropout: rate")
+        _with_seed(self, seed, name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append uniform numbers and what makes noise of them, when training."""
+        stddev = sqrt(self.rate / (1 - self.rate))
+        return _noisy(self, scope, inputs[0], "gaussian_dropout", stddev)
+
+
+def _with_seed(layer: Layer, seed: int | None, name: str | None) -> None:
+    """Take a layer's name, and its seed if one was given."""
+    fixed = fixed_seed(seed)
+    Layer.__init__(layer, name)
+    if fixed is not None:
+        layer._seed = fixed
+
+
+def _noisy(layer: Layer, scope: Scope, x: int, kind: str, stddev: float) -> int:
+    if not scope.training or scope.step is None or stddev == 0:
+        return x
+    key = derive_seed(layer.seed, scope.call)
+    shape = {"shape": scope.builder.shape(x), "key": key}
+    (uniform,) = scope.apply("random_uniform", (scope.step(),), shape)
+    return scope.apply(kind, (x, uniform), {"stddev": stddev})[0]
