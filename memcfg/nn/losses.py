@@ -138,6 +138,15 @@ class Terms:
             values = self.reduce(how, values, range(len(of), len(shape)))
         return self("multiply", (values, weight))
 
+    def spread(self, weight: int, shape: tuple[int, ...]) -> int:
+        """Append a weight for each element of a shape that its own begins."""
+        of = self.shape(weight)
+        if of == shape:
+            return weight
+        column = {"shape": (*of, *(1 for _ in shape[len(of) :]))}
+        narrow = self("reshape", (weight,), column)
+        return self("broadcast_to", (narrow,), {"shape": shape})
+
 
 class Loss(FixedAttributes):
     """Base class of the losses.
@@ -1020,7 +1029,7 @@ class SparseCategoricalCrossentropy(Loss):
         return Target(output.sample_shape[:-1], "int32", None if beyond else classes)
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the samples; 0 for a class that is ignored."""
+        """Append the numbers of the samples, those of an ignored class too."""
         terms = Terms(builder, self.name)
         logits = self._logits(terms, y_pred)
         if logits is not None:
@@ -1029,25 +1038,23 @@ class SparseCategoricalCrossentropy(Loss):
             return terms("cross_entropy_rows", (logits, y_true), attributes)
         depth = terms.shape(y_pred)[-1]
         hot = terms("one_hot", (y_true,), {"depth": depth, "dtype": "float32"})
-        values = _categorical(terms, hot, y_pred, {})
-        if self.ignore_class is None:
-            return values
-        return terms("multiply", (values, self._counts(terms, y_true)))
+        return _categorical(terms, hot, y_pred, {})
 
     def trace(
         self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
     ) -> int:
         """Append the ops; a plain mean of rows is one op."""
         terms = Terms(builder, self.name)
-        if self.ignore_class is not None:
+        weights = self.counted(builder, y_true, sample_weight)
+        if self.ignore_class is not None and weights is not None:
             values = self.values(builder, y_true, y_pred)
-            if self.reduction == "sum":
-                return self._reduced(terms, values, sample_weight)
-            counts = self._counts(terms, y_true)
-            if self.reduction not in _MEANS and sample_weight is not None:
-                counts = terms.weighted(counts, sample_weight)
-            total = terms.reduce("sum", counts)
-            return self._reduced(terms, values, sample_weight, total)
+            counts = None
+            if self.reduction in _MEANS:
+                counts = self.counted(builder, y_true, None)
+            elif self.reduction != "sum":
+                counts = weights
+            count = None if counts is None else terms.reduce("sum", counts)
+            return self._reduced(terms, values, weights, count)
         logits = self._logits(terms, y_pred)
         plain = sample_weight is None and self.reduction != "sum"
         if logits is None or not plain:
@@ -1064,10 +1071,34 @@ class SparseCategoricalCrossentropy(Loss):
     def _logits(self, terms: Terms, y_pred: int) -> int | None:
         return y_pred if self.from_logits else terms.logits(y_pred, "softmax", self)
 
-    def _counts(self, terms: Terms, y_true: int) -> int:
-        """Append 1 for each label that counts, and 0 for the others."""
+    def counted(
+        self, builder: Builder, y_true: int, sample_weight: int | None
+    ) -> int | None:
+        """Append weights that are 0 where a class is ignored.
+
+        Parameters
+        ----------
+        builder : Builder
+            Collects the ops.
+        y_true : int
+            Id of the labels of a batch.
+        sample_weight : int or None
+            Id of other weights.
+
+        Returns
+        -------
+        int or None
+            Id of the weights; those given if no class is ignored.
+        """
+        if self.ignore_class is None:
+            return sample_weight
+        terms = Terms(builder, self.name)
         labels = terms("cast", (y_true,), {"dtype": "float32"})
-        return terms("differs", (labels,), {"value": float(self.ignore_class or 0)})
+        counts = terms("differs", (labels,), {"value": float(self.ignore_class)})
+        if sample_weight is None:
+            return counts
+        wide = terms.spread(sample_weight, terms.shape(counts))
+        return terms("multiply", (counts, wide))
 
     def _settings(self) -> dict[str, Any]:
         found = super()._settings()

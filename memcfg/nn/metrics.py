@@ -209,6 +209,8 @@ class Metric(FixedAttributes):
         if isinstance(of, _Counts):
             return of.trace(terms, y_true, y_pred, sample_weight)
         values = self.values(builder, y_true, y_pred)
+        if isinstance(of, losses.SparseCategoricalCrossentropy):
+            sample_weight = of.counted(builder, y_true, sample_weight)
         if sample_weight is None:
             size = float(np.prod(terms.shape(values)))
             return terms.reduce("sum", values), _count(terms, size)
@@ -528,6 +530,8 @@ class SparseCategoricalCrossentropy(Metric):
         ``"float32"`` or None.
     from_logits : bool, default False
         Whether the model ends without a softmax.
+    ignore_class : int, optional
+        A label whose samples do not count.
     axis : int, default -1
         Only -1.
     """
@@ -539,9 +543,12 @@ class SparseCategoricalCrossentropy(Metric):
         name: str | None = None,
         dtype: str | None = None,
         from_logits: bool = False,
+        ignore_class: int | None = None,
         axis: int = -1,
     ) -> None:
-        loss = losses.SparseCategoricalCrossentropy(from_logits, axis=axis)
+        loss = losses.SparseCategoricalCrossentropy(
+            from_logits, ignore_class, axis=axis
+        )
         super().__init__(name, dtype, loss)
 
 
@@ -1495,9 +1502,7 @@ def _by_rows(terms: Terms, values: int, weight: int | None) -> int:
     """Append rows times their weights."""
     if weight is None:
         return values
-    shape = terms.shape(values)
-    column = terms("reshape", (weight,), {"shape": (shape[0], 1)})
-    wide = terms("broadcast_to", (column,), {"shape": shape})
+    wide = terms.spread(weight, terms.shape(values))
     return terms("multiply", (values, wide))
 
 

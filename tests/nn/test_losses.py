@@ -255,7 +255,7 @@ def test_logits_that_are_taken_for_probabilities_are_refused():
 
 @pytest.mark.parametrize("from_logits", [False, True])
 @pytest.mark.parametrize("ignored", [-1, 1, 255])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", [None, "sample", "step"])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "mean_with_sample_weight"])
 def test_classes_that_are_ignored(from_logits, ignored, weighted, reduction):
     random = np.random.default_rng(3)
@@ -266,14 +266,16 @@ def test_classes_that_are_ignored(from_logits, ignored, weighted, reduction):
     loss = losses.SparseCategoricalCrossentropy(
         from_logits, ignore_class=ignored, reduction=reduction
     )
-    weight = random.uniform(0.5, 2, t.shape) if weighted else None
+    weight = weights_of(weighted, t, random)
     rows = oracle.categorical(hot(t, p), oracle.softmax(p) if from_logits else p)
     keep = t != ignored
-    kept = np.where(keep, rows * (1 if weight is None else weight), 0).sum()
-    count = (keep * weight).sum() if weighted and "with" in reduction else keep.sum()
+    wide = np.ones(t.shape) if weight is None else weight
+    wide = np.broadcast_to(wide.reshape(wide.shape + (1,) * (2 - wide.ndim)), t.shape)
+    kept = np.where(keep, rows * wide, 0).sum()
+    count = {"mean": keep.sum(), "sum": 1}.get(reduction, (keep * wide).sum())
     traced = Traced(loss, t, p, weight)
     found, slopes = traced.loss()
-    assert found == pytest.approx(kept / (1 if reduction == "sum" else count))
+    assert found == pytest.approx(kept / count)
     assert not slopes[~keep].any()
     direction = random.normal(size=p.shape)
     assert (slopes * direction).sum() == pytest.approx(
@@ -281,6 +283,11 @@ def test_classes_that_are_ignored(from_logits, ignored, weighted, reduction):
     )
     nobody = np.full(t.shape, ignored, np.int32)
     assert Traced(loss, nobody, p).loss()[0] == 0
+    metric = mc.nn.metrics.SparseCategoricalCrossentropy(
+        None, None, from_logits, ignored
+    )
+    total, whole = Traced(metric, t, p, weight).sums()
+    assert total / whole == pytest.approx(kept / (keep * wide).sum())
 
 
 @pytest.mark.parametrize("axis", [None, (1, 2), -1])
@@ -347,7 +354,7 @@ def test_every_name_means_a_loss(name):
         (
             lambda: get_loss("mean_square"),
             ValueError,
-            "unknown loss 'mean_square'; kno",
+            "unknown loss 'mean_square'; known",
         ),
         (lambda: get_loss(3), TypeError, "a loss is a name such as 'mse'"),
         (
