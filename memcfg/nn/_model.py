@@ -688,9 +688,8 @@ class Model(FixedAttributes):
             finished, values = session.step("train", batch, optimizer, guard=guard)
         if not finished:
             raise NonFiniteLossError(
-                f"the loss is {values[0]} in step "
-                f"{found.optimizer.iterations + 1}; weights and optimizer are as "
-                "before that step"
+                f"the loss is {values[0]} in step {optimizer._iterations.value + 1}; "
+                "weights and optimizer are as before that step"
             )
         totals = Totals(session.objectives)
         totals.add(batch.size, values)

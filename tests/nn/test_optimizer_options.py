@@ -434,6 +434,7 @@ def test_options_that_cannot_be_honoured(options, error, words):
         (lambda: nn.RMSprop(rho=1.0), "rho must be in"),
         (lambda: nn.Adagrad(initial_accumulator_value=-1), "zero or more"),
         (lambda: nn.optimizers.get("adan"), "unknown optimizer 'adan'; known: 'sgd'"),
+        (lambda: nn.optimizers.get("ftrl"), "no Ftrl here: .* use Adagrad"),
         (lambda: schedules.deserialize({"class_name": "X"}), "unknown schedule 'X'"),
         (lambda: schedules.CosineDecay(0.1, 0), "decay_steps must be above zero"),
         (lambda: schedules.CosineDecayRestarts(0.1, 5, 0.5), "t_mul must be 1 or more"),
@@ -444,3 +445,10 @@ def test_options_that_cannot_be_honoured(options, error, words):
 def test_settings_that_are_wrong(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+def test_what_keras_has_and_memcfg_has_not():
+    with pytest.raises(AttributeError, match=r"'Muon': its updates .* use AdamW"):
+        _ = nn.optimizers.Muon
+    with pytest.raises(AttributeError, match=r"no attribute 'Adan'$"):
+        _ = nn.optimizers.Adan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from memcfg.nn.optimizers import schedules
 from memcfg.nn.optimizers._adafactor import Adafactor
@@ -39,6 +39,18 @@ _KNOWN: dict[str, type[Optimizer]] = {
         *(RMSprop, Adagrad, Adadelta, Lion, Adafactor),
     )
 }
+
+_ABSENT = {  # Keras's names that are not here: what to do instead
+    "Ftrl": "it is for sparse linear models: use Adagrad",
+    "Lamb": "use AdamW with clipnorm, or gradient_accumulation_steps for large batches",
+    "LossScaleOptimizer": "gradients are float32: pass the inner optimizer alone",
+    "MultiOptimizer": "a model has one optimizer: freeze layers, and compile again",
+    "Muon": "its updates are matrix products, which have no op: use AdamW",
+    "OptimizerMap": "a model has one optimizer: freeze layers, and compile again",
+    "ScheduleFreeAdamW": "use AdamW with use_ema=True",
+    "legacy": "Keras 3 has these under their own names only: optimizers.SGD",
+}
+_OF_LOWER = {name.lower(): name for name in _ABSENT}
 
 
 def serialize(optimizer: Optimizer) -> dict[str, Any]:
@@ -81,6 +93,9 @@ def deserialize(
     """
     name = str(config.get("class_name"))
     found = (custom_objects or {}).get(name) or _KNOWN.get(name.lower())
+    if found is None and name.lower() in _OF_LOWER:
+        absent = _OF_LOWER[name.lower()]
+        raise ValueError(f"there is no {absent} here: {_ABSENT[absent]}")
     if found is None:
         known = ", ".join(map(repr, _KNOWN))
         raise ValueError(f"unknown optimizer {name!r}; known: {known}")
@@ -122,3 +137,11 @@ def get(identifier: Any) -> Optimizer:
             f"name, such as 'adam', not {identifier!r}"
         )
     return identifier
+
+
+if not TYPE_CHECKING:  # a checker would take any name to be there
+
+    def __getattr__(name: str) -> NoReturn:
+        why = _ABSENT.get(name)
+        words = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(words if why is None else f"{words}: {why}")
