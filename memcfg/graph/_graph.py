@@ -350,8 +350,11 @@ def _costs(op: Op) -> list[tuple[float, int]]:
 
 def _plain(value: object, keys: Mapping[str, Key]) -> dict[str, Any]:
     """Return fields by their keys; what is not known is left out."""
-    found = {name: getattr(value, key.field) for name, key in keys.items()}
-    return {name: each for name, each in found.items() if each is not None}
+    return {
+        name: each
+        for name, key in keys.items()
+        if (each := getattr(value, key.field)) is not None
+    }
 
 
 def _plain_op(op: Op) -> dict[str, Any]:
