@@ -172,7 +172,7 @@ def _infer_counts(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Sp
         )
     length = len(attributes["threshold_bits"]) + 1
     dtype = inputs[1].dtype
-    return [Spec((length,), dtype, "true"), Spec((length,), dtype, "false")]
+    return [Spec((length,), dtype), Spec((length,), dtype, "false")]
 
 
 def _threshold_counts(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
