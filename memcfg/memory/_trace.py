@@ -189,7 +189,7 @@ class Trace:
         counts from the midnight before the log, and a log may pass midnight.
         ``deallocate`` is read as ``free``, ``(nil)`` as 0.
         """
-        return _trace_csv.read(path, cls)
+        return cls(**_trace_csv.read(path))
 
     def to_csv(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write a log that RMM's replay benchmark reads.
@@ -211,7 +211,8 @@ class Trace:
         Times become those of a day, to the microsecond. Tags and stacks have no
         column.
         """
-        _trace_csv.write(path, self, overwrite=overwrite)
+        columns = (self.thread, self.seconds, self.action, self.address, self.nbytes)
+        _trace_csv.write(path, *columns, overwrite=overwrite)
 
     @classmethod
     def from_snapshot(
@@ -244,7 +245,11 @@ class Trace:
         ValueError
             If there is no such device, or None and several have events.
         """
-        return _trace_snapshot.read(path, cls, device)
+        columns = _trace_snapshot.read(path, device)
+        try:
+            return cls(**columns)
+        except ValueError as error:
+            raise FormatError(f"{path} is no snapshot: {error}") from None
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write all of it to a file of NumPy's, without pickles.

@@ -11,7 +11,7 @@ import io
 import re
 from contextlib import suppress
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Sequence
 
-    from memcfg.memory._trace import Trace
+    from numpy.typing import NDArray
 
 __all__ = ["read", "write"]
-
-T = TypeVar("T", bound="Trace")
 
 _COLUMNS = ("Thread", "Time", "Action", "Pointer", "Size")
 _ACTIONS = {
@@ -43,8 +41,8 @@ _EPOCH = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 _DAY = 86400  # seconds
 
 
-def read(path: str | os.PathLike[str], kind: type[T]) -> T:
-    """Read a log; FormatError names the line that is none."""
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the columns of a log; FormatError names the line that is none."""
     try:
         with io.TextIOWrapper(open_file(path), "utf-8", newline="") as file:
             rows = _rows(file)
@@ -62,9 +60,8 @@ def read(path: str | os.PathLike[str], kind: type[T]) -> T:
     if fault is not None:
         row, what = fault
         raise FormatError(f"{path}: line {line[row]} {what}")
-    return kind(
-        **columns, thread=np.array(thread, np.int64), seconds=_unwrapped(seconds)
-    )
+    times = {"thread": np.array(thread, np.int64), "seconds": _unwrapped(seconds)}
+    return columns | times
 
 
 def _rows(file: Iterable[str]) -> list[_Row]:
@@ -138,7 +135,7 @@ def _clock(text: str) -> str:
     return str(3600 * hours + 60 * minutes + seconds)
 
 
-def _unwrapped(seconds: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _unwrapped(seconds: Sequence[float]) -> NDArray[np.float64]:
     """Let times go on at midnight; threads may be a little out of order."""
     times = np.array(seconds, np.float64)
     if not len(times) or times.max() >= _DAY:
@@ -148,26 +145,22 @@ def _unwrapped(seconds: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]
     return np.asarray(times + _DAY * np.cumsum(days), np.float64)
 
 
-def write(path: str | os.PathLike[str], trace: Trace, *, overwrite: bool) -> None:
-    """Write a record as a log."""
-    micros = np.rint(trace.seconds * 1e6).tolist()
+def write(
+    path: str | os.PathLike[str], *columns: NDArray[Any], overwrite: bool
+) -> None:
+    """Write threads, seconds, actions, addresses and sizes as a log."""
     lines = ["Thread,Time,Action,Pointer,Size,Stream\n"]
     lines += (
-        f"{thread},{_time(int(micro))},{_NAMES[action]},{address:#x},{nbytes},0\n"
-        for thread, micro, action, address, nbytes in zip(
-            trace.thread.tolist(),
-            micros,
-            trace.action.tolist(),
-            trace.address.tolist(),
-            trace.nbytes.tolist(),
-            strict=True,
+        f"{thread},{_time(second)},{_NAMES[action]},{address:#x},{nbytes},0\n"
+        for thread, second, action, address, nbytes in zip(
+            *(column.tolist() for column in columns), strict=True
         )
     )
     write_atomically(path, "".join(lines).encode(), overwrite=overwrite)
 
 
-def _time(micros: int) -> str:
-    seconds, micros = divmod(micros % (_DAY * 10**6), 10**6)
-    minutes, seconds = divmod(seconds, 60)
+def _time(seconds: float) -> str:
+    whole, micros = divmod(round(seconds * 1e6) % (_DAY * 10**6), 10**6)
+    minutes, whole = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours:02}:{minutes:02}:{seconds:02}.{micros:06}"
+    return f"{hours:02}:{minutes:02}:{whole:02}.{micros:06}"

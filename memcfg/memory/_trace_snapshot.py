@@ -11,7 +11,7 @@ may have been taken before it begins.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,19 +25,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import UnionType
 
-    from memcfg.memory._trace import Trace
     from memcfg.memory._trace_columns import StackOfCalls
 
 __all__ = ["read"]
-
-T = TypeVar("T", bound="Trace")
 
 _HELD = ("active_allocated", "active_awaiting_free", "active_pending_free")
 _ENDLESS = 2**64  # microseconds
 
 
-def read(path: str | os.PathLike[str], kind: type[T], device: int | None) -> T:
-    """Read one device's events."""
+def read(path: str | os.PathLike[str], device: int | None) -> dict[str, Any]:
+    """Read the columns of one device's events."""
     with open_file(path) as file:
         data = file.read()
     try:
@@ -60,7 +57,7 @@ def read(path: str | os.PathLike[str], kind: type[T], device: int | None) -> T:
         for number, event in enumerate(traces[chosen]):
             events.add(number, event)
         events.add_held(segments, chosen)
-        return kind(**events.columns())
+        return events.columns()
     except ValueError as error:
         raise FormatError(f"{path} is no snapshot: {error}") from None
 
