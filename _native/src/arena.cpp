@@ -5,53 +5,6 @@
 
 namespace memcfg {
 
-Account::Account(std::shared_ptr<Pool> pool, const std::string& owner)
-    : pool_(std::move(pool)), owner_(owner) {
-  const Pool::Lock lock(pool_->mutex_);
-  tag_ = pool_->number_of(owner);
-  pool_->tags_.add_arena(tag_);
-}
-
-Account::~Account() {
-  release(holding_);
-  const Pool::Lock lock(pool_->mutex_);
-  pool_->tags_.remove_arena(tag_);
-}
-
-void Account::reserve(const Holding& more) {
-  pool_->reserve_holding(more.requested, more.charged, more.reserved);
-}
-
-void Account::fail(const Holding& more, OutOfMemoryInfo::Cause cause) {
-  {
-    const Pool::Lock lock(pool_->mutex_);
-    pool_->release_arena(more.reserved);
-    pool_->roll_back(more.charged);
-  }
-  throw out_of_memory_error(*pool_, cause, more.requested);
-}
-
-void Account::commit(const Holding& more) noexcept {
-  const Pool::Lock lock(pool_->mutex_);
-  holding_.requested += more.requested;
-  holding_.charged += more.charged;
-  holding_.reserved += more.reserved;
-  pool_->counts_.allocate(more.requested, more.charged, tag_);
-  pool_->commit(more.charged);
-  pool_->caches_.note_peak(nullptr);
-}
-
-void Account::release(Holding less) noexcept {
-  const Pool::Lock lock(pool_->mutex_);
-  pool_->caches_.note_peak(nullptr);
-  holding_.requested -= less.requested;
-  holding_.charged -= less.charged;
-  holding_.reserved -= less.reserved;
-  pool_->counts_.resize(Bytes{0} - less.requested, Bytes{0} - less.charged, tag_);
-  pool_->release_arena(less.reserved);
-  pool_->accounting_.release(less.charged);
-}
-
 namespace {
 
 constexpr Bytes kLargestSize = kNoLimit / 2;  // bytes; rounding up cannot overflow
@@ -72,32 +25,77 @@ void* reserve_at_most(const System& system, Bytes& capacity) noexcept {
 }  // namespace
 
 Arena::Arena(std::shared_ptr<Pool> pool, Bytes capacity, const std::string& owner)
-    : account_(std::move(pool), owner) {
-  const System& system = account_.pool().system();
-  const Bytes page = system.page_size();
+    : pool_(std::move(pool)), owner_(owner) {
+  const System& system = pool_->system();
   void* base = nullptr;
   if (capacity == 0) {
-    const Bytes limit = account_.pool().limit();
-    capacity_ = std::max(limit == kNoLimit ? page : limit, system.memory_size());
-    capacity_ = std::min(capacity_, kLargestSize);
+    const Bytes limit = pool_->limit() == kNoLimit ? 0 : pool_->limit();
+    const Bytes wanted = std::max({system.page_size(), limit, system.memory_size()});
+    capacity_ = std::min(wanted, kLargestSize);
     base = reserve_at_most(system, capacity_);
   } else if (capacity <= kLargestSize) {
-    capacity_ = align_up(capacity, page);
+    capacity_ = align_up(capacity, system.page_size());
     base = system.reserve(capacity_, Access::guarded);
   }
   if (base == nullptr) {
-    account_.fail({capacity, 0, 0}, OutOfMemoryInfo::no_addresses);
+    throw out_of_memory_error(*pool_, OutOfMemoryInfo::no_addresses, capacity);
   }
   base_ = static_cast<std::byte*>(base);
+  try {
+    const Pool::Lock lock(pool_->mutex_);
+    tag_ = pool_->number_of(owner_);
+    pool_->tags_.add_arena(tag_);
+  } catch (...) {
+    system.release(base_, capacity_);
+    throw;
+  }
 }
 
 Arena::~Arena() {
-  if (!freed_) account_.pool().system().release(base_, capacity_);
+  if (!freed_) {
+    pool_->system().release(base_, capacity_);
+    release(0, committed_);
+  }
+  const Pool::Lock lock(pool_->mutex_);
+  pool_->tags_.remove_arena(tag_);
+}
+
+void Arena::fail(Bytes requested,
+                 Bytes charge,
+                 Bytes pages,
+                 OutOfMemoryInfo::Cause cause) {
+  {
+    const Pool::Lock lock(pool_->mutex_);
+    pool_->release_arena(pages);
+    pool_->roll_back(charge);
+  }
+  throw out_of_memory_error(*pool_, cause, requested);
+}
+
+void Arena::commit(Bytes requested, Bytes pages) noexcept {
+  const Bytes charge = align_up(requested) - align_up(requested_);
+  const Pool::Lock lock(pool_->mutex_);
+  pool_->counts_.allocate(requested - requested_, charge, tag_);
+  pool_->commit(charge);
+  pool_->caches_.note_peak(nullptr);
+  committed_ += pages;
+  requested_ = requested;
+}
+
+void Arena::release(Bytes requested, Bytes pages) noexcept {
+  const Bytes charge = align_up(requested_) - align_up(requested);
+  const Pool::Lock lock(pool_->mutex_);
+  pool_->caches_.note_peak(nullptr);
+  pool_->counts_.resize(requested - requested_, Bytes{0} - charge, tag_);
+  pool_->release_arena(pages);
+  pool_->accounting_.release(charge);
+  committed_ -= pages;
+  requested_ = requested;
 }
 
 Bytes Arena::size() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return account_.holding().charged;
+  return align_up(requested_);
 }
 
 bool Arena::freed() const {
@@ -119,65 +117,55 @@ void Arena::require_unheld(const char* what) const {
 void Arena::grow(Bytes requested) {
   const std::lock_guard<std::mutex> lock(mutex_);
   require_alive();
-  const Holding& held = account_.holding();
-  if (requested <= held.charged) return;
-  const Bytes more = requested - held.charged;
+  const Bytes size = align_up(requested_);
+  if (requested <= size) return;
+  const Bytes more = requested - size;
   const bool fits = requested <= capacity_;  // then rounding up stays inside it too
   const Bytes charge = fits ? align_up(more) : more;
-  const System& system = account_.pool().system();
+  const System& system = pool_->system();
   const Bytes pages =
-      fits ? align_up(held.charged + charge, system.page_size()) - committed_ : 0;
-  account_.reserve({more, charge, pages});
-  if (!fits) account_.fail({more, charge, pages}, OutOfMemoryInfo::no_addresses);
+      fits ? align_up(size + charge, system.page_size()) - committed_ : 0;
+  pool_->reserve_holding(more, charge, pages);
+  if (!fits) fail(more, charge, pages, OutOfMemoryInfo::no_addresses);
   if (pages > 0 && !system.commit(base_ + committed_, pages, Access::guarded)) {
-    account_.fail({more, charge, pages}, OutOfMemoryInfo::no_memory);
+    fail(more, charge, pages, OutOfMemoryInfo::no_memory);
   }
-  committed_ += pages;
-  account_.commit({requested - held.requested, charge, pages});
-  requested_ = requested;
+  commit(requested, pages);
 }
 
 void Arena::shrink(Bytes requested) {
   const std::lock_guard<std::mutex> lock(mutex_);
   require_alive();
-  const Holding held = account_.holding();
-  if (requested >= held.requested) return;
+  if (requested >= requested_) return;
   const Bytes size = align_up(requested);
-  if (size < held.charged) require_unheld("shrunk");
-  const System& system = account_.pool().system();
+  const Bytes before = align_up(requested_);
+  if (size < before) require_unheld("shrunk");
+  const System& system = pool_->system();
   const Bytes kept = align_up(size, system.page_size());
   const Bytes pages = committed_ - kept;
   if (pages > 0) system.decommit(base_ + kept, pages, Access::guarded);
-  if (system.touchable()) {
-    std::fill(base_ + size, base_ + std::min(kept, held.charged), std::byte{0});
+  if (pool_->has_memory()) {
+    std::fill(base_ + size, base_ + std::min(kept, before), std::byte{0});
   }
-  committed_ = kept;
-  requested_ = requested;
-  account_.release({held.requested - requested, held.charged - size, pages});
+  release(requested, pages);
 }
 
 void Arena::free() {
   const std::lock_guard<std::mutex> lock(mutex_);
   require_alive();
   require_unheld("freed");
-  account_.pool().system().release(base_, capacity_);
+  pool_->system().release(base_, capacity_);
   freed_ = true;
-  committed_ = 0;
-  requested_ = 0;
-  account_.release(account_.holding());
+  release(0, committed_);
 }
 
 void Arena::check() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const Holding& held = account_.holding();
-  const Bytes page = account_.pool().system().page_size();
-  require(held.charged <= committed_ && committed_ <= capacity_,
-          "not size <= committed <= capacity");
-  require(committed_ == align_up(held.charged, page), "not whole pages committed");
-  require(held.reserved == committed_, "the pages booked are not those committed");
-  require(!freed_ || held.charged == 0, "a freed arena is charged");
-  require(held.requested == requested_ && held.charged == align_up(requested_),
-          "the charge is not the request rounded up");
+  const Bytes size = align_up(requested_);
+  require(committed_ <= capacity_, "not committed <= capacity");
+  require(committed_ == align_up(size, pool_->system().page_size()),
+          "not whole pages committed");
+  require(!freed_ || size == 0, "a freed arena is charged");
 }
 
 Pin::Pin(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {

@@ -53,27 +53,28 @@ Failure current_failure() {
   try {
     throw;
   } catch (const out_of_memory& error) {
-    return {Failure::memory, error.what(), error.info()};
+    const bool full = error.info().cause == OutOfMemoryInfo::workspace_full;
+    return {full ? "WorkspaceFullError" : "ResourceExhaustedError",
+            error.what(),
+            error.info()};
   } catch (const std::bad_alloc& error) {  // the core's own metadata, not the pool
-    return {Failure::heap, error.what(), {}};
+    return {"MemoryError", error.what()};
   } catch (const kernel_failure& error) {
-    return {Failure::kernel, error.what(), {}};
+    return {"KernelError", error.what()};
   } catch (const still_held& error) {
-    return {Failure::held, error.what(), {}};
+    return {"BufferError", error.what()};
   } catch (const invariant_broken& error) {
-    return {Failure::invariant, error.what(), {}};
-  } catch (const callback_raised& error) {
-    return {Failure::callback, error.what(), {}};
+    return {"AssertionError", error.what()};
   } catch (const bad_free& error) {  // before its base class
-    return {Failure::freeing, error.what(), {}};
+    return {"InvalidFreeError", error.what()};
   } catch (const file_error& error) {
-    return {Failure::file, error.what(), {}, error.number(), error.path()};
+    return {"OSError", error.what(), {}, error.number(), error.path()};
   } catch (const std::invalid_argument& error) {
-    return {Failure::argument, error.what(), {}};
+    return {"ValueError", error.what()};
   } catch (const std::exception& error) {
-    return {Failure::other, error.what(), {}};
+    return {"RuntimeError", error.what()};
   } catch (...) {
-    return {Failure::other, "an exception that is no std::exception", {}};
+    return {"RuntimeError", "an exception that is no std::exception"};
   }
 }
 

@@ -5,8 +5,8 @@
 #include <stdexcept>
 
 #include "memcfg/error.hpp"
-#include "memcfg/file_mapping.hpp"
-#include "memcfg/pool_registry.hpp"
+#include "memcfg/file_resource.hpp"
+#include "memcfg/pool.hpp"
 #include "memcfg/system.hpp"
 
 namespace memcfg {
@@ -34,7 +34,7 @@ HostMeter& host_meter() noexcept {
 // into the file, no data.
 bool HostMeter::reserve(Bytes more) noexcept {
   if (try_reserve(more)) return true;
-  FileMapping::drop_all();
+  FileResource::drop_all();
   return try_reserve(more);
 }
 
@@ -66,7 +66,7 @@ HostLimits set_host_limits(HostLimits limits) {
   HostMeter& meter = host_meter();
   const std::lock_guard<std::mutex> lock(meter.mutex());
   const HostLimits old = host_limits();
-  if (limits.rss != kNoLimit) FileMapping::drop_all();
+  if (limits.rss != kNoLimit) FileResource::drop_all();
   const Bytes resident = resident_size();
   if (limits.rss < old.rss && resident > limits.rss) {
     throw lowered(limits.rss, resident, old.rss);

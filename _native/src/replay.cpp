@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "memcfg/error.hpp"
-#include "memcfg/recorder.hpp"
+#include "memcfg/tracking.hpp"
 
 namespace memcfg {
 namespace {
@@ -94,7 +94,7 @@ Replay::Replay(std::shared_ptr<const ReplayPlan> plan,
       used_before_(resource_->stats().reserved < earlier_peak_),
       blocks_(plan_->slots()),
       sizes_(plan_->slots()) {
-  if (touch_ && !resource_->touchable()) {
+  if (touch_ && !resource_->has_memory()) {
     throw std::invalid_argument("a simulated device has no memory to touch");
   }
   nanoseconds_.reserve(plan_->steps().size());

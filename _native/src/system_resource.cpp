@@ -82,7 +82,7 @@ void* SystemResource::allocate(const Request& request) {
     throw;
   }
   reservation.commit();
-  if (request.zeroed && touchable()) std::memset(address, 0, request.size);
+  if (request.zeroed && has_memory()) std::memset(address, 0, request.size);
   return address;
 }
 

@@ -13,7 +13,6 @@ from memcfg._core._live import live_resources as live_resources
 from memcfg._core._openmp import short_spin
 from memcfg._core._stats import PoolStats as PoolStats
 from memcfg._core._stats import RegionStats as RegionStats
-from memcfg._core._tag import current_tag as current_tag
 
 try:
     with short_spin():

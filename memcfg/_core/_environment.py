@@ -48,40 +48,40 @@ class HostMemory:
 
     def __init__(self) -> None:
         self._lock = RLock()
-        self._settled = False  # whether the environment no longer counts
+        self._applied = False  # whether the environment no longer counts
         self._touched = False
 
-    def settle(self) -> HostLimits:
+    def apply(self) -> HostLimits:
         """Apply the environment at first need, and return what holds now.
 
         FormatError for a variable that cannot be read, ResourceExhaustedError if more
         is in use; the limits are unchanged then.
         """
-        if not self._settled:
+        if not self._applied:
             with self._lock:
-                if not self._settled:
-                    self._apply(HostLimits(_size(_TRACKED), _size(_RSS)))
-                    self._settled = True
+                if not self._applied:
+                    self._set(HostLimits(_size(_TRACKED), _size(_RSS)))
+                    self._applied = True
         return HostLimits(*get_host_limits())
 
     def replace(self, limits: HostLimits) -> None:
         """Let code decide from now on; ResourceExhaustedError if more is in use."""
         with self._lock:
             self._hand_over(limits)
-            self._settled = True
+            self._applied = True
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Lift the limits that were set here; the environment counts again."""
         with self._lock:
             if self._touched:
                 set_host_limits(None, None)
-            self._settled = self._touched = False
+            self._applied = self._touched = False
 
     def renew_lock(self) -> None:
         """In the child of a fork: no other thread lives that could release it."""
         self._lock = RLock()
 
-    def _apply(self, limits: HostLimits) -> None:
+    def _set(self, limits: HostLimits) -> None:
         if limits == HostLimits(None, None):
             return
         before = get_host_limits()

@@ -6,6 +6,8 @@
 cdef class LimitingResource(Resource):
     """A ceiling on what goes through; `memcfg.memory.limiting` states the arguments."""
 
+    cdef native.LimitingResource* limiting
+
     def __cinit__(self, Resource upstream not None, limit):
         self.upstream = upstream
         self.limiting = new native.LimitingResource(upstream.core, as_limit(limit))
@@ -45,6 +47,8 @@ cdef object as_region(const native.Counters& counters):
 @cython.no_gc_clear
 cdef class StatisticsResource(Resource):
     """Counts what goes through; `memcfg.memory.statistics` states the argument."""
+
+    cdef native.StatisticsResource* statistics
 
     def __cinit__(self, Resource upstream not None):
         self.upstream = upstream
@@ -105,6 +109,8 @@ cdef class FailureCallbackResource(Resource):
         The function.
     """
 
+    cdef readonly object callback
+
     def __cinit__(self, Resource upstream not None, callback):
         if not callable(callback):
             raise TypeError(f"not callable: {callback!r}")
@@ -159,6 +165,10 @@ cdef bytes as_column(const void* first, size_t nbytes):
 @cython.no_gc_clear  # C++ borrows it
 cdef class TrackingResource(Resource):
     """Who holds what, and what happened; `memcfg.memory` puts it into words."""
+
+    cdef native.TrackingResource* tracking
+    cdef readonly bint stacks
+    cdef readonly size_t max_entries
 
     def __cinit__(
         self, Resource upstream not None, *, stacks=False, max_entries=100_000
@@ -284,6 +294,11 @@ cdef class LoggingResource(Resource):
     path : str or bytes
         The file.
     """
+
+    cdef native.LoggingResource* log
+    cdef readonly object path
+    cdef bint warned
+    cdef bint done
 
     def __cinit__(self, Resource upstream not None, path, *, overwrite=False):
         flags = 0 if as_flag(overwrite, "overwrite") else os.O_EXCL

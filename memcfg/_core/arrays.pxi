@@ -28,15 +28,21 @@ cdef inline int name_request(
     return 0
 
 
+cdef inline int describe_array(
+    native.Request* request, size_t size, bint zeroed, str tag, string* spare
+) except -1:
+    request.size = size if size > 0 else 1  # an array of no bytes has an address too
+    request.zeroed = zeroed
+    return name_request(request, array_tag(tag), spare)
+
+
 # A block for an array. Raises what `Resource.allocate` does, with nothing taken.
 cdef void* take_array(
     Resource resource, size_t size, bint zeroed, str tag
 ) except NULL:
     cdef native.Request request
     cdef string spare
-    request.size = size if size > 0 else 1  # an array of no bytes has an address too
-    request.zeroed = zeroed
-    name_request(&request, array_tag(tag), &spare)
+    describe_array(&request, size, zeroed, tag, &spare)
     return resource.core.get().allocate(request)
 
 
@@ -46,14 +52,12 @@ cdef void* await_array(
 ) except NULL:
     cdef native.Request request
     cdef string spare
-    request.size = size if size > 0 else 1
-    request.zeroed = zeroed
-    name_request(&request, array_tag(tag), &spare)
+    describe_array(&request, size, zeroed, tag, &spare)
     return resource.take(request)
 
 
-cdef bint may_wait(Resource resource) noexcept:
-    return isinstance(resource, Pool) and (<Pool>resource).patience > 0
+cdef double timeout_of(Resource resource) noexcept:
+    return (<Pool>resource).timeout if isinstance(resource, Pool) else 0
 
 
 # The block of an array with another size: in place if it can be, else elsewhere, with
@@ -61,19 +65,15 @@ cdef bint may_wait(Resource resource) noexcept:
 cdef void* resize_array(
     Resource resource, void* data, size_t size, str tag
 ) except NULL:
-    try:
-        return resize_once(resource, data, size, tag)
-    except ResourceExhaustedError:
-        if not may_wait(resource):
-            raise
-    deadline = monotonic() + (<Pool>resource).patience
+    timeout = timeout_of(resource)
+    deadline = monotonic() + timeout if timeout > 0 else 0
     while True:
-        sleep(0.001)
         try:
             return resize_once(resource, data, size, tag)
         except ResourceExhaustedError:
             if monotonic() >= deadline:
                 raise
+        sleep(0.001)
 
 
 cdef void* resize_once(
@@ -93,7 +93,3 @@ cdef void* resize_once(
     memcpy(moved, data, min(held, size))
     core.deallocate(data, held)
     return moved
-
-
-cdef bint is_touchable(Resource resource) noexcept:
-    return resource.core.get().touchable()

@@ -1,5 +1,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from os import PathLike
 from types import TracebackType
 from typing import (
@@ -56,6 +57,7 @@ __all__ = [
     "blocks_of",
     "codec_bounds",
     "current_scope",
+    "current_tag",
     "fork_count",
     "get_host_limits",
     "get_num_threads",
@@ -72,6 +74,8 @@ __all__ = [
     "set_spill_everything",
     "tracked_bytes",
 ]
+
+current_tag: ContextVar[str]
 
 class _Buffer:  # the buffer protocol, which has no name at run time before 3.12
     def __buffer__(self, flags: int, /) -> memoryview: ...

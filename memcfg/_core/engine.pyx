@@ -45,7 +45,7 @@ from libc.stdint cimport (
 )
 from libc.math cimport INFINITY
 from libc.string cimport memcpy, strcpy
-from libcpp.memory cimport shared_ptr, static_pointer_cast
+from libcpp.memory cimport shared_ptr, static_pointer_cast, unique_ptr
 from libcpp.optional cimport make_optional, optional
 from libcpp.pair cimport pair
 from libcpp.string cimport string
@@ -85,7 +85,6 @@ from weakref import ref
 
 from memcfg._core._live import live_arenas, live_resources
 from memcfg._core._stats import PoolStats, RegionStats
-from memcfg._core._tag import current_tag
 from memcfg._core._words import describe, fill_bar, occupancy_bar
 from memcfg.errors import (
     InvalidFreeError,
@@ -126,6 +125,7 @@ __all__ = [
     "blocks_of",
     "codec_bounds",
     "current_scope",
+    "current_tag",
     "fork_count",
     "get_host_limits",
     "get_num_threads",
@@ -142,6 +142,9 @@ __all__ = [
     "set_spill_everything",
     "tracked_bytes",
 ]
+
+# The tag that allocations have when they name none; `memcfg.memory.tag` sets it.
+current_tag = ContextVar("memcfg_tag", default="")
 
 cdef int _threads = 0  # OpenMP threads of a program; 0: as many as OpenMP would use
 
@@ -162,16 +165,15 @@ include "locks.pxi"
 cdef class OneDNN:
     """The oneDNN library at a path; KernelError when it is not version 3."""
 
+    cdef unique_ptr[native.OneDnn] core
+    cdef readonly str version  # such as "3.2.0"
+
     def __cinit__(self, str path not None):
         try:
             self.core.reset(new native.OneDnn(as_string(path)))
         except RuntimeError as error:
             raise KernelError(str(error)) from None
-
-    @property
-    def version(self):
-        """The library's version, such as ``"3.2.0"``."""
-        return as_text(self.core.get().version())
+        self.version = as_text(self.core.get().version())
 
 
 cdef native.OperandSpec operand_spec(operand):
@@ -215,14 +217,12 @@ def has_kernel(str type not None):
 
 @cython.final
 cdef class Kernel:
-    """One op bound to its shapes and attributes, not to addresses.
+    """One op bound to its shapes and attributes; any number of threads may run it."""
 
-    Any number of threads and programs may run it at once. Attributes are numbers,
-    texts and (nested) sequences of whole numbers; each operand has a shape and a dtype.
-    KernelError for an unknown type, an attribute that is missing or malformed, operands
-    that the op does not have, or a refusal of the library; without a library only types
-    that need none can be made.
-    """
+    cdef shared_ptr[native.Kernel] core
+    cdef readonly list operands  # bytes of each and whether it is written; inputs first
+    cdef readonly str algorithm  # whose it is: "onednn" or "native"
+    cdef readonly size_t scratch_bytes  # that a run needs, provided by the caller
 
     def __cinit__(self, str type not None, attributes, inputs, outputs, OneDNN library):
         cdef native.KernelSpec spec
@@ -249,29 +249,13 @@ cdef class Kernel:
                 )
         except (RuntimeError, ValueError) as error:
             raise KernelError(str(error)) from None
-
-    @property
-    def operands(self):
-        """The bytes of each operand and whether it is written; inputs come first."""
         cdef vector[native.Operand] rows = self.core.get().operands()
-        return [(row.size, row.written) for row in rows]
-
-    @property
-    def algorithm(self):
-        """Whose it is: ``"onednn"`` or ``"native"``."""
-        return self.core.get().algorithm().decode()
-
-    @property
-    def scratch_bytes(self):
-        """Bytes of scratch that a run needs, provided by the caller."""
-        return self.core.get().scratch_bytes()
+        self.operands = [(row.size, row.written) for row in rows]
+        self.algorithm = self.core.get().algorithm().decode()
+        self.scratch_bytes = self.core.get().scratch_bytes()
 
     def run(self, addresses, size_t scratch=0):
-        """Run once on operands anywhere: the caller vouches for the addresses.
-
-        KernelError when they are not as many as the kernel has operands, when scratch
-        is missing, or when the library fails.
-        """
+        """Run once on operands anywhere: the caller vouches for the addresses."""
         cdef vector[void*] operands
         cdef size_t address
         cdef unique_ptr[native.RunState] state
@@ -284,15 +268,12 @@ cdef class Kernel:
             )
         if scratch == 0 and self.scratch_bytes > 0:
             raise KernelError(f"the kernel needs {self.scratch_bytes} bytes of scratch")
-        state.swap(self.spare)  # with the GIL held: no other run has it
         try:
             with nogil:
-                if state.get() == NULL:
-                    state = self.core.get().make_run_state()
+                state = self.core.get().make_run_state()
                 self.core.get().run(operands.data(), <void*>scratch, state.get())
         except (RuntimeError, ValueError) as error:
             raise KernelError(str(error)) from None
-        self.spare.swap(state)
 
 
 cdef int call_back(void* context, void* const* operands) except -1 with gil:
@@ -304,12 +285,11 @@ cdef int call_back(void* context, void* const* operands) except -1 with gil:
 
 @cython.final
 cdef class CallbackKernel:
-    """A Python function as an instruction; it runs with the GIL held.
+    """A Python function of its operands' addresses, as an instruction."""
 
-    It is called with the addresses of its inputs and outputs; `inputs` and `outputs` are
-    the bytes that it needs of each. What it raises stops the program and leaves
-    `Program.run`.
-    """
+    cdef shared_ptr[native.Kernel] core
+    cdef object function
+    cdef size_t count  # operands
 
     def __cinit__(self, function, inputs=(), outputs=()):
         cdef native.Sizes sizes
@@ -326,15 +306,17 @@ cdef class CallbackKernel:
 
 @cython.final
 cdef class ScratchFile:
-    """A memory space on disk: a file without a name, of `nbytes`, in `folder`.
+    """A memory space on disk: a file without a name, which goes with the object."""
 
-    It goes with the object or the process. OSError when the disk is full.
-    """
+    cdef shared_ptr[native.Space] core
+    cdef readonly str folder
+    cdef readonly size_t nbytes
 
     def __cinit__(self, str folder not None, nbytes):
         cdef size_t size = as_size(nbytes, "a size")
         cdef string name = os.fsencode(folder)
         self.folder = folder
+        self.nbytes = size
         with nogil:
             self.core.reset(new native.ScratchFile(name, size))
 
@@ -342,18 +324,13 @@ cdef class ScratchFile:
         with nogil:
             self.core.reset()
 
-    @property
-    def nbytes(self):
-        """Its size in bytes."""
-        return self.core.get().size()
-
 
 @cython.final
 cdef class ProgramBuffer:
-    """Memory of a resource that a program has taken; a buffer of bytes.
+    """Memory of a resource that a program has taken; a buffer of bytes."""
 
-    It goes back when neither the program nor anybody else refers to it.
-    """
+    cdef shared_ptr[native.Buffer] core
+    cdef readonly Resource resource  # kept alive: its callback is only borrowed
 
     def __init__(self, *args, **kwargs):
         raise TypeError("a ProgramBuffer is made by Program.buffer")
@@ -363,7 +340,7 @@ cdef class ProgramBuffer:
             self.core.reset()
 
     def __getbuffer__(self, Py_buffer* buffer, int flags):
-        require_touchable(self.resource)
+        require_memory(self.resource)
         PyBuffer_FillInfo(
             buffer,
             self,
@@ -377,6 +354,8 @@ cdef class ProgramBuffer:
 @cython.final
 cdef class Lane:
     """A queue with a thread of its own that copies, in order; programs share it."""
+
+    cdef shared_ptr[native.Lane] core
 
     def __cinit__(self):
         with nogil:
@@ -409,18 +388,19 @@ cdef inline size_t as_event(object event) except *:
 
 @cython.final
 cdef class Program:
-    """Instructions over memory spaces, run in order without the GIL.
+    """Instructions over memory spaces, run in order without the GIL: program.hpp.
 
-    Space 0 is the arena; `spaces`, arenas or scratch files, are 1, 2, ...; kernels work
-    in the arena and in what `add_buffer` adds. A place is a (space, offset) pair, or an
-    offset in the arena. Queue 0 computes, in the calling thread; `lanes` are 1, 2, ...
-    Instructions give their index, which is their event. Waits that are missing between
-    what lanes touch are put in.
-
-    The arenas cannot be freed while the program lives. RuntimeError when another thread
-    is using the program. ValueError when a place leaves its space or is unaligned, or
-    there is no such space, queue or event.
+    A place is a (space, offset) pair, or an offset in the arena, which is space 0.
     """
+
+    cdef unique_ptr[native.Program] core
+    cdef readonly Arena arena
+    cdef readonly tuple spaces  # kept alive: C++ borrows an arena's pool
+    cdef list kernels  # kept alive: a callback's C++ side only borrows its object
+    cdef dict buffers  # resources by space
+    cdef dict bound  # by input: a view that keeps the bytes that are read elsewhere
+    cdef size_t whole  # from this instruction on nothing interrupts a run
+    cdef bint calls_back  # whether one of those is a Python function
 
     def __cinit__(self, Arena arena not None, spaces=(), lanes=()):
         cdef vector[shared_ptr[native.Space]] others
@@ -445,12 +425,7 @@ cdef class Program:
         self.whole = <size_t>-1
 
     def compute(self, kernel, places, sizes, scratch):
-        """Append a kernel whose inputs, then outputs, lie at these places.
-
-        Offsets are bytes and multiples of 64; sizes are the bytes that each operand has
-        there. ValueError also when they are not as many as the kernel has operands, one
-        has fewer bytes than it needs, or scratch is missing.
-        """
+        """Append a kernel whose inputs, then outputs, lie at these places."""
         cdef shared_ptr[native.Kernel] shared
         cdef optional[native.Place] own
         cdef vector[native.Place] operands
@@ -484,10 +459,7 @@ cdef class Program:
         )
 
     def encode(self, str codec not None, source, nbytes, target, capacity):
-        """Append the encoding of bytes of the arena into `capacity` bytes of it.
-
-        ValueError also for an unknown codec.
-        """
+        """Append the encoding of bytes of the arena into `capacity` bytes of it."""
         return self.core.get().encode(
             native.find_codec(as_string(codec)),
             as_size(source, "an offset"),
@@ -532,10 +504,7 @@ cdef class Program:
         return space
 
     def allocate(self, space):
-        """Append what takes a buffer that is not taken.
-
-        A run raises ResourceExhaustedError there when it cannot be had.
-        """
+        """Append what takes a buffer that is not taken."""
         return self.core.get().allocate(as_size(space, "a space"))
 
     def free(self, space):
@@ -543,11 +512,7 @@ cdef class Program:
         return self.core.get().free(as_size(space, "a space"))
 
     def take(self, space, shared=True):
-        """Take a buffer now, unless it is taken.
-
-        Without `shared`, another one where somebody else refers to it.
-        ResourceExhaustedError when it cannot be had; nothing has changed then.
-        """
+        """Take a buffer now, unless it is taken, and `shared` or nobody else's."""
         cdef size_t place = as_size(space, "a space")
         cdef native.bool sharing = shared
         with nogil:
@@ -577,10 +542,7 @@ cdef class Program:
         return None if index == <size_t>-1 else index
 
     def protect(self, nbytes, target):
-        """Append what saves the front of the arena at a place.
-
-        A run that fails behind it has these bytes back.
-        """
+        """Append what saves the front of the arena, for runs that fail behind it."""
         return self.core.get().protect(as_size(nbytes, "a size"), as_place(target))
 
     def queue_of(self, index):
@@ -596,20 +558,11 @@ cdef class Program:
         self.core.get().fail_at(as_event(instruction))
 
     def undivided(self):
-        """Say that state changes from the next instruction on.
-
-        From there to the end no signal handler comes between two instructions, also if
-        they are Python functions: these run in another thread.
-        """
+        """Have no signal handler come between the instructions from here to the end."""
         self.whole = self.core.get().size()
 
     def input(self, operands, size):
-        """Declare an input; gives its number.
-
-        Operands are (instruction, position) pairs that stand for the same `size` bytes,
-        read by kernels and written by none. ValueError when one does not exist or has
-        more bytes, or they lie at several places.
-        """
+        """Declare an input by its (instruction, position) pairs; gives its number."""
         cdef vector[native.ProgramOperand] places
         cdef native.ProgramOperand place
         for instruction, position in operands:
@@ -619,11 +572,7 @@ cdef class Program:
         return self.core.get().input(places, as_size(size, "a size"))
 
     def bind(self, number, array):
-        """Have runs read an input where `array` lies; gives whether that can be.
-
-        The bytes must be C-contiguous, 64-byte aligned, of the input's size and outside
-        of the arena and buffers; they are kept until `unbind`, and never written.
-        """
+        """Have runs read an input where `array` lies; gives whether that can be."""
         cdef size_t place = as_size(number, "an input")
         view = memoryview(array)
         if not view.c_contiguous:
@@ -642,15 +591,7 @@ cdef class Program:
             self.bound[number] = None
 
     def run(self, guard=True, Counter counter=None):
-        """Run every instruction in order; takes no memory that no `allocate` takes.
-
-        Waits while as many programs run as may, answering signals meanwhile. A run to
-        the end advances the counter: no signal handler comes between the two.
-
-        Returns -1 when it ran to the end, else the place, among all instructions, of
-        the guard that stopped it (when guards are checked). KernelError names the
-        instruction that failed.
-        """
+        """Run all and advance the counter; gives the guard that stopped it, else -1."""
         cdef int64_t stopped
         cdef size_t end = self.core.get().size()
         cdef size_t first = self.whole if self.calls_back else end
@@ -676,10 +617,7 @@ cdef class Program:
         return stopped
 
     def run_timed(self, Resource resource=None):
-        """Run to the end, guards unchecked, one by one: seconds of each instruction.
-
-        With a resource: also the bytes in use there before each.
-        """
+        """Run one by one: seconds of each, and the bytes in use of a resource before."""
         cdef vector[double] seconds
         cdef vector[size_t] in_use
         cdef const native.Resource* watched = NULL
@@ -718,10 +656,7 @@ cdef class Program:
 
 
 def set_num_threads(count):
-    """Choose this process' number of kernel threads; gives the one before.
-
-    RuntimeError for more than 1 when memcfg was built without OpenMP.
-    """
+    """Choose this process' number of kernel threads; gives the one before."""
     global _threads
     number = as_thread_count(count)
     before = get_num_threads()

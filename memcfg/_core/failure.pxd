@@ -2,6 +2,7 @@
 
 from cpython.exc cimport PyErr_Occurred
 from libc.stddef cimport size_t
+from libcpp.optional cimport optional
 from libcpp.pair cimport pair
 from libcpp.string cimport string
 from libcpp.vector cimport vector
@@ -9,11 +10,7 @@ from libcpp.vector cimport vector
 cdef extern from "memcfg/error.hpp" namespace "memcfg" nogil:
     const size_t kNoLimit
 
-    enum Cause "memcfg::OutOfMemoryInfo::Cause":
-        workspace_full "memcfg::OutOfMemoryInfo::workspace_full"
-
     cdef cppclass OutOfMemoryInfo:
-        Cause cause
         size_t requested
         size_t rounded
         size_t in_use
@@ -26,21 +23,10 @@ cdef extern from "memcfg/error.hpp" namespace "memcfg" nogil:
         vector[pair[string, size_t]] owners
         const char* next()
 
-    enum FailureKind "memcfg::Failure::Kind":
-        memory "memcfg::Failure::memory"
-        heap "memcfg::Failure::heap"
-        kernel "memcfg::Failure::kernel"
-        held "memcfg::Failure::held"
-        invariant "memcfg::Failure::invariant"
-        callback "memcfg::Failure::callback"
-        freeing "memcfg::Failure::freeing"
-        argument "memcfg::Failure::argument"
-        file "memcfg::Failure::file"
-
     cdef cppclass Failure:
-        FailureKind kind
+        const char* name
         string text
-        OutOfMemoryInfo info
+        optional[OutOfMemoryInfo] info
         int number
         string path
 
@@ -59,61 +45,39 @@ cdef inline double fragmentation(size_t free_bytes, size_t largest):
     return 1 - <double>largest / free_bytes if largest < free_bytes else 0.0
 
 
-cdef inline object exhausted(Failure& failure):
-    cdef OutOfMemoryInfo info = failure.info
-    try:
-        from memcfg.errors import ResourceExhaustedError, WorkspaceFullError
-    except ImportError:  # the interpreter ends
-        return MemoryError(words(failure.text))
-
-    full = info.cause == Cause.workspace_full
-    return (WorkspaceFullError if full else ResourceExhaustedError)(
-        words(failure.text),
-        requested_bytes=info.requested,
-        rounded_bytes=info.rounded,
-        in_use_bytes=info.in_use,
-        reserved_bytes=info.reserved,
-        limit_bytes=bytes_or_none(info.limit),
-        largest_free_bytes=bytes_or_none(info.largest_free),
-        fragmentation=fragmentation(info.free_bytes, info.largest_free_chunk),
-        device=words(info.device),
-        owners={words(row.first) or "unnamed": row.second for row in info.owners},
-        hint=info.next().decode(),
-    )
-
-
-# Python makes it a PermissionError, a FileNotFoundError, ... by its number.
-cdef inline object file_error(Failure& failure):
-    from os import fsdecode
-
-    return OSError(failure.number, words(failure.text), fsdecode(failure.path))
+cdef inline dict numbers_of(OutOfMemoryInfo& info):
+    return {
+        "requested_bytes": info.requested,
+        "rounded_bytes": info.rounded,
+        "in_use_bytes": info.in_use,
+        "reserved_bytes": info.reserved,
+        "limit_bytes": bytes_or_none(info.limit),
+        "largest_free_bytes": bytes_or_none(info.largest_free),
+        "fragmentation": fragmentation(info.free_bytes, info.largest_free_chunk),
+        "device": words(info.device),
+        "owners": {words(row.first) or "unnamed": row.second for row in info.owners},
+        "hint": info.next().decode(),
+    }
 
 
 # A handler for `except +`: called with the GIL while the C++ exception is handled.
-# A failed callback has left its Python exception set; that one is kept. The import
-# stands inside because a .pxd has no module of its own to import into.
+# A failed callback has left its Python exception set; that one is kept. The imports
+# stand inside because a .pxd has no module of its own to import into.
 cdef inline int raise_failure() except -1:
     if PyErr_Occurred():
         return -1
     cdef Failure failure = current_failure()
-    if failure.kind == FailureKind.memory:
-        raise exhausted(failure)
-    if failure.kind == FailureKind.heap:
-        raise MemoryError(words(failure.text))
-    if failure.kind == FailureKind.kernel:
-        from memcfg.errors import KernelError
+    text = words(failure.text)
+    try:
+        import builtins
+        from os import fsdecode
 
-        raise KernelError(words(failure.text))
-    if failure.kind == FailureKind.held:
-        raise BufferError(words(failure.text))
-    if failure.kind == FailureKind.invariant:
-        raise AssertionError(words(failure.text))
-    if failure.kind == FailureKind.freeing:
-        from memcfg.errors import InvalidFreeError
-
-        raise InvalidFreeError(words(failure.text))
-    if failure.kind == FailureKind.file:
-        raise file_error(failure)
-    if failure.kind == FailureKind.argument:
-        raise ValueError(words(failure.text))
-    raise RuntimeError(words(failure.text))
+        from memcfg import errors
+    except ImportError:  # the interpreter ends
+        raise MemoryError(text)
+    name = failure.name.decode()
+    if failure.info.has_value():
+        raise getattr(errors, name)(text, **numbers_of(failure.info.value()))
+    if failure.number != 0:  # Python makes it a FileNotFoundError, ... by its number
+        raise OSError(failure.number, text, fsdecode(failure.path))
+    raise (getattr(errors, name, None) or getattr(builtins, name))(text)

@@ -36,6 +36,9 @@ cdef class MappedFile(Resource):
         The file, as an absolute path.
     """
 
+    cdef native.FileResource* file
+    cdef readonly str path
+
     # For `mapped_array`: the length is a multiple of `_unit` bytes; where it is `_shared`,
     # what a forked child writes reaches the file, and a child can take no block.
     def __cinit__(

@@ -31,13 +31,14 @@ cdef int acquire(Queue* queue) except -1:
 cdef class Lock:
     """A re-entrant lock of a model, handed over in the order of arrival.
 
-    ``with lock.turn():`` has it, and ``with lock.step():`` for a step; ``with
-    lock.session(message):`` is a long use, amid which others have turns: a second
-    thread's is refused.
-
     In the child of a fork, a lock that another thread had, or whose session another
     thread was in, is a RuntimeError for good.
     """
+
+    cdef unique_ptr[native.FairLock] core  # while it is held
+    cdef unique_ptr[native.FairLock] long_use
+    cdef str name
+    cdef bint in_step  # of the thread that has it
 
     def __cinit__(self, str name not None):
         self.name = name
@@ -45,17 +46,11 @@ cdef class Lock:
         self.long_use.reset(new native.FairLock(as_string(name)))
 
     def turn(self):
-        """Return a context that has the lock; waits with the GIL released.
-
-        RuntimeError in the child of a fork amid another thread's turn or session.
-        """
+        """Return a context that has the lock; waits with the GIL released."""
         return Turn.__new__(Turn, self, None)
 
     def step(self):
-        """Return a context that has the lock, and that no thread enters twice.
-
-        RuntimeError as `require_no_step` and `turn`.
-        """
+        """Return a context that has the lock, and that no thread enters twice."""
         return Turn.__new__(Turn, self, None, True)
 
     def require_no_step(self):
@@ -67,10 +62,7 @@ cdef class Lock:
             )
 
     def session(self, str message not None):
-        """Return a context that no second thread can be in.
-
-        RuntimeError with the message if another thread is, and as `turn`.
-        """
+        """Return a context, amid which others have turns, that one thread can be in."""
         return Turn.__new__(Turn, self, message)
 
     def require_no_session(self, str message not None):
@@ -111,11 +103,16 @@ cdef class Lock:
 @cython.final
 @cython.freelist(8)
 cdef class Turn:
-    """What a `with` statement holds of a `Lock`; see `Lock.turn` and `Lock.session`.
+    """What a `with` statement holds of a `Lock`.
 
     Whatever interrupts the statement between its parts ends this object, which leaves
     the lock then.
     """
+
+    cdef Lock lock
+    cdef str message  # of a session that is refused; None is a turn
+    cdef bint is_step
+    cdef bint held
 
     def __cinit__(self, Lock lock not None, str message, bint is_step=False):
         self.lock = lock
@@ -153,6 +150,8 @@ cdef class Turn:
 @cython.final
 cdef class Counter:
     """A number of steps, which a program's run advances when it has ended."""
+
+    cdef readonly int64_t value
 
     def __cinit__(self, int64_t value=0):
         self.value = value

@@ -57,7 +57,7 @@ cdef extern from "memcfg/resource.hpp" namespace "memcfg" nogil:
 
     cdef cppclass Resource:
         const string& name() noexcept
-        bool touchable() noexcept
+        bool has_memory() noexcept
         void* allocate(const Request& request) except +raise_failure
         void deallocate(void* address, size_t size) except +raise_failure
         bool release(void* address) noexcept
@@ -172,14 +172,14 @@ cdef extern from "memcfg/file_resource.hpp" namespace "memcfg" nogil:
         bool closed() except +raise_failure
         void abandon() except +raise_failure
 
-cdef extern from "memcfg/watcher.hpp" namespace "memcfg" nogil:
+cdef extern from "memcfg/ledger.hpp" namespace "memcfg" nogil:
     cdef cppclass Frame:
         const void* code
         int32_t offset
 
     ctypedef void* HeldStack "memcfg::Stacks::Held"
 
-cdef extern from "memcfg/recorder.hpp" namespace "memcfg" nogil:
+cdef extern from "memcfg/tracking.hpp" namespace "memcfg" nogil:
     cdef cppclass History:
         vector[uint8_t] action
         vector[uint64_t] address
@@ -481,7 +481,7 @@ cdef extern from "memcfg/fair_lock.hpp" namespace "memcfg" nogil:
         void leave() except +raise_failure
         void set_bound(size_t bound) except +raise_failure
 
-cdef extern from "memcfg/workspace_cycles.hpp" namespace "memcfg" nogil:
+cdef extern from "memcfg/workspace.hpp" namespace "memcfg" nogil:
     enum WorkspaceLearning "memcfg::WorkspaceRules::Learning":
         first_loop "memcfg::WorkspaceRules::first_loop"
         over_time "memcfg::WorkspaceRules::over_time"
@@ -506,7 +506,7 @@ cdef extern from "memcfg/workspace_cycles.hpp" namespace "memcfg" nogil:
         bool overwrites
         bool reclaims
 
-cdef extern from "memcfg/workspace_cycles.hpp" namespace "memcfg" nogil:
+cdef extern from "memcfg/workspace.hpp" namespace "memcfg" nogil:
     cdef cppclass WorkspaceCount "memcfg::WorkspaceCycles::Count":
         size_t bytes
         uint64_t blocks

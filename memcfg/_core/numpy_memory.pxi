@@ -131,7 +131,7 @@ cdef void* wait_or_fail(ArrayMemory memory, size_t size, bint zeroed) noexcept:
     try:
         raise_it()
     except ResourceExhaustedError as error:
-        if not may_wait(memory.resource):
+        if timeout_of(memory.resource) == 0:
             return memory.fail(error)
     except BaseException as error:
         return memory.fail(error)
@@ -307,7 +307,7 @@ cdef class NumpyAllocator:
     cdef object token  # of the context that it was entered in
 
     def __cinit__(self, Resource resource not None, *, str tag not None="numpy"):
-        if not is_touchable(resource):
+        if not resource.core.get().has_memory():
             raise ValueError("arrays need memory, and a simulated device has none")
         self.memory = ArrayMemory(resource, tag)
         self.capsule = capsule_of(self.memory)

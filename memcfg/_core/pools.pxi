@@ -37,6 +37,9 @@ cdef class Pool(Resource):
         if upstream calls Python: a failure callback, or tracking with stacks.
     """
 
+    cdef native.Pool* pool
+    cdef double timeout
+
     def __cinit__(
         self,
         Resource upstream=None,
@@ -48,7 +51,7 @@ cdef class Pool(Resource):
     ):
         if not 0 <= retry_seconds < INFINITY:
             raise ValueError(f"retry_seconds is a wait, not {retry_seconds!r}")
-        self.patience = retry_seconds
+        self.timeout = retry_seconds
         cdef size_t nbytes = as_limit(limit)
         cdef native.bool grows = as_flag(growth, "growth")
         cdef shared_ptr[native.Resource] below
@@ -75,13 +78,13 @@ cdef class Pool(Resource):
     @property
     def retry_seconds(self):
         """How long a block that does not fit waits, in seconds."""
-        return self.patience
+        return self.timeout
 
     # Another thread may free what is missing. The wait heeds signals.
     cdef void* take(self, const native.Request& request) except NULL:
-        if self.patience == 0:
+        if self.timeout == 0:
             return Resource.take(self, request)
-        deadline = monotonic() + self.patience
+        deadline = monotonic() + self.timeout
         while True:
             try:
                 return Resource.take(self, request)
@@ -242,6 +245,11 @@ cdef class Arena:
         Who holds it.
     """
 
+    cdef object __weakref__
+    cdef shared_ptr[native.Arena] core
+    cdef readonly Pool pool
+    cdef readonly str tag
+
     def __cinit__(self, Pool pool not None, reserve_bytes=None, *, str tag not None=""):
         cdef size_t capacity = 0
         if reserve_bytes is not None:
@@ -356,7 +364,7 @@ cdef class Arena:
         self.core.get().check()
 
     def __getbuffer__(self, Py_buffer* buffer, int flags):
-        require_touchable(self.pool)
+        require_memory(self.pool)
         cdef native.Pin* pin = new native.Pin(self.core)
         cdef native.Arena* arena = self.core.get()
         try:

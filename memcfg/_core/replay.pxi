@@ -18,6 +18,8 @@ cdef class ReplayPlan:
     bytes in the first.
     """
 
+    cdef shared_ptr[const native.ReplayPlan] core
+
     def __cinit__(
         self,
         bytes action not None,

@@ -31,7 +31,7 @@ cdef inline str as_tag(str tag):
 cdef int apply_environment() except -1:
     from memcfg._core._environment import host
 
-    host.settle()
+    host.apply()
     return 0
 
 
@@ -49,6 +49,10 @@ cdef class Resource:
     upstream : Resource or None
         Where the memory comes from; None is the system, or a simulated device.
     """
+
+    cdef object __weakref__
+    cdef shared_ptr[native.Resource] core
+    cdef readonly Resource upstream  # kept alive: its callback is only borrowed
 
     def __cinit__(self):
         if not isinstance(self, FINAL_RESOURCES):  # it would have no C++ object
@@ -231,6 +235,12 @@ cdef class Block:
         Who holds it, for statistics.
     """
 
+    cdef readonly Resource resource
+    cdef readonly str tag
+    cdef void* data  # null once freed or detached
+    cdef size_t size  # as asked for
+    cdef Py_ssize_t exports  # buffers that point into the block
+
     def __init__(self, *args, **kwargs):
         raise TypeError("a Block is made by Resource.allocate")
 
@@ -323,7 +333,7 @@ cdef class Block:
 
     def __getbuffer__(self, Py_buffer* buffer, int flags):
         cdef void* data = self.alive()
-        require_touchable(self.resource)
+        require_memory(self.resource)
         PyBuffer_FillInfo(
             buffer, self, data, <Py_ssize_t>self.size, 0, flags
         )
@@ -359,8 +369,8 @@ cdef inline size_t rounded(size_t size) noexcept:
     return (size + 63) // 64 * 64
 
 
-cdef int require_touchable(Resource resource) except -1:
-    if not resource.core.get().touchable():
+cdef int require_memory(Resource resource) except -1:
+    if not resource.core.get().has_memory():
         raise BufferError("a simulated device has addresses, but no memory behind them")
     return 0
 

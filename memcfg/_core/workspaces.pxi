@@ -24,6 +24,12 @@ cdef object choice(choices, object value, str what):
 cdef class WorkspaceMemory(Resource):
     """The memory of a workspace: pages of upstream, handed out cycle by cycle."""
 
+    cdef native.Workspace* workspace
+    cdef readonly str label
+    cdef readonly Resource pages
+    cdef readonly str on_escape
+    cdef readonly str spill
+
     def __cinit__(
         self,
         Resource upstream not None,
@@ -43,7 +49,7 @@ cdef class WorkspaceMemory(Resource):
         reclaim=False,
     ):
         cdef native.WorkspaceRules rules
-        if not is_touchable(upstream):
+        if not upstream.core.get().has_memory():
             raise ValueError("arrays need memory, and a simulated device has none")
         self.upstream = upstream
         self.pages = pages if pages is not None else upstream

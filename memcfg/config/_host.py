@@ -85,7 +85,7 @@ def set_host_memory_limit(
     """
     with registry.lock:
         total = registry.host_bytes
-        before = registry.host.settle()
+        before = registry.host.apply()
         wanted = HostLimits(
             _read(tracked, before.tracked, total, "tracked"),
             _read(rss, before.rss, total, "rss"),

@@ -121,7 +121,7 @@ class Registry:
             if self._made is None:
                 overrides = EnvironmentOverrides.read(self.machine)
                 specifications = specify(self.machine, self.settings, overrides)
-                self.host.settle()
+                self.host.apply()
                 self._made = tuple(
                     self._make(name, entry) for name, entry in specifications.items()
                 )
@@ -197,7 +197,7 @@ class Registry:
             self.options = Options()
             set_spill_everything(False)
             set_bypass_everything(False)
-            self.host.forget()
+            self.host.reset()
             self.use_threads(0)
             set_max_running(0)
             self._machine = None

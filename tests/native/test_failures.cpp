@@ -20,7 +20,7 @@ class Pages final : public Resource {
  public:
   explicit Pages(const Faulty& system) : system_(system) {}
   const std::string& name() const noexcept override { return name_; }
-  bool touchable() const noexcept override { return true; }
+  memcfg::SpaceKind kind() const noexcept override { return memcfg::SpaceKind::host; }
   void* allocate(const Request&) override { throw std::bad_alloc(); }
   void deallocate(void*, Bytes) override {}
   Bytes size_of(const void*) const override { return 0; }

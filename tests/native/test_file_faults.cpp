@@ -431,7 +431,7 @@ TEST(a_child_has_a_copy_and_leaves_the_file_alone) {
           std::memset(block, 'c', 1000);
           auto* const more = static_cast<char*>(file->allocate({1000}));
           std::memset(more, 'm', 1000);
-          memcfg::FileMapping::drop_all();
+          memcfg::FileResource::drop_all();
           CHECK(block[0] == 'c' && more[0] == 'm');
           CHECK_THROWS(std::runtime_error, file->flush());
           CHECK_THROWS(std::runtime_error, file->drop(0, kMiB));

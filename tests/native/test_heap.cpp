@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "memcfg/block_system.hpp"
 #include "memcfg/heap.hpp"
+#include "memcfg/pool.hpp"
 #include "memcfg/system_resource.hpp"
 #include "systems.hpp"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "memcfg/recorder.hpp"
 #include "memcfg/replay.hpp"
+#include "memcfg/tracking.hpp"
 #include "pools.hpp"
 #include "stacks.hpp"
 
@@ -142,7 +142,7 @@ class Broken final : public Resource {
  public:
   Broken(Shared below, int good) : below_(std::move(below)), good_(good) {}
   const std::string& name() const noexcept override { return below_->name(); }
-  bool touchable() const noexcept override { return below_->touchable(); }
+  memcfg::SpaceKind kind() const noexcept override { return below_->kind(); }
   void* allocate(const Request& request) override {
     if (good_-- <= 0) throw std::runtime_error("broken");
     return below_->allocate(request);
@@ -188,7 +188,7 @@ TEST(any_resource_plays_a_record_and_ends_as_it_began) {
     void* const others =
         resource->allocate({100, 64, memcfg::Lifetime::unknown, "others"});
     for (int round = 0; round < 2; ++round) {
-      const ReplayFigures figures = play(record, resource, resource->touchable());
+      const ReplayFigures figures = play(record, resource, resource->has_memory());
       require_same(figures, wanted);
       CHECK(figures.peak_reserved >= figures.peak_in_use);
       CHECK(resource->stats().current == 128);

@@ -24,7 +24,7 @@ namespace memcfg {
 class Adaptor : public LedgerResource {
  public:
   const std::string& name() const noexcept final { return upstream_->name(); }
-  bool touchable() const noexcept final { return upstream_->touchable(); }
+  SpaceKind kind() const noexcept final { return upstream_->kind(); }
   void* allocate(const Request& request) override { return take(request); }
   void deallocate(void* address, Bytes size) override;
   ResourceStats stats() const override;
@@ -107,7 +107,7 @@ class FailureCallbackResource final : public Resource {
   FailureCallbackResource(std::shared_ptr<Resource> upstream, Callback callback);
 
   const std::string& name() const noexcept override { return upstream_->name(); }
-  bool touchable() const noexcept override { return upstream_->touchable(); }
+  SpaceKind kind() const noexcept override { return upstream_->kind(); }
   void* allocate(const Request& request) override;
   void deallocate(void* address, Bytes size) override {
     upstream_->deallocate(address, size);

@@ -11,44 +11,9 @@
 
 namespace memcfg {
 
-// One holder's bytes, counted three ways.
-struct Holding {
-  Bytes requested = 0;  // as asked for
-  Bytes charged = 0;    // rounded up to kAlignment: what the limit is on
-  Bytes reserved = 0;   // whole pages taken from the system
-};
-
-// What one holder of an arena has of a pool, in its owner's name. Used by one thread
-// at a time; keeps the pool alive.
-class Account : private NoCopy {
- public:
-  Account(std::shared_ptr<Pool> pool, const std::string& owner);
-  ~Account();  // releases everything
-
-  Pool& pool() const noexcept { return *pool_; }
-  const std::string& owner() const noexcept { return owner_; }
-  const Holding& holding() const noexcept { return holding_; }
-
-  // First step: reserves bytes of the limit, and the pages that go with them. Throws
-  // out_of_memory, nothing reserved.
-  void reserve(const Holding& more);
-  // Second step, either: the memory was taken, or the system had none. `fail` rolls the
-  // reservation back and throws out_of_memory.
-  void commit(const Holding& more) noexcept;
-  [[noreturn]] void fail(const Holding& more, OutOfMemoryInfo::Cause cause);
-  // Pre: the memory has gone back to the system, and `less` is at most holding().
-  void release(Holding less) noexcept;
-
- private:
-  std::shared_ptr<Pool> pool_;
-  std::string owner_;
-  Tag tag_;
-  Holding holding_;
-};
-
 // Reserves addresses once and commits pages as it grows; the base never moves. What
 // is placed where in it is its users' business. Every method may be called from any
-// thread.
+// thread. Keeps its pool alive, and has its bytes there in its owner's name.
 //
 // Invariant: size <= committed <= capacity, committed is size rounded up to a page,
 // and every byte of [base + committed, base + capacity) faults when touched. The pool
@@ -66,7 +31,7 @@ class Arena {
   Bytes size() const;  // bytes, a multiple of kAlignment: requested() rounded up
   // Bytes as asked for, 0 once freed. Waits for nobody.
   Bytes requested() const noexcept { return requested_; }
-  const std::string& owner() const noexcept { return account_.owner(); }
+  const std::string& owner() const noexcept { return owner_; }
   bool freed() const;
   std::atomic<bool>& busy() noexcept { return busy_; }  // a program is at work in it
 
@@ -91,7 +56,20 @@ class Arena {
   void require_alive() const;                   // pre: the lock is held
   void require_unheld(const char* what) const;  // pre: the lock is held
 
-  Account account_;
+  // What the pool has counts for: the bytes as asked for, the same rounded up, and the
+  // pages. More of them is reserved first; then the memory was taken, or the system had
+  // none: `fail` rolls the reservation back and throws out_of_memory.
+  void commit(Bytes requested, Bytes pages) noexcept;
+  [[noreturn]] void fail(Bytes requested,
+                         Bytes charge,
+                         Bytes pages,
+                         OutOfMemoryInfo::Cause cause);
+  // Pre: the memory has gone back to the system.
+  void release(Bytes requested, Bytes pages) noexcept;
+
+  const std::shared_ptr<Pool> pool_;
+  const std::string owner_;
+  Tag tag_;
   std::byte* base_ = nullptr;
   Bytes capacity_ = 0;
   Bytes committed_ = 0;

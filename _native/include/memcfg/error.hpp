@@ -4,6 +4,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -98,25 +99,13 @@ class callback_raised : public std::exception {
   const char* what() const noexcept override { return "a callback raised"; }
 };
 
-// The exception being handled, for a boundary that speaks another language.
+// The exception being handled, for the boundary to Python.
 struct Failure {
-  enum Kind {
-    memory,
-    heap,
-    kernel,
-    held,
-    invariant,
-    callback,
-    freeing,
-    argument,
-    file,
-    other
-  };
-  Kind kind = other;
+  const char* name;  // of the class that it becomes there
   std::string text;
-  OutOfMemoryInfo info;   // meaningful when kind == memory
-  int number = 0;         // as in errno(3), when kind == file
-  std::string path = {};  // when kind == file
+  std::optional<OutOfMemoryInfo> info = {};  // of an out_of_memory
+  int number = 0;                            // as in errno(3), of a file_error
+  std::string path = {};                     // likewise
 };
 
 // Pre: called inside a catch handler.

@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "memcfg/adaptor.hpp"
+#include "memcfg/ledger.hpp"
 #include "memcfg/types.hpp"
-#include "memcfg/watcher.hpp"
 
 namespace memcfg {
 

@@ -6,19 +6,61 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "memcfg/error.hpp"
 #include "memcfg/heap.hpp"
 #include "memcfg/host_limits.hpp"
-#include "memcfg/limit_accounting.hpp"
 #include "memcfg/resource.hpp"
 #include "memcfg/system.hpp"
-#include "memcfg/tags.hpp"
 #include "memcfg/thread_caches.hpp"
 #include "memcfg/types.hpp"
 
 namespace memcfg {
+
+// While one lives, this thread works for a pool above, whose lock it holds.
+class BelowPool : private NoCopy {
+ public:
+  BelowPool() noexcept { ++depth_; }
+  ~BelowPool() { --depth_; }
+  static bool here() noexcept { return depth_ > 0; }
+
+ private:
+  static inline thread_local int depth_ = 0;
+};
+
+// A reservation is a block of the resource: addresses and memory at once. The metadata
+// are the host's. The memory is counted by whoever is below, not as this process' own.
+class BlockSystem final : public BorrowedMetadata {
+ public:
+  explicit BlockSystem(std::shared_ptr<Resource> upstream)
+      : BorrowedMetadata(host_system()), upstream_(std::move(upstream)) {}
+
+  Bytes page_size() const noexcept override { return host_system().page_size(); }
+  SpaceKind kind() const noexcept override { return upstream_->kind(); }
+  bool whole_blocks() const noexcept override { return true; }
+
+  void* reserve(Bytes size, Access access) const noexcept override {
+    if (access == Access::guarded) return nullptr;
+    const BelowPool below;
+    try {
+      return upstream_->allocate({size, page_size(), Lifetime::long_lived, "pool"});
+    } catch (...) {  // whatever the reason: the pool above says what it could not get
+      return nullptr;
+    }
+  }
+  void release(void* address, Bytes size) const noexcept override {
+    const BelowPool below;
+    try {
+      upstream_->deallocate(address, size);
+    } catch (const bad_free&) {  // somebody gave the pool's memory back behind it
+    }
+  }
+
+ private:
+  std::shared_ptr<Resource> upstream_;
+};
 
 // Blocks come from a heap, arenas bring their own addresses; both count against one
 // limit. Small blocks go through a cache of the thread, for which part of the limit is
@@ -44,7 +86,7 @@ class Pool final : public Resource {
   ~Pool() override;
 
   const std::string& name() const noexcept override { return name_; }
-  bool touchable() const noexcept override { return system_.touchable(); }
+  SpaceKind kind() const noexcept override { return system_.kind(); }
   void* allocate(const Request& request) override;
   void deallocate(void* address, Bytes size) override;
   bool release(void* address) noexcept override;
@@ -77,7 +119,7 @@ class Pool final : public Resource {
  private:
   static constexpr Bytes kLargestSize = Use::kLargest - kAlignment;  // bytes: 256 TiB
 
-  friend class Account;
+  friend class Arena;
   friend class PoolRegistry;
   friend class CachesOfThread;
   using Cause = OutOfMemoryInfo::Cause;
@@ -159,6 +201,43 @@ class Pool final : public Resource {
   BlockCounts counts_;  // without what the caches know
   Bytes arena_pages_ = 0;
   Bytes peak_pages_ = 0;
+};
+
+// One object, made at first need and never destroyed: threads may end after main does.
+//
+// Locks are taken in the order: mutex of the host's limits, registry, then pools from
+// the newest to the oldest. A pool on top of another is newer, and holds its own lock
+// while it takes from below.
+class PoolRegistry {
+ public:
+  static PoolRegistry& instance();
+
+  std::uint64_t next_id() noexcept { return ids_.fetch_add(1) + 1; }
+  void add(Pool& pool);
+  void remove(Pool& pool) noexcept;
+
+  // The running thread's cache of a pool, made if need be. Throws std::bad_alloc.
+  ThreadCache* cache_of(Pool& pool);
+
+  // Releases the quotas of the caches of every pool that is not at work; none while
+  // this thread is below a pool, whose lock it holds.
+  void reclaim_quotas();
+
+ private:
+  friend class CachesOfThread;
+  using Row =
+      std::pair<std::uint64_t, std::shared_ptr<ThreadCache>>;  // pool's id, cache
+
+  PoolRegistry();
+  Pool* find(std::uint64_t id) const noexcept;
+  void retire(const std::vector<Row>& rows) noexcept;
+  void before_fork();
+  void after_fork(bool child) noexcept;
+  void drop_dead(std::vector<Row>& rows) const noexcept;
+
+  std::atomic<std::uint64_t> ids_{0};
+  mutable std::mutex mutex_;
+  std::vector<Pool*> pools_;  // from the oldest to the newest
 };
 
 }  // namespace memcfg

@@ -74,8 +74,8 @@ class Resource : public NoCopy {
   // The device's name, for messages.
   virtual const std::string& name() const noexcept = 0;
 
-  // False: addresses only, nothing may be read or written there.
-  virtual bool touchable() const noexcept = 0;
+  virtual SpaceKind kind() const noexcept = 0;
+  bool has_memory() const noexcept { return kind() != SpaceKind::addresses; }
 
   // Memory aligned as asked for; its contents are undefined unless the request says
   // that they are zero, and it can be touched. Throws out_of_memory, or

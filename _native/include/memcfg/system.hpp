@@ -30,8 +30,7 @@ class System {
   // process' own address space is limited.
   virtual Bytes memory_size() const noexcept = 0;
 
-  // False: addresses only, nothing may be read or written there.
-  virtual bool touchable() const noexcept { return true; }
+  virtual SpaceKind kind() const noexcept { return SpaceKind::host; }
 
   // True: the memory belongs to this process' host, and its host limits count it.
   virtual bool on_host() const noexcept { return true; }

@@ -28,7 +28,7 @@ class SystemResource : public LedgerResource {
   ~SystemResource() override;  // post: every block has gone back
 
   const std::string& name() const noexcept override { return name_; }
-  bool touchable() const noexcept override { return system_->touchable(); }
+  SpaceKind kind() const noexcept override { return system_->kind(); }
   void* allocate(const Request& request) override;
   void deallocate(void* address, Bytes size) override;
 
@@ -54,7 +54,7 @@ class SimulatedSystem final : public BorrowedMetadata {
   // 4 KiB, or more where the metadata of so many pages would be large.
   Bytes page_size() const noexcept override { return page_; }
   Bytes memory_size() const noexcept override { return nbytes_; }
-  bool touchable() const noexcept override { return false; }
+  SpaceKind kind() const noexcept override { return SpaceKind::addresses; }
 
   void* reserve(Bytes size, Access) const noexcept override;
   bool commit(void* address, Bytes size, Access) const noexcept override;

@@ -1,6 +1,7 @@
 // The caches of a pool: small blocks that a thread keeps, and some of the limit.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -14,12 +15,126 @@
 
 #include "memcfg/free_chunks.hpp"
 #include "memcfg/heap.hpp"
-#include "memcfg/limit_accounting.hpp"
+#include "memcfg/host_limits.hpp"
 #include "memcfg/owner_lock.hpp"
-#include "memcfg/tags.hpp"
+#include "memcfg/resource.hpp"
 #include "memcfg/types.hpp"
 
 namespace memcfg {
+
+using Tag = std::uint32_t;  // a tag's number in its pool; 0 is the empty tag
+
+// Counts of blocks. A thread's cache counts changes, which may be negative: a block can
+// be freed by another thread than the one that allocated it.
+struct BlockCounts {
+  std::int64_t requested = 0;  // bytes, as asked for
+  std::uint64_t allocations = 0;
+  std::uint64_t deallocations = 0;
+  std::vector<std::int64_t> charged;  // bytes by tag, rounded up to kAlignment
+
+  void allocate(Bytes size, Bytes charge, Tag tag) noexcept {
+    resize(size, charge, tag);
+    ++allocations;
+  }
+  void deallocate(Use use, Bytes charge) noexcept {
+    requested -= static_cast<std::int64_t>(use.requested());
+    charged[use.tag()] -= static_cast<std::int64_t>(charge);
+    ++deallocations;
+  }
+  // Sizes modulo 2^64: a block that shrinks changes by less than nothing.
+  void resize(Bytes more, Bytes more_charge, Tag tag) noexcept {
+    requested += static_cast<std::int64_t>(more);
+    charged[tag] += static_cast<std::int64_t>(more_charge);
+  }
+  // Pre: it has no tag that this lacks.
+  void add(const BlockCounts& other) noexcept;
+};
+
+// Names of tags by number. Used under the pool's lock.
+class TagTable {
+ public:
+  static constexpr Tag kUnknown = ~Tag{0};
+
+  Tag find(std::string_view name) const noexcept;  // kUnknown: it has no number
+  // Pre: it has no number. Throws std::invalid_argument where all are given out,
+  // std::bad_alloc; nothing has changed then.
+  Tag add(std::string_view name);
+  bool full() const noexcept;  // all numbers are given out
+  // Takes numbers back of which idle(tag) is true and that no arena has.
+  void recycle(const std::function<bool(Tag)>& idle);
+
+  void add_arena(Tag tag) noexcept { ++arenas_[tag]; }
+  void remove_arena(Tag tag) noexcept { --arenas_[tag]; }
+
+  std::size_t count() const noexcept { return arenas_.size(); }  // numbers ever used
+  std::vector<std::string> names() const;                        // by number
+  Owners owners(const std::vector<std::int64_t>& charged) const;
+
+ private:
+  std::map<std::string, Tag, std::less<>> numbers_;
+  std::vector<std::uint32_t> arenas_ = {0};  // how many there are, by tag
+  std::vector<Tag> spare_;                   // numbers that no tag has
+};
+
+// A request reserves its bytes, takes memory, and commits them, or rolls them back. The
+// quotas of thread caches are reserved for blocks to come.
+//
+//     charged() == in use + uncommitted + quotas <= limit(),  in use <= peak.
+//
+// Sizes are bytes, multiples of kAlignment. Used under the pool's lock, but for
+// limit().
+class LimitAccounting {
+ public:
+  // `host`: the limit of all pools is on these bytes too; null: it is not.
+  LimitAccounting(Bytes limit, HostMeter* host) noexcept : limit_(limit), host_(host) {}
+  ~LimitAccounting() { release(charged_); }
+
+  Bytes limit() const noexcept { return limit_.load(std::memory_order_relaxed); }
+  void set_limit(Bytes limit) noexcept { limit_.store(limit); }  // pre: >= charged()
+
+  Bytes charged() const noexcept { return charged_; }
+  Bytes max_used() const noexcept { return max_used_; }  // the peak of all time
+  Bytes in_use(Bytes quotas) const noexcept { return charged_ - uncommitted_ - quotas; }
+  // `min_quotas`: the sum of the lowest quota that each cache had since note_peak.
+  Bytes peak(Bytes min_quotas) const noexcept {
+    return std::max(peak_, in_use(min_quotas));
+  }
+
+  bool fits(Bytes size) const noexcept { return size <= limit() - charged_; }
+  void reserve(Bytes size) {  // throws AllocationFailed, nothing changed
+    if (!fits(size)) throw AllocationFailed{OutOfMemoryInfo::limit_reached};
+    if (host_ != nullptr && !host_->reserve_tracked(size)) {
+      throw AllocationFailed{OutOfMemoryInfo::tracked_limit};
+    }
+    charged_ += size;
+    uncommitted_ += size;
+  }
+  void commit(Bytes size) noexcept { uncommitted_ -= size; }
+  void roll_back(Bytes size) noexcept {
+    commit(size);
+    release(size);
+  }
+  void release(Bytes size) noexcept {
+    charged_ -= size;
+    if (host_ != nullptr) host_->release_tracked(size);
+  }
+
+  // Between two notes no quota falls below the lowest that its cache saw, so no more
+  // was in use than in_use(min_quotas).
+  void note_peak(Bytes min_quotas) noexcept {
+    peak_ = peak(min_quotas);
+    max_used_ = std::max(max_used_, peak_);
+  }
+  void reset_peak(Bytes quotas) noexcept { peak_ = in_use(quotas); }
+
+ private:
+  std::atomic<Bytes> limit_;
+  HostMeter* const host_;
+  Bytes charged_ = 0;
+  Bytes uncommitted_ = 0;
+  Bytes peak_ = 0;
+  Bytes max_used_ = 0;
+};
 
 // Multiples of kAlignment up to 4 KiB, then 32 sizes for each doubling: a block is
 // at most 1/32 larger than its request rounded up to kAlignment.

@@ -14,6 +14,9 @@ inline constexpr Bytes kAlignment =
     64;  // bytes; a cache line, and one AVX-512 register
 inline constexpr Bytes kNoLimit = std::numeric_limits<Bytes>::max();
 
+// What stands behind addresses; `addresses`: nothing that could be read or written.
+enum class SpaceKind { host, file, addresses };
+
 // Smallest multiple of `alignment` that is >= size. Pre: size + alignment fits.
 constexpr Bytes align_up(Bytes size, Bytes alignment = kAlignment) noexcept {
   return (size + alignment - 1) / alignment * alignment;
