@@ -365,7 +365,7 @@ def test_what_is_out_is_told_in_lines():
     assert lines[-1] == f"10 more blocks, {format_bytes(total)} together"
     assert len(tracked.leaks(3).splitlines()) == 4
     assert len(tracked.leaks(30).splitlines()) == 30
-    with pytest.raises(ValueError, match="negative"):
+    with pytest.raises(ValueError, match="at least 0"):
         tracked.leaks(-1)
     for block in blocks:
         block.free()
