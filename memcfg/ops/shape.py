@@ -1,9 +1,15 @@
-"""The same elements under another shape, and one number as an array."""
+"""The same elements under another shape, and numbers that are known as arrays.
+
+``fill`` {shape, value, dtype} is one number; ``constant`` {shape, data} has its own for
+each element: `data` are their bits, 8 hexadecimal digits each.
+"""
 
 from __future__ import annotations
 
 from math import prod
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from memcfg.ops._op_type import (
     Adjoint,
@@ -51,8 +57,21 @@ def _fill(a: Attributes, _: Arrays, outputs: Arrays) -> None:
     outputs[0][...] = a["value"]
 
 
+def _infer_constant(_: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
+    spec = Spec(tuple(attributes["shape"]), "float32")
+    digits = len(attributes["data"])
+    require(digits == 8 * spec.size, f"constant: {digits} digits for {spec.shape}")
+    return [spec]
+
+
+def _constant(a: Attributes, _: Arrays, outputs: Arrays) -> None:
+    numbers = np.frombuffer(bytes.fromhex(a["data"]), ">f4")
+    outputs[0][...] = numbers.reshape(outputs[0].shape)
+
+
 register(
     OpType("fill", 0, _infer_fill, _fill),
+    OpType("constant", 0, _infer_constant, _constant),
     OpType("flatten", 1, _infer_flatten, _copy, ((0, 0),), _gradient),
     OpType("reshape", 1, _infer_reshape, _copy, ((0, 0),), _gradient),
 )

@@ -373,3 +373,71 @@ def test_policies_and_workspaces_change_no_bit(images):
         _, found = trained(images, training_workspace_mode=mode)
         assert found == expected
     mc.destroy_all_workspaces(thread="all")
+
+
+@pytest.mark.parametrize("axis", [-1, (1, 3), None, (1, 2, 3)])
+@pytest.mark.parametrize("invert", [False, True])
+def test_normalization_by_statistics_of_the_data(axis, invert):
+    data = samples(2500, 4, 3, 2) * 3 + 1
+    kept = () if axis is None else np.atleast_1d(axis) % 4
+    others = tuple(i for i in range(4) if i not in kept)
+    mean, variance = (
+        f(data, axis=others, keepdims=True, dtype=np.float64) for f in (np.mean, np.var)
+    )
+    layer = nn.Normalization(axis, invert=invert)
+    layer.adapt(data)
+    root = np.sqrt(variance)
+    wanted = data[:5] * root + mean if invert else (data[:5] - mean) / root
+    model = nn.Sequential([nn.Input((4, 3, 2)), layer])
+    np.testing.assert_allclose(
+        model.predict(data[:5], verbose=0), wanted, rtol=1e-4, atol=1e-5
+    )
+    found = model.get_weights()
+    assert [w.shape for w in found] == [np.squeeze(mean).shape] * 2 + [()]
+    model.set_weights([found[0] + 1, found[1], found[2]])
+    model.close()
+    squeezed = [np.squeeze(each, axis=others) for each in (mean, variance)]
+    given = nn.Normalization(axis, *squeezed, invert)
+    model = nn.Sequential([nn.Input((4, 3, 2)), given])
+    assert model.get_weights() == []
+    np.testing.assert_allclose(
+        model.predict(data[:5], verbose=0), wanted, rtol=1e-4, atol=1e-5
+    )
+    model.close()
+
+
+def test_normalization_adapts_to_batches_and_trains():
+    data, labels = samples(96, 3) * 5 + 2, np.arange(96) % 3
+    one, other = nn.Normalization(), nn.Normalization()
+    one.adapt(data)
+    other.adapt((data[i : i + 7], labels[i : i + 7]) for i in range(0, 96, 7))
+    for a, b in zip(one._statistics, other._statistics, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    model = nn.Sequential([nn.Input((3,)), one, nn.Dense(3)])
+    model.compile("sgd", nn.SparseCategoricalCrossentropy(from_logits=True))
+    before = model.get_weights()
+    model.fit(data, labels, verbose=0)
+    after = model.get_weights()
+    for a, b in zip(before[:3], after[:3], strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert (before[3] != after[3]).all()
+    with pytest.raises(ValueError, match="before the layer is called"):
+        one.adapt(data)
+    model.close()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: nn.Normalization(axis=0), "is the batch"),
+        (lambda: nn.Normalization(mean=1), "both mean and variance"),
+        (lambda: nn.Normalization(mean=1, variance=-1), "zero or more"),
+        (lambda: nn.Normalization(axis=2)(nn.Input((3,))), "has axis="),
+        (lambda: nn.Normalization(-1, [1, 2], [1, 2])(nn.Input((3,))), "does not fit"),
+        (lambda: nn.Normalization(mean=0, variance=1).adapt(VECTORS), "was given mean"),
+        (lambda: nn.Normalization().adapt([]), "no samples"),
+    ],
+)
+def test_normalization_that_cannot_be(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -112,3 +112,19 @@ def test_layer_normalization_of_operands_that_do_not_fit():
 def test_fill():
     (found,) = run_kernel("fill", [], [(3, 5)], {"value": 2.5, "shape": (3, 5)})
     np.testing.assert_array_equal(found, np.full((3, 5), 2.5, np.float32))
+
+
+def test_constant():
+    numbers = np.array([[1.5, -0.0, np.inf], [1e-40, 3e38, np.nan]], np.float32)
+    data = numbers.astype(">f4").tobytes().hex()
+    attributes = {"shape": (2, 3), "data": data}
+    (found,) = run_kernel("constant", [], [(2, 3)], attributes)
+    assert found.tobytes() == numbers.tobytes()
+    meant = np.empty((2, 3))
+    ops.op_type("constant").numpy(attributes, [], [meant])
+    np.testing.assert_array_equal(meant, numbers.astype(np.float64))
+    with pytest.raises(GraphError, match="40 digits"):
+        Builder("short").apply("constant", (), {"shape": (2, 3), "data": data[8:]})
+    for wrong, words in ((data[8:], "8 digits"), (data[:-1] + "g", "hexadecimal")):
+        with pytest.raises(KernelError, match=words):
+            run_kernel("constant", [], [(2, 3)], {"data": wrong})

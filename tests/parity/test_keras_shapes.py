@@ -27,7 +27,7 @@ NAMES = (
     *("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", "Concatenate"),
     *("Dot", "Reshape", "Permute", "RepeatVector", "ZeroPadding1D", "ZeroPadding2D"),
     *("Cropping1D", "Cropping2D", "UpSampling1D", "UpSampling2D", "Rescaling"),
-    *("Embedding", "Flatten"),
+    *("Embedding", "Flatten", "Normalization"),
 )
 MERGES = NAMES[:6]
 BATCH = 4
@@ -198,3 +198,18 @@ def test_embeddings(data):
         return rng.integers(0, rows, size)
 
     check([], None, make, draw)
+
+
+@pytest.mark.parametrize("axis", [-1, None, (1, 2)])
+@pytest.mark.parametrize("invert", [False, True])
+def test_normalization(axis, invert):
+    data = np.random.default_rng(0).normal(2, 3, (50, 4, 3)).astype(np.float32)
+    found = []
+    for k in (OURS, keras):
+        layer = k.layers.Normalization(axis, invert=invert)
+        layer.adapt(data)
+        x = k.Input((4, 3))
+        each = k.Model(x, layer(x))
+        found.append((each.predict(data, verbose=0), *each.get_weights()[:2]))
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -1,9 +1,10 @@
 // flatten, reshape: the same bytes under another shape; nothing to do in place. fill:
-// one number as an array.
+// one number as an array; constant: numbers as an array.
 #include <algorithm>
 #include <cstring>
 
 #include "kernels/function_kernel.hpp"
+#include "kernels/functions.hpp"
 #include "kernels/parallel.hpp"
 
 namespace memcfg {
@@ -33,6 +34,29 @@ KernelPtr make_fill(const KernelSpec& spec) {
       });
 }
 
+KernelPtr make_constant(const KernelSpec& spec) {
+  const SpecReader reader(spec, {}, {kFloat32});
+  const Count count = reader.count(spec.outputs[0]);
+  const std::string& digits = reader.text("data");
+  if (digits.size() != static_cast<std::size_t>(count) * 8) {
+    reader.fail("needs 8 digits an element");
+  }
+  std::vector<float> numbers;
+  for (std::size_t i = 0; i < digits.size(); i += 8) {
+    const std::string each = digits.substr(i, 8);
+    if (each.find_first_not_of("0123456789abcdef") != std::string::npos) {
+      reader.fail("needs hexadecimal digits");
+    }
+    numbers.push_back(
+        float_of(static_cast<std::uint32_t>(std::stoul(each, nullptr, 16))));
+  }
+  return function_kernel(
+      {{}, {float_bytes(count)}}, 0, [=](void* const* operands, void*) {
+        std::copy(numbers.begin(), numbers.end(), output(operands, 0));
+      });
+}
+
+const KernelType kConstant{"constant", make_constant};
 const KernelType kFill{"fill", make_fill};
 const KernelType kFlatten{"flatten", make_copy};
 const KernelType kReshape{"reshape", make_copy};

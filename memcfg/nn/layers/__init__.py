@@ -88,6 +88,7 @@ from memcfg.nn.layers._pool import (
     MaxPooling1D,
     MaxPooling2D,
 )
+from memcfg.nn.layers._preprocessing import Normalization
 from memcfg.nn.layers._recurrent import GRU, LSTM, SimpleRNN
 from memcfg.nn.layers._reshape import (
     Cropping1D,
@@ -163,6 +164,7 @@ __all__ = [
     "Minimum",
     "MultiHeadAttention",
     "Multiply",
+    "Normalization",
     "PReLU",
     "Permute",
     "ReLU",

@@ -1,0 +1,208 @@
+"""Layers that prepare data, by statistics that are taken before training."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memcfg.nn._argument_checks import integer
+from memcfg.nn.initializers import Initializer, Ones, Zeros
+from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy.typing as npt
+
+_ROWS = 1024  # of data, converted at a time
+
+
+class _Numbers(Initializer):
+    """Start from given numbers."""
+
+    __slots__ = ("numbers",)
+
+    def __init__(self, numbers: npt.NDArray[np.float32]) -> None:
+        self.numbers = numbers
+
+    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
+        """Return the numbers."""
+        return self.numbers.reshape(shape).copy()
+
+
+class Normalization(Layer):
+    """Shift and scale to mean 0 and variance 1, by statistics of the data.
+
+    ``y = (x - mean) / max(sqrt(variance), 1e-7)``. The statistics are given, or taken
+    by `adapt` before the layer is called; then they are weights that are not trained.
+
+    Parameters
+    ----------
+    axis : int, tuple of int or None, default -1
+        The axes that have statistics of their own, which count the batch; None: none.
+    mean, variance : float or array_like, optional
+        The statistics, both or none.
+    invert : bool, default False
+        Whether to turn normalised data back.
+    name : str, optional
+        Unique within a model.
+
+    Raises
+    ------
+    ValueError
+        If one of `mean` and `variance` is given, or a variance is negative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import memcfg as mc
+    >>> layer = mc.nn.Normalization()
+    >>> data = np.array([[1, 10], [3, 30]], np.float32)
+    >>> layer.adapt(data)
+    >>> model = mc.nn.Sequential([mc.nn.Input((2,)), layer])
+    >>> model.predict(data, verbose=0)
+    array([[-1., -1.],
+           [ 1.,  1.]], dtype=float32)
+    """
+
+    __slots__ = ("_statistics", "axis", "invert", "mean", "variance")
+
+    def __init__(
+        self,
+        axis: Any = -1,
+        mean: Any = None,
+        variance: Any = None,
+        invert: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None:
+        axes = (
+            () if axis is None else axis if isinstance(axis, list | tuple) else [axis]
+        )
+        self.axis = tuple(integer(each, "Normalization: axis", None) for each in axes)
+        if 0 in self.axis:
+            raise ValueError("Normalization: axis 0 is the batch, of any length")
+        if (mean is None) != (variance is None):
+            raise ValueError("Normalization: give both mean and variance, or none")
+        self.mean = None if mean is None else np.asarray(mean, np.float32)
+        self.variance = None if variance is None else np.asarray(variance, np.float32)
+        if self.variance is not None and not (self.variance >= 0).all():
+            raise ValueError("Normalization: a variance is zero or more")
+        self.invert = bool(invert)
+        self._statistics: tuple[np.ndarray, np.ndarray] | None = None
+        super().__init__(name)
+
+    def adapt(self, data: Any) -> None:
+        """Take mean and variance of data; it comes before the layer is called.
+
+        Parameters
+        ----------
+        data : array_like or iterable
+            Samples, or batches of them; of a tuple the first entry counts.
+
+        Raises
+        ------
+        ValueError
+            If the layer was called, has statistics, or there are no samples.
+        """
+        if self.weight_specs is not None:
+            raise ValueError(
+                f"layer {self.name!r}: adapt comes before the layer is called; use "
+                "set_weights, or make a new layer"
+            )
+        if self.mean is not None:
+            raise ValueError(f"layer {self.name!r} was given mean and variance")
+        count, mean, squares = 0, np.zeros(()), np.zeros(())
+        for rows in _blocks(data):
+            axes = self._kept(rows.shape[1:])
+            others = tuple(i for i in range(rows.ndim) if i not in axes)
+            size = prod(rows.shape[i] for i in others)
+            difference = rows.mean(axis=others) - mean
+            count += size
+            # Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for
+            # computing sample variances", 1979
+            mean = mean + difference * size / count
+            spread = rows.var(axis=others) * size
+            squares = squares + spread + difference**2 * size * (count - size) / count
+        if not count:
+            raise ValueError(f"layer {self.name!r}: adapt was given no samples")
+        self._statistics = mean, squares / count
+
+    def _kept(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the axes that have statistics of their own, counted from the batch."""
+        rank = len(shape) + 1
+        for axis in self.axis:
+            if not -rank < axis < rank:
+                raise ValueError(
+                    f"layer {self.name!r} (Normalization) has axis={self.axis}, and "
+                    f"data of shape {show_shape(tuple(shape))}"
+                )
+        return tuple(sorted({axis % rank for axis in self.axis}))
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Return the statistics, unless they were given; `count` is Keras's."""
+        if self.mean is not None:
+            return ()
+        lengths = (0, *shapes[0])
+        shape = tuple(lengths[axis] for axis in self._kept(shapes[0]))
+        first: list[Initializer] = [Zeros(), Ones()]
+        if self._statistics is not None:
+            if self._statistics[0].shape != shape:
+                raise ValueError(
+                    f"layer {self.name!r} (Normalization) was adapted to statistics of "
+                    f"shape {self._statistics[0].shape}, and its input of shape "
+                    f"{show_shape(shapes[0])} has those of shape {shape}"
+                )
+            first = [_Numbers(each.astype(np.float32)) for each in self._statistics]
+        return (
+            WeightSpec("mean", shape, first[0], trainable=False),
+            WeightSpec("variance", shape, first[1], trainable=False),
+            WeightSpec("count", (), Zeros(), trainable=False, dtype="int32"),
+        )
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the difference and the quotient, or the product and the sum."""
+        (x,) = inputs
+        shape = scope.builder.shape(x)
+        mean = self._wide(scope, "mean", shape)
+        factor = self._wide(scope, "variance", shape)
+        if self.invert:
+            (x,) = scope.apply("divide", (x, factor))
+            return scope.apply("add", (x, mean))[0]
+        (x,) = scope.apply("subtract", (x, mean))
+        return scope.apply("multiply", (x, factor))[0]
+
+    def _wide(self, scope: Scope, name: str, shape: Sequence[int]) -> int:
+        """Append the means, or the factors, in the shape of the input."""
+        axes = self._kept(shape[1:])
+        narrow = [n if i in axes else 1 for i, n in enumerate(shape)]
+        given = getattr(self, name)
+        if given is None:
+            tensor = scope.weights[name]
+        else:
+            lengths = [shape[axis] for axis in axes]
+            try:
+                numbers = np.broadcast_to(given, lengths)
+            except ValueError:
+                raise ValueError(
+                    f"layer {self.name!r} (Normalization): {name} of shape "
+                    f"{given.shape} does not fit {show_shape(tuple(shape[1:]))} with "
+                    f"axis={self.axis}"
+                ) from None
+            data = numbers.astype(">f4").tobytes().hex()
+            (tensor,) = scope.apply("constant", (), {"shape": lengths, "data": data})
+        if name == "variance":  # its root is at least 1e-7
+            (tensor,) = scope.apply("inverse_root", (tensor,), {"least": 1e-14})
+        (tensor,) = scope.apply("reshape", (tensor,), {"shape": tuple(narrow)})
+        return scope.apply("broadcast_to", (tensor,), {"shape": tuple(shape)})[0]
+
+
+def _blocks(data: Any) -> Iterator[npt.NDArray[np.float64]]:
+    """Yield rows of data, or of its batches, in float64."""
+    batches: Iterable[Any] = [data] if hasattr(data, "shape") else data
+    for batch in batches:
+        rows = batch[0] if isinstance(batch, tuple) else batch
+        for start in range(0, len(rows), _ROWS):
+            yield np.asarray(rows[start : start + _ROWS], np.float64)
