@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import memcfg as mc
+from memcfg.errors import NonFiniteLossError
 
 nn = mc.nn
 
@@ -312,6 +313,19 @@ def test_an_embedding_looks_rows_up_and_learns_them():
 def test_what_embeddings_cannot_do(arguments, error, message):
     with pytest.raises(error, match=message):
         nn.Embedding(**{"input_dim": 4, "output_dim": 2, **arguments})
+
+
+def test_an_index_out_of_range_stops_before_a_weight_changes():
+    x = nn.Input((2,), dtype="int32")
+    model = nn.Model(x, nn.Flatten()(nn.Embedding(4, 3)(x)))
+    model.compile("adam", nn.SparseCategoricalCrossentropy(from_logits=True))
+    before = model.get_weights()
+    indices = np.array([[0, 1], [2, 4]], np.int32)
+    with pytest.raises(NonFiniteLossError):
+        model.fit(indices, np.array([0, 1]), verbose=0)
+    for a, b in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    model.close()
 
 
 def test_index_0_is_no_step_where_it_is_masked():
