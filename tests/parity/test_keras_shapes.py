@@ -177,6 +177,8 @@ def test_layers_that_move_elements(drawn):
         lambda _, a, b: a[:, -1] - b[:, 0, 1:2] + 1,
         lambda _, a, b: a[..., None] * b[:, :, None, :],
         lambda _, a, b: a[:, ::2, 1:] @ b[:, :2, 1:],
+        lambda layers, a, b: layers.concatenate([a, b[:, :2], a], axis=1),
+        lambda layers, a, b: layers.Concatenate(-1)([a, b[..., 1:]]),
     ],
 )
 def test_operators(function):
