@@ -555,6 +555,56 @@ def test_every_type_of_op_has_a_native_kernel(table, op_type):
         table.make(op_type, {}, [], [])
 
 
+INDICES = np.array([[0, 6, 2], [2, -1, 7]], np.int32)  # two are out of range
+
+
+@pytest.mark.parametrize(
+    ("op_type", "shape", "output", "attributes"),
+    [
+        ("transpose", (37, 3, 41), (41, 3, 37), {"axes": (2, 1, 0)}),
+        ("transpose", (5, 7, 3, 9), (5, 3, 7, 9), {"axes": (0, 2, 1, 3)}),
+        ("slice", (9, 7, 5), (4, 6, 2), {"begin": (1, 1, 0), "strides": (2, 1, 3)}),
+        (
+            "pad",
+            (3, 4, 5),
+            (8, 6, 13),
+            {"before": (1, 2, 0), "value": 1.0, "strides": (2, 1, 3)},
+        ),
+        ("reverse", (9, 7, 5), (9, 7, 5), {"axes": (0, -1)}),
+        ("broadcast_to", (7, 1), (9, 7, 5), {}),
+        ("reduce_sum", (9, 70, 5), (9, 5), {"axes": (1,)}),
+        ("reduce_sum", (40_001,), (), {"axes": (0,)}),
+        ("reduce_mean", (9, 70, 500), (70,), {"axes": (0, 2)}),
+        ("reduce_max", (9, 70, 5), (9, 5), {"axes": (1,)}),
+        ("reduce_max", (2, 9000, 7), (2, 7), {"axes": (1,)}),
+        ("interpolate", (3, 5, 7), (3, 15, 7), {"axis": 1, "factor": 3}),
+        ("interpolate_gradient", (3, 15, 7), (3, 5, 7), {"axis": 1, "factor": 3}),
+    ],
+)
+def test_moves_and_reductions(table, op_type, shape, output, attributes):
+    if op_type == "slice":
+        strides = zip(attributes["begin"], output, attributes["strides"], strict=True)
+        end = tuple(first + (n - 1) * step + 1 for first, n, step in strides)
+        attributes = {**attributes, "end": end}
+    case = Case(op_type, [normal(*shape)], [f32(output)], attributes)
+    sums = ("reduce_sum", "reduce_mean", "interpolate", "interpolate_gradient")
+    check(table, case, exact=op_type not in sums)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "output", "attributes"),
+    [
+        ("gather", [normal(7, 5), INDICES], (2, 3, 5), {}),
+        ("scatter_add", [INDICES, normal(2, 3, 5)], (7, 5), {"rows": 7}),
+        ("one_hot", [INDICES], (2, 3, 7), {"depth": 7}),
+        ("cast", [INDICES], (2, 3), {"dtype": "float32"}),
+        ("constant", [], (3,), {"data": "3f800000" * 3, "shape": (3,)}),
+    ],
+)
+def test_tables_and_numbers(table, op_type, inputs, output, attributes):
+    check(table, Case(op_type, inputs, [f32(output)], attributes))
+
+
 def test_unknown_types_and_wrong_operands_are_refused(table):
     spec = OperandSpec((2, 3), "float32")
     with pytest.raises(KernelError, match="no kernel of type 'nothing'"):
