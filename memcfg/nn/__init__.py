@@ -8,6 +8,21 @@ ValueError; nothing is ignored.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from memcfg.nn import (
+    activations,
+    callbacks,
+    initializers,
+    layers,
+    losses,
+    metrics,
+    models,
+    optimizers,
+    regularizers,
+    utils,
+)
+from memcfg.nn._keras_names import absent
 from memcfg.nn._model import Model
 from memcfg.nn._random import set_random_seed
 from memcfg.nn._sequential import Sequential
@@ -251,13 +266,26 @@ __all__ = [
     "ZeroPadding1D",
     "ZeroPadding2D",
     "Zeros",
+    "activations",
     "add",
     "average",
+    "callbacks",
     "concatenate",
     "dot",
+    "initializers",
+    "layers",
+    "losses",
     "maximum",
+    "metrics",
     "minimum",
+    "models",
     "multiply",
+    "optimizers",
+    "regularizers",
     "set_random_seed",
     "subtract",
+    "utils",
 ]
+
+if not TYPE_CHECKING:  # a checker would take any name to be there
+    __getattr__ = absent(__name__)

@@ -102,6 +102,9 @@ def activation_name(activation: Any, layer: str) -> str | None:
     """Return an op type of one array such as ``"relu"``; None for the identity."""
     if activation in (None, "linear"):
         return None
+    activation = getattr(activation, "activation", activation)
+    if activation == "linear":
+        return None
     if isinstance(activation, str):
         activation = _ALIASES.get(activation, activation)
     known = sorted(

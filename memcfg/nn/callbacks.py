@@ -15,6 +15,7 @@ import numpy as np
 
 from memcfg._caller import outside
 from memcfg.nn._argument_checks import integer, nonnegative
+from memcfg.nn._keras_names import absent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,9 @@ __all__ = [
     "TensorBoard",
     "TerminateOnNaN",
 ]
+
+if not TYPE_CHECKING:  # a checker would take any name to be there
+    __getattr__ = absent(__name__)
 
 Logs = dict[str, Any]
 

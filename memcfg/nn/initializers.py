@@ -6,12 +6,13 @@ They are drawn in float32, in place, without memory beside the weight.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memcfg.nn._argument_checks import nonnegative, real
 from memcfg.nn._attributes import FixedAttributes, snake_case
+from memcfg.nn._keras_names import absent
 from memcfg.nn._random import fixed_seed
 
 __all__ = [
@@ -32,6 +33,9 @@ __all__ = [
     "VarianceScaling",
     "Zeros",
 ]
+
+if not TYPE_CHECKING:  # a checker would take any name to be there
+    __getattr__ = absent(__name__)
 
 # Standard deviation of the standard normal distribution truncated to [-2, 2].
 _TRUNCATED_DEVIATION = 0.87962566103423978

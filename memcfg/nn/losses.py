@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._attributes import FixedAttributes, check_name, snake_case
+from memcfg.nn._keras_names import absent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,6 +43,9 @@ __all__ = [
     "Target",
     "Tversky",
 ]
+
+if not TYPE_CHECKING:  # a checker would take any name to be there
+    __getattr__ = absent(__name__)
 
 _MEANS = ("sum_over_batch_size", "mean")
 _REDUCTIONS = (*_MEANS, "sum", "mean_with_sample_weight")

@@ -13,6 +13,7 @@ import numpy as np
 from memcfg.nn import losses
 from memcfg.nn._argument_checks import integer, real
 from memcfg.nn._attributes import FixedAttributes, check_name, snake_case
+from memcfg.nn._keras_names import absent
 from memcfg.nn.losses import Loss, Terms, cosines
 
 if TYPE_CHECKING:
@@ -64,6 +65,9 @@ __all__ = [
     "TrueNegatives",
     "TruePositives",
 ]
+
+if not TYPE_CHECKING:  # a checker would take any name to be there
+    __getattr__ = absent(__name__)
 
 _EPSILON = 1e-7
 

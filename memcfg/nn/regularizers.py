@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from memcfg.nn._argument_checks import nonnegative
 from memcfg.nn._attributes import FixedAttributes
+from memcfg.nn._keras_names import absent
 
 if TYPE_CHECKING:
     from memcfg.graph import Builder
 
 __all__ = ["L1", "L1L2", "L2", "OrthogonalRegularizer", "Regularizer"]
+
+if not TYPE_CHECKING:  # a checker would take any name to be there
+    __getattr__ = absent(__name__)
 
 
 class Regularizer(FixedAttributes):

@@ -5,6 +5,9 @@ An argument that cannot be honoured raises TypeError or ValueError.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from memcfg.nn._keras_names import absent
 from memcfg.nn.layers import _operators
 from memcfg.nn.layers._activations import (
     ELU,
@@ -195,3 +198,6 @@ __all__ = [
     "multiply",
     "subtract",
 ]
+
+if not TYPE_CHECKING:  # a checker would take any name to be there
+    __getattr__ = absent(__name__)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from memcfg.nn._keras_names import ABSENT, absent
 from memcfg.nn.optimizers import schedules
 from memcfg.nn.optimizers._adafactor import Adafactor
 from memcfg.nn.optimizers._adam import Adam, Adamax, AdamW, Nadam
@@ -32,6 +33,9 @@ __all__ = [
     "serialize",
 ]
 
+if not TYPE_CHECKING:  # a checker would take any name to be there
+    __getattr__ = absent(__name__)
+
 _KNOWN: dict[str, type[Optimizer]] = {
     each.kind: each
     for each in (
@@ -40,17 +44,7 @@ _KNOWN: dict[str, type[Optimizer]] = {
     )
 }
 
-_ABSENT = {  # Keras's names that are not here: what to do instead
-    "Ftrl": "it is for sparse linear models: use Adagrad",
-    "Lamb": "use AdamW with clipnorm, or gradient_accumulation_steps for large batches",
-    "LossScaleOptimizer": "gradients are float32: pass the inner optimizer alone",
-    "MultiOptimizer": "a model has one optimizer: freeze layers, and compile again",
-    "Muon": "its updates are matrix products, which have no op: use AdamW",
-    "OptimizerMap": "a model has one optimizer: freeze layers, and compile again",
-    "ScheduleFreeAdamW": "use AdamW with use_ema=True",
-    "legacy": "Keras 3 has these under their own names only: optimizers.SGD",
-}
-_OF_LOWER = {name.lower(): name for name in _ABSENT}
+_OF_LOWER = {name.lower(): name for name in ABSENT["optimizers"]}
 
 
 def serialize(optimizer: Optimizer) -> dict[str, Any]:
@@ -94,8 +88,8 @@ def deserialize(
     name = str(config.get("class_name"))
     found = (custom_objects or {}).get(name) or _KNOWN.get(name.lower())
     if found is None and name.lower() in _OF_LOWER:
-        absent = _OF_LOWER[name.lower()]
-        raise ValueError(f"there is no {absent} here: {_ABSENT[absent]}")
+        known = _OF_LOWER[name.lower()]
+        raise ValueError(f"there is no {known} here: {ABSENT['optimizers'][known]}")
     if found is None:
         known = ", ".join(map(repr, _KNOWN))
         raise ValueError(f"unknown optimizer {name!r}; known: {known}")
@@ -137,11 +131,3 @@ def get(identifier: Any) -> Optimizer:
             f"name, such as 'adam', not {identifier!r}"
         )
     return identifier
-
-
-if not TYPE_CHECKING:  # a checker would take any name to be there
-
-    def __getattr__(name: str) -> NoReturn:
-        why = _ABSENT.get(name)
-        words = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(words if why is None else f"{words}: {why}")

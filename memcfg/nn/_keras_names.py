@@ -1,0 +1,271 @@
+"""Names of Keras's that are not here, and what to do instead.
+
+Using such a name is an AttributeError that says why, so that ``hasattr`` tells the
+truth and nothing is silently ignored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import NoReturn
+
+__all__ = ["ABSENT", "absent"]
+
+_VOLUMES = "windows move over sequences and images, not over volumes"
+_DATA = "prepare data before training: memcfg.data.Dataset.map takes any function"
+_TEXT = "turn text and categories into integers before training, with Dataset.map"
+_OTHERS = "memcfg traces its own layers, not those of other frameworks"
+_CELLS = "SimpleRNN, LSTM and GRU are whole layers; a cell of your own is not supported"
+_FUNCTION = "use the class, or its name as a string"
+_CONFIG = "objects are made by their constructors; copy.deepcopy copies models"
+_LATER = "not built yet"
+
+_LAYERS = {
+    **dict.fromkeys(
+        (
+            *("AdaptiveAveragePooling3D", "AdaptiveMaxPooling3D", "AveragePooling3D"),
+            *("AvgPool3D", "Conv3D", "Conv3DTranspose", "ConvLSTM3D", "Convolution3D"),
+            *("Convolution3DTranspose", "Cropping3D", "GlobalAveragePooling3D"),
+            *("GlobalAvgPool3D", "GlobalMaxPool3D", "GlobalMaxPooling3D"),
+            *("MaxPool3D", "MaxPooling3D", "SpatialDropout3D", "UpSampling3D"),
+            "ZeroPadding3D",
+        ),
+        _VOLUMES,
+    ),
+    **dict.fromkeys(
+        (
+            *("AugMix", "AutoContrast", "CenterCrop", "CutMix", "Equalization"),
+            *("ContrastLimitedAdaptiveHistogramEqualization", "MaxNumBoundingBoxes"),
+            *("MelSpectrogram", "MixUp", "Pipeline", "RandAugment"),
+            *("RandomBrightness", "RandomColorDegeneration", "RandomColorJitter"),
+            *("RandomContrast", "RandomCrop", "RandomElasticTransform"),
+            *("RandomErasing", "RandomFlip", "RandomGaussianBlur", "RandomGrayscale"),
+            *("RandomHue", "RandomInvert", "RandomPerspective"),
+            *("RandomPosterization", "RandomRotation", "RandomSaturation"),
+            *("RandomSharpness", "RandomShear", "RandomTranslation", "RandomZoom"),
+            *("Resizing", "STFTSpectrogram", "Solarization"),
+        ),
+        _DATA,
+    ),
+    **dict.fromkeys(
+        (
+            *("CategoryEncoding", "Discretization", "HashedCrossing", "Hashing"),
+            *("IntegerLookup", "StringLookup", "TextVectorization"),
+        ),
+        _TEXT,
+    ),
+    **dict.fromkeys(
+        ("FlaxLayer", "JaxLayer", "TFSMLayer", "TorchModuleWrapper"), _OTHERS
+    ),
+    **dict.fromkeys(
+        ("GRUCell", "LSTMCell", "RNN", "SimpleRNNCell", "StackedRNNCells"), _CELLS
+    ),
+    **dict.fromkeys(
+        ("AdaptiveAveragePooling1D", "AdaptiveAveragePooling2D"),
+        "use AveragePooling, whose window does not depend on the input's size",
+    ),
+    **dict.fromkeys(
+        ("AdaptiveMaxPooling1D", "AdaptiveMaxPooling2D"),
+        "use MaxPooling, whose window does not depend on the input's size",
+    ),
+    **dict.fromkeys(("ConvLSTM1D", "ConvLSTM2D"), _LATER),
+    "ActivityRegularization": "pass activity_regularizer to the layer before it",
+    "AlphaDropout": "use Dropout or GaussianDropout",
+    "EinsumDense": "use Dense, Permute and Reshape, or the operator @",
+    "GroupQueryAttention": "use MultiHeadAttention",
+    "Identity": "use Activation(None)",
+    "InputLayer": "use Input(shape)",
+    "InputSpec": "a layer says what it reads when it is called",
+    "Lambda": "write a Layer with call, or an op of your own (docs/ops.md)",
+    "RMSNormalization": "use LayerNormalization",
+    "ReversibleEmbedding": "use Embedding and Dense",
+    "SpectralNormalization": _LATER,
+    "UnitNormalization": "use Dot(axes=-1, normalize=True), or LayerNormalization",
+    "Wrapper": "write a Layer that has another as its attribute",
+    **dict.fromkeys(("deserialize", "serialize"), _CONFIG),
+}
+
+_LOSSES = {
+    "CTC": _LATER,
+    "ctc": _LATER,
+    "Circle": _LATER,
+    "circle": _LATER,
+    "CategoricalGeneralizedCrossEntropy": "use CategoricalCrossentropy",
+    "categorical_generalized_cross_entropy": "use CategoricalCrossentropy",
+    "get": "losses are made by their constructors or named by strings",
+    **dict.fromkeys(("deserialize", "serialize"), _CONFIG),
+    **dict.fromkeys(
+        (
+            *("binary_crossentropy", "binary_focal_crossentropy", "dice", "hinge"),
+            *("categorical_crossentropy", "categorical_focal_crossentropy"),
+            *("categorical_hinge", "cosine_similarity", "huber", "kl_divergence"),
+            *("log_cosh", "mean_absolute_error", "mean_absolute_percentage_error"),
+            *("mean_squared_error", "mean_squared_logarithmic_error", "poisson"),
+            *("sparse_categorical_crossentropy", "squared_hinge", "tversky"),
+        ),
+        _FUNCTION,
+    ),
+}
+
+_METRICS = {
+    **dict.fromkeys(
+        (
+            *("BinaryIoU", "ConcordanceCorrelation", "IoU", "MeanIoU", "OneHotIoU"),
+            *("OneHotMeanIoU", "PearsonCorrelation", "concordance_correlation"),
+            "pearson_correlation",
+        ),
+        "compute it from predict's result",
+    ),
+    **dict.fromkeys(
+        ("Mean", "MeanMetricWrapper", "Sum"), "write a Metric with trace and result"
+    ),
+    "get": "metrics are made by their constructors or named by strings",
+    **dict.fromkeys(("deserialize", "serialize"), _CONFIG),
+    **dict.fromkeys(
+        (
+            *("binary_accuracy", "binary_crossentropy", "binary_focal_crossentropy"),
+            *("categorical_accuracy", "categorical_crossentropy", "hinge", "huber"),
+            *("categorical_focal_crossentropy", "categorical_hinge", "log_cosh"),
+            *("kl_divergence", "mean_absolute_error", "mean_squared_error"),
+            *("mean_absolute_percentage_error", "mean_squared_logarithmic_error"),
+            *("poisson", "sparse_categorical_accuracy", "squared_hinge"),
+            *("sparse_categorical_crossentropy", "top_k_categorical_accuracy"),
+            "sparse_top_k_categorical_accuracy",
+        ),
+        _FUNCTION,
+    ),
+}
+
+_OPTIMIZERS = {
+    "Ftrl": "it is for sparse linear models: use Adagrad",
+    "Lamb": "use AdamW with clipnorm, or gradient_accumulation_steps for large batches",
+    "LossScaleOptimizer": "gradients are float32: pass the inner optimizer alone",
+    "MultiOptimizer": "a model has one optimizer: freeze layers, and compile again",
+    "Muon": "its updates are matrix products, which have no op: use AdamW",
+    "OptimizerMap": "a model has one optimizer: freeze layers, and compile again",
+    "ScheduleFreeAdamW": "use AdamW with use_ema=True",
+    "legacy": "Keras 3 has these under their own names only: optimizers.SGD",
+}
+
+_CALLBACKS = {
+    "BackupAndRestore": _LATER,
+    "OrbaxCheckpoint": "use ModelCheckpoint",
+    "ProgbarLogger": "fit's verbose draws a bar (1) or prints lines (2)",
+    "RemoteMonitor": "send the logs from a LambdaCallback",
+    "SwapEMAWeights": "the optimizer's use_ema leaves averages in the weights",
+}
+
+_INITIALIZERS = {
+    "IdentityInitializer": "use Identity",
+    "OrthogonalInitializer": "use Orthogonal",
+    **dict.fromkeys(("STFT", "STFTInitializer", "stft"), _DATA),
+    "get": "initializers are made by their constructors or named by strings",
+    **dict.fromkeys(("deserialize", "serialize"), _CONFIG),
+    **dict.fromkeys(
+        (
+            *("constant", "glorot_normal", "glorot_uniform", "he_normal", "identity"),
+            *("he_uniform", "lecun_normal", "lecun_uniform", "ones", "orthogonal"),
+            *("random_normal", "random_uniform", "truncated_normal", "zeros"),
+            "variance_scaling",
+        ),
+        _FUNCTION,
+    ),
+}
+
+_REGULARIZERS = {
+    "get": "regularizers are made by their constructors or named by strings",
+    "orthogonal_regularizer": "use OrthogonalRegularizer's words: it is not built",
+    **dict.fromkeys(("deserialize", "serialize"), _CONFIG),
+    **dict.fromkeys(("l1", "l1_l2", "l2"), _FUNCTION),
+}
+
+_ACTIVATIONS = {
+    **dict.fromkeys(
+        (
+            *("glu", "sparse_plus", "sparse_sigmoid", "sparsemax", "squareplus"),
+            "threshold",
+        ),
+        "write it as an op of your own, one line (docs/ops.md)",
+    ),
+    **dict.fromkeys(("deserialize", "serialize"), _CONFIG),
+}
+
+_MODELS = {
+    **dict.fromkeys(("load_model", "save_model"), _LATER),
+    "clone_model": "copy.deepcopy copies a model with its weights",
+    "model_from_json": "models are built by their constructors",
+}
+
+_UTILS = {
+    **dict.fromkeys(
+        (
+            *("array_to_img", "audio_dataset_from_directory"),
+            *("get_file", "image_dataset_from_directory", "img_to_array", "load_img"),
+            *("save_img", "split_dataset", "text_dataset_from_directory"),
+            *("timeseries_dataset_from_array", "FeatureSpace"),
+        ),
+        "memcfg.data makes datasets of arrays, files and generators",
+    ),
+    **dict.fromkeys(("PyDataset", "Sequence"), "use memcfg.data.Dataset"),
+    **dict.fromkeys(
+        (
+            *("CustomObjectScope", "custom_object_scope", "get_custom_objects"),
+            *("deserialize_keras_object", "get_registered_name"),
+            *("get_registered_object", "register_keras_serializable"),
+            "serialize_keras_object",
+        ),
+        _CONFIG,
+    ),
+    **dict.fromkeys(
+        (
+            *("disable_interactive_logging", "enable_interactive_logging"),
+            *("is_interactive_logging_enabled", "Progbar"),
+        ),
+        "fit's verbose says what is printed",
+    ),
+    **dict.fromkeys(
+        ("model_to_dot", "plot_model"),
+        "model.summary() and model.graph() show what a model is",
+    ),
+    "Config": "use a dict",
+    "clear_session": "model.close() frees a model's memory",
+    "get_source_inputs": "a model knows its inputs",
+    "is_keras_tensor": "use isinstance(tensor, memcfg.nn.SymbolicTensor)",
+    "legacy": "use the functions of this module",
+    **dict.fromkeys(
+        ("pack_x_y_sample_weight", "unpack_x_y_sample_weight"),
+        "a batch is x, (x, y) or (x, y, sample_weight)",
+    ),
+    "standardize_dtype": "use numpy.dtype",
+}
+
+ABSENT: Mapping[str, Mapping[str, str]] = {
+    "layers": _LAYERS,
+    "losses": _LOSSES,
+    "metrics": _METRICS,
+    "optimizers": _OPTIMIZERS,
+    "callbacks": _CALLBACKS,
+    "initializers": _INITIALIZERS,
+    "regularizers": _REGULARIZERS,
+    "activations": _ACTIVATIONS,
+    "models": _MODELS,
+    "utils": _UTILS,
+}
+
+
+def absent(module: str) -> Callable[[str], NoReturn]:
+    """Return a module's ``__getattr__``, which says why Keras's name is not there."""
+    room = module.removeprefix("memcfg.nn").removeprefix(".")
+    rooms = [ABSENT[room]] if room else [*ABSENT.values()]
+    known = {name: why for names in reversed(rooms) for name, why in names.items()}
+
+    def refuse(name: str) -> NoReturn:
+        text = f"module {module!r} has no attribute {name!r}"
+        if name in known:
+            text += f", which Keras has: {known[name]}"
+        raise AttributeError(text, name=name)
+
+    return refuse

@@ -1,0 +1,135 @@
+"""Keras's helpers for data, on NumPy arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memcfg.nn._keras_names import absent
+from memcfg.nn._random import set_random_seed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+__all__ = ["normalize", "pad_sequences", "set_random_seed", "to_categorical"]
+
+if not TYPE_CHECKING:  # a checker would take any name to be there
+    __getattr__ = absent(__name__)
+
+
+def to_categorical(
+    x: npt.ArrayLike, num_classes: int | None = None
+) -> npt.NDArray[np.float32]:
+    """Turn integer labels into rows of which one element is 1.
+
+    Parameters
+    ----------
+    x : array_like of int
+        Labels from 0; a last axis of length 1 is left out.
+    num_classes : int, optional
+        The length of a row. None: the largest label and 1.
+
+    Returns
+    -------
+    numpy.ndarray
+        float32 of shape ``x.shape + (num_classes,)``.
+
+    Raises
+    ------
+    TypeError
+        If the labels are no integers.
+    ValueError
+        If a label is negative, or not below `num_classes`.
+    """
+    labels = np.asarray(x)
+    if labels.dtype.kind not in "iu":
+        raise TypeError(f"labels are integers, not {labels.dtype}")
+    if labels.ndim > 1 and labels.shape[-1] == 1:
+        labels = labels.reshape(labels.shape[:-1])
+    most = int(labels.max(initial=-1))
+    count = most + 1 if num_classes is None else num_classes
+    if labels.min(initial=0) < 0 or most >= count:
+        raise ValueError(f"labels are 0 to {count - 1}, and there is one out of range")
+    rows = np.zeros((*labels.shape, count), np.float32)
+    np.put_along_axis(rows, labels[..., None].astype(np.intp), 1, axis=-1)
+    return rows
+
+
+def normalize(x: npt.ArrayLike, axis: int = -1, order: int = 2) -> npt.NDArray[Any]:
+    """Divide by the norm along an axis; where that is 0 nothing changes.
+
+    Parameters
+    ----------
+    x : array_like
+        What is divided.
+    axis : int, default -1
+        The axis.
+    order : int, default 2
+        Of the norm, as of `numpy.linalg.norm`.
+
+    Returns
+    -------
+    numpy.ndarray
+        Of the shape of x.
+    """
+    array = np.asarray(x)
+    norm = np.linalg.norm(array, order, axis, keepdims=True)
+    return array / np.where(norm == 0, 1, norm)
+
+
+def pad_sequences(
+    sequences: Sequence[Sequence[Any]],
+    maxlen: int | None = None,
+    dtype: npt.DTypeLike = "int32",
+    padding: str = "pre",
+    truncating: str = "pre",
+    value: float = 0.0,
+) -> npt.NDArray[Any]:
+    """Make sequences of several lengths one array.
+
+    Parameters
+    ----------
+    sequences : sequence of sequence
+        Each of scalars, or of arrays of one shape.
+    maxlen : int, optional
+        The length of all. None: that of the longest.
+    dtype : dtype, default "int32"
+        The array's.
+    padding : {"pre", "post"}, default "pre"
+        Where short sequences are filled up.
+    truncating : {"pre", "post"}, default "pre"
+        Where long ones are cut.
+    value : float, default 0.0
+        What they are filled up with.
+
+    Returns
+    -------
+    numpy.ndarray
+        Of shape ``(len(sequences), maxlen, ...)``.
+
+    Raises
+    ------
+    ValueError
+        If `padding` or `truncating` is something else, or shapes differ.
+    """
+    for name, given in (("padding", padding), ("truncating", truncating)):
+        if given not in ("pre", "post"):
+            raise ValueError(f'{name} is "pre" or "post", not {given!r}')
+    rows = [np.asarray(each, dtype) for each in sequences]
+    length = max(map(len, rows), default=0) if maxlen is None else maxlen
+    sample = next((row.shape[1:] for row in rows if len(row)), ())
+    result = np.full((len(rows), length, *sample), value, dtype)
+    for target, row in zip(result, rows, strict=True):
+        if not len(row) or not length:
+            continue
+        if row.shape[1:] != sample:
+            raise ValueError(f"elements have shapes {sample} and {row.shape[1:]}")
+        kept = row[-length:] if truncating == "pre" else row[:length]
+        if padding == "pre":
+            target[length - len(kept) :] = kept
+        else:
+            target[: len(kept)] = kept
+    return result
