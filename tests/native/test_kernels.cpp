@@ -112,6 +112,40 @@ TEST(a_label_out_of_range_reads_nothing_and_makes_the_loss_nan) {
   }
 }
 
+TEST(losses_of_rows_hits_and_counts) {
+  const std::vector<float> logits = {0, 1, 1, 100, 0, -100};
+  const std::vector<std::int32_t> labels = {2, 0};
+  const Block in(logits), classes(labels), losses = floats(2), p = floats(6);
+  const OperandSpec x = f32({2, 3}), rows{{2}, "int32"}, of = f32({2});
+  KernelSpec spec{"cross_entropy_rows", {}, {x, rows}, {of, x}};
+  run(spec, {&in, &classes, &losses, &p});
+  const float e = std::exp(1.0F), sum = 1 + 2 * e;
+  CHECK(near(losses.floats(), {std::log(sum) - 1, 0}));
+  spec.set("ignored", std::int64_t{2});
+  run(spec, {&in, &classes, &losses, &p});
+  CHECK(losses.floats()[0] == 0);
+  const Block dy(std::vector<float>{2, 3}), gradient = floats(6);
+  spec = {"cross_entropy_rows_gradient", {}, {x, rows, of}, {x}};
+  run(spec, {&p, &classes, &dy, &gradient});
+  CHECK(near(gradient.floats(), {2 / sum, 2 * e / sum, 2 * e / sum - 2, 0, 0, 0}));
+
+  const Block found(std::vector<std::int32_t>(2)), hits = floats(2);
+  run({"argmax", {}, {x}, {rows}}, {&in, &found});
+  spec = {"hits", {}, {x, rows}, {of}};
+  for (const std::int64_t k : {0, 1}) {  // the first maximum, and any of them
+    spec.set("k", k);
+    run(spec, {&in, &classes, &hits});
+    CHECK(hits.floats() == (std::vector<float>{k == 0 ? 0.0F : 1.0F, 1}));
+  }
+  const Block truth(std::vector<float>{1, 0}), above(std::vector<float>{0.5F, 0.25F});
+  const Block ones = floats(2), zeros = floats(2);
+  spec = {"threshold_counts", {}, {of, of, of}, {of, of}};
+  spec.set("threshold_bits", std::vector<std::int64_t>{0x3e800000});  // a quarter
+  run(spec, {&truth, &above, &dy, &ones, &zeros});
+  CHECK(ones.floats() == (std::vector<float>{2, 2}));
+  CHECK(zeros.floats() == (std::vector<float>{3, 0}));
+}
+
 TEST(philox_gives_random123s_known_answers) {
   struct Row {
     std::array<std::uint32_t, 4> counter;
