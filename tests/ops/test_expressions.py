@@ -19,7 +19,7 @@ from memcfg._core import Kernel, engine, set_num_threads
 from memcfg.devices import OperandSpec
 from memcfg.errors import GraphError, KernelError
 from memcfg.graph import Builder, gradients
-from memcfg.ops._expression import write
+from memcfg.ops._expression import floor, write
 
 ATTRIBUTES = {
     "momentum": 0.9,
@@ -368,6 +368,7 @@ def test_a_name_is_given_once_and_types_travel_by_name(new_op):
         (lambda x, *, interpreted: x, {}, ValueError, "attributes of kernels"),
         (lambda x: sum(x * i for i in range(2, 200)), {}, ValueError, "nodes, of 256"),
         (lambda x: ops.rounded(x), {}, TypeError, "dtype of their arrays"),
+        (lambda x: floor(x), {}, TypeError, "only uniform numbers"),
         (lambda x: "x", {}, TypeError, "no expression"),
         (lambda x: x + "x", {}, TypeError, "made of numbers"),
         (lambda x: x, {"scalars": ("z",)}, ValueError, "no operand 'z'"),
