@@ -77,8 +77,6 @@ class Trainer:
         try:
             callbacks("on_train_begin", {})
             for epoch in epochs:
-                if self.stop_training:
-                    break
                 of = f"{epoch + 1}/{epochs.stop}"
                 callbacks("on_epoch_begin", epoch, {})
                 totals = Totals(session.objectives)
@@ -95,7 +93,7 @@ class Trainer:
                     progress.finish(logs)
                 if logs:
                     callbacks("on_epoch_end", epoch, logs)
-                if feed.ran_out:
+                if feed.ran_out or self.stop_training:
                     break
             if logs:
                 config.optimizer.finalize_variable_values()
