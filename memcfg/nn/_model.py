@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import threading
 from collections.abc import Mapping, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, ParamSpec, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    NamedTuple,
+    NoReturn,
+    ParamSpec,
+    TypeVar,
+)
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -16,7 +26,12 @@ from memcfg._core import Counter, Lock
 from memcfg.errors import InfeasiblePlanError, NonFiniteLossError
 from memcfg.nn import optimizers
 from memcfg.nn._argument_checks import integer
-from memcfg.nn._attributes import FixedAttributes, automatic_name, check_name, constant
+from memcfg.nn._attributes import (
+    FixedAttributes,
+    automatic_name,
+    check_name,
+    snake_case,
+)
 from memcfg.nn._nesting import Structure, unique
 from memcfg.nn._network import Network, summary_text
 from memcfg.nn._weight_files import check_file_name, check_list, read_file, write_file
@@ -30,7 +45,17 @@ from memcfg.nn.inputs._reading import (
     source_of,
 )
 from memcfg.nn.inputs._samples import Wanted, columns, samples
-from memcfg.nn.layers._layer import Shape, SymbolicTensor
+from memcfg.nn.layers._layer import (
+    Input,
+    Layer,
+    Node,
+    Scope,
+    Shape,
+    SymbolicTensor,
+    call_mode,
+    members,
+    sample_shape,
+)
 from memcfg.nn.training._compile_config import (
     PLANNED,
     CompileConfig,
@@ -55,7 +80,7 @@ if TYPE_CHECKING:
     from memcfg.memory import Pool
     from memcfg.nn._network import Weight
     from memcfg.nn.callbacks import Callback
-    from memcfg.nn.layers._layer import Layer
+    from memcfg.nn.layers._layer import Variable
     from memcfg.nn.losses import Loss
     from memcfg.nn.optimizers import Optimizer
     from memcfg.plan import Plan, Policy
@@ -82,6 +107,7 @@ def outside_workspaces(method: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+_sharing = threading.RLock()  # of values that go from one model to another
 _owners: WeakValueDictionary[str, Model] = WeakValueDictionary()  # live models
 
 
@@ -136,18 +162,34 @@ class Model(FixedAttributes):
     99
     """
 
-    __slots__ = ("_lock", "_owner", "_parts", "_trainer", "name")
+    __slots__ = (
+        "_lock",
+        "_nested",
+        "_owner",
+        "_parts",
+        "_trainer",
+        "_visited",
+        "name",
+    )
 
     _advice = "say it to the constructor, compile or fit; stop_training ends a fit"
-    trainable = constant("trainable", True, "models cannot be frozen yet")
 
     def __init__(
         self,
-        inputs: Symbolic,
-        outputs: Symbolic,
+        inputs: Symbolic | None = None,
+        outputs: Symbolic | None = None,
         name: str | None = None,
     ) -> None:
+        if inputs is None and outputs is None and type(self).call is not Model.call:
+            kind = snake_case(type(self).__name__)
+            self._begin(automatic_name(kind) if name is None else name)
+            return
         self._begin(automatic_name("functional") if name is None else name)
+        if inputs is None or outputs is None:
+            raise TypeError(
+                "Model takes inputs and outputs, or is a subclass that says in `call` "
+                "what it computes"
+            )
         starts, takes = _symbolic(inputs, "inputs")
         ends, gives = _symbolic(outputs, "outputs")
         self._adopt(Network(starts, ends, takes, gives))
@@ -158,6 +200,8 @@ class Model(FixedAttributes):
         self._owner = _owner_name(self)
         self._parts = Parts(None, None, None)
         self._trainer = Trainer()
+        self._nested: Nested | None = None  # as a layer of others
+        self._visited = True  # whether it has the values of all its layers
         self._lock = Lock(self.name)
 
     @property
@@ -167,8 +211,99 @@ class Model(FixedAttributes):
 
     @property
     def layers(self) -> list[Layer]:
-        """The layers, in the order of their weights."""
-        return list(self._built_network().layers)
+        """The layers and nested models, in the order of their weights."""
+        return [getattr(each, "model", each) for each in self._stacked()]
+
+    def _stacked(self) -> Sequence[Layer]:
+        """Return the layers, nested models as layers."""
+        return self._built_network().layers
+
+    def call(self, inputs: Any) -> Any:
+        """Compute the model's result; a subclass says how, of its layers.
+
+        Parameters
+        ----------
+        inputs : SymbolicTensor, or list or dict of them
+            What the model is called on. A subclass may take ``training``, too.
+
+        Returns
+        -------
+        SymbolicTensor, or list, tuple or dict of them
+            The outputs.
+        """
+        return self(inputs)
+
+    def __call__(self, inputs: Any, training: bool | None = None) -> Any:
+        """Join the model to symbolic tensors; or predict arrays."""
+        leaves = list(inputs.values()) if isinstance(inputs, dict) else inputs
+        several = leaves if isinstance(leaves, list | tuple) else [leaves]
+        if several and all(isinstance(each, SymbolicTensor) for each in several):
+            return self._as_layer()(inputs)
+        if training:
+            raise ValueError(
+                f"{self.name!r} is called on arrays for its predictions; training=True "
+                "is what fit and train_on_batch do"
+            )
+        return self.predict_on_batch(inputs)
+
+    def _as_layer(self) -> Nested:
+        """Return the model as a layer of others."""
+        if self._nested is None:
+            self._nested = Nested(self)
+        return self._nested
+
+    @property
+    def trainable(self) -> bool:
+        """Whether training changes the weights; `compile` looks at it.
+
+        Set on a model it is set on all its layers.
+        """
+        return self._as_layer().trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        self._as_layer().trainable = value
+
+    @property
+    def weights(self) -> list[Variable]:
+        """All weights, in Keras's order."""
+        return [each for layer in self._stacked() for each in layer.weights]
+
+    @property
+    def trainable_weights(self) -> list[Variable]:
+        """The weights that training changes."""
+        layers = self._stacked() if self.trainable else ()
+        return [each for layer in layers for each in layer.trainable_weights]
+
+    @property
+    def non_trainable_weights(self) -> list[Variable]:
+        """The weights that training does not change."""
+        if not self.trainable:
+            return self.weights
+        layers = self._stacked()
+        return [each for layer in layers for each in layer.non_trainable_weights]
+
+    @property
+    def inputs(self) -> list[SymbolicTensor]:
+        """The symbolic tensors from which the model starts."""
+        return list(self._built_network().inputs)
+
+    @property
+    def outputs(self) -> list[SymbolicTensor]:
+        """The symbolic tensors that it gives."""
+        return list(self._built_network().outputs)
+
+    @property
+    def input(self) -> Any:
+        """The inputs as they were given to the constructor."""
+        network = self._built_network()
+        return network.takes.pack(network.inputs)
+
+    @property
+    def output(self) -> Any:
+        """The outputs as they were given to the constructor."""
+        network = self._built_network()
+        return network.gives.pack(network.outputs)
 
     def count_params(self) -> int:
         """Return the number of parameters.
@@ -206,8 +341,7 @@ class Model(FixedAttributes):
 
     def summary(self) -> None:
         """Print layers, output shapes, parameters and bytes of each activation."""
-        layers = self.layers
-        print(summary_text(self.name, layers, self._network), end="")
+        print(summary_text(self.name, self._stacked(), self._network), end="")
 
     @property
     def optimizer(self) -> Optimizer:
@@ -439,6 +573,7 @@ class Model(FixedAttributes):
         size is known, as behind a `map` of batches, the first batches come before it.
         """
         with self._lock.session(self._trained_elsewhere()):
+            self._gather()
             self._trainer.stop_training = False
             self._compiled("fit")
             numbers = range(
@@ -551,6 +686,7 @@ class Model(FixedAttributes):
         """
         shown, given = check_verbose(verbose), check_callbacks(callbacks)
         self._compiled("evaluate")
+        self._gather()
         source = source_of(
             self._wanted("evaluate"),
             x,
@@ -622,6 +758,7 @@ class Model(FixedAttributes):
             If the data ends before `steps` batches.
         """
         shown, given = check_verbose(verbose), check_callbacks(callbacks)
+        self._gather()
         wanted = self._wanted("predict")
         source = source_of(
             wanted, x, None, None, batch_size, self._pool, labelled=False
@@ -680,6 +817,8 @@ class Model(FixedAttributes):
         NonFiniteLossError
             If the loss is NaN or infinite; weights and optimizer are as before.
         """
+        if not self._visited:
+            self._gather()
         with self._lock.turn():
             found = self._parts.config or self._compiled("train_on_batch")
             guard = on_nan == "raise" or check_on_nan(on_nan)
@@ -724,6 +863,7 @@ class Model(FixedAttributes):
         InfeasiblePlanError
             If no plan fits the device's limit.
         """
+        self._gather()
         with self._lock.turn():
             self._compiled("test_on_batch")
             session, batch = self._batch("evaluate", x, y, sample_weight, None)
@@ -837,6 +977,7 @@ class Model(FixedAttributes):
             Layer by layer, in Keras's order and layouts: kernel ``(KH, KW, C / groups,
             O)`` or ``(inputs, units)``, bias; gamma, beta, moving mean and variance.
         """
+        self._gather()
         with self._lock.turn():
             weights, session = self._weights_and_session()
             return [session.read(weight.name) for weight in weights]
@@ -883,6 +1024,7 @@ class Model(FixedAttributes):
         written, so that it holds the weights of one step.
         """
         check_file_name(path)
+        self._gather()
         with self._lock.turn():
             weights, session = self._weights_and_session()
             write_file(path, weights, session.read)
@@ -926,7 +1068,16 @@ class Model(FixedAttributes):
     def __del__(self) -> None:
         parts = getattr(self, "_parts", None)
         if parts is not None and parts.session is not None:
+            self._give_back(parts.network, parts.session)
             parts.session.close()
+
+    def _give_back(self, network: Network | None, session: Session) -> None:
+        """Leave the values of layers to them that other models have had, too."""
+        for weight in () if network is None else network.weights:
+            layer = weight.layer
+            if layer._users > 1 and layer._model in (self, None):
+                value = session.read(weight.name)
+                layer._values.setdefault(weight.spec_name, value)
 
     def __copy__(self) -> NoReturn:
         raise TypeError(
@@ -945,6 +1096,7 @@ class Model(FixedAttributes):
     @outside_workspaces
     def __getstate__(self) -> dict[str, Any]:
         """Return architecture, settings and values, as they are between two steps."""
+        self._gather()
         with self._lock.turn():
             values = self._built_session().values() if self.built else {}
             steps = (
@@ -952,7 +1104,8 @@ class Model(FixedAttributes):
             )
             state = super().__getstate__()
             state["_parts"] = self._parts._replace(session=None)
-        del state["_lock"], state["_owner"]  # a copy has its own
+        for name in ("_lock", "_owner", "_nested", "_visited"):
+            del state[name]  # a copy has its own
         return state | {"_values": values, "_steps": steps}
 
     @outside_workspaces
@@ -963,7 +1116,9 @@ class Model(FixedAttributes):
         super().__setstate__(state)
         if self._parts.network is not None:
             self._adopt(
-                self._parts.network, {name: _owned(values[name]) for name in values}
+                self._parts.network,
+                {name: _owned(values[name]) for name in values},
+                restored=True,
             )
         if self._config is not None:
             self._config.optimizer._claim(self)
@@ -987,17 +1142,47 @@ class Model(FixedAttributes):
     def _session(self) -> Session | None:
         return self._parts.session
 
-    def _adopt(self, network: Network, values: dict[str, Floats] | None = None) -> None:
+    def _adopt(
+        self,
+        network: Network,
+        values: dict[str, Floats] | None = None,
+        *,
+        restored: bool = False,  # values are newer than those of other models
+    ) -> None:
         """Take an architecture; the layers belong to this model from now on."""
-        owned = [layer for layer in network.layers if layer.weight_specs]
-        for layer in owned:
-            layer._check_free(self)
-        for layer in owned:
-            layer._claim(self)
         if self._session is not None:
             values = self._session.known_values()
+        elsewhere = _taken_over(network, self)
+        values = (
+            elsewhere | values if restored and values else (values or {}) | elsewhere
+        )
         session = self._make_session(network, self._config, values)
+        for layer in network.leaves:
+            layer._claim(self)
         self._replace(Parts(network, self._config, session))
+        self._visited = True
+
+    def _gather(self) -> None:
+        """Take the values of layers back that another model has used since."""
+        if self._visited or self._network is None:
+            return
+        with _sharing:
+            found = _taken_over(self._network, self)
+            session = self._built_session()
+            for name, value in found.items():
+                session.write(name, value)
+            for layer in self._network.leaves:
+                layer._claim(self)
+            self._visited = True
+
+    def _read_weight(self, layer: Layer, name: str) -> Floats:
+        """Return the value of a layer's weight, which this model has."""
+        network = self._built_network()
+        return self._built_session().read(network.names[layer, name])
+
+    def _write_weight(self, layer: Layer, name: str, value: Floats) -> None:
+        network = self._built_network()
+        self._built_session().write(network.names[layer, name], value)
 
     def _configure(self, found: CompileConfig) -> None:
         """Be compiled so; the values stay, and state of the same optimizer."""
@@ -1023,11 +1208,13 @@ class Model(FixedAttributes):
         found: CompileConfig | None,
         values: dict[str, Floats] | None,
     ) -> Session:
-        spec, held = TraceSpec(self.name, network), (self._lock, self._owner, values)
+        held = self._lock, self._owner, values
+        spec = TraceSpec(self.name, network)
         if found is None:
             return Session(spec, get_policy(None), PLANNED, None, *held)
         objectives = resolve(found.goals, network)
-        spec = TraceSpec(self.name, network, found.optimizer, objectives)
+        frozen = network.frozen()
+        spec = TraceSpec(self.name, network, found.optimizer, objectives, frozen)
         return Session(spec, found.policy, found.modes, found.device, *held)
 
     def _compiled(self, what: str) -> CompileConfig:
@@ -1060,10 +1247,11 @@ class Model(FixedAttributes):
         with self._lock.turn():
             session = self._built_session()
             for weight in self._built_network().weights:
-                if weight.hidden and weight.name.rpartition("/")[0] == layer.name:
+                if weight.hidden and weight.layer is layer:
                     session.write(weight.name, weight.first_value())
 
     def _write(self, values: Sequence[Floats]) -> None:
+        self._gather()
         with self._lock.turn():
             weights, session = self._weights_and_session()
             for weight, value in zip(weights, values, strict=True):
@@ -1172,11 +1360,68 @@ class Model(FixedAttributes):
                     self._unbuild()
                 raise
 
-    def _build(self, shapes: Sequence[Shape]) -> None:
-        """Find the shapes of the weights; only `Sequential` can lack them."""
+    def _build(self, shapes: Sequence[Shape], given: Any = None) -> None:
+        """Find the shapes of the weights: call `call`, unless they are known."""
+        starts = [Input(shape) for shape in shapes]
+        inputs: Any = starts[0] if len(starts) == 1 else starts
+        if isinstance(given, dict):
+            inputs = dict(zip(given, starts, strict=True))
+        starts, takes = _symbolic(inputs, "inputs")
+        options: dict[str, Any] = {}
+        if "training" in inspect.signature(self.call).parameters:
+            options["training"] = _Training()
+        before = call_mode.set(options.get("training"))
+        try:
+            outputs = self.call(inputs, **options)
+        finally:
+            call_mode.reset(before)
+        ends, gives = _symbolic(outputs, "outputs")
+        if len(ends) == 1:
+            gives = Structure(None, ("output",))
+        order = self._as_layer()._sublayers()
+        self._adopt(Network(starts, ends, takes, gives, order))
 
     def _unbuild(self) -> None:
         """Undo `_build`."""
+        self._replace(Parts(None, self._config, None))
+        for layer in self._as_layer()._sublayers():
+            layer._release()
+
+    def build(self, input_shape: Any) -> None:
+        """Find all shapes before there is data.
+
+        Parameters
+        ----------
+        input_shape : sequence of int or None, or list of them
+            As in Keras, the batch first: ``(None, 28, 28, 1)``.
+
+        Raises
+        ------
+        RuntimeError
+            If the model is built already.
+        TypeError, ValueError
+            If the shape is wrong or a layer cannot take it; the model is as it was.
+        """
+        several = (
+            input_shape
+            if isinstance(input_shape, list)
+            and all(isinstance(each, list | tuple) for each in input_shape)
+            else [input_shape]
+        )
+        for each in several:
+            if not isinstance(each, list | tuple) or len(each) < 2:
+                raise ValueError(
+                    "input_shape counts the batch, as (None, 28, 28, 1); not "
+                    f"{input_shape}"
+                )
+        with self._lock.turn():
+            if self.built:
+                raise RuntimeError(f"{self.name!r} is built already")
+            try:
+                self._build([sample_shape(tuple(each[1:])) for each in several])
+            except BaseException:
+                self._unbuild()
+                raise
 
 
 def _advised(
@@ -1200,6 +1445,76 @@ def _returned(
         return logs
     values = list(logs.values())
     return values[0] if len(values) == 1 else values
+
+
+class _Training:
+    """Stands for ``training`` while a model's `call` is traced once for both."""
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "a model's call is traced once, for training and for prediction: hand "
+            "training on to layers, as in self.dropout(x, training=training), and put "
+            "what branches on it into a Layer"
+        )
+
+
+def _taken_over(network: Network, model: Model) -> dict[str, Floats]:
+    """Return values of weights that layers or other models have, by name here."""
+    found: dict[str, Floats] = {}
+    for weight in network.weights:
+        layer, other = weight.layer, weight.layer._model
+        if other is not None and other is not model:
+            found[weight.name] = other._read_weight(layer, weight.spec_name)
+            other._visited = False
+        elif other is None and weight.spec_name in layer._values:
+            found[weight.name] = layer._values[weight.spec_name]
+    return found
+
+
+class Nested(Layer):
+    """A model as a layer of another."""
+
+    __slots__ = ("model",)
+
+    arity: ClassVar[int | None] = None
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model.name)
+        self.model = model
+
+    def __call__(self, inputs: Any) -> Any:
+        """Join the model's layers to the results of others."""
+        model = self.model
+        if model._network is None:
+            given = _symbolic(inputs, "inputs")[0]
+            model._build([tensor.sample_shape for tensor in given], inputs)
+        network = model._built_network()
+        operands = network.takes.unpack(inputs, "what it is called on", "inputs")
+        for operand, start in zip(operands, network.inputs, strict=True):
+            if operand.sample_shape != start.sample_shape:
+                raise ValueError(
+                    f"model {self.name!r} reads {start.shape}, and is called on "
+                    f"{operand.shape}"
+                )
+        results = [(each.sample_shape, each.dtype) for each in network.outputs]
+        self._weight_specs = ()
+        node = Node(self, tuple(operands), results)
+        return network.gives.pack(node.outputs)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int | Sequence[int]:
+        """Append the ops of all layers."""
+        network = self.model._built_network()
+        values = dict(zip(network.inputs, inputs, strict=True))
+        scope.trace(network.nodes, values)
+        made = [values[tensor] for tensor in network.outputs]
+        return made[0] if len(made) == 1 else made
+
+    def _sublayers(self) -> list[Layer]:
+        network = self.model._parts.network or self.model._network
+        if network is not None:
+            return list(network.layers)
+        found = getattr(self.model, "__dict__", {}).values()
+        return list(dict.fromkeys(each for value in found for each in members(value)))
 
 
 def _count(given: Any, what: str) -> int | None:

@@ -18,12 +18,11 @@ from rich.text import Text
 from memcfg._tables import draw, new_table
 from memcfg._terminal import shorten
 from memcfg.nn._nesting import Structure
-from memcfg.nn._random import derive_seed
-from memcfg.nn.layers._layer import InputLayer, Node, show_shape
+from memcfg.nn.layers._layer import InputLayer, Node, first_value, show_shape
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator, Sequence
 
     from memcfg.nn.initializers import Initializer
     from memcfg.nn.layers._layer import Layer, Shape, SymbolicTensor, WeightSpec
@@ -42,6 +41,8 @@ class Weight:
     initializer: Initializer
     seed: int  # decides its first value
     trainable: bool
+    layer: Layer
+    regularizer: Any = None
     hidden: bool = False  # a state, which is not exchanged with Keras or files
 
     @property
@@ -50,19 +51,20 @@ class Weight:
         return math.prod(self.shape)
 
     @property
+    def spec_name(self) -> str:
+        """Its name within the layer."""
+        return self.name.rpartition("/")[2]
+
+    @property
     def nbytes(self) -> int:
         """Size in bytes."""
         return self.size * np.dtype(self.dtype).itemsize
 
     def first_value(self) -> np.ndarray:
         """Draw the value that training starts from; initializers draw float32."""
-        value = self.initializer.draw(self.shape, self.seed)
-        if value.shape != self.shape or value.dtype != np.float32:
-            raise ValueError(
-                f"the initializer of {self.name!r} returned {value.dtype} of shape "
-                f"{value.shape} instead of float32 of shape {self.shape}"
-            )
-        return value.astype(self.dtype, copy=False)
+        return first_value(
+            self.name, self.initializer, self.shape, self.dtype, self.seed
+        )
 
 
 class Network:
@@ -74,17 +76,40 @@ class Network:
         outputs: Sequence[SymbolicTensor],
         takes: Structure | None = None,
         gives: Structure | None = None,
+        order: Sequence[Layer] = (),  # of layers whose weights come first
     ) -> None:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.takes = takes or Structure(None, (self.inputs[0].name,))
         self.gives = gives or Structure(None, (self.outputs[0].name,))
         nodes, self.layers = _traverse([output.node for output in outputs])
+        if order:
+            first = {layer: i for i, layer in enumerate(order)}
+            known = sorted(self.layers, key=lambda each: first.get(each, len(first)))
+            self.layers = tuple(known)
         self.nodes = tuple(sorted(nodes, key=lambda node: node.order))
         self._check_inputs()
         self._check_names()
-        self.weights = tuple(_weights(self.layers))
+        self.weights, self.aliases = _weights(self.layers)
+        self.names = {(each.layer, each.spec_name): each.name for each in self.weights}
         self.exchanged = tuple(w for w in self.weights if not w.hidden)
+
+    @property
+    def leaves(self) -> list[Layer]:
+        """The layers with weights of their own, in order."""
+        return list(dict.fromkeys(weight.layer for weight in self.weights))
+
+    def frozen(self) -> frozenset[str]:
+        """Name the weights that are not to be trained."""
+        found = {weight.name for weight in self.weights if not weight.layer.trainable}
+        for layer in self.layers:
+            if not layer.trainable:
+                found |= {
+                    self.names[leaf, spec.name]
+                    for _, leaf in layer._leaves()
+                    for spec in leaf.weight_specs or ()
+                }
+        return frozenset(found)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy the calls as a list: as deep as the network, Python could not go."""
@@ -95,12 +120,14 @@ class Network:
                 node.layer,
                 [indices[each] for each in node.inputs],
                 [(output.sample_shape, output.dtype) for output in node.outputs],
+                node.details,
             )
             for node in self.nodes
         ]
-        specs = [layer.weight_specs for layer in self.layers]
+        leaves = [leaf for layer in self.layers for _, leaf in layer._leaves()]
+        specs = [(leaf, leaf.weight_specs) for leaf in leaves]
         ends = [[indices[end] for end in each] for each in (self.inputs, self.outputs)]
-        return _rejoined, (calls, self.layers, specs, ends, self.takes, self.gives)
+        return _rejoined, (calls, specs, ends, self.takes, self.gives)
 
     def _check_inputs(self) -> None:
         for tensor in self.inputs:
@@ -135,21 +162,21 @@ class Network:
 
 
 def _rejoined(
-    calls: Sequence[tuple[Layer, Sequence[int], Sequence[tuple[Shape, str]]]],
-    layers: Sequence[Layer],
-    specs: Sequence[tuple[WeightSpec, ...] | None],
+    calls: Sequence[tuple[Layer, Sequence[int], Sequence[tuple[Shape, str]], Any]],
+    specs: Sequence[tuple[Layer, tuple[WeightSpec, ...] | None]],
     ends: Sequence[Sequence[int]],
     takes: Structure,
     gives: Structure,
 ) -> Network:
     """Make a network again of its calls."""
-    for layer, each in zip(layers, specs, strict=True):
+    for layer, each in specs:
         layer._weight_specs = each
     made: list[SymbolicTensor] = []
-    for layer, operands, results in calls:
-        made += Node(layer, tuple(made[i] for i in operands), results).outputs
-    inputs, outputs = ([made[i] for i in each] for each in ends)
-    return Network(inputs, outputs, takes, gives)
+    for layer, operands, results, details in calls:
+        inputs = tuple(made[i] for i in operands)
+        made += Node(layer, inputs, results, details).outputs
+    starts, stops = ([made[i] for i in each] for each in ends)
+    return Network(starts, stops, takes, gives)
 
 
 def _traverse(ends: Sequence[Node]) -> tuple[list[Node], tuple[Layer, ...]]:
@@ -182,21 +209,40 @@ def _depths(finished: Sequence[Node]) -> dict[Layer, int]:
     return of_layer
 
 
-def _weights(layers: Sequence[Layer]) -> Iterable[Weight]:
-    keys = _file_names(layers)
-    for layer in layers:
-        for index, spec in enumerate(layer.weight_specs or ()):
-            fixed = spec.initializer.seed
-            yield Weight(
-                name=f"{layer.name}/{spec.name}",
-                key=f"{keys[layer]}/{spec.name}",
+def _weights(layers: Sequence[Layer]) -> tuple[tuple[Weight, ...], dict[str, str]]:
+    """Return the weights, and the other names of those that are met twice."""
+    weights: dict[tuple[Layer, str], Weight] = {}
+    aliases: dict[str, str] = {}
+    for name, key, leaf in _paths(layers, "", ""):
+        for index, spec in enumerate(leaf.weight_specs or ()):
+            known = weights.get((leaf, spec.name))
+            if known is not None:
+                aliases[f"{name}/{spec.name}"] = known.name
+                continue
+            weights[leaf, spec.name] = Weight(
+                name=f"{name}/{spec.name}",
+                key=f"{key}/{spec.name}",
                 shape=spec.shape,
                 dtype=spec.dtype,
                 initializer=spec.initializer,
-                seed=derive_seed(layer.seed, index) if fixed is None else fixed,
+                seed=leaf._seed_of(index),
                 trainable=spec.trainable,
                 hidden=spec.hidden,
+                layer=leaf,
+                regularizer=spec.regularizer,
             )
+    return tuple(weights.values()), aliases
+
+
+def _paths(
+    layers: Sequence[Layer], name: str, key: str
+) -> Iterator[tuple[str, str, Layer]]:
+    """Yield all layers, inner ones too, with their names here and in files."""
+    keys = _file_names(layers)
+    for layer in layers:
+        own = f"{name}{layer.name}", f"{key}{keys[layer]}"
+        yield *own, layer
+        yield from _paths(layer._sublayers(), f"{own[0]}/", f"{own[1]}/")
 
 
 def _file_names(layers: Sequence[Layer]) -> dict[Layer, str]:
@@ -239,7 +285,7 @@ def _row(layer: Layer, network: Network | None) -> tuple[Text, str, str, str]:
         return label, "?", "?", "?"
     first = next(node for node in network.nodes if node.layer is layer)
     shape = first.outputs[0].sample_shape
-    parameters = sum(math.prod(spec.shape) for spec in layer.weight_specs or ())
+    parameters = layer.count_params()
     nbytes = format_bytes(4 * math.prod(shape))
     return label, show_shape(shape), f"{parameters:,}", nbytes
 
@@ -250,7 +296,12 @@ def _totals(network: Network | None) -> str:
             "Not built: shapes are known after build(input_shape) or the first fit.\n"
         )
     total = sum(weight.size for weight in network.exchanged)
-    trained = sum(weight.size for weight in network.exchanged if weight.trainable)
+    frozen = network.frozen()
+    trained = sum(
+        weight.size
+        for weight in network.exchanged
+        if weight.trainable and weight.name not in frozen
+    )
     return "".join(
         f"{label + ':':<17} {size:,} ({format_bytes(4 * size)})\n"
         for label, size in (

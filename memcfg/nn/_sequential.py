@@ -11,9 +11,9 @@ from memcfg.nn.layers._layer import (
     Input,
     InputLayer,
     Layer,
+    Node,
     Shape,
     SymbolicTensor,
-    sample_shape,
 )
 
 if TYPE_CHECKING:
@@ -78,6 +78,9 @@ class Sequential(Model):
     @property
     def layers(self) -> list[Layer]:
         """The layers, in order; an `Input` is not counted, as in Keras."""
+        return [getattr(each, "model", each) for each in self._stack.values()]
+
+    def _stacked(self) -> Sequence[Layer]:
         return list(self._stack.values())
 
     def add(self, layer: Layer | SymbolicTensor) -> None:
@@ -105,11 +108,19 @@ class Sequential(Model):
         if isinstance(layer, SymbolicTensor):
             self._start(layer)
             return
+        as_layer = getattr(layer, "_as_layer", None)
+        if as_layer is not None:
+            layer = as_layer()
+        if isinstance(layer, InputLayer) and not (self._stack or self._ends):
+            self._start(Node(layer, (), [(layer.shape, layer.dtype)]).outputs[0])
+            return
         if not isinstance(layer, Layer) or isinstance(layer, InputLayer):
             raise TypeError(
-                "Sequential takes layers, and an Input as the first of them; models "
-                f"inside models are not supported yet. Got {layer!r}"
+                "Sequential takes layers and models, and an Input as the first of them."
+                f" Got {layer!r}"
             )
+        if layer._first_shape is not None and not (self._stack or self._ends):
+            self._start(Input(layer._first_shape))
         if self._stack.get(layer.name) is layer:
             raise ValueError(
                 f"layer {layer.name!r} is in {self.name!r} already; to call a layer "
@@ -123,30 +134,6 @@ class Sequential(Model):
             self._extend(*self._ends, [layer])
         self._stack[layer.name] = layer
 
-    def build(self, input_shape: Sequence[int | None]) -> None:
-        """Find all shapes before there is data.
-
-        Parameters
-        ----------
-        input_shape : sequence of int or None
-            As in Keras, the batch first: ``(None, 28, 28, 1)``.
-
-        Raises
-        ------
-        RuntimeError
-            If the model is built already.
-        TypeError, ValueError
-            If the shape is wrong or a layer cannot take it; the model is as it was.
-        """
-        if not isinstance(input_shape, list | tuple) or len(input_shape) < 2:
-            raise ValueError(
-                f"input_shape counts the batch, as (None, 28, 28, 1); not {input_shape}"
-            )
-        with self._lock.turn():
-            if self.built:
-                raise RuntimeError(f"{self.name!r} is built already")
-            self._build([sample_shape(tuple(input_shape[1:]))])
-
     def _start(self, tensor: SymbolicTensor) -> None:
         if not isinstance(tensor.node.layer, InputLayer):
             raise TypeError(
@@ -156,7 +143,7 @@ class Sequential(Model):
             raise ValueError("an Input can only be the first of a Sequential")
         self._ends = (tensor, tensor)
 
-    def _build(self, shapes: Sequence[Shape]) -> None:
+    def _build(self, shapes: Sequence[Shape], given: Any = None) -> None:
         if not self._stack:
             raise ValueError(f"{self.name!r} has no layers")
         if len(shapes) != 1:
@@ -165,7 +152,7 @@ class Sequential(Model):
                 "were given: write Model(inputs, outputs)"
             )
         tensor = Input(shapes[0])
-        self._extend(tensor, tensor, self.layers)
+        self._extend(tensor, tensor, self._stacked())
         self._extensible = False
 
     def _unbuild(self) -> None:
@@ -210,16 +197,12 @@ class Sequential(Model):
                         f"layer names must be unique in a model; {layer.name!r} is "
                         "the input's"
                     )
-                layer._check_free(self)
                 end = layer(end)
         except BaseException:
             for layer in fresh:
                 layer._release()
             raise
         with self._lock.turn():
-            for layer in layers:
-                if layer.weight_specs:
-                    layer._claim(self)
             if self._session is not None:  # of the layers before
                 self._session.retire()
             self._ends = start, end

@@ -73,6 +73,31 @@ def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
     )
 
 
+def _gradient_inference(adjoint: Adjoint) -> Sequence[int | None]:
+    """Mean and variance are numbers that nothing depends on: frozen averages."""
+    x, gamma, _, mean, variance = adjoint.inputs
+    found: list[int | None] = [None] * 5
+    if adjoint.needs[0]:
+        zeros = {"shape": adjoint.shape_of(1), "value": 0.0}
+        zeros["dtype"] = adjoint.emitter.dtype(gamma)
+        (zero,) = adjoint.emit("fill", (), zeros, "zeros")
+        operands = (adjoint.dy, gamma, zero, zero, variance)
+        kind, attributes = "batch_normalization_inference", adjoint.attributes
+        (found[0],) = adjoint.emit(kind, operands, attributes)
+    if adjoint.needs[1] or adjoint.needs[2]:
+        _, found[1], found[2] = adjoint.emit(
+            "batch_normalization_gradient",
+            (x, adjoint.dy, gamma, mean, variance),
+            adjoint.attributes,
+            "gradient_of_weights",
+        )
+    require(
+        not any(adjoint.needs[3:]),
+        f"op {adjoint.name!r} has no gradient for its mean and variance",
+    )
+    return found
+
+
 def _batch_normalization(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     x, gamma, beta = inputs
     mean, variance = x.mean(axis=_all_but_last(x)), x.var(axis=_all_but_last(x))
@@ -128,6 +153,7 @@ register(
         _infer_inference,
         _batch_normalization_inference,
         ((0, 0),),
+        _gradient_inference,
     ),
     OpType(
         "batch_normalization_gradient",

@@ -96,13 +96,14 @@ def test_what_cannot_change_says_what_to_do(make, name, words):
     assert (getattr(thing, name, None) if name != "optimizer" else None) == before
 
 
-def test_nothing_can_be_frozen_yet(dense):
+def test_models_freeze_their_layers(dense):
     model = dense()
-    for thing in (model, *model.layers):
-        assert thing.trainable is True
-        thing.trainable = True
-        with pytest.raises(AttributeError, match=r"'trainable' of .* cannot be frozen"):
-            thing.trainable = False
+    first, second = model.layers
+    assert all(thing.trainable for thing in (model, first, second))
+    model.trainable = False
+    assert not any(thing.trainable for thing in (model, first, second))
+    second.trainable = model.trainable = True
+    assert first.trainable is True
 
 
 class Scaled(nn.Dense):
@@ -143,8 +144,6 @@ def test_users_classes_have_attributes_of_their_own():
         assert (getattr(thing, name), thing.later) == ("another", 3)
     with pytest.raises(AttributeError, match="is fixed when it is made"):
         Scaled(3, 2).units = 4
-    with pytest.raises(AttributeError, match="cannot be frozen"):
-        Named().trainable = False
     assert "most=3" in repr(Clipped())
 
 

@@ -147,7 +147,7 @@ def test_what_cannot_be_honoured_raises(call, message):
     "call",
     [
         lambda: nn.Conv2D(4),
-        lambda: nn.Conv2D(4, 3, kernel_regularizer="l2"),
+        lambda: nn.Conv2D(4, 3, kernel_regularizer=3),
         lambda: nn.Conv2D(4.0, 3),
         lambda: nn.Conv2D(4, "3"),
         lambda: nn.Dense(4, units=5),

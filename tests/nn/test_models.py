@@ -149,17 +149,20 @@ def test_what_is_no_input_or_output_is_refused():
         nn.Model([x, x], nn.Dense(2)(x))
 
 
-def test_a_layer_with_weights_belongs_to_one_model():
-    x = nn.Input((4,))
+def test_models_share_the_weights_of_a_layer(rows):
+    x, data = nn.Input((6,)), rows[0]
     layer = nn.Dense(3)
     first = nn.Model(x, layer(x))
-    with pytest.raises(ValueError, match="already belongs to another model"):
-        nn.Model(x, layer(x))
-    with pytest.raises(ValueError, match="already belongs to another model"):
-        nn.Sequential([nn.Input((4,)), layer])
-    del first
-    gc.collect()
-    nn.Model(x, layer(x))
+    second = nn.Sequential([nn.Input((6,)), layer])
+    second.set_weights([np.ones((6, 3)), np.arange(3)])
+    expected = data @ np.ones((6, 3), np.float32) + np.arange(3)
+    for model in (first, second, first):
+        np.testing.assert_allclose(model.predict(data, verbose=0), expected, 1e-5)
+    second.set_weights([np.ones((6, 3)), np.zeros(3)])
+    del second, model
+    gc.collect()  # the values stay
+    assert not layer.get_weights()[1].any()
+    assert not first.get_weights()[1].any()
 
 
 def test_a_chain_that_is_built_late(images):
@@ -207,8 +210,6 @@ def test_add_checks_before_it_appends(loss):
     with pytest.raises(ValueError, match="images"):
         model.add(wrong)
     assert wrong.weight_specs is None
-    with pytest.raises(TypeError, match="takes layers"):
-        model.add(nn.Sequential([nn.Dense(3)]))
     with pytest.raises(TypeError, match="takes layers"):
         model.add("dense")
     with pytest.raises(ValueError, match="first"):

@@ -114,6 +114,7 @@ CASES = {
         ([IMAGE, (2,), (2,)], {"epsilon": 1e-3}),
         ([(8, 3), (3,), (3,)], {"epsilon": 1e-3}),
     ],
+    "batch_normalization_inference": [([IMAGE, (2,), (2,)], {"epsilon": 1e-3})],
     "dropout": [([IMAGE], {"rate": 0.3, "key": 12345})],
     "softmax_cross_entropy": [([(4, 3)], {})],
 }
@@ -137,6 +138,9 @@ def build(type_, shapes, attributes):
     else:
         if type_ == "dropout":
             operands.append(b.tensor("step", (), "int64", role="input"))
+        if type_ == "batch_normalization_inference":  # frozen averages
+            one = {"shape": shapes[1], "value": 0.7, "dtype": "float32"}
+            operands += [b.apply("fill", (), one)[0] for _ in range(2)]
         (y, *_) = b.apply(type_, operands, attributes)
         (y,) = b.apply("flatten", (y,))
         head = b.tensor("head", (b.shape(y)[1], 3), role="parameter")

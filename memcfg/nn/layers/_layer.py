@@ -6,11 +6,17 @@ layer belongs to, since a model's arena is where they are trained.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import weakref
-from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from contextvars import ContextVar
+from dataclasses import KW_ONLY, dataclass, field, replace
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
+import numpy as np
+
+from memcfg._cached import cached_property
 from memcfg.errors import GraphError
 from memcfg.graph import Builder
 from memcfg.nn._argument_checks import integer
@@ -18,15 +24,17 @@ from memcfg.nn._attributes import (
     FixedAttributes,
     automatic_name,
     check_name,
-    constant,
     snake_case,
 )
-from memcfg.nn._random import next_seed
+from memcfg.nn._random import derive_seed, next_seed
+from memcfg.nn.initializers import get_initializer
+from memcfg.nn.regularizers import get_regularizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from memcfg.nn.initializers import Initializer
+    from memcfg.nn.regularizers import Regularizer
 
 __all__ = [
     "Input",
@@ -36,13 +44,19 @@ __all__ = [
     "Scope",
     "Shape",
     "SymbolicTensor",
+    "Variable",
     "WeightSpec",
+    "WeightTensor",
+    "call_mode",
+    "first_value",
+    "members",
     "sample_shape",
     "show_shape",
 ]
 
 Shape = tuple[int, ...]  # of one sample, the batch left out
 
+call_mode: ContextVar[Any] = ContextVar("training", default=None)  # of a `call`
 _order: Iterator[int] = itertools.count()  # calls of this process, in time
 
 
@@ -136,7 +150,7 @@ class SymbolicTensor(FixedAttributes):
 class Node(FixedAttributes):
     """One call of a layer; `results` are shape and dtype of what it makes."""
 
-    __slots__ = ("batch_size", "inputs", "layer", "order", "outputs")
+    __slots__ = ("batch_size", "details", "inputs", "layer", "order", "outputs")
 
     batch_size: int | None
 
@@ -145,7 +159,9 @@ class Node(FixedAttributes):
         layer: Layer,
         inputs: tuple[SymbolicTensor, ...],
         results: Sequence[tuple[Shape, str]],
+        details: Any = None,
     ) -> None:
+        self.details = details  # what the layer was told beside tensors
         self.layer = layer
         self.inputs = inputs
         self.order = next(_order)
@@ -170,6 +186,7 @@ class WeightSpec:
     trainable: bool = True
     dtype: str = "float32"
     hidden: bool = False  # a state: not among a model's weights, nor in its files
+    regularizer: Any = None
 
 
 @dataclass(eq=False)
@@ -183,6 +200,10 @@ class Scope:
     training: bool
     call: int = 0
     step: Callable[[], int] | None = None
+    trainable: bool = True  # whether the layer is not frozen
+    details: Any = None  # of the call
+    calls: dict[Layer, int] = field(default_factory=dict)  # so far, of each layer
+    penalties: list[tuple[Any, int]] = field(default_factory=list)  # of activities
     moving: list[tuple[str, int, float]] = field(default_factory=list, init=False)
 
     def apply(
@@ -196,39 +217,196 @@ class Scope:
         """Ask for a moving average, to be taken once at the end of the step."""
         self.moving.append((weight, value, momentum))
 
+    def trace(self, nodes: Sequence[Node], values: dict[SymbolicTensor, int]) -> None:
+        """Append the ops of inner calls, which `values` gets the results of."""
+        for node in nodes:
+            if node.outputs[0] not in values:
+                inputs = [values[tensor] for tensor in node.inputs]
+                made = self._inner(node).run(node.layer, inputs)
+                several = [made] if isinstance(made, int) else made
+                values |= zip(node.outputs, several, strict=True)
 
-class Layer(FixedAttributes):
+    def run(self, layer: Layer, inputs: Sequence[int]) -> int | Sequence[int]:
+        """Append a layer's ops."""
+        group, self.builder.group = self.builder.group, self.name
+        made = layer.trace(self, inputs)
+        self.builder.group = group
+        if layer.activity_regularizer is not None:
+            several = [made] if isinstance(made, int) else made
+            self.penalties += [(layer.activity_regularizer, each) for each in several]
+        if self._outer is not None:
+            label = self.name.rpartition("/")[2]
+            self._outer.moving += [(f"{label}/{w}", v, m) for w, v, m in self.moving]
+        return made
+
+    def _inner(self, node: Node) -> Scope:
+        layer = node.layer
+        call = self.calls.get(layer, 0)
+        self.calls[layer] = call + 1
+        scope = replace(
+            self,
+            name=f"{self.name}/{layer.name}" if self.name else layer.name,
+            weights=self._grouped.get(layer.name, {}),
+            trainable=self.trainable and layer.trainable,
+            call=call,
+            details=node.details,
+        )
+        scope._outer = self
+        return scope
+
+    @cached_property
+    def _grouped(self) -> dict[str, dict[str, int]]:
+        """The weights by layer."""
+        found: dict[str, dict[str, int]] = {}
+        for name, tensor in self.weights.items():
+            layer, _, rest = name.partition("/")
+            found.setdefault(layer, {})[rest] = tensor
+        return found
+
+    _outer: Scope | None = field(default=None, init=False)
+
+
+class _LayerType(type):
+    """Takes the arguments that all of Keras's layers have."""
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """What the constructor takes; what all layers take is told by `Layer`."""
+        found = inspect.signature(getattr(cls, "__init__"))  # noqa: B009
+        common = ("trainable", "dtype", "activity_regularizer")
+        _, *own = found.parameters.values()
+        if cls.__mro__[1] is not FixedAttributes:
+            own = [each for each in own if each.name not in common]
+        return found.replace(parameters=own)
+
+    def __call__(cls, *args: Any, **options: Any) -> Any:
+        accepted = inspect.signature(cls).parameters
+        common = ("input_shape", "input_dim", "trainable", "dtype")
+        own = {
+            name: options.pop(name)
+            for name in list(options)
+            if name.endswith("_regularizer")
+            or (name in common and name not in accepted)
+        }
+        layer = super().__call__(*args, **options)
+        for name, value in own.items():
+            layer._take(name, value)
+        return layer
+
+
+class Layer(FixedAttributes, metaclass=_LayerType):
     """Base class of all layers.
 
     Calling a layer on the result of another joins them. A layer called in two
     places has one set of weights, and their gradients are added.
 
+    A subclass computes in `call`, of symbolic tensors, other layers, which are its
+    attributes, and weights, which it makes by `add_weight` in `build`.
+
     Parameters
     ----------
     name : str, optional
         Unique within a model. None: as Keras names it, such as ``"conv2d_1"``.
+    trainable : bool, default True
+        Whether training changes the weights.
+    dtype : str, optional
+        Only ``"float32"`` or None.
+    activity_regularizer : Regularizer or str, optional
+        What the loss has of the result. All layers take these three arguments by name,
+        and ``NAME_regularizer`` for a weight, such as ``kernel_regularizer``; the first
+        of a `Sequential` takes ``input_shape``.
 
     Raises
     ------
     TypeError
         If `name` is not a string.
     ValueError
-        If `name` is empty or contains ``/``.
+        If `name` is empty or contains ``/``, or `dtype` is another one.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> class Scaled(mc.nn.Layer):
+    ...     def build(self, input_shape):
+    ...         self.scale = self.add_weight((input_shape[-1],), "ones", name="scale")
+    ...
+    ...     def call(self, x):
+    ...         return x * self.scale
+    >>> Scaled()(mc.nn.Input((3,))).shape
+    (None, 3)
     """
 
-    __slots__ = ("_owner", "_seed", "_weight_specs", "kind", "name", "named")
+    __slots__ = (
+        "_activity",
+        "_first_shape",
+        "_inner",
+        "_is_built",
+        "_own",
+        "_owner",
+        "_regularizers",
+        "_seed",
+        "_trainable",
+        "_users",
+        "_values",
+        "_weight_specs",
+        "kind",
+        "name",
+        "named",
+    )
 
     arity: ClassVar[int | None] = 1  # how many inputs; None: two or more
+    supports_masking: ClassVar[bool] = True  # masks are found in the graph
     _reads_images: ClassVar[bool] = False  # alone
-    trainable = constant("trainable", True, "layers cannot be frozen yet")
 
-    def __init__(self, name: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        trainable: bool = True,
+        dtype: str | None = None,
+        activity_regularizer: Any = None,
+    ) -> None:
         self.kind = snake_case(type(self).__name__)
         self.named = name is not None
         self.name = automatic_name(self.kind) if name is None else check_name(name)
         self._seed = next_seed()
         self._weight_specs: tuple[WeightSpec, ...] | None = None
-        self._owner: weakref.ref[Any] | None = None
+        self._owner: weakref.ref[Any] | None = None  # the model with the values
+        self._values: dict[str, np.ndarray] = {}  # while there is none
+        self._trainable = bool(trainable)
+        self._users = 0  # models that have had the values
+        self._regularizers: dict[str, Regularizer] = {}  # by weight
+        self._activity = get_regularizer(activity_regularizer)
+        if dtype is not None:
+            self._take("dtype", dtype)
+        self._first_shape: Shape | None = None
+        self._is_built = False
+        self._own: list[WeightTensor] = []  # by `add_weight`
+        self._inner: dict[Any, _Inner] = {}  # what `call` has made
+
+    def _take(self, name: str, value: Any) -> None:
+        """Take an argument that all layers have."""
+        if name == "dtype" and value not in (None, "float32"):
+            raise ValueError(
+                f"{type(self).__name__}: dtype is 'float32', not {value!r}"
+            )
+        if name == "trainable":
+            self.trainable = value
+        elif name == "input_shape":
+            self._first_shape = sample_shape(value)
+        elif name == "input_dim":
+            self._first_shape = sample_shape((value,))
+        elif name == "activity_regularizer":
+            self._activity = get_regularizer(value)
+        elif name.endswith("_regularizer"):
+            found = get_regularizer(value)
+            if found is not None:
+                self._regularizers[name.removesuffix("_regularizer")] = found
+
+    @property
+    def activity_regularizer(self) -> Any:
+        """What the loss has of the result, if anything."""
+        return self._activity
 
     @property
     def seed(self) -> int:
@@ -240,14 +418,267 @@ class Layer(FixedAttributes):
         """The weights; None until the layer is called."""
         return self._weight_specs
 
-    def __call__(self, inputs: SymbolicTensor | Sequence[SymbolicTensor]) -> Any:
+    @property
+    def trainable(self) -> bool:
+        """Whether training changes the weights; `compile` looks at it.
+
+        Set on a layer it is set on those inside of it. Frozen weights have no gradients
+        and no optimizer state, and a frozen BatchNormalization normalises by its moving
+        averages.
+        """
+        return self._trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        self._trainable = bool(value)
+        for layer in self._sublayers():
+            layer.trainable = value
+
+    @property
+    def weights(self) -> list[Variable]:
+        """All weights, in Keras's order; none until shapes are known."""
+        return [
+            Variable(layer, i, f"{self.name}/{path}{spec.name}")
+            for path, layer in self._leaves()
+            for i, spec in enumerate(layer._weight_specs or ())
+            if not spec.hidden
+        ]
+
+    @property
+    def trainable_weights(self) -> list[Variable]:
+        """The weights that training changes."""
+        return [each for each in self.weights if each.trainable] * self.trainable
+
+    @property
+    def non_trainable_weights(self) -> list[Variable]:
+        """The weights that training does not change."""
+        if not self.trainable:
+            return self.weights
+        return [each for each in self.weights if not each.trainable]
+
+    def count_params(self) -> int:
+        """Return the number of parameters.
+
+        Returns
+        -------
+        int
+            Elements of all weights.
+        """
+        return sum(prod(each.shape) for each in self.weights)
+
+    def get_weights(self) -> list[np.ndarray]:
+        """Return copies of all weights.
+
+        Returns
+        -------
+        list of numpy.ndarray
+            In Keras's order; none until shapes are known.
+        """
+        return [each.numpy() for each in self.weights]
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Replace all weights.
+
+        Parameters
+        ----------
+        weights : sequence of array_like
+            As `get_weights` returns them.
+
+        Raises
+        ------
+        ValueError
+            If number or shapes differ; nothing changed then.
+        """
+        own = self.weights
+        arrays = [np.asarray(each, np.float32) for each in weights]
+        if [each.shape for each in own] != [array.shape for array in arrays]:
+            raise ValueError(
+                f"layer {self.name!r} has weights of shapes "
+                f"{[each.shape for each in own]}, and arrays of shapes "
+                f"{[array.shape for array in arrays]} were given"
+            )
+        for variable, array in zip(own, arrays, strict=True):
+            variable.assign(array)
+
+    def add_weight(
+        self,
+        shape: Sequence[int] = (),
+        initializer: Any = None,
+        dtype: str | None = None,
+        trainable: bool = True,
+        regularizer: Any = None,
+        name: str | None = None,
+    ) -> WeightTensor:
+        """Make a weight; called in `build`, or in the constructor.
+
+        Parameters
+        ----------
+        shape : sequence of int, default ()
+            Its shape.
+        initializer : str or Initializer, optional
+            None: ``"glorot_uniform"``, and ``"zeros"`` of one axis or none.
+        dtype : str, optional
+            Only ``"float32"`` or None.
+        trainable : bool, default True
+            Whether training changes it.
+        regularizer : Regularizer, optional
+            What the loss has of it.
+        name : str, optional
+            Unique within the layer. None: ``"weight"``, ``"weight_1"``, ...
+
+        Returns
+        -------
+        WeightTensor
+            To compute with in `call`.
+
+        Raises
+        ------
+        ValueError
+            If an argument cannot be honoured, or the name is taken.
+        """
+        if dtype not in (None, "float32"):
+            raise ValueError(f"a weight is float32, not {dtype!r}")
+        lengths = tuple(integer(each, "a length of a weight's shape") for each in shape)
+        taken = [each.spec.name for each in self._own]
+        if name is None:
+            name = "weight" if not taken else f"weight_{len(taken)}"
+        if check_name(name) in taken:
+            raise ValueError(f"layer {self.name!r} has a weight {name!r} already")
+        usual = "glorot_uniform" if len(lengths) > 1 else "zeros"
+        start = get_initializer(usual if initializer is None else initializer)
+        spec = WeightSpec(name, lengths, start, trainable, regularizer=regularizer)
+        self._own.append(WeightTensor(spec, self))
+        self._weight_specs = tuple(each.spec for each in self._own)
+        return self._own[-1]
+
+    def build(self, input_shape: Any) -> None:
+        """Make the weights; a subclass does it.
+
+        Parameters
+        ----------
+        input_shape : tuple of (int or None), or list of them
+            Of the tensors that the layer is called on, the batch first.
+        """
+
+    def call(self, inputs: Any) -> Any:
+        """Compute the layer's result; a subclass says how.
+
+        Parameters
+        ----------
+        inputs : SymbolicTensor or sequence of SymbolicTensor
+            What the layer is called on. A subclass may take several, and ``training``.
+
+        Returns
+        -------
+        SymbolicTensor or sequence of SymbolicTensor
+            The result.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} says nowhere what it computes: write `call`"
+        )
+
+    def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
         """Join this layer to the results of others."""
+        if type(self).trace is Layer.trace:
+            return self._join(inputs, *more, **options)
+        options = {k: v for k, v in options.items() if v is not None}
+        if (
+            options.get("training") is not None
+            and options["training"] is call_mode.get()
+        ):
+            del options["training"]  # amid a `call` that is traced for each
+        if more or options:
+            shown = ", ".join([*map(repr, more), *options])
+            raise TypeError(
+                f"layer {self.name!r} is called on tensors, and not on {shown}"
+            )
         operands = self._operands(inputs)
         specs = self._specs_for([operand.sample_shape for operand in operands])
         structure, results = self._infer(specs, operands)
         self._weight_specs = specs
         outputs = Node(self, operands, results).outputs
         return outputs[0] if structure is None else structure(outputs)
+
+    def _join(self, *args: Any, **options: Any) -> Any:
+        """Join a layer whose `call` says what it computes."""
+        training = options.pop("training", None)
+        if training is None:
+            training = call_mode.get()
+        operands: list[SymbolicTensor] = []
+        details = (_pattern(args, operands), _pattern(options, operands))
+        if not operands:
+            raise TypeError(
+                f"layer {self.name!r} is called on symbolic tensors, which start from "
+                "Input(shape). Data goes to a model's fit, evaluate or predict"
+            )
+        if not self._is_built:
+            given = args[0] if args else next(iter(options.values()))
+            self._is_built = True
+            self.build(_shapes(given))
+        inner = self._inner_of(operands, details, training is True)
+        if self._weight_specs is None:
+            self._weight_specs = ()
+        results = [(each.sample_shape, each.dtype) for each in inner.outputs]
+        node = Node(self, tuple(operands), results, details)
+        return _filled_in(inner.structure, list(node.outputs))
+
+    def _inner_of(
+        self, operands: Sequence[Any], details: Any, training: bool
+    ) -> _Inner:
+        """Return what `call` makes of such tensors."""
+        takes = "training" in inspect.signature(self.call).parameters
+        shapes = tuple((each.sample_shape, each.dtype) for each in operands)
+        key = (shapes, repr(details), training)
+        if key not in self._inner:
+            starts = [
+                Node(InputLayer(shape, dtype), (), [(shape, dtype)]).outputs[0]
+                for shape, dtype in shapes
+            ]
+            args, options = (_filled_in(each, starts) for each in details)
+            if takes:
+                options["training"] = training
+            before = call_mode.set(training)
+            try:
+                made = self.call(*args, **options)
+            finally:
+                call_mode.reset(before)
+            ends: list[SymbolicTensor] = []
+            structure = _pattern(made, ends)
+            self._inner[key] = _Inner(tuple(starts), _calls(ends), ends, structure)
+            self._check_inner(self._inner[key])
+        return self._inner[key]
+
+    def _check_inner(self, inner: _Inner) -> None:
+        known = {layer for _, layer in self._leaves()}
+        for node in inner.nodes:
+            for _, layer in node.layer._leaves():
+                if layer._weight_specs and layer not in known:
+                    raise ValueError(
+                        f"layer {self.name!r} ({type(self).__name__}) calls the layer "
+                        f"{layer.name!r}, which has weights and is not an attribute of "
+                        "it: make it in the constructor, self.layer = ..."
+                    )
+
+    def _sublayers(self) -> list[Layer]:
+        """Return the layers that are attributes, in the order they were set."""
+        if type(self).trace is not Layer.trace:
+            return []
+        found: dict[Layer, None] = {}
+        for value in getattr(self, "__dict__", {}).values():
+            for each in members(value):
+                found.setdefault(each)
+        return list(found)
+
+    def _leaves(self) -> list[tuple[str, Layer]]:
+        """Return this layer and those inside, with what their weights' names begin."""
+        return [
+            ("", self),
+            *(
+                (f"{layer.name}/{path}", leaf)
+                for layer in self._sublayers()
+                for path, leaf in layer._leaves()
+            ),
+        ]
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int | Sequence[int]:
         """Append the layer's ops.
@@ -264,7 +695,18 @@ class Layer(FixedAttributes):
         int, or list or tuple of int
             Id of the layer's result, or of several.
         """
-        raise NotImplementedError
+        builder = scope.builder
+        operands = [
+            _Operand(builder.shape(each)[1:], builder.dtype(each)) for each in inputs
+        ]
+        alone: Any = (tuple(map(_Place, range(len(inputs)))), {})
+        inner = self._inner_of(operands, scope.details or alone, scope.training)
+        values: dict[SymbolicTensor, int] = dict(zip(inner.inputs, inputs, strict=True))
+        for tensor in self._own:
+            values[tensor] = scope.weights[tensor.spec.name]
+        scope.trace(inner.nodes, values)
+        made = [values[each] for each in inner.outputs]
+        return made[0] if isinstance(inner.structure, _Place) else made
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return the weights that inputs of these shapes call for.
@@ -289,28 +731,64 @@ class Layer(FixedAttributes):
         return ()
 
     def _claim(self, owner: object) -> None:
-        """Give the layer to a model."""
-        self._check_free(owner)
+        """Give the layer to a model, which has the values of its weights by now."""
+        if self._model is not owner:
+            self._users += 1
         self._owner = weakref.ref(owner)
+        self._values = {}
+
+    @property
+    def _model(self) -> Any:
+        """The model that has the values, if one does."""
+        return None if self._owner is None else self._owner()
+
+    def _read(self, index: int) -> np.ndarray:
+        """Return a copy of the value of a weight."""
+        model = self._model
+        spec = (self._weight_specs or ())[index]
+        if model is not None:
+            held: np.ndarray = model._read_weight(self, spec.name)
+            return held
+        if spec.name not in self._values:
+            self._values[spec.name] = first_value(
+                spec.name,
+                spec.initializer,
+                spec.shape,
+                spec.dtype,
+                self._seed_of(index),
+            )
+        return self._values[spec.name].copy()
+
+    def _write(self, index: int, value: np.ndarray) -> None:
+        spec, model = (self._weight_specs or ())[index], self._model
+        if model is not None:
+            model._write_weight(self, spec.name, value)
+        else:
+            self._values[spec.name] = value
+
+    def _seed_of(self, index: int) -> int:
+        fixed = (self._weight_specs or ())[index].initializer.seed
+        return derive_seed(self.seed, index) if fixed is None else fixed
 
     def _release(self) -> None:
         """Reset the model and the shapes: the layer is as it was constructed."""
         self._owner = None
         self._weight_specs = None
+        self._is_built = False
+        self._own, self._inner, self._values = [], {}, {}
+        for layer in self._sublayers():
+            layer._release()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return a copy's attributes: it belongs to no model, and has no shapes."""
-        return super().__getstate__() | {"_owner": None, "_weight_specs": None}
-
-    def _check_free(self, owner: object) -> None:
-        """Refuse a second model."""
-        held = None if self._owner is None else self._owner()
-        if held is not None and held is not owner:
-            raise ValueError(
-                f"layer {self.name!r} already belongs to another model: weights live "
-                "in one model's arena. Make a new layer and copy them with "
-                "get_weights and set_weights"
-            )
+        fresh: dict[str, Any] = {
+            "_owner": None,
+            "_weight_specs": None,
+            "_inner": {},
+            "_values": {},
+            "_users": 0,
+        }
+        return super().__getstate__() | fresh
 
     def require_rank(self, shape: Shape, rank: int, wanted: str) -> None:
         """Refuse an input of another rank.
@@ -364,7 +842,7 @@ class Layer(FixedAttributes):
         return operands
 
     def _specs_for(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        specs = self.specs(shapes)
+        specs = self._regularized(self.specs(shapes))
         if self._weight_specs is None:
             return specs
         old = [spec.shape for spec in self._weight_specs]
@@ -375,6 +853,19 @@ class Layer(FixedAttributes):
                 f"input of shape {show_shape(shapes[0])} would need {new}"
             )
         return self._weight_specs
+
+    def _regularized(self, specs: Sequence[WeightSpec]) -> tuple[WeightSpec, ...]:
+        """Give weights their regularizers; that of a kernel has no more in its name."""
+        found = {spec.name: spec for spec in specs}
+        for name, regularizer in self._regularizers.items():
+            known = name if name in found else f"{name}_kernel"
+            if known not in found:
+                raise ValueError(
+                    f"layer {self.name!r} ({type(self).__name__}) has no weight for "
+                    f"{name}_regularizer"
+                )
+            found[known] = replace(found[known], regularizer=regularizer)
+        return tuple(found.values())
 
     def _infer(
         self, specs: Sequence[WeightSpec], operands: Sequence[SymbolicTensor]
@@ -388,7 +879,9 @@ class Layer(FixedAttributes):
         inputs = [
             builder.tensor(
                 f"input {i}",
-                (each.node.batch_size or 1, *each.sample_shape),
+                each.shape
+                if isinstance(each, WeightTensor)
+                else (each.node.batch_size or 1, *each.sample_shape),
                 each.dtype,
                 "input",
             )
@@ -406,6 +899,234 @@ class Layer(FixedAttributes):
         structure = None if isinstance(made, int) else type(made)
         several = [made] if isinstance(made, int) else made
         return structure, [(builder.shape(i)[1:], builder.dtype(i)) for i in several]
+
+
+class WeightTensor(SymbolicTensor):
+    """A weight of a layer, to compute with in its `call`.
+
+    Parameters
+    ----------
+    spec : WeightSpec
+        Name, shape and how it starts.
+    layer : Layer
+        Whose it is.
+    """
+
+    __slots__ = ("layer", "spec")
+
+    def __init__(self, spec: WeightSpec, layer: Layer) -> None:
+        self.spec = spec
+        self.layer = layer
+        super().__init__(spec.shape, Node(layer, (), ()), spec.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape, without a batch."""
+        return self.spec.shape
+
+    @property
+    def name(self) -> str:
+        """Its name within the layer."""
+        return self.spec.name
+
+    def numpy(self) -> np.ndarray:
+        """Return a copy of the value.
+
+        Returns
+        -------
+        numpy.ndarray
+            The value by now.
+        """
+        return self.layer._read(self.layer._own.index(self))
+
+    def assign(self, value: Any) -> None:
+        """Replace the value.
+
+        Parameters
+        ----------
+        value : array_like
+            Of its shape.
+        """
+        place = self.layer._own.index(self)
+        Variable(self.layer, place, self.spec.name).assign(value)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return WeightTensor, (self.spec, self.layer)
+
+
+class Variable(FixedAttributes):
+    """A weight of a layer or a model, and its value.
+
+    Parameters
+    ----------
+    layer : Layer
+        Whose it is.
+    index : int
+        Which of its weights.
+    path : str
+        Its name with those of the layers around it.
+    """
+
+    __slots__ = ("_index", "_layer", "path")
+
+    def __init__(self, layer: Layer, index: int, path: str) -> None:
+        self._layer = layer
+        self._index = index
+        self.path = path
+
+    @property
+    def _spec(self) -> WeightSpec:
+        return (self._layer.weight_specs or ())[self._index]
+
+    @property
+    def name(self) -> str:
+        """Its name within the layer."""
+        return self._spec.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return self._spec.shape
+
+    @property
+    def dtype(self) -> str:
+        """Its dtype's name."""
+        return self._spec.dtype
+
+    @property
+    def trainable(self) -> bool:
+        """Whether training changes it."""
+        return self._spec.trainable and self._layer.trainable
+
+    def numpy(self) -> np.ndarray:
+        """Return a copy of the value.
+
+        Returns
+        -------
+        numpy.ndarray
+            The value by now.
+        """
+        return self._layer._read(self._index)
+
+    def assign(self, value: Any) -> None:
+        """Replace the value.
+
+        Parameters
+        ----------
+        value : array_like
+            Of its shape.
+
+        Raises
+        ------
+        ValueError
+            If the shape differs.
+        """
+        array = np.array(value, self.dtype)
+        if array.shape != self.shape:
+            raise ValueError(
+                f"weight {self.path!r} has shape {self.shape}, not {array.shape}"
+            )
+        self._layer._write(self._index, array)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.numpy(), dtype)
+
+    def __repr__(self) -> str:
+        return f"<Variable path={self.path}, shape={self.shape}, dtype={self.dtype}>"
+
+
+class _Place(NamedTuple):
+    """Where a tensor was in what a layer was called on."""
+
+    number: int
+
+
+class _Operand(NamedTuple):
+    """What `call` needs to know of a tensor."""
+
+    sample_shape: Shape
+    dtype: str
+
+
+class _Inner(NamedTuple):
+    """What `call` has made of tensors of certain shapes."""
+
+    inputs: tuple[SymbolicTensor, ...]
+    nodes: Sequence[Node]
+    outputs: Sequence[SymbolicTensor]
+    structure: Any
+
+
+def _pattern(value: Any, tensors: list[SymbolicTensor]) -> Any:
+    """Take symbolic tensors out of a value, and leave their places."""
+    if isinstance(value, SymbolicTensor):
+        tensors.append(value)
+        return _Place(len(tensors) - 1)
+    if isinstance(value, list | tuple):
+        return type(value)([_pattern(each, tensors) for each in value])
+    if isinstance(value, dict):
+        return {key: _pattern(each, tensors) for key, each in value.items()}
+    return value
+
+
+def _filled_in(pattern: Any, tensors: Sequence[Any]) -> Any:
+    """Put tensors in their places."""
+    if isinstance(pattern, _Place):
+        return tensors[pattern.number]
+    if isinstance(pattern, list | tuple):
+        return type(pattern)([_filled_in(each, tensors) for each in pattern])
+    if isinstance(pattern, dict):
+        return {key: _filled_in(each, tensors) for key, each in pattern.items()}
+    return pattern
+
+
+def _shapes(given: Any) -> Any:
+    """Return the shapes of what a layer is called on, as Keras's `build` has them."""
+    if isinstance(given, SymbolicTensor):
+        return given.shape
+    if isinstance(given, dict):
+        return {key: _shapes(each) for key, each in given.items()}
+    return [_shapes(each) for each in given]
+
+
+def members(value: Any) -> Iterator[Layer]:
+    """Find the layers in an attribute."""
+    as_layer = getattr(value, "_as_layer", None)
+    if isinstance(value, Layer):
+        yield value
+    elif as_layer is not None:
+        yield as_layer()
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from members(each)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from members(each)
+
+
+def _calls(ends: Sequence[SymbolicTensor]) -> list[Node]:
+    """Return the calls that lead to tensors, in the order in which they were made."""
+    met: dict[Node, None] = {}
+    stack = [end.node for end in ends]
+    while stack:
+        node = stack.pop()
+        if node not in met:
+            met[node] = None
+            stack += [tensor.node for tensor in node.inputs]
+    return sorted((node for node in met if node.outputs), key=lambda each: each.order)
+
+
+def first_value(
+    name: str, initializer: Initializer, shape: tuple[int, ...], dtype: str, seed: int
+) -> np.ndarray:
+    """Draw the value that training starts from; initializers draw float32."""
+    value = initializer.draw(shape, seed)
+    if value.shape != shape or value.dtype != np.float32:
+        raise ValueError(
+            f"the initializer of {name!r} returned {value.dtype} of shape "
+            f"{value.shape} instead of float32 of shape {shape}"
+        )
+    return value.astype(dtype, copy=False)
 
 
 class InputLayer(Layer):

@@ -155,7 +155,7 @@ class BatchNormalization(Layer):
         weights, attributes = scope.weights, {"epsilon": self.epsilon}
         channels = scope.builder.shape(inputs[0])[-1]
         operands = [inputs[0], *_gamma_and_beta(self, scope, channels)]
-        if not scope.training:
+        if not (scope.training and scope.trainable):
             operands += [weights["moving_mean"], weights["moving_variance"]]
             kind = "batch_normalization_inference"
             return scope.apply(kind, operands, attributes)[0]

@@ -9,15 +9,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from memcfg.errors import GraphError
 from memcfg.nn._argument_checks import integer, real
-from memcfg.nn.layers._layer import Layer, Scope, Shape, SymbolicTensor
+from memcfg.nn.layers._layer import (
+    Layer,
+    Scope,
+    Shape,
+    SymbolicTensor,
+    WeightTensor,
+)
 from memcfg.nn.layers._merge import Add, Multiply, Subtract, broadcast
 from memcfg.nn.layers._reshape import Rescaling, reshape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Divide", "GetItem", "Matmul", "Power", "Reciprocal"]
+__all__ = ["Divide", "GetItem", "Matmul", "OfWeight", "Power", "Reciprocal"]
 
 
 class Divide(Layer):
@@ -53,6 +60,39 @@ class Absolute(Layer):
         """Append the greater of each element and its negative."""
         (other,) = scope.apply("affine", inputs, {"factor": -1.0, "term": 0.0})
         return scope.apply("maximum", (*inputs, other))[0]
+
+
+class OfWeight(Layer):
+    """Combine tensors of which one is a weight of a user's layer."""
+
+    __slots__ = ("op",)
+
+    arity: ClassVar[int | None] = 2
+
+    def __init__(self, op: str, *, name: str | None = None) -> None:
+        self.op = op
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op, and before it what gives both one shape as in NumPy."""
+        if self.op == "matmul":
+            return scope.apply("matmul", inputs)[0]
+        shapes = [scope.builder.shape(tensor) for tensor in inputs]
+        try:
+            common = np.broadcast_shapes(*shapes)
+        except ValueError as error:
+            raise GraphError(str(error)) from None
+        operands = []
+        for tensor, shape in zip(inputs, shapes, strict=True):
+            if len(shape) < len(common):
+                more = [1] * (len(common) - len(shape))
+                (tensor,) = scope.apply(
+                    "reshape", (tensor,), {"shape": (*more, *shape)}
+                )
+            if shape != common:
+                (tensor,) = scope.apply("broadcast_to", (tensor,), {"shape": common})
+            operands.append(tensor)
+        return scope.apply(self.op, operands)[0]
 
 
 class Reciprocal(Layer):
@@ -149,6 +189,8 @@ def binary(kind: str, a: Any, b: Any) -> Any:
     if isinstance(a, SymbolicTensor) and isinstance(b, SymbolicTensor):
         if kind not in _OF_TENSORS:
             return NotImplemented
+        if isinstance(a, WeightTensor) or isinstance(b, WeightTensor):
+            return OfWeight(kind)([a, b])
         if len(a.shape) != len(b.shape):
             raise ValueError(
                 f"an operator reads tensors of one rank, got shapes {a.shape} and "

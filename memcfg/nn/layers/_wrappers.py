@@ -21,7 +21,7 @@ _MERGES = {"sum": "add", "ave": "add", "mul": "multiply", "concat": "concatenate
 
 def _named(layer: Layer, part: str, shapes: Sequence[Shape]) -> list[WeightSpec]:
     """Return an inner layer's weights under names of the outer one."""
-    specs = layer.specs(shapes)
+    specs = layer._regularized(layer.specs(shapes))
     return [replace(spec, name=f"{part}{spec.name}") for spec in specs]
 
 

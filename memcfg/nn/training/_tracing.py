@@ -7,16 +7,17 @@ order and then the optimizer's state, so that all agree on where they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcfg._cached import cached_property
 from memcfg.graph import Builder, Graph, gradients, hoist_updates
-from memcfg.nn.layers._layer import Layer, Scope
+from memcfg.nn.layers._layer import Scope
+from memcfg.nn.layers._masking import mask_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memcfg.nn._network import Network
+    from memcfg.nn._network import Network, Weight
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.optimizers._optimizer import Slot
     from memcfg.nn.training._objectives import Objectives
@@ -57,14 +58,23 @@ class TraceSpec:
     network: Network
     optimizer: Optimizer | None = None
     objectives: Objectives | None = None
+    frozen: frozenset[str] = frozenset()  # names of weights
+
+    @cached_property
+    def trained(self) -> tuple[Weight, ...]:
+        """The weights that training changes by their gradients."""
+        return tuple(
+            weight
+            for weight in self.network.weights
+            if weight.trainable and weight.name not in self.frozen
+        )
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
         """What the optimizer keeps beside the weights that are trained."""
         if self.optimizer is None:
             return ()
-        trained = [weight for weight in self.network.weights if weight.trainable]
-        return tuple(self.optimizer.state(trained))
+        return tuple(self.optimizer.state(list(self.trained)))
 
     def count_outputs(self, kind: str) -> int:
         """Count what a program computes beside the state; it is kept first."""
@@ -93,6 +103,7 @@ class _Trace:
         self.weights: dict[str, int] = {}
         self.state: dict[str, int] = {}
         self.moves: list[tuple[str, int, float]] = []
+        self.penalties: list[tuple[Any, int]] = []
         self._declare_persistent()
         self.xs = {
             tensor: self._input(name, (batch, *tensor.sample_shape), tensor.dtype)
@@ -138,34 +149,21 @@ class _Trace:
     def _forward(self) -> list[int]:
         """Trace the layers in the order in which they were called."""
         network = self.spec.network
+        aliases = {other: self.weights[name] for other, name in network.aliases.items()}
+        scope = Scope(
+            self.builder,
+            "",
+            self.weights | aliases,
+            training=self.training,
+            step=self.step if self.training else None,
+        )
         values = dict(self.xs)
-        calls: dict[Layer, int] = {}
-        for node in network.nodes:
-            call = calls.setdefault(node.layer, 0)
-            calls[node.layer] += 1
-            if node.outputs[0] in self.xs:
-                continue
-            inputs = [values[tensor] for tensor in node.inputs]
-            scope = Scope(
-                self.builder,
-                node.layer.name,
-                {
-                    spec.name: self.weights[f"{node.layer.name}/{spec.name}"]
-                    for spec in node.layer.weight_specs or ()
-                },
-                training=self.training,
-                call=call,
-                step=self.step if self.training else None,
-            )
-            self.builder.group = node.layer.name
-            made = node.layer.trace(scope, inputs)
-            self.builder.group = None
-            several = [made] if isinstance(made, int) else made
-            values |= zip(node.outputs, several, strict=True)
-            self.moves += [
-                (f"{node.layer.name}/{weight}", value, momentum)
-                for weight, value, momentum in scope.moving
-            ]
+        scope.trace(network.nodes, values)
+        self.moves = [
+            (network.aliases.get(name, name), value, momentum)
+            for name, value, momentum in scope.moving
+        ]
+        self.penalties = scope.penalties
         return [values[tensor] for tensor in network.outputs]
 
     def _loss(self, outputs: Sequence[int]) -> list[int]:
@@ -180,6 +178,12 @@ class _Trace:
             )
         }
         weights = self._sample_weights(list(objectives.targets))
+        masks = {
+            output: mask
+            for output in ys
+            for mask in [mask_of(self.builder, outputs[output])]
+            if mask is not None
+        }
         # Metrics come before the loss, which may overwrite the output.
         measured = [
             tensor
@@ -188,7 +192,9 @@ class _Trace:
                 self.builder,
                 ys[gauge.output],
                 outputs[gauge.output],
-                weights.get(gauge.output) if gauge.weighted else None,
+                self._masked(weights.get(gauge.output), masks.get(gauge.output))
+                if gauge.weighted and gauge.output in weights
+                else None,
             )
         ]
         losses = [
@@ -196,11 +202,17 @@ class _Trace:
                 self.builder,
                 ys[term.output],
                 outputs[term.output],
-                weights.get(term.output),
+                self._masked(
+                    weights.get(term.output),
+                    masks.get(term.output),
+                    scaled=term.loss.reduction != "sum",
+                ),
             )
             for term in objectives.terms
         ]
         total = self._total(losses, [term.weight for term in objectives.terms])
+        for penalty in self._penalties():
+            (total,) = self.builder.apply("add", (total, penalty), name="total_loss")
         return [total, *(losses if objectives.several else ()), *measured]
 
     def _sample_weights(self, outputs: Sequence[int]) -> dict[int, int]:
@@ -211,6 +223,24 @@ class _Trace:
         if count == 1:
             return dict.fromkeys(outputs, found[0])
         return dict(zip(outputs, found, strict=True)) if found else {}
+
+    def _masked(
+        self, weights: int | None, mask: int | None, *, scaled: bool = False
+    ) -> int | None:
+        """Multiply weights by a mask, which is scaled so that its mean is 1."""
+        if mask is None:
+            return weights
+        apply, shape = self.builder.apply, self.builder.shape(mask)
+        if scaled:
+            (share,) = apply("reduce_mean", (mask,), {"axes": (0, 1), "keepdims": True})
+            (factor,) = apply("quotient", (share,), {"number": 1.0})
+            (factor,) = apply("broadcast_to", (factor,), {"shape": shape})
+            (mask,) = apply("multiply", (mask, factor), name="mask_weights")
+        if weights is None:
+            return mask
+        (column,) = apply("reshape", (weights,), {"shape": (shape[0], 1)})
+        (column,) = apply("broadcast_to", (column,), {"shape": shape})
+        return apply("multiply", (mask, column), name="masked_weights")[0]
 
     def _total(self, losses: Sequence[int], weights: Sequence[float | None]) -> int:
         terms = []
@@ -225,13 +255,27 @@ class _Trace:
             (total,) = self.builder.apply("add", (total, term), name="total_loss")
         return total
 
+    def _penalties(self) -> list[int]:
+        """Trace regularizers, of weights and of activities, a mean over the batch."""
+        found = [
+            weight.regularizer.trace(self.builder, self.weights[weight.name])
+            for weight in self.spec.network.weights
+            if weight.regularizer is not None and weight.name not in self.spec.frozen
+        ]
+        value = {"shape": (), "value": 1 / self.key.batch_size, "dtype": "float32"}
+        for regularizer, activity in self.penalties:
+            penalty = regularizer.trace(self.builder, activity)
+            (by,) = self.builder.apply("fill", (), value, name="share")
+            found += self.builder.apply("multiply", (penalty, by), name="activity_loss")
+        return found
+
     def _updates(self, loss: int) -> list[int]:
         """Trace backward, the optimizer and the moving averages."""
         optimizer = self.spec.optimizer
         if optimizer is None:
             raise RuntimeError("a training program needs an optimizer")
         new = self._move()
-        trained = [weight for weight in self.spec.network.weights if weight.trainable]
+        trained = self.spec.trained
         found = gradients(self.builder, loss, [self.weights[w.name] for w in trained])
         for weight in trained:
             if self.weights[weight.name] not in found:

@@ -1,0 +1,297 @@
+"""Layers and models of users', models in models, and layers that are frozen."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+
+nn = mc.nn
+
+
+class Linear(nn.Layer):
+    """As Keras's guide has it."""
+
+    def __init__(self, units=4, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+
+    def build(self, input_shape):
+        shape = (input_shape[-1], self.units)
+        self.w = self.add_weight(shape=shape, initializer="he_normal", name="w")
+        self.b = self.add_weight(shape=(self.units,), name="b")
+
+    def call(self, inputs):
+        return inputs @ self.w + self.b
+
+
+class Block(nn.Layer):
+    """Layers inside, and what differs in training."""
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.linear = Linear(units, name="linear")
+        self.norm = nn.BatchNormalization(name="norm")
+        self.drop = nn.Dropout(0.5, seed=3)
+
+    def call(self, x, training=None):
+        h = self.norm(self.linear(x), training=training)
+        if training:
+            h = self.drop(h, training=training)
+        return h + x
+
+
+class Net(nn.Model):
+    """A model that says in `call` what it computes."""
+
+    def __init__(self, units=5, **kwargs):
+        super().__init__(**kwargs)
+        self.second = nn.Dense(2)  # before the first: so are its weights
+        self.first = nn.Dense(units, activation="relu")
+        self.drop = nn.Dropout(0.2)
+
+    def call(self, x, training=False):
+        return self.second(self.drop(self.first(x), training=training))
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(4)
+    return rng.standard_normal((24, 6)).astype("f4"), rng.standard_normal((24, 2))
+
+
+def with_block():
+    x = nn.Input((6,))
+    made = nn.Model(x, nn.Dense(2, name="head")(Block(6, name="block")(x)))
+    made.compile(nn.SGD(0.1), "mse")
+    return made
+
+
+class TestLayers:
+    def test_weights_are_named_and_ordered_as_in_keras(self):
+        made = with_block()
+        assert [weight.path for weight in made.weights] == [
+            "block/linear/w",
+            "block/linear/b",
+            *(
+                f"block/norm/{name}"
+                for name in ("gamma", "beta", "moving_mean", "moving_variance")
+            ),
+            "head/kernel",
+            "head/bias",
+        ]
+        assert made.count_params() == sum(np.size(w) for w in made.get_weights())
+        block = made.get_layer("block")
+        assert len(block.trainable_weights) == 4
+        assert len(block.non_trainable_weights) == 2
+        assert block.weights[0].shape == (6, 6)
+
+    def test_it_computes_what_numpy_does(self, data):
+        made, x = with_block(), data[0]
+        w, b, *_, kernel, bias = made.get_weights()
+        h = (x @ w + b) / np.sqrt(1 + 1e-3) + x
+        found = made.predict(x, verbose=0)
+        np.testing.assert_allclose(found, h @ kernel + bias, 1e-4, 1e-5)
+
+    def test_it_drops_and_moves_averages_in_training(self, data):
+        made = with_block()
+        before = made.get_weights()
+        kinds = [op.type for op in made.graph(8).ops]
+        assert kinds.count("dropout") == 2  # forward and backward
+        assert kinds.count("moving_average") == 2
+        made.fit(*data, verbose=0)
+        assert not any(map(np.array_equal, before, made.get_weights()))
+
+    def test_copies_have_the_same_values(self, data):
+        made = with_block()
+        made.fit(*data, verbose=0)
+        for other in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):
+            ours = made.predict(data[0], verbose=0)
+            np.testing.assert_array_equal(other.predict(data[0], verbose=0), ours)
+            step = other.train_on_batch(*data)
+            assert step == copy.deepcopy(made).train_on_batch(*data)
+
+    @pytest.mark.parametrize("memory", ["share", "keep_all", "sqrt_checkpoint"])
+    def test_every_policy_gives_the_same_bits(self, memory, data):
+        histories = []
+        for options in ({"memory": memory}, {"training_workspace_mode": "none"}):
+            nn.set_random_seed(1)
+            made = with_block()
+            made.compile("adam", "mse", **options)
+            histories.append(made.fit(*data, 8, 2, 0, seed=2).history)
+        assert histories[0] == histories[1]
+
+    def test_layer_values_before_and_in_models(self, data):
+        layer = nn.Dense(2)
+        assert layer.weights == []
+        x = nn.Input((6,))
+        y = layer(x)
+        layer.set_weights([np.ones((6, 2)), np.arange(2)])
+        made = nn.Model(x, y)
+        expected = data[0].sum(1, keepdims=True) + np.arange(2)
+        found = made.predict(data[0], verbose=0)
+        np.testing.assert_allclose(found, expected, 1e-4, 1e-5)
+        layer.weights[1].assign([5, 5])
+        assert made.get_weights()[1].tolist() == [5, 5]
+        with pytest.raises(ValueError, match="has weights of shapes"):
+            layer.set_weights([np.ones(3)])
+        with pytest.raises(ValueError, match="not \\(3,\\)"):
+            layer.weights[1].assign([1, 2, 3])
+
+    def test_what_is_wrong_is_told(self):
+        class Hidden(nn.Layer):
+            def call(self, x):
+                return nn.Dense(3)(x)
+
+        class Nothing(nn.Layer):
+            pass
+
+        x = nn.Input((4,))
+        with pytest.raises(ValueError, match="is not an attribute of it"):
+            Hidden()(x)
+        with pytest.raises(NotImplementedError, match="write `call`"):
+            Nothing()(x)
+        with pytest.raises(TypeError, match="called on tensors, and not on training"):
+            nn.Dropout(0.5)(x, training=True)
+
+
+class TestModels:
+    def test_a_subclass(self, data):
+        made = Net()
+        made.compile("adam", "mse")
+        assert not made.built
+        assert made.fit(*data, epochs=2, verbose=0).history["loss"][0] > 0
+        assert [w.shape for w in made.weights][:2] == [(5, 2), (2,)]
+        assert made(data[0]).shape == (24, 2)
+        other = Net(7)
+        other.build((None, 6))
+        assert other.first.get_weights()[0].shape == (6, 7)
+
+    def test_a_branch_on_training_belongs_into_a_layer(self):
+        class Branches(Net):
+            def call(self, x, training=False):
+                return self.first(x) if training else self.second(x)
+
+        with pytest.raises(TypeError, match="traced once"):
+            Branches().build((None, 6))
+
+    def test_models_in_models_share_their_weights(self, data):
+        x = data[0]
+        encoder = nn.Sequential([nn.Input((6,)), nn.Dense(3)], name="encoder")
+        decoder = nn.Sequential([nn.Dense(6)], name="decoder")
+        before = encoder.get_weights()
+        start = nn.Input((6,))
+        auto = nn.Model(start, decoder(encoder(start)))
+        assert auto.get_layer("encoder") is encoder
+        assert [w.path.split("/")[0] for w in auto.weights] == ["encoder"] * 2 + [
+            "decoder"
+        ] * 2
+        assert all(map(np.array_equal, before, auto.get_weights()))
+        auto.compile(nn.SGD(0.1), "mse")
+        auto.fit(x, x, verbose=0)
+        assert not any(map(np.array_equal, before, encoder.get_weights()))
+        found = decoder(encoder(x))
+        np.testing.assert_allclose(found, auto.predict(x, verbose=0), 1e-4, 1e-5)
+        encoder.set_weights(before)
+        assert all(map(np.array_equal, before, auto.get_weights()))
+        twin = pickle.loads(pickle.dumps(auto))
+        assert all(map(np.array_equal, auto.get_weights(), twin.get_weights()))
+        del auto
+        assert all(map(np.array_equal, before, encoder.get_weights()))
+
+    def test_a_model_called_twice_has_one_set_of_weights(self, data):
+        a, b = nn.Input((6,)), nn.Input((6,))
+        tower = nn.Sequential([nn.Input((6,)), nn.Dense(4), nn.Dense(3)])
+        made = nn.Model([a, b], nn.Subtract()([tower(a), tower(b)]))
+        assert len(made.weights) == 4
+        made.compile(nn.SGD(0.1), "mse")
+        x = data[0]
+        assert not made.predict([x, x], verbose=0).any()
+        assert made.fit([x, x[::-1].copy()], x[:, :3], verbose=0).history["loss"][0]
+
+    def test_a_chain_of_chains_and_shapes(self, data):
+        made = nn.Sequential(
+            [
+                nn.Dense(4, input_shape=(6,), kernel_regularizer="l2"),
+                nn.Sequential([nn.Dense(3), nn.Dense(2)]),
+            ]
+        )
+        assert made.built
+        made.compile("sgd", "mse")
+        kernel = made.get_weights()[0]
+        plain = ((made.predict(data[0], verbose=0) - data[1]) ** 2).mean()
+        expected = plain + 0.01 * (kernel**2).sum()
+        np.testing.assert_allclose(made.evaluate(*data, verbose=0), expected, 1e-5)
+
+
+class TestFrozen:
+    def made(self, frozen=True, **options):
+        layers = [nn.Dense(4, name="a"), nn.BatchNormalization(name="bn")]
+        made = nn.Sequential([nn.Input((6,)), *layers, nn.Dense(2, name="c")])
+        for layer in layers:
+            layer.trainable = not frozen
+        made.compile("adam", "mse", **options)
+        return made
+
+    def test_nothing_is_kept_or_computed_for_frozen_weights(self, data):
+        made = self.made()
+        graph = made.graph(8)
+        roles = {t.role: [] for t in graph.tensors}
+        for tensor in graph.tensors:
+            roles[tensor.role].append(tensor.name)
+        assert all("c/" in name for name in roles["optimizer_state"])
+        assert all(name.startswith("c/") for name in roles["gradient"])
+        kinds = [op.type for op in graph.ops]
+        assert "batch_normalization_inference" in kinds
+        assert "moving_average" not in kinds
+        assert len(graph.persistent) == 8 + 4
+        assert made.plan(8).peak_bytes < self.made(False).plan(8).peak_bytes
+
+    def test_only_others_change(self, data):
+        made = self.made()
+        before = made.get_weights()
+        made.fit(*data, 8, verbose=0)
+        kept = list(map(np.array_equal, before, made.get_weights()))
+        assert kept == [True] * 6 + [False] * 2
+        report = made.memory_report(verify=True)
+        assert report.measured_peak_bytes == report.predicted_peak_bytes
+        made.trainable = True
+        made.compile("adam", "mse")
+        made.fit(*data, 8, verbose=0)
+        assert not any(map(np.array_equal, before, made.get_weights()))
+
+    def test_gradients_pass_through_them(self, data):
+        x = nn.Input((6,))
+        first = nn.Dense(5, name="first")
+        frozen = nn.Sequential([nn.BatchNormalization(), nn.Dense(2)], name="frozen")
+        made = nn.Model(x, frozen(first(x)))
+        frozen.trainable = False
+        made.compile(nn.SGD(1.0), "mse")
+        kernel, bias, gamma, beta, mean, variance, last, end = made.get_weights()
+        inputs, y = data
+        scale = gamma / np.sqrt(variance + 1e-3)
+        error = ((inputs @ kernel + bias - mean) * scale + beta) @ last + end - y
+        slope = inputs.T @ ((2 * error / error.size) @ last.T * scale)
+        made.train_on_batch(inputs, y)
+        np.testing.assert_allclose(made.get_weights()[0], kernel - slope, 1e-4, 1e-5)
+
+
+def test_masked_steps_do_not_count():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((4, 5, 3)).astype("f4")
+    x[1, 2:] = x[3, 4:] = 0
+    y = rng.standard_normal((4, 5, 1)).astype("f4")
+    made = nn.Sequential([nn.Input((5, 3)), nn.Masking(), nn.Dense(1)])
+    made.compile("sgd", "mse")
+    mask = np.any(x != 0, -1)
+    error = ((made.predict(x, verbose=0) - y) ** 2)[..., 0]
+    expected = (error * mask).sum() / mask.sum()
+    np.testing.assert_allclose(made.evaluate(x, y, verbose=0), expected, 1e-5)
+    weights = np.array([1, 2, 0, 3.0])
+    found = made.evaluate(x, y, verbose=0, sample_weight=weights)
+    expected = (error * mask * weights[:, None]).sum() / mask.sum()
+    np.testing.assert_allclose(found, expected, 1e-5)
