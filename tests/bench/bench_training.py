@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import version
@@ -136,11 +137,11 @@ def environment(threads: int) -> dict:
     }
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+def parse(batch_size: int = 64) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
     cores = len(os.sched_getaffinity(0))
     parser.add_argument("--threads", type=int, default=cores)
-    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--batch-size", type=int, default=batch_size)
     parser.add_argument("--repeats", type=int, default=7, help="turns, at least 5")
     parser.add_argument("--seconds", type=float, default=0.5, help="length of a turn")
     parser.add_argument("--output", type=Path, help="write the result as JSON")
