@@ -315,6 +315,26 @@ def test_what_embeddings_cannot_do(arguments, error, message):
         nn.Embedding(**{"input_dim": 4, "output_dim": 2, **arguments})
 
 
+@pytest.mark.parametrize("by_name", [True, False])
+def test_an_embedding_is_regularized(by_name):
+    nn.set_random_seed(0)
+    penalty = nn.regularizers.L2(0.5)
+    options = {"embeddings_regularizer": penalty} if by_name else {}
+    layer = nn.Embedding(4, 3, *([] if by_name else ["uniform", penalty]), **options)
+    x = nn.Input((2,), dtype="int32")
+    model = nn.Model(x, nn.Flatten()(layer(x)))
+    model.compile("sgd", nn.SparseCategoricalCrossentropy(from_logits=True))
+    (table,) = model.get_weights()
+    indices, labels = np.array([[0, 1], [2, 2]], np.int32), np.array([0, 4])
+    rows = table[indices].reshape(2, 6).astype(np.float64)
+    plain = np.log(np.exp(rows).sum(axis=1)) - rows[[0, 1], labels]
+    wanted = plain.mean() + 0.5 * (table.astype(np.float64) ** 2).sum()
+    assert model.train_on_batch(indices, labels) == pytest.approx(wanted, rel=1e-5)
+    (after,) = model.get_weights()  # row 3 is penalised alone
+    np.testing.assert_allclose(after[3], table[3] * (1 - 0.01), rtol=1e-5)
+    model.close()
+
+
 def test_an_index_out_of_range_stops_before_a_weight_changes():
     x = nn.Input((2,), dtype="int32")
     model = nn.Model(x, nn.Flatten()(nn.Embedding(4, 3)(x)))

@@ -27,8 +27,10 @@ class Embedding(Layer):
         Their length.
     embeddings_initializer : str or Initializer, default "uniform"
         For the vectors, of shape ``(input_dim, output_dim)``.
-    embeddings_regularizer, embeddings_constraint : None
-        Cannot be honoured yet.
+    embeddings_regularizer : str or Regularizer, optional
+        A penalty on all vectors that is added to the loss.
+    embeddings_constraint : None
+        Cannot be honoured.
     mask_zero : bool, default False
         Whether index 0 stands for no step: recurrent layers, attention and losses leave
         it out.
@@ -55,7 +57,7 @@ class Embedding(Layer):
         input_dim: int,
         output_dim: int,
         embeddings_initializer: Any = "uniform",
-        embeddings_regularizer: None = None,
+        embeddings_regularizer: Any = None,
         embeddings_constraint: None = None,
         mask_zero: bool = False,
         weights: None = None,
@@ -80,7 +82,6 @@ class Embedding(Layer):
                 "pass an initializer"
             )
         for what, value in (
-            ("embeddings_regularizer", embeddings_regularizer),
             ("embeddings_constraint", embeddings_constraint),
             ("lora_rank", lora_rank),
             ("lora_alpha", lora_alpha),
@@ -93,6 +94,7 @@ class Embedding(Layer):
         self.embeddings_initializer = get_initializer(embeddings_initializer)
         self.mask_zero = bool(mask_zero)
         super().__init__(name)
+        self._take("embeddings_regularizer", embeddings_regularizer)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return the table."""
