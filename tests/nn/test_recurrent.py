@@ -328,3 +328,35 @@ def test_training_and_evaluation_carry_states_too():
     head = model.get_weights()[3:]
     found = model.predict(x, 8, verbose=0)
     np.testing.assert_allclose(found, again[:, -1] @ head[0] + head[1], 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("network", ["recurrent", "attention"])
+def test_every_workspace_mode_has_the_same_bits(network):
+    """States that stay between batches among them."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(16, 5, 4)).astype("f4")
+    y = rng.integers(0, 2, 16).astype("i4")
+    found = []
+    for mode in mc.WorkspaceMode:
+        nn.set_random_seed(4)
+        inputs = nn.Input((5, 4), batch_size=8)
+        if network == "recurrent":
+            h = nn.Bidirectional(nn.LSTM(3, return_sequences=True))(inputs)
+            h = nn.GRU(3, stateful=True, recurrent_dropout=0.3)(h)
+        else:
+            h = nn.MultiHeadAttention(2, 3, dropout=0.2)(inputs, inputs)
+            h = nn.Flatten()(nn.Attention(use_scale=True)([h, h]))
+        model = nn.Model(inputs, nn.Dense(2)(h))
+        model.compile(
+            nn.Adam(0.02),
+            LOSS,
+            training_workspace_mode=mode,
+            inference_workspace_mode=mode,
+        )
+        history = model.fit(x, y, batch_size=8, epochs=3, verbose=0, shuffle=False)
+        numbers = history.history["loss"], model.predict(x, 8, verbose=0)
+        found.append((*numbers, *model.get_weights()))
+        model.close()
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(one, two)

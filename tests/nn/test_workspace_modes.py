@@ -1,9 +1,9 @@
 """Models in every workspace mode: the same bits, other bytes.
 
 G1 to G11 are DL4J's network tests of workspaces (`WorkspaceTests`), run for every mode
-with scope checks on. Not here: G4 (rnnTimeStep) and G5 (truncated backpropagation)
-need recurrent layers, which memcfg does not have yet; G12 (a closed network refuses to
-be used) is not memcfg's contract, whose models take their memory again.
+with scope checks on. Not here: G4 (rnnTimeStep) and G5 (truncated backpropagation) are
+stateful layers, which test_recurrent.py runs in every mode; G12 (a closed network
+refuses to be used) is not memcfg's contract, whose models take their memory again.
 """
 
 from __future__ import annotations
