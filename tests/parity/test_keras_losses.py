@@ -262,3 +262,40 @@ def test_a_model_trains_and_logs_as_keras(
         model.evaluate(x, y, return_dict=True, **options) for model in (ours, theirs)
     )
     assert found == pytest.approx(wanted, rel=1e-4, abs=1e-5)
+
+
+def test_penalties_train_as_in_keras(request):
+    random = np.random.default_rng(2)
+    x = np.float32(random.normal(size=(50, 6)))
+    y = np.float32(random.normal(size=(50, 2)))
+
+    def made(library):
+        penalty = library.regularizers
+        model = library.Sequential(
+            [
+                library.Input((6,)),
+                library.layers.Dense(
+                    5,
+                    activation="tanh",
+                    kernel_regularizer=penalty.L1L2(0.02, 0.1),
+                    bias_regularizer="l1",
+                    activity_regularizer=penalty.L2(0.05),
+                ),
+                library.layers.Dense(2, kernel_regularizer=penalty.L2(0.3)),
+            ]
+        )
+        model.compile("sgd", "mse", metrics=["mae"])
+        return model
+
+    ours, theirs = made(nn), made(keras)
+    request.addfinalizer(ours.close)
+    ours.set_weights(theirs.get_weights())
+    for model in (ours, theirs):
+        model.fit(x, y, batch_size=10, epochs=2, shuffle=False, verbose=0)
+    for one, two in zip(ours.get_weights(), theirs.get_weights(), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+    found, wanted = (
+        model.evaluate(x, y, batch_size=10, return_dict=True, verbose=0)
+        for model in (ours, theirs)
+    )
+    assert found == pytest.approx(wanted, rel=1e-4, abs=1e-5)
