@@ -455,8 +455,13 @@ def test_normalization_adapts_to_batches_and_trains():
     for a, b in zip(before[:3], after[:3], strict=True):
         np.testing.assert_array_equal(a, b)
     assert (before[3] != after[3]).all()
-    with pytest.raises(ValueError, match="before the layer is called"):
-        one.adapt(data)
+    one.adapt(data + 1)
+    mean, variance, count = one.get_weights()
+    np.testing.assert_allclose(mean, before[0] + 1, rtol=1e-5)
+    np.testing.assert_allclose(variance, before[1], rtol=1e-4)
+    assert count == 0
+    with pytest.raises(ValueError, match="those of shape"):
+        one.adapt(data[:, :2])
     model.close()
 
 

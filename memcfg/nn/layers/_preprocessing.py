@@ -1,4 +1,4 @@
-"""Layers that prepare data, by statistics that are taken before training."""
+"""Layers that prepare data by statistics of it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Normalization(Layer):
     """Shift and scale to mean 0 and variance 1, by statistics of the data.
 
     ``y = (x - mean) / max(sqrt(variance), 1e-7)``. The statistics are given, or taken
-    by `adapt` before the layer is called; then they are weights that are not trained.
+    by `adapt`; then they are weights that are not trained.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class Normalization(Layer):
         super().__init__(name)
 
     def adapt(self, data: Any) -> None:
-        """Take mean and variance of data; it comes before the layer is called.
+        """Take mean and variance of data.
 
         Parameters
         ----------
@@ -105,13 +105,9 @@ class Normalization(Layer):
         Raises
         ------
         ValueError
-            If the layer was called, has statistics, or there are no samples.
+            If the layer was given statistics, its input has other shapes, or there are
+            no samples.
         """
-        if self.weight_specs is not None:
-            raise ValueError(
-                f"layer {self.name!r}: adapt comes before the layer is called; use "
-                "set_weights, or make a new layer"
-            )
         if self.mean is not None:
             raise ValueError(f"layer {self.name!r} was given mean and variance")
         count, mean, squares = 0, np.zeros(()), np.zeros(())
@@ -128,7 +124,19 @@ class Normalization(Layer):
             squares = squares + spread + difference**2 * size * (count - size) / count
         if not count:
             raise ValueError(f"layer {self.name!r}: adapt was given no samples")
-        self._statistics = mean, squares / count
+        found = mean, squares / count
+        if self.weight_specs is not None:
+            self._check(found, self.weight_specs[0].shape)
+            self.set_weights([*found, 0])
+        self._statistics = found
+
+    def _check(self, found: tuple[np.ndarray, np.ndarray], shape: Shape) -> None:
+        """Refuse statistics of another shape than the input has."""
+        if found[0].shape != shape:
+            raise ValueError(
+                f"layer {self.name!r} (Normalization) is adapted to statistics of "
+                f"shape {found[0].shape}, and its input has those of shape {shape}"
+            )
 
     def _kept(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the axes that have statistics of their own, counted from the batch."""
@@ -149,12 +157,7 @@ class Normalization(Layer):
         shape = tuple(lengths[axis] for axis in self._kept(shapes[0]))
         first: list[Initializer] = [Zeros(), Ones()]
         if self._statistics is not None:
-            if self._statistics[0].shape != shape:
-                raise ValueError(
-                    f"layer {self.name!r} (Normalization) was adapted to statistics of "
-                    f"shape {self._statistics[0].shape}, and its input of shape "
-                    f"{show_shape(shapes[0])} has those of shape {shape}"
-                )
+            self._check(self._statistics, shape)
             first = [_Numbers(each.astype(np.float32)) for each in self._statistics]
         return (
             WeightSpec("mean", shape, first[0], trainable=False),
