@@ -360,3 +360,27 @@ def test_every_workspace_mode_has_the_same_bits(network):
     for other in found[1:]:
         for one, two in zip(found[0], other, strict=True):
             np.testing.assert_array_equal(one, two)
+
+
+def test_penalties_reach_the_weights_that_they_name():
+    x = nn.Input((5, 4))
+    for make, wanted in (
+        (
+            lambda: nn.LSTM(3, recurrent_regularizer="l2", bias_regularizer="l1")(x),
+            {"recurrent_kernel": "L2", "bias": "L1"},
+        ),
+        (
+            lambda: nn.MultiHeadAttention(1, 2, kernel_regularizer="l2")(x, x),
+            dict.fromkeys(
+                [f"{n}_kernel" for n in ("query", "key", "value", "attention_output")],
+                "L2",
+            ),
+        ),
+    ):
+        specs = make().node.layer.weight_specs
+        found = {
+            spec.name: type(spec.regularizer).__name__
+            for spec in specs
+            if spec.regularizer is not None
+        }
+        assert found == wanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from memcfg.nn._argument_checks import integer, unit_interval
@@ -293,10 +294,12 @@ class MultiHeadAttention(_Attending):
         the output, of shape ``(heads, value_dim, features)``.
     bias_initializer : str or Initializer, default "zeros"
         For the biases.
-    kernel_regularizer, bias_regularizer, activity_regularizer : None
-        Not honoured yet.
+    kernel_regularizer, bias_regularizer : str or Regularizer, optional
+        Penalties on all kernels and on all biases that are added to the loss.
+    activity_regularizer : str or Regularizer, optional
+        A penalty on the output.
     kernel_constraint, bias_constraint : None
-        Not honoured yet.
+        Cannot be honoured.
     use_gate : bool, default False
         Only False.
     seed : int, optional
@@ -339,9 +342,9 @@ class MultiHeadAttention(_Attending):
         flash_attention: bool | None = None,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
-        kernel_regularizer: None = None,
-        bias_regularizer: None = None,
-        activity_regularizer: None = None,
+        kernel_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        activity_regularizer: Any = None,
         kernel_constraint: None = None,
         bias_constraint: None = None,
         use_gate: bool = False,
@@ -353,9 +356,6 @@ class MultiHeadAttention(_Attending):
             "attention_axes": attention_axes,
             "sliding_window": sliding_window,
             "flash_attention": flash_attention or None,
-            "kernel_regularizer": kernel_regularizer,
-            "bias_regularizer": bias_regularizer,
-            "activity_regularizer": activity_regularizer,
             "kernel_constraint": kernel_constraint,
             "bias_constraint": bias_constraint,
             "use_gate": use_gate or None,
@@ -378,6 +378,22 @@ class MultiHeadAttention(_Attending):
         self.kernel_initializer = get_initializer(kernel_initializer)
         self.bias_initializer = get_initializer(bias_initializer)
         super().__init__(dropout, seed, name)
+        for argument, value in (
+            ("kernel_regularizer", kernel_regularizer),
+            ("bias_regularizer", bias_regularizer),
+            ("activity_regularizer", activity_regularizer),
+        ):
+            if value is not None:
+                self._take(argument, value)
+
+    def _regularized(self, specs: Sequence[WeightSpec]) -> tuple[WeightSpec, ...]:
+        """Give all kernels one regularizer, and all biases."""
+        return tuple(
+            replace(
+                spec, regularizer=self._regularizers.get(spec.name.rpartition("_")[2])
+            )
+            for spec in specs
+        )
 
     def __call__(
         self,

@@ -80,17 +80,17 @@ class Recurrent(Layer):
         activation: str | None,
         use_bias: bool,
         initializers: Sequence[Any],
-        absent: dict[str, Any],
+        penalties: dict[str, Any],
         rates: Sequence[float],
         seed: int | None,
         flags: dict[str, Any],
         name: str | None,
     ) -> None:
         kind = type(self).__name__
-        for argument, value in absent.items():
-            if value is not None:
+        for argument, value in penalties.items():
+            if argument.endswith("_constraint") and value is not None:
                 raise ValueError(
-                    f"{kind}: {argument} cannot be honoured yet and must be None, got "
+                    f"{kind}: {argument} cannot be honoured and must be None, got "
                     f"{value!r}"
                 )
         self.units = integer(units, f"{kind}: units")
@@ -107,6 +107,9 @@ class Recurrent(Layer):
         fixed = fixed_seed(seed)
         self._batch_size: int | None = None  # of every batch
         super().__init__(name)
+        for argument, value in penalties.items():
+            if argument.endswith("_regularizer") and value is not None:
+                self._take(argument, value)
         if fixed is not None:
             self._seed = fixed
 
@@ -402,12 +405,12 @@ class SimpleRNN(Recurrent):
         For the recurrent kernel, of shape ``(units, units)``.
     bias_initializer : str or Initializer, default "zeros"
         For the bias.
-    kernel_regularizer, recurrent_regularizer, bias_regularizer : None
-        Not honoured yet.
-    activity_regularizer, kernel_constraint : None
-        Not honoured yet.
-    recurrent_constraint, bias_constraint : None
-        Not honoured yet.
+    kernel_regularizer, recurrent_regularizer : str or Regularizer, optional
+        Penalties on the kernels that are added to the loss.
+    bias_regularizer, activity_regularizer : str or Regularizer, optional
+        Penalties on the bias and on the output.
+    kernel_constraint, recurrent_constraint, bias_constraint : None
+        Cannot be honoured.
     dropout, recurrent_dropout : float, default 0.0
         The part of the input's and of the state's features to drop while training; the
         same ones at all steps.
@@ -440,10 +443,10 @@ class SimpleRNN(Recurrent):
         kernel_initializer: Any = "glorot_uniform",
         recurrent_initializer: Any = "orthogonal",
         bias_initializer: Any = "zeros",
-        kernel_regularizer: None = None,
-        recurrent_regularizer: None = None,
-        bias_regularizer: None = None,
-        activity_regularizer: None = None,
+        kernel_regularizer: Any = None,
+        recurrent_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        activity_regularizer: Any = None,
         kernel_constraint: None = None,
         recurrent_constraint: None = None,
         bias_constraint: None = None,
@@ -513,12 +516,12 @@ class LSTM(Recurrent):
         For the bias.
     unit_forget_bias : bool, default True
         Whether the forget gate's bias starts from ones.
-    kernel_regularizer, recurrent_regularizer, bias_regularizer : None
-        Not honoured yet.
-    activity_regularizer, kernel_constraint : None
-        Not honoured yet.
-    recurrent_constraint, bias_constraint : None
-        Not honoured yet.
+    kernel_regularizer, recurrent_regularizer : str or Regularizer, optional
+        Penalties on the kernels that are added to the loss.
+    bias_regularizer, activity_regularizer : str or Regularizer, optional
+        Penalties on the bias and on the output.
+    kernel_constraint, recurrent_constraint, bias_constraint : None
+        Cannot be honoured.
     dropout, recurrent_dropout : float, default 0.0
         The part of the input's and of the state's features to drop while training; the
         same ones at all steps.
@@ -566,10 +569,10 @@ class LSTM(Recurrent):
         recurrent_initializer: Any = "orthogonal",
         bias_initializer: Any = "zeros",
         unit_forget_bias: bool = True,
-        kernel_regularizer: None = None,
-        recurrent_regularizer: None = None,
-        bias_regularizer: None = None,
-        activity_regularizer: None = None,
+        kernel_regularizer: Any = None,
+        recurrent_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        activity_regularizer: Any = None,
         kernel_constraint: None = None,
         recurrent_constraint: None = None,
         bias_constraint: None = None,
@@ -657,12 +660,12 @@ class GRU(Recurrent):
         For the recurrent kernel, of shape ``(units, 3 * units)``.
     bias_initializer : str or Initializer, default "zeros"
         For the bias, of shape ``(2, 3 * units)`` with `reset_after`.
-    kernel_regularizer, recurrent_regularizer, bias_regularizer : None
-        Not honoured yet.
-    activity_regularizer, kernel_constraint : None
-        Not honoured yet.
-    recurrent_constraint, bias_constraint : None
-        Not honoured yet.
+    kernel_regularizer, recurrent_regularizer : str or Regularizer, optional
+        Penalties on the kernels that are added to the loss.
+    bias_regularizer, activity_regularizer : str or Regularizer, optional
+        Penalties on the bias and on the output.
+    kernel_constraint, recurrent_constraint, bias_constraint : None
+        Cannot be honoured.
     dropout, recurrent_dropout : float, default 0.0
         The part of the input's and of the state's features to drop while training; the
         same ones at all steps.
@@ -705,10 +708,10 @@ class GRU(Recurrent):
         kernel_initializer: Any = "glorot_uniform",
         recurrent_initializer: Any = "orthogonal",
         bias_initializer: Any = "zeros",
-        kernel_regularizer: None = None,
-        recurrent_regularizer: None = None,
-        bias_regularizer: None = None,
-        activity_regularizer: None = None,
+        kernel_regularizer: Any = None,
+        recurrent_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        activity_regularizer: Any = None,
         kernel_constraint: None = None,
         recurrent_constraint: None = None,
         bias_constraint: None = None,
