@@ -358,3 +358,27 @@ def test_metrics_and_losses_that_read_other_targets():
         measured(metrics.SparseCategoricalAccuracy(), (p, p))
     with pytest.raises(ValueError, match="class_id 3 of an output of 3"):
         measured(metrics.Precision(class_id=3), (p, p))
+
+
+def test_steps_that_are_masked_count_in_no_metric():
+    random = np.random.default_rng(9)
+    x = random.integers(0, 3, (8, 5))
+    y = random.integers(0, 4, (8, 5))
+    model = mc.nn.Sequential(
+        [
+            mc.nn.Input((5,), dtype="int32"),
+            mc.nn.layers.Embedding(3, 4, mask_zero=True),
+            mc.nn.Dense(4, activation="softmax"),
+        ]
+    )
+    loss = "sparse_categorical_crossentropy"
+    model.compile("sgd", loss, metrics=["accuracy", loss])
+    found = model.evaluate(x, y, return_dict=True, verbose=0)
+    p = model.predict(x, verbose=0)
+    model.close()
+    keep = x != 0
+    right = (p.argmax(-1) == y)[keep].mean()
+    each = oracle.categorical(oracle.one_hot(y, 4), p.astype(float))[keep].mean()
+    assert found["accuracy"] == pytest.approx(right, rel=1e-6)
+    assert found["loss"] == pytest.approx(each, rel=1e-5)
+    assert found[loss] == pytest.approx(each, rel=1e-5)

@@ -299,3 +299,39 @@ def test_penalties_train_as_in_keras(request):
         for model in (ours, theirs)
     )
     assert found == pytest.approx(wanted, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_masks_reach_losses_and_metrics_as_in_keras(weighted, request):
+    random = np.random.default_rng(3)
+    x = random.integers(0, 4, (12, 7)).astype(np.int32)
+    y = random.integers(0, 3, (12, 7))
+    weight = np.float32(random.uniform(0.1, 2, 12)) if weighted else None
+
+    def made(library):
+        model = library.Sequential(
+            [
+                library.Input((7,), dtype="int32"),
+                library.layers.Embedding(4, 4, mask_zero=True),
+                library.layers.SimpleRNN(6, return_sequences=True),
+                library.layers.Dense(3, activation="softmax"),
+            ]
+        )
+        loss = "sparse_categorical_crossentropy"
+        model.compile("sgd", loss, metrics=["accuracy", loss])
+        return model
+
+    ours, theirs = made(nn), made(keras)
+    request.addfinalizer(ours.close)
+    ours.set_weights(theirs.get_weights())
+    logs = []
+    for model, weights in ((ours, weight), (theirs, weight)):
+        if model is theirs and weighted:  # Keras's own wants one for each step
+            weights = np.repeat(weight[:, None], 7, 1)
+        options = {"sample_weight": weights, "shuffle": False, "verbose": 0}
+        logs.append(model.fit(x, y, batch_size=6, epochs=2, **options).history)
+    assert set(logs[0]) == set(logs[1])
+    for name, found in logs[0].items():
+        np.testing.assert_allclose(found, logs[1][name], rtol=1e-4, atol=1e-5)
+    for one, two in zip(ours.get_weights(), theirs.get_weights(), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)

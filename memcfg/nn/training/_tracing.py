@@ -192,9 +192,10 @@ class _Trace:
                 self.builder,
                 ys[gauge.output],
                 outputs[gauge.output],
-                self._masked(weights.get(gauge.output), masks.get(gauge.output))
-                if gauge.weighted and gauge.output in weights
-                else None,
+                self._masked(
+                    weights.get(gauge.output) if gauge.weighted else None,
+                    masks.get(gauge.output),
+                ),
             )
         ]
         losses = [
