@@ -231,6 +231,21 @@ def test_both_directions(merge, kind, sequences):
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_both_directions_apart():
+    x = np.random.default_rng(0).normal(size=(4, 5, 3)).astype("f4")
+    inputs = nn.Input((5, 3))
+    layer = nn.LSTM(2, return_sequences=True, return_state=True)
+    made = nn.Bidirectional(layer, merge_mode=None)(inputs)
+    assert [each.shape for each in made] == [(None, 5, 2)] * 2 + [(None, 2)] * 4
+    model = nn.Model(inputs, list(made))
+    weights = randomized(model)
+    there, ends = expected("lstm", x, weights[:3], {})
+    back, others = expected("lstm", x[:, ::-1], weights[3:], {})
+    wanted = [there, back[:, ::-1], *ends, *others]
+    for one, two in zip(model.predict(x, verbose=0), wanted, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+
+
 def test_a_layer_at_every_step():
     x = np.random.default_rng(0).normal(size=(4, 3, 5, 5, 2)).astype("f4")
     inputs = nn.Input((3, 5, 5, 2))

@@ -56,7 +56,7 @@ def cases(draw):
 
 
 @given(case=cases())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_layers(case):
     kind, options, shape, masked = case
 
