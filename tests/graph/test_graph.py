@@ -403,7 +403,7 @@ def test_every_op_type_is_used_by_a_network_or_tested_alone():
     tests = Path(__file__).parents[1]
     texts = [
         path.read_text()
-        for room in ("ops", "devices")
+        for room in ("ops", "devices", "nn")
         for path in (tests / room).rglob("*.py")
     ]
     names = {name.removesuffix("_gradient") for name in unused}

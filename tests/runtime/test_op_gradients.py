@@ -25,6 +25,18 @@ CASES = {
         ([IMAGE, (2, 2, 1, 4)], {**CONV, "groups": 2}),
         ([IMAGE, (2, 2, 2, 3)], {**CONV, "dilation": (2, 2)}),
     ],
+    "conv2d_gradient_input": [  # dy of (3, 2, 3, 4), from a kernel of 3 rows
+        (
+            [(3, 2, 2, 4), (3, 2, 3, 4)],
+            {
+                **CONV,
+                "strides": (2, 2),
+                "padding": ((1, 1), (0, 0)),
+                "input_shape": (3, 4, 6, 2),
+            },
+        )
+    ],
+    "cross_entropy_rows": [([(4, 3)], {})],
     "dense": [([(4, 3), (3, 5)], {}), ([(2, 3, 4), (4, 5)], {})],
     "matmul": [
         ([(4, 3), (3, 5)], {}),
@@ -138,6 +150,8 @@ def build(type_, shapes, attributes):
     else:
         if type_ == "dropout":
             operands.append(b.tensor("step", (), "int64", role="input"))
+        if type_ == "cross_entropy_rows":
+            operands.append(labels)
         if type_ == "batch_normalization_inference":  # frozen averages
             one = {"shape": shapes[1], "value": 0.7, "dtype": "float32"}
             operands += [b.apply("fill", (), one)[0] for _ in range(2)]
