@@ -151,7 +151,6 @@ _OPTIMIZERS = {
 }
 
 _CALLBACKS = {
-    "BackupAndRestore": _LATER,
     "OrbaxCheckpoint": "use ModelCheckpoint",
     "ProgbarLogger": "fit's verbose draws a bar (1) or prints lines (2)",
     "RemoteMonitor": "send the logs from a LambdaCallback",
@@ -194,7 +193,6 @@ _ACTIVATIONS = {
 }
 
 _MODELS = {
-    **dict.fromkeys(("load_model", "save_model"), _LATER),
     "clone_model": "copy.deepcopy copies a model with its weights",
     "model_from_json": "models are built by their constructors",
 }

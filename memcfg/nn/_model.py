@@ -34,6 +34,7 @@ from memcfg.nn._attributes import (
 )
 from memcfg.nn._nesting import Structure, unique
 from memcfg.nn._network import Network, summary_text
+from memcfg.nn._saving import save
 from memcfg.nn._weight_files import check_file_name, check_list, read_file, write_file
 from memcfg.nn.callbacks import CallbackList, History, check_callbacks
 from memcfg.nn.inputs._batches import Batch
@@ -172,6 +173,7 @@ class Model(FixedAttributes):
         "name",
     )
 
+    _saved_as = "Model"
     _advice = "say it to the constructor, compile or fit; stop_training ends a fit"
 
     def __init__(
@@ -576,11 +578,11 @@ class Model(FixedAttributes):
             self._gather()
             self._trainer.stop_training = False
             self._compiled("fit")
-            numbers = range(
-                integer(initial_epoch, "initial_epoch", 0), integer(epochs, "epochs")
-            )
-            shown, guard = check_verbose(verbose), check_on_nan(on_nan)
             given = check_callbacks(callbacks)
+            first = integer(initial_epoch, "initial_epoch", 0)
+            resumed = [each.resumed_epoch() for each in given]
+            numbers = range(max([first, *resumed]), integer(epochs, "epochs"))
+            shown, guard = check_verbose(verbose), check_on_nan(on_nan)
             steps = _count(steps_per_epoch, "steps_per_epoch")
             held_steps = _count(validation_steps, "validation_steps")
             train, held = fit_sources(
@@ -997,6 +999,39 @@ class Model(FixedAttributes):
             If number or shapes differ; nothing changed then.
         """
         self._write(check_list(self._built_network().exchanged, weights))
+
+    @outside_workspaces
+    def save(self, filepath: str | os.PathLike[str], overwrite: bool = True) -> None:
+        """Write the whole model to a file: architecture, weights, optimizer, policy.
+
+        `memcfg.nn.models.load_model` reads it.
+
+        Parameters
+        ----------
+        filepath : str or path-like
+            The file, ``"x.memcfg"``; only a complete one takes its place.
+        overwrite : bool, default True
+            Whether a file that is there is replaced.
+
+        Raises
+        ------
+        ValueError
+            If the name does not end in ``.memcfg``.
+        FileExistsError
+            If the file is there, and is not to be replaced.
+        TypeError
+            If a part cannot be told by a class and its constructor's arguments.
+        RuntimeError
+            If the model's shapes are not known.
+        OSError
+            If the file cannot be written.
+
+        Warns
+        -----
+        RuntimeWarning
+            If the memory policy is none of `memcfg.plan`, and will be ``auto``.
+        """
+        save(self, filepath, overwrite)
 
     @outside_workspaces
     def save_weights(self, path: str | os.PathLike[str]) -> None:

@@ -54,6 +54,8 @@ class Sequential(Model):
 
     __slots__ = ("_ends", "_extensible", "_stack")
 
+    _saved_as = "Sequential"
+
     def __init__(
         self,
         layers: Sequence[Layer | SymbolicTensor] | None = None,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +27,19 @@ if TYPE_CHECKING:
 
     from memcfg.nn._network import Weight
 
-__all__ = ["check_file_name", "check_list", "read_file", "write_file"]
+__all__ = [
+    "Entry",
+    "check_file_name",
+    "check_list",
+    "read_file",
+    "read_metadata",
+    "write_file",
+]
 
 Floats = npt.NDArray[np.float32]
 
+_WEIGHTS = {"format": "memcfg.weights/1"}
+_MODEL = 2**26  # bytes of a whole model's header
 _METADATA = 2**20  # bytes of a header for what others note in it
 _FOREIGN = 8  # times as long as ours a header may be otherwise
 _DTYPES = {
@@ -64,6 +74,25 @@ _MAGICS = {
     b"\x80": "a pickle",
     b"GGUF": "a GGUF file",
 }
+
+
+class Entry(NamedTuple):
+    """A tensor of a file, as a `Weight` is one."""
+
+    name: str
+    key: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self.size * np.dtype(self.dtype).itemsize
 
 
 def check_list(weights: Sequence[Weight], values: Any) -> list[Floats]:
@@ -101,14 +130,15 @@ def check_file_name(path: str | os.PathLike[str]) -> None:
 
 def write_file(
     path: str | os.PathLike[str],
-    weights: Sequence[Weight],
+    weights: Sequence[Weight | Entry],
     read: Callable[[str], Floats],
+    metadata: Mapping[str, str] = _WEIGHTS,
 ) -> None:
     """Write weights to a safetensors file, all or nothing, one at a time."""
     ordered = sorted(weights, key=lambda weight: weight.key)
 
     def pieces() -> Iterator[bytes | memoryview]:
-        yield _header(ordered)
+        yield _header(ordered, metadata)
         for weight in ordered:
             yield (
                 np.ascontiguousarray(read(weight.name), _stored(weight))
@@ -119,14 +149,16 @@ def write_file(
     write_atomically(path, pieces())
 
 
-def _stored(weight: Weight) -> np.dtype[Any]:
+def _stored(weight: Weight | Entry) -> np.dtype[Any]:
     """Return the dtype of a weight in files, which is little-endian."""
     return np.dtype(weight.dtype).newbyteorder("<")
 
 
-def _header(weights: Sequence[Weight]) -> bytes:
+def _header(
+    weights: Sequence[Weight | Entry], metadata: Mapping[str, str] = _WEIGHTS
+) -> bytes:
     """Write the header as safetensors does, byte for byte, with its length."""
-    entries: dict[str, Any] = {"__metadata__": {"format": "memcfg.weights/1"}}
+    entries: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for weight in weights:
         begin, end = end, end + weight.nbytes
@@ -140,12 +172,30 @@ def _header(weights: Sequence[Weight]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def read_file(path: str | os.PathLike[str], weights: Sequence[Weight]) -> list[Floats]:
-    """Read a model's weights from a safetensors file."""
+def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what a safetensors file notes beside its tensors."""
+    with open_file(path) as file:
+        try:
+            _, entries = _read_header(file, _MODEL // _FOREIGN)
+        except FormatError as error:
+            raise FormatError(f"{os.fspath(path)} holds no model: {error}") from None
+    found = entries.get("__metadata__", {})
+    return found if isinstance(found, dict) else {}
+
+
+def read_file(
+    path: str | os.PathLike[str],
+    weights: Sequence[Weight | Entry],
+    *,
+    whole: bool = False,
+) -> list[Floats]:
+    """Read a model's weights from a safetensors file; `whole`: of a whole model."""
     where = os.fspath(path)
     with open_file(path) as file:
         try:
-            start, entries = _read_header(file, len(_header(weights)))
+            expected = _MODEL // _FOREIGN if whole else len(_header(weights))
+            start, entries = _read_header(file, expected)
+            entries.pop("__metadata__", None)
             _check_names(entries, weights, where)
             found = {
                 name: read_object(entry, repr(name), _ENTRY)
@@ -184,12 +234,11 @@ def _read_header(file: BufferedReader, expected: int) -> tuple[int, dict[str, An
     entries = read_json(file.read(length), "header")
     if not isinstance(entries, dict):
         raise FormatError("its header is no object")
-    entries.pop("__metadata__", None)
     return 8 + length, entries
 
 
 def _check_names(
-    entries: Mapping[str, Any], weights: Sequence[Weight], where: str
+    entries: Mapping[str, Any], weights: Sequence[Weight | Entry], where: str
 ) -> None:
     wanted = {weight.key for weight in weights}
     missing = sorted(wanted - entries.keys())
@@ -212,7 +261,7 @@ def _check_offsets(found: Mapping[str, Any], size: int) -> None:
         raise FormatError(f"it has {size} bytes of values, its header says {end}")
 
 
-def _check_entry(weight: Weight, entry: Mapping[str, Any], where: str) -> None:
+def _check_entry(weight: Weight | Entry, entry: Mapping[str, Any], where: str) -> None:
     _check_shape(weight, weight.key, entry["shape"])
     dtype = entry["dtype"]
     if dtype != _CODES[weight.dtype]:
@@ -225,7 +274,7 @@ def _check_entry(weight: Weight, entry: Mapping[str, Any], where: str) -> None:
         raise FormatError(f"{weight.key!r} has not as many bytes as its shape says")
 
 
-def _read_values(file: BufferedReader, offset: int, weight: Weight) -> Floats:
+def _read_values(file: BufferedReader, offset: int, weight: Weight | Entry) -> Floats:
     values = np.empty(weight.size, _stored(weight))
     file.seek(offset)
     if values.size and file.readinto(values.view(np.uint8).data) < values.nbytes:
@@ -240,7 +289,7 @@ def _read_span(value: Any, where: str) -> tuple[int, ...]:
     return span
 
 
-def _check_shape(weight: Weight, name: str, shape: tuple[int, ...]) -> None:
+def _check_shape(weight: Weight | Entry, name: str, shape: tuple[int, ...]) -> None:
     if shape != weight.shape:
         raise WeightsError(
             f"{name!r} has shape {weight.shape} in the model, not {shape}"

@@ -7,6 +7,7 @@ import os
 import time
 import warnings
 import weakref
+from contextlib import suppress
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg._caller import outside
+from memcfg.errors import FormatError
 from memcfg.nn._argument_checks import integer, nonnegative
 from memcfg.nn._keras_names import absent
+from memcfg.nn._saving import backup, epoch_of_backup, restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from memcfg.data import PipelineReport
 
 __all__ = [
+    "BackupAndRestore",
     "CSVLogger",
     "Callback",
     "EarlyStopping",
@@ -97,6 +101,16 @@ class Callback:
             It becomes `model`.
         """
         self.model = model
+
+    def resumed_epoch(self) -> int:
+        """Return the epoch that `fit` is to go on from; it asks before it begins.
+
+        Returns
+        -------
+        int
+            0 unless a callback has kept an earlier call of `fit`.
+        """
+        return 0
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Begin a call of `fit`.
@@ -614,6 +628,101 @@ class ModelCheckpoint(_Monitor):
         if self.verbose:
             print(f"Epoch {self._epoch + 1}: {told}")
         return due
+
+
+class BackupAndRestore(Callback):
+    """Keep the state of training in a folder, and go on from it after a crash.
+
+    `fit` begins with the weights, the optimizer's state and the epoch of the last
+    backup, if the folder has one. The backup goes when `fit` has come to its end.
+
+    Parameters
+    ----------
+    backup_dir : str or path-like
+        The folder; it is made if it is missing.
+    save_freq : "epoch" or int, default "epoch"
+        When to write: after each epoch, or also after so many batches, from which
+        training goes on with the epoch's beginning.
+    double_checkpoint : bool, default False
+        Whether to keep the backup before the last one, and take it if the last one is
+        damaged.
+    delete_checkpoint : bool, default True
+        Whether to delete the backup at the end of `fit`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has no meaning.
+    OSError, FormatError, WeightsError
+        Amid `fit`: if the backup cannot be written or read, or is of another model.
+    """
+
+    def __init__(
+        self,
+        backup_dir: str | os.PathLike[str],
+        save_freq: str | int = "epoch",
+        double_checkpoint: bool = False,
+        delete_checkpoint: bool = True,
+    ) -> None:
+        super().__init__()
+        if not os.fspath(backup_dir):
+            raise ValueError("backup_dir is empty")
+        self.backup_dir = os.fspath(backup_dir)
+        self.save_freq = save_freq
+        self.double_checkpoint = double_checkpoint
+        self.delete_checkpoint = delete_checkpoint
+        self._saving = _Saving(save_freq)
+        self._epoch = 0
+        self._found: str | None = None  # the backup that is read
+        names = ("latest.safetensors", "before.safetensors")
+        self._paths = [os.path.join(self.backup_dir, name) for name in names]
+
+    def resumed_epoch(self) -> int:
+        """Return the epoch of the backup; 0 without one."""
+        self._found = None
+        for path in self._paths:
+            if os.path.exists(path):
+                try:
+                    epoch = epoch_of_backup(path)
+                except FormatError:
+                    if path != self._paths[-1] and os.path.exists(self._paths[-1]):
+                        continue
+                    raise
+                self._found = path
+                return epoch
+        return 0
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        """Read the backup, if there is one: values and the optimizer's state."""
+        if self._found is not None:
+            restore(self.model, self._found)
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        """Note which epoch it is."""
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        """Write a backup if enough batches have passed."""
+        if self._saving.is_due():
+            self._write(self._epoch)
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        """Write a backup, from which the next epoch begins."""
+        self._write(epoch + 1)
+
+    def on_train_end(self, logs: Logs | None = None) -> None:
+        """Delete the backup: training has come to its end."""
+        self._found = None
+        if self.delete_checkpoint:
+            for path in self._paths:
+                with suppress(FileNotFoundError):
+                    os.remove(path)
+
+    def _write(self, epoch: int) -> None:
+        os.makedirs(self.backup_dir, exist_ok=True)
+        if self.double_checkpoint and os.path.exists(self._paths[0]):
+            os.replace(*self._paths)
+        backup(self.model, self._paths[0], epoch)
 
 
 class LearningRateScheduler(Callback):
