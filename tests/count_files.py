@@ -33,13 +33,13 @@ def _reverse(_, inputs, outputs):
 
 
 def _gradient(adjoint):
-    return adjoint.emit("reverse", (adjoint.dy,))
+    return adjoint.emit("mirror", (adjoint.dy,))
 
 
-register(OpType("reverse", 1, like(), _reverse, gradient=_gradient))
+register(OpType("mirror", 1, like(), _reverse, gradient=_gradient))
 '''
 
-KERNEL = """// reverse: the elements from the last to the first.
+KERNEL = """// mirror: the elements from the last to the first.
 #include "kernels/function_kernel.hpp"
 
 namespace memcfg {
@@ -56,7 +56,7 @@ KernelPtr make_reverse(const KernelSpec& spec) {
   });
 }
 
-const KernelType kReverse{"reverse", make_reverse};
+const KernelType kReverse{"mirror", make_reverse};
 
 }  // namespace
 }  // namespace memcfg
@@ -71,7 +71,7 @@ assert mc.__file__.startswith({root!r}), mc.__file__
 
 class Reverse(mc.nn.Layer):
     def trace(self, scope, inputs):
-        return scope.apply("reverse", inputs)[0]
+        return scope.apply("mirror", inputs)[0]
 
 
 x = np.arange(12, dtype=np.float32).reshape(2, 6)
@@ -115,13 +115,13 @@ class Copy:
         path.write_text(path.read_text(encoding="utf-8") + LINE, encoding="utf-8")
 
     def add_other_op(self) -> None:
-        (self.root / "memcfg/ops/reverse.py").write_text(FAMILY, encoding="utf-8")
-        kernel = self.root / "_native/src/kernels/reverse.cpp"
+        (self.root / "memcfg/ops/mirror.py").write_text(FAMILY, encoding="utf-8")
+        kernel = self.root / "_native/src/kernels/mirror.cpp"
         kernel.write_text(KERNEL, encoding="utf-8")
 
     def compile(self) -> None:
         """Compile the new kernel as setup.py's glob would find it."""
-        source = self.root / "_native/src/kernels/reverse.cpp"
+        source = self.root / "_native/src/kernels/mirror.cpp"
         folders = [f"-I{self.root / '_native' / each}" for each in ("include", "src")]
         command = ["g++", "-std=c++17", "-fsyntax-only", *folders, str(source)]
         subprocess.run(command, check=True)

@@ -14,4 +14,4 @@ def test_an_element_wise_op_is_one_file_and_another_op_two():
     count = runpy.run_path(str(Path(__file__).with_name("count_files.py")))["count"]
     element_wise, other = count()
     assert element_wise == ["memcfg/ops/pointwise.py"]
-    assert other == ["_native/src/kernels/reverse.cpp", "memcfg/ops/reverse.py"]
+    assert other == ["_native/src/kernels/mirror.cpp", "memcfg/ops/mirror.py"]

@@ -1,0 +1,169 @@
+"""Models beside Keras 3 on PyTorch: outputs, sample weights, frozen and own layers."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import memcfg as mc
+
+os.environ.setdefault("KERAS_BACKEND", "torch")
+keras = pytest.importorskip("keras", reason="needs Keras: tox run -e parity")
+
+pytestmark = [
+    pytest.mark.parity,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(keras.backend.backend() != "torch", reason="not on PyTorch"),
+]
+STEPS = 10
+SAMPLES = 12
+
+
+def towers(k, units, frozen):
+    """Two inputs, a model inside, a layer called twice, two outputs."""
+    a, b = k.layers.Input((4,), name="a"), k.layers.Input((4,), name="b")
+    inner = k.Sequential(
+        [
+            k.layers.Input((4,)),
+            k.layers.Dense(units, activation="tanh", name="inner"),
+            k.layers.BatchNormalization(name="norm"),
+        ],
+        name="tower",
+    )
+    left, right = inner(a), inner(b)
+    h = k.layers.Concatenate()([left, k.layers.Subtract()([left, right])])
+    first = k.layers.Dense(1, name="first")(h)
+    second = k.layers.Dense(3, activation="softmax", name="second")(h)
+    inner.trainable = not frozen
+    return k.Model([a, b], [first, second])
+
+
+def own_layer(k):
+    """Return a class of layers as a user writes it."""
+
+    class Scaled(k.layers.Layer):
+        def __init__(self, units, **options):
+            super().__init__(**options)
+            self.dense = k.layers.Dense(units, activation="relu")
+            self.after = k.layers.LayerNormalization()
+
+        def build(self, input_shape):
+            self.scale = self.add_weight(
+                shape=(input_shape[-1],), initializer="ones", name="scale"
+            )
+            if hasattr(self.dense, "built"):  # Keras's wants it
+                self.dense.build(input_shape)
+
+        def call(self, x):
+            return self.after(self.dense(x * self.scale) + 1.0)
+
+    return Scaled
+
+
+def users(k, units, _frozen):
+    """A layer and a model of a user's."""
+    x = k.layers.Input((4,), name="a")
+    y = own_layer(k)(units, name="own")(x)
+    return k.Model(
+        x,
+        [
+            k.layers.Dense(1, name="first", kernel_regularizer="l2")(y),
+            k.layers.Dense(3, activation="softmax", name="second")(y),
+        ],
+    )
+
+
+@settings(max_examples=8)
+@given(
+    make=st.sampled_from([towers, users]),
+    units=st.integers(1, 5),
+    frozen=st.booleans(),
+    weighing=st.sampled_from([None, "one", "each"]),
+    factors=st.sampled_from([None, [0.5, 2.0], {"first": 0.5, "second": 2.0}]),
+    seed=st.integers(0, 2**16),
+)
+def test_ten_steps(make, units, frozen, weighing, factors, seed):
+    random = np.random.default_rng(seed)
+    ours, theirs = make(mc.nn, units, frozen), make(keras, units, frozen)
+    values = [random.normal(size=w.shape).astype("f4") for w in theirs.get_weights()]
+    names = [w.name for w in theirs.weights]
+    values = [
+        abs(v) + 0.5 if "variance" in n else v
+        for n, v in zip(names, values, strict=True)
+    ]
+    for model in (ours, theirs):
+        model.set_weights(values)
+        optimizer = (mc.nn if model is ours else keras).optimizers.SGD(0.05)
+        model.compile(
+            optimizer,
+            {"first": "mse", "second": "sparse_categorical_crossentropy"},
+            loss_weights=factors,
+            metrics={"second": ["accuracy"]},
+            weighted_metrics={"first": ["mae"]},
+        )
+    xs = [random.normal(size=(SAMPLES, 4)).astype("f4") for _ in ours.inputs]
+    x = xs if len(xs) > 1 else xs[0]
+    y = [random.normal(size=(SAMPLES, 1)), random.integers(0, 3, SAMPLES)]
+    y[0] = y[0].astype("f4")
+    weights = random.uniform(0, 2, (2, SAMPLES)).astype("f4")
+    options = {
+        None: {},
+        "one": {"sample_weight": [weights[0], weights[0]]},
+        "each": {"sample_weight": list(weights)},
+    }[weighing]
+    options |= {"batch_size": SAMPLES, "shuffle": False, "verbose": 0}
+    for one, other in zip(
+        ours.predict(x, verbose=0), theirs.predict(x, verbose=0), strict=True
+    ):
+        np.testing.assert_allclose(one, other, 1e-4, 1e-5)
+    found = ours.fit(x, y, epochs=STEPS, **options).history
+    expected = theirs.fit(x, y, epochs=STEPS, **options).history
+    assert set(found) == set(expected)
+    for name, numbers in expected.items():
+        np.testing.assert_allclose(found[name], numbers, 1e-3, 1e-4, err_msg=name)
+    for one, other in zip(ours.get_weights(), theirs.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, 1e-3, 1e-4)
+    ours.close()
+
+
+def test_masks_and_class_weights():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(6, 5, 3)).astype("f4")
+    x[0, 3:] = x[4, 1:] = 0
+    y = random.integers(0, 2, 6)
+    models = []
+    for k in (mc.nn, keras):
+        model = k.Sequential(
+            [
+                k.layers.Input((5, 3)),
+                k.layers.Masking(),
+                k.layers.LSTM(4, return_sequences=True),
+                k.layers.Dense(2),
+            ]
+        )
+        model.compile(k.optimizers.SGD(0.1), "mse")
+        head = k.Sequential([k.layers.Input((15,)), k.layers.Dense(2)])
+        head.compile(
+            k.optimizers.SGD(0.1),
+            k.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
+        models.append((model, head))
+    (ours, head), (theirs, other) = models
+    ours.set_weights(theirs.get_weights())
+    head.set_weights(other.get_weights())
+    target = random.normal(size=(6, 5, 2)).astype("f4")
+    one, two = (
+        m.fit(x, target, batch_size=6, epochs=3, shuffle=False, verbose=0).history
+        for m in (ours, theirs)
+    )
+    np.testing.assert_allclose(one["loss"], two["loss"], 1e-4)
+    flat, options = x.reshape(6, 15), {"batch_size": 6, "epochs": 3, "verbose": 0}
+    one, two = (
+        m.fit(flat, y, class_weight={0: 3.0, 1: 0.5}, **options).history
+        for m in (head, other)
+    )
+    np.testing.assert_allclose(one["loss"], two["loss"], 1e-4)
