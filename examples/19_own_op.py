@@ -13,7 +13,7 @@ from memcfg import ops
 from memcfg.plan import Compute
 
 # 0.5 x (1 + erf(x / sqrt 2)) is the GELU of Hendrycks and Gimpel.
-ops.elementwise("gelu", lambda x: 0.5 * x * (1 + ops.erf(x * 0.5**0.5)))
+ops.elementwise("own_gelu", lambda x: 0.5 * x * (1 + ops.erf(x * 0.5**0.5)))
 
 
 class Gate(mc.nn.Layer):
@@ -31,7 +31,7 @@ def make_model():
     x = mc.nn.Input((64,))
     y = x
     for _ in range(6):
-        y = mc.nn.Dense(128, activation="gelu")(y)
+        y = mc.nn.Dense(128, activation="own_gelu")(y)
         y = mc.nn.LayerNormalization()(y)
     y = Gate()([y, mc.nn.Dense(128)(x)])
     return mc.nn.Model(x, mc.nn.Dense(4)(mc.nn.Concatenate()([y, x])))
