@@ -29,22 +29,25 @@ class _Call(NamedTuple):
     causal: bool = False
 
 
-class _Attending(Layer):
-    """What the attention layers have in common."""
+class _Attending:
+    """What the attention layers have in common, beside `Layer`."""
 
-    __slots__ = ("_call", "dropout")
+    __slots__ = ()
+
+    dropout: float
+    _call: _Call | None
 
     arity: ClassVar[int | None] = None
 
-    def __init__(self, dropout: float, seed: int | None, name: str | None) -> None:
+    def __init__(self: Any, dropout: float, seed: int | None, name: str | None) -> None:
         self.dropout = unit_interval(dropout, f"{type(self).__name__}: dropout")
-        self._call: _Call | None = None
+        self._call = None
         fixed = fixed_seed(seed)
-        super().__init__(name)
+        Layer.__init__(self, name)
         if fixed is not None:
             self._seed = fixed
 
-    def _note(self, call: _Call) -> None:
+    def _note(self: Any, call: _Call) -> None:
         """Keep what a call says: all calls of a layer say the same."""
         if self._call is not None and self._call != call:
             raise ValueError(
@@ -54,11 +57,11 @@ class _Attending(Layer):
         self._call = call
 
     @property
-    def _said(self) -> _Call:
+    def _said(self: Any) -> _Call:
         return _Call() if self._call is None else self._call
 
     def _attend(
-        self, scope: Scope, scores: int, value: int, mask: int | None
+        self: Any, scope: Scope, scores: int, value: int, mask: int | None
     ) -> tuple[int, int]:
         """Append softmax, dropout and the mean; `mask` is as large as the scores."""
         if mask is not None:
@@ -91,7 +94,7 @@ def _reshape(scope: Scope, tensor: int, *shape: int) -> int:
     return _apply(scope, "reshape", tensor, shape=shape)
 
 
-class Attention(_Attending):
+class Attention(_Attending, Layer):
     """Dot-product attention of ``[query, value]`` or ``[query, value, key]``.
 
     Parameters
@@ -119,7 +122,7 @@ class Attention(_Attending):
     (None, 7, 3)
     """
 
-    __slots__ = ("score_mode", "use_scale")
+    __slots__ = ("_call", "dropout", "score_mode", "use_scale")
 
     def __init__(
         self,
@@ -139,7 +142,7 @@ class Attention(_Attending):
         super().__init__(dropout, seed, name)
 
     def __call__(
-        self,
+        self: Any,
         inputs: Any,
         return_attention_scores: bool = False,
         use_causal_mask: bool = False,
@@ -157,7 +160,7 @@ class Attention(_Attending):
                 causal=bool(use_causal_mask),
             )
         )
-        return super().__call__(inputs)
+        return Layer.__call__(self, inputs)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Check the shapes; return the weights of the scores."""
@@ -185,7 +188,7 @@ class Attention(_Attending):
             (scores,) = scope.apply("scale", (scores, scope.weights["scale"]))
         return scores
 
-    def trace(self, scope: Scope, inputs: Sequence[int]) -> Any:
+    def trace(self: Any, scope: Scope, inputs: Sequence[int]) -> Any:
         """Append the scores and the mean; masked queries become zeros."""
         query, value = inputs[:2]
         key = inputs[2] if self._said.key else value
@@ -217,7 +220,7 @@ def _pairs(scope: Scope, query: int, key: int) -> int:
     return scope.apply("add", wide)[0]
 
 
-class AdditiveAttention(Attention):
+class AdditiveAttention(_Attending, Layer):
     """Additive attention of ``[query, value]`` or ``[query, value, key]``.
 
     Parameters
@@ -237,7 +240,10 @@ class AdditiveAttention(Attention):
     and translate", ICLR 2015.
     """
 
-    __slots__ = ()
+    __slots__ = ("_call", "dropout", "use_scale")
+
+    __call__ = Attention.__call__
+    trace = Attention.trace
 
     def __init__(
         self,
@@ -247,7 +253,8 @@ class AdditiveAttention(Attention):
         *,
         name: str | None = None,
     ) -> None:
-        super().__init__(use_scale, "dot", dropout, seed, name=name)
+        self.use_scale = bool(use_scale)
+        super().__init__(dropout, seed, name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Check the shapes; return the weights of the features."""
@@ -268,7 +275,7 @@ class AdditiveAttention(Attention):
         return _reshape(scope, scores, *shape[:3])
 
 
-class MultiHeadAttention(_Attending):
+class MultiHeadAttention(_Attending, Layer):
     """Attention of several heads, each on projections of its own.
 
     Parameters
@@ -320,7 +327,9 @@ class MultiHeadAttention(_Attending):
     """
 
     __slots__ = (
+        "_call",
         "bias_initializer",
+        "dropout",
         "kernel_initializer",
         "key_dim",
         "num_heads",
@@ -427,7 +436,7 @@ class MultiHeadAttention(_Attending):
                 bool(use_causal_mask),
             )
         )
-        return super().__call__([query, value, *optional])
+        return Layer.__call__(self, [query, value, *optional])
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return kernel and bias of query, key, value and output."""

@@ -45,37 +45,48 @@ def _flag(value: Any, what: str) -> bool:
     return value
 
 
-class Recurrent(Layer):
-    """What the recurrent layers have in common."""
+_SLOTS = (
+    "_batch_size",
+    "activation",
+    "bias_initializer",
+    "dropout",
+    "go_backwards",
+    "kernel_initializer",
+    "recurrent_dropout",
+    "recurrent_initializer",
+    "return_sequences",
+    "return_state",
+    "stateful",
+    "units",
+    "unroll",
+    "use_bias",
+)
 
-    __slots__ = (
-        "_batch_size",
-        "activation",
-        "bias_initializer",
-        "dropout",
-        "go_backwards",
-        "kernel_initializer",
-        "recurrent_dropout",
-        "recurrent_initializer",
-        "return_sequences",
-        "return_state",
-        "stateful",
-        "units",
-        "unroll",
-        "use_bias",
-    )
 
+class Recurrent:
+    """What the recurrent layers have in common, beside `Layer`."""
+
+    __slots__ = ()
+
+    activation: str | None
+    bias_initializer: Initializer
+    dropout: float
     go_backwards: bool
+    kernel_initializer: Initializer
+    recurrent_dropout: float
+    recurrent_initializer: Initializer
     return_sequences: bool
     return_state: bool
     stateful: bool
+    units: int
     unroll: bool
+    use_bias: bool
     arity: ClassVar[int | None] = None
     _gates: ClassVar[int]
     _states: ClassVar[int] = 1
 
     def __init__(
-        self,
+        self: Any,
         units: int,
         activation: str | None,
         use_bias: bool,
@@ -106,7 +117,7 @@ class Recurrent(Layer):
             setattr(self, flag, _flag(value, f"{kind}: {flag}"))
         fixed = fixed_seed(seed)
         self._batch_size: int | None = None  # of every batch
-        super().__init__(name)
+        Layer.__init__(self, name)
         for argument, value in penalties.items():
             if argument.endswith("_regularizer") and value is not None:
                 self._take(argument, value)
@@ -114,7 +125,7 @@ class Recurrent(Layer):
             self._seed = fixed
 
     def __call__(
-        self,
+        self: Any,
         sequences: SymbolicTensor | Sequence[SymbolicTensor],
         initial_state: SymbolicTensor | Sequence[SymbolicTensor] | None = None,
         mask: None = None,
@@ -124,15 +135,14 @@ class Recurrent(Layer):
             self, self._states, sequences, initial_state, mask
         )
         self.know_batch(several[0])
-        return super().__call__(several)
+        return Layer.__call__(self, several)
 
-    def _operands(self, inputs: Any) -> tuple[SymbolicTensor, ...]:
+    def _operands(self: Any, inputs: Any) -> tuple[SymbolicTensor, ...]:
         """Take one tensor or several, which are counted already."""
-        return super()._operands(inputs if len(inputs) > 1 else inputs * 2)[
-            : len(inputs)
-        ]
+        several = inputs if len(inputs) > 1 else inputs * 2
+        return Layer._operands(self, several)[: len(inputs)]
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+    def specs(self: Any, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return kernel, recurrent kernel and bias."""
         self.require_rank(shapes[0], 2, "sequences (None, steps, features)")
         for shape in shapes[1:]:
@@ -154,7 +164,7 @@ class Recurrent(Layer):
             found += self._state_specs()
         return tuple(found)
 
-    def _state_specs(self) -> list[WeightSpec]:
+    def _state_specs(self: Any) -> list[WeightSpec]:
         """Return the states that stay between batches."""
         if self._batch_size is None:
             raise ValueError(
@@ -167,7 +177,7 @@ class Recurrent(Layer):
             for i in range(self._states)
         ]
 
-    def know_batch(self, sequences: Any) -> None:
+    def know_batch(self: Any, sequences: Any) -> None:
         """Take the batch size of what the layer is called on."""
         if isinstance(sequences, SymbolicTensor):
             self._batch_size = sequences.node.batch_size
@@ -180,13 +190,13 @@ class Recurrent(Layer):
 
     reset_states = reset_state
 
-    def _bias_shape(self) -> tuple[int, ...]:
+    def _bias_shape(self: Any) -> tuple[int, ...]:
         return (self._gates * self.units,)
 
-    def _first_bias(self) -> Initializer:
+    def _first_bias(self: Any) -> Initializer:
         return self.bias_initializer
 
-    def _is_fused(self, recurrent_activation: str | None = "sigmoid") -> bool:
+    def _is_fused(self: Any, recurrent_activation: str | None = "sigmoid") -> bool:
         """Whether one op computes it."""
         return (
             not self.unroll
@@ -194,7 +204,7 @@ class Recurrent(Layer):
             and recurrent_activation == "sigmoid"
         )
 
-    def trace(self, scope: Scope, inputs: Sequence[int]) -> Any:
+    def trace(self: Any, scope: Scope, inputs: Sequence[int]) -> Any:
         """Append the input's product, the steps, and what is taken of them."""
         x, *states = inputs
         builder = scope.builder
@@ -238,13 +248,13 @@ class Recurrent(Layer):
                 scope.move(f"state_{i}", state, 0.0)
         return (y, *finals()) if self.return_state else y
 
-    def _biased(self, scope: Scope, z: int) -> int:
+    def _biased(self: Any, scope: Scope, z: int) -> int:
         if not self.use_bias:
             return z
         return scope.apply("bias", (z, scope.weights["bias"]))[0]
 
     def _dropped(
-        self, scope: Scope, shape: tuple[int, ...], rate: float, use: int
+        self: Any, scope: Scope, shape: tuple[int, ...], rate: float, use: int
     ) -> int:
         """Append what dropout makes of ones: one mask for all steps."""
         assert scope.step is not None
@@ -252,12 +262,12 @@ class Recurrent(Layer):
         operands = (_filled(scope, shape, 1.0), scope.step())
         return scope.apply("dropout", operands, {"rate": rate, "key": key})[0]
 
-    def _recurrent_operands(self, scope: Scope, batch: int) -> list[int]:
+    def _recurrent_operands(self: Any, scope: Scope, batch: int) -> list[int]:
         """Return what the op reads beside the products and the states."""
         return [scope.weights["recurrent_kernel"]]
 
     def _fused(
-        self,
+        self: Any,
         scope: Scope,
         z: int,
         states: Sequence[int],
@@ -286,7 +296,7 @@ class Recurrent(Layer):
         return lambda: outputs[0], y, finals
 
     def _unrolled(
-        self,
+        self: Any,
         scope: Scope,
         z: int,
         states: Sequence[int],
@@ -328,17 +338,17 @@ class Recurrent(Layer):
         return sequence, output, lambda: tuple(states)
 
     @property
-    def kind_of_op(self) -> str:
+    def kind_of_op(self: Any) -> str:
         """The op type that computes a whole sequence."""
         raise NotImplementedError
 
     def _step(
-        self, scope: Scope, z: int, h: int, states: Sequence[int]
+        self: Any, scope: Scope, z: int, h: int, states: Sequence[int]
     ) -> Sequence[int]:
         """Append one step: `h` is the state that the recurrent kernel reads."""
         raise NotImplementedError
 
-    def _activated(self, scope: Scope, x: int, activation: str | None) -> int:
+    def _activated(self: Any, scope: Scope, x: int, activation: str | None) -> int:
         return x if activation is None else scope.apply(activation, (x,))[0]
 
 
@@ -388,7 +398,7 @@ def _steps(scope: Scope, tensor: int) -> list[int]:
     ]
 
 
-class SimpleRNN(Recurrent):
+class SimpleRNN(Recurrent, Layer):
     """Recurrent layer: ``h = activation(x @ kernel + h @ recurrent_kernel + bias)``.
 
     Parameters
@@ -430,7 +440,7 @@ class SimpleRNN(Recurrent):
         Unique within a model.
     """
 
-    __slots__ = ()
+    __slots__ = _SLOTS
 
     _gates = 1
     kind_of_op = "simple_rnn"
@@ -495,7 +505,7 @@ class SimpleRNN(Recurrent):
         return (self._activated(scope, total, self.activation),)
 
 
-class LSTM(Recurrent):
+class LSTM(Recurrent, Layer):
     """Long short-term memory: a state and a cell, and gates between them.
 
     Parameters
@@ -553,7 +563,7 @@ class LSTM(Recurrent):
     (None, 7, 5)
     """
 
-    __slots__ = ("recurrent_activation", "unit_forget_bias")
+    __slots__ = ("recurrent_activation", "unit_forget_bias", *_SLOTS)
 
     _gates = 4
     _states = 2
@@ -641,7 +651,7 @@ class LSTM(Recurrent):
         return new, c
 
 
-class GRU(Recurrent):
+class GRU(Recurrent, Layer):
     """Gated recurrent unit.
 
     Parameters
@@ -694,7 +704,7 @@ class GRU(Recurrent):
     statistical machine translation", arXiv:1406.1078, 2014.
     """
 
-    __slots__ = ("recurrent_activation", "reset_after")
+    __slots__ = ("recurrent_activation", "reset_after", *_SLOTS)
 
     _gates = 3
     kind_of_op = "gru"
