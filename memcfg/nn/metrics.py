@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from memcfg.nn.layers._layer import SymbolicTensor
     from memcfg.nn.losses import Target
 
-    Sums = Sequence[float | npt.NDArray[np.float64]]
+    _Sums = Sequence[float | npt.NDArray[np.float64]]
 
 __all__ = [
     "AUC",
@@ -116,7 +116,7 @@ class _Counts:
         )
 
 
-def _four(sums: Sums) -> tuple[Any, Any, Any, Any]:
+def _four(sums: _Sums) -> tuple[Any, Any, Any, Any]:
     """Return true and false positives, true and false negatives, at each threshold."""
     true, false = (np.asarray(each, np.float64) for each in sums)
     tp, fp = true[1:], false[1:]
@@ -243,7 +243,7 @@ class Metric(FixedAttributes):
             return elements
         return self._of.values(builder, y_true, y_pred)
 
-    def result(self, sums: Sums) -> float:
+    def result(self, sums: _Sums) -> float:
         """Return the metric.
 
         Parameters
@@ -459,7 +459,7 @@ class RootMeanSquaredError(Metric):
     def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
         super().__init__(name, dtype, losses.MeanSquaredError())
 
-    def result(self, sums: Sums) -> float:
+    def result(self, sums: _Sums) -> float:
         """Take the root."""
         return float(np.sqrt(super().result(sums)))
 
@@ -822,7 +822,7 @@ class Precision(Metric):
         self.class_id = class_id
         super().__init__(name, dtype, _Counts([self.thresholds], class_id))
 
-    def result(self, sums: Sums) -> float:
+    def result(self, sums: _Sums) -> float:
         """Divide."""
         tp, fp, _tn, _fn = _four(sums)
         return float(_divide(tp, tp + fp)[0])
@@ -866,7 +866,7 @@ class Recall(Metric):
         self.class_id = class_id
         super().__init__(name, dtype, _Counts([self.thresholds], class_id))
 
-    def result(self, sums: Sums) -> float:
+    def result(self, sums: _Sums) -> float:
         """Divide."""
         tp, _fp, _tn, fn = _four(sums)
         return float(_divide(tp, tp + fn)[0])
@@ -896,7 +896,7 @@ class TruePositives(Metric):
         self.thresholds = _threshold(self, thresholds)
         super().__init__(name, dtype, _Counts([self.thresholds]))
 
-    def result(self, sums: Sums) -> float:
+    def result(self, sums: _Sums) -> float:
         """Return the count."""
         return float(_four(sums)[0][0])
 
@@ -925,7 +925,7 @@ class FalsePositives(Metric):
         self.thresholds = _threshold(self, thresholds)
         super().__init__(name, dtype, _Counts([self.thresholds]))
 
-    def result(self, sums: Sums) -> float:
+    def result(self, sums: _Sums) -> float:
         """Return the count."""
         return float(_four(sums)[1][0])
 
@@ -954,7 +954,7 @@ class TrueNegatives(Metric):
         self.thresholds = _threshold(self, thresholds)
         super().__init__(name, dtype, _Counts([self.thresholds]))
 
-    def result(self, sums: Sums) -> float:
+    def result(self, sums: _Sums) -> float:
         """Return the count."""
         return float(_four(sums)[2][0])
 
@@ -983,7 +983,7 @@ class FalseNegatives(Metric):
         self.thresholds = _threshold(self, thresholds)
         super().__init__(name, dtype, _Counts([self.thresholds]))
 
-    def result(self, sums: Sums) -> float:
+    def result(self, sums: _Sums) -> float:
         """Return the count."""
         return float(_four(sums)[3][0])
 
@@ -1030,7 +1030,7 @@ class SensitivityAtSpecificity(Metric):
         self.specificity = _unit(specificity, "SensitivityAtSpecificity: specificity")
         super().__init__(name, dtype, _evenly(self, num_thresholds, class_id))
 
-    def result(self, sums: Sums) -> float:
+    def result(self, sums: _Sums) -> float:
         """Look at all thresholds."""
         tp, fp, tn, fn = _four(sums)
         return _most(_divide(tn, tn + fp), self.specificity, _divide(tp, tp + fn))
@@ -1066,7 +1066,7 @@ class SpecificityAtSensitivity(Metric):
         self.sensitivity = _unit(sensitivity, "SpecificityAtSensitivity: sensitivity")
         super().__init__(name, dtype, _evenly(self, num_thresholds, class_id))
 
-    def result(self, sums: Sums) -> float:
+    def result(self, sums: _Sums) -> float:
         """Look at all thresholds."""
         tp, fp, tn, fn = _four(sums)
         return _most(_divide(tp, tp + fn), self.sensitivity, _divide(tn, tn + fp))
@@ -1102,7 +1102,7 @@ class PrecisionAtRecall(Metric):
         self.recall = _unit(recall, "PrecisionAtRecall: recall")
         super().__init__(name, dtype, _evenly(self, num_thresholds, class_id))
 
-    def result(self, sums: Sums) -> float:
+    def result(self, sums: _Sums) -> float:
         """Look at all thresholds."""
         tp, fp, _tn, fn = _four(sums)
         return _most(_divide(tp, tp + fn), self.recall, _divide(tp, tp + fp))
@@ -1138,7 +1138,7 @@ class RecallAtPrecision(Metric):
         self.precision = _unit(precision, "RecallAtPrecision: precision")
         super().__init__(name, dtype, _evenly(self, num_thresholds, class_id))
 
-    def result(self, sums: Sums) -> float:
+    def result(self, sums: _Sums) -> float:
         """Look at all thresholds."""
         tp, fp, _tn, fn = _four(sums)
         return _most(_divide(tp, tp + fp), self.precision, _divide(tp, tp + fn))
@@ -1223,7 +1223,7 @@ class AUC(Metric):
         self.summation_method = summation_method.lower()
         self.from_logits = bool(from_logits)
 
-    def result(self, sums: Sums) -> float:
+    def result(self, sums: _Sums) -> float:
         """Add the areas between thresholds, one below 0 and one above 1 among them."""
         tp, fp = (np.append(np.asarray(each, np.float64), 0) for each in sums)
         tn, fn = fp[0] - fp, tp[0] - tp
@@ -1313,7 +1313,7 @@ class FBetaScore(Metric):
         terms = Terms(builder, self.name)
         return _trace_score(terms, y_true, y_pred, sample_weight, self.threshold)
 
-    def result(self, sums: Sums) -> float:
+    def result(self, sums: _Sums) -> float:
         """Compute the score of each class, and average."""
         return _score(sums, self.average, self.beta)
 
@@ -1360,7 +1360,7 @@ class F1Score(Metric):
         terms = Terms(builder, self.name)
         return _trace_score(terms, y_true, y_pred, sample_weight, self.threshold)
 
-    def result(self, sums: Sums) -> float:
+    def result(self, sums: _Sums) -> float:
         """Compute the score of each class, and average."""
         return _score(sums, self.average, 1.0)
 
@@ -1409,7 +1409,7 @@ def _trace_score(
     )
 
 
-def _score(sums: Sums, average: str | None, beta: float) -> float:
+def _score(sums: _Sums, average: str | None, beta: float) -> float:
     found = [np.asarray(each, np.float64) for each in sums]
     if average == "micro":
         found = [each.sum(keepdims=True) for each in found]
@@ -1484,7 +1484,7 @@ class R2Score(Metric):
             return *sums, _count(terms, float(terms.shape(y_true)[0]))
         return *sums, terms.reduce("sum", sample_weight)
 
-    def result(self, sums: Sums) -> float:
+    def result(self, sums: _Sums) -> float:
         """Compare the errors with the variance."""
         total, squares, errors, count = (np.asarray(each, np.float64) for each in sums)
         variance = squares - total * total / count

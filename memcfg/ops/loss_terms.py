@@ -24,9 +24,9 @@ from memcfg.ops._formula import elementwise
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__: list[str] = []
+    _Setting: TypeAlias = Expression | float  # an attribute, and its default
 
-Setting: TypeAlias = "Expression | float"  # an attribute, and its default
+__all__: list[str] = []
 
 EPSILON = 1e-7
 
@@ -39,7 +39,7 @@ def _clip(p: Expression, most: float = 1 - EPSILON) -> Expression:
     return minimum(maximum(p, EPSILON), most)
 
 
-def _huber(t: Expression, p: Expression, *, delta: Setting = 1.0) -> Expression:
+def _huber(t: Expression, p: Expression, *, delta: _Setting = 1.0) -> Expression:
     error = p - t
     size = abs(error)
     return select(
@@ -57,7 +57,7 @@ def _squared_log_error(t: Expression, p: Expression) -> Expression:
     return difference * difference
 
 
-def _smooth(t: Expression, smoothing: Setting) -> Expression:
+def _smooth(t: Expression, smoothing: _Setting) -> Expression:
     return t * (1 - smoothing) + 0.5 * smoothing
 
 
@@ -67,14 +67,14 @@ def _binary(t: Expression, p: Expression) -> Expression:
 
 
 def _binary_logits(
-    t: Expression, x: Expression, *, smoothing: Setting = 0.0
+    t: Expression, x: Expression, *, smoothing: _Setting = 0.0
 ) -> Expression:
     """Take a half of x + |x|, whose slope at 0 is a half, and not the maximum."""
     size = abs(x)
     return 0.5 * (x + size) - x * _smooth(t, smoothing) + log(1 + exp(-size))
 
 
-def _power(x: Expression, exponent: Setting) -> Expression:
+def _power(x: Expression, exponent: _Setting) -> Expression:
     return exp(exponent * log(maximum(x, 1e-30)))
 
 
@@ -82,9 +82,9 @@ def _binary_focal(
     t: Expression,
     p: Expression,
     *,
-    smoothing: Setting = 0.0,
-    alpha: Setting = 0.25,
-    gamma: Setting = 2.0,
+    smoothing: _Setting = 0.0,
+    alpha: _Setting = 0.25,
+    gamma: _Setting = 2.0,
     balanced: bool = False,
 ) -> Expression:
     t = _smooth(t, smoothing)
@@ -98,8 +98,8 @@ def _categorical(
     p: Expression,
     total: Expression,
     *,
-    smoothing: Setting = 0.0,
-    share: Setting = 0.0,
+    smoothing: _Setting = 0.0,
+    share: _Setting = 0.0,
 ) -> Expression:
     """Of one class; `share` is the smoothing over the number of classes."""
     return -(t * (1 - smoothing) + share) * log(_clip(p / total))
@@ -110,10 +110,10 @@ def _categorical_focal(
     p: Expression,
     total: Expression,
     *,
-    smoothing: Setting = 0.0,
-    share: Setting = 0.0,
-    alpha: Setting = 0.25,
-    gamma: Setting = 2.0,
+    smoothing: _Setting = 0.0,
+    share: _Setting = 0.0,
+    alpha: _Setting = 0.25,
+    gamma: _Setting = 2.0,
 ) -> Expression:
     p = _clip(p / total)
     return _power(1 - p, gamma) * alpha * (-(t * (1 - smoothing) + share) * log(p))
@@ -133,12 +133,12 @@ def _hinge(t: Expression, p: Expression, odd: Expression) -> Expression:
     return maximum(1 - _signed(t, odd) * p, 0)
 
 
-def _above(t: Expression, threshold: Setting = 0.5) -> Expression:
+def _above(t: Expression, threshold: _Setting = 0.5) -> Expression:
     return select(t > threshold, 1, 0)
 
 
 def _cosine(
-    dot: Expression, t: Expression, p: Expression, *, factor: Setting = 1.0
+    dot: Expression, t: Expression, p: Expression, *, factor: _Setting = 1.0
 ) -> Expression:
     """Divide a scalar product by two lengths, given as their squares."""
     lengths = maximum(sqrt(t), EPSILON) * maximum(sqrt(p), EPSILON)
@@ -150,9 +150,9 @@ def _tversky(
     t: Expression,
     p: Expression,
     *,
-    alpha: Setting = 0.5,
-    beta: Setting = 0.5,
-    epsilon: Setting = EPSILON,
+    alpha: _Setting = 0.5,
+    beta: _Setting = 0.5,
+    epsilon: _Setting = EPSILON,
 ) -> Expression:
     """Compare the sums of t, of p and of their product."""
     return 1 - hit / (hit + (t - hit) * alpha + (p - hit) * beta + epsilon)

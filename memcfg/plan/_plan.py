@@ -343,13 +343,15 @@ def _read_action(form: str, value: Any, where: str) -> Action:
     return action
 
 
-@cache
-def _operands(kind: Any, form: str) -> dict[str, Reader]:
+def _find_operands(kind: Any, form: str) -> dict[str, Reader]:
     """Return the readers of an action's fields, by name, in a version of the format."""
     found = {item.name: reader_of(item.type) for item in fields(kind)}
     if form == _FIRST and kind in (SwapOut, SwapIn):
         del found["offset"]
     return found
+
+
+_operands = cache(_find_operands)
 
 
 _ACTIONS: dict[str, Any] = {

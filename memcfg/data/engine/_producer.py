@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from memcfg.data.engine._autotune import TunedDepth
     from memcfg.data.engine._batch_blocks import Ring
 
-    Depth: TypeAlias = "FixedDepth | TunedDepth"
+    _Depth: TypeAlias = "FixedDepth | TunedDepth"
     _Allocator = Callable[[], AbstractContextManager[Any]]
 
 _ALIVE = 1.0  # seconds between two looks at whether a thread is alive
@@ -52,7 +52,7 @@ class FixedDepth:
 class BoundedQueue(Shared):
     """Items in order, from one thread to others."""
 
-    def __init__(self, depth: Depth, name: str) -> None:
+    def __init__(self, depth: _Depth, name: str) -> None:
         self.depth = depth
         self.name = name
         self.delivered = 0  # items
@@ -193,7 +193,7 @@ class Producer:
     def __init__(
         self,
         source: Iterator[Any],
-        depth: Depth,
+        depth: _Depth,
         name: str,
         *,
         ring: Ring | None,

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     # A nest of specs, in the machine's byte order, and the dtypes in the file.
-    Form: TypeAlias = tuple[Any, list[np.dtype[Any]]]
+    _Form: TypeAlias = tuple[Any, list[np.dtype[Any]]]
 
 _MAGIC = b"memcfg.cache/1\n"
 _UINT32 = struct.Struct("<I")
@@ -141,7 +141,7 @@ class _Reader:
         self._size = os.fstat(file.fileno()).st_size
         self._template = template
         self._spec = spec
-        self._forms: list[Form] = []
+        self._forms: list[_Form] = []
 
     def elements(self) -> Iterator[Any]:
         if self._file.read(len(_MAGIC)) != _MAGIC:
@@ -158,7 +158,7 @@ class _Reader:
         if self._take(8) != _UINT64.pack(count) or self._left():
             raise ValueError(f"it does not end behind {count} elements")
 
-    def _form(self) -> Form:
+    def _form(self) -> _Form:
         text = self._take(*_UINT32.unpack(self._take(4)))
         self._check(zlib.crc32(text))
         found, dtypes = _read_form(text, self._template)
@@ -261,7 +261,7 @@ def _form_text(element: Any) -> str:
     return json.dumps([_words(element), kinds])
 
 
-def _read_form(text: bytes, template: Callable[[], Any]) -> Form:
+def _read_form(text: bytes, template: Callable[[], Any]) -> _Form:
     words, kinds = read_json(text, "form")
     named = '["named"' in text.decode()
     nest = _nest(words, template() if named else None)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from memcfg.data.engine._run import Run
-    from memcfg.data.rows._rows import Column
+    from memcfg.data.rows._rows import _Column
 
 _END = object()
 _TAKEN = {  # kinds of dtypes: what a signature takes
@@ -97,7 +97,7 @@ def sliced(value: Any, name: str) -> Slices:
     return Slices(Rows(columns, lengths.pop()), name)
 
 
-def _column(array: npt.NDArray[Any], complaints: list[str]) -> Column:
+def _column(array: npt.NDArray[Any], complaints: list[str]) -> _Column:
     """Read the rows of a mapped file from the file, where that can be."""
     column, complaint = mapped_column(array)
     if complaint:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from memcfg.data.rows._file_rows import FileColumn, RowNumbers
 
-    Column: TypeAlias = "ArrayColumn | RangeColumn | FileColumn"
+    _Column: TypeAlias = "ArrayColumn | RangeColumn | FileColumn"
 
 
 _CHUNK = 8192  # row numbers at a time: 64 KiB
@@ -129,7 +129,7 @@ class Rows:
         return {"columns": self.columns, "count": self.count}
 
     @cached_property
-    def _leaves(self) -> list[Column]:
+    def _leaves(self) -> list[_Column]:
         return flatten(self.columns)
 
     @cached_property
@@ -155,7 +155,7 @@ class Rows:
     def elements(self) -> Iterator[Any]:
         """Return all elements in order; for tuples, with no Python for each element."""
         if not is_nest(self.columns):
-            column: Column = self.columns
+            column: _Column = self.columns
             return column.values(self.count)
         leaves = zip(*(one.values(self.count) for one in self._leaves), strict=True)
         return leaves if is_flat_tuple(self.columns) else map(self._pack, leaves)

@@ -15,7 +15,7 @@ from memcfg.nn._argument_checks import (
     padding_name,
     resolve_padding,
 )
-from memcfg.nn.initializers import get_initializer
+from memcfg.nn.initializers import Initializer, get_initializer
 from memcfg.nn.layers._basic import bias_and_activation
 from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
 
@@ -59,6 +59,20 @@ _SLOTS = (
     "strides",
     "use_bias",
 )
+
+
+class _Convolution:
+    """What all convolutions have, beside `Layer`."""
+
+    __slots__ = ()
+
+    activation: str | None
+    bias_initializer: Initializer
+    dilation_rate: tuple[int, ...]
+    kernel_size: tuple[int, ...]
+    padding: str
+    strides: tuple[int, ...]
+    use_bias: bool
 
 
 def _take(
@@ -143,7 +157,7 @@ def _finish(layer: Any, scope: Scope, y: int) -> int:
     return scope.apply("reshape", (y,), {"shape": (samples, *sample)})[0]
 
 
-class Conv2D(Layer):
+class Conv2D(_Convolution, Layer):
     """Convolve images ``(N, H, W, C)`` with a kernel ``(KH, KW, C / groups, O)``.
 
     Also named `Convolution2D`.
@@ -193,9 +207,6 @@ class Conv2D(Layer):
     )
 
     rank: ClassVar[int] = 2
-
-    kernel_size: tuple[int, ...]
-    padding: str
 
     def __init__(
         self,
@@ -258,7 +269,7 @@ class Conv2D(Layer):
         return _finish(self, scope, y)
 
 
-class Conv1D(Layer):
+class Conv1D(_Convolution, Layer):
     """Convolve sequences ``(N, L, C)`` with a kernel ``(K, C / groups, O)``.
 
     Also named `Convolution1D`.
@@ -300,6 +311,9 @@ class Conv1D(Layer):
     __slots__ = Conv2D.__slots__
 
     rank: ClassVar[int] = 1
+    filters: int
+    groups: int
+    kernel_initializer: Initializer
 
     def __init__(
         self,
@@ -338,7 +352,7 @@ class Conv1D(Layer):
     trace = Conv2D.trace
 
 
-class DepthwiseConv2D(Layer):
+class DepthwiseConv2D(_Convolution, Layer):
     """Convolve each channel of images ``(N, H, W, C)`` with kernels of its own.
 
     The kernel is ``(KH, KW, C, depth_multiplier)``; the output has
@@ -383,9 +397,6 @@ class DepthwiseConv2D(Layer):
     )
 
     rank: ClassVar[int] = 2
-
-    kernel_size: tuple[int, ...]
-    padding: str
 
     def __init__(
         self,
@@ -438,7 +449,7 @@ def _depthwise(layer: Any, scope: Scope, x: int, name: str) -> int:
     return scope.apply("conv2d", (x, kernel), _window(layer, sizes, channels))[0]
 
 
-class DepthwiseConv1D(Layer):
+class DepthwiseConv1D(_Convolution, Layer):
     """Convolve each channel of sequences ``(N, L, C)`` with kernels of its own.
 
     Parameters
@@ -470,6 +481,8 @@ class DepthwiseConv1D(Layer):
     __slots__ = DepthwiseConv2D.__slots__
 
     rank: ClassVar[int] = 1
+    depth_multiplier: int
+    depthwise_initializer: Initializer
 
     def __init__(
         self,
@@ -506,7 +519,7 @@ class DepthwiseConv1D(Layer):
     trace = DepthwiseConv2D.trace
 
 
-class SeparableConv2D(Layer):
+class SeparableConv2D(_Convolution, Layer):
     """Convolve each channel of images on its own, then mix them pixel by pixel.
 
     Also named `SeparableConvolution2D`.
@@ -556,9 +569,6 @@ class SeparableConv2D(Layer):
     )
 
     rank: ClassVar[int] = 2
-
-    kernel_size: tuple[int, ...]
-    padding: str
 
     def __init__(
         self,
@@ -618,7 +628,7 @@ class SeparableConv2D(Layer):
         return _finish(self, scope, y)
 
 
-class SeparableConv1D(Layer):
+class SeparableConv1D(_Convolution, Layer):
     """Convolve each channel of sequences on its own, then mix them step by step.
 
     Also named `SeparableConvolution1D`.
@@ -656,6 +666,10 @@ class SeparableConv1D(Layer):
     __slots__ = SeparableConv2D.__slots__
 
     rank: ClassVar[int] = 1
+    depth_multiplier: int
+    depthwise_initializer: Initializer
+    filters: int
+    pointwise_initializer: Initializer
 
     def __init__(
         self,
@@ -696,7 +710,7 @@ class SeparableConv1D(Layer):
     trace = SeparableConv2D.trace
 
 
-class Conv2DTranspose(Layer):
+class Conv2DTranspose(_Convolution, Layer):
     """Undo the shapes of a convolution: the gradient of `Conv2D` by its input.
 
     The kernel is ``(KH, KW, filters, C)``. Also named `Convolution2DTranspose`.
@@ -744,9 +758,6 @@ class Conv2DTranspose(Layer):
     )
 
     rank: ClassVar[int] = 2
-
-    kernel_size: tuple[int, ...]
-    padding: str
 
     def __init__(
         self,
@@ -808,7 +819,7 @@ class Conv2DTranspose(Layer):
         return _finish(self, scope, y)
 
 
-class Conv1DTranspose(Layer):
+class Conv1DTranspose(_Convolution, Layer):
     """Undo the shapes of a convolution over sequences: the gradient of `Conv1D`.
 
     Also named `Convolution1DTranspose`.

@@ -41,6 +41,16 @@ Window = int | tuple[int, ...]
 _SLOTS = ("padding", "pool_size", "strides")
 
 
+class _Windowed:
+    """What pooling over windows has, beside `Layer`."""
+
+    __slots__ = ()
+
+    padding: str
+    pool_size: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
 def _take(
     layer: Any,
     pool_size: Any,
@@ -124,7 +134,7 @@ def _global_mean(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
     return scope.apply("reshape", (y,), {"shape": (samples, 1, 1, channels)})[0]
 
 
-class MaxPooling2D(Layer):
+class MaxPooling2D(_Windowed, Layer):
     """Take the largest element of each window. Also named `MaxPool2D`.
 
     Parameters
@@ -159,7 +169,7 @@ class MaxPooling2D(Layer):
         _take(self, pool_size, strides, padding, data_format, name)
 
 
-class AveragePooling2D(Layer):
+class AveragePooling2D(_Windowed, Layer):
     """Take the mean of each window, padding left out. Also named `AvgPool2D`.
 
     Parameters
@@ -194,7 +204,7 @@ class AveragePooling2D(Layer):
         _take(self, pool_size, strides, padding, data_format, name)
 
 
-class MaxPooling1D(Layer):
+class MaxPooling1D(_Windowed, Layer):
     """Take the largest element of each window of steps. Also named `MaxPool1D`.
 
     Parameters
@@ -229,7 +239,7 @@ class MaxPooling1D(Layer):
         _take(self, pool_size, strides, padding, data_format, name)
 
 
-class AveragePooling1D(Layer):
+class AveragePooling1D(_Windowed, Layer):
     """Take the mean of each window of steps. Also named `AvgPool1D`.
 
     Parameters
@@ -281,6 +291,7 @@ class GlobalAveragePooling2D(Layer):
 
     __slots__ = ("keepdims",)
 
+    keepdims: bool
     rank: ClassVar[int] = 2
     op: ClassVar[str] = "reduce_mean"
     specs = _specs
@@ -313,6 +324,7 @@ class GlobalAveragePooling1D(Layer):
 
     __slots__ = ("keepdims",)
 
+    keepdims: bool
     rank: ClassVar[int] = 1
     op: ClassVar[str] = "reduce_mean"
     specs = _specs
@@ -345,6 +357,7 @@ class GlobalMaxPooling2D(Layer):
 
     __slots__ = ("keepdims",)
 
+    keepdims: bool
     rank: ClassVar[int] = 2
     op: ClassVar[str] = "reduce_max"
     specs = _specs
@@ -377,6 +390,7 @@ class GlobalMaxPooling1D(Layer):
 
     __slots__ = ("keepdims",)
 
+    keepdims: bool
     rank: ClassVar[int] = 1
     op: ClassVar[str] = "reduce_max"
     specs = _specs

@@ -267,7 +267,8 @@ class Optimizer(FixedAttributes):
         if isinstance(value, LearningRateSchedule):
             self._learning_rate: float | LearningRateSchedule = value
             return
-        if callable(value):
+        given: Any = value
+        if callable(given):
             raise TypeError(
                 "learning_rate is a number or a schedule: write a subclass of "
                 f"optimizers.schedules.LearningRateSchedule instead of {value!r}"
