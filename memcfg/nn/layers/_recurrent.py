@@ -7,7 +7,7 @@ that a policy may recompute single steps.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from memcfg.nn._argument_checks import activation_name, integer, unit_interval
 from memcfg.nn._random import derive_seed, fixed_seed
@@ -63,7 +63,7 @@ _SLOTS = (
 )
 
 
-class Recurrent:
+class _Recurrent:
     """What the recurrent layers have in common, beside `Layer`."""
 
     __slots__ = ()
@@ -193,7 +193,7 @@ class Recurrent:
     def _bias_shape(self: Any) -> tuple[int, ...]:
         return (self._gates * self.units,)
 
-    def _first_bias(self: Any) -> Initializer:
+    def _first_bias(self) -> Initializer:
         return self.bias_initializer
 
     def _is_fused(self: Any, recurrent_activation: str | None = "sigmoid") -> bool:
@@ -398,7 +398,7 @@ def _steps(scope: Scope, tensor: int) -> list[int]:
     ]
 
 
-class SimpleRNN(Recurrent, Layer):
+class SimpleRNN(_Recurrent, Layer):
     """Recurrent layer: ``h = activation(x @ kernel + h @ recurrent_kernel + bias)``.
 
     Parameters
@@ -505,7 +505,7 @@ class SimpleRNN(Recurrent, Layer):
         return (self._activated(scope, total, self.activation),)
 
 
-class LSTM(Recurrent, Layer):
+class LSTM(_Recurrent, Layer):
     """Long short-term memory: a state and a cell, and gates between them.
 
     Parameters
@@ -651,7 +651,7 @@ class LSTM(Recurrent, Layer):
         return new, c
 
 
-class GRU(Recurrent, Layer):
+class GRU(_Recurrent, Layer):
     """Gated recurrent unit.
 
     Parameters
@@ -822,6 +822,9 @@ class GRU(Recurrent, Layer):
         (total,) = scope.apply("add", (xh, inner))
         candidate = self._activated(scope, total, self.activation)
         return scope.apply("mix", (update, states[0], candidate))
+
+
+Recurrent: TypeAlias = SimpleRNN | LSTM | GRU
 
 
 def _check_cudnn(use_cudnn: Any, kind: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from memcfg.nn._random import next_seed
 from memcfg.nn.layers._layer import Layer, Scope, Shape, SymbolicTensor, WeightSpec
 from memcfg.nn.layers._masking import mask_of, note_mask
-from memcfg.nn.layers._recurrent import Recurrent, sequences_and_states
+from memcfg.nn.layers._recurrent import LSTM, Recurrent, sequences_and_states
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,7 +119,7 @@ class Bidirectional(Layer):
             layer.know_batch(several[0])
         return super().__call__(several)
 
-    reset_state = Recurrent.reset_state
+    reset_state = LSTM.reset_state
     reset_states = reset_state
 
     @property
