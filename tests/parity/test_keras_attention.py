@@ -21,7 +21,9 @@ def test_arguments_order_and_defaults(name):
     found = [
         [
             (each.name, each.default)
-            for each in inspect.signature(getattr(room, name)).parameters.values()
+            for each in inspect.signature(
+                getattr(room, name).__init__
+            ).parameters.values()
             if each.kind is each.POSITIONAL_OR_KEYWORD
         ]
         for room in (mc.nn, keras.layers)
