@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import wraps
 from typing import (
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg import config
+from memcfg._caller import outside
 from memcfg._core import Counter, Lock
 from memcfg.errors import InfeasiblePlanError, NonFiniteLossError
 from memcfg.nn import optimizers
@@ -561,6 +563,8 @@ class Model(FixedAttributes):
         RuntimeWarning
             If the data ends before `steps_per_epoch` batches of each epoch; training
             ends there. If it ends before `validation_steps`.
+        UserWarning
+            If `trainable` was set on a layer since `compile`, which looks at it.
 
         Notes
         -----
@@ -615,6 +619,12 @@ class Model(FixedAttributes):
                     wanted.append(("evaluate", held))
                 # Without a number of steps one pass is over when the next begins.
                 session = self._load(wanted, add=max if steps is None else sum)
+                if session.frozen != self._built_network().frozen():
+                    warnings.warn(
+                        f"trainable was set since {self.name!r} was compiled, and is "
+                        "looked at by compile: compile it again",
+                        stacklevel=outside(),
+                    )
                 found = self._compiled("fit")
                 history = History()
                 params = {

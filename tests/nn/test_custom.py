@@ -260,6 +260,8 @@ class TestFrozen:
         report = made.memory_report(verify=True)
         assert report.measured_peak_bytes == report.predicted_peak_bytes
         made.trainable = True
+        with pytest.warns(UserWarning, match="compile it again"):
+            made.fit(*data, 8, verbose=0)
         made.compile("adam", "mse")
         made.fit(*data, 8, verbose=0)
         assert not any(map(np.array_equal, before, made.get_weights()))

@@ -158,6 +158,11 @@ class Session:
             )
         return found
 
+    @property
+    def frozen(self) -> frozenset[str]:
+        """The names of the weights that are not trained."""
+        return self._spec.frozen
+
     def wanted(self, *, labelled: bool = True) -> Wanted:
         """Say what a batch must be, with y or without."""
         return self._labelled if labelled else self._unlabelled
