@@ -1,0 +1,54 @@
+"""Random kernels: NumPy's bits, and the distributions they are drawn from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernels import run_kernel
+
+from memcfg import ops
+
+
+def uniform(count, step=3, key=12345):
+    attributes = {"shape": (count,), "key": key}
+    step = np.array(step, np.int64)
+    (found,) = run_kernel("random_uniform", [step], [(count,)], attributes)
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 5, 8192, 100_001])
+def test_uniform_numbers_are_those_of_numpys_meaning(count):
+    meaning = np.empty(count, np.float32)
+    attributes = {"shape": (count,), "key": 12345}
+    step = np.array(3, np.int64)
+    ops.op_type("random_uniform").numpy(attributes, [step], [meaning])
+    assert uniform(count).tobytes() == meaning.tobytes()
+
+
+def test_uniform_numbers_lie_evenly_between_0_and_1():
+    x = np.sort(uniform(200_000))
+    assert x[0] > 0
+    assert x[-1] < 1
+    distance = np.abs(x - np.linspace(0, 1, len(x))).max()
+    assert distance < 1.95 / np.sqrt(len(x))  # Kolmogorov and Smirnov, 0.1 %
+    assert not np.array_equal(uniform(64, step=3), uniform(64, step=4))
+
+
+def test_gaussian_noise_is_normal():
+    u = uniform(200_000)
+    (z,) = run_kernel(
+        "gaussian_noise", [np.zeros_like(u), u], [u.shape], {"stddev": 2.0}
+    )
+    assert abs(z.mean()) < 0.02
+    assert abs(z.std() - 2) < 0.02
+    for sigmas, part in ((1, 0.6827), (2, 0.9545), (3, 0.9973)):
+        assert abs(np.mean(np.abs(z) < 2 * sigmas) - part) < 0.004
+    assert np.isfinite(z).all()
+
+
+def test_the_quantile_of_the_normal_distribution():
+    u = np.array([2.0**-24, 0.001, 0.025, 0.5, 0.8413447, 0.975, 1 - 2.0**-24], "f4")
+    zero = np.zeros_like(u)
+    (z,) = run_kernel("gaussian_noise", [zero, u], [u.shape], {"stddev": 1.0})
+    known = [-5.29480, -3.090232, -1.959964, 0, 1.0, 1.959964, 5.29480]
+    np.testing.assert_allclose(z, known, rtol=2e-4, atol=1e-6)
