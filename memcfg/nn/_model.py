@@ -456,7 +456,7 @@ class Model(FixedAttributes):
     def fit(
         self,
         x: Array | Dataset | Iterable[Any],
-        y: Array | None = None,
+        y: Any = None,
         batch_size: int | None = None,
         epochs: int = 1,
         verbose: str | int = "auto",
@@ -484,11 +484,11 @@ class Model(FixedAttributes):
         Parameters
         ----------
         x : numpy.ndarray, list or dict of them, Dataset or iterable
-            float32 samples of shape ``(n, ...)``, never modified; a map of a file is
-            read from the file, and not touched. For several inputs a list, or a dict by
-            name. Or batches: a `memcfg.data.Dataset` of ``(x, y)`` or ``(x, y,
-            sample_weight)``, a `memcfg.data.DataSetIterator`, or anything to iterate
-            over that gives such tuples, `memcfg.data.DataSet` or
+            Samples of shape ``(n, ...)``, never modified; a map of a file is read from
+            the file, and not touched. Lists, frames and tensors will do. For several
+            inputs a list, or a dict by name. Or batches: a `memcfg.data.Dataset` of
+            ``(x, y)`` or ``(x, y, sample_weight)``, a `memcfg.data.DataSetIterator`, or
+            anything to iterate over that gives such tuples, `memcfg.data.DataSet` or
             `memcfg.data.MultiDataSet`.
         y : numpy.ndarray, or list or dict of them, optional
             What the loss reads: integer labels of shape ``(n,)`` or ``(n, 1)``, or
@@ -649,7 +649,7 @@ class Model(FixedAttributes):
     def evaluate(
         self,
         x: Array | Dataset | Iterable[Any],
-        y: Array | None = None,
+        y: Any = None,
         batch_size: int | None = None,
         verbose: str | int = "auto",
         *,
@@ -663,7 +663,7 @@ class Model(FixedAttributes):
         Parameters
         ----------
         x : numpy.ndarray, Dataset or iterable
-            float32 samples, or batches, as in `fit`.
+            Samples, or batches, as in `fit`.
         y : numpy.ndarray, optional
             Integer labels. Not with batches, which have theirs.
         batch_size : int, optional
@@ -731,7 +731,7 @@ class Model(FixedAttributes):
         Parameters
         ----------
         x : numpy.ndarray, Dataset or iterable
-            float32 samples of shape ``(n, ...)``; or batches as in `fit`, of which
+            Samples of shape ``(n, ...)``; or batches as in `fit`, of which
             labels are not read: ``x``, ``(x,)`` or ``(x, y)``.
         batch_size : int, optional
             Samples a step; None: 32. Not with batches.

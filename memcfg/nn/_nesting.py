@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Structure", "unique"]
+__all__ = ["Structure", "are_arrays", "holds_numbers", "is_array", "unique"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Structure:
         if isinstance(given, dict):
             return self._by_name(given, what, of)
         if len(self.names) == 1:
-            if not isinstance(given, list | tuple) or not _are_arrays(given):
+            if not isinstance(given, list | tuple) or not are_arrays(given):
                 return [given]
             if len(given) == 1:
                 return list(given)
@@ -69,9 +70,33 @@ def unique(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _are_arrays(given: Any) -> bool:
-    """Whether a list or tuple has arrays in it, and not numbers."""
-    return all(hasattr(each, "shape") for each in given)
+def is_array(given: Any) -> bool:
+    """Whether this is, describes or gives an array of one axis at least."""
+    gives = hasattr(given, "__array__") or hasattr(given, "__dlpack__")
+    if isinstance(given, type) or not (gives or hasattr(given, "shape")):
+        return False
+    return not gives or getattr(given, "shape", None) != ()
+
+
+def are_arrays(given: Any) -> bool:
+    """Whether this is a list or tuple of arrays, not of numbers."""
+    return isinstance(given, list | tuple) and all(map(is_array, given))
+
+
+def holds_numbers(given: Any) -> bool:
+    """Whether this is a list of numbers, or of such lists, as the first one shows."""
+    while isinstance(given, list | tuple) and given:
+        first = given[0]
+        if not isinstance(first, list | tuple):
+            return all(map(_is_number, given))
+        if isinstance(given, tuple):
+            return False  # of several arrays, such as (x, y)
+        given = first
+    return False
+
+
+def _is_number(given: Any) -> bool:
+    return isinstance(given, Real) or getattr(given, "shape", None) == ()
 
 
 def _shown(names: tuple[str, ...]) -> str:

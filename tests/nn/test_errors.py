@@ -43,13 +43,17 @@ Y = np.array([0, 1, 2, 3, 0, 1])
         (X, Y[:5], r"differ in number: 6 samples, y has shape \(5,\)"),
         (X[:0], Y[:0], "x is empty"),
         (X[:, :5], Y, r"\(6, 5\), but the model reads \(None, 6\)"),
-        (X[:, :, None], Y, r"\(6, 6, 1\), but the model reads \(None, 6\)"),
+        (X[:, None], Y, r"\(6, 1, 6\), but the model reads \(None, 6\)"),
         (X[0], Y, "axis of samples"),
         (X, np.stack([Y, Y], 1), r"y has shape \(6, 2\)"),
         (X, np.array(3), r"y has shape \(\)"),
         (X, np.where(Y == 3, 4, Y), r"label 4 at y\[3\] is out of range"),
         (X, np.where(Y == 2, -1, Y), r"label -1 at y\[2\] is out of range"),
         (X, Y.astype("uint64") + 2**63, "out of range"),
+        (X, Y + 0.5, "y holds 0.5, but whole numbers are read here"),
+        (X, np.where(Y == 3, np.nan, Y), "y holds nan, but whole numbers"),
+        (X, np.where(Y == 3, 1e30, Y), r"y holds 1e\+30, but whole numbers"),
+        (X, np.where(Y == 3, 4.0, Y), r"label 4 at y\[3\] is out of range"),
     ],
 )
 @pytest.mark.parametrize("method", ["fit", "evaluate", "train_on_batch"])
@@ -61,14 +65,12 @@ def test_wrong_values(same, method, x, y, message):
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
-        (X.astype("float64"), Y, r'float64: pass x.astype\("float32"\)'),
-        (X.astype("uint8"), Y, r'uint8: pass x.astype\("float32"\)'),
-        (X.astype(">f4"), Y, "must be float32"),
-        (X.tolist(), Y, "NumPy array of float32, not list"),
+        (X.astype(complex), Y, "array of numbers, got complex128"),
+        ([["a"] * 6] * 6, Y, "an array, or what gives one, .* not list"),
+        ([[1.0] * 6, [1.0]], Y, "x, of list, gives no array of numbers"),
+        (None, Y, "not NoneType$"),
         (np.ma.masked_array(X), Y, "masked"),
-        (X, Y.tolist(), "NumPy array of labels or numbers, not list"),
-        (X, Y.astype("float32"), "integer class labels; got float32"),
-        (X, Y.astype(bool), "integer class labels; got bool"),
+        (X, None, "y is an array, or what gives one, .* not NoneType$"),
         (X, Y.astype(str), "holds labels or numbers, got <U"),
     ],
 )
@@ -143,8 +145,8 @@ def test_wrong_options_of_fit(same, options, kind, message):
         (X[:, :5], ValueError, r"\(6, 5\), but the model reads \(None, 6\)"),
         (X[:, None], ValueError, r"\(6, 1, 6\), but the model reads \(None, 6\)"),
         (X[:0], ValueError, "x is empty"),
-        (X.astype("float64"), TypeError, "must be float32"),
-        (X.tolist(), TypeError, "NumPy array of float32"),
+        (X.astype(complex), TypeError, "got complex128"),
+        (5, TypeError, "x is an array, or what gives one"),
     ],
 )
 def test_wrong_data_to_predict(same, method, x, kind, message):

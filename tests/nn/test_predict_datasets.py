@@ -102,13 +102,13 @@ def test_into_a_workspace(dense, rows):
 @pytest.mark.parametrize(
     ("bad", "kind", "text"),
     [
-        (np.ones((4, 6)), TypeError, "must be float32"),
+        (np.ones((4, 6), complex), TypeError, "got complex128"),
         (np.ones((4, 5), "f4"), ValueError, "the model reads"),
         ((), ValueError, "this one has 0 parts"),
         ((1, 2, 3, 4), ValueError, "this one has 4 parts"),
         ({"x": 1}, ValueError, "and x has 'x'"),
         (DataSet(np.ones((4, 6), "f4"), None, np.ones(4)), ValueError, "masks"),
-        ([[1.0] * 6], TypeError, "NumPy array of float32"),
+        ([["a"] * 6], TypeError, "x is an array, or"),
     ],
 )
 def test_wrong_batches(bad, kind, text, dense, rows):

@@ -5,13 +5,12 @@ Nothing is converted that would copy a user's samples; labels, four bytes each, 
 
 from __future__ import annotations
 
-from inspect import isfunction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from memcfg.data import DataSet, MultiDataSet
+from memcfg.nn.inputs._array_likes import Frame, as_array, whole
 from memcfg.nn.layers._layer import Shape, show_shape
 from memcfg.workspaces import check_valid
 
@@ -42,33 +41,32 @@ class Field(NamedTuple):
     classes: int | None = None
 
 
-def check_x(x: Any, what: str = "x") -> Array:
-    """Return samples as a plain array, or say what is wrong with them."""
-    if not isinstance(x, np.ndarray) or isinstance(x, np.ma.MaskedArray):
-        raise TypeError(
-            f"{what} is a NumPy array of float32, not {type(x).__name__}" + _hint(x)
-        )
+def check_x(x: Any, what: str = "x", field: Field | None = None) -> Array:
+    """Return samples as an array, for an input if that is known."""
+    if type(x) is not np.ndarray:
+        x = as_array(x, what)
     if x.dtype.kind not in "fiub":
         raise TypeError(f"{what} is an array of numbers, got {x.dtype}")
-    if x.ndim < 2:
-        raise ValueError(
-            f"{what} needs an axis of samples and one more at least, got {x.shape}"
-        )
-    if x.size == 0:
+    if x.size == 0 and x.ndim:
         raise ValueError(f"{what} is empty: its shape is {x.shape}")
+    if isinstance(x, Frame):
+        return x  # type: ignore[return-value]  # it has what is asked of samples
     check_valid(x, f"read {what}")
-    return np.asarray(x)
+    found: Array = np.asarray(x)
+    if field is not None and found.ndim != len(field.shape) + 1:
+        found = _ranked(found, field.shape)
+    if found.ndim < 2:
+        raise ValueError(
+            f"{what} needs an axis of samples and one more at least, got {found.shape}"
+        )
+    return found
 
 
-def _hint(x: Any) -> str:
-    """Tell what to do with what is no plain array."""
-    if isinstance(x, np.ndarray):
-        return "; fill its masked places first"
-    if isinstance(x, DataSet | MultiDataSet):
-        return "; in a list it is a stream of one batch: [data_set]"
-    if isfunction(x):
-        return "; if it makes batches, call it, or give Dataset.from_generator of it"
-    return ""
+def _ranked(x: Array, shape: Shape) -> Array:
+    """Add or take away a last axis of one, as Keras does."""
+    if shape and x.ndim == len(shape) and shape[-1] == 1:
+        return x[..., None]
+    return x[..., 0] if x.ndim == len(shape) + 2 and x.shape[-1] == 1 else x
 
 
 def check_samples(arrays: Sequence[Array], names: Sequence[str]) -> None:
@@ -87,21 +85,13 @@ def conform_x(x: Array, field: Field, what: str = "x") -> Array:
         raise ValueError(
             f"{what} has shape {x.shape}, but the model reads {show_shape(field.shape)}"
         )
-    kinds = "f" if field.dtype == "float32" else "iu"
-    if x.dtype.kind not in kinds or (kinds == "f" and x.dtype != np.float32):
-        raise TypeError(
-            f'{what} must be {field.dtype}, got {x.dtype}: pass {what}.astype("'
-            f'{field.dtype}")'
-        )
     return x
 
 
 def check_y(y: Any, samples: int, what: str = "y") -> Array:
     """Return y as a plain array of so many samples, or say what is wrong with it."""
-    if not isinstance(y, np.ndarray) or isinstance(y, np.ma.MaskedArray):
-        raise TypeError(
-            f"{what} is a NumPy array of labels or numbers, not {type(y).__name__}"
-        )
+    if type(y) is not np.ndarray:
+        y = _flat(as_array(y, what))
     if y.ndim == 0:
         raise ValueError(
             f"{what} has shape (), one number: it has an entry for each sample"
@@ -122,12 +112,11 @@ def conform_y(y: Array, field: Field, what: str = "y", first: int = 0) -> Array:
     y = _shaped(y, field, what)
     if field.dtype != "int32":
         return y
-    if y.dtype.kind not in "iu":
-        raise TypeError(
-            f"{what} holds integer class labels; got {y.dtype}: pass "
-            f'{what}.astype("int64") if its values are labels'
-        )
     return check_labels(y, field.classes, what, first)
+
+
+def _flat(array: Any) -> Any:
+    return np.asarray(array) if isinstance(array, Frame) else array
 
 
 def _shaped(y: Array, field: Field, what: str) -> Array:
@@ -138,18 +127,40 @@ def _shaped(y: Array, field: Field, what: str) -> Array:
     if field.dtype == "int32" and not field.shape:
         raise ValueError(
             f"{what} has shape {y.shape}; labels have shape ({len(y)},) or "
-            f"({len(y)}, 1), one integer a sample"
-            + (f": if they are one-hot, pass {what}.argmax(1)" if y.ndim == 2 else "")
+            f"({len(y)}, 1), one integer a sample" + _one_hot_hint(y, field, what)
         )
     raise ValueError(
         f"{what} has shape {y.shape}, but the loss reads {show_shape(field.shape)}"
+        + (
+            ": if these are labels, use a sparse categorical loss, or make them one-hot"
+            if field.dtype == "float32"
+            and y.shape in (wanted[:-1], (*wanted[:-1], 1))
+            and _are_labels(y, wanted[-1])
+            else ""
+        )
     )
+
+
+def _one_hot_hint(y: Array, field: Field, what: str) -> str:
+    """Say how labels are made of one-hot ones, if they are."""
+    if y.ndim != 2 or field.classes not in (None, y.shape[1]):
+        return ""
+    one_hot = ((y == 0) | (y == 1)).all() and (y.sum(1) == 1).all()
+    if not one_hot:
+        return ""
+    return f": they are one-hot, pass {what}.argmax(1)"
+
+
+def _are_labels(y: Array, classes: int) -> bool:
+    return bool(((y >= 0) & (y < classes) & (np.trunc(y) == y)).all())
 
 
 def check_labels(
     y: Array, classes: int | None, what: str = "y", first: int = 0
 ) -> npt.NDArray[np.int32]:
     """Return labels as int32 after checking each against the number of classes."""
+    if y.dtype.kind == "f" or classes is None:
+        y = whole(y, np.dtype(np.int32), what).astype(np.int32)
     if classes is None:
         return np.ascontiguousarray(y, np.int32)
     # Not min() and max(): each is a call of Python, and this is amid each step.
@@ -165,8 +176,8 @@ def check_labels(
 
 def conform_weights(weights: Any, samples: int, what: str = "sample_weight") -> Array:
     """Return sample weights, one a sample; they become float32 batch by batch."""
-    if not isinstance(weights, np.ndarray):
-        raise TypeError(f"{what} is a NumPy array, not {type(weights).__name__}")
+    if type(weights) is not np.ndarray:
+        weights = _flat(as_array(weights, what))
     if weights.shape not in ((samples,), (samples, 1)):
         raise ValueError(
             f"{what} has shape {weights.shape}, but there are {samples} samples: it "

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from memcfg._caller import outside
 from memcfg.data.rows._file_rows import mapped_column
 from memcfg.nn.inputs._array_checks import conform_x, conform_y
+from memcfg.nn.inputs._array_likes import Frame
 from memcfg.nn.inputs._batches import Batch, Column, as_numbers, lies_well
 from memcfg.nn.inputs._samples import weight_columns
 
@@ -99,9 +100,14 @@ class ArraySource:
         made = []
         for i, field in enumerate(wanted.xs):
             conform_x(given.xs[i], field, given.x_names[i])
-            x, file = found.xs[i], self._files[i]
+            x: Any = found.xs[i]
+            file = self._files[i]
             in_place = (
-                not self._shuffled and file is None and lies_well(x, self._batch_size)
+                not self._shuffled
+                and file is None
+                and not isinstance(x, Frame)
+                and x.dtype == field.dtype
+                and lies_well(x, self._batch_size)
             )
             made.append(Column(field.name, x, in_place=in_place, file=file))
         if given.ys:
@@ -133,8 +139,10 @@ class ArraySource:
         """Do nothing: nothing is held."""
 
 
-def _file_of(array: Array) -> FileColumn | None:
+def _file_of(array: Any) -> FileColumn | None:
     """Find the file that an array is a map of; its rows are read from there."""
+    if isinstance(array, Frame):
+        return None
     column, complaint = mapped_column(array)
     if complaint:
         warnings.warn(complaint, stacklevel=outside())

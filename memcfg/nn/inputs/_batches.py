@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from memcfg.nn.inputs._array_likes import Frame, whole
 from memcfg.units import ALIGNMENT
 
 if TYPE_CHECKING:
@@ -66,15 +67,20 @@ class Batch:
         """
         rows = self.rows
         for column in self.columns:
-            name, source = column.name, column.array
+            name = column.name
+            source: Any = column.array  # a Frame perhaps
             if name in bound or name not in inputs:
                 continue
             out = inputs[name]
-            if column.file is not None and source.dtype == out.dtype:
-                column.file.read(as_numbers(rows), out)
+            if source.dtype != out.dtype or type(source) is Frame:
+                if column.file is not None:
+                    part = column.file.take(as_numbers(rows)).reshape(out.shape)
+                else:
+                    part = np.asarray(source[rows])
+                out[...] = whole(part, out.dtype, name)
             elif column.file is not None:
-                out[...] = column.file.take(as_numbers(rows)).reshape(out.shape)
-            elif isinstance(rows, slice) or source.dtype != out.dtype:
+                column.file.read(as_numbers(rows), out)
+            elif isinstance(rows, slice):
                 out[...] = source[rows]
             elif source.flags.c_contiguous and source.flags.aligned:
                 # mode="clip": otherwise take() gathers into a copy of `out` first.

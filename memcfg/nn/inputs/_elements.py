@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.data import DataSet, MultiDataSet, TensorSpec
+from memcfg.nn._nesting import are_arrays
 from memcfg.nn.inputs._samples import samples_of, targets_of
 from memcfg.nn.layers._layer import show_shape
 
@@ -15,7 +16,17 @@ if TYPE_CHECKING:
     from memcfg.nn.inputs._samples import Wanted
     from memcfg.nn.layers._layer import Shape
 
-__all__ = ["BATCH_FIRST", "check_spec", "sample_shapes_of", "unpack", "weights_of"]
+_FLOAT = 4  # bytes of a number
+_LABEL = 8  # bytes of a label, as most datasets have them
+
+__all__ = [
+    "BATCH_FIRST",
+    "check_spec",
+    "itemsizes",
+    "sample_shapes_of",
+    "unpack",
+    "weights_of",
+]
 
 
 def unpack(element: Any, *, labelled: bool) -> tuple[Any, Any, Any]:
@@ -46,7 +57,7 @@ def _parts(element: Any) -> tuple[Any, ...]:
     if isinstance(element, MultiDataSet):
         _check_masks(*element.features_masks, *element.labels_masks)
         return _present(_group(element.features), _group(element.labels))
-    if isinstance(element, list) and all(isinstance(a, np.ndarray) for a in element):
+    if isinstance(element, list) and are_arrays(element):
         return tuple(element)  # as PyTorch's loaders give it
     return element if isinstance(element, tuple) else (element,)
 
@@ -117,7 +128,7 @@ def check_spec(spec: Any, wanted: Wanted) -> None:
         if (
             isinstance(each, TensorSpec)
             and field.dtype == "int32"
-            and not np.issubdtype(each.dtype, np.integer)
+            and np.dtype(each.dtype).kind not in "iufb"
         ):
             raise TypeError(
                 f"y holds integer class labels; the dataset's are {each.dtype}: convert"
@@ -125,11 +136,29 @@ def check_spec(spec: Any, wanted: Wanted) -> None:
             )
 
 
+def itemsizes(spec: Any, wanted: Wanted) -> list[int]:
+    """Return the bytes of an element of each array; where that is not known, usual."""
+    found: list[Any] = [None] * len(wanted.xs)
+    if spec is not None:
+        x, y, _ = unpack(spec, labelled=bool(wanted.ys))
+        found = samples_of(wanted, x, "x")[0]
+        if wanted.ys:
+            found += targets_of(wanted, y, "y")[0]
+    found += [None] * (len(wanted.xs) + len(wanted.ys) - len(found))
+    return [
+        each.dtype.itemsize
+        if isinstance(each, TensorSpec)
+        else _LABEL
+        if field.dtype == "int32"
+        else _FLOAT
+        for each, field in zip(found, (*wanted.xs, *wanted.ys), strict=True)
+    ]
+
+
 def _check_samples(x: TensorSpec, field: Field) -> None:
-    kinds: Any = np.float32 if field.dtype == "float32" else np.integer
-    if not np.issubdtype(x.dtype, kinds):
+    if np.dtype(x.dtype).kind not in "iufb":
         raise TypeError(
-            f"x must be {field.dtype}, and the dataset's is {x.dtype}: convert it with "
+            f"x holds numbers, and the dataset's is {x.dtype}: convert it with "
             f'dataset.map, x.astype("{field.dtype}"), or before the dataset is made'
         )
     if x.shape is None:

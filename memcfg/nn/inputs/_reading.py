@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from memcfg.data import DataSet, Dataset, DataSetIterator
 from memcfg.nn._argument_checks import integer, real, unit_interval
+from memcfg.nn._nesting import holds_numbers, is_array
 from memcfg.nn._random import fixed_seed, next_seed
 from memcfg.nn.inputs._array_source import ArraySource
 from memcfg.nn.inputs._samples import samples
@@ -154,9 +153,9 @@ def _is_stream(wanted: Wanted | None, x: Any, y: Any = None) -> bool:
         return False
     if isinstance(x, Dataset | DataSetIterator):
         return True
-    is_array = isinstance(x, np.ndarray) or hasattr(x, "__array__")
-    is_iterable = hasattr(x, "__iter__") and not isinstance(x, type)
-    return y is None and not is_array and is_iterable
+    if y is not None or is_array(x) or holds_numbers(x):
+        return False
+    return hasattr(x, "__iter__") and not isinstance(x, type)
 
 
 def _is_group(wanted: Wanted | None, x: Any) -> bool:
@@ -164,8 +163,11 @@ def _is_group(wanted: Wanted | None, x: Any) -> bool:
     if wanted is None or not isinstance(x, list | tuple):
         return False
     count = len(wanted.xs)
-    arrays = all(isinstance(each, np.ndarray) for each in x)
-    return count > 1 and len(x) == count and arrays
+    return (
+        count > 1
+        and len(x) == count
+        and all(is_array(each) or holds_numbers(each) for each in x)
+    )
 
 
 def _is_arrays(data: Any) -> bool:

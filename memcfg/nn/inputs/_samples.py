@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memcfg.nn._nesting import Structure
+from memcfg.nn._nesting import Structure, are_arrays
 from memcfg.nn.inputs._array_checks import (
     check_samples,
     check_x,
@@ -14,6 +14,7 @@ from memcfg.nn.inputs._array_checks import (
     conform_x,
     conform_y,
 )
+from memcfg.nn.inputs._array_likes import Frame
 from memcfg.nn.inputs._batches import Column, is_worth
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def samples(
 ) -> Samples:
     """Take apart what a user gave; look at what can be seen without a model."""
     xs, x_names = samples_of(wanted, x, f"{prefix}x")
-    xs = [check_x(array, name) for array, name in zip(xs, x_names, strict=True)]
+    fields: Sequence[Field | None] = [None] * len(xs) if wanted is None else wanted.xs
+    xs = [check_x(*given) for given in zip(xs, x_names, fields, strict=True)]
     if len(xs) > 1:
         check_samples(xs, x_names)
     if not labelled:
@@ -109,8 +111,9 @@ def columns(
     """
     made = []
     for x, name, field in zip(found.xs, found.x_names, wanted.xs, strict=True):
-        array = conform_x(x, field, name)
-        worth = is_worth(array) if in_place is None else in_place
+        array: Any = conform_x(x, field, name)
+        as_it_is = not isinstance(array, Frame) and array.dtype == field.dtype
+        worth = as_it_is and (is_worth(array) if in_place is None else in_place)
         made.append(Column(field.name, array, in_place=worth))
     for y, name, field in zip(found.ys, found.y_names, wanted.ys, strict=False):
         made.append(Column(field.name, conform_y(y, field, name)))
@@ -147,7 +150,7 @@ def _weight_names(count: int) -> list[str]:
 def samples_of(wanted: Wanted | None, x: Any, what: str) -> tuple[list[Any], list[str]]:
     """Return the arrays of all inputs, and what people call them."""
     if wanted is None:
-        alone = not isinstance(x, dict) and not _holds_arrays(x)
+        alone = not isinstance(x, dict) and not are_arrays(x)
         kind = None if alone else type(x)
         names = tuple(x) if isinstance(x, dict) else range(1 if alone else len(x))
         takes = Structure(kind, tuple(map(str, names)))
@@ -159,14 +162,10 @@ def samples_of(wanted: Wanted | None, x: Any, what: str) -> tuple[list[Any], lis
     return parts, [f"{what}[{name!r}]" for name in takes.names]
 
 
-def _holds_arrays(given: Any) -> bool:
-    return isinstance(given, list | tuple) and all(hasattr(a, "shape") for a in given)
-
-
 def targets_of(wanted: Wanted | None, y: Any, what: str) -> tuple[list[Any], list[str]]:
     """Return the arrays of all outputs that have a y, and what people call them."""
     if wanted is None:
-        return (list(y), [what] * len(y)) if _holds_arrays(y) else ([y], [what])
+        return (list(y), [what] * len(y)) if are_arrays(y) else ([y], [what])
     targets, places = wanted.targets, wanted.places
     if len(places) < len(targets.names):  # some outputs have no loss
         if isinstance(y, dict):

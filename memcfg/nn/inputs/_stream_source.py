@@ -19,6 +19,7 @@ from memcfg.nn.inputs._batches import Batch, Column
 from memcfg.nn.inputs._elements import (
     BATCH_FIRST,
     check_spec,
+    itemsizes,
     sample_shapes_of,
     unpack,
     weights_of,
@@ -113,10 +114,6 @@ class _Items:
         """Return None: nothing was chosen."""
 
 
-_FLOAT = 4  # bytes of a number
-_LABEL = 8  # bytes of a label, as most datasets have them
-
-
 class StreamSource:
     """Batches of a dataset or an iterable."""
 
@@ -159,10 +156,10 @@ class StreamSource:
         size, blocks = max(self.sizes), self._known.blocks
         if not blocks:
             return 0
+        sizes = itemsizes(self._known.spec, wanted)
         nbytes = sum(
-            align_up((_LABEL if field.dtype == "int32" else _FLOAT) * size * count)
-            for field in (*wanted.xs, *wanted.ys)
-            for count in (prod(field.shape),)
+            align_up(itemsize * size * prod(field.shape))
+            for field, itemsize in zip((*wanted.xs, *wanted.ys), sizes, strict=True)
         )
         return with_margin(blocks * nbytes, blocks)
 

@@ -1,0 +1,122 @@
+"""What else than NumPy's arrays is read as one: a view of it wherever that can be.
+
+Elements are not converted here: batches convert them on their way into a program.
+"""
+
+from __future__ import annotations
+
+from inspect import isfunction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memcfg.data import DataSet, MultiDataSet
+from memcfg.nn._nesting import holds_numbers, is_array
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Frame", "as_array", "whole"]
+
+Array = npt.NDArray[Any]
+
+
+class Frame:
+    """Columns of unequal dtypes as an array, of which only batches are made."""
+
+    __slots__ = ("_columns", "dtype", "ndim", "shape", "size")
+
+    def __init__(self, columns: Sequence[Array]) -> None:
+        self._columns = columns
+        self.dtype = np.result_type(*columns)
+        self.shape = (len(columns[0]), len(columns))
+        self.size = self.shape[0] * self.shape[1]
+        self.ndim = 2
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> Frame:
+        return Frame([column[rows] for column in self._columns])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.stack(self._columns, 1, dtype=dtype or self.dtype)
+
+
+def as_array(given: Any, what: str) -> Any:
+    """Return an array, or a `Frame`; TypeError if it is neither."""
+    if isinstance(given, np.ma.MaskedArray):
+        raise TypeError(f"{what} is a masked array: fill its masked places first")
+    if isinstance(given, np.ndarray):
+        return given
+    if not is_array(given) and not holds_numbers(given):
+        raise TypeError(
+            f"{what} is an array, or what gives one, as lists of numbers, DataFrames "
+            f"and tensors do, not {type(given).__name__}" + _hint(given)
+        )
+    try:
+        if hasattr(given, "iloc"):
+            return _frame(given)
+        if hasattr(given, "__array__") or not hasattr(given, "__dlpack__"):
+            return np.asarray(given)
+        return np.from_dlpack(given)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise TypeError(
+            f"{what}, of {type(given).__name__}, gives no array of numbers: {error}"
+        ) from error
+
+
+def _hint(given: Any) -> str:
+    """Tell what to do with what is no array."""
+    if isinstance(given, DataSet | MultiDataSet):
+        return "; in a list it is a stream of one batch: [data_set]"
+    if isfunction(given):
+        return "; if it makes batches, call it, or give Dataset.from_generator of it"
+    if hasattr(given, "__iter__") and not isinstance(given, str | bytes | type):
+        return "; if it gives batches (x, y), give no y beside it"
+    return ""
+
+
+def _frame(given: Any) -> Any:
+    """Return the array of pandas' Series or DataFrame."""
+    if len(given.shape) == 1:
+        return _column(given)
+    if len(set(given.dtypes)) > 1:
+        places = range(given.shape[1])
+        return Frame([_column(given.iloc[:, place]) for place in places])
+    found = np.asarray(given)  # a view, as pandas keeps columns of a dtype together
+    if found.dtype.kind == "O" and found.shape[1]:
+        places = range(found.shape[1])
+        return np.stack([_column(given.iloc[:, place]) for place in places], 1)
+    return found
+
+
+def _column(series: Any) -> Array:
+    """Return the array of a Series, also of a dtype that has places for no number."""
+    found = np.asarray(series)
+    kind = getattr(series.dtype, "kind", "O")
+    if found.dtype.kind == "O" and kind in "iufb":
+        found = np.asarray(series, {"f": "f8", "b": "?"}.get(kind, f"{kind}8"))
+    if found.dtype.kind not in "iufb":
+        raise TypeError(f"column {series.name!r} holds {series.dtype}, no numbers")
+    return found
+
+
+def whole(part: Array, dtype: np.dtype[Any], what: str) -> Array:
+    """Refuse what is no whole number of an integer dtype."""
+    if dtype.kind != "i" or np.can_cast(part.dtype, dtype):
+        return part
+    bounds = np.iinfo(dtype)
+    if part.dtype.kind == "f":
+        part = part.astype(np.float64)  # which has the bounds
+    wrong = (part < bounds.min) | (part > bounds.max)
+    if part.dtype.kind == "f":
+        wrong |= np.trunc(part) != part  # also where it is NaN
+    if wrong.any():
+        place = tuple(np.argwhere(wrong)[0])
+        raise ValueError(
+            f"{what} holds {part[place]}, but whole numbers are read here, from "
+            f"{bounds.min} to {bounds.max}"
+        )
+    return part

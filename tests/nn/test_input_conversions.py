@@ -1,0 +1,395 @@
+"""What is no float32 array: it is converted batch by batch, and the numbers are those
+of an array that its caller converted."""
+
+from __future__ import annotations
+
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+
+nn = mc.nn
+COUNT, WIDTH = 40, 6
+
+
+class Arrayed:
+    """What gives an array when asked, and no more."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self._array, dtype=dtype)
+
+
+class Exported:
+    """A tensor of another library, with DLPack alone."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack__(self, **options):
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+class Series:
+    """A column of a frame, as pandas has it."""
+
+    def __init__(self, values, name="c", dtype=None):
+        self._values = values
+        self.dtype = values.dtype if dtype is None else dtype
+        self.name, self.shape = name, values.shape
+        self.iloc = values
+
+    def __len__(self):
+        return len(self._values)
+
+    def __iter__(self):
+        return iter(self._values)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self._values, dtype)
+
+
+class Nullable:
+    """A dtype of pandas that has a place for no number."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+
+class Frame:
+    """Columns side by side, as pandas has them."""
+
+    def __init__(self, *columns):
+        self._columns = columns
+        self.dtypes = [column.dtype for column in columns]
+        self.shape = (len(columns[0]), len(columns))
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __iter__(self):
+        raise AssertionError("a frame iterates over its columns' names")
+
+    @property
+    def iloc(self):
+        return self
+
+    def __getitem__(self, key):
+        rows, place = key
+        assert rows == slice(None)
+        return self._columns[place]
+
+    def __array__(self, dtype=None, copy=None):
+        assert len(set(self.dtypes)) == 1, "this would copy the frame"
+        return np.stack([np.asarray(each, dtype) for each in self._columns], 1)
+
+
+def framed(x):
+    return Frame(*(Series(column) for column in x.T))
+
+
+def mixed(x):
+    """A frame of unequal dtypes that has the same numbers."""
+    dtypes = ["f8", "f4", "i8", "i1", "f2", "f8"]
+    return Frame(
+        *(Series(c.astype(t)) for c, t in zip(x.T, dtypes, strict=True)),
+    )
+
+
+@pytest.fixture
+def whole():
+    """Samples that any dtype holds, and labels."""
+    generator = np.random.default_rng(6)
+    x = generator.integers(0, 2, (COUNT, WIDTH)).astype(np.float32)
+    return x, generator.integers(0, 4, COUNT)
+
+
+SAMPLES = {
+    "float64": lambda x: x.astype("f8"),
+    "float16": lambda x: x.astype("f2"),
+    "int64": lambda x: x.astype("i8"),
+    "uint8": lambda x: x.astype("u1"),
+    "bool": lambda x: x.astype(bool),
+    "big-endian": lambda x: x.astype(">f4"),
+    "columns first": lambda x: np.asfortranarray(x, np.float64),
+    "list": lambda x: x.tolist(),
+    "__array__": Arrayed,
+    "DLPack": lambda x: Exported(x.astype("f8")),
+    "frame": framed,
+    "mixed frame": mixed,
+}
+
+
+def all_of(model, x, y):
+    """Everything that comes of reading samples in every way."""
+    found = model.fit(x, y, 16, 2, 0, seed=1, validation_split=0.25).history
+    found |= model.fit(x, y, 16, 1, 0, shuffle=False).history
+    more = model.evaluate(x, y, verbose=0), model.train_on_batch(x, y)
+    return found, more, model.test_on_batch(x, y), model.predict(x, verbose=0).tobytes()
+
+
+@pytest.mark.parametrize("built", [True, False])
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_samples_of_any_kind(loss, whole, kind, built):
+    x, y = whole
+    found = []
+    for samples in (SAMPLES[kind](x), x):
+        nn.set_random_seed(2)
+        model = nn.Sequential([nn.Input((WIDTH,))] * built + [nn.Dense(4)])
+        model.compile("sgd", loss)
+        found.append(all_of(model, samples, y))
+    assert found[0] == found[1]
+
+
+LABELS = {
+    "list": lambda y: y.tolist(),
+    "list of scalars": list,
+    "(n, 1)": lambda y: y[:, None],
+    "(n, 1) list": lambda y: y[:, None].tolist(),
+    "float64": lambda y: y.astype("f8"),
+    "float16 of (n, 1)": lambda y: y[:, None].astype("f2"),
+    "uint8": lambda y: y.astype("u1"),
+    "__array__": Arrayed,
+    "DLPack": Exported,
+    "series": Series,
+    "nullable series": lambda y: Series(y.astype(object), dtype=Nullable("i")),
+    "frame of one": lambda y: Frame(Series(y)),
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_of_any_kind(dense, whole, kind):
+    x, y = whole
+    model = dense()
+    assert model.evaluate(x, LABELS[kind](y)) == model.evaluate(x, y)
+    weights = np.linspace(0, 2, COUNT)
+    expected = model.evaluate(x, y, verbose=0, sample_weight=weights)
+    for of in (np.ndarray.tolist, Series, Exported, lambda w: w[:, None]):
+        given = of(weights)
+        assert model.evaluate(x, y, verbose=0, sample_weight=given) == expected
+    held = (x.tolist(), LABELS[kind](y), weights.tolist())
+    assert model.fit(x, y, verbose=0, validation_data=held)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int64", "float64", "uint8"])
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
+def test_labels_of_a_binary_loss(whole, dtype, shape):
+    x, y = whole
+    y = (y > 1).reshape(shape)
+    model = nn.Sequential([nn.Input((WIDTH,)), nn.Dense(1, activation="sigmoid")])
+    model.compile("sgd", "binary_crossentropy", metrics=["accuracy"])
+    expected = model.evaluate(x, y.reshape(-1, 1).astype("f4"), verbose=0)
+    assert model.evaluate(x, y.astype(dtype), verbose=0) == expected
+    assert model.evaluate(x, y.astype(dtype).tolist(), verbose=0) == expected
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int64", "float64"])
+def test_one_hot_labels_of_a_categorical_loss(whole, dtype):
+    x, y = whole
+    model = nn.Sequential([nn.Input((WIDTH,)), nn.Dense(4, activation="softmax")])
+    model.compile("sgd", "categorical_crossentropy")
+    one_hot = np.eye(4, dtype=dtype)[y]
+    found = model.evaluate(x, one_hot, verbose=0)
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    assert found == pytest.approx(model.evaluate(x, y, verbose=0), rel=1e-6)
+
+
+def test_bool_labels_of_a_sparse_loss(dense, whole):
+    x, y = whole
+    model = dense()
+    assert model.evaluate(x, y > 1, verbose=0) == model.evaluate(
+        x, (y > 1).astype(int), verbose=0
+    )
+
+
+class Loader:
+    """What begins anew with each iteration, as PyTorch's DataLoader does."""
+
+    def __init__(self, batches):
+        self._batches = batches
+
+    def __len__(self):
+        return len(self._batches)
+
+    def __iter__(self):
+        return iter(self._batches)
+
+
+@pytest.mark.parametrize("container", [tuple, list])
+@pytest.mark.parametrize(
+    "kind", ["float64", "uint8", "__array__", "DLPack", "mixed frame"]
+)
+def test_batches_of_any_kind(dense, whole, kind, container):
+    x, y = whole
+    ranges = [slice(0, 16), slice(16, None)]
+    wrapped = LABELS.get(kind, lambda y: y)
+    given = [container([SAMPLES[kind](x[r]), wrapped(y[r])]) for r in ranges]
+    plain = [(x[r], y[r]) for r in ranges]
+    found = []
+    for batches in (given, plain):
+        nn.set_random_seed(2)
+        model = dense()
+        history = model.fit(Loader(batches), epochs=2, verbose=0).history
+        found.append((history, model.predict(Loader(batches), verbose=0).tobytes()))
+    assert found[0] == found[1]
+
+
+def test_batches_of_lists(dense, whole):
+    x, y = whole
+    model = dense()
+    batches = [(x[:16].tolist(), y[:16].tolist()), (x[16:].tolist(), y[16:].tolist())]
+    assert model.evaluate(Loader(batches), verbose=0) == pytest.approx(
+        model.evaluate(x, y, verbose=0)
+    )
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f2", "u1", "i8"])
+def test_datasets_of_any_dtype(dense, whole, dtype):
+    x, y = whole
+    data = mc.data.Dataset.from_tensor_slices((x.astype(dtype), y.astype("f8")))
+    plain = mc.data.Dataset.from_tensor_slices((x, y))
+    model = dense()
+    found, expected = (model.evaluate(d.batch(16), verbose=0) for d in (data, plain))
+    assert found == expected
+
+
+def test_digits_as_they_are_loaded(loss):
+    datasets = pytest.importorskip("sklearn.datasets")
+    x, y = datasets.load_digits(return_X_y=True)
+    model = nn.Sequential([nn.Dense(32, activation="relu"), nn.Dense(10)])
+    model.compile("adam", loss, metrics=["accuracy"])
+    assert model.fit(x, y, epochs=6, verbose=0).history["accuracy"][-1] > 0.8
+
+
+def test_several_inputs(whole):
+    x, _ = whole
+    inputs = [nn.Input((WIDTH,), name="a"), nn.Input((1,), name="b")]
+    joined = nn.Concatenate()(inputs)
+    model = nn.Model(inputs, nn.Dense(1)(joined))
+    model.compile("sgd", "mse")
+    expected = model.predict([x, x[:, :1]], verbose=0)
+    for given in (
+        [x.tolist(), x[:, 0].tolist()],  # an axis of one is added, as in Keras
+        (mixed(x), Series(x[:, 0])),
+        {"a": x.astype("f8"), "b": x[:, :1].astype(bool)},
+        [Exported(x), Arrayed(x[:, 0])],
+    ):
+        assert np.array_equal(model.predict(given, verbose=0), expected)
+
+
+def test_an_axis_of_one_is_taken_away_or_added(dense, whole):
+    x, _ = whole
+    assert dense().predict(x[:, :, None], verbose=0).shape == (COUNT, 4)
+    model = nn.Sequential([nn.Input((WIDTH, 1)), nn.Conv1D(2, 3)])
+    assert np.array_equal(
+        model.predict(x, verbose=0), model.predict(x[:, :, None], verbose=0)
+    )
+
+
+class TestIntegerInputs:
+    def made(self):
+        inputs = nn.Input((3,), dtype="int32")
+        model = nn.Model(inputs, nn.Flatten()(nn.Embedding(5, 2)(inputs)))
+        model.compile("sgd", "mse")
+        return model
+
+    X = np.arange(15).reshape(5, 3) % 5
+
+    @pytest.mark.parametrize("dtype", ["i8", "u1", "f4", "f8", "u8", "f2"])
+    def test_whole_numbers(self, dtype):
+        model = self.made()
+        expected = model.predict(self.X.astype("i4"), verbose=0)
+        assert np.array_equal(model.predict(self.X.astype(dtype), verbose=0), expected)
+        assert np.array_equal(model.predict(self.X.tolist(), verbose=0), expected)
+
+    @pytest.mark.parametrize("wrong", [0.5, np.nan, 2.0**40, 2**40, -np.inf])
+    def test_others_are_told_and_change_nothing(self, wrong):
+        model = self.made()
+        x = self.X.astype(type(wrong))
+        x[4, 1] = wrong
+        before = [w.tobytes() for w in model.get_weights()]
+        with pytest.raises(ValueError, match=r"x holds .*, but whole numbers are read"):
+            model.fit(x, np.zeros((5, 6)), verbose=0)
+        assert [w.tobytes() for w in model.get_weights()] == before
+        model.fit(self.X, np.zeros((5, 6)), verbose=0)
+
+
+class TestAdvice:
+    """A label's advice is of its shape, and only where following it helps."""
+
+    def test_labels_for_a_categorical_loss(self, whole):
+        x, y = whole
+        model = nn.Sequential([nn.Input((WIDTH,)), nn.Dense(4, activation="softmax")])
+        model.compile("sgd", "categorical_crossentropy")
+        for labels in (y, y[:, None], y.astype(float)):
+            with pytest.raises(ValueError, match="use a sparse categorical loss"):
+                model.fit(x, labels, verbose=0)
+        for wrong in (y + 1.5, y + 4, np.zeros((COUNT, 3))):
+            with pytest.raises(ValueError, match=r"the loss reads \(None, 4\)$"):
+                model.fit(x, wrong, verbose=0)
+
+    def test_numbers_for_a_sparse_loss(self, dense, whole):
+        x, y = whole
+        with pytest.raises(ValueError, match=r"pass y\.argmax\(1\)$"):
+            dense().fit(x, np.eye(4)[y], verbose=0)
+        for wrong in (np.eye(5)[y], np.full((COUNT, 4), 0.25), np.ones((COUNT, 4))):
+            with pytest.raises(ValueError, match=r"one integer a sample$"):
+                dense().fit(x, wrong, verbose=0)
+
+    def test_a_column_that_holds_no_numbers_is_named(self, dense, whole):
+        x, y = whole
+        columns = [Series(c) for c in x.T[1:]]
+        text = Series(np.array(["a"] * COUNT, object), "town")
+        with pytest.raises(TypeError, match="column 'town' holds object, no numbers"):
+            dense().fit(Frame(text, *columns), y, verbose=0)
+        missing = Series(np.array([None] * COUNT, object), dtype=Nullable("i"))
+        with pytest.raises(TypeError, match="gives no array of numbers"):
+            dense().fit(Frame(missing, *columns), y, verbose=0)
+
+    def test_what_another_library_says_is_told(self, dense, whole):
+        class Guarded(Arrayed):
+            def __array__(self, dtype=None, copy=None):
+                raise RuntimeError("detach() it first")
+
+        with pytest.raises(TypeError, match=r"x, of Guarded, .*detach\(\) it first"):
+            dense().fit(Guarded(whole[0]), whole[1], verbose=0)
+
+
+def test_a_number_too_large_is_not_silent(dense, whole):
+    x, _ = whole
+    with pytest.warns(RuntimeWarning, match="overflow"):
+        dense().predict(np.full_like(x, 1e300, np.float64), verbose=0)
+
+
+@pytest.mark.parametrize("kind", ["float64", "mixed frame"])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_no_converted_copy_of_all_samples_is_made(loss, kind, shuffle):
+    x = np.ones((20_000, WIDTH * 20), np.float32)
+    columns = [c.astype("f8" if i else "i8") for i, c in enumerate(x.T)]
+    given = x.astype("f8") if kind == "float64" else Frame(*map(Series, columns))
+    y = np.zeros(len(x), np.int64)
+    model = nn.Sequential([nn.Input(x.shape[1:]), nn.Dense(4)])
+    model.compile("sgd", loss)
+    model.fit(x[:512], y[:512], 256, verbose=0)
+    model.predict(x[:512], 256, verbose=0)
+    pool = mc.config.logical_device().pool
+    before = pool.stats().peak_bytes
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tracemalloc.start()
+    try:
+        model.fit(given, y, 256, 1, 0, shuffle=shuffle, validation_split=0.1)
+        model.predict(given, 256, 0)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < x.nbytes / 4  # a float32 copy would be x.nbytes
+    assert pool.stats().peak_bytes <= max(before, 2 * pool.stats().current_bytes)
