@@ -47,6 +47,9 @@ class Series:
         self.name, self.shape = name, values.shape
         self.iloc = values
 
+    def isna(self):
+        return np.array([each is None for each in self._values])
+
     def __len__(self):
         return len(self._values)
 
@@ -351,7 +354,7 @@ class TestAdvice:
         with pytest.raises(TypeError, match="column 'town' holds object, no numbers"):
             dense().fit(Frame(text, *columns), y, verbose=0)
         missing = Series(np.array([None] * COUNT, object), dtype=Nullable("i"))
-        with pytest.raises(TypeError, match="gives no array of numbers"):
+        with pytest.raises(TypeError, match="'c' has places for no number: fill them"):
             dense().fit(Frame(missing, *columns), y, verbose=0)
 
     def test_what_another_library_says_is_told(self, dense, whole):

@@ -82,18 +82,19 @@ def _frame(given: Any) -> Any:
     """Return the array of pandas' Series or DataFrame."""
     if len(given.shape) == 1:
         return _column(given)
-    if len(set(given.dtypes)) > 1:
-        places = range(given.shape[1])
-        return Frame([_column(given.iloc[:, place]) for place in places])
-    found = np.asarray(given)  # a view, as pandas keeps columns of a dtype together
-    if found.dtype.kind == "O" and found.shape[1]:
-        places = range(found.shape[1])
-        return np.stack([_column(given.iloc[:, place]) for place in places], 1)
-    return found
+    dtypes = set(given.dtypes)
+    if len(dtypes) == 1 and all(isinstance(each, np.dtype) for each in dtypes):
+        found = np.asarray(given)  # a view, as pandas keeps columns of a dtype together
+        if found.dtype.kind in "iufb":
+            return found
+    places = range(given.shape[1])
+    return Frame([_column(given.iloc[:, place]) for place in places])
 
 
 def _column(series: Any) -> Array:
     """Return the array of a Series, also of a dtype that has places for no number."""
+    if not isinstance(series.dtype, np.dtype) and series.isna().any():
+        raise TypeError(f"column {series.name!r} has places for no number: fill them")
     found = np.asarray(series)
     kind = getattr(series.dtype, "kind", "O")
     if found.dtype.kind == "O" and kind in "iufb":
