@@ -855,6 +855,8 @@ class Conv1DTranspose(_Convolution, Layer):
     __slots__ = Conv2DTranspose.__slots__
 
     rank: ClassVar[int] = 1
+    filters: int
+    kernel_initializer: Initializer
 
     def __init__(
         self,
