@@ -10,6 +10,7 @@ OTHERS = {  # with a script of their own
     "allocators.json",
     "arrays.json",
     "data.json",
+    "layers.json",
     "workspace_modes.json",
     "workspaces.json",
 }
@@ -34,7 +35,7 @@ def rows(document: dict) -> list[str]:
             str(place["threads"]),
             place["processor"],
             f"{seconds['memcfg'] * 1e3:.2f}",
-            f"{seconds[result['peer']] * 1e3:.2f} ({place['torch']})",
+            f"{seconds[result.get('peer', 'torch')] * 1e3:.2f} ({place['torch']})",
             f"**{result['ratio']:.2f}** ({low:.2f} to {high:.2f})",
             place["date"],
         ]

@@ -111,12 +111,18 @@ def _describe_structure(structure: Structure) -> list[Any]:
 
 
 def _describe_layer(layer: Layer) -> dict[str, Any]:
-    found = _describe(layer)
+    found: dict[str, Any] = {"class": _class_name(type(layer))}
+    found["config"] = _arguments(layer)
     found["name"], found["named"], found["seed"] = layer.name, layer.named, layer.seed
     found["trainable"] = bool(layer.trainable)
+    said = getattr(layer, "_call", None)  # of attention: what its calls say
+    found["call"] = None if said is None else list(said)
+    penalties = {f"{k}_regularizer": r for k, r in layer._regularizers.items()}
+    penalties["activity_regularizer"] = layer.activity_regularizer
+    found["penalties"] = {name: _describe(each) for name, each in penalties.items()}
     if isinstance(layer, InputLayer):
         found["config"]["dtype"] = layer.dtype
-    return dict(found)
+    return found
 
 
 def _describe(value: Any) -> Any:
@@ -129,6 +135,8 @@ def _describe(value: Any) -> Any:
         return [_describe(each) for each in value]
     if isinstance(value, dict):
         return {"dict": {str(key): _describe(each) for key, each in value.items()}}
+    if isinstance(value, Layer):
+        return _describe_layer(value)
     if isinstance(value, FixedAttributes):
         return {"class": _class_name(type(value)), "config": _arguments(value)}
     raise TypeError(
@@ -155,7 +163,11 @@ def _arguments(value: FixedAttributes) -> dict[str, Any]:
     names = inspect.signature(type(value).__init__).parameters
     state = dict(getattr(value, "initializers", None) or {})
     found = {f"{name}_initializer": each for name, each in state.items()}
-    told_apart = ("name", "seed") if isinstance(value, Layer) else ()
+    told_apart = (
+        ("name", "seed", "weights", "activity_regularizer")
+        if isinstance(value, Layer)
+        else ()
+    )
     for name in names:
         if name not in ("self", *told_apart) and hasattr(value, name):
             found[name] = getattr(value, name)

@@ -15,6 +15,7 @@ from memcfg.nn._nesting import Structure
 from memcfg.nn._saving import FORMAT, STATE, set_values
 from memcfg.nn._sequential import Sequential
 from memcfg.nn._weight_files import Entry, read_file, read_metadata
+from memcfg.nn.layers._attention import ATTENTION, Said
 from memcfg.nn.layers._layer import InputLayer, Layer, Node, sample_shape
 
 if TYPE_CHECKING:
@@ -126,7 +127,9 @@ class _Reader:
             if isinstance(layer, InputLayer):
                 tensors.append(_started(layer))
                 continue
-            result: Any = layer(inputs[0] if len(inputs) == 1 else inputs)
+            result: Any = Layer.__call__(
+                layer, inputs[0] if layer.arity == 1 else inputs
+            )
             tensors += result if isinstance(result, list | tuple) else [result]
         starts, ends = (
             [tensors[i] for i in document[key]] for key in ("inputs", "outputs")
@@ -163,12 +166,21 @@ class _Reader:
         layer = self._value(given)
         if not isinstance(layer, Layer):
             raise FormatError(f"{self._where}: {given['class']!r} is no layer")
+        return layer
+
+    def _finish(self, layer: Any, given: Any) -> Layer:
+        """Give a layer what is no argument of its constructor."""
         object.__setattr__(layer, "name", given["name"])
         object.__setattr__(layer, "named", given["named"])
         object.__setattr__(layer, "_seed", given["seed"])
+        if given["call"] is not None and isinstance(layer, ATTENTION):
+            object.__setattr__(layer, "_call", Said(*map(bool, given["call"])))
+        for name, each in given["penalties"].items():
+            layer._take(name, self._value(each))
         if not given["trainable"]:
             layer.trainable = False
-        return layer
+        made: Layer = layer
+        return made
 
     def _value(self, given: Any) -> Any:
         if isinstance(given, list):
@@ -185,7 +197,8 @@ class _Reader:
                 f"custom_objects={{{name!r}: {name}}}"
             )
         config = given["config"]
-        return kind(**{key: self._value(each) for key, each in config.items()})
+        made = kind(**{key: self._value(each) for key, each in config.items()})
+        return self._finish(made, given) if isinstance(made, Layer) else made
 
 
 def _started(layer: InputLayer) -> SymbolicTensor:

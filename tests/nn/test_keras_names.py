@@ -85,3 +85,10 @@ def test_pad_sequences_and_normalize():
         pad([[1]], padding="left")
     found = mc.nn.utils.normalize([[3.0, 4.0], [0.0, 0.0]])
     np.testing.assert_allclose(found, [[0.6, 0.8], [0, 0]])
+
+
+def test_the_page_of_names_is_up_to_date():
+    import keras_table
+
+    written = (Path(__file__).parents[2] / "docs" / "keras.md").read_text()
+    assert written == keras_table.page(), "run python tests/keras_table.py"

@@ -35,7 +35,11 @@ def sequential():
             nn.ReLU(max_value=3.0),
             nn.Flatten(),
             nn.Dropout(0.3),
-            nn.Dense(3),
+            nn.Dense(
+                3,
+                kernel_regularizer="l2",
+                activity_regularizer=nn.regularizers.L1(0.001),
+            ),
         ]
     )
 
@@ -48,7 +52,9 @@ def functional():
     h = nn.Add()([shared(h), nn.Conv2D(4, 1)(x)])
     h = nn.Reshape((64, 4))(h)
     h = nn.LSTM(5, return_sequences=True)(h)
-    h = nn.Attention()([h, h])
+    h = nn.Attention()([h, h], use_causal_mask=True)
+    h = nn.MultiHeadAttention(2, 3)(h, h, use_causal_mask=True)
+    h = nn.Bidirectional(nn.GRU(2, return_sequences=True))(h)
     return nn.Model(x, nn.Dense(3, name="logits")(nn.GlobalMaxPooling1D()(h)))
 
 

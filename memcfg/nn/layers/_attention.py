@@ -20,7 +20,7 @@ __all__ = ["AdditiveAttention", "Attention", "MultiHeadAttention"]
 _MASKED = 1e9  # subtracted from the scores of what is masked, as in Keras
 
 
-class _Call(NamedTuple):
+class Said(NamedTuple):
     """What a call says beside its tensors, in the order of the operands."""
 
     key: bool = False
@@ -35,7 +35,7 @@ class _Attending:
     __slots__ = ()
 
     dropout: float
-    _call: _Call | None
+    _call: Said | None
 
     arity: ClassVar[int | None] = None
 
@@ -47,7 +47,7 @@ class _Attending:
         if fixed is not None:
             self._seed = fixed
 
-    def _note(self: Any, call: _Call) -> None:
+    def _note(self: Any, call: Said) -> None:
         """Keep what a call says: all calls of a layer say the same."""
         if self._call is not None and self._call != call:
             raise ValueError(
@@ -57,8 +57,8 @@ class _Attending:
         self._call = call
 
     @property
-    def _said(self: Any) -> _Call:
-        return _Call() if self._call is None else self._call
+    def _said(self: Any) -> Said:
+        return Said() if self._call is None else self._call
 
     def _attend(
         self: Any, scope: Scope, scores: int, value: int, mask: int | None
@@ -154,7 +154,7 @@ class Attention(_Attending, Layer):
                 "[query, value] or [query, value, key]"
             )
         self._note(
-            _Call(
+            Said(
                 len(inputs) == 3,
                 scores=bool(return_attention_scores),
                 causal=bool(use_causal_mask),
@@ -429,7 +429,7 @@ class MultiHeadAttention(_Attending, Layer):
             )
         optional = [each for each in (key, attention_mask) if each is not None]
         self._note(
-            _Call(
+            Said(
                 key is not None,
                 attention_mask is not None,
                 bool(return_attention_scores),
@@ -527,3 +527,6 @@ class MultiHeadAttention(_Attending, Layer):
         for other in others:
             (total,) = scope.apply("multiply", (total, other))
         return total
+
+
+ATTENTION = (Attention, AdditiveAttention, MultiHeadAttention)
