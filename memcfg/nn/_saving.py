@@ -79,6 +79,7 @@ def _describe_model(model: Any) -> dict[str, Any]:
         slots = model._built_session().slots
         document["compile"] = {
             "optimizer": optimizers.serialize(found.optimizer),
+            "undecayed": list(found.optimizer._excluded),
             "goals": [_describe(each) for each in found.goals],
             "memory": _policy_name(found.policy),
             "modes": [mode.value for mode in found.modes],

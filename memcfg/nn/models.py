@@ -147,8 +147,11 @@ class _Reader:
         loss, weights, measured, weighted = map(self._value, document["goals"])
         training, inference = document["modes"]
         planned = "enabled" in (training, inference)
+        optimizer = optimizers.deserialize(document["optimizer"])
+        if document["undecayed"]:
+            optimizer.exclude_from_weight_decay(var_names=document["undecayed"])
         model.compile(
-            optimizers.deserialize(document["optimizer"]),
+            optimizer,
             loss,
             weights,
             measured,

@@ -337,3 +337,27 @@ def test_frozen_layers_stay_frozen(tmp_path):
     assert not other.layers[0].trainable
     assert other.train_on_batch(x, y) == model.train_on_batch(x, y)
     assert bits(other) == bits(model)
+
+
+def test_weights_that_do_not_decay_stay_so(tmp_path):
+    model = nn.Sequential([nn.Input((4,)), nn.Dense(3)])
+    optimizer = nn.optimizers.AdamW(0.1, weight_decay=0.5)
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    model.compile(optimizer, "mse")
+    x, y = np.ones((8, 4), np.float32), np.ones((8, 3), np.float32)
+    model.train_on_batch(x, y)
+    model.save(tmp_path / "m.memcfg")
+    other = models.load_model(tmp_path / "m.memcfg")
+    for _ in range(2):
+        assert other.train_on_batch(x, y) == model.train_on_batch(x, y)
+    assert bits(other) == bits(model)
+
+
+def test_adapted_statistics_come_with_it(tmp_path):
+    x = np.random.default_rng(0).normal(3, 2, (64, 4)).astype(np.float32)
+    layer = nn.Normalization()
+    layer.adapt(x)
+    model = nn.Sequential([nn.Input((4,)), layer, nn.Dense(2)])
+    model.save(tmp_path / "m.memcfg")
+    other = models.load_model(tmp_path / "m.memcfg")
+    assert np.array_equal(other.predict(x, verbose=0), model.predict(x, verbose=0))
