@@ -7,15 +7,17 @@ import runpy
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results" / "layers.json"
 NOTE = """
-One batch of 32 a step, as above. The machine had other work beside these runs: the
-ranges are wide, and the lower ends of some are below 1.
+One batch of 32 a step, as above.
 """
 
 
-def table(path: Path = RESULTS) -> str:
-    """Return the table of a file of results, as Markdown."""
+def table(folder: Path = HERE / "results") -> str:
+    """Return the table of a folder's results, as Markdown."""
     steps = runpy.run_path(str(HERE / "table.py"))
-    lines = steps["rows"](json.loads(path.read_text(encoding="utf-8")))
+    lines = [
+        row
+        for path in sorted(folder.glob("layers_*.json"))
+        for row in steps["rows"](json.loads(path.read_text(encoding="utf-8")))
+    ]
     return steps["HEAD"] + "\n".join(lines) + "\n" + NOTE

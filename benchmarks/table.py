@@ -10,7 +10,8 @@ OTHERS = {  # with a script of their own
     "allocators.json",
     "arrays.json",
     "data.json",
-    "layers.json",
+    "layers_1_thread.json",
+    "layers_2_threads.json",
     "workspace_modes.json",
     "workspaces.json",
 }

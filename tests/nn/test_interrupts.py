@@ -257,6 +257,7 @@ def test_a_bytecode_of_compile_with_another_optimizer(mode, tenths):
         assert found(drawn.randint(1, count)) in either
 
 
+@untraced
 @swallows
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("use", USES)
@@ -274,6 +275,7 @@ def test_a_signal(mode, use, steps, tenths):
     check(model, steps)
 
 
+@untraced
 @swallows
 @pytest.mark.parametrize("mode", MODES)
 def test_a_signal_amid_the_first_fit(mode, steps, tenths):
