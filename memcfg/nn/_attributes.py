@@ -8,6 +8,8 @@ from collections import defaultdict
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from memcfg.nn._keras_arguments import takes_arguments
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -20,6 +22,12 @@ class FixedAttributes:
     __slots__ = ("__weakref__",)
 
     _advice: ClassVar[str] = "its settings are arguments of its constructor"
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Have constructors say why they do not take arguments of Keras's."""
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = takes_arguments(cls.__init__)  # type: ignore[method-assign]
 
     def __setattr__(self, name: str, value: Any) -> None:
         known, kind = getattr(type(self), name, self), type(self).__name__

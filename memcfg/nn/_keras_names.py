@@ -240,7 +240,42 @@ _UTILS = {
     "standardize_dtype": "use numpy.dtype",
 }
 
+_FLOAT32 = "layers compute float32"
+_TRACED = "models are traced by symbolic tensors: see Layer.call and Model.call"
+_KERAS = {
+    **dict.fromkeys(("DTypePolicy", "FloatDTypePolicy"), _FLOAT32),
+    **dict.fromkeys(
+        ("dtype_policies", "mixed_precision", "quantizers", "Quantizer"), _FLOAT32
+    ),
+    **dict.fromkeys(
+        ("Function", "Operation", "StatelessScope", "SymbolicScope", "backend"),
+        _TRACED,
+    ),
+    **dict.fromkeys(
+        ("RematScope", "remat"),
+        "compile's memory policies recompute: memory=memcfg.plan.auto()",
+    ),
+    **dict.fromkeys(("distribution", "distillation"), "a model is on one device"),
+    **dict.fromkeys(("applications", "wrappers"), "write it with layers"),
+    **dict.fromkeys(("preprocessing", "tree"), "memcfg.data prepares data"),
+    **dict.fromkeys(("export", "saving"), "use Model.save and models.load_model"),
+    "InputSpec": "a layer says what it reads when it is called",
+    "KerasTensor": "use SymbolicTensor",
+    "Variable": "use Layer.add_weight",
+    "config": "memcfg.config has the settings",
+    "constraints": "use a regularizer, or a callback that calls layer.set_weights",
+    "datasets": "memcfg.data reads arrays and files; scikit-learn has small data sets",
+    "device": "use memcfg.device",
+    "legacy": "Keras 3 has these under their own names",
+    "ops": "operators of symbolic tensors, and layers",
+    "name_scope": "layers have names, name=...",
+    "random": "use NumPy for arrays, and Dropout and GaussianNoise in models",
+    "version": "use memcfg.__version__",
+    "visualization": "model.summary() and model.graph() show what a model is",
+}
+
 ABSENT: Mapping[str, Mapping[str, str]] = {
+    "": _KERAS,
     "layers": _LAYERS,
     "losses": _LOSSES,
     "metrics": _METRICS,
@@ -257,7 +292,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
 def absent(module: str) -> Callable[[str], NoReturn]:
     """Return a module's ``__getattr__``, which says why Keras's name is not there."""
     room = module.removeprefix("memcfg.nn").removeprefix(".")
-    rooms = [ABSENT[room]] if room else [*ABSENT.values()]
+    rooms = [ABSENT[room]] if room else [*ABSENT.values()]  # of "" the first
     known = {name: why for names in reversed(rooms) for name, why in names.items()}
 
     def refuse(name: str) -> NoReturn:

@@ -34,6 +34,7 @@ from memcfg.nn._attributes import (
     check_name,
     snake_case,
 )
+from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._nesting import Structure, unique
 from memcfg.nn._network import Network, summary_text
 from memcfg.nn._saving import save
@@ -75,7 +76,7 @@ from memcfg.workspaces import is_attached, scope_out
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from typing import Self
 
     from memcfg.data import Dataset
@@ -237,12 +238,15 @@ class Model(FixedAttributes):
         """
         return self(inputs)
 
-    def __call__(self, inputs: Any, training: bool | None = None) -> Any:
+    def __call__(
+        self, inputs: Any, training: bool | None = None, mask: None = None
+    ) -> Any:
         """Join the model to symbolic tensors; or predict arrays."""
         leaves = list(inputs.values()) if isinstance(inputs, dict) else inputs
         several = leaves if isinstance(leaves, list | tuple) else [leaves]
         if several and all(isinstance(each, SymbolicTensor) for each in several):
-            return self._as_layer()(inputs)
+            return self._as_layer()(inputs, training=training, mask=mask)
+        self._as_layer()._check_call(mask=mask)
         if training:
             raise ValueError(
                 f"{self.name!r} is called on arrays for its predictions; training=True "
@@ -319,13 +323,15 @@ class Model(FixedAttributes):
         """
         return sum(weight.size for weight in self._built_network().exchanged)
 
-    def get_layer(self, name: str) -> Layer:
-        """Return a layer by its name.
+    def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
+        """Return a layer by its name or its place.
 
         Parameters
         ----------
-        name : str
+        name : str, optional
             The layer's name.
+        index : int, optional
+            Its place in `layers`.
 
         Returns
         -------
@@ -335,17 +341,37 @@ class Model(FixedAttributes):
         Raises
         ------
         ValueError
-            If there is none of that name.
+            If there is none of that name or at that place, or not one of both is given.
         """
-        for layer in self.layers:
+        layers = self.layers
+        if (name is None) == (index is None):
+            raise ValueError("get_layer takes a name or an index")
+        if index is not None:
+            if not -len(layers) <= index < len(layers):
+                raise ValueError(
+                    f"{self.name!r} has {len(layers)} layers, none at {index}"
+                )
+            return layers[index]
+        for layer in layers:
             if layer.name == name:
                 return layer
         known = ", ".join(layer.name for layer in self.layers)
         raise ValueError(f"no layer {name!r} in {self.name!r}; there are {known}")
 
-    def summary(self) -> None:
-        """Print layers, output shapes, parameters and bytes of each activation."""
-        print(summary_text(self.name, self._stacked(), self._network), end="")
+    @takes_arguments
+    def summary(self, *, print_fn: Callable[[str], object] | None = None) -> None:
+        """Print layers, output shapes, parameters and bytes of each activation.
+
+        Parameters
+        ----------
+        print_fn : callable, optional
+            Called with the text instead.
+        """
+        text = summary_text(self.name, self._stacked(), self._network)
+        if print_fn is None:
+            print(text, end="")
+        else:
+            print_fn(text.removesuffix("\n"))
 
     @property
     def optimizer(self) -> Optimizer:
@@ -381,6 +407,7 @@ class Model(FixedAttributes):
     def stop_training(self, value: bool) -> None:
         self._trainer.stop_training = bool(value)
 
+    @takes_arguments
     @outside_workspaces
     def compile(
         self,
@@ -452,6 +479,7 @@ class Model(FixedAttributes):
                 resolve(found.goals, self._network)
             self._configure(found)
 
+    @takes_arguments
     @outside_workspaces
     def fit(
         self,
@@ -472,6 +500,7 @@ class Model(FixedAttributes):
         steps_per_epoch: int | None = None,
         validation_steps: int | None = None,
         validation_batch_size: int | None = None,
+        validation_freq: int | Collection[int] = 1,
         on_nan: str = "raise",
     ) -> History:
         """Train.
@@ -530,6 +559,8 @@ class Model(FixedAttributes):
             Batches a validation; each begins anew if the data can. None: all.
         validation_batch_size : int, optional
             Samples a step of validation on arrays. None: as in training, or 32.
+        validation_freq : int or collection of int, default 1
+            Validation comes after every so many epochs; or after these, from 1.
         on_nan : {"raise", "ignore"}, default "raise"
             What a loss that is NaN or infinite does.
 
@@ -589,6 +620,7 @@ class Model(FixedAttributes):
             shown, guard = check_verbose(verbose), check_on_nan(on_nan)
             steps = _count(steps_per_epoch, "steps_per_epoch")
             held_steps = _count(validation_steps, "validation_steps")
+            validated = _validated(validation_freq, numbers)
             train, held = fit_sources(
                 self._wanted("fit"),
                 x,
@@ -609,12 +641,18 @@ class Model(FixedAttributes):
                 raise ValueError(
                     "validation_steps is for validation_data: there is none"
                 )
-            count, held_feed = max(1, len(numbers)), None
-            with Feed(train, steps, "steps_per_epoch", epochs=count) as feed:
+            held_feed = None
+            with Feed(
+                train, steps, "steps_per_epoch", epochs=max(1, len(numbers))
+            ) as feed:
                 wanted = [("train", train)]
                 if held is not None:
                     held_feed = Feed(
-                        held, held_steps, "validation_steps", epochs=count, anew=True
+                        held,
+                        held_steps,
+                        "validation_steps",
+                        epochs=max(1, len(validated)),
+                        anew=True,
                     )
                     wanted.append(("evaluate", held))
                 # Without a number of steps one pass is over when the next begins.
@@ -639,6 +677,7 @@ class Model(FixedAttributes):
                     feed,
                     held_feed,
                     numbers,
+                    validated,
                     shown,
                     guard,
                     listeners,
@@ -1010,6 +1049,7 @@ class Model(FixedAttributes):
         """
         self._write(check_list(self._built_network().exchanged, weights))
 
+    @takes_arguments
     @outside_workspaces
     def save(self, filepath: str | os.PathLike[str], overwrite: bool = True) -> None:
         """Write the whole model to a file: architecture, weights, optimizer, policy.
@@ -1043,8 +1083,9 @@ class Model(FixedAttributes):
         """
         save(self, filepath, overwrite)
 
+    @takes_arguments
     @outside_workspaces
-    def save_weights(self, path: str | os.PathLike[str]) -> None:
+    def save_weights(self, filepath: str | os.PathLike[str]) -> None:
         """Write all weights to a safetensors file.
 
         Automatic layer names are numbered within the model, so the file does not
@@ -1052,7 +1093,7 @@ class Model(FixedAttributes):
 
         Parameters
         ----------
-        path : str or path-like
+        filepath : str or path-like
             The file, such as ``"x.weights.safetensors"``; replaced if it exists, and
             only by a complete one.
 
@@ -1068,19 +1109,20 @@ class Model(FixedAttributes):
         One weight at a time is copied to the host. Other threads wait until the file is
         written, so that it holds the weights of one step.
         """
-        check_file_name(path)
+        check_file_name(filepath)
         self._gather()
         with self._lock.turn():
             weights, session = self._weights_and_session()
-            write_file(path, weights, session.read)
+            write_file(filepath, weights, session.read)
 
+    @takes_arguments
     @outside_workspaces
-    def load_weights(self, path: str | os.PathLike[str]) -> None:
+    def load_weights(self, filepath: str | os.PathLike[str]) -> None:
         """Read all weights from a safetensors file.
 
         Parameters
         ----------
-        path : str or path-like
+        filepath : str or path-like
             A file that `save_weights` wrote for a model of this architecture, whatever
             its name.
 
@@ -1092,7 +1134,7 @@ class Model(FixedAttributes):
             If it is truncated, or names, shapes or dtypes differ; nothing changed
             then.
         """
-        self._write(read_file(path, self._built_network().exchanged))
+        self._write(read_file(filepath, self._built_network().exchanged))
 
     @outside_workspaces
     def close(self) -> None:
@@ -1527,8 +1569,9 @@ class Nested(Layer):
         super().__init__(model.name)
         self.model = model
 
-    def __call__(self, inputs: Any) -> Any:
+    def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
         """Join the model's layers to the results of others."""
+        self._check_call(*more, **options)
         model = self.model
         if model._network is None:
             given = _symbolic(inputs, "inputs")[0]
@@ -1560,6 +1603,15 @@ class Nested(Layer):
             return list(network.layers)
         found = getattr(self.model, "__dict__", {}).values()
         return list(dict.fromkeys(each for value in found for each in members(value)))
+
+
+def _validated(given: Any, epochs: range) -> set[int]:
+    """Return the epochs, from 0, after which there is a validation."""
+    if isinstance(given, list | tuple | set | frozenset | range):
+        chosen = {integer(each, "an epoch of validation_freq") - 1 for each in given}
+        return chosen & set(epochs)
+    every = integer(given, "validation_freq")
+    return {epoch for epoch in epochs if (epoch + 1) % every == 0}
 
 
 def _count(given: Any, what: str) -> int | None:

@@ -34,6 +34,8 @@ class Sequential(Model):
         From input to output; the first may be an `Input`.
     name : str, optional
         None: ``"sequential"``, ``"sequential_1"``, ...
+    trainable : bool, default True
+        Whether training changes the weights.
 
     Raises
     ------
@@ -60,6 +62,7 @@ class Sequential(Model):
         self,
         layers: Sequence[Layer | SymbolicTensor] | None = None,
         name: str | None = None,
+        trainable: bool = True,
     ) -> None:
         if isinstance(layers, Layer | SymbolicTensor):
             raise TypeError("Sequential takes its layers in a list: Sequential([a, b])")
@@ -71,6 +74,8 @@ class Sequential(Model):
             raise TypeError(f"Sequential takes a list of layers, not {layers!r}")
         for layer in layers or ():
             self.add(layer)
+        if not trainable:
+            self.trainable = False
 
     @property
     def built(self) -> bool:

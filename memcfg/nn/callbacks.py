@@ -17,6 +17,7 @@ import numpy as np
 from memcfg._caller import outside
 from memcfg.errors import FormatError
 from memcfg.nn._argument_checks import integer, nonnegative
+from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._keras_names import absent
 from memcfg.nn._saving import backup, epoch_of_backup, restore
 
@@ -886,7 +887,11 @@ class CSVLogger(Callback):
         with Path(self.filename).open("a", newline="") as file:
             first = not self._columns
             if first:
-                self._columns = ["epoch", *sorted(row.keys() - {"epoch"})]
+                names = row.keys() - {"epoch"}
+                if self.model._trainer.validates:  # perhaps after later epochs
+                    own = {name for name in names if not name.startswith("val_")}
+                    names |= {f"val_{name}" for name in own - {"learning_rate"}}
+                self._columns = ["epoch", *sorted(names)]
             writer = csv.DictWriter(
                 file,
                 self._columns,
@@ -905,6 +910,10 @@ class TerminateOnNaN(Callback):
     The step that gave it changes nothing: the model keeps the weights before it, unless
     `fit` was told ``on_nan="ignore"``.
     """
+
+    @takes_arguments
+    def __init__(self) -> None:
+        super().__init__()
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         """Look at the loss."""
@@ -984,6 +993,7 @@ class TensorBoard(Callback):
         If `update_freq` has no meaning.
     """
 
+    @takes_arguments
     def __init__(
         self,
         log_dir: str | os.PathLike[str] = "logs",

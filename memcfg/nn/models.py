@@ -9,6 +9,7 @@ from memcfg.documents import read_json
 from memcfg.errors import FormatError
 from memcfg.nn import initializers, layers, losses, metrics, optimizers, regularizers
 from memcfg.nn._attributes import FixedAttributes
+from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._keras_names import absent
 from memcfg.nn._model import Model
 from memcfg.nn._nesting import Structure
@@ -32,6 +33,7 @@ _ROOMS = (layers, losses, metrics, initializers, regularizers)
 _CONTAINERS: dict[str, type] = {"list": list, "tuple": tuple, "dict": dict}
 
 
+@takes_arguments
 def save_model(
     model: Model, filepath: str | os.PathLike[str], overwrite: bool = True
 ) -> None:
@@ -49,6 +51,7 @@ def save_model(
     model.save(filepath, overwrite)
 
 
+@takes_arguments
 def load_model(
     filepath: str | os.PathLike[str],
     custom_objects: Mapping[str, type] | None = None,

@@ -6,20 +6,22 @@ import importlib
 import json
 from pathlib import Path
 
+import keras_table
 import numpy as np
 import pytest
 
 import memcfg as mc
+from memcfg.nn._keras_arguments import argument, taken
 from memcfg.nn._keras_names import ABSENT
 
 NAMES = json.loads(
     (Path(__file__).parents[1] / "support" / "keras_names.json").read_text()
 )
-ROOMS = [room for room in NAMES if room not in ("version", "Model")]
+ROOMS = [room for room in NAMES if room not in keras_table.METHODS]
 
 
 def module_of(room):
-    return importlib.import_module(f"memcfg.nn.{room}")
+    return importlib.import_module(f"memcfg.nn.{room}".rstrip("."))
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -38,6 +40,99 @@ def test_a_name_is_here_or_says_why_not(room):
 @pytest.mark.parametrize("room", ABSENT)
 def test_reasons_are_of_names_that_keras_has(room):
     assert ABSENT[room].keys() <= NAMES[room].keys() | {"stft", "STFT", "legacy"}
+
+
+def callables():
+    """What users give arguments: by name, with the arguments of Keras's."""
+    for room in ROOMS:
+        for name, theirs in NAMES[room].items():
+            found = getattr(module_of(room), name, None)
+            if found is not None and name not in ("CallbackList", "custom_gradient"):
+                yield found, theirs
+    for name, theirs in NAMES["Model"].items():
+        owner = mc.nn.Model if hasattr(mc.nn.Model, name) else mc.nn.Layer
+        yield getattr(owner, name), theirs
+    yield mc.nn.Sequential, NAMES["Sequential"]
+
+
+def test_an_argument_is_taken_or_refused_in_words():
+    refused = set()
+    for function, theirs in callables():
+        for name in keras_table.missing(function, theirs):
+            with pytest.raises(TypeError, match="which Keras has: ") as error:
+                function(**{name: object()})
+            assert argument(name).words in str(error.value)
+            refused.add(name)
+    assert refused >= {"run_eagerly", "kernel_constraint", "sparse", "zipped"}
+
+
+def test_values_of_keras_that_change_nothing_are_taken():
+    for name, values in NAMES["defaults"].items():
+        for value in values:
+            if (name, value) == ("write_graph", True):
+                continue  # no graph is written
+            if name != "max_queue_size":  # of what is not here
+                assert taken("this", (), {name: value}) == {}, name
+    given = {"loss": "mse", "run_eagerly": False, "jit_compile": "auto"}
+    model = mc.nn.Sequential([mc.nn.Input((2,)), mc.nn.Dense(1)], trainable=False)
+    model.compile("sgd", **given, auto_scale_loss=True, steps_per_execution=1)
+    assert model.get_layer(index=0).trainable is False
+    assert mc.nn.Dense(3, kernel_constraint=None, autocast=False).units == 3
+    with pytest.raises(TypeError, match=r"Model.compile takes no .*program of its own"):
+        model.compile("sgd", "mse", steps_per_execution=True + 1)
+    with pytest.raises(TypeError, match=r"Dense takes .*freeze.*\. It can be None"):
+        mc.nn.Dense(3, lora_rank=2)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'unit'"):
+        mc.nn.Dense(unit=3)
+
+
+def test_a_layer_of_a_users_hands_arguments_on():
+    class Own(mc.nn.Layer):
+        def __init__(self, units, **options):
+            super().__init__(**options)
+            self.units = units
+
+    assert Own(3, name="own", autocast=True, trainable=False).trainable is False
+    with pytest.raises(TypeError, match=r"Layer takes no .*'kernel_constraint'"):
+        Own(3, kernel_constraint="max_norm")
+
+
+@pytest.mark.parametrize("kind", [k for k in NAMES["calls"] if hasattr(mc.nn, k)])
+def test_a_call_takes_arguments_or_refuses_them_in_words(kind):
+    inner = mc.nn.LSTM(2) if kind == "Bidirectional" else mc.nn.Dense(2)
+    layer = {
+        "MultiHeadAttention": lambda: mc.nn.MultiHeadAttention(1, 2),
+        "Bidirectional": lambda: mc.nn.Bidirectional(inner),
+        "TimeDistributed": lambda: mc.nn.TimeDistributed(inner),
+        "Dense": lambda: mc.nn.Dense(2),
+    }
+    if issubclass(getattr(mc.nn, kind), mc.nn.LSTM | mc.nn.GRU | mc.nn.SimpleRNN):
+        layer[kind] = lambda: getattr(mc.nn, kind)(2)
+    if "Dropout" in kind or "Noise" in kind:
+        layer[kind] = lambda: getattr(mc.nn, kind)(0.5)
+    made = layer.get(kind, getattr(mc.nn, kind))()
+    x = mc.nn.Input((4, 4, 4) if kind == "SpatialDropout2D" else (4, 4))
+    given = [x, x] if kind in ("Attention", "AdditiveAttention") else x
+    more = {"value": x} if kind == "MultiHeadAttention" else {}
+    for name in NAMES["calls"][kind]:
+        if name.endswith("mask") and name not in ("attention_mask", "use_causal_mask"):
+            with pytest.raises(TypeError, match="which Keras has: masks come with"):
+                made(given, **more, **{name: object()})
+            made(given, **more, **{name: None})
+        if name == "training":
+            made(given, **more, training=None)
+            with pytest.raises(TypeError, match="which Keras has: fit trains"):
+                made(given, **more, training=True)
+
+
+def test_a_model_in_a_model_refuses_what_it_would_ignore():
+    inner = mc.nn.Sequential([mc.nn.Input((4,)), mc.nn.Dropout(0.5)])
+    x = mc.nn.Input((4,))
+    with pytest.raises(TypeError, match="which Keras has: fit trains"):
+        inner(x, training=False)
+    with pytest.raises(TypeError, match="masks come"):
+        inner(x, mask=x)
+    assert inner(x, training=None).shape == (None, 4)
 
 
 def test_at_the_top_too():
@@ -88,7 +183,5 @@ def test_pad_sequences_and_normalize():
 
 
 def test_the_page_of_names_is_up_to_date():
-    import keras_table
-
     written = (Path(__file__).parents[2] / "docs" / "keras.md").read_text()
     assert written == keras_table.page(), "run python tests/keras_table.py"

@@ -427,3 +427,42 @@ def test_many_batch_sizes(dense, rows):
             loss = model.train_on_batch(x[:size], y[:size])
             assert loss == expected.setdefault(size, loss)
     assert model.optimizer.iterations == 58
+
+
+@pytest.mark.parametrize(
+    ("freq", "epochs"),
+    [(1, [0, 1, 2, 3, 4]), (2, [1, 3]), ([1, 4, 9], [0, 3]), (9, [])],
+)
+def test_validation_comes_after_some_epochs(freq, epochs, tmp_path):
+    from memcfg.nn import callbacks
+
+    model = mc.nn.Sequential([mc.nn.Input((3,)), mc.nn.Dense(2)])
+    model.compile("sgd", "mse")
+    x, y = np.ones((8, 3), np.float32), np.ones((8, 2), np.float32)
+    seen = []
+    told = callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: seen.append(epoch) if "val_loss" in logs else 0
+    )
+    history = model.fit(
+        *(x, y),
+        epochs=5,
+        verbose=0,
+        callbacks=[told, callbacks.CSVLogger(tmp_path / "log.csv")],
+        validation_data=(x, y),
+        validation_freq=freq,
+    ).history
+    assert seen == epochs
+    assert len(history.get("val_loss", ())) == len(epochs)
+    rows = [line.split(",") for line in (tmp_path / "log.csv").read_text().split()]
+    assert rows[0] == ["epoch", "loss", "val_loss"]
+    assert [i for i, row in enumerate(rows[1:]) if row[2] != "NA"] == epochs
+
+
+def test_a_frequency_of_validation_is_a_count_or_epochs():
+    model = mc.nn.Sequential([mc.nn.Input((3,)), mc.nn.Dense(2)])
+    model.compile("sgd", "mse")
+    x, y = np.ones((8, 3), np.float32), np.ones((8, 2), np.float32)
+    with pytest.raises(ValueError, match="validation_freq must be positive"):
+        model.fit(x, y, validation_data=(x, y), validation_freq=0)
+    with pytest.raises(TypeError, match="an epoch of validation_freq is an integer"):
+        model.fit(x, y, validation_data=(x, y), validation_freq=["2"])

@@ -167,3 +167,18 @@ def test_masks_and_class_weights():
         for m in (head, other)
     )
     np.testing.assert_allclose(one["loss"], two["loss"], 1e-4)
+
+
+def test_epochs_of_validation():
+    x, y = np.ones((4, 3), "f4"), np.ones((4, 2), "f4")
+    for freq in (2, 3, [1, 4]):
+        found = []
+        for k in (mc.nn, keras):
+            model = k.Sequential([k.layers.Input((3,)), k.layers.Dense(2)])
+            model.compile("sgd", "mse", run_eagerly=False, jit_compile=False)
+            model.set_weights([np.ones((3, 2)), np.zeros(2)])
+            fitted = model.fit(
+                *(x, y, None, 5, 0), validation_data=(x, y), validation_freq=freq
+            )
+            found.append(fitted.history["val_loss"])
+        np.testing.assert_allclose(*found, 1e-5)

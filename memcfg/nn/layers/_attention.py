@@ -144,6 +144,8 @@ class Attention(_Attending, Layer):
     def __call__(
         self: Any,
         inputs: Any,
+        mask: None = None,
+        training: bool | None = None,
         return_attention_scores: bool = False,
         use_causal_mask: bool = False,
     ) -> Any:
@@ -160,7 +162,7 @@ class Attention(_Attending, Layer):
                 causal=bool(use_causal_mask),
             )
         )
-        return Layer.__call__(self, inputs)
+        return Layer.__call__(self, inputs, mask=mask, training=training)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Check the shapes; return the weights of the scores."""
@@ -414,6 +416,7 @@ class MultiHeadAttention(_Attending, Layer):
         key_mask: None = None,
         attention_mask: Any = None,
         return_attention_scores: bool = False,
+        training: bool | None = None,
         use_causal_mask: bool = False,
     ) -> Any:
         """Join this layer to a query, a value and perhaps a key.
@@ -422,11 +425,6 @@ class MultiHeadAttention(_Attending, Layer):
         """
         if value is None:
             raise TypeError(f"layer {self.name!r} is called as layer(query, value)")
-        if (query_mask, value_mask, key_mask) != (None, None, None):
-            raise TypeError(
-                f"layer {self.name!r}: masks of steps come with the sequences, from "
-                "Masking or Embedding(mask_zero=True)"
-            )
         optional = [each for each in (key, attention_mask) if each is not None]
         self._note(
             Said(
@@ -436,7 +434,14 @@ class MultiHeadAttention(_Attending, Layer):
                 bool(use_causal_mask),
             )
         )
-        return Layer.__call__(self, [query, value, *optional])
+        return Layer.__call__(
+            self,
+            [query, value, *optional],
+            query_mask=query_mask,
+            value_mask=value_mask,
+            key_mask=key_mask,
+            training=training,
+        )
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return kernel and bias of query, key, value and output."""

@@ -26,6 +26,7 @@ from memcfg.nn._attributes import (
     check_name,
     snake_case,
 )
+from memcfg.nn._keras_arguments import refusal, taken, takes_arguments
 from memcfg.nn._random import derive_seed, next_seed
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.regularizers import get_regularizer
@@ -500,6 +501,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         for variable, array in zip(own, arrays, strict=True):
             variable.assign(array)
 
+    @takes_arguments
     def add_weight(
         self,
         shape: Sequence[int] = (),
@@ -581,23 +583,23 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         """Join this layer to the results of others."""
         if type(self).trace is Layer.trace:
             return self._join(inputs, *more, **options)
-        options = {k: v for k, v in options.items() if v is not None}
-        if (
-            options.get("training") is not None
-            and options["training"] is call_mode.get()
-        ):
-            del options["training"]  # amid a `call` that is traced for each
-        if more or options:
-            shown = ", ".join([*map(repr, more), *options])
-            raise TypeError(
-                f"layer {self.name!r} is called on tensors, and not on {shown}"
-            )
+        self._check_call(*more, **options)
         operands = self._operands(inputs)
         specs = self._specs_for([operand.sample_shape for operand in operands])
         structure, results = self._infer(specs, operands)
         self._weight_specs = specs
         outputs = Node(self, operands, results).outputs
         return outputs[0] if structure is None else structure(outputs)
+
+    def _check_call(self, *more: Any, **options: Any) -> None:
+        """Refuse what a layer is called on beside tensors."""
+        if options.get("training") is call_mode.get():
+            options.pop("training", None)  # amid a `call` that is traced for each
+        what = f"layer {self.name!r} is called on tensors, and"
+        for name in taken(what, (), options):
+            raise TypeError(refusal(what, name))
+        if more:
+            raise TypeError(f"{what} not on {', '.join(map(repr, more))}")
 
     def _join(self, *args: Any, **options: Any) -> Any:
         """Join a layer whose `call` says what it computes."""
@@ -1153,6 +1155,7 @@ class InputLayer(Layer):
         return inputs[0]
 
 
+@takes_arguments
 def Input(  # noqa: N802  (Keras's name)
     shape: Sequence[int] | None = None,
     batch_size: int | None = None,

@@ -129,13 +129,12 @@ class _Recurrent:
         sequences: SymbolicTensor | Sequence[SymbolicTensor],
         initial_state: SymbolicTensor | Sequence[SymbolicTensor] | None = None,
         mask: None = None,
+        training: bool | None = None,
     ) -> Any:
         """Join this layer to sequences, and to the states before the first step."""
-        several = sequences_and_states(
-            self, self._states, sequences, initial_state, mask
-        )
+        several = sequences_and_states(self, self._states, sequences, initial_state)
         self.know_batch(several[0])
-        return Layer.__call__(self, several)
+        return Layer.__call__(self, several, mask=mask, training=training)
 
     def _operands(self: Any, inputs: Any) -> tuple[SymbolicTensor, ...]:
         """Take one tensor or several, which are counted already."""
@@ -353,14 +352,9 @@ class _Recurrent:
 
 
 def sequences_and_states(
-    layer: Layer, count: int, sequences: Any, initial_state: Any, mask: Any
+    layer: Layer, count: int, sequences: Any, initial_state: Any
 ) -> list[Any]:
     """Return what a layer is called on: sequences, and all initial states or none."""
-    if mask is not None:
-        raise TypeError(
-            f"layer {layer.name!r}: masks come with the sequences, from Masking or "
-            "Embedding(mask_zero=True); leave mask=None"
-        )
     several = list(sequences) if isinstance(sequences, list | tuple) else [sequences]
     if isinstance(initial_state, list | tuple):
         several += initial_state

@@ -111,13 +111,14 @@ class Bidirectional(Layer):
         sequences: SymbolicTensor | Sequence[SymbolicTensor],
         initial_state: SymbolicTensor | Sequence[SymbolicTensor] | None = None,
         mask: None = None,
+        training: bool | None = None,
     ) -> Any:
         """Join this layer to sequences, and to the states of both directions."""
         count = 2 * self.forward_layer._states
-        several = sequences_and_states(self, count, sequences, initial_state, mask)
+        several = sequences_and_states(self, count, sequences, initial_state)
         for layer in (self.forward_layer, self.backward_layer):
             layer.know_batch(several[0])
-        return super().__call__(several)
+        return super().__call__(several, mask=mask, training=training)
 
     reset_state = LSTM.reset_state
     reset_states = reset_state

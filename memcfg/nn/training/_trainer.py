@@ -8,6 +8,7 @@ from memcfg.errors import NonFiniteLossError
 from memcfg.nn.training._progress import Progress
 
 if TYPE_CHECKING:
+    from collections.abc import Container
     from typing import Any
 
     from memcfg.nn.callbacks import CallbackList, History
@@ -58,6 +59,7 @@ class Trainer:
     def __init__(self) -> None:
         self.history: History | None = None
         self.stop_training = False
+        self.validates = False  # whether the last `fit` had data held out
 
     def fit(
         self,
@@ -66,6 +68,7 @@ class Trainer:
         feed: Feed,
         held: Feed | None,
         epochs: range,
+        validated: Container[int],
         verbose: int,
         guard: bool,  # whether a loss that is not finite stops training
         callbacks: CallbackList,
@@ -73,6 +76,7 @@ class Trainer:
     ) -> History:
         """Train for some epochs, or until the data has ended or a user ends it."""
         self.history = history
+        self.validates = held is not None
         logs: dict[str, float] = {}
         try:
             callbacks("on_train_begin", {})
@@ -87,7 +91,7 @@ class Trainer:
                         session, config, feed, guard, progress, totals, of, callbacks
                     )
                     logs = totals.logs()
-                    if logs and held is not None:
+                    if logs and held is not None and epoch in validated:
                         found = self._pass(session, held, callbacks).logs()
                         logs |= {f"val_{name}": value for name, value in found.items()}
                     progress.finish(logs)

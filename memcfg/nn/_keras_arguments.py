@@ -1,0 +1,167 @@
+"""Arguments of Keras's that are not taken here, and what to do instead.
+
+One table, of names: an argument of that name is refused with its reason wherever users
+give it, and taken where its value asks for what is done anyway.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
+__all__ = ["ARGUMENTS", "Reason", "argument", "refusal", "taken", "takes_arguments"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Reason(NamedTuple):
+    """Why an argument is not taken; `same` are values that change nothing, as None."""
+
+    words: str
+    same: tuple[Any, ...] = ()
+
+
+_FLAGS = (False, True)
+_LORA = Reason("freeze the layer, and add Dense(rank) and Dense(units) beside it")
+_STEP = Reason("a step is one planned program: leave it out", ("auto", False))
+_RENORM = Reason("renorm is not built: use GroupNormalization for small batches")
+_DRAWN = Reason("model.summary() and model.graph() show what a model is", (False,))
+_SCALES = Reason("use VarianceScaling for a scale of your own, or a subclass of it")
+_SAVED = Reason("a model is one file, which only a complete one replaces", (True,))
+_PARALLEL = Reason("memcfg.data reads ahead: Dataset.map(f, num_parallel_calls)")
+_RATE = Reason("use learning_rate, and optimizers.schedules for what changes it")
+_MASK = Reason(
+    "masks come with the sequences, from Masking or Embedding(mask_zero=True)"
+)
+_LINES = Reason("summary fits the terminal; model.layers and model.weights have all")
+
+ARGUMENTS: dict[str, Reason] = {
+    # compile and fit
+    "run_eagerly": Reason(
+        "a step is one planned program; Model(inputs, tensor).predict(x) shows what a "
+        "layer gives",
+        (False,),
+    ),
+    "steps_per_execution": Reason("a step is a program of its own", (1,)),
+    "jit_compile": _STEP,
+    "auto_scale_loss": Reason("gradients are float32, and need no scaling", _FLAGS),
+    "sample_weight_mode": Reason(
+        "sample_weight of shape (n,) weighs samples, of shape (n, t) their steps"
+    ),
+    "target_tensors": Reason("y is given to fit"),
+    "nb_epoch": Reason("use epochs"),
+    "max_queue_size": Reason("use Dataset.prefetch(buffer_size)"),
+    "workers": _PARALLEL._replace(same=(0, 1)),
+    "use_multiprocessing": _PARALLEL._replace(same=(False,)),
+    # layers
+    "*_constraint": Reason(
+        "weights are not projected after a step: use a regularizer, or a callback that "
+        "calls layer.set_weights"
+    ),
+    "autocast": Reason("layers compute float32", _FLAGS),
+    "renorm": _RENORM._replace(same=(False,)),
+    "renorm_clipping": _RENORM,
+    "renorm_momentum": _RENORM._replace(same=(0.99,)),
+    "synchronized": Reason("a model is on one device", (False,)),
+    "lora_rank": _LORA,
+    "lora_alpha": _LORA,
+    "quantization_config": Reason("weights are float32"),
+    "noise_shape": Reason("SpatialDropout1D and 2D drop whole channels"),
+    "batch_input_shape": Reason("use Input(shape, batch_size)"),
+    "weights": Reason("use layer.set_weights once shapes are known"),
+    # calls of layers
+    **dict.fromkeys(("mask", "query_mask", "value_mask", "key_mask"), _MASK),
+    "training": Reason(
+        "fit trains, evaluate and predict do not; a layer whose trainable is False "
+        "normalises as in prediction"
+    ),
+    # Input and add_weight
+    "sparse": Reason("arrays are dense", (False,)),
+    "ragged": Reason("arrays are dense: pad_sequences and Masking", (False,)),
+    "tensor": Reason("an Input is what a model starts from: call the model on it"),
+    "optional": Reason("all inputs are given", (False,)),
+    "aggregation": Reason("a weight is on one device", ("none",)),
+    "overwrite_with_gradient": Reason("weights are float32", (False,)),
+    "constraint": Reason("weights are not projected after a step: use a regularizer"),
+    # optimizers
+    "lr": _RATE,
+    "decay": _RATE,
+    # callbacks
+    "histogram_freq": Reason("scalars are written, no histograms", (0,)),
+    "write_graph": _DRAWN,
+    "write_images": Reason("scalars are written, no images", (False,)),
+    "write_steps_per_second": Reason(
+        "use PerformanceListener, which prints it", (False,)
+    ),
+    "profile_batch": Reason("model.memory_report() measures a step", (0,)),
+    "embeddings_freq": Reason("scalars are written, no embeddings", (0,)),
+    "embeddings_metadata": Reason("scalars are written, no embeddings"),
+    "raise_error": Reason(
+        "fit raises NonFiniteLossError by itself: leave the callback out", (False,)
+    ),
+    # initializers
+    "input_axes": _SCALES,
+    "output_axes": _SCALES,
+    # files and summaries
+    "zipped": _SAVED,
+    "max_shard_size": _SAVED._replace(same=()),
+    "overwrite": _SAVED,
+    "safe_mode": Reason("nothing in a file is executed", _FLAGS),
+    "skip_mismatch": Reason(
+        "use layer.set_weights for those that fit: all are read or none", (False,)
+    ),
+    "line_length": _LINES,
+    "positions": _LINES,
+    "expand_nested": _LINES._replace(same=(False,)),
+    "show_trainable": _LINES._replace(same=(False,)),
+    "layer_range": _LINES,
+}
+
+
+def argument(name: str) -> Reason | None:
+    """Return why an argument of that name is not taken; None: Keras has none, or we."""
+    return ARGUMENTS.get("*_constraint" if name.endswith("_constraint") else name)
+
+
+def refusal(what: str, name: str) -> str:
+    """Say that something does not take an argument."""
+    text = f"{what} takes no argument {name!r}"
+    reason = argument(name)
+    return text if reason is None else f"{text}, which Keras has: {reason.words}"
+
+
+def taken(what: str, known: Container[str], options: dict[str, Any]) -> dict[str, Any]:
+    """Leave out arguments that change nothing; TypeError for others of Keras's."""
+    left = {}
+    for name, value in options.items():
+        reason = None if name in known else argument(name)
+        if reason is None:
+            left[name] = value
+        elif value is not None and not (
+            isinstance(value, bool | int | float | str) and value in reason.same
+        ):
+            same = ", ".join(map(repr, (*reason.same, None)))
+            raise TypeError(f"{refusal(what, name)}. It can be {same}")
+    return left
+
+
+def takes_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Have a function or constructor say why it does not take arguments of Keras's."""
+    parameters = inspect.signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return function
+    known = frozenset(parameters)
+    what = function.__qualname__.removesuffix(".__init__")
+
+    @wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        if not known.issuperset(options):
+            return function(*args, **taken(what, known, options))
+        return function(*args, **options)
+
+    return call
