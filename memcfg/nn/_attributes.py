@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import re
 from collections import defaultdict
@@ -13,7 +14,16 @@ from memcfg.nn._keras_arguments import takes_arguments
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["FixedAttributes", "automatic_name", "check_name", "constant", "snake_case"]
+__all__ = [
+    "FixedAttributes",
+    "automatic_name",
+    "check_name",
+    "constant",
+    "constructor_arguments",
+    "snake_case",
+]
+
+_OF_LAYERS = ("name", "seed", "weights", "activity_regularizer", "trainable", "dtype")
 
 
 class FixedAttributes:
@@ -74,6 +84,32 @@ def constant(name: str, value: Any, why: str) -> property:
             raise AttributeError(f"{name!r} of {instance!r} is {value}: {why}")
 
     return property(lambda _: value, refuse, doc=why)
+
+
+def constructor_arguments(value: Any, *, complete: bool = False) -> dict[str, Any]:
+    """Return the arguments of a constructor, as far as attributes tell them.
+
+    What all layers and models have is left out. TypeError if one is missing, and they
+    are to be complete.
+    """
+    state = getattr(value, "initializers", None) or {}
+    found = {f"{name}_initializer": each for name, each in dict(state).items()}
+    left_out = _OF_LAYERS if hasattr(value, "trainable") else ()
+    _, *parameters = inspect.signature(type(value).__init__).parameters.values()
+    for each in parameters:
+        name = each.name
+        if name in left_out or each.kind in (each.VAR_KEYWORD, each.VAR_POSITIONAL):
+            continue
+        if hasattr(value, name):
+            found[name] = getattr(value, name)
+        elif complete:
+            kind = type(value).__name__
+            raise TypeError(
+                f"{kind} cannot be saved whole: its argument {name!r} is no attribute. "
+                f"Set self.{name} in {kind}.__init__, or write a get_config that "
+                "returns all arguments"
+            )
+    return found
 
 
 _counters: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)

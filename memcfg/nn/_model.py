@@ -6,12 +6,11 @@ import copy
 import inspect
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import (
     TYPE_CHECKING,
     Any,
-    ClassVar,
     NamedTuple,
     NoReturn,
     ParamSpec,
@@ -35,7 +34,8 @@ from memcfg.nn._attributes import (
     snake_case,
 )
 from memcfg.nn._keras_arguments import takes_arguments
-from memcfg.nn._nesting import Structure, unique
+from memcfg.nn._nested import Nested, Symbolic, symbolic
+from memcfg.nn._nesting import Structure
 from memcfg.nn._network import Network, summary_text
 from memcfg.nn._saving import save
 from memcfg.nn._weight_files import check_file_name, check_list, read_file, write_file
@@ -52,12 +52,9 @@ from memcfg.nn.inputs._samples import Wanted, columns, samples
 from memcfg.nn.layers._layer import (
     Input,
     Layer,
-    Node,
-    Scope,
     Shape,
     SymbolicTensor,
     call_mode,
-    members,
     sample_shape,
 )
 from memcfg.nn.training._compile_config import (
@@ -76,7 +73,7 @@ from memcfg.workspaces import is_attached, scope_out
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from typing import Self
 
     from memcfg.data import Dataset
@@ -95,7 +92,6 @@ __all__ = ["Model", "Parts"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
-Symbolic = SymbolicTensor | Sequence[SymbolicTensor] | Mapping[str, SymbolicTensor]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -167,6 +163,7 @@ class Model(FixedAttributes):
     """
 
     __slots__ = (
+        "_kind",
         "_lock",
         "_nested",
         "_owner",
@@ -186,22 +183,22 @@ class Model(FixedAttributes):
         name: str | None = None,
     ) -> None:
         if inputs is None and outputs is None and type(self).call is not Model.call:
-            kind = snake_case(type(self).__name__)
-            self._begin(automatic_name(kind) if name is None else name)
+            self._begin(name, snake_case(type(self).__name__))
             return
-        self._begin(automatic_name("functional") if name is None else name)
+        self._begin(name, "functional")
         if inputs is None or outputs is None:
             raise TypeError(
                 "Model takes inputs and outputs, or is a subclass that says in `call` "
                 "what it computes"
             )
-        starts, takes = _symbolic(inputs, "inputs")
-        ends, gives = _symbolic(outputs, "outputs")
+        starts, takes = symbolic(inputs, "inputs")
+        ends, gives = symbolic(outputs, "outputs")
         self._adopt(Network(starts, ends, takes, gives))
 
-    def _begin(self, name: str) -> None:
+    def _begin(self, name: str | None, kind: str | None) -> None:
         """Have no parts yet; steps of several threads follow one another."""
-        self.name = check_name(name)
+        self._kind = kind if name is None else None  # of an automatic name
+        self.name = automatic_name(kind or "") if name is None else check_name(name)
         self._owner = _owner_name(self)
         self._parts = Parts(None, None, None)
         self._trainer = Trainer()
@@ -275,13 +272,13 @@ class Model(FixedAttributes):
     @property
     def weights(self) -> list[Variable]:
         """All weights, in Keras's order."""
-        return [each for layer in self._stacked() for each in layer.weights]
+        return _distinct(each for layer in self._stacked() for each in layer.weights)
 
     @property
     def trainable_weights(self) -> list[Variable]:
         """The weights that training changes."""
         layers = self._stacked() if self.trainable else ()
-        return [each for layer in layers for each in layer.trainable_weights]
+        return _distinct(each for layer in layers for each in layer.trainable_weights)
 
     @property
     def non_trainable_weights(self) -> list[Variable]:
@@ -289,7 +286,9 @@ class Model(FixedAttributes):
         if not self.trainable:
             return self.weights
         layers = self._stacked()
-        return [each for layer in layers for each in layer.non_trainable_weights]
+        return _distinct(
+            each for layer in layers for each in layer.non_trainable_weights
+        )
 
     @property
     def inputs(self) -> list[SymbolicTensor]:
@@ -1054,7 +1053,8 @@ class Model(FixedAttributes):
     def save(self, filepath: str | os.PathLike[str], overwrite: bool = True) -> None:
         """Write the whole model to a file: architecture, weights, optimizer, policy.
 
-        `memcfg.nn.models.load_model` reads it.
+        `memcfg.nn.models.load_model` reads it, and training goes on from there as it
+        would have here, bit for bit.
 
         Parameters
         ----------
@@ -1080,6 +1080,17 @@ class Model(FixedAttributes):
         -----
         RuntimeWarning
             If the memory policy is none of `memcfg.plan`, and will be ``auto``.
+
+        Notes
+        -----
+        Classes of one's own are written as their names and the arguments of their
+        constructors: attributes of the same names, or what ``get_config`` returns.
+
+        The file has what layers keep between batches, such as the states of a stateful
+        LSTM, and the seeds and step that dropout draws from. It has not: `history`,
+        callbacks, how models inside of this one were compiled, the device, and the
+        sequence of `set_random_seed`, of which `fit` without a ``seed`` draws its
+        orders.
         """
         save(self, filepath, overwrite)
 
@@ -1199,7 +1210,7 @@ class Model(FixedAttributes):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Become the model of a state, with layers and an optimizer of its own."""
         values, steps = state.pop("_values"), state.pop("_steps")
-        self._begin(state.pop("name"))
+        self._begin(state.pop("name"), None)
         super().__setstate__(state)
         if self._parts.network is not None:
             self._adopt(
@@ -1243,10 +1254,13 @@ class Model(FixedAttributes):
         values = (
             elsewhere | values if restored and values else (values or {}) | elsewhere
         )
-        session = self._make_session(network, self._config, values)
+        found = self._config
+        if found is not None and not restored:
+            found = replace(found, frozen=network.frozen())
+        session = self._make_session(network, found, values)
         for layer in network.leaves:
             layer._claim(self)
-        self._replace(Parts(network, self._config, session))
+        self._replace(Parts(network, found, session))
         self._visited = True
 
     def _gather(self) -> None:
@@ -1280,8 +1294,18 @@ class Model(FixedAttributes):
             if before is None or before.optimizer is not found.optimizer:
                 known = {weight.name for weight in network.weights}
                 values = {name: v for name, v in values.items() if name in known}
+            found = replace(found, frozen=network.frozen())
             session = self._make_session(network, found, values)
         self._replace(Parts(network, found, session))
+
+    def _freeze(self, keys: Sequence[str]) -> None:
+        """Train all weights but those of these names in files; see `CompileConfig`."""
+        network, found = self._built_network(), self._compiled("training")
+        frozen = frozenset(w.name for w in network.weights if w.key in keys)
+        if frozen != found.frozen:
+            found = replace(found, frozen=frozen)
+            session = self._make_session(network, found, None)
+            self._replace(Parts(network, found, session))
 
     def _replace(self, parts: Parts) -> None:
         """Become these parts in one act; then free what the old ones had."""
@@ -1300,7 +1324,7 @@ class Model(FixedAttributes):
         if found is None:
             return Session(spec, get_policy(None), PLANNED, None, *held)
         objectives = resolve(found.goals, network)
-        frozen = network.frozen()
+        frozen = found.frozen
         spec = TraceSpec(self.name, network, found.optimizer, objectives, frozen)
         return Session(spec, found.policy, found.modes, found.device, *held)
 
@@ -1453,7 +1477,7 @@ class Model(FixedAttributes):
         inputs: Any = starts[0] if len(starts) == 1 else starts
         if isinstance(given, dict):
             inputs = dict(zip(given, starts, strict=True))
-        starts, takes = _symbolic(inputs, "inputs")
+        starts, takes = symbolic(inputs, "inputs")
         options: dict[str, Any] = {}
         if "training" in inspect.signature(self.call).parameters:
             options["training"] = _Training()
@@ -1462,7 +1486,7 @@ class Model(FixedAttributes):
             outputs = self.call(inputs, **options)
         finally:
             call_mode.reset(before)
-        ends, gives = _symbolic(outputs, "outputs")
+        ends, gives = symbolic(outputs, "outputs")
         if len(ends) == 1:
             gives = Structure(None, ("output",))
         order = self._as_layer()._sublayers()
@@ -1558,51 +1582,9 @@ def _taken_over(network: Network, model: Model) -> dict[str, Floats]:
     return found
 
 
-class Nested(Layer):
-    """A model as a layer of another."""
-
-    __slots__ = ("model",)
-
-    arity: ClassVar[int | None] = None
-
-    def __init__(self, model: Model) -> None:
-        super().__init__(model.name)
-        self.model = model
-
-    def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
-        """Join the model's layers to the results of others."""
-        self._check_call(*more, **options)
-        model = self.model
-        if model._network is None:
-            given = _symbolic(inputs, "inputs")[0]
-            model._build([tensor.sample_shape for tensor in given], inputs)
-        network = model._built_network()
-        operands = network.takes.unpack(inputs, "what it is called on", "inputs")
-        for operand, start in zip(operands, network.inputs, strict=True):
-            if operand.sample_shape != start.sample_shape:
-                raise ValueError(
-                    f"model {self.name!r} reads {start.shape}, and is called on "
-                    f"{operand.shape}"
-                )
-        results = [(each.sample_shape, each.dtype) for each in network.outputs]
-        self._weight_specs = ()
-        node = Node(self, tuple(operands), results)
-        return network.gives.pack(node.outputs)
-
-    def trace(self, scope: Scope, inputs: Sequence[int]) -> int | Sequence[int]:
-        """Append the ops of all layers."""
-        network = self.model._built_network()
-        values = dict(zip(network.inputs, inputs, strict=True))
-        scope.trace(network.nodes, values)
-        made = [values[tensor] for tensor in network.outputs]
-        return made[0] if len(made) == 1 else made
-
-    def _sublayers(self) -> list[Layer]:
-        network = self.model._parts.network or self.model._network
-        if network is not None:
-            return list(network.layers)
-        found = getattr(self.model, "__dict__", {}).values()
-        return list(dict.fromkeys(each for value in found for each in members(value)))
+def _distinct(weights: Iterable[Variable]) -> list[Variable]:
+    """Return weights without those that were met before, in a shared layer."""
+    return list({(each._layer, each._index): each for each in weights}.values())
 
 
 def _validated(given: Any, epochs: range) -> set[int]:
@@ -1623,19 +1605,3 @@ def _owned(value: Floats) -> Floats:
     if value.flags.owndata and not is_attached(value):
         return value
     return np.array(value)
-
-
-def _symbolic(tensors: Symbolic, what: str) -> tuple[list[SymbolicTensor], Structure]:
-    """Return symbolic tensors as a list, and how they came; TypeError for others."""
-    given: Any = tensors
-    kind = next((k for k in (list, tuple, dict) if isinstance(given, k)), None)
-    several = list(given.values()) if kind is dict else given if kind else [given]
-    if not several or not all(isinstance(each, SymbolicTensor) for each in several):
-        raise TypeError(
-            f"{what} is a symbolic tensor, which starts from Input(shape), or a list "
-            f"of them, not {tensors!r}"
-        )
-    if kind is dict:
-        return several, Structure(dict, tuple(given))
-    names = unique([each.name for each in several])
-    return list(several), Structure(kind if len(several) > 1 else None, tuple(names))

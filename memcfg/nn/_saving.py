@@ -2,11 +2,12 @@
 
 The file's metadata say how to build the model, as names of classes and arguments of
 their constructors; `memcfg.nn.models.load_model` runs nothing but these constructors.
+Layers are in one list, each behind those inside of it; what calls or holds a layer has
+its place there, so that what is shared stays so.
 """
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import warnings
@@ -15,15 +16,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg._caller import outside
+from memcfg._core import Counter
 from memcfg.errors import FormatError
 from memcfg.nn import optimizers
-from memcfg.nn._attributes import FixedAttributes
+from memcfg.nn._attributes import FixedAttributes, constructor_arguments
+from memcfg.nn._nested import Nested
 from memcfg.nn._weight_files import Entry, read_file, read_metadata, write_file
-from memcfg.nn.layers._layer import InputLayer, Layer
+from memcfg.nn.layers._layer import InputLayer, Layer, Place, inner_layers
 from memcfg.plan import POLICIES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from memcfg.nn._nesting import Structure
     from memcfg.nn._network import Network
@@ -32,7 +35,10 @@ __all__ = [
     "FORMAT",
     "STATE",
     "backup",
+    "class_name",
+    "entries",
     "epoch_of_backup",
+    "is_ours",
     "restore",
     "save",
     "set_values",
@@ -40,6 +46,7 @@ __all__ = [
 
 FORMAT, BACKUP = "memcfg.model/1", "memcfg.backup/1"
 STATE = "optimizer/"  # before the keys of the optimizer's state
+KEPT = "state/"  # before those of what layers keep between batches
 
 
 def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool) -> None:
@@ -52,58 +59,163 @@ def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool) -> None:
         )
     if not overwrite and os.path.exists(path):
         raise FileExistsError(f"{path} is there, and overwrite is False")
+    model._gather()
     with model._lock.turn():
-        weights, session = model._weights_and_session()
-        state = _state_of(model)
-        document = json.dumps(_describe_model(model), separators=(",", ":"))
+        _, session = model._weights_and_session()
+        document = json.dumps(_Writer().document(model), separators=(",", ":"))
         metadata = {"format": FORMAT, "model": document}
-        write_file(path, [*weights, *state], session.read, metadata)
+        write_file(path, entries(model), session.read, metadata)
 
 
-def _describe_model(model: Any) -> dict[str, Any]:
-    """Return how to build and compile a model."""
-    network = model._built_network()
-    document: dict[str, Any] = {
-        "class": type(model).__dict__.get("_saved_as"),
-        "name": model.name,
-        **_describe_network(network),
-        "compile": None,
-    }
-    if document["class"] is None:
-        raise TypeError(
-            f"{type(model).__name__} is a class of your own, and cannot be saved "
-            "whole: save_weights writes its weights"
-        )
-    found = model._config
-    if found is not None:
+def is_ours(kind: type) -> bool:
+    """Whether a class is of memcfg.nn, and no user's."""
+    return kind.__module__.startswith("memcfg.nn.")
+
+
+def class_name(kind: type) -> str:
+    """Name a class of memcfg.nn with its module's public part, another one alone."""
+    if not is_ours(kind):
+        return kind.__name__
+    return f"{kind.__module__.split('.')[2]}.{kind.__name__}"
+
+
+class _Writer:
+    """Describes a model in terms of JSON; TypeError for what cannot be described."""
+
+    def __init__(self) -> None:
+        self._layers: list[Any] = []
+        self._places: dict[Layer, int] = {}
+
+    def document(self, model: Any) -> dict[str, Any]:
+        """Return how to build and compile a model."""
+        described = self._model(model)
+        found: dict[str, Any] = {"layers": self._layers, "model": described}
+        return {**found, "compile": self._compiled(model)}
+
+    def _compiled(self, model: Any) -> dict[str, Any] | None:
+        found = model._config
+        if found is None:
+            return None
         slots = model._built_session().slots
-        document["compile"] = {
+        weights = model._built_network().weights
+        return {
             "optimizer": optimizers.serialize(found.optimizer),
             "undecayed": list(found.optimizer._excluded),
-            "goals": [_describe(each) for each in found.goals],
+            "goals": [self._value(each) for each in found.goals],
             "memory": _policy_name(found.policy),
             "modes": [mode.value for mode in found.modes],
+            "frozen": [each.key for each in weights if each.name in found.frozen],
             "iterations": found.optimizer._iterations.value,
             "state": [[slot.key, list(slot.shape), slot.dtype] for slot in slots],
         }
-    return document
 
+    def _model(self, model: Any) -> dict[str, Any]:
+        """Describe a model: of layers, or of a class of one's own by its arguments."""
+        network = model._built_network()
+        kind = type(model).__dict__.get("_saved_as")
+        found = {
+            "class": kind or type(model).__name__,
+            "name": model.name,
+            "kind": model._kind,
+            "trainable": model._nested is None or model.trainable,
+        }
+        if kind is None:
+            shapes = [list(each.sample_shape) for each in network.inputs]
+            takes = _describe_structure(network.takes)
+            inner = _marks(model._stacked())
+            found |= {"config": self._arguments(model), "inner": inner}
+            return found | {"shapes": shapes, "takes": takes}
+        if kind == "Sequential":
+            start, stack = network.inputs[0].node.layer, model._stacked()
+            return found | {"layers": [self._place(each) for each in (start, *stack)]}
+        return found | self._network(network)
 
-def _describe_network(network: Network) -> dict[str, Any]:
-    called = list(dict.fromkeys(node.layer for node in network.nodes))
-    tensors = [output for node in network.nodes for output in node.outputs]
-    places = {tensor: i for i, tensor in enumerate(tensors)}
-    return {
-        "layers": [_describe_layer(layer) for layer in called],
-        "calls": [
-            [called.index(node.layer), [places[each] for each in node.inputs]]
-            for node in network.nodes
-        ],
-        "inputs": [places[each] for each in network.inputs],
-        "outputs": [places[each] for each in network.outputs],
-        "takes": _describe_structure(network.takes),
-        "gives": _describe_structure(network.gives),
-    }
+    def _network(self, network: Network) -> dict[str, Any]:
+        tensors = [output for node in network.nodes for output in node.outputs]
+        places = {tensor: i for i, tensor in enumerate(tensors)}
+        return {
+            "calls": [
+                [
+                    self._place(node.layer),
+                    [places[each] for each in node.inputs],
+                    self._value(node.details),
+                ]
+                for node in network.nodes
+            ],
+            "inputs": [places[each] for each in network.inputs],
+            "outputs": [places[each] for each in network.outputs],
+            "takes": _describe_structure(network.takes),
+            "gives": _describe_structure(network.gives),
+        }
+
+    def _place(self, layer: Layer) -> int:
+        """Return a layer's place in the list, described there once."""
+        if layer not in self._places:
+            described = self._layer(layer)  # those inside of it come first
+            self._places[layer] = len(self._layers)
+            self._layers.append(described)
+        return self._places[layer]
+
+    def _layer(self, layer: Layer) -> dict[str, Any]:
+        if isinstance(layer, Nested):
+            return {"model": self._model(layer.model), "seed": layer.seed}
+        found: dict[str, Any] = {
+            "class": class_name(type(layer)),
+            "config": self._arguments(layer),
+            "name": layer.name,
+            "named": layer.named,
+            "seed": layer.seed,
+            "trainable": bool(layer.trainable),
+        }
+        said = getattr(layer, "_call", None)  # of attention: what its calls say
+        found["call"] = None if said is None else list(said)
+        penalties = {f"{k}_regularizer": r for k, r in layer._regularizers.items()}
+        penalties["activity_regularizer"] = layer.activity_regularizer
+        found["penalties"] = {k: self._value(each) for k, each in penalties.items()}
+        if isinstance(layer, InputLayer):
+            found["config"]["dtype"] = layer.dtype
+        if not is_ours(type(layer)):
+            found["inner"] = _marks(inner_layers(layer))
+        return found
+
+    def _arguments(self, value: Any) -> dict[str, Any]:
+        """Return the arguments of a constructor, which are attributes of their names.
+
+        Classes of one's own may tell them by Keras's ``get_config`` instead.
+        """
+        kind = type(value)
+        told = getattr(kind, "get_config", Layer.get_config)
+        if told is Layer.get_config or is_ours(kind):
+            found = constructor_arguments(value, complete=not is_ours(kind))
+        else:
+            found = dict(told(value))
+        return {name: self._value(each) for name, each in found.items()}
+
+    def _value(self, value: Any) -> Any:
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, np.integer | np.floating):
+            return value.item()
+        if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
+            return value.tolist()
+        if isinstance(value, Place):
+            return {"place": value.number}
+        if isinstance(value, list | tuple):
+            return [self._value(each) for each in value]
+        if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+            return {"dict": {key: self._value(each) for key, each in value.items()}}
+        as_layer = getattr(value, "_as_layer", None)
+        if isinstance(value, Layer) or as_layer is not None:
+            return {"layer": self._place(value if as_layer is None else as_layer())}
+        if isinstance(value, FixedAttributes):
+            return {
+                "class": class_name(type(value)),
+                "config": self._arguments(value),
+            }
+        raise TypeError(
+            f"{value!r} cannot be saved: it is no number, string, list or object of "
+            "memcfg.nn. save_weights writes weights alone"
+        )
 
 
 def _describe_structure(structure: Structure) -> list[Any]:
@@ -111,70 +223,11 @@ def _describe_structure(structure: Structure) -> list[Any]:
     return [kind, list(structure.names)]
 
 
-def _describe_layer(layer: Layer) -> dict[str, Any]:
-    found: dict[str, Any] = {"class": _class_name(type(layer))}
-    found["config"] = _arguments(layer)
-    found["name"], found["named"], found["seed"] = layer.name, layer.named, layer.seed
-    found["trainable"] = bool(layer.trainable)
-    said = getattr(layer, "_call", None)  # of attention: what its calls say
-    found["call"] = None if said is None else list(said)
-    penalties = {f"{k}_regularizer": r for k, r in layer._regularizers.items()}
-    penalties["activity_regularizer"] = layer.activity_regularizer
-    found["penalties"] = {name: _describe(each) for name, each in penalties.items()}
-    if isinstance(layer, InputLayer):
-        found["config"]["dtype"] = layer.dtype
-    return found
-
-
-def _describe(value: Any) -> Any:
-    """Return a value in terms of JSON; TypeError for what cannot be."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, np.integer | np.floating):
-        return value.item()
-    if isinstance(value, list | tuple):
-        return [_describe(each) for each in value]
-    if isinstance(value, dict):
-        return {"dict": {str(key): _describe(each) for key, each in value.items()}}
-    if isinstance(value, Layer):
-        return _describe_layer(value)
-    if isinstance(value, FixedAttributes):
-        return {"class": _class_name(type(value)), "config": _arguments(value)}
-    raise TypeError(
-        f"{value!r} cannot be saved: it is no number, string, list or object of "
-        "memcfg.nn. save_weights writes weights alone"
-    )
-
-
-def _class_name(kind: type) -> str:
-    """Name a class of memcfg.nn with its module's public part, another one alone."""
-    package, _, module = kind.__module__.partition("memcfg.nn.")
-    if package or not module:
-        return kind.__name__
-    if module.startswith("_"):
-        raise TypeError(
-            "models inside of models cannot be saved whole yet: save each, or "
-            "save_weights of the outer one"
-        )
-    return f"{module.partition('.')[0]}.{kind.__name__}"
-
-
-def _arguments(value: FixedAttributes) -> dict[str, Any]:
-    """Return the arguments of a constructor, which are attributes of their names."""
-    names = inspect.signature(type(value).__init__).parameters
-    state = dict(getattr(value, "initializers", None) or {})
-    found = {f"{name}_initializer": each for name, each in state.items()}
-    told_apart = (
-        ("name", "seed", "weights", "activity_regularizer")
-        if isinstance(value, Layer)
-        else ()
-    )
-    for name in names:
-        if name not in ("self", *told_apart) and hasattr(value, name):
-            found[name] = getattr(value, name)
-    if "layer" in names and hasattr(value, "forward_layer"):
-        found["layer"] = found.pop("forward_layer", value.forward_layer)
-    return {name: _describe(each) for name, each in found.items()}
+def _marks(layers: Sequence[Layer]) -> list[Any]:
+    """Return what a constructor does not tell of the layers that it makes."""
+    return [
+        [each.seed, bool(each.trainable), _marks(inner_layers(each))] for each in layers
+    ]
 
 
 def _policy_name(policy: Any) -> str | None:
@@ -191,13 +244,12 @@ def _policy_name(policy: Any) -> str | None:
 
 
 def backup(model: Any, path: str, epoch: int) -> None:
-    """Write weights, the optimizer's state, and the epoch to go on from."""
+    """Write all values, and the epoch to go on from."""
     with model._lock.turn():
-        weights, session = model._weights_and_session()
-        state = _state_of(model)
+        _, session = model._weights_and_session()
         steps = str(model.optimizer._iterations.value)
         metadata = {"format": BACKUP, "iterations": steps, "epoch": str(epoch)}
-        write_file(path, [*weights, *state], session.read, metadata)
+        write_file(path, entries(model), session.read, metadata)
 
 
 def epoch_of_backup(path: str) -> int:
@@ -218,29 +270,31 @@ def restore(model: Any, path: str) -> None:
     """Read what `backup` wrote into a model, all or nothing."""
     _, steps = _notes_of(path)
     with model._lock.turn():
-        weights, _ = model._weights_and_session()
-        state = _state_of(model)
-        values = read_file(path, [*weights, *state], whole=True)
-        set_values(model, weights, state, values, steps)
+        wanted = entries(model)
+        values = read_file(path, wanted, whole=True)
+        set_values(model, zip(wanted, values, strict=True), steps)
+
+
+def entries(model: Any) -> Sequence[Entry]:
+    """List all that a model's values are in a file: also what Keras has no place for.
+
+    Weights, what stateful layers keep between batches, the optimizer's state.
+    """
+    session, weights = model._built_session(), model._built_network().weights
+    slots = session.slots if model._config is not None else ()
+    return [
+        *(Entry(w.name, w.key, w.shape, w.dtype) for w in weights if not w.hidden),
+        *(Entry(w.name, KEPT + w.key, w.shape, w.dtype) for w in weights if w.hidden),
+        *(Entry(s.name, STATE + s.key, s.shape, s.dtype) for s in slots),
+    ]
 
 
 def set_values(
-    model: Any,
-    weights: Sequence[Any],
-    state: Sequence[Entry],
-    values: Sequence[Any],
-    iterations: int,
+    model: Any, values: Iterable[tuple[Entry, Any]], iterations: int | None
 ) -> None:
-    """Replace weights and the optimizer's state; the model's lock is held."""
+    """Replace values, and the number of steps; the model's lock is held."""
     session = model._built_session()
-    for weight, value in zip(weights, values, strict=False):
-        session.write(weight.name, value)
-    kept = {"iteration": np.asarray(iterations)}
-    for entry, value in zip(state, values[len(weights) :], strict=True):
-        kept[entry.key.removeprefix(STATE)] = value
-    model.optimizer.set_state(kept)
-
-
-def _state_of(model: Any) -> list[Entry]:
-    slots = model._built_session().slots if model._config is not None else ()
-    return [Entry(s.name, STATE + s.key, s.shape, s.dtype) for s in slots]
+    for entry, value in values:
+        session.write(entry.name, value)
+    if iterations is not None:
+        model.optimizer._iterations = Counter(iterations)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memcfg.nn._attributes import automatic_name
 from memcfg.nn._model import Model, Parts
 from memcfg.nn._network import Network
 from memcfg.nn.layers._layer import (
@@ -66,7 +65,7 @@ class Sequential(Model):
     ) -> None:
         if isinstance(layers, Layer | SymbolicTensor):
             raise TypeError("Sequential takes its layers in a list: Sequential([a, b])")
-        self._begin(automatic_name("sequential") if name is None else name)
+        self._begin(name, "sequential")
         self._stack: dict[str, Layer] = {}  # by name
         self._ends: tuple[SymbolicTensor, SymbolicTensor] | None = None
         self._extensible = True  # the shape is not from `build` or data

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from memcfg.documents import read_json
 from memcfg.errors import FormatError
-from memcfg.nn import initializers, layers, losses, metrics, optimizers, regularizers
+from memcfg.nn import optimizers
 from memcfg.nn._attributes import FixedAttributes
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._keras_names import absent
 from memcfg.nn._model import Model
+from memcfg.nn._nested import Nested
 from memcfg.nn._nesting import Structure
-from memcfg.nn._saving import FORMAT, STATE, set_values
+from memcfg.nn._saving import FORMAT, STATE, class_name, entries, is_ours, set_values
 from memcfg.nn._sequential import Sequential
 from memcfg.nn._weight_files import Entry, read_file, read_metadata
+from memcfg.nn.initializers import Initializer
 from memcfg.nn.layers._attention import ATTENTION, Said
-from memcfg.nn.layers._layer import InputLayer, Layer, Node, sample_shape
+from memcfg.nn.layers._layer import (
+    InputLayer,
+    Layer,
+    Node,
+    Place,
+    filled_in,
+    inner_layers,
+    sample_shape,
+)
+from memcfg.nn.losses import Loss
+from memcfg.nn.metrics import Metric
+from memcfg.nn.regularizers import Regularizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from memcfg.nn.layers._layer import SymbolicTensor
 
@@ -29,7 +42,6 @@ __all__ = ["Model", "Sequential", "load_model", "save_model"]
 if not TYPE_CHECKING:  # a checker would take any name to be there
     __getattr__ = absent(__name__)
 
-_ROOMS = (layers, losses, metrics, initializers, regularizers)
 _CONTAINERS: dict[str, type] = {"list": list, "tuple": tuple, "dict": dict}
 
 
@@ -64,7 +76,7 @@ def load_model(
     filepath : str or path-like
         The file.
     custom_objects : mapping of str to type, optional
-        Classes of your own by their names: layers, losses, metrics.
+        Classes of your own by their names: models, layers, losses, metrics.
     compile : bool, default True
         Whether the model is compiled as it was; with it comes the optimizer's state.
 
@@ -91,66 +103,65 @@ def load_model(
     document = read_json(metadata["model"], "model")
     reader = _Reader(custom_objects or {}, where)
     try:
-        model = reader.model(document)
-        if compile and document["compile"] is not None:
-            reader.compile(model, document["compile"])
+        model = reader.read(document)
+        compiled = document["compile"] if compile else None
+        if compiled is not None:
+            reader.compile(model, compiled)
+        saved = [] if document["compile"] is None else document["compile"]["state"]
     except (KeyError, IndexError, AttributeError) as error:
         raise FormatError(f"{where}: its model is described badly: {error!r}") from None
     with model._lock.turn():
-        weights, session = model._weights_and_session()
-        saved = document["compile"] or {"state": []}
-        state = [Entry("", STATE + k, tuple(s), d) for k, s, d in saved["state"]]
-        values = read_file(filepath, [*weights, *state], whole=True)
-        if compile and "iterations" in saved:
-            set_values(model, weights, state, values, saved["iterations"])
-            return model
-        for weight, value in zip(weights, values, strict=False):
-            session.write(weight.name, value)
+        wanted = entries(model)
+        unread = [
+            Entry("", STATE + key, tuple(shape), dtype)
+            for key, shape, dtype in (saved if compiled is None else ())
+        ]
+        values = read_file(filepath, [*wanted, *unread], whole=True)
+        steps = None if compiled is None else compiled["iterations"]
+        set_values(model, zip(wanted, values, strict=False), steps)
     return model
+
+
+def _known_classes() -> dict[str, type]:
+    """Return the classes of memcfg.nn that a file may name."""
+    found: dict[str, type] = {}
+    left: list[type] = [Layer, Loss, Metric, Initializer, Regularizer]
+    while left:
+        kind = left.pop()
+        left += type.__subclasses__(kind)
+        if is_ours(kind) and kind is not Nested:
+            found[class_name(kind)] = kind
+    return found
 
 
 class _Reader:
     """Makes objects of what a file says."""
 
     def __init__(self, custom: Mapping[str, type], where: str) -> None:
-        known = {
-            f"{room.__name__.rpartition('.')[2]}.{name}": getattr(room, name)
-            for room in _ROOMS
-            for name in room.__all__
-        }
-        self._known = {**known, "layers.InputLayer": InputLayer, **custom}
+        self._known = {**_known_classes(), **custom}
+        self._custom = dict(custom)
         self._where = where
+        self._layers: list[Layer] = []  # by their places
+        self._marked: list[tuple[Layer | Model, Any]] = []  # what has layers inside
 
-    def model(self, document: Any) -> Model:
-        """Make a model."""
-        made = [self._layer(each) for each in document["layers"]]
-        tensors: list[SymbolicTensor] = []
-        for index, operands in document["calls"]:
-            layer, inputs = made[index], [tensors[i] for i in operands]
-            if isinstance(layer, InputLayer):
-                tensors.append(_started(layer))
-                continue
-            result: Any = Layer.__call__(
-                layer, inputs[0] if layer.arity == 1 else inputs
+    def read(self, document: Any) -> Model:
+        """Make the model of a document."""
+        for each in document["layers"]:
+            self._layers.append(self._layer(each))
+        model = self._model(document["model"])
+        for each, marks in self._marked:  # now that all layers are there
+            _mark(
+                inner_layers(each) if isinstance(each, Layer) else each._stacked(),
+                marks,
             )
-            tensors += result if isinstance(result, list | tuple) else [result]
-        starts, ends = (
-            [tensors[i] for i in document[key]] for key in ("inputs", "outputs")
-        )
-        takes, gives = (self._structure(document[key]) for key in ("takes", "gives"))
-        if document["class"] == "Sequential":
-            chain = [layer for layer in made if not isinstance(layer, InputLayer)]
-            for layer in chain:
-                layer._release()
-            return Sequential([starts[0], *chain], name=document["name"])
-        return Model(takes.pack(starts), gives.pack(ends), name=document["name"])
+        return model
 
     def compile(self, model: Model, document: Any) -> None:
         """Compile a model as it was."""
         loss, weights, measured, weighted = map(self._value, document["goals"])
         training, inference = document["modes"]
         planned = "enabled" in (training, inference)
-        optimizer = optimizers.deserialize(document["optimizer"])
+        optimizer = optimizers.deserialize(document["optimizer"], self._custom)
         if document["undecayed"]:
             optimizer.exclude_from_weight_decay(var_names=document["undecayed"])
         model.compile(
@@ -163,30 +174,81 @@ class _Reader:
             training_workspace_mode=training,
             inference_workspace_mode=inference,
         )
-
-    def _structure(self, given: Any) -> Structure:
-        kind, names = given
-        return Structure(None if kind is None else _CONTAINERS[kind], tuple(names))
+        model._freeze(document["frozen"])
 
     def _layer(self, given: Any) -> Layer:
-        layer = self._value(given)
+        if "model" in given:
+            layer: Any = self._model(given["model"])._as_layer()
+            object.__setattr__(layer, "_seed", given["seed"])
+            return cast("Layer", layer)
+        layer = self._object(given)
         if not isinstance(layer, Layer):
             raise FormatError(f"{self._where}: {given['class']!r} is no layer")
-        return layer
-
-    def _finish(self, layer: Any, given: Any) -> Layer:
-        """Give a layer what is no argument of its constructor."""
-        object.__setattr__(layer, "name", given["name"])
-        object.__setattr__(layer, "named", given["named"])
-        object.__setattr__(layer, "_seed", given["seed"])
+        found: Layer = layer
+        for name in ("name", "named"):
+            object.__setattr__(layer, name, given[name])
         if given["call"] is not None and isinstance(layer, ATTENTION):
             object.__setattr__(layer, "_call", Said(*map(bool, given["call"])))
         for name, each in given["penalties"].items():
             layer._take(name, self._value(each))
+        object.__setattr__(layer, "_seed", given["seed"])
+        object.__setattr__(layer, "_trainable", given["trainable"])
+        if "inner" in given:
+            self._marked.append((layer, given["inner"]))
+        return found
+
+    def _model(self, given: Any) -> Model:
+        kind = given["class"]
+        if kind == "Sequential":
+            start, *stack = (self._layers[i] for i in given["layers"])
+            model: Model = Sequential([_started(start), *stack], name=given["name"])
+        elif kind == "Model":
+            model = self._joined(given)
+        else:
+            model = self._own(given)
+        object.__setattr__(model, "_kind", given["kind"])
         if not given["trainable"]:
-            layer.trainable = False
-        made: Layer = layer
-        return made
+            object.__setattr__(model._as_layer(), "_trainable", False)
+        if "inner" in given:
+            self._marked.append((model, given["inner"]))
+        return model
+
+    def _joined(self, given: Any) -> Model:
+        """Make a model between symbolic tensors."""
+        tensors: list[SymbolicTensor] = []
+        for index, operands, details in given["calls"]:
+            layer, inputs = self._layers[index], [tensors[i] for i in operands]
+            tensors += _called(layer, inputs, self._value(details)).outputs
+        starts, ends = (
+            [tensors[i] for i in given[key]] for key in ("inputs", "outputs")
+        )
+        takes, gives = (_structure(given[key]) for key in ("takes", "gives"))
+        return Model(takes.pack(starts), gives.pack(ends), name=given["name"])
+
+    def _own(self, given: Any) -> Model:
+        """Make a model of a user's class, built as it was."""
+        model = self._object(given)
+        if not isinstance(model, Model):
+            raise FormatError(f"{self._where}: {given['class']!r} is no model")
+        object.__setattr__(model, "name", given["name"])
+        if not model.built:
+            takes = _structure(given["takes"])
+            names = dict.fromkeys(takes.names) if takes.kind is dict else None
+            model._build([sample_shape(each) for each in given["shapes"]], names)
+        return model
+
+    def _object(self, given: Any) -> Any:
+        """Make an object by its constructor."""
+        name = given["class"]
+        kind = self._known.get(name)
+        if not isinstance(kind, type) or not issubclass(kind, FixedAttributes):
+            raise FormatError(
+                f"{self._where}: the class {name!r} is not known: pass it, "
+                f"custom_objects={{{name!r}: {name}}}"
+            )
+        make: Any = getattr(kind, "from_config", None)
+        config = {key: self._value(each) for key, each in given["config"].items()}
+        return kind(**config) if make is None else make(config)
 
     def _value(self, given: Any) -> Any:
         if isinstance(given, list):
@@ -195,19 +257,45 @@ class _Reader:
             return given
         if "dict" in given:
             return {key: self._value(each) for key, each in given["dict"].items()}
-        name = given["class"]
-        kind: Callable[..., Any] | None = self._known.get(name)
-        if not isinstance(kind, type) or not issubclass(kind, FixedAttributes):
-            raise FormatError(
-                f"{self._where}: the class {name!r} is not known: pass it, "
-                f"custom_objects={{{name!r}: {name}}}"
-            )
-        config = given["config"]
-        made = kind(**{key: self._value(each) for key, each in config.items()})
-        return self._finish(made, given) if isinstance(made, Layer) else made
+        if "place" in given:
+            return Place(given["place"])
+        if "layer" in given:
+            return self._layers[given["layer"]]
+        return self._object(given)
 
 
-def _started(layer: InputLayer) -> SymbolicTensor:
+def _mark(layers: Sequence[Layer], marks: Any) -> None:
+    """Give layers that a constructor has made their seeds and flags."""
+    for layer, (seed, trainable, inner) in zip(layers, marks, strict=True):
+        object.__setattr__(layer, "_seed", seed)
+        object.__setattr__(layer, "_trainable", bool(trainable))
+        _mark(inner_layers(layer) if inner else (), inner)
+
+
+def _structure(given: Any) -> Structure:
+    kind, names = given
+    return Structure(None if kind is None else _CONTAINERS[kind], tuple(names))
+
+
+def _called(layer: Layer, inputs: list[SymbolicTensor], details: Any) -> Node:
+    """Call a layer as it was called."""
+    if isinstance(layer, InputLayer):
+        return _started(layer).node
+    if details is not None:
+        args, options = filled_in(details, inputs)
+        made = layer(*args, **options)
+    else:
+        join: Any = (
+            Layer.__call__ if isinstance(layer, ATTENTION) else type(layer).__call__
+        )
+        made = join(layer, inputs[0] if layer.arity == 1 else inputs)
+    while isinstance(made, list | tuple | dict):
+        made = next(iter(made.values() if isinstance(made, dict) else made))
+    node: Node = made.node
+    return node
+
+
+def _started(layer: Any) -> SymbolicTensor:
     """Return the symbolic tensor of an input layer."""
     object.__setattr__(layer, "shape", sample_shape(layer.shape))
     return Node(layer, (), [(layer.shape, layer.dtype)]).outputs[0]

@@ -64,7 +64,15 @@ def late():
     return nn.Sequential([nn.Flatten(), nn.Dropout(0.2), nn.Dense(5)])
 
 
-MODELS = {"residual": residual, "chain": chain, "late": late}
+def nested():
+    """A model in two places of another, and a chain in it at every step."""
+    rows = nn.TimeDistributed(nn.Sequential([nn.Dense(4), nn.Dropout(0.2)]))
+    x = nn.Input((8, 8, 3))
+    tower = nn.Model(x, nn.Flatten()(rows(nn.Reshape((8, 24))(x))))
+    return nn.Model(y := nn.Input((8, 8, 3)), nn.Dense(5)(tower(y) + tower(2 * y)))
+
+
+MODELS = {"residual": residual, "chain": chain, "late": late, "nested": nested}
 OPTIMIZERS = {"momentum": lambda: nn.SGD(0.1, momentum=0.9), "adam": nn.Adam}
 
 

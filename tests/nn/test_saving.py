@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 
@@ -10,8 +11,8 @@ import pytest
 
 import memcfg as mc
 from memcfg.errors import FormatError, WeightsError
+from memcfg.nn import _saving, models
 from memcfg.nn import callbacks as cb
-from memcfg.nn import models
 
 nn = mc.nn
 
@@ -213,20 +214,22 @@ def changed(path, change):
         lambda d: d["layers"].pop(),
         lambda d: d["layers"][1].update({"class": "os.system"}),
         lambda d: d["layers"][1].update({"class": "initializers.Initializer"}),
-        lambda d: d["calls"].reverse(),
-        lambda d: d["calls"].append([99, [0]]),
-        lambda d: d.pop("outputs"),
-        lambda d: d.update({"takes": ["set", []]}),
+        lambda d: d["model"]["calls"].reverse(),
+        lambda d: d["model"]["calls"].append([99, [0], None]),
+        lambda d: d["model"].pop("outputs"),
+        lambda d: d["model"].update({"takes": ["set", []]}),
         lambda d: d["layers"][1]["config"].update({"units": 3, "surprise": 1}),
         lambda d: d.update({"layers": 5}),
         lambda d: d["compile"].update({"optimizer": {"class_name": "Evil"}}),
         lambda d: d["compile"].update({"goals": []}),
-        lambda d: d["compile"]["state"].pop(),
+        lambda d: d["compile"].update({"frozen": 5}),
     ],
 )
 def test_descriptions_that_are_none_are_refused(change, tmp_path):
-    path = tmp_path / "m.memcfg"
-    trained("late", "adam").save(path)
+    path, x = tmp_path / "m.memcfg", nn.Input((8,))
+    model = nn.Model(x, nn.Dense(3)(nn.Dense(4)(x)))
+    model.compile("adam", "mse")
+    model.save(path)
     changed(path, change)
     with pytest.raises((FormatError, WeightsError, TypeError, ValueError)):
         models.load_model(path)
@@ -315,13 +318,276 @@ def test_checkpoints_of_whole_models(tmp_path):
     assert bits(models.load_model(tmp_path / "2.memcfg")) == bits(model)
 
 
-def test_models_inside_of_models_are_refused_in_words(tmp_path):
-    inner = nn.Sequential([nn.Input((4,)), nn.Dense(3)])
+class Block(nn.Layer):
+    """A user's layer with layers inside, of which its constructor tells nothing."""
+
+    def __init__(self, units, wide=None, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.wide = wide
+        self.inner = nn.Dense(units)
+        self.parts = [nn.Dropout(0.4), nn.LSTM(units, dropout=0.3)]
+
+    def call(self, x, other=None, training=None):
+        h = self.parts[0](self.inner(x), training=training)
+        h = self.parts[1](h[:, None])
+        return h if self.wide is None else self.wide(h + 2 * other)
+
+
+class Told(nn.Layer):
+    """A user's layer that tells its arguments as Keras's guide has it."""
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = nn.Dense(units)
+
+    def call(self, x):
+        return self.dense(x)
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.dense.units}
+
+
+class Net(nn.Model):
+    """A user's model."""
+
+    def __init__(self, units=5, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.second = nn.Dense(4)  # before the first: so are its weights
+        self.drop = nn.Dropout(0.2)
+        self.first = nn.Sequential([nn.Dense(units), nn.Dropout(0.3)])
+        self.second.trainable = False
+
+    def call(self, x, training=False):
+        return self.second(self.drop(self.first(x), training=training))
+
+
+class Chain(nn.Sequential):
+    """A user's chain, built by its constructor."""
+
+    def __init__(self, units):
+        self.units = units
+        super().__init__([nn.Input((4,)), nn.Dense(units), nn.Dropout(0.5)])
+
+
+OWN = {each.__name__: each for each in (Block, Told, Net, Chain)}
+
+
+def chains():
+    inner = nn.Sequential([nn.Dense(5), nn.Dropout(0.4), nn.Sequential([nn.Dense(3)])])
+    return nn.Sequential([nn.Input((4,)), inner, nn.Dense(4)])
+
+
+def towers():
+    """Shared in two places, and one of its layers once more beside it."""
+    a, b = nn.Input((4,), name="a"), nn.Input((4,), name="b")
+    dense = nn.Dense(4, name="shared")
+    inner = nn.Sequential([nn.Input((4,)), dense, nn.BatchNormalization()])
+    tower = nn.Model(x := nn.Input((4,)), nn.Dropout(0.5)(inner(inner(x)) + dense(x)))
+    last = nn.Dense(4)(nn.Concatenate()([tower(a), tower(b) / 2, inner(b)]))
+    return nn.Model({"a": a, "b": b}, last)
+
+
+def steps():
+    """Models at every step, and both directions in one."""
+    inner = nn.Sequential([nn.Dense(3, "tanh"), nn.Dropout(0.2)])
+    both = nn.Sequential(
+        [nn.Input((4, 3)), nn.Bidirectional(nn.GRU(2, dropout=0.2), name="both")]
+    )
     x = nn.Input((4,))
-    model = nn.Model(x, nn.Dense(2)(inner(x)))
-    with pytest.raises(TypeError, match="models inside of models"):
-        model.save(tmp_path / "m.memcfg")
-    assert os.listdir(tmp_path) == []
+    h = nn.TimeDistributed(inner)(nn.Reshape((4, 1))(x))
+    return nn.Model(x, nn.Dense(4)(both(h)))
+
+
+def stateful():
+    """States stay between batches; so does the dropout of the layers' own."""
+    x = nn.Input((4,), batch_size=8)
+    h = nn.LSTM(3, stateful=True, return_sequences=True)(nn.Reshape((4, 1))(x))
+    h = nn.Bidirectional(nn.GRU(2, stateful=True, dropout=0.2))(h)
+    return nn.Model(x, nn.Dense(4)(h))
+
+
+def several():
+    """Dicts of inputs and outputs, inside of another model."""
+    a, b = nn.Input((4,), name="a"), nn.Input((4,), name="b")
+    ends = {"sum": nn.Dense(4)(a + b), "product": abs(a * b) ** 2}
+    inner = nn.Model({"a": a, "b": b}, ends)
+    x = nn.Input((4,))
+    made = inner({"a": x, "b": nn.activations.softplus(x[:, ::-1])})
+    return nn.Model(x, 1 / (1 + made["product"]) - made["sum"])
+
+
+def frozen():
+    inner = nn.Sequential([nn.Input((4,)), nn.Dense(4), nn.Dense(4)])
+    inner.trainable = False
+    inner.layers[1].trainable = True
+    return nn.Sequential([inner, nn.BatchNormalization(trainable=False)])
+
+
+def masked():
+    x = nn.Input((4,))
+    h = nn.Embedding(3, 4, mask_zero=True)(x)
+    h = nn.LSTM(4, return_sequences=True)(h)
+    return nn.Model(
+        x, nn.Dense(4)(nn.MultiHeadAttention(2, 2, dropout=0.1)(h, h)[:, 1])
+    )
+
+
+def own():
+    x = nn.Input((4,))
+    h = Net(name="net")(x)
+    h = Block(4, wide=nn.Dense(4, name="wide"), name="block")(h, other=x)
+    return nn.Sequential([nn.Input((4,)), nn.Model(x, Told(4)(h)), Chain(4)])
+
+
+FAMILIES = {
+    each.__name__: each
+    for each in (
+        *(chains, towers, steps, stateful, several, frozen, masked, own),
+        *(Net, lambda: Chain(4)),
+    )
+}
+
+
+def fed(model, first, last):
+    """Train on some of a list of batches."""
+    found = []
+    for seed in range(first, last):
+        x, y = np.random.default_rng(seed).normal(size=(2, 8, 4)).astype("f4")
+        if any(isinstance(layer, nn.Embedding) for layer in model.layers):
+            x = abs(x) // 0.5 % 3
+        given = {"a": x, "b": -x} if isinstance(model.input, dict) else x
+        found.append(model.train_on_batch(given, y))
+    return found
+
+
+def compiled(model, optimizer):
+    if not model.built:
+        model.build((None, 4))
+    model.compile(optimizer, "mse", metrics=["mae"])
+    return model
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_two_steps_and_two_more_are_four(family, tmp_path):
+    path = tmp_path / "m.memcfg"
+    nn.set_random_seed(2)
+    model = compiled(FAMILIES[family](), "adam")
+    fed(model, 0, 2)
+    model.save(path)
+    other = models.load_model(path, OWN)
+    assert type(other) is type(model)
+    assert bits(other) == bits(model)
+    assert [w.trainable for w in other.weights] == [w.trainable for w in model.weights]
+    assert fed(other, 2, 4) == fed(model, 2, 4)
+    assert bits(other) == bits(model)
+    if family not in ("own", "Net", "<lambda>"):  # in which names are new
+        other.save(tmp_path / "again.memcfg")
+        model.save(path)
+        assert (tmp_path / "again.memcfg").read_bytes() == path.read_bytes()
+    model.save(path)
+    plain = models.load_model(path, OWN, compile=False)
+    assert bits(plain) == bits(model)
+    copied = copy.deepcopy(other)
+    assert fed(copied, 4, 6) == fed(other, 4, 6) == fed(model, 4, 6)
+
+
+@pytest.mark.parametrize("more", [{}, {"use_ema": True}, {"use_ema": False}])
+@pytest.mark.parametrize(
+    "kind",
+    [each.__name__ for each in nn.Optimizer.__subclasses__()],
+)
+def test_every_optimizer_goes_on(kind, more, tmp_path):
+    """Its state, its average, its accumulated gradients amid an update."""
+    if more:
+        more = more | {"gradient_accumulation_steps": 2, "clipnorm": 1.0}
+    if kind == "SGD":
+        more = more | {"momentum": 0.9, "nesterov": True}
+    nn.set_random_seed(2)
+    x = nn.Input((4,))
+    model = nn.Model(x, nn.Dense(4)(nn.Dropout(0.3)(nn.BatchNormalization()(x))))
+    compiled(model, getattr(nn.optimizers, kind)(0.01, **more))
+    fed(model, 0, 3)
+    model.save(tmp_path / "m.memcfg")
+    other = models.load_model(tmp_path / "m.memcfg")
+    assert fed(other, 3, 6) == fed(model, 3, 6)
+    assert bits(other) == bits(model)
+
+
+def test_states_come_with_a_backup(tmp_path):
+    model = compiled(stateful(), "adam")
+    fed(model, 0, 2)
+    _saving.backup(model, tmp_path / "b", 1)
+    expected = fed(model, 2, 4)
+    _saving.restore(model, tmp_path / "b")
+    assert fed(model, 2, 4) == expected
+
+
+def test_what_is_shared_stays_so(tmp_path):
+    model = towers()
+    model.save(tmp_path / "m.memcfg")
+    other = models.load_model(tmp_path / "m.memcfg")
+    assert len(other.weights) == len(model.weights) == 8
+    tower, inner = (m for m in other.layers if isinstance(m, nn.Model))
+    assert inner in tower.layers
+    assert inner.get_layer("shared") is tower.get_layer("shared")
+
+
+def test_layers_frozen_since_compile_are_trained_still(tmp_path):
+    """As `compile` has seen them: so a GAN's discriminator is."""
+    model = compiled(nn.Sequential([nn.Dense(3), nn.Dense(4)]), "adam")
+    fed(model, 0, 2)
+    model.trainable = False
+    model.save(tmp_path / "m.memcfg")
+    other = models.load_model(tmp_path / "m.memcfg")
+    assert not other.trainable
+    copied = copy.deepcopy(other)
+    assert fed(other, 2, 4) == fed(model, 2, 4) == fed(copied, 2, 4)
+    assert bits(other) == bits(model)
+
+
+def test_files_of_weights_do_not_depend_on_names_of_inner_models(tmp_path):
+    """Which are counted within the model, as those of layers are."""
+    chains().save_weights(tmp_path / "w.safetensors")
+    other = chains()
+    other.load_weights(tmp_path / "w.safetensors")
+    assert other.layers[0].name != "sequential"
+
+
+def test_a_class_of_ones_own_is_made_by_its_constructor_alone(tmp_path):
+    path = tmp_path / "m.memcfg"
+    compiled(Net(3, name="mine"), "sgd").save(path)
+    with pytest.raises(FormatError, match=r"custom_objects=\{'Net': Net\}"):
+        models.load_model(path)
+    with pytest.raises(FormatError, match="is no model"):
+        models.load_model(path, {"Net": Told})
+    other = models.load_model(path, {"Net": Net})
+    assert (other.name, other.units) == ("mine", 3)
+
+    class Silent(Net):
+        def __init__(self, width):
+            super().__init__(width)
+
+    model = Silent(3)
+    model.build((None, 4))
+    with pytest.raises(TypeError, match=r"Set self\.width in Silent\.__init__"):
+        model.save(path)
+
+
+def test_lists_of_numbers_and_what_is_none(tmp_path):
+    path = tmp_path / "m.memcfg"
+    x = nn.Input((2,))
+    model = nn.Model(x, nn.Normalization(mean=[1.0, 2], variance=np.ones(2))(x))
+    model.save(path)
+    data = np.ones((2, 2), "f4")
+    assert np.array_equal(models.load_model(path).predict(data), model.predict(data))
+    layer = Doubled(lambda: 3, name="d")
+    model = nn.Sequential([nn.Input((4,)), Block(2, wide=None)])
+    model.layers[0].wide = print
+    with pytest.raises(TypeError, match="cannot be saved: it is no number"):
+        model.save(path)
+    assert layer.get_config()["name"] == "d"
 
 
 def test_frozen_layers_stay_frozen(tmp_path):

@@ -24,6 +24,7 @@ from memcfg.nn._attributes import (
     FixedAttributes,
     automatic_name,
     check_name,
+    constructor_arguments,
     snake_case,
 )
 from memcfg.nn._keras_arguments import refusal, taken, takes_arguments
@@ -42,6 +43,7 @@ __all__ = [
     "InputLayer",
     "Layer",
     "Node",
+    "Place",
     "Scope",
     "Shape",
     "SymbolicTensor",
@@ -49,7 +51,9 @@ __all__ = [
     "WeightSpec",
     "WeightTensor",
     "call_mode",
+    "filled_in",
     "first_value",
+    "inner_layers",
     "members",
     "sample_shape",
     "show_shape",
@@ -383,7 +387,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         self._first_shape: Shape | None = None
         self._is_built = False
         self._own: list[WeightTensor] = []  # by `add_weight`
-        self._inner: dict[Any, _Inner] = {}  # what `call` has made
+        self._inner: dict[Any, Any] = {}  # what `call` has made of inputs
 
     def _take(self, name: str, value: Any) -> None:
         """Take an argument that all layers have."""
@@ -622,7 +626,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             self._weight_specs = ()
         results = [(each.sample_shape, each.dtype) for each in inner.outputs]
         node = Node(self, tuple(operands), results, details)
-        return _filled_in(inner.structure, list(node.outputs))
+        return filled_in(inner.structure, list(node.outputs))
 
     def _inner_of(
         self, operands: Sequence[Any], details: Any, training: bool
@@ -636,7 +640,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
                 Node(InputLayer(shape, dtype), (), [(shape, dtype)]).outputs[0]
                 for shape, dtype in shapes
             ]
-            args, options = (_filled_in(each, starts) for each in details)
+            args, options = (filled_in(each, starts) for each in details)
             if takes:
                 options["training"] = training
             before = call_mode.set(training)
@@ -648,7 +652,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             structure = _pattern(made, ends)
             self._inner[key] = _Inner(tuple(starts), _calls(ends), ends, structure)
             self._check_inner(self._inner[key])
-        return self._inner[key]
+        found: _Inner = self._inner[key]
+        return found
 
     def _check_inner(self, inner: _Inner) -> None:
         known = {layer for _, layer in self._leaves()}
@@ -673,14 +678,11 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
     def _leaves(self) -> list[tuple[str, Layer]]:
         """Return this layer and those inside, with what their weights' names begin."""
-        return [
-            ("", self),
-            *(
-                (f"{layer.name}/{path}", leaf)
-                for layer in self._sublayers()
-                for path, leaf in layer._leaves()
-            ),
-        ]
+        found: dict[Layer, str] = {self: ""}
+        for layer in self._sublayers():
+            for path, leaf in layer._leaves():
+                found.setdefault(leaf, f"{layer.name}/{path}")
+        return [(path, leaf) for leaf, path in found.items()]
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int | Sequence[int]:
         """Append the layer's ops.
@@ -701,14 +703,14 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         operands = [
             _Operand(builder.shape(each)[1:], builder.dtype(each)) for each in inputs
         ]
-        alone: Any = (tuple(map(_Place, range(len(inputs)))), {})
+        alone: Any = (tuple(map(Place, range(len(inputs)))), {})
         inner = self._inner_of(operands, scope.details or alone, scope.training)
         values: dict[SymbolicTensor, int] = dict(zip(inner.inputs, inputs, strict=True))
         for tensor in self._own:
             values[tensor] = scope.weights[tensor.spec.name]
         scope.trace(inner.nodes, values)
         made = [values[each] for each in inner.outputs]
-        return made[0] if isinstance(inner.structure, _Place) else made
+        return made[0] if isinstance(inner.structure, Place) else made
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return the weights that inputs of these shapes call for.
@@ -731,6 +733,37 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         if self._reads_images:
             self.require_rank(shapes[0], 3, "images (None, height, width, channels)")
         return ()
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor, as far as attributes tell them.
+
+        Returns
+        -------
+        dict
+            By name. Classes of one's own whose arguments are not attributes of the
+            same names add them, as in Keras.
+        """
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            **constructor_arguments(self),
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """Make a layer of what `get_config` returned.
+
+        Parameters
+        ----------
+        config : mapping of str to object
+            The arguments of the constructor.
+
+        Returns
+        -------
+        Layer
+            The layer.
+        """
+        return cls(**config)
 
     def _claim(self, owner: object) -> None:
         """Give the layer to a model, which has the values of its weights by now."""
@@ -1037,7 +1070,7 @@ class Variable(FixedAttributes):
         return f"<Variable path={self.path}, shape={self.shape}, dtype={self.dtype}>"
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Where a tensor was in what a layer was called on."""
 
     number: int
@@ -1063,7 +1096,7 @@ def _pattern(value: Any, tensors: list[SymbolicTensor]) -> Any:
     """Take symbolic tensors out of a value, and leave their places."""
     if isinstance(value, SymbolicTensor):
         tensors.append(value)
-        return _Place(len(tensors) - 1)
+        return Place(len(tensors) - 1)
     if isinstance(value, list | tuple):
         return type(value)([_pattern(each, tensors) for each in value])
     if isinstance(value, dict):
@@ -1071,14 +1104,14 @@ def _pattern(value: Any, tensors: list[SymbolicTensor]) -> Any:
     return value
 
 
-def _filled_in(pattern: Any, tensors: Sequence[Any]) -> Any:
+def filled_in(pattern: Any, tensors: Sequence[Any]) -> Any:
     """Put tensors in their places."""
-    if isinstance(pattern, _Place):
+    if isinstance(pattern, Place):
         return tensors[pattern.number]
     if isinstance(pattern, list | tuple):
-        return type(pattern)([_filled_in(each, tensors) for each in pattern])
+        return type(pattern)([filled_in(each, tensors) for each in pattern])
     if isinstance(pattern, dict):
-        return {key: _filled_in(each, tensors) for key, each in pattern.items()}
+        return {key: filled_in(each, tensors) for key, each in pattern.items()}
     return pattern
 
 
@@ -1104,6 +1137,12 @@ def members(value: Any) -> Iterator[Layer]:
     elif isinstance(value, dict):
         for each in value.values():
             yield from members(each)
+
+
+def inner_layers(layer: Layer) -> list[Layer]:
+    """Return the layers that are inside of one directly."""
+    held = layer._sublayers() or members(list(layer._settings().values()))
+    return list(dict.fromkeys(held))
 
 
 def _calls(ends: Sequence[SymbolicTensor]) -> list[Node]:

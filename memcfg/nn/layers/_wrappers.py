@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn._random import next_seed
-from memcfg.nn.layers._layer import Layer, Scope, Shape, SymbolicTensor, WeightSpec
+from memcfg.nn.layers._layer import (
+    InputLayer,
+    Layer,
+    Node,
+    Scope,
+    Shape,
+    SymbolicTensor,
+    WeightSpec,
+    members,
+)
 from memcfg.nn.layers._masking import mask_of, note_mask
 from memcfg.nn.layers._recurrent import LSTM, Recurrent, sequences_and_states
 
@@ -124,6 +133,11 @@ class Bidirectional(Layer):
     reset_states = reset_state
 
     @property
+    def layer(self) -> Recurrent:
+        """The layer that goes forwards, by the name of the argument."""
+        return self.forward_layer
+
+    @property
     def stateful(self) -> bool:
         """Whether states stay between batches."""
         return self.forward_layer.stateful
@@ -193,8 +207,8 @@ class TimeDistributed(Layer):
 
     Parameters
     ----------
-    layer : Layer
-        A layer of one input and one output, without moving averages.
+    layer : Layer or Model
+        Of one input and one output, without moving averages.
     name : str, optional
         Unique within a model.
 
@@ -209,32 +223,57 @@ class TimeDistributed(Layer):
     __slots__ = ("layer",)
 
     def __init__(self, layer: Layer, *, name: str | None = None) -> None:
-        if not isinstance(layer, Layer):
+        found = list(members(layer))
+        if len(found) != 1:
             raise TypeError(f"TimeDistributed goes around a layer, not {layer!r}")
-        self.layer = layer
+        self.layer = found[0]
         super().__init__(name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Return the inner layer's weights."""
-        if len(shapes[0]) < 2:
+    def _sublayers(self) -> list[Layer]:
+        return [self.layer]
+
+    def _of_step(self, shape: Shape, dtype: str) -> Node:
+        """Return the inner layer's call on one step."""
+        key = shape, dtype
+        if key not in self._inner:
+            start = InputLayer(shape, dtype, "step")
+            made = self.layer(Node(start, (), [key]).outputs[0])
+            if not isinstance(made, SymbolicTensor):
+                raise self._refused("several outputs")
+            self._inner[key] = made.node
+        node: Node = self._inner[key]
+        return node
+
+    def _infer(
+        self, specs: Sequence[WeightSpec], operands: Sequence[SymbolicTensor]
+    ) -> tuple[None, list[tuple[Shape, str]]]:
+        steps, *shape = operands[0].sample_shape
+        if not shape:
             raise ValueError(
                 f"layer {self.name!r}: a sequence has steps and features, got an input "
-                f"of shape {(None, *shapes[0])}"
+                f"of shape {(None, steps)}"
             )
-        return tuple(_named(self.layer, "", [shapes[0][1:]]))
+        (y,) = self._of_step(tuple(shape), operands[0].dtype).outputs
+        return None, [((steps, *y.sample_shape), y.dtype)]
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the inner layer, of as many samples as there are steps in all."""
-        shape = scope.builder.shape(inputs[0])
-        flat = {"shape": (shape[0] * shape[1], *shape[2:])}
-        (rows,) = scope.apply("reshape", inputs, flat)
-        y = _traced(scope, self.layer, "", [rows])
-        if not isinstance(y, int) or scope.moving:
-            raise ValueError(
-                f"layer {self.name!r}: {self.layer!r} has several outputs or moving "
-                "averages, and cannot be applied step by step"
-            )
-        last = scope.builder.shape(y)[1:]
-        (y,) = scope.apply("reshape", (y,), {"shape": (*shape[:2], *last)})
-        note_mask(scope.builder, y, mask_of(scope.builder, inputs[0]))
+        builder = scope.builder
+        batch, steps, *rest = builder.shape(inputs[0])
+        node = self._of_step(tuple(rest), builder.dtype(inputs[0]))
+        (rows,) = scope.apply("reshape", inputs, {"shape": (batch * steps, *rest)})
+        values = {node.inputs[0]: rows}
+        scope.trace([node], values)
+        if scope.moving:
+            raise self._refused("moving averages")
+        last = node.outputs[0].sample_shape
+        flat = {"shape": (batch, steps, *last)}
+        (y,) = scope.apply("reshape", (values[node.outputs[0]],), flat)
+        note_mask(builder, y, mask_of(builder, inputs[0]))
         return y
+
+    def _refused(self, what: str) -> ValueError:
+        return ValueError(
+            f"layer {self.name!r}: {self.layer!r} has {what}, and cannot be applied "
+            "step by step"
+        )

@@ -33,13 +33,17 @@ PLANNED = Modes(WorkspaceMode.ENABLED, WorkspaceMode.ENABLED)
 
 @dataclass(frozen=True)
 class CompileConfig:
-    """How a model is trained; `device` is the name of that which has its arena."""
+    """How a model is trained; `device` is the name of that which has its arena.
+
+    `frozen` names the weights that are not, as the layers said when it was compiled.
+    """
 
     optimizer: Optimizer
     goals: Goals
     policy: Policy
     modes: Modes
     device: str
+    frozen: frozenset[str] = frozenset()
 
 
 def get_policy(memory: Any) -> Policy:

@@ -1,0 +1,86 @@
+"""Models as layers of others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from memcfg.nn._nesting import Structure, unique
+from memcfg.nn.layers._layer import Layer, Node, Scope, SymbolicTensor, members
+
+__all__ = ["Nested", "Symbolic", "symbolic"]
+
+Symbolic = SymbolicTensor | Sequence[SymbolicTensor] | Mapping[str, SymbolicTensor]
+
+
+class Nested(Layer):
+    """A model as a layer of another."""
+
+    __slots__ = ("model",)
+
+    arity: ClassVar[int | None] = None
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model.name)
+        if model._kind is not None:  # counted in files, as layers of automatic names
+            Layer.__setstate__(self, {"named": False, "kind": model._kind})
+        self.model = model
+
+    def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
+        """Join the model's layers to the results of others."""
+        self._check_call(*more, **options)
+        model = self.model
+        if model._network is None:
+            given = symbolic(inputs, "inputs")[0]
+            model._build([tensor.sample_shape for tensor in given], inputs)
+        network = model._built_network()
+        operands = network.takes.unpack(inputs, "what it is called on", "inputs")
+        for operand, start in zip(operands, network.inputs, strict=True):
+            if operand.sample_shape != start.sample_shape:
+                raise ValueError(
+                    f"model {self.name!r} reads {start.shape}, and is called on "
+                    f"{operand.shape}"
+                )
+        results = [(each.sample_shape, each.dtype) for each in network.outputs]
+        self._weight_specs = ()
+        node = Node(self, tuple(operands), results)
+        return network.gives.pack(node.outputs)
+
+    def __repr__(self) -> str:
+        return repr(self.model)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int | Sequence[int]:
+        """Append the ops of all layers."""
+        network = self.model._built_network()
+        values = dict(zip(network.inputs, inputs, strict=True))
+        scope.trace(network.nodes, values)
+        made = [values[tensor] for tensor in network.outputs]
+        return made[0] if len(made) == 1 else made
+
+    def _sublayers(self) -> list[Layer]:
+        network = self.model._parts.network or self.model._network
+        if network is not None:
+            return list(network.layers)
+        found = getattr(self.model, "__dict__", {}).values()
+        return list(dict.fromkeys(each for value in found for each in members(value)))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Become the layer that a copied model is."""
+        super().__setstate__(state)
+        self.model._nested = self
+
+
+def symbolic(tensors: Symbolic, what: str) -> tuple[list[SymbolicTensor], Structure]:
+    """Return symbolic tensors as a list, and how they came; TypeError for others."""
+    given: Any = tensors
+    kind = next((k for k in (list, tuple, dict) if isinstance(given, k)), None)
+    several = list(given.values()) if kind is dict else given if kind else [given]
+    if not several or not all(isinstance(each, SymbolicTensor) for each in several):
+        raise TypeError(
+            f"{what} is a symbolic tensor, which starts from Input(shape), or a list "
+            f"of them, not {tensors!r}"
+        )
+    if kind is dict:
+        return several, Structure(dict, tuple(given))
+    names = unique([each.name for each in several])
+    return list(several), Structure(kind if len(several) > 1 else None, tuple(names))
