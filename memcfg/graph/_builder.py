@@ -55,7 +55,7 @@ class Builder:
         self._reserved = frozenset(reserved)
         self._tensors: list[Tensor] = []
         self._ops: list[Op] = []
-        self._names: set[str] = set()
+        self._names: set[str] = set()  # of tensors and ops
         self._losses: dict[int, None] = {}
 
     @property
@@ -140,10 +140,10 @@ class Builder:
             raise GraphError(f"{type} takes an input or more")
         operands = [self._spec(tensor) for tensor in inputs]
         results = kind.infer(operands, attributes or {})
-        label = self._unique(name or type)
+        label = self._unique(name or type, results)
         outputs = tuple(
             self._append(
-                f"{label}:{spec.suffix}" if spec.suffix else label,
+                _tensor_name(label, spec),
                 spec,
                 self._role(spec, kind, inputs, place, phase),
             )
@@ -250,10 +250,14 @@ class Builder:
         found = self._tensors[tensor]
         return Spec(found.shape or (), found.dtype or "float32")
 
-    def _unique(self, name: str) -> str:
+    def _unique(self, name: str, results: Sequence[Spec]) -> str:
+        """Take a name that neither an op nor a tensor has, nor one of the results."""
         label, number = name, 1
-        while label in self._names or label in self._reserved:
+        while label in self._reserved or not self._names.isdisjoint(
+            [label, *(_tensor_name(label, spec) for spec in results)]
+        ):
             label, number = f"{name}_{number}", number + 1
+        self._names.add(label)
         return label
 
     def _role(
@@ -273,6 +277,11 @@ class Builder:
         if phase == "backward" and roles == {"gradient"}:
             return "gradient"  # the sum of a shared parameter's gradients
         return _ROLE_OF_PHASE[phase]
+
+
+def _tensor_name(label: str, spec: Spec) -> str:
+    """Name an output of an op."""
+    return f"{label}:{spec.suffix}" if spec.suffix else label
 
 
 def _seconds(

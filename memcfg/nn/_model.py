@@ -1018,6 +1018,20 @@ class Model(FixedAttributes):
             return session.memory_report(key, verify=verify)
 
     @outside_workspaces
+    def reset_states(self) -> None:
+        """Begin the next batch with zeros in all stateful layers.
+
+        Raises
+        ------
+        RuntimeError
+            If the model's shapes are not known.
+        """
+        self._gather()
+        self._reset_state(None)
+
+    reset_state = reset_states
+
+    @outside_workspaces
     def get_weights(self) -> list[Floats]:
         """Return copies of all weights.
 
@@ -1353,12 +1367,12 @@ class Model(FixedAttributes):
     def _weights_and_session(self) -> tuple[Sequence[Weight], Session]:
         return self._built_network().exchanged, self._built_session()
 
-    def _reset_state(self, layer: Layer) -> None:
-        """Zero what a layer keeps between batches."""
+    def _reset_state(self, layer: Layer | None) -> None:
+        """Zero what a layer, or any, keeps between batches."""
         with self._lock.turn():
             session = self._built_session()
             for weight in self._built_network().weights:
-                if weight.hidden and weight.layer is layer:
+                if weight.hidden and layer in (None, weight.layer):
                     session.write(weight.name, weight.first_value())
 
     def _write(self, values: Sequence[Floats]) -> None:

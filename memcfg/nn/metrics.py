@@ -1619,14 +1619,3 @@ def get_metric(
         raise ValueError(
             f"the metric {metric!r} needs arguments: pass a {found.__name__}(...)"
         ) from None
-
-
-def get_metrics(metrics: Sequence[str] | None) -> tuple[Metric, ...]:
-    """Return the metrics that `compile`'s argument means."""
-    if metrics is None:
-        return ()
-    if not isinstance(metrics, list | tuple):
-        raise TypeError(f"metrics is a list such as ['accuracy'], not {metrics!r}")
-    if len(set(metrics)) != len(metrics):
-        raise ValueError(f"duplicate metric in {list(metrics)!r}")
-    return tuple(get_metric(each) for each in metrics)

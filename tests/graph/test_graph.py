@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from networks import NETWORKS
 
+from memcfg import ops
 from memcfg.errors import FormatError, GraphError
 from memcfg.graph import (
     Algorithm,
@@ -408,3 +409,22 @@ def test_every_op_type_is_used_by_a_network_or_tested_alone():
     ]
     names = {name.removesuffix("_gradient") for name in unused}
     assert not {name for name in names if not any(f'"{name}"' in t for t in texts)}
+
+
+def test_ops_of_one_name_never_share_a_tensors_name():
+    """Also where no output has the op's own name, and where a tensor has one."""
+
+    def infer(inputs, _):
+        return [inputs[0]._replace(suffix=suffix) for suffix in ("low", "high")]
+
+    ops.register(ops.OpType("halves", 1, infer, lambda *_: None))
+    try:
+        builder = Builder("twice")
+        x = builder.tensor("x", (4, 2), role="input")
+        builder.tensor("n_1:low", (4,), role="input")
+        ids = [builder.apply("halves", (x,), name="n")[0] for _ in range(3)]
+        names = [tensor.name for tensor in builder.build(keep=ids).tensors]
+    finally:
+        ops.unregister("halves")
+    assert len(set(names)) == len(names)
+    assert [op.name for op in builder.ops] == ["n", "n_2", "n_3"]

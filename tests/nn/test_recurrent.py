@@ -296,11 +296,12 @@ def test_states_go_on_from_batch_to_batch(kind, unroll):
     weights = randomized(model)
     assert len(weights) == 3
     whole, _ = expected(kind, x, weights, {})
-    for _ in range(2):
-        parts = [model.predict(x[:, i : i + 4], 3, verbose=0) for i in (0, 4)]
+    outer = nn.Sequential([nn.Input((4, 2), batch_size=3), model])
+    for reset in (layer.reset_states, model.reset_states, outer.reset_states):
+        parts = [outer.predict(x[:, i : i + 4], 3, verbose=0) for i in (0, 4)]
         found = np.concatenate(parts, 1)
         np.testing.assert_allclose(found, whole, rtol=1e-4, atol=1e-5)
-        layer.reset_states()
+        reset()
     around = nn.Bidirectional(KINDS[kind](5, stateful=True))
     both = nn.Model(inputs, around(inputs))
     first, second, third = (

@@ -52,10 +52,7 @@ class Dropout(Layer):
         self, rate: float, seed: int | None = None, *, name: str | None = None
     ) -> None:
         self.rate = unit_interval(rate, "Dropout: rate")
-        fixed = fixed_seed(seed)
-        super().__init__(name)
-        if fixed is not None:
-            self._seed = fixed
+        _with_seed(self, seed, name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op when training; nothing otherwise."""
