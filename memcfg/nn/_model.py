@@ -546,8 +546,9 @@ class Model(FixedAttributes):
             What samples weigh in the loss by their class; others weigh 1. For models of
             one output.
         sample_weight : numpy.ndarray, or list or dict of them, optional
-            What each sample weighs in the loss, of shape ``(n,)``; in a list or a dict
-            for each output. Not with batches, which have theirs.
+            What each sample weighs in the loss, of shape ``(n,)``, or each step of each
+            sample, ``(n, steps)``; in a list or a dict for each output. Not with
+            batches, which have theirs.
         initial_epoch : int, default 0
             Epochs before it are left out. Arrays are read as if they had been run
             before, batches from their beginning.
@@ -1423,7 +1424,7 @@ class Model(FixedAttributes):
             for _, source in wanted:
                 source.expect(target)
             known = [
-                ProgramKey(kind, size, 0 if kind == "predict" else each.weights)
+                ProgramKey(kind, size, () if kind == "predict" else each.weights)
                 for kind, each in wanted
                 for size in each.sizes
             ]
@@ -1454,20 +1455,20 @@ class Model(FixedAttributes):
         table = None if classes is None else check_class_weight(classes)
         wanted = None if session is None or found is None else session.wanted()
         given = samples(wanted, x, y, weights, labelled=True)
-        count = len(given.weights) if table is None else 1
+        weighing = given.weighing or ((),) * (table is not None)
         if (
             session is not None
             and wanted is not None
-            and session.is_ready(kind, len(given.xs[0]), count)
+            and session.is_ready(kind, len(given.xs[0]), weighing)
         ):
-            return session, Batch(columns(given, wanted, table), count)
+            return session, Batch(columns(given, wanted, table), weighing)
 
         def load() -> tuple[Session, Batch]:
             session = self._built_session()
             self._compiled("a loss")
             wanted = session.wanted()
-            batch = Batch(columns(given, wanted, table), count)
-            session.require([ProgramKey(kind, batch.size, count)])
+            batch = Batch(columns(given, wanted, table), weighing)
+            session.require([ProgramKey(kind, batch.size, weighing)])
             return session, batch
 
         return self._built_for([array.shape[1:] for array in given.xs], load)

@@ -182,3 +182,45 @@ def test_epochs_of_validation():
             )
             found.append(fitted.history["val_loss"])
         np.testing.assert_allclose(*found, 1e-5)
+
+
+@pytest.mark.parametrize("labels", [False, True])
+@pytest.mark.parametrize("per_step", [False, True])
+def test_weights_of_steps(labels, per_step):
+    random, steps = np.random.default_rng(1), 3
+    x = random.normal(size=(SAMPLES, steps, 3)).astype("f4")
+    y = random.normal(size=(SAMPLES, steps, 2)).astype("f4")
+    weights = random.uniform(0, 2, (SAMPLES, steps)).astype("f4")
+    if labels:
+        y = y.argmax(-1)
+    if not per_step:
+        weights = weights[:, :1]
+    found, values = [], None
+    for k in (mc.nn, keras):
+        model = k.Sequential(
+            [
+                k.layers.Input((steps, 3)),
+                k.layers.LSTM(4, return_sequences=True),
+                k.layers.Dense(2),
+            ]
+        )
+        loss = "mse"
+        if labels:
+            loss = k.losses.SparseCategoricalCrossentropy(from_logits=True)
+        measured = ["sparse_categorical_accuracy" if labels else "mae"]
+        model.compile(k.optimizers.SGD(0.1), loss, weighted_metrics=measured)
+        values = values or model.get_weights()
+        model.set_weights(values)
+        options = {"batch_size": 5, "epochs": 3, "verbose": 0, "shuffle": False}
+        held = {"validation_data": (x, y, weights)}
+        logs = model.fit(x, y, sample_weight=weights, **options, **held).history
+        again = model.evaluate(x, y, 5, 0, sample_weight=weights, return_dict=True)
+        found.append((logs, again, model.get_weights()))
+    (ours, one, mine), (theirs, other, keras_weights) = found
+    assert set(ours) == set(theirs)
+    for name, numbers in theirs.items():
+        np.testing.assert_allclose(ours[name], numbers, 1e-4, 1e-5, err_msg=name)
+    for name, number in other.items():
+        np.testing.assert_allclose(one[name], number, 1e-4, 1e-5, err_msg=name)
+    for pair in zip(mine, keras_weights, strict=True):
+        np.testing.assert_allclose(*pair, 1e-4, 1e-5)

@@ -21,6 +21,7 @@ __all__ = [
     "Field",
     "check_labels",
     "check_samples",
+    "check_steps",
     "check_x",
     "check_y",
     "class_weights",
@@ -175,10 +176,10 @@ def check_labels(
 
 
 def conform_weights(weights: Any, samples: int, what: str = "sample_weight") -> Array:
-    """Return sample weights, one a sample; they become float32 batch by batch."""
+    """Return sample weights, of samples or steps; they become float32 in batches."""
     if type(weights) is not np.ndarray:
         weights = _flat(as_array(weights, what))
-    if weights.shape not in ((samples,), (samples, 1)):
+    if weights.shape[:1] != (samples,):
         raise ValueError(
             f"{what} has shape {weights.shape}, but there are {samples} samples: it "
             "has one number for each"
@@ -186,7 +187,18 @@ def conform_weights(weights: Any, samples: int, what: str = "sample_weight") -> 
     if weights.dtype.kind not in "fiub":
         raise TypeError(f"{what} holds numbers, got {weights.dtype}")
     check_valid(weights, f"read {what}")
-    return np.asarray(weights).reshape(samples)
+    shape = weights.shape[:1] if weights.shape[1:] == (1,) else weights.shape
+    return np.asarray(weights).reshape(shape)
+
+
+def check_steps(weights: Array, steps: Shape) -> None:
+    """Refuse sample weights that fit no losses, of `steps` in each sample."""
+    if weights.shape[1:] != steps[: weights.ndim - 1]:
+        several = f", or has shape {(len(weights), *steps)}" if steps else ""
+        raise ValueError(
+            f"sample_weight has shape {weights.shape}, which does not fit losses of "
+            f"shape {(len(weights), *steps)}: it is one number for each sample{several}"
+        )
 
 
 def class_weights(
@@ -202,4 +214,7 @@ def class_weights(
     found = np.ones(len(y), np.float32)
     for label, weight in table.items():
         found[labels == label] = weight
-    return found if weights is None else found * weights.astype(np.float32)
+    if weights is None:
+        return found
+    column = found.reshape(-1, *(1 for _ in weights.shape[1:]))
+    return column * weights.astype(np.float32)

@@ -61,7 +61,7 @@ class ArraySource:
         self._orders = _orders(self._samples, seed, passes)
         self._shuffled = seed is not None
         self._columns: list[Column] = []  # once the model is known
-        self.weights = 1 if class_weight is not None else len(given.weights)
+        self.weights = given.weighing or ((),) * (class_weight is not None)
 
     @property
     def steps(self) -> int:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
     from memcfg.data.rows._file_rows import FileColumn
+    from memcfg.nn.layers._layer import Shape
 
 __all__ = ["Batch", "Column", "Rows", "as_numbers", "is_worth", "lies_well"]
 
@@ -51,9 +52,11 @@ class Batch:
 
     __slots__ = ("columns", "in_place", "rows", "size", "weights")
 
-    def __init__(self, columns: Sequence[Column], weights: int = 0) -> None:
+    def __init__(
+        self, columns: Sequence[Column], weights: tuple[Shape, ...] = ()
+    ) -> None:
         self.columns = columns
-        self.weights = weights  # how many columns are sample weights
+        self.weights = weights  # of a sample, in the last columns
         self.in_place = False
         for column in columns:  # amid each step: no call of Python
             self.in_place |= column.in_place

@@ -104,12 +104,15 @@ def _sample_shape(x: Any) -> Shape | None:
     return known if len(known) == len(x.shape) - 1 else None
 
 
-def weights_of(spec: Any) -> int:
-    """Count the arrays of sample weights, as far as is known."""
+def weights_of(spec: Any) -> tuple[Shape, ...]:
+    """Return what sample weights have for a sample, as far as is known."""
     weights = spec[2] if isinstance(spec, tuple) and len(spec) == 3 else None
-    if isinstance(weights, list | tuple | dict):
-        return len(weights)
-    return int(weights is not None)
+    if isinstance(weights, dict):
+        weights = list(weights.values())
+    if not isinstance(weights, list | tuple):
+        weights = [] if weights is None else [weights]
+    shapes = [(getattr(each, "shape", None) or ())[1:] for each in weights]
+    return tuple(() if shape == (1,) or None in shape else shape for shape in shapes)
 
 
 def check_spec(spec: Any, wanted: Wanted) -> None:

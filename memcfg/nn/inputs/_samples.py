@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memcfg.nn._nesting import Structure, are_arrays
 from memcfg.nn.inputs._array_checks import (
     check_samples,
+    check_steps,
     check_x,
     check_y,
     class_weights,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from memcfg.nn.inputs._array_checks import Field
+    from memcfg.nn.layers._layer import Shape
 
 __all__ = [
     "Samples",
@@ -45,6 +47,7 @@ class Wanted(NamedTuple):
     takes: Structure
     targets: Structure  # of all outputs
     places: tuple[int, ...] = ()  # the outputs that have a y
+    steps: tuple[Shape, ...] = ()  # of what has a loss of its own in a sample of each
 
 
 class Samples(NamedTuple):
@@ -55,6 +58,7 @@ class Samples(NamedTuple):
     ys: list[npt.NDArray[Any]]
     y_names: list[str]
     weights: list[npt.NDArray[Any]]
+    weighing: tuple[Shape, ...] = ()  # what each of the weights has for a sample
 
     def part(self, rows: slice) -> Samples:
         """Return some of the samples."""
@@ -94,7 +98,8 @@ def samples(
         conform_weights(array, count, name)
         for array, name in zip(weights, names, strict=True)
     ]
-    return Samples(xs, x_names, ys, y_names, weights)
+    weighing = tuple(array.shape[1:] for array in weights)
+    return Samples(xs, x_names, ys, y_names, weights, weighing)
 
 
 def columns(
@@ -139,6 +144,9 @@ def weight_columns(
         own = weights[0] if weights else None
         weights = [class_weights(table, ys[0], wanted.ys[0], own)]
     names = _weight_names(len(weights))
+    each = [*weights] * len(wanted.steps) if len(weights) == 1 else weights
+    for array, steps in zip(each, wanted.steps, strict=False):
+        check_steps(array, steps)
     return [Column(n, array) for n, array in zip(names, weights, strict=True)]
 
 

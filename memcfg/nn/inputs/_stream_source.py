@@ -139,7 +139,7 @@ class StreamSource:
         self.steps, self.endless = known.batches, known.endless
         self.sizes = list(known.sizes)
         self.sample_shapes: list[Shape] | None = sample_shapes_of(known.spec)
-        self.weights = 1 if class_weight is not None else weights_of(known.spec)
+        self.weights = weights_of(known.spec) or ((),) * (class_weight is not None)
 
     @property
     def restartable(self) -> bool:
@@ -214,11 +214,12 @@ class StreamSource:
             raise ValueError(f"y is one label, {y}, and x one sample: {BATCH_FIRST}")
         wanted = self._wanted
         found = samples(wanted, x, y, weights, labelled=self._labelled)
-        count = 1 if self._class_weight is not None else len(found.weights)
+        table = self._class_weight
+        shapes = found.weighing or ((),) * (table is not None)
         if wanted is None:  # to know shapes and sizes
-            return Batch([Column("x", each, in_place=True) for each in found.xs], count)
-        made = columns(found, wanted, self._class_weight, in_place=True)
-        return Batch(made, count)
+            read = [Column("x", each, in_place=True) for each in found.xs]
+            return Batch(read, shapes)
+        return Batch(columns(found, wanted, table, in_place=True), shapes)
 
 
 class StreamPass:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from memcfg.devices import Device
     from memcfg.graph import Graph
     from memcfg.nn.inputs._batches import Batch
+    from memcfg.nn.layers._layer import Shape
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.training._compile_config import Modes
     from memcfg.nn.training._objectives import Objectives
@@ -186,7 +187,12 @@ class Session:
                 input_names("y", len(targets)), targets.values(), strict=True
             )
         )
-        return self._unlabelled._replace(ys=ys, places=tuple(targets))
+        outputs = self._spec.network.outputs
+        return self._unlabelled._replace(
+            ys=ys,
+            places=tuple(targets),
+            steps=tuple(outputs[place].sample_shape[:-1] for place in targets),
+        )
 
     # Values
 
@@ -392,7 +398,7 @@ class Session:
 
     # Steps
 
-    def is_ready(self, kind: str, size: int, weights: int) -> bool:
+    def is_ready(self, kind: str, size: int, weights: tuple[Shape, ...]) -> bool:
         """Whether a planned program has run last: `require` would do nothing."""
         found = self._active
         return (
@@ -426,7 +432,7 @@ class Session:
                 or ready.kind != kind
                 or (ready.weights != batch.weights and kind != "predict")
             ):
-                weights = 0 if kind == "predict" else batch.weights
+                weights = () if kind == "predict" else batch.weights
                 ready = self._activate(ProgramKey(kind, batch.size, weights))
             if self._open is not None:  # its end was interrupted
                 self._end_step()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memcfg.nn._network import Network, Weight
+    from memcfg.nn.layers._layer import Shape
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.optimizers._optimizer import Slot
     from memcfg.nn.training._objectives import Objectives
@@ -32,16 +33,16 @@ class ProgramKey(NamedTuple):
 
     kind: str
     batch_size: int
-    weights: int = 0  # arrays of sample weights; one is for all outputs
+    # Of what each array of sample weights has for a sample; one is for all outputs.
+    weights: tuple[Shape, ...] = ()
 
     @property
     def label(self) -> str:
         """Its name for people and for the executor."""
-        weighted = (
-            ("", ", weighted")[self.weights]
-            if self.weights < 2
-            else (f", {self.weights} weights")
-        )
+        count = len(self.weights)
+        weighted = (f", {count} weights" if count > 1 else ", weighted") * bool(count)
+        if any(self.weights):
+            weighted += f" {', '.join(map(str, self.weights))}"
         return f"{self.kind}, batch {self.batch_size}{weighted}"
 
 
@@ -116,7 +117,7 @@ class _Trace:
         return [
             *self.names,
             *input_names("y", len(self.spec.network.outputs)),
-            *input_names("sample_weight", self.key.weights),
+            *input_names("sample_weight", len(self.key.weights)),
             "learning_rate",
             "step",
         ]
@@ -218,10 +219,13 @@ class _Trace:
 
     def _sample_weights(self, outputs: Sequence[int]) -> dict[int, int]:
         """Declare the weights of samples; one array is for all outputs."""
-        count = self.key.weights
-        names = input_names("sample_weight", count)
-        found = [self._input(n, (self.key.batch_size,), "float32") for n in names]
-        if count == 1:
+        shapes, batch = self.key.weights, self.key.batch_size
+        names = input_names("sample_weight", len(shapes))
+        found = [
+            self._input(name, (batch, *shape), "float32")
+            for name, shape in zip(names, shapes, strict=True)
+        ]
+        if len(found) == 1:
             return dict.fromkeys(outputs, found[0])
         return dict(zip(outputs, found, strict=True)) if found else {}
 
@@ -239,9 +243,10 @@ class _Trace:
             (mask,) = apply("multiply", (mask, factor), name="mask_weights")
         if weights is None:
             return mask
-        (column,) = apply("reshape", (weights,), {"shape": (shape[0], 1)})
-        (column,) = apply("broadcast_to", (column,), {"shape": shape})
-        return apply("multiply", (mask, column), name="masked_weights")[0]
+        if self.builder.shape(weights) != shape:
+            (column,) = apply("reshape", (weights,), {"shape": (shape[0], 1)})
+            (weights,) = apply("broadcast_to", (column,), {"shape": shape})
+        return apply("multiply", (mask, weights), name="masked_weights")[0]
 
     def _total(self, losses: Sequence[int], weights: Sequence[float | None]) -> int:
         terms = []
