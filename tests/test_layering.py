@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Rooms of one line never import each other. From the lowest to the highest.
 LAYERS = [
     {"units", "files", "_cached", "_caller", "_checks", "_terminal", "_version"},
-    {"errors", "_tables"},  # errors speak of sizes, so they stand on units
+    {"errors", "_html", "_tables"},  # errors speak of sizes, so they stand on units
     {"_core", "archives", "documents"},
     {"ops"},
     {"graph"},

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg._caller import outside
+from memcfg._html import lines, table
 from memcfg.errors import FormatError
 from memcfg.nn._argument_checks import integer, nonnegative
 from memcfg.nn._keras_arguments import takes_arguments
@@ -366,6 +367,16 @@ class History(Callback):
         return (
             f"<History of {count} epoch{'s' * (count != 1)}: {', '.join(self.history)}>"
         )
+
+    def _repr_html_(self) -> str:
+        """Return a table of the numbers for notebooks, and a picture of the losses."""
+        rows = [
+            [str(epoch + 1), *(f"{values[i]:.4g}" for values in self.history.values())]
+            for i, epoch in enumerate(self.epoch)
+        ]
+        losses = {k: v for k, v in self.history.items() if k in ("loss", "val_loss")}
+        picture = lines(losses) if len(rows) > 1 else ""
+        return table(repr(self).strip("<>"), ["epoch", *self.history], rows, picture)
 
 
 _LARGER_IS_BETTER = (

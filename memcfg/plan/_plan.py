@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+from memcfg._html import Row, Section, report
 from memcfg._terminal import WIDTH, paragraph, shorten, writable
 from memcfg.documents import (
     Key,
@@ -173,11 +174,17 @@ class Plan:
         return self.predicted.lower_bound_bytes
 
     def __str__(self) -> str:
-        lines = [_title(self), *_costs(self)]
-        if self.summary is not None:
-            lines += _deeds(self.summary)
-            lines += _roles(self.summary, self.peak_bytes)
+        costs, *roles = _sections(self)
+        lines = [_title(self), *map(_line, costs.rows)]
+        for heading, rows in roles:
+            op = self.summary.peak_op if self.summary else ""
+            lines.append(f"  {heading.replace(op, shorten(op, _NAME))}")
+            lines += map(_role_line, rows)
         return writable("\n".join(lines))  # of 80 columns at most
+
+    def _repr_html_(self) -> str:
+        """Return what ``str`` tells for notebooks."""
+        return report(f"Plan of '{self.graph}' {_method(self)}", _sections(self))
 
     def to_json(self) -> str:
         """Write the plan as JSON text in the interchange format.
@@ -233,59 +240,70 @@ class Plan:
 
 
 def _title(plan: Plan) -> str:
-    chosen = plan.summary.chosen_by if plan.summary else ""
-    by = f", chosen by {chosen}" if chosen else ""
-    how = shorten(f"by {plan.method}{by}", _NAME)
+    how = shorten(_method(plan), _NAME)
     graph = shorten(plan.graph, WIDTH - len("Plan of '' ") - len(how))
     return f"Plan of '{graph}' {how}"
 
 
-def _line(label: str, text: str) -> str:
-    return f"  {label:<{_LABEL}} {text}"
+def _method(plan: Plan) -> str:
+    chosen = plan.summary.chosen_by if plan.summary else ""
+    return f"by {plan.method}{f', chosen by {chosen}' if chosen else ''}"
 
 
-def _size(nbytes: int) -> str:
-    return f"{format_bytes(nbytes):>10}"
+def _line(row: Row) -> str:
+    return paragraph(f"  {row.label:<{_LABEL}} {row.value:>10}  ", row.words)
 
 
-def _costs(plan: Plan) -> list[str]:
+def _role_line(row: Row) -> str:
+    return f"    {row.label:<20}{row.value:>10}  {row.words[0]:>6}"
+
+
+def _sections(plan: Plan) -> list[Section]:
+    """Return what is told of a plan: costs and deeds, and bytes at the peak by role."""
+    rows = _costs(plan)
+    if plan.summary is None:
+        return [Section("", rows)]
+    return [Section("", rows + _deeds(plan.summary)), _roles(plan)]
+
+
+def _bytes_row(label: str, nbytes: int, *words: str) -> Row:
+    return Row(label, format_bytes(nbytes), words)
+
+
+def _costs(plan: Plan) -> list[Row]:
     predicted = plan.predicted
-    peak = f"{_size(plan.peak_bytes)}  ({plan.peak_bytes} B)"
+    peak = [f"({plan.peak_bytes} B)"]
     if plan.summary and plan.summary.all_bytes:
         share = plan.peak_bytes / plan.summary.all_bytes
-        peak += f", {share:.1%} of keep_all"
-    limit = "no limit"
-    if plan.limit_bytes is not None:
-        limit = f"{_size(plan.limit_bytes)}  ({plan.limit_bytes} B)"
-    lines = [
-        _line("peak", peak),
-        _line("limit", limit if plan.limit_bytes is not None else f"{limit:>10}"),
-        _line(
-            "lower bound",
-            f"{_size(plan.lower_bound_bytes)}  ({plan.lower_bound_bytes} B)",
-        ),
-        _line("nominal time", _time(predicted.seconds, predicted.recompute_seconds)),
+        peak = [f"({plan.peak_bytes} B),", f"{share:.1%} of keep_all"]
+    limit, bound = plan.limit_bytes, plan.lower_bound_bytes
+    rows = [
+        _bytes_row("peak", plan.peak_bytes, *peak),
+        Row("limit", "no limit")
+        if limit is None
+        else _bytes_row("limit", limit, f"({limit} B)"),
+        _bytes_row("lower bound", bound, f"({bound} B)"),
+        _time(predicted.seconds, predicted.recompute_seconds),
     ]
     if predicted.moved_bytes:
-        held = format_bytes(predicted.host_peak_bytes)
-        text = f"{_size(predicted.moved_bytes)}  at most {held} at a time"
-        lines.append(_line("moved", text))
-    return lines
+        held = f"at most {format_bytes(predicted.host_peak_bytes)} at a time"
+        rows.append(_bytes_row("moved", predicted.moved_bytes, held))
+    return rows
 
 
-def _time(seconds: float, recompute_seconds: float) -> str:
+def _time(seconds: float, recompute_seconds: float) -> Row:
     first = seconds - recompute_seconds
     extra = f"recomputation adds {recompute_seconds / first:.1%}" if first > 0 else ""
     if seconds == 0:
-        return f"{'unknown':>10}  (the graph states no times)"
-    return f"{_milliseconds(seconds):>10}  {extra}"
+        return Row("nominal time", "unknown", ("(the graph states no times)",))
+    return Row("nominal time", _milliseconds(seconds), (extra,) if extra else ())
 
 
 def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
 
 
-def _deeds(summary: Summary) -> list[str]:
+def _deeds(summary: Summary) -> list[Row]:
     return [
         _group("kept", summary.kept, "tensors for the backward phase"),
         _group("shared", summary.in_place, "outputs in place"),
@@ -293,28 +311,30 @@ def _deeds(summary: Summary) -> list[str]:
     ]
 
 
-def _group(label: str, group: Group, what: str) -> str:
+def _group(label: str, group: Group, what: str) -> Row:
     if group.count == 0:
-        return _line(label, f"{'nothing':>10}")
+        return Row(label, "nothing")
     words = f"{group.count} {what}:".split()
     words += [f"{name}," for name in group.names[:-1]]
     more = ", ..." if group.count > len(group.names) else ""
     words += [f"{name}{more}" for name in group.names[-1:]]
-    return paragraph(_line(label, f"{_size(group.nbytes)}  "), words)
+    return _bytes_row(label, group.nbytes, *words)
 
 
-def _roles(summary: Summary, peak_bytes: int) -> list[str]:
-    when = "at rest"
-    if summary.peak_op:
-        when = f"while '{shorten(summary.peak_op, _NAME)}' runs"
-    lines = [f"  at the peak, {when}:"]
+def _roles(plan: Plan) -> Section:
+    summary = plan.summary
+    assert summary is not None  # or there is nothing to tell
+    when = f"while '{summary.peak_op}' runs" if summary.peak_op else "at rest"
     entries = dict(summary.by_role)
-    entries["unused"] = peak_bytes - sum(entries.values())
-    for role, nbytes in entries.items():
-        if nbytes:
-            share = nbytes / peak_bytes
-            lines.append(f"    {role:<20}{_size(nbytes)}  {share:>6.1%}")
-    return lines
+    entries["unused"] = plan.peak_bytes - sum(entries.values())
+    rows = [
+        _bytes_row(role, nbytes, f"{nbytes / plan.peak_bytes:.1%}")._replace(
+            share=nbytes / plan.peak_bytes
+        )
+        for role, nbytes in entries.items()
+        if nbytes
+    ]
+    return Section(f"at the peak, {when}:", rows)
 
 
 # -- JSON -----------------------------------------------------------------------

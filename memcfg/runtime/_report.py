@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from memcfg._html import Row, Section, bars, report
 from memcfg._terminal import fit, paragraph, shorten, writable
 from memcfg.units import format_bytes
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryReport", "TimelineEntry"]
 
-_ROWS = 12  # of the picture
+_ROWS = 12  # of the picture in text
+_COLUMNS = 120  # of the one in notebooks
 _BAR = 40  # characters of the bars of roles
 _SHORT_BAR = 20  # of those of ops, which leave room for a time
 _OP = 32  # columns of an op's name; of a longer one the middle is left out
@@ -100,10 +102,42 @@ class MemoryReport:
 
     def __str__(self) -> str:
         """Return the report as text of 80 columns at most."""
-        lines = [*self._head(), "", *self._roles(), "", *self._picture()]
+        head, roles, picture = self._sections()
+        lines = [
+            f"Memory of '{shorten(self.program, 30)}' on {shorten(self.device, 30)}",
+            *(paragraph(f"  {r.label:<15} {r.value} ", r.words) for r in head.rows),
+            "",
+            f"  {roles.heading}",
+            *(
+                f"  {r.label:<20} {r.value:>12}  {_bar(r.share, _BAR)}".rstrip()
+                for r in roles.rows
+            ),
+            "",
+            f"  {picture.heading}",
+            *(
+                f"  {fit(r.label, _OP, keep='ends')} {r.value:>11}  "
+                f"{' '.join([_bar(r.share, _SHORT_BAR), *r.words])}"
+                for r in picture.rows
+            ),
+        ]
         return writable("\n".join(lines))
 
-    def _head(self) -> list[str]:
+    def _repr_html_(self) -> str:
+        """Return what ``str`` tells for notebooks, the step as a picture."""
+        top = self._top()
+        levels = [
+            (
+                entry.phase,
+                f"{entry.phase} {entry.op}: {format_bytes(entry.live_bytes)}",
+                entry.live_bytes / top,
+            )
+            for entry, _ in _groups(self.timeline, _COLUMNS)
+        ]
+        picture = bars(levels, f"{format_bytes(top)} at most") if levels else ""
+        title = f"Memory of '{self.program}' on {self.device}"
+        return report(title, self._sections(), picture)
+
+    def _sections(self) -> tuple[Section, Section, Section]:
         limit = "none" if self.limit_bytes is None else _exact(self.limit_bytes)
         how = "bytes that changed" if self.verified else "bytes given to kernels"
         if self.mode != "enabled":
@@ -111,53 +145,55 @@ class MemoryReport:
             how = f"{source}; workspace mode {self.mode!r}"
         if self.changed_peak_bytes not in (None, self.measured_peak_bytes):
             how += f"; kernels changed bytes up to {self.changed_peak_bytes} B"
-        measured = f"{_exact(self.measured_peak_bytes)} "
-        return [
-            f"Memory of '{shorten(self.program, 30)}' on {shorten(self.device, 30)}",
-            f"  limit           {limit}",
-            f"  predicted peak  {_exact(self.predicted_peak_bytes)}",
-            paragraph("  measured peak   " + measured, f"({how})".split()),
-            f"  arena           {_exact(self.arena_bytes)}, shared by all programs",
+        measured, arena = _exact(self.measured_peak_bytes), _exact(self.arena_bytes)
+        head = [
+            Row("limit", limit),
+            Row("predicted peak", _exact(self.predicted_peak_bytes)),
+            Row("measured peak", measured, tuple(f"({how})".split())),
+            Row("arena", f"{arena},", ("shared by all programs",)),
         ]
-
-    def _roles(self) -> list[str]:
         total = sum(self.by_role.values())
-        lines = ["  at the peak"]
-        for role, nbytes in sorted(self.by_role.items(), key=lambda item: -item[1]):
-            bar = _bar(nbytes, total, _BAR)
-            lines.append(f"  {role:<20} {format_bytes(nbytes):>12}  {bar}".rstrip())
-        return lines
+        by_size = sorted(self.by_role.items(), key=lambda item: -item[1])
+        roles = [
+            Row(role, format_bytes(nbytes), share=nbytes / total if total else 0.0)
+            for role, nbytes in by_size
+        ]
+        steps = [
+            Row(
+                f"{entry.phase} {entry.op}",
+                format_bytes(entry.live_bytes),
+                _time(group),
+                entry.live_bytes / self._top(),
+            )
+            for entry, group in _groups(self.timeline, _ROWS)
+        ]
+        heading = f"live bytes over the step ({len(self.timeline)} ops)"
+        return Section("", head), Section("at the peak", roles), Section(heading, steps)
 
-    def _picture(self) -> list[str]:
-        top = max((entry.live_bytes for entry in self.timeline), default=0)
-        lines = [f"  live bytes over the step ({len(self.timeline)} ops)"]
-        for group in _groups(self.timeline, _ROWS):
-            highest = max(group, key=lambda entry: entry.live_bytes)
-            label = fit(f"{highest.phase} {highest.op}", _OP, keep="ends")
-            bar = _bar(highest.live_bytes, top, _SHORT_BAR)
-            size = format_bytes(highest.live_bytes)
-            lines.append(f"  {label} {size:>11}  {bar}{_time(group)}")
-        return lines
+    def _top(self) -> int:
+        return max((entry.live_bytes for entry in self.timeline), default=0) or 1
 
 
 def _exact(nbytes: int) -> str:
     return format_bytes(nbytes, exact=True)
 
 
-def _bar(part: int, whole: int, width: int) -> str:
-    return "█" * round(width * part / whole) if whole else ""
+def _bar(share: float | None, width: int) -> str:
+    return "█" * round(width * (share or 0.0))
 
 
-def _time(group: tuple[TimelineEntry, ...]) -> str:
+def _time(group: tuple[TimelineEntry, ...]) -> tuple[str, ...]:
     known = [entry.seconds for entry in group if entry.seconds is not None]
     if not known:
-        return ""
+        return ()
     seconds = sum(known)
-    return f" {1e3 * seconds:.2f} ms" if seconds < 10 else f" {seconds:.1f} s"
+    return (f"{1e3 * seconds:.2f} ms" if seconds < 10 else f"{seconds:.1f} s",)
 
 
 def _groups(
     timeline: tuple[TimelineEntry, ...], count: int
-) -> list[tuple[TimelineEntry, ...]]:
+) -> list[tuple[TimelineEntry, tuple[TimelineEntry, ...]]]:
+    """Return so many parts of a step at most, each behind its highest entry."""
     size = max(-(-len(timeline) // count), 1)
-    return [timeline[i : i + size] for i in range(0, len(timeline), size)]
+    parts = [timeline[i : i + size] for i in range(0, len(timeline), size)]
+    return [(max(part, key=lambda entry: entry.live_bytes), part) for part in parts]
