@@ -9,6 +9,7 @@ business of `memcfg.ops`.
 from __future__ import annotations
 
 from memcfg.graph._builder import Builder
+from memcfg.graph._dead_ops import drop_dead_ops
 from memcfg.graph._gradients import gradients
 from memcfg.graph._graph import PHASES, ROLES, Algorithm, Graph, Op, Tensor
 from memcfg.graph._updates import hoist_updates, update_order
@@ -21,6 +22,7 @@ __all__ = [
     "Graph",
     "Op",
     "Tensor",
+    "drop_dead_ops",
     "gradients",
     "hoist_updates",
     "update_order",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from traces import traced
 
@@ -97,3 +98,44 @@ def test_counting_is_left_out_without_metrics():
     for kind in ("train", "evaluate"):
         graph = traced(network(), kind, SHAPE)
         assert "correct_count" not in types(graph)
+
+
+def test_what_nobody_reads_is_not_computed():
+    """The softmax that a loss computes inside itself; an output without a loss."""
+
+    def classifier(activation):
+        model = nn.Sequential([nn.Input((8,)), nn.Dense(10_000, activation=activation)])
+        loss = nn.SparseCategoricalCrossentropy(from_logits=activation is None)
+        model.compile("sgd", loss, memory="keep_all")
+        return model
+
+    fused, plain = classifier("softmax"), classifier(None)
+    graphs = [each.graph(32) for each in (fused, plain)]
+    types = [[op.type for op in graph.ops] for graph in graphs]
+    assert types[0] == types[1]
+    sizes = [sum(tensor.nbytes for tensor in graph.tensors) for graph in graphs]
+    assert sizes[0] == sizes[1]
+    assert fused.plan(32).peak_bytes == plain.plan(32).peak_bytes
+    probabilities = 32 * 10_000 * 4
+    fused.compile("sgd", fused_loss(), metrics=["accuracy"], memory="keep_all")
+    assert fused.plan(32).peak_bytes >= plain.plan(32).peak_bytes + probabilities
+
+    left, right = nn.Input((4,)), nn.Input((4,))
+    h = nn.Dense(3, name="unread", trainable=False)(right)
+    model = nn.Model([left, right], [nn.Dense(2, name="read")(left), h])
+    model.compile("sgd", {"read": "mse", "unread": None})
+    assert not [op for op in model.graph(6).ops if op.name.startswith("unread")]
+    x = [np.ones((6, 4), np.float32)] * 2
+    y = np.ones((6, 2), np.float32)
+    assert model.fit(x, [y, None], verbose=0).history["loss"][0] > 0
+    assert model.evaluate(x, [y, None], verbose=0) > 0
+    np.testing.assert_allclose(model.predict(x, verbose=0)[1][0, 0], h_of(model))
+
+
+def fused_loss():
+    return nn.SparseCategoricalCrossentropy()
+
+
+def h_of(model):
+    kernel, bias = model.get_layer("unread").get_weights()
+    return kernel[:, 0].sum() + bias[0]
