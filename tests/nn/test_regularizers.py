@@ -53,3 +53,57 @@ def test_what_regularizers_are():
     ):
         with pytest.raises(kind, match=words):
             make()
+
+
+def penalized(kind, wrap):
+    layer = mc.nn.LSTM if kind == "lstm" else mc.nn.Dense
+    more = {"return_sequences": True} if kind == "lstm" else {}
+    options = {"kernel_regularizer": "l1", "activity_regularizer": "l2"}
+    x = mc.nn.Input((4, 3))
+    return mc.nn.Model(x, wrap(layer(2, **more, **options))(x))
+
+
+def in_a_model(layer):
+    return mc.nn.Sequential([mc.nn.Input((4, 3)), layer])
+
+
+def in_a_layer(layer):
+    class Own(mc.nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.inner = layer
+
+        def call(self, x):
+            return self.inner(x)
+
+    return Own()
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrap"),
+    [
+        ("lstm", mc.nn.Bidirectional),
+        ("lstm", in_a_model),
+        ("dense", mc.nn.TimeDistributed),
+        ("dense", in_a_model),
+        ("dense", in_a_layer),
+        ("dense", lambda layer: in_a_model(mc.nn.TimeDistributed(layer))),
+        ("dense", lambda layer: mc.nn.TimeDistributed(in_a_model_of_steps(layer))),
+    ],
+)
+def test_penalties_of_inner_layers_count(kind, wrap):
+    model = penalized(kind, wrap)
+    model.compile(mc.nn.SGD(0.01), "mse")
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(5, 4, 3)).astype("f4")
+    y = model.predict(x, verbose=0)
+    kernels = [w.numpy() for w in model.weights if w.name.endswith("kernel")]
+    kernels = [w for w in kernels if w.shape[0] == 3]  # no recurrent ones
+    penalty = 0.01 * sum(abs(w).sum() for w in kernels) + 0.01 * (y**2).sum() / 5
+    found = model.evaluate(x, np.zeros_like(y), 5, 0)
+    np.testing.assert_allclose(found, (y**2).mean() + penalty, 1e-5)
+    assert model.train_on_batch(x, np.zeros_like(y)) == pytest.approx(found)
+
+
+def in_a_model_of_steps(layer):
+    return mc.nn.Sequential([mc.nn.Input((3,)), layer])

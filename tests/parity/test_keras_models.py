@@ -224,3 +224,39 @@ def test_weights_of_steps(labels, per_step):
         np.testing.assert_allclose(one[name], number, 1e-4, 1e-5, err_msg=name)
     for pair in zip(mine, keras_weights, strict=True):
         np.testing.assert_allclose(*pair, 1e-4, 1e-5)
+
+
+def inside(k, where):
+    """A layer whose result and kernel are penalised, inside of another."""
+    options = {"kernel_regularizer": "l1", "activity_regularizer": "l2"}
+    if where == "both ends":
+        inner = k.layers.LSTM(2, return_sequences=True, **options)
+        return k.layers.Bidirectional(inner)
+    dense = k.layers.Dense(2, **options)
+    if where == "model":
+        return k.Sequential([k.layers.Input((4, 3)), dense, k.layers.LSTM(2)])
+    if where == "steps of a model":
+        step = k.Sequential([k.layers.Input((3,)), dense])
+        return k.layers.TimeDistributed(step)
+    # Keras leaves the inner layer's activity out here.
+    if k is keras:
+        dense = k.layers.Dense(2, kernel_regularizer="l1")
+        return k.layers.TimeDistributed(dense, activity_regularizer="l2")
+    return k.layers.TimeDistributed(dense)
+
+
+@pytest.mark.parametrize("where", ["both ends", "model", "steps of a model", "steps"])
+def test_penalties_inside_of_layers(where):
+    random, values, found = np.random.default_rng(3), None, []
+    x = random.normal(size=(6, 4, 3)).astype("f4")
+    for k in (mc.nn, keras):
+        start = k.layers.Input((4, 3))
+        flat = k.layers.Flatten()(inside(k, where)(start))
+        model = k.Model(start, k.layers.Dense(1)(flat))
+        model.compile(k.optimizers.SGD(0.05), "mse")
+        values = values or model.get_weights()
+        model.set_weights(values)
+        steps = [float(model.train_on_batch(x, np.ones((6, 1)))) for _ in range(4)]
+        found.append((steps, *model.get_weights()))
+    for pair in zip(*found, strict=True):
+        np.testing.assert_allclose(*pair, 1e-4, 1e-5)

@@ -42,7 +42,7 @@ def _traced(scope: Scope, layer: Layer, part: str, inputs: Sequence[int]) -> Any
         if name.startswith(part)
     }
     inner = replace(scope, name=f"{scope.name}/{layer.name}", weights=weights)
-    made = layer.trace(inner, inputs)
+    made = inner.run(layer, inputs)
     for weight, value, momentum in inner.moving:
         scope.move(f"{part}{weight}", value, momentum)
     return made
