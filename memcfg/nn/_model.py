@@ -290,6 +290,8 @@ class Model(FixedAttributes):
             each for layer in layers for each in layer.non_trainable_weights
         )
 
+    trainable_variables = trainable_weights
+
     @property
     def inputs(self) -> list[SymbolicTensor]:
         """The symbolic tensors from which the model starts."""
@@ -311,6 +313,18 @@ class Model(FixedAttributes):
         """The outputs as they were given to the constructor."""
         network = self._built_network()
         return network.gives.pack(network.outputs)
+
+    @property
+    def input_shape(self) -> Any:
+        """The shapes of the inputs, with None for the batch, as inputs were given."""
+        network = self._built_network()
+        return network.takes.pack([each.shape for each in network.inputs])
+
+    @property
+    def output_shape(self) -> Any:
+        """The shapes of the outputs, with None for the batch."""
+        network = self._built_network()
+        return network.gives.pack([each.shape for each in network.outputs])
 
     def count_params(self) -> int:
         """Return the number of parameters.
@@ -921,6 +935,12 @@ class Model(FixedAttributes):
             totals = Totals(session.objectives)
             totals.add(batch.size, session.step("evaluate", batch)[1])
         return _returned(totals.logs(), return_dict)
+
+    def reset_metrics(self) -> None:
+        """Do nothing: the numbers of a batch are of that batch alone, unlike Keras's.
+
+        Keras goes on with means over all batches until this is called.
+        """
 
     def predict_on_batch(self, x: Any) -> Any:
         """Return the model's outputs for one batch.

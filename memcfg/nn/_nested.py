@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from memcfg.nn._nesting import Structure, unique
-from memcfg.nn.layers._layer import Layer, Node, Scope, SymbolicTensor, members
+from memcfg.nn.layers._layer import (
+    Input,
+    Layer,
+    Node,
+    Scope,
+    SymbolicTensor,
+    members,
+)
 
 __all__ = ["Nested", "Symbolic", "symbolic"]
 
@@ -56,6 +63,13 @@ class Nested(Layer):
         scope.trace(network.nodes, values)
         made = [values[tensor] for tensor in network.outputs]
         return made[0] if len(made) == 1 else made
+
+    def _first_input(self) -> SymbolicTensor | None:
+        """Return an input of the shape that the model reads, if it is known."""
+        if not self.model.built or len(self.model.inputs) > 1:
+            return None
+        (own,) = self.model.inputs
+        return Input(own.sample_shape, own.node.batch_size, own.dtype)
 
     def _sublayers(self) -> list[Layer]:
         network = self.model._parts.network or self.model._network

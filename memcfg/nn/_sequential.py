@@ -125,8 +125,9 @@ class Sequential(Model):
                 "Sequential takes layers and models, and an Input as the first of them."
                 f" Got {layer!r}"
             )
-        if layer._first_shape is not None and not (self._stack or self._ends):
-            self._start(Input(layer._first_shape))
+        first = None if self._stack or self._ends else layer._first_input()
+        if first is not None:
+            self._start(first)
         if self._stack.get(layer.name) is layer:
             raise ValueError(
                 f"layer {layer.name!r} is in {self.name!r} already; to call a layer "

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._attributes import FixedAttributes, check_name, snake_case
 from memcfg.nn._keras_names import absent
+from memcfg.nn.layers._layer import trace_call
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -155,8 +156,8 @@ class Terms:
 class Loss(FixedAttributes):
     """Base class of the losses.
 
-    A subclass says in `values` what the loss of each sample is, in `elements` what that
-    is the mean of, or traces by itself.
+    A subclass says in `call` what the loss of each sample is, by operators; or with ops
+    in `values`, in `elements` what that is the mean of, or traces by itself.
 
     Parameters
     ----------
@@ -215,6 +216,23 @@ class Loss(FixedAttributes):
         """
         return Target(output.sample_shape, "float32", None)
 
+    def call(self, y_true: SymbolicTensor, y_pred: SymbolicTensor) -> SymbolicTensor:
+        """Compute the loss of each sample; a subclass says how.
+
+        Parameters
+        ----------
+        y_true, y_pred : SymbolicTensor
+            The targets of a batch and the model's output, of one shape.
+
+        Returns
+        -------
+        SymbolicTensor
+            Of which the loss of a sample is the mean.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} says nowhere what it is: write `call`"
+        )
+
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
         """Append the ops of the loss of each sample.
 
@@ -232,7 +250,7 @@ class Loss(FixedAttributes):
         """
         elements = self.elements(builder, y_true, y_pred)
         if elements is None:
-            raise NotImplementedError(f"{type(self).__name__} has no values")
+            return trace_call(self.call, builder, self.name, (y_true, y_pred))
         return Terms(builder, self.name).reduce("mean", elements, (-1,))
 
     def elements(self, builder: Builder, y_true: int, y_pred: int) -> int | None:
@@ -322,6 +340,21 @@ class Loss(FixedAttributes):
         found = super()._settings()
         own = {name: value for name, value in found.items() if name not in usual}
         return own | {n: found[n] for n in usual if found[n] != usual[n]}
+
+
+class _Function(Loss):
+    """A function of the targets and of the model's output."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        super().__init__(getattr(function, "__name__", None))
+
+    def call(self, y_true: SymbolicTensor, y_pred: SymbolicTensor) -> SymbolicTensor:
+        """Call it."""
+        made: SymbolicTensor = self.function(y_true, y_pred)
+        return made
 
 
 class MeanSquaredError(Loss):
@@ -1304,9 +1337,11 @@ def get_loss(loss: Any) -> Loss:
         return found()
     if isinstance(loss, type) and issubclass(loss, Loss):
         return loss()
-    if not isinstance(loss, Loss):
+    if isinstance(loss, Loss):
+        return loss
+    if not callable(loss):
         raise TypeError(
-            f"a loss is a name such as 'mse' or a Loss such as MeanSquaredError(), not "
-            f"{loss!r}; a loss of your own is a subclass of memcfg.nn.Loss"
+            f"a loss is a name such as 'mse', a Loss such as MeanSquaredError(), or a "
+            f"function of y_true and y_pred, not {loss!r}"
         )
-    return loss
+    return _Function(loss)

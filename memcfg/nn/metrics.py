@@ -1601,8 +1601,13 @@ def get_metric(
         return Metric(metric.name, of=metric)
     if isinstance(metric, type) and issubclass(metric, Metric):
         return metric()
+    if callable(metric):
+        return get_metric(losses.get_loss(metric))
     if not isinstance(metric, str):
-        raise TypeError(f"a metric is a name such as 'accuracy', not {metric!r}")
+        raise TypeError(
+            f"a metric is a name such as 'accuracy', a Metric, or a function of y_true "
+            f"and y_pred, not {metric!r}"
+        )
     if metric.lower() in _BY_OUTPUT:
         kinds = _BY_OUTPUT[metric.lower()]
         if output is not None and output.sample_shape[-1:] == (1,):

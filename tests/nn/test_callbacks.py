@@ -316,6 +316,7 @@ def test_terminate_on_nan_ends_training_without_an_error(on_nan, capsys):
         callbacks=cb.TerminateOnNaN(),
     )
     assert len(history.epoch) == 1
+    assert np.isnan(history.history["loss"][0])
     assert "the loss is nan" in capsys.readouterr().out
     finite = all(np.isfinite(w).all() for w in model.get_weights())
     assert finite == (on_nan == "raise")

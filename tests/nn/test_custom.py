@@ -297,3 +297,94 @@ def test_masked_steps_do_not_count():
     found = made.evaluate(x, y, verbose=0, sample_weight=weights)
     expected = (error * mask * weights[:, None]).sum() / mask.sum()
     np.testing.assert_allclose(found, expected, 1e-5)
+
+
+class TestWhatKerasUsersAskLayersFor:
+    def test_input_and_output_of_a_layer_called_once(self):
+        x = nn.Input((6,), name="x")
+        layer = nn.Dense(4, name="code")
+        y = layer(x)
+        made = nn.Model(x, nn.Dense(2)(y))
+        assert layer.input is x
+        assert layer.output is y
+        code = nn.Model(made.input, made.get_layer("code").output)
+        assert code.output_shape == (None, 4)
+        assert made.input_shape == (None, 6)
+        copied = copy.deepcopy(made).get_layer("code")
+        assert copied.output.shape == (None, 4)
+        assert copied.output is not y
+        layer(nn.Input((6,)))
+        assert layer.output is y
+        with pytest.raises(AttributeError, match="never called on a symbolic"):
+            _ = nn.Dense(4).output
+
+    def test_weights_by_name(self):
+        layer = nn.Dense(4)
+        assert not layer.built
+        with pytest.raises(AttributeError, match="when it has been called"):
+            _ = layer.kernel
+        layer(nn.Input((6,)))
+        assert layer.built
+        assert layer.kernel.shape == (6, 4)
+        layer.bias.assign(np.arange(4))
+        assert layer.get_weights()[1].tolist() == [0, 1, 2, 3]
+        with pytest.raises(AttributeError, match="'Dense' object has no attribute"):
+            _ = layer.gamma
+        assert len(layer.trainable_variables) == 2
+
+    def test_a_sequential_starts_with_a_model(self):
+        base = nn.Sequential([nn.Input((6,)), nn.Dense(3)])
+        base.trainable = False
+        made = nn.Sequential([base, nn.Dense(2)])
+        assert made.built
+        assert made.input_shape == (None, 6)
+        made.compile("sgd", "mse")
+        assert len(made.trainable_variables) == 2
+        assert len(made.non_trainable_weights) == 2
+        later = nn.Sequential([nn.Sequential([nn.Dense(3)]), nn.Dense(2)])
+        assert not later.built
+
+
+class TestLossesOfUsers:
+    def test_functions_and_calls(self, data):
+        x, y = data
+
+        def cubed(y_true, y_pred):
+            return abs(y_true - y_pred) ** 3
+
+        class Cubed(nn.losses.Loss):
+            def call(self, y_true, y_pred):
+                return cubed(y_true, y_pred)
+
+        weight = np.linspace(0, 1, len(x))
+        for loss in (cubed, Cubed()):
+            nn.set_random_seed(1)
+            made = nn.Sequential([nn.Input((6,)), nn.Dense(2)])
+            made.compile(nn.SGD(0.01), loss, metrics=[cubed], weighted_metrics=[loss])
+            each = np.abs(y - made.predict(x, verbose=0)) ** 3
+            whole = made.evaluate(x, y, verbose=0)
+            np.testing.assert_allclose(whole, [each.mean()] * 3, 1e-5)
+            found = made.evaluate(x, y, sample_weight=weight, verbose=0)
+            weighted = each.mean(1) @ weight
+            wanted = [weighted / len(x), each.mean(), weighted / weight.sum()]
+            np.testing.assert_allclose(found, wanted, 1e-5)
+            kernel, bias = made.get_weights()
+            error = x @ kernel + bias - y
+            slope = x.T @ (3 * error * np.abs(error)) / error.size
+            made.train_on_batch(x, y)
+            moved = (kernel - made.get_weights()[0]) / 0.01
+            np.testing.assert_allclose(moved, slope, 1e-2, 1e-4)
+
+    def test_what_is_wrong_is_told(self, data, tmp_path):
+        made = nn.Sequential([nn.Input((6,)), nn.Dense(2)])
+        with pytest.raises(TypeError, match="or a function of y_true and y_pred"):
+            made.compile("sgd", 3)
+        made.compile("sgd", lambda y_true, y_pred: 3)
+        with pytest.raises(TypeError, match="returns a symbolic tensor"):
+            made.fit(*data, verbose=0)
+        made.compile("sgd", nn.losses.Loss())
+        with pytest.raises(NotImplementedError, match="write `call`"):
+            made.fit(*data, verbose=0)
+        made.compile("sgd", lambda y_true, y_pred: y_true - y_pred)
+        with pytest.raises(TypeError, match="cannot be saved"):
+            made.save(tmp_path / "a.memcfg")

@@ -57,6 +57,7 @@ __all__ = [
     "members",
     "sample_shape",
     "show_shape",
+    "trace_call",
 ]
 
 Shape = tuple[int, ...]  # of one sample, the batch left out
@@ -174,6 +175,8 @@ class Node(FixedAttributes):
         own: int | None = getattr(layer, "batch_size", None)
         self.batch_size = sizes.pop() if sizes else own
         self.outputs = tuple(SymbolicTensor(shape, self, t) for shape, t in results)
+        if results:  # none of those of a weight
+            layer._calls.append(weakref.ref(self))
 
 
 def show_shape(sample_shape: Shape) -> str:
@@ -343,6 +346,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
     __slots__ = (
         "_activity",
+        "_calls",
         "_first_shape",
         "_inner",
         "_is_built",
@@ -388,6 +392,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         self._is_built = False
         self._own: list[WeightTensor] = []  # by `add_weight`
         self._inner: dict[Any, Any] = {}  # what `call` has made of inputs
+        self._calls: list[weakref.ref[Node]] = []  # of which some may be gone
 
     def _take(self, name: str, value: Any) -> None:
         """Take an argument that all layers have."""
@@ -460,6 +465,50 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         if not self.trainable:
             return self.weights
         return [each for each in self.weights if not each.trainable]
+
+    trainable_variables = trainable_weights
+
+    @property
+    def built(self) -> bool:
+        """Whether the shapes of the weights are known."""
+        return self._weight_specs is not None
+
+    @property
+    def input(self) -> Any:
+        """What the layer was called on, the first time."""
+        found = self._first_call("input").inputs
+        return found[0] if len(found) == 1 else list(found)
+
+    @property
+    def output(self) -> Any:
+        """What it gave, the first time that it was called."""
+        found = self._first_call("output").outputs
+        return found[0] if len(found) == 1 else list(found)
+
+    def _first_call(self, what: str) -> Node:
+        for each in self._calls:
+            if (node := each()) is not None:
+                return node
+        raise AttributeError(
+            f"layer {self.name!r} has no {what}: it was never called on a symbolic "
+            "tensor, or nothing is left of that"
+        )
+
+    if not TYPE_CHECKING:  # a checker would take any name to be there
+
+        def __getattr__(self, name: str) -> Variable:
+            """Return a weight by its name, such as ``kernel``."""
+            if hasattr(type(self), name):  # a property, which has its reason
+                return object.__getattribute__(self, name)
+            specs = () if name.startswith("_") else self._weight_specs or ()
+            for index, spec in enumerate(specs):
+                if spec.name == name and not spec.hidden:
+                    return Variable(self, index, f"{self.name}/{name}")
+            kind = type(self).__name__
+            text = f"{kind!r} object has no attribute {name!r}"
+            if not name.startswith("_") and not self.built:
+                text += "; a layer has its weights when it has been called"
+            raise AttributeError(text, name=name, obj=self)
 
     def count_params(self) -> int:
         """Return the number of parameters.
@@ -666,6 +715,10 @@ class Layer(FixedAttributes, metaclass=_LayerType):
                         "it: make it in the constructor, self.layer = ..."
                     )
 
+    def _first_input(self) -> SymbolicTensor | None:
+        """Return what a `Sequential` starts from that starts with this layer."""
+        return None if self._first_shape is None else Input(self._first_shape)
+
     def _sublayers(self) -> list[Layer]:
         """Return the layers that are attributes, in the order they were set."""
         if type(self).trace is not Layer.trace:
@@ -810,7 +863,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         self._owner = None
         self._weight_specs = None
         self._is_built = False
-        self._own, self._inner, self._values = [], {}, {}
+        self._own, self._inner, self._values, self._calls = [], {}, {}, []
         for layer in self._sublayers():
             layer._release()
 
@@ -819,6 +872,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         fresh: dict[str, Any] = {
             "_owner": None,
             "_weight_specs": None,
+            "_calls": [],
             "_inner": {},
             "_values": {},
             "_users": 0,
@@ -1155,6 +1209,25 @@ def _calls(ends: Sequence[SymbolicTensor]) -> list[Node]:
             met[node] = None
             stack += [tensor.node for tensor in node.inputs]
     return sorted((node for node in met if node.outputs), key=lambda each: each.order)
+
+
+def trace_call(
+    call: Callable[..., Any], builder: Builder, name: str, inputs: Sequence[int]
+) -> int:
+    """Append what a function computes of tensors by operators."""
+    starts = []
+    for each in inputs:
+        made = InputLayer(builder.shape(each)[1:], builder.dtype(each))
+        starts.append(Node(made, (), [(made.shape, made.dtype)]).outputs[0])
+    end = call(*starts)
+    if not isinstance(end, SymbolicTensor):
+        raise TypeError(
+            f"{name!r} returns a symbolic tensor, made by operators of those that it "
+            f"is called on, not {end!r}"
+        )
+    values = dict(zip(starts, inputs, strict=True))
+    Scope(builder, name, {}, training=builder.training).trace(_calls([end]), values)
+    return values[end]
 
 
 def first_value(

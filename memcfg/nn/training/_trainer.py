@@ -87,10 +87,10 @@ class Trainer:
                 with Progress(
                     verbose, feed.steps, f"Epoch {of}", totals.logs
                 ) as progress:
-                    self._epoch(
+                    stopper = self._epoch(
                         session, config, feed, guard, progress, totals, of, callbacks
                     )
-                    logs = totals.logs()
+                    logs = totals.logs() | stopper
                     if logs and held is not None and epoch in validated:
                         found = self._pass(session, held, callbacks).logs()
                         logs |= {f"val_{name}": value for name, value in found.items()}
@@ -155,8 +155,10 @@ class Trainer:
         totals: Totals,
         of: str,  # which epoch of how many
         callbacks: CallbackList,
-    ) -> None:
+    ) -> dict[str, float]:
+        """Run the steps; return the loss of that which was not finite, if any."""
         optimizer = config.optimizer
+        stopper: dict[str, float] = {}
         begin = callbacks.hooks("on_train_batch_begin")
         end = callbacks.hooks("on_train_batch_end")
         for step, batch in enumerate(feed.epoch()):
@@ -172,12 +174,15 @@ class Trainer:
                     "and optimizer are as before that step. Lower the learning rate, "
                     'look for NaN or large values in x, or pass on_nan="ignore"'
                 )
+            else:
+                stopper = {"loss": values[0]}
             if end:
-                logs = totals.logs() if finished else {"loss": values[0]}
+                logs = totals.logs() if finished else stopper
                 for hook in end:
                     hook(step, logs)
             if self.stop_training:
                 break
+        return stopper
 
     def _pass(
         self,

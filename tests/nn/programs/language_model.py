@@ -1,0 +1,25 @@
+import keras
+import numpy as np
+
+keras.utils.set_random_seed(0)
+text = "the quick brown fox jumps over the lazy dog. " * 12
+letters = sorted(set(text))
+codes = np.array([letters.index(c) for c in text])
+windows = np.lib.stride_tricks.sliding_window_view(codes, 13)[::2]
+x, y = windows[:, :-1], windows[:, 1:]
+
+inputs = keras.Input(shape=(12,), dtype="int32")
+h = keras.layers.Embedding(len(letters), 12)(inputs)
+h = keras.layers.GRU(32, return_sequences=True)(h)
+h = keras.layers.TimeDistributed(keras.layers.Dense(len(letters)))(h)
+outputs = keras.layers.Activation("softmax")(h)
+model = keras.Model(inputs, outputs)
+assert model.output_shape == (None, 12, len(letters))
+model.compile(
+    optimizer=keras.optimizers.Adam(0.02, clipnorm=1.0),
+    loss="sparse_categorical_crossentropy",
+    metrics=["accuracy"],
+)
+history = model.fit(x, y, batch_size=32, epochs=10, verbose=0)
+assert history.history["loss"][-1] < history.history["loss"][0] / 3
+assert history.history["accuracy"][-1] > 0.75

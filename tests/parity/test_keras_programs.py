@@ -1,0 +1,22 @@
+"""The programs of `tests/nn/programs` are valid Keras: it runs them as they are."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from keras_programs import FILES, PROGRAMS, run
+
+os.environ.setdefault("KERAS_BACKEND", "torch")
+keras = pytest.importorskip("keras", reason="needs Keras: tox run -e parity")
+
+pytestmark = [
+    pytest.mark.parity,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(keras.backend.backend() != "torch", reason="not on PyTorch"),
+]
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS, *FILES])
+def test_program(name):
+    run(name)
