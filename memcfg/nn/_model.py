@@ -16,7 +16,7 @@ from typing import (
     ParamSpec,
     TypeVar,
 )
-from weakref import WeakValueDictionary
+from weakref import WeakMethod, WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -107,7 +107,7 @@ def outside_workspaces(method: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-_sharing = threading.RLock()  # of values that go from one model to another
+_joining = threading.Lock()  # while models begin to share a lock
 _owners: WeakValueDictionary[str, Model] = WeakValueDictionary()  # live models
 
 
@@ -169,7 +169,6 @@ class Model(FixedAttributes):
         "_owner",
         "_parts",
         "_trainer",
-        "_visited",
         "name",
     )
 
@@ -203,8 +202,7 @@ class Model(FixedAttributes):
         self._parts = Parts(None, None, None)
         self._trainer = Trainer()
         self._nested: Nested | None = None  # as a layer of others
-        self._visited = True  # whether it has the values of all its layers
-        self._lock = Lock(self.name)
+        self._lock = Lock(self.name)  # also of the models that share layers with it
 
     @property
     def built(self) -> bool:
@@ -624,7 +622,6 @@ class Model(FixedAttributes):
         size is known, as behind a `map` of batches, the first batches come before it.
         """
         with self._lock.session(self._trained_elsewhere()):
-            self._gather()
             self._trainer.stop_training = False
             self._compiled("fit")
             given = check_callbacks(callbacks)
@@ -751,7 +748,6 @@ class Model(FixedAttributes):
         """
         shown, given = check_verbose(verbose), check_callbacks(callbacks)
         self._compiled("evaluate")
-        self._gather()
         source = source_of(
             self._wanted("evaluate"),
             x,
@@ -823,7 +819,6 @@ class Model(FixedAttributes):
             If the data ends before `steps` batches.
         """
         shown, given = check_verbose(verbose), check_callbacks(callbacks)
-        self._gather()
         wanted = self._wanted("predict")
         source = source_of(
             wanted, x, None, None, batch_size, self._pool, labelled=False
@@ -882,8 +877,6 @@ class Model(FixedAttributes):
         NonFiniteLossError
             If the loss is NaN or infinite; weights and optimizer are as before.
         """
-        if not self._visited:
-            self._gather()
         with self._lock.turn():
             found = self._parts.config or self._compiled("train_on_batch")
             guard = on_nan == "raise" or check_on_nan(on_nan)
@@ -928,7 +921,6 @@ class Model(FixedAttributes):
         InfeasiblePlanError
             If no plan fits the device's limit.
         """
-        self._gather()
         with self._lock.turn():
             self._compiled("test_on_batch")
             session, batch = self._batch("evaluate", x, y, sample_weight, None)
@@ -1047,7 +1039,6 @@ class Model(FixedAttributes):
         RuntimeError
             If the model's shapes are not known.
         """
-        self._gather()
         self._reset_state(None)
 
     reset_state = reset_states
@@ -1062,8 +1053,8 @@ class Model(FixedAttributes):
             Layer by layer, in Keras's order and layouts: kernel ``(KH, KW, C / groups,
             O)`` or ``(inputs, units)``, bias; gamma, beta, moving mean and variance.
         """
-        self._gather()
         with self._lock.turn():
+            self._gather()
             weights, session = self._weights_and_session()
             return [session.read(weight.name) for weight in weights]
 
@@ -1156,8 +1147,8 @@ class Model(FixedAttributes):
         written, so that it holds the weights of one step.
         """
         check_file_name(filepath)
-        self._gather()
         with self._lock.turn():
+            self._gather()
             weights, session = self._weights_and_session()
             write_file(filepath, weights, session.read)
 
@@ -1229,15 +1220,15 @@ class Model(FixedAttributes):
     @outside_workspaces
     def __getstate__(self) -> dict[str, Any]:
         """Return architecture, settings and values, as they are between two steps."""
-        self._gather()
         with self._lock.turn():
+            self._gather()
             values = self._built_session().values() if self.built else {}
             steps = (
                 0 if self._config is None else self._config.optimizer._iterations.value
             )
             state = super().__getstate__()
             state["_parts"] = self._parts._replace(session=None)
-        for name in ("_lock", "_owner", "_nested", "_visited"):
+        for name in ("_lock", "_owner", "_nested"):
             del state[name]  # a copy has its own
         return state | {"_values": values, "_steps": steps}
 
@@ -1285,7 +1276,9 @@ class Model(FixedAttributes):
         """Take an architecture; the layers belong to this model from now on."""
         if self._session is not None:
             values = self._session.known_values()
-        elsewhere = _taken_over(network, self)
+        self._join(network)
+        with self._lock.turn():
+            elsewhere = _taken_over(network, self)
         values = (
             elsewhere | values if restored and values else (values or {}) | elsewhere
         )
@@ -1296,20 +1289,34 @@ class Model(FixedAttributes):
         for layer in network.leaves:
             layer._claim(self)
         self._replace(Parts(network, found, session))
-        self._visited = True
 
     def _gather(self) -> None:
-        """Take the values of layers back that another model has used since."""
-        if self._visited or self._network is None:
+        """Take the values of layers back that another model has used since.
+
+        The caller has the lock, which is that of the other model, too.
+        """
+        network, _, session = self._parts
+        if network is None or session is None or not session.lent:
             return
-        with _sharing:
-            found = _taken_over(self._network, self)
-            session = self._built_session()
-            for name, value in found.items():
-                session.write(name, value)
-            for layer in self._network.leaves:
-                layer._claim(self)
-            self._visited = True
+        for name, value in _taken_over(network, self).items():
+            session.write(name, value)
+        for layer in network.leaves:
+            layer._claim(self)
+        session.lent = False
+
+    def _join(self, network: Network) -> None:
+        """Have one lock with the models that have layers of a network."""
+        models = {weight.layer._model for weight in network.weights} - {None, self}
+        with _joining:
+            locks = {each._lock for each in models}
+            if models and locks != {self._lock}:
+                shared = next(iter(locks))
+                locks.add(self._lock)
+                for each in {self, *_owners.values()}:
+                    if each._lock in locks:
+                        each._lock = shared
+                        if each._session is not None:
+                            each._session.use_lock(shared)
 
     def _read_weight(self, layer: Layer, name: str) -> Floats:
         """Return the value of a layer's weight, which this model has."""
@@ -1330,7 +1337,9 @@ class Model(FixedAttributes):
                 known = {weight.name for weight in network.weights}
                 values = {name: v for name, v in values.items() if name in known}
             found = replace(found, frozen=network.frozen())
+            lent = session is not None and session.lent
             session = self._make_session(network, found, values)
+            session.lent = lent
         self._replace(Parts(network, found, session))
 
     def _freeze(self, keys: Sequence[str]) -> None:
@@ -1354,7 +1363,7 @@ class Model(FixedAttributes):
         found: CompileConfig | None,
         values: dict[str, Floats] | None,
     ) -> Session:
-        held = self._lock, self._owner, values
+        held = self._lock, self._owner, values, WeakMethod(self._gather)
         spec = TraceSpec(self.name, network)
         if found is None:
             return Session(spec, get_policy(None), PLANNED, None, *held)
@@ -1391,14 +1400,15 @@ class Model(FixedAttributes):
     def _reset_state(self, layer: Layer | None) -> None:
         """Zero what a layer, or any, keeps between batches."""
         with self._lock.turn():
+            self._gather()
             session = self._built_session()
             for weight in self._built_network().weights:
                 if weight.hidden and layer in (None, weight.layer):
                     session.write(weight.name, weight.first_value())
 
     def _write(self, values: Sequence[Floats]) -> None:
-        self._gather()
         with self._lock.turn():
+            self._gather()
             weights, session = self._weights_and_session()
             for weight, value in zip(weights, values, strict=True):
                 session.write(weight.name, value)
@@ -1413,7 +1423,10 @@ class Model(FixedAttributes):
         return session, session.lead
 
     def _trained_elsewhere(self) -> str:
-        return f"{self.name!r}: the model is being trained in another thread"
+        return (
+            f"{self.name!r}: the model, or one that shares layers with it, is being "
+            "trained in another thread"
+        )
 
     def _pool(self) -> Pool:
         """Return the pool of the device that the model is on, or will be."""
@@ -1611,7 +1624,7 @@ def _taken_over(network: Network, model: Model) -> dict[str, Floats]:
         layer, other = weight.layer, weight.layer._model
         if other is not None and other is not model:
             found[weight.name] = other._read_weight(layer, weight.spec_name)
-            other._visited = False
+            other._session.lent = True
         elif other is None and weight.spec_name in layer._values:
             found[weight.name] = layer._values[weight.spec_name]
     return found

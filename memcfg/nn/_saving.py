@@ -59,8 +59,8 @@ def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool) -> None:
         )
     if not overwrite and os.path.exists(path):
         raise FileExistsError(f"{path} is there, and overwrite is False")
-    model._gather()
     with model._lock.turn():
+        model._gather()
         _, session = model._weights_and_session()
         document = json.dumps(_Writer().document(model), separators=(",", ":"))
         metadata = {"format": FORMAT, "model": document}

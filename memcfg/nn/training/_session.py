@@ -26,6 +26,7 @@ from memcfg.workspaces import WorkspaceMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+    from weakref import WeakMethod
 
     from memcfg._core import Lock
     from memcfg.devices import Device
@@ -78,7 +79,8 @@ class Session:
         device: str | None,
         lock: Lock,
         owner: str,
-        values: Mapping[str, Floats] | None = None,
+        values: Mapping[str, Floats] | None,
+        gather: WeakMethod[Callable[[], None]],
     ) -> None:
         self._spec = spec
         self._owner = owner  # what its memory is listed under
@@ -89,6 +91,8 @@ class Session:
         }
         self._device = device
         self.lock = lock
+        self.lent = False  # whether another model has newer values of shared layers
+        self._gather = gather  # takes them back
         self._superseded = False
         self._weights = {weight.name: weight for weight in spec.network.weights}
         self.slots = spec.slots
@@ -148,6 +152,12 @@ class Session:
                 if self._executor is None or self._executor.device is not device:
                     self._executor = Executor(device, name=self._owner, lock=self.lock)
             return self._executor
+
+    def use_lock(self, lock: Lock) -> None:
+        """Have the lock of a model that shares layers with this one."""
+        self.lock = lock
+        if self._executor is not None:
+            self._executor.lock = lock
 
     @property
     def objectives(self) -> Objectives:
@@ -425,6 +435,9 @@ class Session:
         """
         counter = None if optimizer is None else optimizer._iterations
         with self.lock.step():
+            gather = self._gather() if self.lent else None
+            if gather is not None:
+                gather()
             ready = self._active
             if (
                 ready is None
