@@ -108,6 +108,10 @@ def outside_workspaces(method: Callable[P, R]) -> Callable[P, R]:
 
 
 _joining = threading.Lock()  # while models begin to share a lock
+_STEPS = {
+    *("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics"),
+    *("make_train_function", "make_test_function", "make_predict_function"),
+}
 _owners: WeakValueDictionary[str, Model] = WeakValueDictionary()  # live models
 
 
@@ -174,6 +178,16 @@ class Model(FixedAttributes):
 
     _saved_as = "Model"
     _advice = "say it to the constructor, compile or fit; stop_training ends a fit"
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse methods of Keras's that nobody would call."""
+        super().__init_subclass__(**options)
+        for name in _STEPS & vars(cls).keys():
+            raise TypeError(
+                f"{cls.__name__}.{name} would not be called, a step is one planned "
+                "program: write a Loss, a Layer or a Callback, or a loop over "
+                "train_on_batch"
+            )
 
     def __init__(
         self,

@@ -388,3 +388,11 @@ class TestLossesOfUsers:
         made.compile("sgd", lambda y_true, y_pred: y_true - y_pred)
         with pytest.raises(TypeError, match="cannot be saved"):
             made.save(tmp_path / "a.memcfg")
+
+
+def test_a_step_of_ones_own_is_refused_where_it_is_written():
+    with pytest.raises(TypeError, match=r"Own\.train_step would not be called"):
+
+        class Own(nn.Model):
+            def train_step(self, data):
+                return {}
