@@ -110,7 +110,8 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
         return partial(type(self), self.message, **fields), (), extra
 
     def _text(self) -> str:
-        parts = [self.message, self._request(), *self._free_memory()]
+        """Say what happened, by how much, who holds the memory, what to try: in lines."""
+        parts = [self.message, *self._request(), *self._free_memory()]
         if self.owners:
             top = sorted(self.owners.items(), key=lambda item: -item[1])[:3]
             held = ", ".join(f"{name} ({format_bytes(size)})" for name, size in top)
@@ -119,21 +120,22 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
                 parts.append("close() of a model releases its memory.")
         if self.hint:
             parts.append(self.hint)
-        return " ".join(parts)
+        return "\n".join(parts)
 
-    def _request(self) -> str:
+    def _request(self) -> Iterator[str]:
         """Say what met what; numbers that repeat another are left out."""
         requested = f"Requested {_exact(self.requested_bytes)}"
         if self.rounded_bytes != self.requested_bytes:
             requested += f", rounded up to {self.rounded_bytes} B,"
         if self.device:
             requested += f" on {self.device}"
+        yield f"{requested.removesuffix(',')};"
         in_use = f"in use {_exact(self.in_use_bytes)}"
         if self.reserved_bytes != self.in_use_bytes:
             in_use += f", reserved {_exact(self.reserved_bytes)}"
         limit = self.limit_bytes
         bound = "no limit" if limit is None else f"limit {_exact(limit)}"
-        return f"{requested.removesuffix(',')}; {in_use}; {bound}."
+        yield f"{in_use}; {bound}."
 
     def _free_memory(self) -> Iterator[str]:
         if self.largest_free_bytes is not None:
@@ -180,9 +182,11 @@ class InfeasiblePlanError(ResourceExhaustedError):
         super().__init__(message, **fields)
 
     def _text(self) -> str:
+        missing = self.smallest_limit_bytes - (self.limit_bytes or 0)
+        above = "" if self.limit_bytes is None else f", {format_bytes(missing)} more"
         return (
-            f"{super()._text()} Smallest limit for this method: "
-            f"{_exact(self.smallest_limit_bytes)}. Lower bound for any method: "
+            f"{super()._text()}\nSmallest limit for this method: "
+            f"{_exact(self.smallest_limit_bytes)}{above}.\nLower bound for any method: "
             f"{_exact(self.lower_bound_bytes)}."
         )
 

@@ -71,28 +71,34 @@ def workspace_full() -> WorkspaceFullError:
 
 def test_a_difference_of_one_byte_is_seen():
     assert str(exhausted()) == (
-        "The arena could not grow. Requested 331521 B (323.75 KiB) on /device:CPU:0; "
-        "in use 64 B; limit 331520 B (323.75 KiB). Largest free block 331456 B "
-        "(323.69 KiB). Held by: large (4.00 KiB), larger (2.00 KiB), middle (64 B). "
+        "The arena could not grow.\n"
+        "Requested 331521 B (323.75 KiB) on /device:CPU:0;\n"
+        "in use 64 B; limit 331520 B (323.75 KiB).\n"
+        "Largest free block 331456 B (323.69 KiB).\n"
+        "Held by: large (4.00 KiB), larger (2.00 KiB), middle (64 B).\n"
         "Make the batch smaller."
     )
     assert str(infeasible()) == (
-        "share cannot plan 'g'. Requested 331521 B (323.75 KiB); in use 0 B; limit "
-        "331520 B (323.75 KiB). Smallest limit for this method: 331521 B "
-        "(323.75 KiB). Lower bound for any method: 331456 B (323.69 KiB)."
+        "share cannot plan 'g'.\n"
+        "Requested 331521 B (323.75 KiB);\n"
+        "in use 0 B; limit 331520 B (323.75 KiB).\n"
+        "Smallest limit for this method: 331521 B (323.75 KiB), 1 B more.\n"
+        "Lower bound for any method: 331456 B (323.69 KiB)."
     )
 
 
 def test_rounding_reserve_and_fragmentation_are_told_when_they_tell_something():
     assert str(fragmented()) == (
-        "Enough memory is free, but not in one piece. Requested 4194305 B (4.00 MiB), "
-        "rounded up to 4194368 B, on GPU:0; in use 4194304 B (4.00 MiB), reserved "
-        "16777216 B (16.00 MiB); limit 16777216 B (16.00 MiB). Largest free block "
-        "2097152 B (2.00 MiB). Fragmentation 83%: so much of the reserved and unused "
-        "memory is not in one piece. Trim."
+        "Enough memory is free, but not in one piece.\n"
+        "Requested 4194305 B (4.00 MiB), rounded up to 4194368 B, on GPU:0;\n"
+        "in use 4194304 B (4.00 MiB), reserved 16777216 B (16.00 MiB); limit 16777216 B "
+        "(16.00 MiB).\n"
+        "Largest free block 2097152 B (2.00 MiB).\n"
+        "Fragmentation 83%: so much of the reserved and unused memory is not in one "
+        "piece.\nTrim."
     )
     nowhere = ResourceExhaustedError("Full.", requested_bytes=1, rounded_bytes=64)
-    assert "Requested 1 B, rounded up to 64 B; in use" in str(nowhere)
+    assert "Requested 1 B, rounded up to 64 B;\nin use" in str(nowhere)
     plain = ResourceExhaustedError("Full.", requested_bytes=3, in_use_bytes=5)
     assert (plain.rounded_bytes, plain.reserved_bytes) == (3, 5)
     assert not any(word in str(plain) for word in ("rounded", "reserved", "Fragment"))
@@ -169,8 +175,9 @@ def test_a_full_workspace_is_out_of_memory_and_a_workspace_error():
     assert isinstance(error, RuntimeError)
     assert isinstance(error, MemoryError)
     assert str(error) == (
-        "Workspace 'loop' is full. Requested 64 B; in use 1024 B (1.00 KiB); limit "
-        "1024 B (1.00 KiB). Held by: numpy (1.00 KiB). Make max_size larger."
+        "Workspace 'loop' is full.\nRequested 64 B;\n"
+        "in use 1024 B (1.00 KiB); limit 1024 B (1.00 KiB).\n"
+        "Held by: numpy (1.00 KiB).\nMake max_size larger."
     )
 
 

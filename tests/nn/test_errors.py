@@ -338,7 +338,9 @@ def test_where_memory_went_is_told_with_the_way_to_have_it_back(dense, rows):
     alone = refused.plan(30).peak_bytes
     held.fit(*rows, batch_size=30, verbose=0)
     mc.config.set_memory_limit("CPU:0", alone + 64)
-    names = f"Held by: model {held.name} .* close\\(\\) of a model releases its memory"
+    names = (
+        f"Held by: model {held.name} .*\\nclose\\(\\) of a model releases its memory"
+    )
     with pytest.raises(InfeasiblePlanError, match=names) as caught:
         refused.fit(*rows, batch_size=30, verbose=0)
     assert caught.value.owners == {f"model {held.name}": held.memory_plan.peak_bytes}
