@@ -110,7 +110,7 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
         return partial(type(self), self.message, **fields), (), extra
 
     def _text(self) -> str:
-        """Say what happened, by how much, who holds the memory, what to try: in lines."""
+        """Say in lines what happened, by how much, who has memory, and what to try."""
         parts = [self.message, *self._request(), *self._free_memory()]
         if self.owners:
             top = sorted(self.owners.items(), key=lambda item: -item[1])[:3]

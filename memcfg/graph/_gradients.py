@@ -71,7 +71,9 @@ def _differentiate(
 ) -> None:
     rule = op_type(op.type).gradient
     if rule is None:
-        raise GraphError(f"op {op.name!r} of type {op.type!r} has no gradient")
+        raise GraphError(
+            f"op {op.name!r} of type {op.type!r} has no gradient: give its OpType one"
+        )
     adjoint = Adjoint(
         builder,
         op.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from memcfg.ops import op_types
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = [
     "activation_name",
@@ -22,6 +23,7 @@ __all__ = [
     "real",
     "resolve_padding",
     "unit_interval",
+    "unknown",
 ]
 
 Pair = tuple[int, int]
@@ -108,15 +110,29 @@ def activation_name(activation: Any, layer: str) -> str | None:
     if isinstance(activation, str):
         activation = _ALIASES.get(activation, activation)
     known = sorted(
-        kind.name for kind in op_types() if kind.formula and kind.formula.is_activation
+        kind.name
+        for kind in op_types()
+        if kind.formula and kind.formula.is_activation and kind.gradient
     )
     known += _ALONG_AN_AXIS
     if isinstance(activation, str) and activation in known:
         return activation
-    raise ValueError(
-        f"{layer} knows the activations 'linear', {', '.join(map(repr, known))} and "
-        f"None, not {activation!r}"
-    )
+    if not isinstance(activation, str):
+        raise ValueError(
+            f"{layer}: an activation is a name such as 'relu', or a function of "
+            f"memcfg.nn.activations, not {activation!r}"
+        )
+    raise unknown("activation", activation, ["linear", *known], f"{layer}: ")
+
+
+def unknown(what: str, given: str, known: Iterable[str], start: str = "") -> ValueError:
+    """Return the error of a name that is none, with the nearest one or all of them."""
+    names = list(known)
+    name = given.lower()
+    near = get_close_matches(name, names, 1, 0.7)
+    near += [each for each in names if name and each.startswith(name)]
+    told = f": did you mean {near[0]!r}?" if near else f"; known: {', '.join(names)}"
+    return ValueError(f"{start}unknown {what} {given!r}{told}")
 
 
 def padding_name(

@@ -52,6 +52,15 @@ class FixedAttributes:
             self._refuse(f"{name!r} of {kind} cannot be set", name)
         super().__setattr__(name, value)
 
+    if not TYPE_CHECKING:  # a checker would take any name to be there
+
+        def __getattr__(self, name: str) -> Any:
+            """Say why an attribute is not there that each instance has."""
+            if isinstance(getattr(type(self), name, None), MemberDescriptorType):
+                text = f"{type(self).__name__}.__init__ calls super().__init__() first"
+                raise AttributeError(text, name=name, obj=self)
+            return object.__getattribute__(self, name)  # and raises again
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes by name; for copies and pickles."""
         found: Any = super().__getstate__()

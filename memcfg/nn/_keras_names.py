@@ -6,6 +6,8 @@ truth and nothing is silently ignored.
 
 from __future__ import annotations
 
+import sys
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -299,6 +301,8 @@ def absent(module: str) -> Callable[[str], NoReturn]:
         text = f"module {module!r} has no attribute {name!r}"
         if name in known:
             text += f", which Keras has: {known[name]}"
+        elif near := get_close_matches(name, sys.modules[module].__all__, 1):
+            text += f": did you mean {near[0]!r}?"
         raise AttributeError(text, name=name)
 
     return refuse

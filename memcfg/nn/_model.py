@@ -1548,7 +1548,7 @@ class Model(FixedAttributes):
             outputs = self.call(inputs, **options)
         finally:
             call_mode.reset(before)
-        ends, gives = symbolic(outputs, "outputs")
+        ends, gives = symbolic(outputs, f"what {type(self).__name__}.call returns")
         if len(ends) == 1:
             gives = Structure(None, ("output",))
         order = self._as_layer()._sublayers()

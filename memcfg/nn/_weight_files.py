@@ -241,6 +241,11 @@ def _check_names(
     entries: Mapping[str, Any], weights: Sequence[Weight | Entry], where: str
 ) -> None:
     wanted = {weight.key for weight in weights}
+    if any(name.startswith("optimizer/") for name in entries.keys() - wanted):
+        raise WeightsError(
+            f"{where} holds a whole model with its optimizer: nn.models.load_model "
+            "reads it"
+        )
     missing = sorted(wanted - entries.keys())
     extra = sorted(entries.keys() - wanted)
     if missing or extra:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from memcfg.nn._argument_checks import unknown
 from memcfg.nn._keras_names import absent
 from memcfg.nn.layers import Activation, Layer, ReLU
 
@@ -532,7 +533,7 @@ def get(identifier: Any) -> Callable[..., Any]:
         found: Callable[..., Any] = identifier
         return found
     if identifier not in __all__ or identifier == "get":
-        raise ValueError(f"unknown activation {identifier!r}")
+        raise unknown("activation", str(identifier), sorted(set(__all__) - {"get"}))
     found = globals()[identifier]
     assert callable(found)
     return found

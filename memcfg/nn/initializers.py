@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg.nn._argument_checks import nonnegative, real
+from memcfg.nn._argument_checks import nonnegative, real, unknown
 from memcfg.nn._attributes import FixedAttributes, snake_case
 from memcfg.nn._keras_names import absent
 from memcfg.nn._random import fixed_seed
@@ -526,10 +526,7 @@ def get_initializer(initializer: Any) -> Initializer:
     """Return the initializer that a layer's argument means."""
     if isinstance(initializer, str):
         if initializer not in _BY_NAME:
-            raise ValueError(
-                f"unknown initializer {initializer!r}; known: "
-                f"{', '.join(sorted(_BY_NAME))}"
-            )
+            raise unknown("initializer", initializer, sorted(_BY_NAME))
         return _BY_NAME[initializer]()
     if isinstance(initializer, type) or not callable(
         getattr(initializer, "draw", None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memcfg.nn._argument_checks import integer, nonnegative, real
+from memcfg.nn._argument_checks import integer, nonnegative, real, unknown
 from memcfg.nn._attributes import FixedAttributes, check_name, snake_case
 from memcfg.nn._keras_names import absent
 from memcfg.nn.layers._layer import trace_call
@@ -1332,8 +1332,7 @@ def get_loss(loss: Any) -> Loss:
     if isinstance(loss, str):
         found = _LOSSES.get(loss) or _LOSSES.get(loss.lower())
         if found is None:
-            known = ", ".join(sorted(name for name in _LOSSES if name.islower()))
-            raise ValueError(f"unknown loss {loss!r}; known: {known}")
+            raise unknown("loss", loss, sorted(n for n in _LOSSES if n.islower()))
         return found()
     if isinstance(loss, type) and issubclass(loss, Loss):
         return loss()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from memcfg.nn import losses
-from memcfg.nn._argument_checks import integer, real
+from memcfg.nn._argument_checks import integer, real, unknown
 from memcfg.nn._attributes import FixedAttributes, check_name, snake_case
 from memcfg.nn._keras_names import absent
 from memcfg.nn.losses import Loss, Terms, cosines
@@ -1617,7 +1617,7 @@ def get_metric(
     found = _METRICS.get(metric) or _METRICS.get(metric.lower())
     if found is None:
         known = sorted({*_BY_OUTPUT, *(name for name in _METRICS if name.islower())})
-        raise ValueError(f"unknown metric {metric!r}; known: {', '.join(known)}")
+        raise unknown("metric", metric, known)
     try:
         return found(name=metric)
     except TypeError:

@@ -241,6 +241,10 @@ class _Reader:
         """Make an object by its constructor."""
         name = given["class"]
         kind = self._known.get(name)
+        if kind is None and "." in name:
+            raise FormatError(
+                f"{self._where}: this version of memcfg has no class {name!r}"
+            )
         if not isinstance(kind, type) or not issubclass(kind, FixedAttributes):
             raise FormatError(
                 f"{self._where}: the class {name!r} is not known: pass it, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from memcfg.nn._argument_checks import nonnegative
+from memcfg.nn._argument_checks import nonnegative, unknown
 from memcfg.nn._attributes import FixedAttributes
 from memcfg.nn._keras_names import absent
 
@@ -169,9 +169,7 @@ def get_regularizer(regularizer: Any) -> Regularizer | None:
     if isinstance(regularizer, str) and regularizer in _REGULARIZERS:
         return _REGULARIZERS[regularizer]()
     if isinstance(regularizer, str):
-        raise ValueError(
-            f"unknown regularizer {regularizer!r}; known: 'l1', 'l2', 'l1_l2'"
-        )
+        raise unknown("regularizer", regularizer, ["l1", "l2", "l1_l2"])
     raise TypeError(
         f"a regularizer is L1(...), L2(...), L1L2(...) or a name, not {regularizer!r}"
     )

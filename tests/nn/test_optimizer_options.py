@@ -433,7 +433,10 @@ def test_options_that_cannot_be_honoured(options, error, words):
         (lambda: nn.Adafactor(clip_threshold=0), "clip_threshold is above 0"),
         (lambda: nn.RMSprop(rho=1.0), "rho must be in"),
         (lambda: nn.Adagrad(initial_accumulator_value=-1), "zero or more"),
-        (lambda: nn.optimizers.get("adan"), "unknown optimizer 'adan'; known: 'sgd'"),
+        (
+            lambda: nn.optimizers.get("adan"),
+            "unknown optimizer 'adan': did you mean 'adam'",
+        ),
         (lambda: nn.optimizers.get("ftrl"), "no Ftrl here: .* use Adagrad"),
         (lambda: schedules.deserialize({"class_name": "X"}), "unknown schedule 'X'"),
         (lambda: schedules.CosineDecay(0.1, 0), "decay_steps must be above zero"),

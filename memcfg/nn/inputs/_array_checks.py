@@ -47,7 +47,7 @@ def check_x(x: Any, what: str = "x", field: Field | None = None) -> Array:
     if type(x) is not np.ndarray:
         x = as_array(x, what)
     if x.dtype.kind not in "fiub":
-        raise TypeError(f"{what} is an array of numbers, got {x.dtype}")
+        raise TypeError(f"{what} is an array of numbers, got {x.dtype}" + _coded(x))
     if x.size == 0 and x.ndim:
         raise ValueError(f"{what} is empty: its shape is {x.shape}")
     if isinstance(x, Frame):
@@ -61,6 +61,13 @@ def check_x(x: Any, what: str = "x", field: Field | None = None) -> Array:
             f"{what} needs an axis of samples and one more at least, got {found.shape}"
         )
     return found
+
+
+def _coded(array: Any) -> str:
+    """Say how words become numbers."""
+    words = array.dtype.kind in "US"
+    hint = ": numpy.unique(words, return_inverse=True)[1] are numbers for words"
+    return hint if words else ""
 
 
 def _ranked(x: Array, shape: Shape) -> Array:
@@ -98,7 +105,7 @@ def check_y(y: Any, samples: int, what: str = "y") -> Array:
             f"{what} has shape (), one number: it has an entry for each sample"
         )
     if y.dtype.kind not in "fiub":
-        raise TypeError(f"{what} holds labels or numbers, got {y.dtype}")
+        raise TypeError(f"{what} holds labels or numbers, got {y.dtype}" + _coded(y))
     if len(y) != samples:
         raise ValueError(
             f"the samples and their labels differ in number: {samples} samples, "
@@ -212,6 +219,11 @@ def class_weights(
     if labels.ndim != 1:
         raise ValueError("class_weight is for one label a sample: pass sample_weight")
     found = np.ones(len(y), np.float32)
+    if field.classes is not None and max(table, default=0) >= field.classes:
+        raise ValueError(
+            f"class_weight has the class {max(table)}, and the model's are 0 to "
+            f"{field.classes - 1}"
+        )
     for label, weight in table.items():
         found[labels == label] = weight
     if weights is None:

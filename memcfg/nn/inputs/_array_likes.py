@@ -69,6 +69,8 @@ def as_array(given: Any, what: str) -> Any:
 
 def _hint(given: Any) -> str:
     """Tell what to do with what is no array."""
+    if given is None:
+        return ": give arrays, fit(x, y), or batches that have both, (x, y)"
     if isinstance(given, DataSet | MultiDataSet):
         return "; in a list it is a stream of one batch: [data_set]"
     if isfunction(given):

@@ -61,6 +61,7 @@ __all__ = [
 ]
 
 Shape = tuple[int, ...]  # of one sample, the batch left out
+_OPERATORS = ("add", "subtract", "multiply", "divide", "power", "matmul")
 
 call_mode: ContextVar[Any] = ContextVar("training", default=None)  # of a `call`
 _order: Iterator[int] = itertools.count()  # calls of this process, in time
@@ -110,7 +111,17 @@ class SymbolicTensor(FixedAttributes):
 
     # What operators mean; `_operators`, whose layers are made of this module's.
     operators: ClassVar[Any]
-    __array_ufunc__ = None  # NumPy leaves operators to this class
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **_: Any) -> Any:
+        """Take the operators of NumPy's arrays and numbers, and refuse the rest."""
+        kind = {"true_divide": "divide"}.get(ufunc.__name__, ufunc.__name__)
+        if method == "__call__" and kind in _OPERATORS and len(inputs) == 2:
+            return self.operators.binary(kind, *inputs)
+        raise TypeError(
+            f"numpy.{ufunc.__name__} computes arrays, and {self!r} stands for data to "
+            "come: use operators, layers or the functions of memcfg.nn.activations"
+        )
+
     __iter__ = None
 
     def __add__(self, other: Any) -> Any:
@@ -544,7 +555,17 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             If number or shapes differ; nothing changed then.
         """
         own = self.weights
-        arrays = [np.asarray(each, np.float32) for each in weights]
+        if len(weights) and self._weight_specs is None:
+            raise ValueError(
+                f"layer {self.name!r} has no weights yet: call it, or build its model"
+            )
+        try:
+            arrays = [np.asarray(each, np.float32) for each in weights]
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"layer {self.name!r}: weights are a list of arrays of numbers, one "
+                f"for each of {[each.name for each in own]}: {error}"
+            ) from None
         if [each.shape for each in own] != [array.shape for array in arrays]:
             raise ValueError(
                 f"layer {self.name!r} has weights of shapes "
@@ -699,6 +720,11 @@ class Layer(FixedAttributes, metaclass=_LayerType):
                 call_mode.reset(before)
             ends: list[SymbolicTensor] = []
             structure = _pattern(made, ends)
+            if not ends:
+                raise TypeError(
+                    f"layer {self.name!r}: what {type(self).__name__}.call returns is "
+                    f"a symbolic tensor, or several, not {made!r}"
+                )
             self._inner[key] = _Inner(tuple(starts), _calls(ends), ends, structure)
             self._check_inner(self._inner[key])
         found: _Inner = self._inner[key]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from memcfg.nn._argument_checks import unknown
 from memcfg.nn._keras_names import ABSENT, absent
 from memcfg.nn.optimizers import schedules
 from memcfg.nn.optimizers._adafactor import Adafactor
@@ -91,8 +92,7 @@ def deserialize(
         known = _OF_LOWER[name.lower()]
         raise ValueError(f"there is no {known} here: {ABSENT['optimizers'][known]}")
     if found is None:
-        known = ", ".join(map(repr, _KNOWN))
-        raise ValueError(f"unknown optimizer {name!r}; known: {known}")
+        raise unknown("optimizer", name, _KNOWN)
     made: Optimizer = found.from_config(config.get("config", {}), custom_objects)
     return made
 

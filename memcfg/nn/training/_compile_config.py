@@ -6,6 +6,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memcfg.nn._argument_checks import unknown
 from memcfg.plan import POLICIES, auto
 from memcfg.workspaces import WorkspaceMode
 
@@ -52,9 +53,7 @@ def get_policy(memory: Any) -> Policy:
         return auto()
     if isinstance(memory, str):
         if memory not in POLICIES:
-            raise ValueError(
-                f"unknown memory policy {memory!r}; known: {', '.join(POLICIES)}"
-            )
+            raise unknown("memory policy", memory, POLICIES)
         return POLICIES[memory]()
     if any(memory is factory for factory in POLICIES.values()):
         raise TypeError(f"memory is a policy: call it, as in plan.{memory.__name__}()")

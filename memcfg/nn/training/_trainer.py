@@ -172,7 +172,7 @@ class Trainer:
                 raise NonFiniteLossError(
                     f"the loss is {values[0]} in epoch {of}, step {step + 1}; weights "
                     "and optimizer are as before that step. Lower the learning rate, "
-                    'look for NaN or large values in x, or pass on_nan="ignore"'
+                    'look for NaN or large values in x and y, or pass on_nan="ignore"'
                 )
             else:
                 stopper = {"loss": values[0]}

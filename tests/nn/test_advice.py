@@ -1,0 +1,231 @@
+"""What errors say: what is wrong in short lines, and what there is to do instead."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+from memcfg.errors import (
+    FormatError,
+    GraphError,
+    InfeasiblePlanError,
+    NonFiniteLossError,
+    WeightsError,
+)
+
+nn = mc.nn
+X = np.random.default_rng(0).random((32, 8)).astype("f4")
+Y = np.random.default_rng(1).random((32, 3)).astype("f4")
+LABELS = np.arange(32) % 3
+SPARSE = "sparse_categorical_crossentropy"
+
+
+def net(loss="mse", out=3, **options):
+    model = nn.Sequential([nn.Input((8,)), nn.Dense(out, name="last")], name="net")
+    model.compile(options.pop("optimizer", "sgd"), loss, **options)
+    return model
+
+
+def pair():
+    a, b = nn.Input((8,), name="a"), nn.Input((4,), name="b")
+    h = nn.Concatenate()([a, b])
+    ends = {"p": nn.Dense(3, name="p")(h), "q": nn.Dense(1, name="q")(h)}
+    model = nn.Model({"a": a, "b": b}, ends, name="pair")
+    model.compile("sgd", {"p": "mse", "q": "mse"})
+    return model
+
+
+def fit(model, x=X, y=Y, **options):
+    return model.fit(x, y, verbose=0, **options)
+
+
+class NoCall(nn.Layer):
+    pass
+
+
+class NoSuper(nn.Layer):
+    def __init__(self):
+        self.units = 3
+
+    def call(self, x):
+        return x * 2
+
+
+class Returns(nn.Layer):
+    def call(self, x):
+        return None
+
+
+class Computes(nn.Layer):
+    def call(self, x):
+        return np.maximum(x, 0)
+
+
+class ModelNoSuper(nn.Model):
+    def __init__(self):
+        self.dense = nn.Dense(3)
+
+    def call(self, x):
+        return self.dense(x)
+
+
+class ModelReturns(nn.Model):
+    def call(self, x):
+        return 3
+
+
+def no_gradient():
+    first = lambda inputs, _: [inputs[0]]  # noqa: E731
+    mc.ops.register(mc.ops.OpType("stuck", 1, first, lambda *_: None))
+
+    class Stuck(nn.Layer):
+        def trace(self, scope, inputs):
+            return scope.apply("stuck", inputs)[0]
+
+    try:
+        x = nn.Input((8,))
+        model = nn.Model(x, Stuck(name="s")(nn.Dense(3)(x)))
+        model.compile("sgd", "mse")
+        model.plan(4)
+    finally:
+        mc.ops.unregister("stuck")
+
+
+two = {"a": X, "b": X[:, :4]}
+targets = {"p": Y, "q": Y[:, :1]}
+symbolic = nn.Input((8,), name="here")
+
+TABLE = [
+    # labels
+    (lambda: fit(net(SPARSE), y=Y.round(0)[:, :2]), ValueError, "one integer a sample"),
+    (lambda: fit(net(SPARSE), y=np.eye(3)[LABELS]), ValueError, r"pass y\.argmax\(1\)"),
+    (lambda: fit(net(SPARSE), y=LABELS + 1), ValueError, "labels are 0 to 2"),
+    (lambda: fit(net(SPARSE), y=Y[:, 0]), ValueError, "whole numbers are read"),
+    (lambda: fit(net(SPARSE), y=np.array(["a"] * 32)), TypeError, "numpy.unique"),
+    (lambda: fit(net(), y=LABELS), ValueError, "use a sparse categorical loss"),
+    (lambda: fit(net(), y=Y[:, :2]), ValueError, r"but the loss reads \(None, 3\)"),
+    (lambda: fit(net(), y=Y[:31]), ValueError, "32 samples, y has shape"),
+    (lambda: fit(net(), y=None), TypeError, r"fit\(x, y\)"),
+    (lambda: fit(net(), y=Y * np.nan), NonFiniteLossError, "values in x and y"),
+    # inputs and outputs
+    (lambda: fit(net(), X[:, :5]), ValueError, r"but the model reads \(None, 8\)"),
+    (lambda: net().predict(X.astype(str)), TypeError, "array of numbers"),
+    (lambda: fit(pair(), X, targets), TypeError, "list of as many, or a dict by name"),
+    (lambda: fit(pair(), [X] * 3, targets), ValueError, "and x is 3 arrays"),
+    (lambda: fit(pair(), {"a": X, "c": X}, targets), ValueError, "x has 'a', 'c'"),
+    (lambda: fit(pair(), two, {"p": Y}), ValueError, "y has 'p'"),
+    (lambda: pair().compile("sgd", {"p": "mse", "r": "mse"}), ValueError, "'p', 'q'"),
+    (lambda: pair().compile("sgd", ["mse"]), ValueError, "give one for each"),
+    # weights of samples and classes
+    (lambda: fit(net(), sample_weight=np.ones(31)), ValueError, "are 32 samples"),
+    (lambda: fit(net(), sample_weight=np.ones((32, 3))), ValueError, "each sample"),
+    (lambda: fit(net(), sample_weight="balanced"), TypeError, "not str"),
+    (lambda: fit(net(), class_weight=[1, 2]), TypeError, "a dict such as"),
+    (
+        lambda: fit(net(SPARSE), y=LABELS, class_weight={7: 1.0}),
+        ValueError,
+        "the class 7, and the model's are 0 to 2",
+    ),
+    (lambda: fit(pair(), two, targets, class_weight={0: 1.0}), ValueError, "by output"),
+    # classes of one's own
+    (lambda: NoCall()(symbolic), NotImplementedError, "write `call`"),
+    (lambda: NoSuper()(symbolic), AttributeError, r"NoSuper.__init__ calls super\(\)"),
+    (lambda: Returns()(symbolic), TypeError, "what Returns.call returns is a symbolic"),
+    (lambda: Computes()(symbolic), TypeError, "numpy.maximum computes arrays"),
+    (lambda: X * symbolic, TypeError, "feed it as an input"),
+    (lambda: ModelNoSuper().build((None, 8)), AttributeError, "ModelNoSuper.__init__"),
+    (lambda: ModelReturns().build((None, 8)), TypeError, "ModelReturns.call returns"),
+    (no_gradient, GraphError, "has no gradient: give its OpType one"),
+    # weights
+    (lambda: net().set_weights([np.ones((8, 3))]), WeightsError, "2 weights"),
+    (lambda: net().set_weights([np.ones(3)] * 2), WeightsError, r"shape \(8, 3\) in"),
+    (lambda: nn.Dense(3).set_weights([X]), ValueError, "no weights yet: call it"),
+    (lambda: net().layers[0].set_weights("ab"), ValueError, "arrays of numbers"),
+    # names
+    (lambda: net("categorical_crossentrop"), ValueError, "'categorical_crossentropy'"),
+    (lambda: net(metrics=["acuracy"]), ValueError, "did you mean 'accuracy'"),
+    (lambda: net(metrics=["f1"]), ValueError, "did you mean 'f1_score'"),
+    (lambda: net(optimizer="adm"), ValueError, "did you mean 'adam'"),
+    (lambda: net(memory="sqrt"), ValueError, "did you mean 'sqrt_checkpoint'"),
+    (lambda: nn.Dense(3, "rellu"), ValueError, "did you mean 'relu'"),
+    (lambda: nn.Dense(3, np.tanh), ValueError, "a function of memcfg.nn.activations"),
+    (lambda: nn.Dense(3, kernel_initializer="glorot"), ValueError, "did you mean 'glo"),
+    (lambda: nn.Dense(3, kernel_regularizer="l3"), ValueError, "l1, l2, l1_l2"),
+    (lambda: nn.layers.BatchNorm, AttributeError, "did you mean 'BatchNormalization'"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(TABLE)))
+def test_what_an_error_says(number):
+    call, kind, words = TABLE[number]
+    with pytest.raises(kind, match=words) as caught:
+        call()
+    assert_short(caught.value)
+
+
+def assert_short(error):
+    text = str(error)
+    assert max(map(len, text.splitlines())) < 260
+    assert not re.search(r"(?<![\w'])_[a-z]\w*|object at 0x", text)
+
+
+FILES = {
+    b"": "truncated, or has no header",
+    b"hello" * 99: "truncated, or has no header",
+    b"\x89HDF\r\n\x1a\n" + bytes(99): "as Keras writes it",
+    b"PK\3\4" + bytes(99): "zip archive, as Keras",
+    b"\x80\4" + bytes(99): "it is a pickle",
+}
+
+
+@pytest.mark.parametrize("content", FILES)
+def test_files_that_hold_no_model(content, tmp_path):
+    path = tmp_path / "m.memcfg"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=FILES[content]) as caught:
+        nn.models.load_model(path)
+    assert_short(caught.value)
+
+
+def test_files_for_another_function_or_of_another_version(tmp_path):
+    model = net(optimizer="adam")
+    model.save(tmp_path / "m.memcfg")
+    with pytest.raises(WeightsError, match=r"models\.load_model reads it"):
+        model.load_weights(tmp_path / "m.memcfg")
+    model.save_weights(tmp_path / "w.safetensors")
+    with pytest.raises(FormatError, match="use load_weights"):
+        nn.models.load_model(tmp_path / "w.safetensors")
+    data = (tmp_path / "m.memcfg").read_bytes()
+    (tmp_path / "m.memcfg").write_bytes(
+        data.replace(b"layers.Dense", b"layers.Future"[:12])
+    )
+    with pytest.raises(FormatError, match=r"has no class 'layers\.Futur'"):
+        nn.models.load_model(tmp_path / "m.memcfg")
+
+
+def test_memory_that_is_missing_is_told_in_lines():
+    held, refused = net(), net(out=512)
+    fit(held)
+    mc.config.set_memory_limit("CPU:0", "24KiB")
+    with pytest.raises(InfeasiblePlanError) as caught:
+        refused.plan(32)
+    lines = str(caught.value).splitlines()
+    assert max(map(len, lines)) < 90
+    starts = (
+        "net (2) does not fit",
+        "Requested ",
+        "in use ",
+        "Largest ",
+        "Held by: model",
+    )
+    assert [line[: len(start)] for line, start in zip(lines, starts, strict=False)] == [
+        *starts
+    ]
+    assert lines[5:7] == [
+        "close() of a model releases its memory.",
+        "Raise the limit or lower the batch size.",
+    ]
+    assert re.fullmatch(r"Smallest limit for this method: .*, .* more\.", lines[7])
