@@ -91,8 +91,8 @@ def test_rounding_reserve_and_fragmentation_are_told_when_they_tell_something():
     assert str(fragmented()) == (
         "Enough memory is free, but not in one piece.\n"
         "Requested 4194305 B (4.00 MiB), rounded up to 4194368 B, on GPU:0;\n"
-        "in use 4194304 B (4.00 MiB), reserved 16777216 B (16.00 MiB); limit 16777216 B "
-        "(16.00 MiB).\n"
+        "in use 4194304 B (4.00 MiB), reserved 16777216 B (16.00 MiB); "
+        "limit 16777216 B (16.00 MiB).\n"
         "Largest free block 2097152 B (2.00 MiB).\n"
         "Fragmentation 83%: so much of the reserved and unused memory is not in one "
         "piece.\nTrim."

@@ -241,13 +241,13 @@ def _check_names(
     entries: Mapping[str, Any], weights: Sequence[Weight | Entry], where: str
 ) -> None:
     wanted = {weight.key for weight in weights}
-    if any(name.startswith("optimizer/") for name in entries.keys() - wanted):
+    missing = sorted(wanted - entries.keys())
+    extra = sorted(entries.keys() - wanted)
+    if extra and not missing and extra[0].startswith(("optimizer/", "state/")):
         raise WeightsError(
             f"{where} holds a whole model with its optimizer: nn.models.load_model "
             "reads it"
         )
-    missing = sorted(wanted - entries.keys())
-    extra = sorted(entries.keys() - wanted)
     if missing or extra:
         raise WeightsError(
             f"{where} holds the weights of another architecture: missing "

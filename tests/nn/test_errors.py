@@ -70,7 +70,7 @@ def test_wrong_values(same, method, x, y, message):
         ([[1.0] * 6, [1.0]], Y, "x, of list, gives no array of numbers"),
         (None, Y, "not NoneType$"),
         (np.ma.masked_array(X), Y, "masked"),
-        (X, None, "y is an array, or what gives one, .* not NoneType$"),
+        (X, None, "y is an array, or what gives one, .* not NoneType: "),
         (X, Y.astype(str), "holds labels or numbers, got <U"),
     ],
 )

@@ -138,7 +138,7 @@ def test_a_model_in_a_model_refuses_what_it_would_ignore():
 def test_at_the_top_too():
     with pytest.raises(AttributeError, match=r"Conv3D.*Keras has: windows move"):
         _ = mc.nn.Conv3D
-    with pytest.raises(AttributeError, match=r"no attribute 'Dence'$"):
+    with pytest.raises(AttributeError, match=r"'Dence': did you mean 'Dense'"):
         _ = mc.nn.Dence
     assert not hasattr(mc.nn, "RandomFlip")
 

@@ -354,7 +354,7 @@ def test_every_name_means_a_loss(name):
         (
             lambda: get_loss("mean_square"),
             ValueError,
-            "unknown loss 'mean_square'; known",
+            "unknown loss 'mean_square': did you mean",
         ),
         (lambda: get_loss(3), TypeError, "a loss is a name such as 'mse'"),
         (lambda: get_loss(["mse"]), TypeError, "or a function of y_true and y_pred"),

@@ -453,5 +453,5 @@ def test_settings_that_are_wrong(make, words):
 def test_what_keras_has_and_memcfg_has_not():
     with pytest.raises(AttributeError, match=r"'Muon'.* its updates .* use AdamW"):
         _ = nn.optimizers.Muon
-    with pytest.raises(AttributeError, match=r"no attribute 'Adan'$"):
+    with pytest.raises(AttributeError, match=r"'Adan': did you mean 'Adam'"):
         _ = nn.optimizers.Adan

@@ -53,7 +53,7 @@ def as_array(given: Any, what: str) -> Any:
     if not is_array(given) and not holds_numbers(given):
         raise TypeError(
             f"{what} is an array, or what gives one, as lists of numbers, DataFrames "
-            f"and tensors do, not {type(given).__name__}" + _hint(given)
+            f"and tensors do, not {type(given).__name__}" + _hint(given, what)
         )
     try:
         if hasattr(given, "iloc"):
@@ -67,9 +67,9 @@ def as_array(given: Any, what: str) -> Any:
         ) from error
 
 
-def _hint(given: Any) -> str:
+def _hint(given: Any, what: str) -> str:
     """Tell what to do with what is no array."""
-    if given is None:
+    if given is None and what.startswith("y"):
         return ": give arrays, fit(x, y), or batches that have both, (x, y)"
     if isinstance(given, DataSet | MultiDataSet):
         return "; in a list it is a stream of one batch: [data_set]"

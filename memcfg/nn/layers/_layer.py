@@ -510,7 +510,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         def __getattr__(self, name: str) -> Variable:
             """Return a weight by its name, such as ``kernel``."""
             if hasattr(type(self), name):  # a property, which has its reason
-                return object.__getattribute__(self, name)
+                return super().__getattr__(name)
             specs = () if name.startswith("_") else self._weight_specs or ()
             for index, spec in enumerate(specs):
                 if spec.name == name and not spec.hidden:
