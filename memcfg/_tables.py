@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
-from memcfg._terminal import WIDTH, writable
+from memcfg._terminal import width, writable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +32,7 @@ def draw(table: Table) -> str:
     buffer = io.StringIO()
     console = Console(
         file=buffer,
-        width=WIDTH,
+        width=width(),
         color_system=None,
         force_terminal=False,
         markup=False,

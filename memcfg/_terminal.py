@@ -1,4 +1,4 @@
-"""Text for people: 80 columns, in characters that standard output can write.
+"""Text for people: 80 columns at most, in characters that standard output can write.
 
 Letters of two columns count as two; what would move the cursor or change colours is
 written as its code, and so is what the encoding of standard output lacks, but for lines
@@ -7,7 +7,9 @@ and marks, which have a likeness in ASCII.
 
 from __future__ import annotations
 
+import shutil
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from rich.cells import cell_len
@@ -15,9 +17,17 @@ from rich.cells import cell_len
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-WIDTH = 80  # columns that every table fits
+WIDTH, _LEAST = 80, 50  # columns that every table fits, and that a table needs
 # Each of one column, as what it stands for.
 _ASCII = str.maketrans("─━│┃…█×µ", "--||~#xu")
+
+
+def width() -> int:
+    """Return the columns that there are: those of the terminal, 80 at most."""
+    with suppress(AttributeError, ValueError):  # no standard output, or a closed one
+        if sys.stdout.isatty():
+            return max(min(shutil.get_terminal_size().columns, WIDTH), _LEAST)
+    return WIDTH
 
 
 def writable(text: str) -> str:
@@ -91,13 +101,13 @@ def fit_name(name: str, columns: int) -> str:
 
 def paragraph(start: str, words: Iterable[str]) -> str:
     """Write words after a start, in lines below each other; no word is broken."""
-    indent = cell_len(start)
+    indent, columns = cell_len(start), width()
     lines = [start]
     used = indent
     for word in words:
-        short = shorten(word, WIDTH - indent)
+        short = shorten(word, columns - indent)
         space = " " * (used > indent)
-        if used + len(space) + cell_len(short) > WIDTH:
+        if used + len(space) + cell_len(short) > columns:
             lines.append(" " * indent)
             used, space = indent, ""
         lines[-1] += space + short

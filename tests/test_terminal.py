@@ -172,6 +172,42 @@ class TestEightyColumns:
         assert widest(str(PipelineReport((stage,)))) <= 80
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("room", [60, 72])
+@pytest.mark.parametrize("name", [LONG, "短い" * 40, "x"])
+def test_what_is_printed_fits_a_narrower_terminal(name, room, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(room))
+    with redirect_stdout(Terminal()) as stream:
+        nn.Sequential(
+            [
+                nn.Input((64, 48)),
+                nn.Sequential([nn.Dense(4)], name=f"{name}_inner"),
+                nn.LSTM(3, return_sequences=True, name=name),
+            ]
+        ).summary()
+        print(a_plan(name))
+        print(a_report(name))
+    text = stream.getvalue()
+    assert widest(text) <= room
+    assert "…" in text or name == "x"
+    assert "Nested" not in text
+
+
+def test_all_results_of_a_layer_are_in_a_summary(capsys):
+    x = nn.Input((5, 2))
+    y, h, c = nn.LSTM(3, return_sequences=True, return_state=True)(x)
+    nn.Model(x, [y, h, c]).summary()
+    lines = capsys.readouterr().out.splitlines()
+    row = next(i for i, line in enumerate(lines) if "(LSTM)" in line)
+    assert "(None, 5, 3)" in lines[row]
+    assert "84 B" in lines[row]
+    assert [line.split("(")[1] for line in lines[row + 1 : row + 3]] == ["None, 3)"] * 2
+
+
 def test_a_long_name_of_a_layer_is_told_in_full(capsys):
     name = "encoder_stage_0_residual_branch_1_convolution_"
     lines = a_summary(name, capsys).splitlines()

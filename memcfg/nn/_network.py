@@ -16,7 +16,8 @@ from rich.table import Column
 from rich.text import Text
 
 from memcfg._tables import draw, new_table
-from memcfg._terminal import shorten
+from memcfg._terminal import shorten, width
+from memcfg.nn._nested import Nested
 from memcfg.nn._nesting import Structure
 from memcfg.nn.layers._layer import InputLayer, Node, first_value, show_shape
 from memcfg.units import format_bytes
@@ -275,19 +276,20 @@ def summary_text(name: str, layers: Sequence[Layer], network: Network | None) ->
     )
     for layer in layers:
         table.add_row(*_row(layer, network))
-    return f"Model: {shorten(name, 73)}\n{draw(table)}\n{_totals(network)}"
+    return f"Model: {shorten(name, width() - 7)}\n{draw(table)}\n{_totals(network)}"
 
 
 def _row(layer: Layer, network: Network | None) -> tuple[Text, str, str, str]:
-    words = layer.name, f"({type(layer).__name__})"
+    kind = type(layer.model if isinstance(layer, Nested) else layer)
+    words = layer.name, f"({kind.__name__})"
     label = Text(" ".join(shorten(word, _NAME) for word in words))
     if network is None:
         return label, "?", "?", "?"
     first = next(node for node in network.nodes if node.layer is layer)
-    shape = first.outputs[0].sample_shape
+    shapes = [each.sample_shape for each in first.outputs]
     parameters = layer.count_params()
-    nbytes = format_bytes(4 * math.prod(shape))
-    return label, show_shape(shape), f"{parameters:,}", nbytes
+    nbytes = format_bytes(4 * sum(map(math.prod, shapes)))
+    return label, "\n".join(map(show_shape, shapes)), f"{parameters:,}", nbytes
 
 
 def _totals(network: Network | None) -> str:

@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from memcfg._html import Row, Section, report
-from memcfg._terminal import WIDTH, paragraph, shorten, writable
+from memcfg._terminal import paragraph, shorten, width, writable
 from memcfg.documents import (
     Key,
     Reader,
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 _FORMAT = "memcfg.plan/2"
 _FIRST = "memcfg.plan/1"
 _LABEL = 13  # width of the first column, in characters
-_NAME = 40  # columns of a name in a sentence
 
 
 @dataclass(frozen=True)
@@ -178,7 +177,7 @@ class Plan:
         lines = [_title(self), *map(_line, costs.rows)]
         for heading, rows in roles:
             op = self.summary.peak_op if self.summary else ""
-            lines.append(f"  {heading.replace(op, shorten(op, _NAME))}")
+            lines.append(f"  {heading.replace(op, shorten(op, width() // 2))}")
             lines += map(_role_line, rows)
         return writable("\n".join(lines))  # of 80 columns at most
 
@@ -240,8 +239,8 @@ class Plan:
 
 
 def _title(plan: Plan) -> str:
-    how = shorten(_method(plan), _NAME)
-    graph = shorten(plan.graph, WIDTH - len("Plan of '' ") - len(how))
+    how = shorten(_method(plan), width() // 2)
+    graph = shorten(plan.graph, width() - len("Plan of '' ") - len(how))
     return f"Plan of '{graph}' {how}"
 
 
@@ -275,7 +274,7 @@ def _costs(plan: Plan) -> list[Row]:
     peak = [f"({plan.peak_bytes} B)"]
     if plan.summary and plan.summary.all_bytes:
         share = plan.peak_bytes / plan.summary.all_bytes
-        peak = [f"({plan.peak_bytes} B),", f"{share:.1%} of keep_all"]
+        peak = [f"({plan.peak_bytes} B),", *f"{share:.1%} of keep_all".split()]
     limit, bound = plan.limit_bytes, plan.lower_bound_bytes
     rows = [
         _bytes_row("peak", plan.peak_bytes, *peak),
@@ -287,7 +286,7 @@ def _costs(plan: Plan) -> list[Row]:
     ]
     if predicted.moved_bytes:
         held = f"at most {format_bytes(predicted.host_peak_bytes)} at a time"
-        rows.append(_bytes_row("moved", predicted.moved_bytes, held))
+        rows.append(_bytes_row("moved", predicted.moved_bytes, *held.split()))
     return rows
 
 
@@ -295,8 +294,9 @@ def _time(seconds: float, recompute_seconds: float) -> Row:
     first = seconds - recompute_seconds
     extra = f"recomputation adds {recompute_seconds / first:.1%}" if first > 0 else ""
     if seconds == 0:
-        return Row("nominal time", "unknown", ("(the graph states no times)",))
-    return Row("nominal time", _milliseconds(seconds), (extra,) if extra else ())
+        words = "(the", "graph", "states", "no", "times)"
+        return Row("nominal time", "unknown", words)
+    return Row("nominal time", _milliseconds(seconds), tuple(extra.split()))
 
 
 def _milliseconds(seconds: float) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memcfg._html import Row, Section, bars, report
-from memcfg._terminal import fit, paragraph, shorten, writable
+from memcfg._terminal import WIDTH, fit, paragraph, shorten, width, writable
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -103,20 +103,24 @@ class MemoryReport:
     def __str__(self) -> str:
         """Return the report as text of 80 columns at most."""
         head, roles, picture = self._sections()
+        narrow = WIDTH - width()  # so many columns less
+        longest, wide = (width() - 20) // 2, _BAR - narrow
+        op, bar = _OP - narrow + narrow // 2, _SHORT_BAR - narrow // 2
+        program, device = (shorten(x, longest) for x in (self.program, self.device))
         lines = [
-            f"Memory of '{shorten(self.program, 30)}' on {shorten(self.device, 30)}",
+            f"Memory of '{program}' on {device}",
             *(paragraph(f"  {r.label:<15} {r.value} ", r.words) for r in head.rows),
             "",
             f"  {roles.heading}",
             *(
-                f"  {r.label:<20} {r.value:>12}  {_bar(r.share, _BAR)}".rstrip()
+                f"  {r.label:<20} {r.value:>12}  {_bar(r.share, wide)}".rstrip()
                 for r in roles.rows
             ),
             "",
             f"  {picture.heading}",
             *(
-                f"  {fit(r.label, _OP, keep='ends')} {r.value:>11}  "
-                f"{' '.join([_bar(r.share, _SHORT_BAR), *r.words])}"
+                f"  {fit(r.label, op, keep='ends')} {r.value:>11}  "
+                f"{' '.join([_bar(r.share, bar), *r.words])}"
                 for r in picture.rows
             ),
         ]
@@ -150,7 +154,7 @@ class MemoryReport:
             Row("limit", limit),
             Row("predicted peak", _exact(self.predicted_peak_bytes)),
             Row("measured peak", measured, tuple(f"({how})".split())),
-            Row("arena", f"{arena},", ("shared by all programs",)),
+            Row("arena", f"{arena},", ("shared", "by", "all", "programs")),
         ]
         total = sum(self.by_role.values())
         by_size = sorted(self.by_role.items(), key=lambda item: -item[1])
