@@ -85,7 +85,10 @@ def page():
         others = [(name, state) for name, state in found if state != "here"]
         if others:
             parts += ["", "| name | |", "| --- | --- |"]
-            parts += [f"| {code(name)} | {state} |" for name, state in others]
+            alike = {}
+            for name, state in others:
+                alike.setdefault(state, []).append(code(name))
+            parts += [f"| {', '.join(names)} | {s} |" for s, names in alike.items()]
     return "\n".join(parts) + "\n"
 
 

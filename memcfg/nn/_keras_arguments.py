@@ -88,6 +88,8 @@ ARGUMENTS: dict[str, Reason] = {
     "aggregation": Reason("a weight is on one device", ("none",)),
     "overwrite_with_gradient": Reason("weights are float32", (False,)),
     "constraint": Reason("weights are not projected after a step: use a regularizer"),
+    # ops
+    "initial": Reason("use maximum or minimum with a number"),
     # optimizers
     "lr": _RATE,
     "decay": _RATE,

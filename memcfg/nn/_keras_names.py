@@ -242,6 +242,43 @@ _UTILS = {
     "standardize_dtype": "use numpy.dtype",
 }
 
+_OTHER_OPS = """
+    adaptive_average_pool adaptive_max_pool all allclose angle any append arange
+    arccos arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin argpartition
+    argsort array array_split associative_scan average average_pool bartlett
+    batch_normalization binary_crossentropy bincount bitwise_and bitwise_invert
+    bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor
+    blackman broadcast_to categorical_crossentropy cbrt cdist ceil cholesky
+    cholesky_inverse cond conj conjugate conv conv_transpose convert_to_numpy
+    convert_to_tensor copy corrcoef correlate cos cosh count_nonzero cross
+    ctc_decode ctc_loss cumprod cumsum custom_gradient deg2rad depth_to_space
+    depthwise_conv det diag diagflat diagonal diff digitize divide_no_nan dot
+    dot_product_attention dsplit dstack dtype eig eigh einsum empty empty_like erf
+    erfc erfinv exp2 expm1 extract_sequences eye fabs fft fft2 fliplr flipud floor
+    floor_divide fmax fmin fmod fold fori_loop full full_like gcd geomspace glu
+    hamming hanning heaviside histogram hsplit hstack hypot i0 identity ifft2 imag
+    in_top_k inner inv irfft is_tensor isclose isfinite isin isinf isnan isneginf
+    isposinf isreal istft jvp kaiser kron layer_normalization lcm ldexp left_shift
+    linspace log10 log2 logaddexp logaddexp2 logdet logical_and logical_not
+    logical_or logical_xor logspace logsumexp lstsq lu_factor map matrix_rank
+    max_pool median meshgrid mod moments multi_hot nan_to_num nanargmax nanargmin
+    nancumprod nancumsum nanmax nanmean nanmedian nanmin nanpercentile nanprod
+    nanquantile nanstd nansum nanvar nextafter nonzero norm normalize ones ones_like
+    outer pad percentile pinv polar prod psnr ptp qr quantile rad2deg ravel real
+    rearrange repeat rfft right_shift rms_normalization roll rot90 round
+    saturate_cast scan scatter scatter_update searchsorted segment_max segment_min
+    segment_prod segment_sum select separable_conv sign signbit sin sinc sinh size
+    slice slice_update slogdet solve solve_triangular sort space_to_depth
+    sparse_categorical_crossentropy sparse_plus sparse_sigmoid sparsemax squareplus
+    stft stop_gradient svd switch take_along_axis tan tensordot threshold tile top_k
+    trace trapezoid tri tril triu trunc unfold unique unravel_index unstack vander
+    vdot vectorize vectorized_map view view_as_complex view_as_real vsplit vstack
+    while_loop zeros zeros_like
+"""
+_OPS = dict.fromkeys(
+    _OTHER_OPS.split(),
+    "use other ops, layers, or an op of your own, one line (docs/ops.md)",
+)
 _FLOAT32 = "layers compute float32"
 _TRACED = "models are traced by symbolic tensors: see Layer.call and Model.call"
 _KERAS = {
@@ -269,7 +306,6 @@ _KERAS = {
     "datasets": "memcfg.data reads arrays and files; scikit-learn has small data sets",
     "device": "use memcfg.device",
     "legacy": "Keras 3 has these under their own names",
-    "ops": "operators of symbolic tensors, and layers",
     "name_scope": "layers have names, name=...",
     "random": "use NumPy for arrays, and Dropout and GaussianNoise in models",
     "version": "use memcfg.__version__",
@@ -288,6 +324,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
     "activations": _ACTIVATIONS,
     "models": _MODELS,
     "utils": _UTILS,
+    "ops": _OPS,
 }
 
 

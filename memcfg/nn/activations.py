@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg.nn._argument_checks import unknown
 from memcfg.nn._keras_names import absent
-from memcfg.nn.layers import Activation, Layer, ReLU
+from memcfg.nn.layers import Activation, ReLU
+from memcfg.nn.layers._operators import Function
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from memcfg.nn.layers import SymbolicTensor
-    from memcfg.nn.layers._layer import Scope
 
 __all__ = [
     "celu",
@@ -48,23 +48,6 @@ if not TYPE_CHECKING:  # a checker would take any name to be there
     __getattr__ = absent(__name__)
 
 
-class _Function(Layer):
-    """An op of one array with attributes."""
-
-    __slots__ = ("attributes", "op")
-
-    def __init__(
-        self, op: str, attributes: dict[str, Any], *, name: str | None = None
-    ) -> None:
-        self.op = op
-        self.attributes = attributes
-        super().__init__(name)
-
-    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op."""
-        return scope.apply(self.op, inputs, self.attributes)[0]
-
-
 def _named(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let layers take a function of this module for its name."""
     function.activation = function.__name__  # type: ignore[attr-defined]
@@ -87,7 +70,7 @@ def celu(x: SymbolicTensor, alpha: float = 1.0) -> Any:
     SymbolicTensor
         Of the shape of x.
     """
-    return _Function("celu", {"alpha": alpha})(x)
+    return Function("celu", {"alpha": alpha})(x)
 
 
 @_named
@@ -106,7 +89,7 @@ def elu(x: SymbolicTensor, alpha: float = 1.0) -> Any:
     SymbolicTensor
         Of the shape of x.
     """
-    return _Function("elu", {"alpha": alpha})(x)
+    return Function("elu", {"alpha": alpha})(x)
 
 
 @_named
@@ -142,7 +125,7 @@ def gelu(x: SymbolicTensor, approximate: bool = False) -> Any:
     SymbolicTensor
         Of the shape of x.
     """
-    return _Function("gelu", {"approximate": approximate})(x)
+    return Function("gelu", {"approximate": approximate})(x)
 
 
 @_named
@@ -161,7 +144,7 @@ def hard_shrink(x: SymbolicTensor, threshold: float = 0.5) -> Any:
     SymbolicTensor
         Of the shape of x.
     """
-    return _Function("hard_shrink", {"threshold": threshold})(x)
+    return Function("hard_shrink", {"threshold": threshold})(x)
 
 
 @_named
@@ -231,7 +214,7 @@ def leaky_relu(x: SymbolicTensor, negative_slope: float = 0.2) -> Any:
     SymbolicTensor
         Of the shape of x.
     """
-    return _Function("leaky_relu", {"negative_slope": negative_slope})(x)
+    return Function("leaky_relu", {"negative_slope": negative_slope})(x)
 
 
 @_named
@@ -284,7 +267,7 @@ def log_softmax(x: SymbolicTensor, axis: int = -1) -> Any:
     SymbolicTensor
         Of the shape of x.
     """
-    return _Function("log_softmax", {"axis": axis})(x)
+    return Function("log_softmax", {"axis": axis})(x)
 
 
 @_named
@@ -416,7 +399,7 @@ def soft_shrink(x: SymbolicTensor, threshold: float = 0.5) -> Any:
     SymbolicTensor
         Of the shape of x.
     """
-    return _Function("soft_shrink", {"threshold": threshold})(x)
+    return Function("soft_shrink", {"threshold": threshold})(x)
 
 
 @_named
@@ -435,7 +418,7 @@ def softmax(x: SymbolicTensor, axis: int = -1) -> Any:
     SymbolicTensor
         Of the shape of x.
     """
-    return _Function("softmax", {"axis": axis})(x)
+    return Function("softmax", {"axis": axis})(x)
 
 
 @_named

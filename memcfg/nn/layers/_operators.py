@@ -5,6 +5,7 @@ One, as in Keras: how many lie before the output decides the order of weights.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,17 +19,84 @@ from memcfg.nn.layers._layer import (
     SymbolicTensor,
     WeightTensor,
 )
-from memcfg.nn.layers._merge import Add, Multiply, Subtract, broadcast
+from memcfg.nn.layers._merge import (
+    Add,
+    Maximum,
+    Minimum,
+    Multiply,
+    Subtract,
+    broadcast,
+)
 from memcfg.nn.layers._reshape import Rescaling, reshape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-__all__ = ["Divide", "GetItem", "Matmul", "OfWeight", "Power", "Reciprocal"]
+__all__ = [
+    "Bound",
+    "Function",
+    "Gather",
+    "GetItem",
+    "Matmul",
+    "OfWeight",
+    "Pointwise",
+    "Power",
+    "Reciprocal",
+]
 
 
-class Divide(Layer):
-    """Divide the first tensor by the second."""
+class Function(Layer):
+    """An op with attributes, of one tensor."""
+
+    __slots__ = ("attributes", "op")
+
+    def __init__(
+        self, op: str, attributes: dict[str, Any], *, name: str | None = None
+    ) -> None:
+        self.op = op
+        self.attributes = attributes
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        return scope.apply(self.op, inputs, self.attributes)[0]
+
+
+class Pointwise(Layer):
+    """An op of several tensors; lengths of 1 are broadcast."""
+
+    __slots__ = ("op",)
+
+    arity: ClassVar[int | None] = None
+
+    def __init__(self, op: str, *, name: str | None = None) -> None:
+        self.op = op
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        return scope.apply(self.op, broadcast(scope, inputs))[0]
+
+
+class Bound(Layer):
+    """The greater or smaller of each element and a number."""
+
+    __slots__ = ("number", "op")
+
+    def __init__(self, op: str, number: float, *, name: str | None = None) -> None:
+        self.op = op
+        self.number = real(number, f"{op}: a number")
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        shape = scope.builder.shape(inputs[0])
+        value = {"shape": shape, "value": self.number, "dtype": "float32"}
+        return scope.apply(self.op, (*inputs, *scope.apply("fill", (), value)))[0]
+
+
+class Gather(Layer):
+    """Take rows of a weight by integers."""
 
     __slots__ = ()
 
@@ -36,7 +104,7 @@ class Divide(Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
-        return scope.apply("divide", broadcast(scope, inputs))[0]
+        return scope.apply("gather", inputs)[0]
 
 
 class Matmul(Layer):
@@ -175,12 +243,14 @@ class GetItem(Layer):
         return x
 
 
-_OF_TENSORS = {
+_OF_TENSORS: dict[str, Callable[[], Layer]] = {
     "add": Add,
     "subtract": Subtract,
     "multiply": Multiply,
-    "divide": Divide,
+    "divide": partial(Pointwise, "divide"),
     "matmul": Matmul,
+    "maximum": Maximum,
+    "minimum": Minimum,
 }
 
 
@@ -213,8 +283,8 @@ def binary(kind: str, a: Any, b: Any) -> Any:
         other, int | float | np.integer | np.floating
     ):
         return NotImplemented
-    layer = _of_number(kind, float(other), reflected)
-    return NotImplemented if layer is None else layer(tensor)
+    found = _of_number(kind, float(other), reflected)
+    return NotImplemented if found is None else found(tensor)
 
 
 def _of_number(kind: str, number: float, reflected: bool) -> Layer | None:
@@ -232,6 +302,8 @@ def _of_number(kind: str, number: float, reflected: bool) -> Layer | None:
             return Rescaling(1 / number)
         case "divide", True:
             return Reciprocal(number)
+        case "maximum" | "minimum", _:
+            return Bound(kind, number)
         case "power", False:
             return Power(number)
     return None

@@ -1,0 +1,554 @@
+"""Keras's ops that layers of one's own compute with, on symbolic tensors.
+
+Each is a layer, as an operator is. The first axis is the batch, and stays whole; masks
+are float32, 1 where something holds.
+"""
+
+from __future__ import annotations
+
+import inspect
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memcfg.nn import activations
+from memcfg.nn._argument_checks import integer
+from memcfg.nn._keras_arguments import takes_arguments
+from memcfg.nn._keras_names import absent
+from memcfg.nn.activations import (
+    celu,
+    elu,
+    hard_shrink,
+    hard_sigmoid,
+    hard_silu,
+    hard_swish,
+    hard_tanh,
+    leaky_relu,
+    log_sigmoid,
+    log_softmax,
+    relu,
+    relu6,
+    selu,
+    sigmoid,
+    silu,
+    soft_shrink,
+    softmax,
+    softplus,
+    softsign,
+    swish,
+    tanh,
+    tanh_shrink,
+)
+from memcfg.nn.layers import Concatenate, Permute, Reshape, SymbolicTensor
+from memcfg.nn.layers import _operators as operators
+from memcfg.nn.layers._layer import WeightTensor
+from memcfg.nn.layers._operators import (
+    Function,
+    Gather,
+    Pointwise,
+    Power,
+    Reciprocal,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = [
+    "abs",
+    "absolute",
+    "add",
+    "amax",
+    "amin",
+    "cast",
+    "celu",
+    "clip",
+    "concatenate",
+    "divide",
+    "elu",
+    "equal",
+    "exp",
+    "expand_dims",
+    "flip",
+    "gelu",
+    "get_item",
+    "greater",
+    "greater_equal",
+    "hard_shrink",
+    "hard_sigmoid",
+    "hard_silu",
+    "hard_swish",
+    "hard_tanh",
+    "leaky_relu",
+    "less",
+    "less_equal",
+    "log",
+    "log1p",
+    "log_sigmoid",
+    "log_softmax",
+    "matmul",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
+    "moveaxis",
+    "multiply",
+    "ndim",
+    "negative",
+    "not_equal",
+    "one_hot",
+    "power",
+    "reciprocal",
+    "relu",
+    "relu6",
+    "reshape",
+    "rsqrt",
+    "selu",
+    "shape",
+    "sigmoid",
+    "silu",
+    "soft_shrink",
+    "softmax",
+    "softplus",
+    "softsign",
+    "split",
+    "sqrt",
+    "square",
+    "squeeze",
+    "stack",
+    "std",
+    "subtract",
+    "sum",
+    "swapaxes",
+    "swish",
+    "take",
+    "tanh",
+    "tanh_shrink",
+    "transpose",
+    "true_divide",
+    "var",
+    "where",
+]
+
+if not TYPE_CHECKING:  # a checker would take any name to be there
+    __getattr__ = absent(__name__)
+
+_PARAMETERS = {
+    "x": "SymbolicTensor\n    What it is computed of.",
+    "x1": "SymbolicTensor or float\n    The first operand.",
+    "x2": "SymbolicTensor or float\n    The second; lengths of 1 are broadcast.",
+    "key": "object\n    Integers, slices, None and ``...``, the batch first.",
+    "xs": "sequence of SymbolicTensor\n    The tensors.",
+    "axis": "int or tuple of int\n    The axis; 0 is the batch, which cannot be one.",
+    "axes": "tuple of int\n    For each axis of the result that of x; the first is 0.",
+    "keepdims": "bool, default False\n    Whether reduced axes stay, of length 1.",
+    "condition": "SymbolicTensor\n    Not 0 where x1 is taken.",
+    "newshape": "tuple of int\n    The shape; the first is -1 or None, the batch.",
+    "dtype": 'str\n    ``"float32"`` or ``"int32"``.',
+    "num_classes": "int\n    Length of the last axis.",
+    "indices": "SymbolicTensor or int\n    Places; symbolic ones are rows of a weight.",
+    "indices_or_sections": "int or sequence of int\n    How many parts, or where to.",
+    "x_min": "float\n    The least value.",
+    "x_max": "float\n    The greatest value.",
+    "source": "int\n    The axis to move.",
+    "destination": "int\n    Where it goes.",
+    "axis1": "int\n    An axis.",
+    "axis2": "int\n    The axis that takes its place.",
+    "approximate": "bool, default True\n    Whether to take the formula with tanh.",
+}
+
+
+def _documented(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Say what the parameters are, which ops have in common."""
+    names = inspect.signature(function).parameters
+    lines = "\n".join(f"{name} : {_PARAMETERS[name]}" for name in names)
+    function.__doc__ = f"{function.__doc__}\n\nParameters\n----------\n{lines}\n"
+    return takes_arguments(function)
+
+
+def _axis(x: SymbolicTensor, axis: Any, rank: int | None = None) -> int:
+    """Return an axis from 0; ValueError if it is the batch."""
+    rank = len(x.shape) if rank is None else rank
+    found = integer(axis, "an axis", None)
+    weight = isinstance(x, WeightTensor)
+    if not -rank <= found < rank or (found % rank == 0 and not weight):
+        raise ValueError(
+            f"axis {axis} of {x!r}: the axes are 1 to {rank - 1}, and the first is the "
+            "batch, which stays whole"
+        )
+    return found % rank
+
+
+def _binary(kind: str, x1: Any, x2: Any) -> Any:
+    made: Any = NotImplemented
+    if isinstance(x1, SymbolicTensor) or isinstance(x2, SymbolicTensor):
+        made = operators.binary(kind, x1, x2)
+    if made is NotImplemented:
+        raise TypeError(
+            f"{kind} is of symbolic tensors and numbers, not of {x1!r} and {x2!r}"
+        )
+    return made
+
+
+def _reduced(how: str, x: SymbolicTensor, axis: Any, keepdims: bool) -> Any:
+    if axis is None:
+        raise ValueError(
+            f"{x!r} is reduced along axes, and not along all: the batch stays whole"
+        )
+    several = axis if isinstance(axis, list | tuple) else (axis,)
+    axes = tuple(sorted(_axis(x, each) for each in several))
+    return Function(f"reduce_{how}", {"axes": axes, "keepdims": bool(keepdims)})(x)
+
+
+@_documented
+def absolute(x: Any) -> Any:
+    """Return the absolute value of each element."""
+    return operators.absolute(x)
+
+
+abs = absolute  # noqa: A001  (Keras's name)
+
+
+@_documented
+def negative(x: Any) -> Any:
+    """Return ``-x``."""
+    return operators.negative(x)
+
+
+@_documented
+def get_item(x: Any, key: Any) -> Any:
+    """Return ``x[key]``."""
+    return operators.get_item(x, key)
+
+
+@_documented
+def add(x1: Any, x2: Any) -> Any:
+    """Return ``x1 + x2``."""
+    return _binary("add", x1, x2)
+
+
+@_documented
+def subtract(x1: Any, x2: Any) -> Any:
+    """Return ``x1 - x2``."""
+    return _binary("subtract", x1, x2)
+
+
+@_documented
+def multiply(x1: Any, x2: Any) -> Any:
+    """Return ``x1 * x2``."""
+    return _binary("multiply", x1, x2)
+
+
+@_documented
+def divide(x1: Any, x2: Any) -> Any:
+    """Return ``x1 / x2``."""
+    return _binary("divide", x1, x2)
+
+
+true_divide = divide
+
+
+@_documented
+def matmul(x1: Any, x2: Any) -> Any:
+    """Return the product of the matrices that the last two axes are."""
+    return _binary("matmul", x1, x2)
+
+
+@_documented
+def maximum(x1: Any, x2: Any) -> Any:
+    """Return the greater element at each place."""
+    return _binary("maximum", x1, x2)
+
+
+@_documented
+def minimum(x1: Any, x2: Any) -> Any:
+    """Return the smaller element at each place."""
+    return _binary("minimum", x1, x2)
+
+
+@_documented
+def power(x1: Any, x2: Any) -> Any:
+    """Return x1 to the power of a number."""
+    return _binary("power", x1, x2)
+
+
+@_documented
+def square(x: Any) -> Any:
+    """Return ``x * x``."""
+    return Power(2)(x)
+
+
+@_documented
+def sqrt(x: Any) -> Any:
+    """Return the square root of each element."""
+    return Power(0.5)(x)
+
+
+@_documented
+def rsqrt(x: Any) -> Any:
+    """Return ``1 / sqrt(x)``."""
+    return Function("inverse_root", {"least": 0.0})(x)
+
+
+@_documented
+def reciprocal(x: Any) -> Any:
+    """Return ``1 / x``."""
+    return Reciprocal()(x)
+
+
+@_documented
+def exp(x: Any) -> Any:
+    """Return e to the power of each element."""
+    return activations.exponential(x)
+
+
+@_documented
+def log(x: Any) -> Any:
+    """Return the natural logarithm of each element."""
+    return Function("logarithm", {"term": 0.0})(x)
+
+
+@_documented
+def log1p(x: Any) -> Any:
+    """Return the natural logarithm of ``1 + x``."""
+    return Function("logarithm", {"term": 1.0})(x)
+
+
+@_documented
+def gelu(x: Any, approximate: bool = True) -> Any:
+    """Return x times its normal distribution function."""
+    return activations.gelu(x, approximate)
+
+
+@_documented
+def clip(x: Any, x_min: float, x_max: float) -> Any:
+    """Return x between two numbers."""
+    return minimum(maximum(x, x_min), x_max)
+
+
+@_documented
+def not_equal(x1: Any, x2: Any) -> Any:
+    """Return 1 where the elements differ, else 0."""
+    return Function("unequal", {})(subtract(x1, x2))
+
+
+@_documented
+def equal(x1: Any, x2: Any) -> Any:
+    """Return 1 where the elements are equal, else 0."""
+    return 1 - not_equal(x1, x2)
+
+
+@_documented
+def greater(x1: Any, x2: Any) -> Any:
+    """Return 1 where x1 is greater, else 0."""
+    return Function("unequal", {})(relu(subtract(x1, x2)))
+
+
+@_documented
+def less(x1: Any, x2: Any) -> Any:
+    """Return 1 where x1 is smaller, else 0."""
+    return greater(x2, x1)
+
+
+@_documented
+def greater_equal(x1: Any, x2: Any) -> Any:
+    """Return 1 where x1 is not smaller, else 0."""
+    return 1 - greater(x2, x1)
+
+
+@_documented
+def less_equal(x1: Any, x2: Any) -> Any:
+    """Return 1 where x1 is not greater, else 0."""
+    return 1 - greater(x1, x2)
+
+
+@_documented
+def where(condition: Any, x1: Any, x2: Any) -> Any:
+    """Return x1 where a condition holds, else x2."""
+    mask = Function("unequal", {})(condition)
+    x1, x2 = (
+        each if isinstance(each, SymbolicTensor) else mask * 0.0 + each
+        for each in (x1, x2)
+    )
+    return Pointwise("choose")([mask, x1, x2])
+
+
+@_documented
+def sum(x: Any, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A001
+    """Return the sums along axes."""
+    return _reduced("sum", x, axis, keepdims)
+
+
+@_documented
+def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """Return the means along axes."""
+    return _reduced("mean", x, axis, keepdims)
+
+
+@_documented
+def max(x: Any, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A001
+    """Return the greatest elements along axes."""
+    return _reduced("max", x, axis, keepdims)
+
+
+@_documented
+def min(x: Any, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A001
+    """Return the smallest elements along axes."""
+    return negative(_reduced("max", negative(x), axis, keepdims))
+
+
+amax, amin = max, min
+
+
+@_documented
+def var(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """Return the variances along axes."""
+    return mean(square(x - mean(x, axis, keepdims=True)), axis, keepdims)
+
+
+@_documented
+def std(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """Return the standard deviations along axes."""
+    return sqrt(var(x, axis, keepdims))
+
+
+@_documented
+def shape(x: Any) -> tuple[int | None, ...]:
+    """Return the shape; None is a batch of any size."""
+    found: tuple[int | None, ...] = x.shape
+    return found
+
+
+@_documented
+def ndim(x: Any) -> int:
+    """Return the number of axes."""
+    return len(x.shape)
+
+
+@_documented
+def reshape(x: Any, newshape: Sequence[int | None]) -> Any:
+    """Give each sample another shape."""
+    first, *rest = newshape
+    if first not in (-1, None, x.shape[0]):
+        raise ValueError(
+            f"reshape: the first axis of {x!r} is the batch, which stays whole: begin "
+            f"the shape with -1, not {first}"
+        )
+    return Reshape(tuple(rest))(x)
+
+
+@_documented
+def expand_dims(x: Any, axis: int) -> Any:
+    """Insert an axis of length 1."""
+    place = _axis(x, axis, len(x.shape) + 1)
+    lengths = list(x.sample_shape)
+    lengths.insert(place - 1, 1)
+    return Reshape(tuple(lengths))(x)
+
+
+@_documented
+def squeeze(x: Any, axis: Any = None) -> Any:
+    """Take axes of length 1 away; without an axis, all."""
+    several = axis if isinstance(axis, list | tuple) else (axis,)
+    gone = {_axis(x, each) for each in several if each is not None}
+    lengths = dict(enumerate(x.sample_shape, 1))
+    gone = gone or {place for place, length in lengths.items() if length == 1}
+    if any(lengths[place] != 1 for place in gone):
+        raise ValueError(f"squeeze: axis {axis} of {x!r} is not of length 1")
+    return Reshape(tuple(n for place, n in lengths.items() if place not in gone))(x)
+
+
+@_documented
+def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
+    """Reorder the axes."""
+    if axes is None or axes[0] != 0:
+        raise ValueError(
+            f"transpose: the first axis of {x!r} is the batch, which stays first: say "
+            f"axes=(0, ...), not {axes}"
+        )
+    return Permute(tuple(axes[1:]))(x)
+
+
+@_documented
+def moveaxis(x: Any, source: int, destination: int) -> Any:
+    """Move an axis to another place."""
+    order = list(range(len(x.shape)))
+    order.remove(place := _axis(x, source))
+    order.insert(_axis(x, destination), place)
+    return transpose(x, order)
+
+
+@_documented
+def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
+    """Swap two axes."""
+    order = list(range(len(x.shape)))
+    a, b = _axis(x, axis1), _axis(x, axis2)
+    order[a], order[b] = b, a
+    return transpose(x, order)
+
+
+@_documented
+def flip(x: Any, axis: Any = None) -> Any:
+    """Reverse the elements along axes."""
+    several = axis if isinstance(axis, list | tuple) else (axis,)
+    return Function("reverse", {"axes": tuple(_axis(x, each) for each in several)})(x)
+
+
+@_documented
+def concatenate(xs: Sequence[Any], axis: int = 0) -> Any:
+    """Join tensors along an axis."""
+    return Concatenate(_axis(xs[0], axis))(list(xs)) if len(xs) > 1 else xs[0]
+
+
+@_documented
+def stack(x: Any, axis: int = 0) -> Any:
+    """Join tensors along a new axis."""
+    place = _axis(x[0], axis, len(x[0].shape) + 1)
+    return concatenate([expand_dims(each, place) for each in x], place)
+
+
+@_documented
+def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """Take a tensor apart along an axis."""
+    place = _axis(x, axis)
+    length = x.shape[place]
+    ends = indices_or_sections
+    if not isinstance(ends, list | tuple | np.ndarray):
+        count = integer(ends, "split: a number of parts")
+        if length % count:
+            raise ValueError(f"split: {count} parts of length {length} are not equal")
+        ends = range(length // count, length, length // count)
+    whole = [slice(None)] * place
+    bounds = [0, *map(int, ends), length]
+    return [get_item(x, (*whole, slice(a, b))) for a, b in pairwise(bounds)]
+
+
+@_documented
+def take(x: Any, indices: Any, axis: int | None = None) -> Any:
+    """Return a place along an axis; or rows of a weight."""
+    if isinstance(x, WeightTensor) and isinstance(indices, SymbolicTensor):
+        if axis not in (None, 0) or (axis is None and len(x.shape) > 1):
+            raise ValueError("take: rows of a weight are taken along axis=0")
+        return Gather()([x, indices])
+    if isinstance(indices, SymbolicTensor):
+        raise TypeError(f"take: symbolic places are rows of a weight, not of {x!r}")
+    place = _axis(x, axis)
+    return get_item(x, (*[slice(None)] * place, integer(indices, "an index", None)))
+
+
+@_documented
+def one_hot(x: Any, num_classes: int, axis: int = -1, dtype: str | None = None) -> Any:
+    """Return 1 at the place that each integer says, 0 elsewhere."""
+    if axis not in (-1, len(x.shape)):
+        raise ValueError(f"one_hot: classes are the last axis, axis=-1, not {axis}")
+    depth = integer(num_classes, "one_hot: num_classes")
+    return Function("one_hot", {"depth": depth, "dtype": dtype or "float32"})(x)
+
+
+@_documented
+def cast(x: Any, dtype: str) -> Any:
+    """Return the elements in another dtype."""
+    if dtype not in ("float32", "int32"):
+        raise ValueError(f"cast: tensors are float32 or int32, not {dtype!r}")
+    return Function("cast", {"dtype": dtype})(x)

@@ -1,0 +1,178 @@
+"""Ops on symbolic tensors beside NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+from memcfg.nn import ops
+
+nn = mc.nn
+ERF = np.vectorize(__import__("math").erf)
+
+CASES = {  # op -> of two tensors of 3 x 4 a sample, above 0
+    "add": (lambda k, x, y: k.add(x, y), lambda x, y: x + y),
+    "subtract": (lambda k, x, y: k.subtract(1.5, x), lambda x, y: 1.5 - x),
+    "multiply": (lambda k, x, y: k.multiply(x, 3), lambda x, y: x * 3),
+    "divide": (lambda k, x, y: k.divide(x, y), lambda x, y: x / y),
+    "matmul": (
+        lambda k, x, y: k.matmul(x, k.swapaxes(y, 1, 2)),
+        lambda x, y: x @ y.transpose(0, 2, 1),
+    ),
+    "power": (lambda k, x, y: k.power(x, 1.5), lambda x, y: x**1.5),
+    "negative": (lambda k, x, y: k.negative(x), lambda x, y: -x),
+    "abs": (lambda k, x, y: k.abs(x - 1.0), lambda x, y: abs(x - 1)),
+    "maximum": (lambda k, x, y: k.maximum(x, 1.0), lambda x, y: np.maximum(x, 1)),
+    "minimum": (lambda k, x, y: k.minimum(x, y), np.minimum),
+    "clip": (lambda k, x, y: k.clip(x, 0.8, 1.2), lambda x, y: x.clip(0.8, 1.2)),
+    "square": (lambda k, x, y: k.square(x), lambda x, y: x * x),
+    "sqrt": (lambda k, x, y: k.sqrt(x), lambda x, y: np.sqrt(x)),
+    "rsqrt": (lambda k, x, y: k.rsqrt(x), lambda x, y: 1 / np.sqrt(x)),
+    "reciprocal": (lambda k, x, y: k.reciprocal(x), lambda x, y: 1 / x),
+    "exp": (lambda k, x, y: k.exp(x), lambda x, y: np.exp(x)),
+    "log": (lambda k, x, y: k.log(x), lambda x, y: np.log(x)),
+    "log1p": (lambda k, x, y: k.log1p(x), lambda x, y: np.log1p(x)),
+    "gelu": (
+        lambda k, x, y: k.gelu(x, approximate=False),
+        lambda x, y: x * (1 + ERF(x / np.sqrt(2))) / 2,
+    ),
+    "sum": (lambda k, x, y: k.sum(x, axis=1), lambda x, y: x.sum(1)),
+    "mean": (
+        lambda k, x, y: k.mean(x, axis=(1, 2), keepdims=True),
+        lambda x, y: x.mean((1, 2), keepdims=True),
+    ),
+    "max": (lambda k, x, y: k.max(x, axis=-1), lambda x, y: x.max(-1)),
+    "min": (lambda k, x, y: k.amin(x, axis=2), lambda x, y: x.min(2)),
+    "var": (lambda k, x, y: k.var(x, axis=-1), lambda x, y: x.var(-1)),
+    "std": (lambda k, x, y: k.std(x, axis=1), lambda x, y: x.std(1)),
+    "reshape": (
+        lambda k, x, y: k.reshape(x, (-1, 2, 6)),
+        lambda x, y: x.reshape(-1, 2, 6),
+    ),
+    "expand_dims": (
+        lambda k, x, y: k.expand_dims(x, -1) * k.expand_dims(y, axis=3),
+        lambda x, y: (x * y)[..., None],
+    ),
+    "squeeze": (
+        lambda k, x, y: k.squeeze(k.expand_dims(x, 2), axis=2),
+        lambda x, y: x,
+    ),
+    "transpose": (
+        lambda k, x, y: k.transpose(x, (0, 2, 1)),
+        lambda x, y: x.transpose(0, 2, 1),
+    ),
+    "moveaxis": (
+        lambda k, x, y: k.moveaxis(x, 1, -1),
+        lambda x, y: np.moveaxis(x, 1, -1),
+    ),
+    "flip": (lambda k, x, y: k.flip(x, axis=1), lambda x, y: x[:, ::-1]),
+    "concatenate": (
+        lambda k, x, y: k.concatenate([x, y], axis=-1),
+        lambda x, y: np.concatenate([x, y], -1),
+    ),
+    "stack": (
+        lambda k, x, y: k.stack([x, y], axis=1),
+        lambda x, y: np.stack([x, y], 1),
+    ),
+    "split": (
+        lambda k, x, y: k.multiply(*k.split(x, 2, axis=-1)),
+        lambda x, y: x[..., :2] * x[..., 2:],
+    ),
+    "take": (lambda k, x, y: k.take(x, 2, axis=1), lambda x, y: x[:, 2]),
+    "where": (
+        lambda k, x, y: k.where(k.greater(x, y), x, 0.5),
+        lambda x, y: np.where(x > y, x, 0.5),
+    ),
+    "less_equal": (
+        lambda k, x, y: k.where(k.less_equal(x, y), y, x),
+        lambda x, y: np.where(x <= y, y, x),
+    ),
+    "equal": (
+        lambda k, x, y: k.where(k.equal(x, k.maximum(x, y)), x, y),
+        lambda x, y: np.maximum(x, y),
+    ),
+    "get_item": (
+        lambda k, x, y: k.get_item(x, (slice(None), 1)),
+        lambda x, y: x[:, 1],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_are_numpys(name):
+    symbolic, numpys = CASES[name]
+    starts = [nn.Input((3, 4)) for _ in range(2)]
+    y = symbolic(ops, *starts)
+    x = np.random.default_rng(2).uniform(0.5, 1.5, (2, 5, 3, 4)).astype("f4")
+    expected = numpys(*x)
+    model = nn.Model(starts, [y, starts[1] * 1.0])  # whichever it depends on
+    assert y.shape[1:] == expected.shape[1:]
+    if not any(node.layer is starts[0].node.layer for node in model._network.nodes):
+        pytest.fail("x is not read")
+    np.testing.assert_allclose(model.predict([*x], verbose=0)[0], expected, 1e-5, 1e-6)
+
+
+def test_integers_and_weights():
+    class Table(nn.Layer):
+        def build(self, input_shape):
+            self.rows = self.add_weight((5, 2), "glorot_uniform", name="rows")
+
+        def call(self, x):
+            hot = ops.one_hot(ops.cast(x, "int32"), 5)
+            return ops.concatenate([ops.take(self.rows, x, axis=0), hot], axis=-1)
+
+    start, layer = nn.Input((3,), dtype="int32"), Table()
+    model = nn.Model(start, layer(start))
+    x = np.array([[0, 4, 2], [1, 1, 3]])
+    found = model.predict(x, verbose=0)
+    np.testing.assert_array_equal(found[..., :2], layer.get_weights()[0][x])
+    np.testing.assert_array_equal(found[..., 2:], np.eye(5)[x])
+    model.compile(nn.SGD(0.1), "mse")
+    before = layer.get_weights()[0]
+    model.fit(x, found + 1, verbose=0)
+    assert (layer.get_weights()[0] > before).all()
+
+
+def test_what_cannot_be_is_told():
+    x = nn.Input((3, 4))
+    assert ops.shape(x) == (None, 3, 4)
+    assert ops.ndim(x) == 3
+    for use, words in (
+        (lambda: ops.sum(x), "the batch stays whole"),
+        (lambda: ops.mean(x, axis=0), "the axes are 1 to 2"),
+        (lambda: ops.concatenate([x, x]), "the first is the batch"),
+        (lambda: ops.reshape(x, (3, 4)), "begin the shape with -1"),
+        (lambda: ops.transpose(x), r"say axes=\(0, ...\)"),
+        (lambda: ops.squeeze(x, 1), "is not of length 1"),
+        (lambda: ops.split(x, 3, axis=2), "are not equal"),
+        (lambda: ops.one_hot(x, 3, axis=1), "classes are the last axis"),
+        (lambda: ops.cast(x, "float16"), "float32 or int32"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            use()
+    with pytest.raises(TypeError, match="add is of symbolic tensors and numbers"):
+        ops.add(1.0, 2.0)
+    with pytest.raises(TypeError, match="symbolic places are rows of a weight"):
+        ops.take(x, x, axis=1)
+    with pytest.raises(TypeError, match="'initial', which Keras has: use maximum"):
+        ops.max(x, axis=1, initial=0.0)
+    with pytest.raises(AttributeError, match=r"einsum.* Keras has: use other ops"):
+        _ = ops.einsum
+
+
+def test_a_model_of_ops_is_saved_and_trains_alike(tmp_path):
+    x = nn.Input((3, 4))
+    y = ops.maximum(ops.log1p(ops.square(nn.Dense(4)(x))), 0.1)
+    y = ops.where(ops.greater(y, 0.2), ops.sqrt(y), 0.0) / ops.std(y, -1, keepdims=True)
+    model = nn.Model(x, nn.Dense(2)(ops.max(y, axis=1)))
+    model.compile(nn.SGD(0.01), "mse")
+    data = np.random.default_rng(0).normal(size=(8, 3, 4)).astype("f4")
+    model.save(tmp_path / "ops.memcfg")
+    other = nn.models.load_model(tmp_path / "ops.memcfg")
+    one, two = (
+        each.fit(data, np.ones((8, 2)), epochs=3, shuffle=False, verbose=0).history
+        for each in (model, other)
+    )
+    assert one == two
+    assert one["loss"][2] < one["loss"][0]
