@@ -110,9 +110,7 @@ def activation_name(activation: Any, layer: str) -> str | None:
     if isinstance(activation, str):
         activation = _ALIASES.get(activation, activation)
     known = sorted(
-        kind.name
-        for kind in op_types()
-        if kind.formula and kind.formula.is_activation and kind.gradient
+        kind.name for kind in op_types() if kind.formula and kind.formula.is_activation
     )
     known += _ALONG_AN_AXIS
     if isinstance(activation, str) and activation in known:

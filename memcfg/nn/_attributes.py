@@ -42,7 +42,7 @@ class FixedAttributes:
     def __setattr__(self, name: str, value: Any) -> None:
         known, kind = getattr(type(self), name, self), type(self).__name__
         if isinstance(known, MemberDescriptorType):
-            if not name.startswith("_") and hasattr(self, name):
+            if not name.startswith("_") and _is_set(known, self):
                 self._refuse(f"{name!r} of {kind} is fixed when it is made", name)
         elif not hasattr(known, "__set__") and hasattr(self, "__dict__"):
             pass  # a user's class, and no attribute of ours
@@ -83,6 +83,15 @@ class FixedAttributes:
 
     def _refuse(self, why: str, name: str) -> None:
         raise AttributeError(f"{why}: {self._advice}", name=name, obj=self)
+
+
+def _is_set(slot: MemberDescriptorType, instance: object) -> bool:
+    """Whether a slot has a value; quick, since all constructors ask."""
+    try:
+        slot.__get__(instance)
+    except AttributeError:
+        return False
+    return True
 
 
 def constant(name: str, value: Any, why: str) -> property:

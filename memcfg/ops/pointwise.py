@@ -21,7 +21,7 @@ elementwise("root", lambda x, *, term: sqrt(x + term))
 elementwise("inverse_root", lambda x, *, least: 1 / sqrt(maximum(x, least)))
 elementwise("scale", lambda x, by: x * by, scalars=("by",))
 
-elementwise("unequal", lambda x, *, to=0.0: select(equal(x, to), 0, 1))
+elementwise("unequal", lambda x, *, to: select(equal(x, to), 0, 1))
 elementwise("masked", lambda mask, x: select(mask > 0, x, 0))
 elementwise("choose", lambda mask, a, b: select(mask > 0, a, b))
 elementwise("dual_product", lambda a, b, c, d: a * b + c * d)

@@ -151,6 +151,7 @@ TABLE = [
     (lambda: net(optimizer="adm"), ValueError, "did you mean 'adam'"),
     (lambda: net(memory="sqrt"), ValueError, "did you mean 'sqrt_checkpoint'"),
     (lambda: nn.Dense(3, "rellu"), ValueError, "did you mean 'relu'"),
+    (lambda: nn.Dense(3, "unequal"), ValueError, "unknown activation"),
     (lambda: nn.Dense(3, np.tanh), ValueError, "a function of memcfg.nn.activations"),
     (lambda: nn.Dense(3, kernel_initializer="glorot"), ValueError, "did you mean 'glo"),
     (lambda: nn.Dense(3, kernel_regularizer="l3"), ValueError, "l1, l2, l1_l2"),
