@@ -164,7 +164,11 @@ def test_weights_have_keras_shapes_and_first_values():
         (lambda: nn.LSTM(3, dropout=1), ValueError, "dropout must be in"),
         (lambda: nn.LSTM(3, unroll=1), TypeError, "True or False"),
         (lambda: nn.GRU(3, kernel_constraint="x"), ValueError, "kernel_constraint"),
-        (lambda: nn.GRU(3, activation="magic"), ValueError, "not 'magic'"),
+        (
+            lambda: nn.GRU(3, activation="magic"),
+            ValueError,
+            "unknown activation 'magic'",
+        ),
         (lambda: nn.GRU(3)(nn.Input((4,))), ValueError, "sequences"),
         (
             lambda: nn.LSTM(3)(nn.Input((4, 2)), initial_state=nn.Input((3,))),

@@ -119,7 +119,7 @@ class SymbolicTensor(FixedAttributes):
             return self.operators.binary(kind, *inputs)
         raise TypeError(
             f"numpy.{ufunc.__name__} computes arrays, and {self!r} stands for data to "
-            "come: use operators, layers or the functions of memcfg.nn.activations"
+            "come: use operators, layers or the functions of memcfg.nn.ops"
         )
 
     __iter__ = None
