@@ -396,3 +396,140 @@ def test_no_converted_copy_of_all_samples_is_made(loss, kind, shuffle):
         tracemalloc.stop()
     assert peak < x.nbytes / 4  # a float32 copy would be x.nbytes
     assert pool.stats().peak_bytes <= max(before, 2 * pool.stats().current_bytes)
+
+
+PART = 1 << 18  # bytes that conversions may take, whatever the number of samples
+SHUFFLED = 4  # bytes a sample that an order takes
+
+
+def heap_of(use):
+    """The most bytes of the heap that a call takes beside what there is."""
+    tracemalloc.start()
+    try:
+        use()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def read(model, x, y, batch_size, **options):
+    """Fit two batches of what is given, in order unless that is an option."""
+    options = {"shuffle": False, "steps_per_epoch": 2, "verbose": 0} | options
+    model.fit(x[: 2 * batch_size], y[: 2 * batch_size], batch_size, verbose=0)
+    return heap_of(lambda: model.fit(x, y, batch_size, **options))
+
+
+class TestTheHeap:
+    """What `fit` takes of it does not grow with the number of samples."""
+
+    COUNT = 300_000
+
+    @pytest.mark.parametrize("dtype", ["i4", "i8", "u1", "f4", "f8", "f2", "?"])
+    def test_of_labels(self, dense, dtype):
+        x, y = np.zeros((self.COUNT, WIDTH), "f4"), np.ones(self.COUNT, dtype)
+        assert read(dense(), x, y, 1024) < PART
+
+    def test_of_a_label_for_each_pixel(self, loss):
+        model = nn.Sequential([nn.Input((32, 32, 1)), nn.Conv2D(2, 1)])
+        model.compile("sgd", loss)
+        x, y = (np.zeros((1024, 32, 32, *last), "u1") for last in ((1,), ()))
+        assert read(model, x, y, 8) < PART
+        assert read(model, x, y.astype("f4"), 8) < PART
+        y[1000, 31, 2] = 2
+        with pytest.raises(ValueError, match=r"label 2 at y\[1000, 31, 2\]"):
+            model.fit(x, y, verbose=0)
+
+    @pytest.mark.parametrize("own", [False, True])
+    @pytest.mark.parametrize("one_hot", [False, True])
+    def test_of_weights_of_classes(self, one_hot, own):
+        kind = "categorical" if one_hot else "sparse_categorical"
+        model = nn.Sequential([nn.Input((2,)), nn.Dense(4, activation="softmax")])
+        model.compile("sgd", f"{kind}_crossentropy")
+        x, y = np.zeros((self.COUNT, 2), "f4"), np.arange(self.COUNT) % 4
+        y = np.eye(4, dtype="u1")[y] if one_hot else y
+        options = {"sample_weight": np.ones(self.COUNT)} if own else {}
+        options["class_weight"] = {0: 2.0, 3: 0.5}
+        assert read(model, x, y, 1024, **options) < PART
+
+    def test_of_an_order(self, dense):
+        x, y = np.zeros((self.COUNT, WIDTH), "f4"), np.zeros(self.COUNT, "i8")
+        found = read(dense(), x, y, 1024, shuffle=True)
+        assert found < SHUFFLED * self.COUNT + PART
+
+    @pytest.mark.parametrize("shuffle", [False, True])
+    @pytest.mark.parametrize("kind", ["f8", "u1", "i8", "columns first", "frame"])
+    def test_of_a_batch_that_is_converted(self, loss, kind, shuffle):
+        model = nn.Sequential([nn.Input((600,)), nn.Dense(4)])
+        model.compile("sgd", loss)
+        x = np.zeros((1024, 600), "f4")
+        x = {
+            "columns first": lambda: np.asfortranarray(x, "f8"),
+            "frame": lambda: Frame(*map(Series, [*x.T[:-1], x.T[-1].astype("i8")])),
+        }.get(kind, lambda: x.astype(kind))()
+        y = np.zeros(1024, "i8")
+        model.fit(np.zeros((1024, 600)), y, 512, verbose=0)  # 1.2 MiB of float32
+        assert heap_of(lambda: model.fit(x, y, 512, 1, 0, shuffle=shuffle)) < PART
+
+    @pytest.mark.parametrize("dtype", ["f4", "f8", "i8", "f2"])
+    def test_of_whole_numbers(self, dtype):
+        inputs = nn.Input((64,), dtype="int32")
+        model = nn.Model(inputs, nn.Flatten()(nn.Embedding(3, 2)(inputs)))
+        model.compile("sgd", "mse")
+        x, y = np.ones((8192, 64), dtype), np.zeros((8192, 128), "f4")
+        for shuffle in (False, True):
+            order = SHUFFLED * len(x) * shuffle
+            assert read(model, x, y, 2048, shuffle=shuffle) < order + PART
+
+
+def test_weights_of_classes_are_those_that_samples_would_have(whole):
+    """Of labels of any dtype, of ones beside zeros, and of numbers that are none."""
+    x, y = whole
+    table, own = {3: 0.25, 0: 2.0}, np.linspace(0, 2, COUNT)
+    by_class = np.array([2.0, 1.0, 1.0, 0.25])[y]
+
+    def fitted(labels, loss, weights=None, **options):
+        nn.set_random_seed(2)
+        model = nn.Sequential([nn.Input((WIDTH,)), nn.Dense(4, activation="softmax")])
+        model.compile("sgd", loss)
+        options |= {"verbose": 0, "seed": 1, "sample_weight": weights}
+        model.fit(x, labels, 16, **options)
+        model.train_on_batch(x, labels)
+        return [each.tobytes() for each in model.get_weights()]
+
+    for weights, product in ((None, by_class), (own, by_class * own.astype("f4"))):
+        sparse = fitted(y, "sparse_categorical_crossentropy", product)
+        for dtype in ("i8", "u1", "f8", "f2"):
+            assert sparse == fitted(
+                y.astype(dtype),
+                "sparse_categorical_crossentropy",
+                weights,
+                class_weight=table,
+            )
+        one_hot = np.eye(4)[y]
+        assert fitted(one_hot, "categorical_crossentropy", product) == fitted(
+            one_hot, "categorical_crossentropy", weights, class_weight=table
+        )
+    model = nn.Sequential([nn.Input((WIDTH,)), nn.Dense(1)])
+    model.compile("sgd", "mse")
+    start, losses = model.get_weights(), []
+    product = np.where(y == 2, 3.0, np.where(y == 0, 2.0, 1))
+    for weights in ({"sample_weight": product}, {"class_weight": {1: 3, 0: 2.0}}):
+        model.set_weights(start)
+        fitted_to = model.fit(x, y / 2, shuffle=False, verbose=0, **weights)
+        losses.append(fitted_to.history["loss"])
+    assert losses[0] == losses[1]  # 0.5 is no class
+
+
+@pytest.mark.parametrize("dtype", ["i8", "f8", ">i4", "u1"])
+def test_labels_and_weights_of_classes_of_a_file(dense, whole, tmp_path, dtype):
+    x, y = whole
+    np.save(tmp_path / "y.npy", y.astype(dtype))
+    mapped = np.load(tmp_path / "y.npy", mmap_mode="r")
+    found = []
+    for labels in (y, mapped):
+        nn.set_random_seed(2)
+        model = dense()
+        for table in (None, {1: 3.0}):
+            history = model.fit(x, labels, 16, 2, 0, class_weight=table, seed=3)
+            found.append(history.history)
+    assert found[:2] == found[2:]

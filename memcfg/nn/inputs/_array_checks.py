@@ -1,6 +1,6 @@
 """What arrays of samples, targets and sample weights must be.
 
-Nothing is converted that would copy a user's samples; labels, four bytes each, are.
+Nothing is converted here: batches convert rows on their way into a program.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg.nn.inputs._array_likes import Frame, as_array, whole
+from memcfg.nn.inputs._batches import ClassWeights, Column
 from memcfg.nn.layers._layer import Shape, show_shape
 from memcfg.workspaces import check_valid
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from memcfg.data.rows._file_rows import FileColumn
 
 __all__ = [
     "Field",
-    "check_labels",
     "check_samples",
     "check_steps",
     "check_x",
@@ -27,8 +29,10 @@ __all__ = [
     "class_weights",
     "conform_weights",
     "conform_x",
-    "conform_y",
+    "target_column",
 ]
+
+_PART = 1 << 16  # elements that are looked at at once
 
 Array = npt.NDArray[Any]
 
@@ -115,12 +119,25 @@ def check_y(y: Any, samples: int, what: str = "y") -> Array:
     return np.asarray(y)
 
 
-def conform_y(y: Array, field: Field, what: str = "y", first: int = 0) -> Array:
-    """Return y as a loss reads it: labels as int32, anything else as it is."""
-    y = _shaped(y, field, what)
-    if field.dtype != "int32":
-        return y
-    return check_labels(y, field.classes, what, first)
+def target_column(
+    y: Array,
+    field: Field,
+    what: str = "y",
+    first: int = 0,
+    file: FileColumn | None = None,
+) -> Column:
+    """Return y as a loss reads it; its labels are checked, a block at a time.
+
+    `first` is the number of the first sample in what the user gave.
+    """
+    column = Column(field.name, _shaped(y, field, what), file=file)
+    if field.dtype == "int32":
+        for start in range(0, len(y), column.block):
+            rows = slice(start, min(start + column.block, len(y)))
+            part = column.array[rows] if column.is_plain else column.read(rows)
+            _check_labels(part, field.classes, what, first + start)
+        column.checked = True
+    return column
 
 
 def _flat(array: Any) -> Any:
@@ -153,24 +170,32 @@ def _one_hot_hint(y: Array, field: Field, what: str) -> str:
     """Say how labels are made of one-hot ones, if they are."""
     if y.ndim != 2 or field.classes not in (None, y.shape[1]):
         return ""
-    one_hot = ((y == 0) | (y == 1)).all() and (y.sum(1) == 1).all()
-    if not one_hot:
-        return ""
+    for part in _parts(y):
+        if not (((part == 0) | (part == 1)).all() and (part.sum(1) == 1).all()):
+            return ""
     return f": they are one-hot, pass {what}.argmax(1)"
 
 
 def _are_labels(y: Array, classes: int) -> bool:
-    return bool(((y >= 0) & (y < classes) & (np.trunc(y) == y)).all())
+    return all(
+        ((part >= 0) & (part < classes) & (np.trunc(part) == part)).all()
+        for part in _parts(y)
+    )
 
 
-def check_labels(
-    y: Array, classes: int | None, what: str = "y", first: int = 0
-) -> npt.NDArray[np.int32]:
-    """Return labels as int32 after checking each against the number of classes."""
+def _parts(y: Array) -> Iterator[Array]:
+    """Yield an array a part at a time: what is computed of one is small."""
+    step = max(1, _PART * len(y) // (y.size or 1))
+    for start in range(0, len(y), step):
+        yield y[start : start + step]
+
+
+def _check_labels(y: Array, classes: int | None, what: str, first: int) -> None:
+    """Refuse what is no label of so many classes."""
     if y.dtype.kind == "f" or classes is None:
-        y = whole(y, np.dtype(np.int32), what).astype(np.int32)
+        whole(y, np.dtype(np.int32), what)
     if classes is None:
-        return np.ascontiguousarray(y, np.int32)
+        return
     # Not min() and max(): each is a call of Python, and this is amid each step.
     if np.minimum.reduce(y, None) < 0 or np.maximum.reduce(y, None) >= classes:
         place = np.argwhere((y < 0) | (y >= classes))[0]
@@ -179,7 +204,6 @@ def check_labels(
             f"label {int(y[tuple(place)])} at {what}[{shown}] is out of range: the "
             f"model has {classes} outputs, so labels are 0 to {classes - 1}"
         )
-    return np.ascontiguousarray(y, np.int32)
 
 
 def conform_weights(weights: Any, samples: int, what: str = "sample_weight") -> Array:
@@ -209,24 +233,15 @@ def check_steps(weights: Array, steps: Shape) -> None:
 
 
 def class_weights(
-    table: Mapping[int, float], y: Array, field: Field, weights: Array | None
-) -> npt.NDArray[np.float32]:
-    """Return each sample's weight by its class, times its own if it has one."""
-    if field.dtype == "int32":
-        labels = y
-    else:
-        labels = y.argmax(-1) if y.ndim > 1 and y.shape[-1] > 1 else y.reshape(len(y))
-    if labels.ndim != 1:
+    name: str, table: Mapping[int, float], y: Column, field: Field, own: Array | None
+) -> ClassWeights:
+    """Return the column of weights by class, times those that samples have."""
+    axes = y.array.ndim - 1  # of a sample
+    if axes > (field.dtype != "int32") and y.array.size > len(y.array):
         raise ValueError("class_weight is for one label a sample: pass sample_weight")
-    found = np.ones(len(y), np.float32)
     if field.classes is not None and max(table, default=0) >= field.classes:
         raise ValueError(
             f"class_weight has the class {max(table)}, and the model's are 0 to "
             f"{field.classes - 1}"
         )
-    for label, weight in table.items():
-        found[labels == label] = weight
-    if weights is None:
-        return found
-    column = found.reshape(-1, *(1 for _ in weights.shape[1:]))
-    return column * weights.astype(np.float32)
+    return ClassWeights(name, y, table, own)

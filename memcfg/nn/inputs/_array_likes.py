@@ -25,10 +25,10 @@ Array = npt.NDArray[Any]
 class Frame:
     """Columns of unequal dtypes as an array, of which only batches are made."""
 
-    __slots__ = ("_columns", "dtype", "ndim", "shape", "size")
+    __slots__ = ("columns", "dtype", "ndim", "shape", "size")
 
     def __init__(self, columns: Sequence[Array]) -> None:
-        self._columns = columns
+        self.columns = columns
         self.dtype = np.result_type(*columns)
         self.shape = (len(columns[0]), len(columns))
         self.size = self.shape[0] * self.shape[1]
@@ -38,10 +38,10 @@ class Frame:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> Frame:
-        return Frame([column[rows] for column in self._columns])
+        return Frame([column[rows] for column in self.columns])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return np.stack(self._columns, 1, dtype=dtype or self.dtype)
+        return np.stack(self.columns, 1, dtype=dtype or self.dtype)
 
 
 def as_array(given: Any, what: str) -> Any:

@@ -13,25 +13,23 @@ import numpy.typing as npt
 
 from memcfg._caller import outside
 from memcfg.data.rows._file_rows import mapped_column
-from memcfg.nn.inputs._array_checks import conform_x, conform_y
+from memcfg.nn.inputs._array_checks import conform_x, target_column
 from memcfg.nn.inputs._array_likes import Frame
-from memcfg.nn.inputs._batches import Batch, Column, as_numbers, lies_well
+from memcfg.nn.inputs._batches import Batch, Column, lies_well
 from memcfg.nn.inputs._samples import weight_columns
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
 
     from memcfg.data.rows._file_rows import FileColumn
-    from memcfg.nn.inputs._array_checks import Field
     from memcfg.nn.inputs._samples import Samples, Wanted
     from memcfg.nn.layers._layer import Shape
 
 __all__ = ["ArraySource"]
 
-_LABELS = 1 << 16  # that are read from a file at once
+_SOME = 1 << 14  # numbers of samples that are written at once
 
-Array = npt.NDArray[Any]
-Order = npt.NDArray[np.intp] | None
+Order = npt.NDArray[Any] | None  # of unsigned integers
 
 
 class ArraySource:
@@ -112,8 +110,8 @@ class ArraySource:
             made.append(Column(field.name, x, in_place=in_place, file=file))
         if given.ys:
             for y, name, field in zip(found.ys, found.y_names, wanted.ys, strict=True):
-                ys.append(_conformed(y, field, name, self._first))
-            made += map(Column, [field.name for field in wanted.ys], ys)
+                ys.append(target_column(y, field, name, self._first, _file_of(y)))
+            made += ys
             made += weight_columns(found.weights, ys, wanted, self._class_weight)
         self._columns = made
 
@@ -129,7 +127,7 @@ class ArraySource:
         for start in range(skipped * size, samples, size):
             rows = slice(start, min(start + size, samples))
             batch.size = rows.stop - start
-            batch.rows = rows if order is None else order[rows]
+            batch.rows = rows if order is None else order[rows].astype(np.intp)
             yield batch
 
     def report(self) -> None:
@@ -149,30 +147,18 @@ def _file_of(array: Any) -> FileColumn | None:
     return column
 
 
-def _conformed(y: Array, field: Field, name: str, first: int) -> Array:
-    """Return y as a loss reads it, labels of a map a part at a time."""
-    file = _file_of(y)
-    if file is None or field.dtype != "int32":
-        return conform_y(y, field, name, first)
-    labels = np.empty((len(y), *field.shape), np.int32)
-    for start in range(0, len(y), _LABELS):
-        rows = slice(start, min(start + _LABELS, len(y)))
-        part = file.take(as_numbers(rows))
-        labels[rows] = conform_y(part, field, name, first + start)
-    return labels
-
-
 def _orders(samples: int, seed: int | None, passes: int) -> Iterator[Order]:
     """Yield each pass' order, in one array that is used again."""
     if seed is None:
         while True:
             yield None
     generator = np.random.default_rng(seed)
-    identity = np.arange(samples, dtype=np.intp)
-    order = identity.copy()
+    order = np.empty(samples, np.uint32 if samples <= 1 << 32 else np.intp)
     number = 0
     while True:
-        np.copyto(order, identity)
+        for start in range(0, samples, _SOME):
+            stop = min(start + _SOME, samples)
+            order[start:stop] = np.arange(start, stop)
         generator.shuffle(order)
         if number >= passes:
             yield order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +17,18 @@ if TYPE_CHECKING:
     from memcfg.data.rows._file_rows import FileColumn
     from memcfg.nn.layers._layer import Shape
 
-__all__ = ["Batch", "Column", "Rows", "as_numbers", "is_worth", "lies_well"]
+__all__ = [
+    "Batch",
+    "ClassWeights",
+    "Column",
+    "Rows",
+    "as_numbers",
+    "is_worth",
+    "lies_well",
+]
 
 _WORTH = 1 << 16  # bytes of a batch whose copy takes longer than not to copy it
+_BLOCK = 1 << 13  # numbers that are converted at once
 
 Rows = slice | npt.NDArray[np.intp]
 Array = npt.NDArray[Any]
@@ -28,10 +38,10 @@ class Column:
     """An array of which batches are rows, for an input of that name.
 
     With `in_place` a program may read rows where they lie; rows of a `file` are read
-    from there.
+    from there. What is `checked` are numbers that the input can take.
     """
 
-    __slots__ = ("array", "file", "in_place", "name")
+    __slots__ = ("array", "block", "checked", "file", "in_place", "is_plain", "name")
 
     def __init__(
         self,
@@ -39,12 +49,72 @@ class Column:
         array: Array,
         *,
         in_place: bool = False,
+        checked: bool = False,
         file: FileColumn | None = None,
     ) -> None:
         self.name = name
         self.array = array
         self.in_place = in_place
+        self.checked = checked
         self.file = file
+        self.is_plain = file is None and not isinstance(array, Frame)
+        self.block = _BLOCK // (prod(array.shape[1:]) or 1) or 1  # rows of one
+
+    def convert(self, rows: Rows, out: Array) -> None:
+        """Write rows that are read or checked: a column or a block at a time."""
+        if self.file is not None and self.array.dtype == out.dtype:
+            self.file.read(as_numbers(rows), out)
+            return
+        given: Any = self.array
+        if isinstance(given, Frame):
+            for place, column in enumerate(given.columns):
+                out[:, place] = whole(column[rows], out.dtype, self.name)
+            return
+        for start in range(0, len(out), self.block):
+            end = min(start + self.block, len(out))
+            some: Rows
+            if isinstance(rows, slice):
+                some = slice(rows.start + start, rows.start + end)
+            else:
+                some = rows[start:end]
+            part = self.read(some)
+            out[start:end] = part if self.checked else whole(part, out.dtype, self.name)
+
+    def read(self, rows: Rows) -> Array:
+        """Return rows as they are, a view if that can be."""
+        if self.file is None:
+            return np.asarray(self.array[rows])
+        found = self.file.take(as_numbers(rows))
+        return found.reshape(len(found), *self.array.shape[1:])
+
+
+class ClassWeights(Column):
+    """Each sample's weight by its class, times its own if it has one."""
+
+    __slots__ = ("_keys", "_own", "_weights")
+
+    def __init__(
+        self, name: str, y: Column, table: Mapping[int, float], own: Array | None
+    ) -> None:
+        super().__init__(name, y.array, file=y.file)
+        self.is_plain = False
+        self._own = own
+        keys = sorted(table)
+        self._keys = np.array([*keys, np.inf])  # one that no label is
+        self._weights = np.array([*(table[key] for key in keys), 1], np.float32)
+
+    def convert(self, rows: Rows, out: Array) -> None:
+        """Look up the weights of rows."""
+        y = self.read(rows)
+        labels = y.reshape(len(y), -1)
+        labels = labels.argmax(1) if labels.shape[1] > 1 else labels[:, 0]
+        places = self._keys.searchsorted(labels)
+        found = self._weights.take(places, mode="clip")
+        found[self._keys.take(places, mode="clip") != labels] = 1
+        if self._own is not None:
+            own = self._own[rows]
+            found = found.reshape(-1, *[1] * (own.ndim - 1)) * own.astype(np.float32)
+        out[...] = found
 
 
 class Batch:
@@ -71,26 +141,25 @@ class Batch:
         rows = self.rows
         for column in self.columns:
             name = column.name
-            source: Any = column.array  # a Frame perhaps
             if name in bound or name not in inputs:
                 continue
-            out = inputs[name]
-            if source.dtype != out.dtype or type(source) is Frame:
-                if column.file is not None:
-                    part = column.file.take(as_numbers(rows)).reshape(out.shape)
-                else:
-                    part = np.asarray(source[rows])
-                out[...] = whole(part, out.dtype, name)
-            elif column.file is not None:
-                column.file.read(as_numbers(rows), out)
+            out, source = inputs[name], column.array
+            same = source.dtype == out.dtype
+            fits = same or column.checked or out.dtype.kind == "f"
+            if not (fits and column.is_plain):
+                column.convert(rows, out)
             elif isinstance(rows, slice):
                 out[...] = source[rows]
-            elif source.flags.c_contiguous and source.flags.aligned:
+            elif same and source.flags.c_contiguous and source.flags.aligned:
                 # mode="clip": otherwise take() gathers into a copy of `out` first.
                 source.take(rows, 0, out, "clip")
-            else:  # take() would copy the whole source first
+            elif column.block == 1:
                 for place, row in enumerate(rows):
                     out[place] = source[row]
+            else:  # take() would copy the whole source first, or all of the batch
+                for start in range(0, len(rows), column.block):
+                    end = start + column.block
+                    out[start:end] = source[rows[start:end]]
 
     def release(self) -> None:
         """Drop the arrays."""

@@ -13,7 +13,7 @@ from memcfg.nn.inputs._array_checks import (
     class_weights,
     conform_weights,
     conform_x,
-    conform_y,
+    target_column,
 )
 from memcfg.nn.inputs._array_likes import Frame
 from memcfg.nn.inputs._batches import Column, is_worth
@@ -121,32 +121,32 @@ def columns(
         worth = as_it_is and (is_worth(array) if in_place is None else in_place)
         made.append(Column(field.name, array, in_place=worth))
     for y, name, field in zip(found.ys, found.y_names, wanted.ys, strict=False):
-        made.append(Column(field.name, conform_y(y, field, name)))
+        made.append(target_column(y, field, name))
     if table is not None or found.weights:
-        ys = [column.array for column in made[len(wanted.xs) :]]
+        ys = made[len(wanted.xs) :]
         made += weight_columns(found.weights, ys, wanted, table)
     return made
 
 
 def weight_columns(
     weights: Sequence[npt.NDArray[Any]],
-    ys: Sequence[npt.NDArray[Any]],
+    ys: Sequence[Column],
     wanted: Wanted,
     table: Mapping[int, float] | None,
 ) -> list[Column]:
     """Return the columns of sample weights; weights of classes are multiplied in."""
-    if table is not None:
-        if len(wanted.ys) != 1:
-            raise ValueError(
-                f"class_weight is for models of one output, and {len(wanted.ys)} have "
-                "a y here: pass sample_weight, by output"
-            )
-        own = weights[0] if weights else None
-        weights = [class_weights(table, ys[0], wanted.ys[0], own)]
+    if table is not None and len(wanted.ys) != 1:
+        raise ValueError(
+            f"class_weight is for models of one output, and {len(wanted.ys)} have "
+            "a y here: pass sample_weight, by output"
+        )
     names = _weight_names(len(weights))
     each = [*weights] * len(wanted.steps) if len(weights) == 1 else weights
     for array, steps in zip(each, wanted.steps, strict=False):
         check_steps(array, steps)
+    if table is not None:
+        own = weights[0] if weights else None
+        return [class_weights(_weight_names(1)[0], table, ys[0], wanted.ys[0], own)]
     return [Column(n, array) for n, array in zip(names, weights, strict=True)]
 
 
