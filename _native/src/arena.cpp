@@ -144,9 +144,7 @@ void Arena::shrink(Bytes requested) {
   const Bytes kept = align_up(size, system.page_size());
   const Bytes pages = committed_ - kept;
   if (pages > 0) system.decommit(base_ + kept, pages, Access::guarded);
-  if (pool_->has_memory()) {
-    std::fill(base_ + size, base_ + std::min(kept, before), std::byte{0});
-  }
+  system.zero(base_ + size, std::min(kept, before) - size);
   release(requested, pages);
 }
 

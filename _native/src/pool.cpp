@@ -278,12 +278,15 @@ void* Pool::allocate_zeroed(const Request& request) {
   require_valid(request);
   if (request.size <= SizeClass::kLargest) {
     void* const address = allocate(any);
-    if (has_memory()) std::memset(address, 0, request.size);
+    zero_block(address, request.size);
     return address;
   }
   const Allocation made = allocate_in_huge_pages(any);
   auto* const bytes = static_cast<std::byte*>(address_of(*made.chunk));
-  if (!has_memory()) return bytes;
+  if (!touchable()) {  // new pages of a device need not be zero
+    zero_block(bytes, request.size);
+    return bytes;
+  }
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes);
   const std::uintptr_t end = begin + request.size;
   const std::uintptr_t first = round_up(begin, system_.page_size());
@@ -299,6 +302,16 @@ void* Pool::allocate_zeroed(const Request& request) {
     std::memset(bytes, 0, request.size);
   }
   return bytes;
+}
+
+// A block that was just taken; where a device fails, it goes back.
+void Pool::zero_block(void* address, Bytes size) {
+  try {
+    zero(address, size);
+  } catch (...) {
+    deallocate(address, size);
+    throw;
+  }
 }
 
 // A block of many pages that begins with a huge one, if it can be had: at a border, the
@@ -527,9 +540,12 @@ void Pool::learn_tags(ThreadCache& cache) noexcept {
   }
 }
 
-// The limit and one page; no limit stays none.
+// The limit and one page; no limit stays none. The pages of a device are large, and
+// others see them: no more than the limit.
 Bytes Pool::max_pages(Bytes limit) const noexcept {
-  return saturating_add(limit, system_.page_size());
+  const Bytes page = system_.page_size();
+  if (kind() == SpaceKind::device && limit != kNoLimit) return round_down(limit, page);
+  return saturating_add(limit, page);
 }
 
 void Pool::set_ceiling(Bytes limit) noexcept {
@@ -738,7 +754,7 @@ void Pool::check() const {
   require(static_cast<Bytes>(counts.requested) <= in_use,
           "more requested than charged");
   require(in_use % kAlignment == 0, "the bytes in use are not whole lines");
-  require(committed() <= max_pages(limit()), "more pages than the limit and one");
+  require(committed() <= max_pages(limit()), "more pages than the limit allows");
 }
 
 // The caches of one thread, for all pools that it used.

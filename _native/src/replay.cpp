@@ -94,8 +94,8 @@ Replay::Replay(std::shared_ptr<const ReplayPlan> plan,
       used_before_(resource_->stats().reserved < earlier_peak_),
       blocks_(plan_->slots()),
       sizes_(plan_->slots()) {
-  if (touch_ && !resource_->has_memory()) {
-    throw std::invalid_argument("a simulated device has no memory to touch");
+  if (touch_ && !resource_->touchable()) {
+    throw std::invalid_argument("the host cannot touch this memory");
   }
   nanoseconds_.reserve(plan_->steps().size());
   note_reserved();

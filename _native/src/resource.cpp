@@ -87,7 +87,7 @@ out_of_memory out_of_memory_error(const Resource& resource,
   report.largest_free = stats.largest_free;
   report.device = resource.name();
   report.owners = largest_of(resource.owners());
-  if (cause == OutOfMemoryInfo::no_memory && !resource.has_memory()) {
+  if (cause == OutOfMemoryInfo::no_memory && !resource.touchable()) {
     report.cause = OutOfMemoryInfo::device_full;
   }
   if (cause == OutOfMemoryInfo::tracked_limit || cause == OutOfMemoryInfo::rss_limit) {

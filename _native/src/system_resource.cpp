@@ -76,13 +76,13 @@ void* SystemResource::allocate(const Request& request) {
   if (address == nullptr)
     throw out_of_memory_error(*this, OutOfMemoryInfo::no_memory, request.size);
   try {
+    if (request.zeroed) system_->zero(address, request.size);
     ledger_.add(address, request, size);
   } catch (...) {
     system_->deallocate(address, size);
     throw;
   }
   reservation.commit();
-  if (request.zeroed && has_memory()) std::memset(address, 0, request.size);
   return address;
 }
 
@@ -164,8 +164,7 @@ std::uintptr_t number(const void* address) noexcept {
 }  // namespace
 
 SimulatedSystem::SimulatedSystem(Bytes nbytes)
-    : BorrowedMetadata(host_system()),
-      nbytes_(nbytes),
+    : nbytes_(nbytes),
       page_(page_for(nbytes)),
       capacity_((nbytes / page_ + (nbytes % page_ != 0)) * page_) {
   if (nbytes == 0) throw std::invalid_argument("a device has at least one byte");
@@ -271,17 +270,13 @@ void SimulatedSystem::check() const {
   require(usage_.committed <= usage_.peak_committed, "the peak is too low");
 }
 
-SimulatedResource::SimulatedResource(std::string name, Bytes nbytes)
-    : SimulatedResource(std::move(name),
-                        std::make_shared<const SimulatedSystem>(nbytes)) {}
-
-SimulatedResource::SimulatedResource(std::string name,
-                                     std::shared_ptr<const SimulatedSystem> system)
+DeviceResource::DeviceResource(std::string name,
+                               std::shared_ptr<const DeviceSystem> system)
     : SystemResource(std::move(name), system), system_(std::move(system)) {}
 
-ResourceStats SimulatedResource::stats() const {
+ResourceStats DeviceResource::stats() const {
   ResourceStats stats = SystemResource::stats();
-  const SimulatedSystem::Usage usage = system_->usage();
+  const DeviceSystem::Usage usage = system_->usage();
   stats.reserved = usage.committed;
   stats.peak_reserved = usage.peak_committed;
   stats.addresses = usage.addresses;
@@ -290,14 +285,18 @@ ResourceStats SimulatedResource::stats() const {
   return stats;
 }
 
-void SimulatedResource::reset_peak() {
+void DeviceResource::reset_peak() {
   SystemResource::reset_peak();
   system_->reset_peak();
 }
 
-void SimulatedResource::check() const {
+void DeviceResource::check() const {
   SystemResource::check();
   system_->check();
+}
+
+SimulatedResource::SimulatedResource(std::string name, Bytes nbytes)
+    : DeviceResource(std::move(name), std::make_shared<const SimulatedSystem>(nbytes)) {
 }
 
 }  // namespace memcfg

@@ -807,7 +807,7 @@ void* Workspace::allocate_of(const Request& request, std::uint64_t generation) {
     const Attempt made = attempt(request, generation);
     if (made.next == Next::upstream) return take_below(request, made.kind);
     if (made.next == Next::done) {
-      if (request.zeroed && has_memory()) std::memset(made.address, 0, request.size);
+      if (request.zeroed) zero(made.address, request.size);
       return made.address;
     }
     try {

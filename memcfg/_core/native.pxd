@@ -57,7 +57,7 @@ cdef extern from "memcfg/resource.hpp" namespace "memcfg" nogil:
 
     cdef cppclass Resource:
         const string& name() noexcept
-        bool has_memory() noexcept
+        bool touchable() noexcept
         void* allocate(const Request& request) except +raise_failure
         void deallocate(void* address, size_t size) except +raise_failure
         bool release(void* address) noexcept

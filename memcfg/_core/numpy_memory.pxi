@@ -307,7 +307,7 @@ cdef class NumpyAllocator:
     cdef object token  # of the context that it was entered in
 
     def __cinit__(self, Resource resource not None, *, str tag not None="numpy"):
-        if not resource.core.get().has_memory():
+        if not resource.core.get().touchable():
             raise ValueError("arrays need memory, and a simulated device has none")
         self.memory = ArrayMemory(resource, tag)
         self.capsule = capsule_of(self.memory)

@@ -370,7 +370,7 @@ cdef inline size_t rounded(size_t size) noexcept:
 
 
 cdef int require_memory(Resource resource) except -1:
-    if not resource.core.get().has_memory():
+    if not resource.core.get().touchable():
         raise BufferError("a simulated device has addresses, but no memory behind them")
     return 0
 

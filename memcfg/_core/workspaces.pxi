@@ -49,7 +49,7 @@ cdef class WorkspaceMemory(Resource):
         reclaim=False,
     ):
         cdef native.WorkspaceRules rules
-        if not upstream.core.get().has_memory():
+        if not upstream.core.get().touchable():
             raise ValueError("arrays need memory, and a simulated device has none")
         self.upstream = upstream
         self.pages = pages if pages is not None else upstream

@@ -206,7 +206,7 @@ inline void zeroed_blocks_are_zero(Resource& resource) {
         const Block low = take(1000, 64, false);
         const Block block = take(size, alignment, true);
         const Block high = take(1000, 64, false);
-        if (resource.has_memory()) {
+        if (resource.touchable()) {
           CHECK(block.has(0, size));
           for (const Block& each : {low, block, high}) each.write();
           CHECK(low.intact() && block.intact() && high.intact());
@@ -256,7 +256,7 @@ class Model {
       return;
     }
     CHECK(number(block.address) % alignment == 0);
-    if (resource_.has_memory()) {
+    if (resource_.touchable()) {
       CHECK(!block.request.zeroed || block.has(0, block.request.size));
       block.write();
     }
@@ -279,12 +279,12 @@ class Model {
     const bool done = resource_.resize(block.address, size, now);
     resizes_ += done ? 1 : 0;
     const Bytes kept = done ? std::min(size, now) : size;
-    CHECK(!resource_.has_memory() || block.has(block.pattern, kept));
+    CHECK(!resource_.touchable() || block.has(block.pattern, kept));
     if (!done) return;
     block.request.size = now;
     if (std::next(row) != blocks_.end()) CHECK(end_of(row) <= std::next(row)->first);
     block.pattern = static_cast<unsigned char>(random_());
-    if (resource_.has_memory()) block.write();
+    if (resource_.touchable()) block.write();
     in_use_ += memcfg::align_up(now) - memcfg::align_up(size);
     peak_ = std::max(peak_, in_use_);
   }
@@ -331,7 +331,7 @@ class Model {
 
   void give(Blocks::iterator row) {
     const Block block = row->second;
-    CHECK(!resource_.has_memory() || block.intact());
+    CHECK(!resource_.touchable() || block.intact());
     resource_.deallocate(block.address, block.request.size);
     blocks_.erase(row);
     in_use_ -= memcfg::align_up(block.request.size);
@@ -382,14 +382,14 @@ inline void threads_share_it(Resource& resource) {
       block.request.size = log_uniform(random, 100000);
       try {
         block.address = resource.allocate(block.request);
-        if (resource.has_memory()) block.write();
+        if (resource.touchable()) block.write();
       } catch (const memcfg::out_of_memory&) {
       }
       const Bytes now = log_uniform(random, 100000);
       if (block.address != nullptr && random() % 3 == 0 &&
           resource.resize(block.address, block.request.size, now)) {
         block.request.size = now;
-        if (resource.has_memory()) block.write();
+        if (resource.touchable()) block.write();
       }
       const std::lock_guard<std::mutex> lock(mutex);
       if (block.address != nullptr) shelf.push_back(block);
@@ -397,7 +397,7 @@ inline void threads_share_it(Resource& resource) {
       std::swap(shelf[random() % shelf.size()], shelf.back());
       const Block last = shelf.back();
       shelf.pop_back();
-      if (resource.has_memory() && !last.intact()) failures.emplace_back("overwritten");
+      if (resource.touchable() && !last.intact()) failures.emplace_back("overwritten");
       resource.deallocate(last.address, last.request.size);
     }
   };

@@ -141,7 +141,7 @@ class Blocks {
 
   template <typename Act>
   void each_end(const Row& row, Act act) const {
-    if (!resource_.has_memory()) return;
+    if (!resource_.touchable()) return;
     auto* const first = static_cast<std::byte*>(row.address);
     const Bytes width = std::min<Bytes>(row.size, sizeof row.pattern);
     act(first, &row.pattern, width);
@@ -154,7 +154,7 @@ class Blocks {
     });
   }
   bool intact(const Row& row) const {
-    if (!resource_.has_memory() || row.size < 3 * sizeof row.pattern) return true;
+    if (!resource_.touchable() || row.size < 3 * sizeof row.pattern) return true;
     bool same = true;
     each_end(row, [&same](const void* place, const void* wanted, Bytes size) {
       same = same && std::memcmp(place, wanted, size) == 0;

@@ -5,8 +5,10 @@
 
 #include <memory>
 
+#include "cuda_stand_in.hpp"
 #include "files.hpp"
 #include "memcfg/adaptor.hpp"
+#include "memcfg/cuda.hpp"
 #include "memcfg/logging.hpp"
 #include "memcfg/pool.hpp"
 #include "memcfg/system_resource.hpp"
@@ -62,6 +64,14 @@ inline Shared file_of(const Faulty& system) {
   return files::nameless(Bytes{64} << 20, system);
 }
 
+inline Shared cuda(bool virtual_memory = true) {
+  cuda_stand_in::gpu().virtual_memory = virtual_memory;
+  const auto driver = std::make_shared<memcfg::CudaDriver>(cuda_stand_in::api());
+  const auto context = std::make_shared<memcfg::CudaContext>(driver, 0);
+  return std::make_shared<memcfg::DeviceResource>(
+      "d", std::make_shared<memcfg::CudaSystem>(context));
+}
+
 struct Case {
   const char* name;
   Shared (*make)(const Faulty& system);
@@ -85,6 +95,9 @@ inline const Case kCases[] = {
     {"logging", [](const Faulty& s) { return logged(pool_of(s, kLimit)); }},
     {"a full disk",
      [](const Faulty& s) { return logged_to_a_full_disk(pool_of(s, kLimit)); }},
+    {"CUDA", [](const Faulty&) { return cuda(); }},
+    {"pool on CUDA", [](const Faulty&) { return pool_on(cuda()); }},
+    {"pool on CUDA blocks", [](const Faulty&) { return pool_on(cuda(false)); }},
     {"file", file_of},
     {"pool on a file", [](const Faulty& s) { return pool_on(file_of(s)); }},
     {"all at once",

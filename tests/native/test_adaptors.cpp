@@ -22,7 +22,7 @@ TEST(adaptors_speak_for_upstream) {
   const Shared device = std::make_shared<SimulatedResource>("GPU:0", Bytes{1} << 20);
   for (const auto& make : {limited, counted, asking, stacks::tracked, stacks::logged}) {
     const Shared adaptor = make(device);
-    CHECK(adaptor->name() == "GPU:0" && !adaptor->has_memory());
+    CHECK(adaptor->name() == "GPU:0" && !adaptor->touchable());
     CHECK(adaptor->pages() == nullptr && adaptor->stats().reserved == 0);
   }
   CHECK(device->pages() != nullptr && blocks_of(system)->pages() == nullptr);

@@ -188,7 +188,7 @@ TEST(any_resource_plays_a_record_and_ends_as_it_began) {
     void* const others =
         resource->allocate({100, 64, memcfg::Lifetime::unknown, "others"});
     for (int round = 0; round < 2; ++round) {
-      const ReplayFigures figures = play(record, resource, resource->has_memory());
+      const ReplayFigures figures = play(record, resource, resource->touchable());
       require_same(figures, wanted);
       CHECK(figures.peak_reserved >= figures.peak_in_use);
       CHECK(resource->stats().current == 128);

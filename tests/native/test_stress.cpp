@@ -170,7 +170,7 @@ class Worker {
     held.address = pool_->allocate(
         {held.size, alignment, static_cast<Lifetime>(any(3)), held.tag, zeroed});
     CHECK(pools::number(held.address) % alignment == 0);
-    if (pool_->has_memory() && zeroed) {
+    if (pool_->touchable() && zeroed) {
       const auto* const bytes = static_cast<const unsigned char*>(held.address);
       CHECK(bytes[0] == 0 && std::memcmp(bytes, bytes + 1, held.size - 1) == 0);
     }
@@ -178,13 +178,13 @@ class Worker {
     held_.push_back(std::move(held));
   }
   void write(const Held& held) {
-    if (!pool_->has_memory()) return;
+    if (!pool_->touchable()) return;
     each_part(held, [&](unsigned char* place, Bytes size) {
       std::memset(place, held.pattern, size);
     });
   }
   void read(const Held& held) {
-    if (!pool_->has_memory()) return;
+    if (!pool_->touchable()) return;
     each_part(held, [&](const unsigned char* place, Bytes size) {
       for (Bytes i = 0; i < size; ++i) CHECK(place[i] == held.pattern);
     });
@@ -198,7 +198,7 @@ class Worker {
     const Bytes now = any(2) == 0 ? 1 + any(2 * size) : random_size();
     if (!pool_->resize(held.address, size, now)) return read(held);
     held.size = std::min(size, now);
-    if (pool_->has_memory()) {
+    if (pool_->touchable()) {
       const auto* const bytes = static_cast<const unsigned char*>(held.address);
       const Bytes low = std::min<Bytes>(held.size, 512);
       for (Bytes i = 0; i < low; ++i) CHECK(bytes[i] == held.pattern);
@@ -278,7 +278,7 @@ class Worker {
 
   // The bytes of an arena are zero at first, and then what was written.
   void grow() {
-    if (!pool_->has_memory() || pool_->system().whole_blocks()) return;
+    if (!pool_->touchable() || pool_->system().whole_blocks()) return;
     if (arena_ == nullptr) arena_ = std::make_unique<Arena>(pool_, 32 * kMiB, "arena");
     const Bytes before = arena_->size();
     const Bytes wanted = before + any(kMiB);

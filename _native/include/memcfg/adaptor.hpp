@@ -26,6 +26,7 @@ class Adaptor : public LedgerResource {
   const std::string& name() const noexcept final { return upstream_->name(); }
   SpaceKind kind() const noexcept final { return upstream_->kind(); }
   void* allocate(const Request& request) override { return take(request); }
+  void zero(void* address, Bytes size) final { upstream_->zero(address, size); }
   void deallocate(void* address, Bytes size) override;
   ResourceStats stats() const override;
   Bytes reserved() const final { return upstream_->reserved(); }
@@ -109,6 +110,7 @@ class FailureCallbackResource final : public Resource {
   const std::string& name() const noexcept override { return upstream_->name(); }
   SpaceKind kind() const noexcept override { return upstream_->kind(); }
   void* allocate(const Request& request) override;
+  void zero(void* address, Bytes size) override { upstream_->zero(address, size); }
   void deallocate(void* address, Bytes size) override {
     upstream_->deallocate(address, size);
   }

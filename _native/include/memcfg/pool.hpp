@@ -40,6 +40,9 @@ class BlockSystem final : public BorrowedMetadata {
   Bytes page_size() const noexcept override { return host_system().page_size(); }
   SpaceKind kind() const noexcept override { return upstream_->kind(); }
   bool whole_blocks() const noexcept override { return true; }
+  void zero(void* address, Bytes size) const override {
+    upstream_->zero(address, size);
+  }
 
   void* reserve(Bytes size, Access access) const noexcept override {
     if (access == Access::guarded) return nullptr;
@@ -67,7 +70,7 @@ class BlockSystem final : public BorrowedMetadata {
 // reserved, so that a thread needs no lock for most of them. At every moment
 //
 //     charged == in use + uncommitted + sum of the caches' quotas <= limit,
-//     heap's pages + arenas' pages <= limit + one page,
+//     heap's pages + arenas' pages <= limit + one page (of a device: <= limit),
 //     sum of the tags' bytes == in use,  requested <= in use <= peak.
 //
 // Before a request fails for the limit or for pages, the caches release what they have.
@@ -88,6 +91,7 @@ class Pool final : public Resource {
   const std::string& name() const noexcept override { return name_; }
   SpaceKind kind() const noexcept override { return system_.kind(); }
   void* allocate(const Request& request) override;
+  void zero(void* address, Bytes size) override { system_.zero(address, size); }
   void deallocate(void* address, Bytes size) override;
   bool release(void* address) noexcept override;
   Bytes size_of(const void* address) const override;
@@ -148,6 +152,7 @@ class Pool final : public Resource {
   std::optional<Cause> attempt(Act act);
   Allocation allocate_slowly(const Request& request, ThreadCache* cache);
   void* allocate_zeroed(const Request& request);
+  void zero_block(void* address, Bytes size);
   Allocation allocate_in_huge_pages(Request request);
   Chunk& find_block(const void* address, const ThreadCache* cache) const;
   Chunk& look_up(const void* address) const;

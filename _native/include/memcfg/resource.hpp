@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -75,13 +76,16 @@ class Resource : public NoCopy {
   virtual const std::string& name() const noexcept = 0;
 
   virtual SpaceKind kind() const noexcept = 0;
-  bool has_memory() const noexcept { return kind() != SpaceKind::addresses; }
+  bool touchable() const noexcept { return memcfg::touchable(kind()); }
 
   // Memory aligned as asked for; its contents are undefined unless the request says
   // that they are zero, and it can be touched. Throws out_of_memory, or
   // std::invalid_argument for no bytes or an alignment that is no power of two; nothing
   // has changed then.
   virtual void* allocate(const Request& request) = 0;
+
+  // Writes zeros to memory of a block; nothing where there is none.
+  virtual void zero(void* address, Bytes size) { std::memset(address, 0, size); }
 
   // Pre: `size` is the size that was asked for. Throws bad_free for an address that is
   // not a block of this resource (any more) or has another size; nothing has changed.

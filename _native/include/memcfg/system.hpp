@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "memcfg/types.hpp"
 
@@ -92,6 +93,9 @@ class System {
     static_cast<void>(address);
     static_cast<void>(size);
   }
+
+  // Writes zeros to committed pages, or to what `allocate` gave.
+  virtual void zero(void* address, Bytes size) const { std::memset(address, 0, size); }
 
   // Memory of any size, contents undefined. Pre: size is a positive multiple of
   // alignment, a power of two >= kAlignment. Null when the system refuses.

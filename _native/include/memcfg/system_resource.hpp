@@ -30,6 +30,7 @@ class SystemResource : public LedgerResource {
   const std::string& name() const noexcept override { return name_; }
   SpaceKind kind() const noexcept override { return system_->kind(); }
   void* allocate(const Request& request) override;
+  void zero(void* address, Bytes size) override { system_->zero(address, size); }
   void deallocate(void* address, Bytes size) override;
 
  private:
@@ -39,13 +40,32 @@ class SystemResource : public LedgerResource {
   const std::shared_ptr<const System> system_;
 };
 
+// The memory of a device, or the arithmetic of it.
+class DeviceSystem : public BorrowedMetadata {
+ public:
+  DeviceSystem() : BorrowedMetadata(host_system()) {}
+
+  // Whether addresses and memory can be had apart, page by page.
+  virtual bool has_pages() const noexcept { return true; }
+
+  // What is in use now, and its maximum since the last reset_peak.
+  struct Usage {
+    Bytes committed = 0;
+    Bytes peak_committed = 0;
+    Bytes addresses = 0;
+  };
+  virtual Usage usage() const = 0;
+  virtual void reset_peak() const = 0;
+  virtual void check() const = 0;  // throws invariant_broken
+};
+
 // The arithmetic of a system with `nbytes` of memory. Addresses lie where no machine
 // has memory, so a touch ends the process; no two extents that are out at a time
 // overlap, those of other simulated systems included. Memory for metadata is the
 // host's.
 //
 // Invariant: committed == sum of the extents' committed bytes <= memory_size.
-class SimulatedSystem final : public BorrowedMetadata {
+class SimulatedSystem final : public DeviceSystem {
  public:
   // Throws std::invalid_argument for a device of no bytes, or more than addresses.
   explicit SimulatedSystem(Bytes nbytes);
@@ -65,15 +85,11 @@ class SimulatedSystem final : public BorrowedMetadata {
     release(address, size);
   }
 
-  // What is in use now, and its maximum since the last reset_peak.
-  struct Usage {
-    Bytes committed = 0;
-    Bytes peak_committed = 0;
-    Bytes addresses = 0;
-  };
-  Usage usage() const;
-  void reset_peak() const;
-  void check() const;  // throws invariant_broken
+  void zero(void*, Bytes) const override {}
+
+  Usage usage() const override;
+  void reset_peak() const override;
+  void check() const override;
 
  private:
   struct Extent {
@@ -95,23 +111,28 @@ class SimulatedSystem final : public BorrowedMetadata {
   mutable Usage usage_;
 };
 
-// Blocks of a simulated device; a pool on top takes pages of it.
+// Blocks of a device; a pool on top takes pages of it, where it has them.
 //
 // Invariant: reserved == what the device has committed, for blocks and for pools on
-// top; current <= reserved <= limit == nbytes.
-class SimulatedResource final : public SystemResource {
+// top; current <= reserved <= limit == the device's memory.
+class DeviceResource : public SystemResource {
  public:
-  SimulatedResource(std::string name, Bytes nbytes);
+  DeviceResource(std::string name, std::shared_ptr<const DeviceSystem> system);
 
   ResourceStats stats() const override;
   void reset_peak() override;
   void check() const override;
-  const System* pages() const noexcept override { return system_.get(); }
+  const System* pages() const noexcept override {
+    return system_->has_pages() ? system_.get() : nullptr;
+  }
 
  private:
-  SimulatedResource(std::string name, std::shared_ptr<const SimulatedSystem> system);
+  const std::shared_ptr<const DeviceSystem> system_;
+};
 
-  const std::shared_ptr<const SimulatedSystem> system_;
+class SimulatedResource final : public DeviceResource {
+ public:
+  SimulatedResource(std::string name, Bytes nbytes);
 };
 
 }  // namespace memcfg

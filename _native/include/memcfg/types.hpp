@@ -14,8 +14,13 @@ inline constexpr Bytes kAlignment =
     64;  // bytes; a cache line, and one AVX-512 register
 inline constexpr Bytes kNoLimit = std::numeric_limits<Bytes>::max();
 
-// What stands behind addresses; `addresses`: nothing that could be read or written.
-enum class SpaceKind { host, file, addresses };
+// What stands behind addresses. `device`: memory that the host cannot read or write;
+// `addresses`: nothing.
+enum class SpaceKind { host, file, device, addresses };
+
+constexpr bool touchable(SpaceKind kind) noexcept {  // by the host
+  return kind == SpaceKind::host || kind == SpaceKind::file;
+}
 
 // Smallest multiple of `alignment` that is >= size. Pre: size + alignment fits.
 constexpr Bytes align_up(Bytes size, Bytes alignment = kAlignment) noexcept {

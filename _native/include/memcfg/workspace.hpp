@@ -352,6 +352,7 @@ class Workspace final : public Resource {
   // A block of the cycle that is on; where memory is overwritten, one of upstream, for
   // its address alone would not tell it from those that come after.
   void* allocate(const Request& request) override;
+  void zero(void* address, Bytes size) override { upstream_->zero(address, size); }
   void deallocate(void* address, Bytes size) override;
   bool release(void* address) noexcept override { return release_of(address, 0); }
   Bytes size_of(const void* address) const override;

@@ -1,0 +1,101 @@
+// The part of the CUDA driver's C ABI that memcfg uses: opaque handles, the numbers of
+// the enumerators, the signatures. Written by hand, so that building needs no CUDA. The
+// functions are those of CUDA 11.2 and newer; a suffix such as _v2 is part of a name.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace memcfg::cuda {
+
+struct Context;  // opaque
+
+using Device = int;
+using Address = std::uint64_t;  // in the device's memory
+using Handle = std::uint64_t;  // of physical memory
+using Status = int;                  // 0 is success
+
+namespace status {
+inline constexpr Status invalid_value = 1;
+inline constexpr Status out_of_memory = 2;
+inline constexpr Status not_initialized = 3;
+inline constexpr Status no_device = 100;
+}  // namespace status
+
+namespace attribute {
+inline constexpr int compute_capability_major = 75;
+inline constexpr int compute_capability_minor = 76;
+inline constexpr int virtual_memory_management = 102;
+}  // namespace attribute
+
+struct Location {
+  int type;
+  int id;
+};
+inline constexpr int kOnDevice = 1;  // a location's type: `id` is a device
+
+struct AllocationProperties {
+  int type;
+  int handle_types;
+  Location location;
+  void* windows_metadata;
+  struct {
+    unsigned char compression;
+    unsigned char rdma;
+    unsigned short usage;
+    unsigned char reserved[4];
+  } flags;
+};
+inline constexpr int kPinnedAllocation = 1;  // the only type that there is
+
+struct AccessDescription {
+  Location location;
+  int flags;
+};
+inline constexpr int kReadAndWrite = 3;         // flags of an access
+inline constexpr int kMinimumGranularity = 0;   // which granularity is asked for
+
+// Every function: its name, and its parameters.
+#define MEMCFG_CUDA_FUNCTIONS(FUNCTION)                                              \
+  FUNCTION(cuInit, (unsigned flags))                                                 \
+  FUNCTION(cuDriverGetVersion, (int* version))                                       \
+  FUNCTION(cuGetErrorName, (Status status, const char** name))                       \
+  FUNCTION(cuDeviceGetCount, (int* count))                                           \
+  FUNCTION(cuDeviceGet, (Device * device, int ordinal))                              \
+  FUNCTION(cuDeviceGetName, (char* name, int length, Device device))                 \
+  FUNCTION(cuDeviceTotalMem_v2, (std::size_t * nbytes, Device device))               \
+  FUNCTION(cuDeviceGetAttribute, (int* value, int attribute, Device device))         \
+  FUNCTION(cuDevicePrimaryCtxRetain, (Context * *context, Device device))            \
+  FUNCTION(cuDevicePrimaryCtxRelease_v2, (Device device))                            \
+  FUNCTION(cuCtxPushCurrent_v2, (Context * context))                                 \
+  FUNCTION(cuCtxPopCurrent_v2, (Context * *context))                                 \
+  FUNCTION(cuCtxSynchronize, ())                                                     \
+  FUNCTION(cuMemGetInfo_v2, (std::size_t * free, std::size_t* total))                \
+  FUNCTION(cuMemGetAllocationGranularity,                                            \
+           (std::size_t * nbytes, const AllocationProperties* what, int which))      \
+  FUNCTION(cuMemAddressReserve,                                                      \
+           (Address * address, std::size_t size, std::size_t alignment, Address at,  \
+            unsigned long long flags))                                               \
+  FUNCTION(cuMemAddressFree, (Address address, std::size_t size))                    \
+  FUNCTION(cuMemCreate,                                                              \
+           (Handle * handle, std::size_t size, const AllocationProperties* what,     \
+            unsigned long long flags))                                               \
+  FUNCTION(cuMemRelease, (Handle handle))                                            \
+  FUNCTION(cuMemMap,                                                                 \
+           (Address address, std::size_t size, std::size_t offset, Handle handle,    \
+            unsigned long long flags))                                               \
+  FUNCTION(cuMemUnmap, (Address address, std::size_t size))                          \
+  FUNCTION(cuMemSetAccess,                                                           \
+           (Address address, std::size_t size, const AccessDescription* access,      \
+            std::size_t count))                                                      \
+  FUNCTION(cuMemAlloc_v2, (Address * address, std::size_t size))                     \
+  FUNCTION(cuMemFree_v2, (Address address))                                          \
+  FUNCTION(cuMemsetD8_v2, (Address address, unsigned char value, std::size_t count))
+
+struct Api {
+#define MEMCFG_CUDA_DECLARE(name, parameters) Status(*name) parameters = nullptr;
+  MEMCFG_CUDA_FUNCTIONS(MEMCFG_CUDA_DECLARE)
+#undef MEMCFG_CUDA_DECLARE
+};
+
+}  // namespace memcfg::cuda

@@ -1,0 +1,325 @@
+#include "memcfg/cuda.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <new>
+#include <stdexcept>
+#include <utility>
+
+#include "memcfg/error.hpp"
+#include "memcfg/forks.hpp"
+
+namespace memcfg {
+namespace {
+
+void* find(void* handle, const char* name, const std::string& path) {
+  void* const address = dlsym(handle, name);
+  if (address == nullptr) {
+    throw std::runtime_error("'" + path + "' has no function '" + name +
+                             "': a driver of CUDA 11.2 or newer is needed");
+  }
+  return address;
+}
+
+cuda::Api load(const std::string& path) {
+  void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (handle == nullptr) {
+    const char* const reason = dlerror();
+    throw std::runtime_error("cannot load the CUDA driver: " +
+                             std::string(reason != nullptr ? reason : path));
+  }
+  cuda::Api api;
+  using namespace cuda;
+#define MEMCFG_CUDA_LOAD(name, parameters) \
+  api.name = reinterpret_cast<Status(*) parameters>(find(handle, #name, path));
+  MEMCFG_CUDA_FUNCTIONS(MEMCFG_CUDA_LOAD)
+#undef MEMCFG_CUDA_LOAD
+  return api;
+}
+
+cuda::Address number(const void* address) noexcept {
+  return reinterpret_cast<std::uintptr_t>(address);
+}
+
+void* pointer(cuda::Address address) noexcept {
+  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
+}
+
+}  // namespace
+
+CudaDriver::CudaDriver(const std::string& path) : CudaDriver(load(path)) {}
+
+CudaDriver::CudaDriver(const cuda::Api& api) : api_(api), forks_(fork_count()) {
+  check(api_.cuInit(0), "cuInit");
+}
+
+void CudaDriver::check(cuda::Status status, const char* what) const {
+  if (status == 0) return;
+  const char* name = nullptr;
+  if (api_.cuGetErrorName(status, &name) != 0 || name == nullptr) name = "an error";
+  throw std::runtime_error(std::string("the CUDA driver failed in ") + what + ": " +
+                           name + " (" + std::to_string(status) + ")");
+}
+
+bool CudaDriver::usable() const noexcept {
+  return fork_count() == forks_;
+}
+
+int CudaDriver::version() const {
+  int version = 0;
+  check(api_.cuDriverGetVersion(&version), "cuDriverGetVersion");
+  return version;
+}
+
+int CudaDriver::device_count() const {
+  int count = 0;
+  check(api_.cuDeviceGetCount(&count), "cuDeviceGetCount");
+  return count;
+}
+
+cuda::Device CudaDriver::device(int ordinal) const {
+  cuda::Device device = 0;
+  check(api_.cuDeviceGet(&device, ordinal), "cuDeviceGet");
+  return device;
+}
+
+int CudaDriver::attribute(int attribute, cuda::Device device) const {
+  int value = 0;
+  check(api_.cuDeviceGetAttribute(&value, attribute, device), "cuDeviceGetAttribute");
+  return value;
+}
+
+CudaDeviceInfo CudaDriver::info(int ordinal) const {
+  const cuda::Device found = device(ordinal);
+  CudaDeviceInfo info;
+  std::array<char, 256> name{};
+  check(api_.cuDeviceGetName(name.data(), static_cast<int>(name.size()), found),
+        "cuDeviceGetName");
+  info.name = name.data();
+  check(api_.cuDeviceTotalMem_v2(&info.memory, found), "cuDeviceTotalMem");
+  info.capability = 10 * attribute(cuda::attribute::compute_capability_major, found) +
+                    attribute(cuda::attribute::compute_capability_minor, found);
+  info.virtual_memory =
+      attribute(cuda::attribute::virtual_memory_management, found) != 0;
+  return info;
+}
+
+CudaContext::CudaContext(std::shared_ptr<const CudaDriver> driver, int ordinal)
+    : driver_(std::move(driver)),
+      info_(driver_->info(ordinal)),
+      device_(driver_->device(ordinal)) {
+  driver_->check(api().cuDevicePrimaryCtxRetain(&handle_, device_),
+                 "cuDevicePrimaryCtxRetain");
+}
+
+CudaContext::~CudaContext() {
+  if (driver_->usable()) api().cuDevicePrimaryCtxRelease_v2(device_);
+}
+
+CudaContext::Current::Current(const CudaContext& context) noexcept
+    : context_(context),
+      pushed_(context.driver_->usable() &&
+              context.api().cuCtxPushCurrent_v2(context.handle_) == 0) {}
+
+CudaContext::Current::~Current() {
+  cuda::Context* popped = nullptr;
+  if (pushed_) context_.api().cuCtxPopCurrent_v2(&popped);
+}
+
+CudaSystem::CudaSystem(std::shared_ptr<const CudaContext> context)
+    : context_(std::move(context)),
+      properties_{cuda::kPinnedAllocation,
+                  0,
+                  {cuda::kOnDevice, context_->device()},
+                  nullptr,
+                  {}},
+      memory_(context_->info().memory),
+      virtual_memory_(context_->info().virtual_memory) {
+  page_ = host_system().page_size();
+  if (!virtual_memory_) return;
+  std::size_t granularity = 0;
+  context_->driver().check(context_->api().cuMemGetAllocationGranularity(
+                               &granularity, &properties_, cuda::kMinimumGranularity),
+                           "cuMemGetAllocationGranularity");
+  while (page_ < granularity) page_ *= 2;
+}
+
+CudaSystem::~CudaSystem() = default;
+
+void* CudaSystem::reserve(Bytes size, Access) const noexcept try {
+  if (!virtual_memory_) return nullptr;
+  Pages none(size / page_, false);
+  const CudaContext::Current current(*context_);
+  if (!current) return nullptr;
+  cuda::Address address = 0;
+  if (context_->api().cuMemAddressReserve(&address, size, page_, 0, 0) != 0)
+    return nullptr;
+  try {
+    const ForkLock lock(mutex_);
+    reservations_.emplace(address, std::move(none));
+    usage_.addresses += size;
+  } catch (...) {
+    context_->api().cuMemAddressFree(address, size);
+    return nullptr;
+  }
+  return pointer(address);
+} catch (...) {  // no memory for the metadata
+  return nullptr;
+}
+
+bool CudaSystem::map_page(cuda::Address address) const noexcept {
+  const cuda::Api& api = context_->api();
+  cuda::Handle handle = 0;
+  if (api.cuMemCreate(&handle, page_, &properties_, 0) != 0) return false;
+  const bool mapped = api.cuMemMap(address, page_, 0, handle, 0) == 0;
+  api.cuMemRelease(handle);  // the mapping keeps the memory
+  return mapped;
+}
+
+void CudaSystem::unmap_pages(cuda::Address address, Bytes size) const noexcept {
+  for (Bytes at = 0; at < size; at += page_) {
+    context_->api().cuMemUnmap(address + at, page_);  // as they were mapped
+  }
+}
+
+void CudaSystem::note(cuda::Address address, Bytes size, bool mapped) const noexcept {
+  const ForkLock lock(mutex_);
+  auto& [start, pages] = *std::prev(reservations_.upper_bound(address));
+  const auto first =
+      pages.begin() + static_cast<Pages::difference_type>((address - start) / page_);
+  std::fill(first, first + static_cast<Pages::difference_type>(size / page_), mapped);
+  count(mapped ? size : Bytes{0} - size);
+}
+
+// Pre: the lock is held. Counts bytes that came, or modulo 2^64 went.
+void CudaSystem::count(Bytes size) const noexcept {
+  usage_.committed += size;
+  usage_.peak_committed = std::max(usage_.peak_committed, usage_.committed);
+}
+
+bool CudaSystem::commit(void* address, Bytes size, Access) const noexcept {
+  const CudaContext::Current current(*context_);
+  if (!current) return false;
+  const cuda::Address first = number(address);
+  Bytes mapped = 0;
+  while (mapped < size && map_page(first + mapped)) mapped += page_;
+  const cuda::AccessDescription access{properties_.location, cuda::kReadAndWrite};
+  if (mapped < size || context_->api().cuMemSetAccess(first, size, &access, 1) != 0) {
+    unmap_pages(first, mapped);
+    return false;
+  }
+  note(first, size, true);
+  return true;
+}
+
+void CudaSystem::decommit(void* address, Bytes size, Access) const noexcept {
+  const CudaContext::Current current(*context_);
+  if (current) {
+    context_->api().cuCtxSynchronize();
+    unmap_pages(number(address), size);
+  }
+  note(number(address), size, false);
+}
+
+void CudaSystem::release(void* address, Bytes size) const noexcept {
+  const cuda::Address first = number(address);
+  Pages pages;
+  {
+    const ForkLock lock(mutex_);
+    const auto found = reservations_.find(first);
+    pages.swap(found->second);
+    reservations_.erase(found);
+    usage_.addresses -= size;
+    const auto mapped = std::count(pages.begin(), pages.end(), true);
+    count(Bytes{0} - static_cast<Bytes>(mapped) * page_);
+  }
+  const CudaContext::Current current(*context_);
+  if (!current) return;
+  context_->api().cuCtxSynchronize();
+  for (Bytes page = 0; page < pages.size(); ++page) {
+    if (pages[page]) unmap_pages(first + page * page_, page_);
+  }
+  context_->api().cuMemAddressFree(first, size);
+}
+
+// The driver aligns blocks to 256 bytes at least, large ones to much more; a block that
+// happens to lie wrong is taken again, with room to move in.
+void* CudaSystem::allocate(Bytes size, Bytes alignment) const noexcept {
+  const CudaContext::Current current(*context_);
+  if (!current) return nullptr;
+  const cuda::Api& api = context_->api();
+  cuda::Address address = 0;
+  Bytes taken = size;
+  if (api.cuMemAlloc_v2(&address, taken) != 0) return nullptr;
+  if (address % alignment != 0) {
+    api.cuMemFree_v2(address);
+    if (size > kNoLimit - alignment) return nullptr;
+    taken += alignment;
+    if (api.cuMemAlloc_v2(&address, taken) != 0) return nullptr;
+  }
+  const cuda::Address start = round_up(address, alignment);
+  try {
+    const ForkLock lock(mutex_);
+    blocks_.emplace(start, Block{address, taken});
+    usage_.addresses += taken;
+    count(taken);
+  } catch (...) {
+    api.cuMemFree_v2(address);
+    return nullptr;
+  }
+  return pointer(start);
+}
+
+void CudaSystem::deallocate(void* address, Bytes) const noexcept {
+  Block block{};
+  {
+    const ForkLock lock(mutex_);
+    const auto found = blocks_.find(number(address));
+    block = found->second;
+    blocks_.erase(found);
+    usage_.addresses -= block.size;
+    count(Bytes{0} - block.size);
+  }
+  const CudaContext::Current current(*context_);
+  if (current) context_->api().cuMemFree_v2(block.address);  // waits for all work
+}
+
+void CudaSystem::zero(void* address, Bytes size) const {
+  const CudaContext::Current current(*context_);
+  if (!current) throw std::runtime_error("a forked process cannot use CUDA");
+  const cuda::Api& api = context_->api();
+  context_->driver().check(api.cuMemsetD8_v2(number(address), 0, size), "cuMemsetD8");
+  context_->driver().check(api.cuCtxSynchronize(), "cuCtxSynchronize");
+}
+
+CudaSystem::Usage CudaSystem::usage() const {
+  const ForkLock lock(mutex_);
+  return usage_;
+}
+
+void CudaSystem::reset_peak() const {
+  const ForkLock lock(mutex_);
+  usage_.peak_committed = usage_.committed;
+}
+
+void CudaSystem::check() const {
+  const ForkLock lock(mutex_);
+  Usage sum;
+  for (const auto& [start, pages] : reservations_) {
+    sum.addresses += pages.size() * page_;
+    sum.committed +=
+        static_cast<Bytes>(std::count(pages.begin(), pages.end(), true)) * page_;
+  }
+  for (const auto& [start, block] : blocks_) {
+    require(start >= block.address, "a block begins before its memory");
+    sum.addresses += block.size;
+    sum.committed += block.size;
+  }
+  require(sum.committed == usage_.committed, "the committed bytes do not add up");
+  require(sum.addresses == usage_.addresses, "the addresses do not add up");
+  require(usage_.committed <= usage_.peak_committed, "the peak is too low");
+}
+
+}  // namespace memcfg
