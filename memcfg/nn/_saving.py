@@ -19,10 +19,14 @@ from memcfg._caller import outside
 from memcfg._core import Counter
 from memcfg.errors import FormatError
 from memcfg.nn import optimizers
-from memcfg.nn._attributes import FixedAttributes, constructor_arguments
+from memcfg.nn._attributes import constructor_arguments
 from memcfg.nn._nested import Nested
 from memcfg.nn._weight_files import Entry, read_file, read_metadata, write_file
+from memcfg.nn.initializers import Initializer
 from memcfg.nn.layers._layer import InputLayer, Layer, Place, inner_layers
+from memcfg.nn.losses import Loss
+from memcfg.nn.metrics import Metric
+from memcfg.nn.regularizers import Regularizer
 from memcfg.plan import POLICIES
 
 if TYPE_CHECKING:
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMAT",
+    "SAVED",
     "STATE",
     "backup",
     "class_name",
@@ -45,6 +50,7 @@ __all__ = [
 ]
 
 FORMAT, BACKUP = "memcfg.model/1", "memcfg.backup/1"
+SAVED = Layer, Loss, Metric, Initializer, Regularizer  # what is named by its class
 STATE = "optimizer/"  # before the keys of the optimizer's state
 KEPT = "state/"  # before those of what layers keep between batches
 
@@ -207,7 +213,7 @@ class _Writer:
         as_layer = getattr(value, "_as_layer", None)
         if isinstance(value, Layer) or as_layer is not None:
             return {"layer": self._place(value if as_layer is None else as_layer())}
-        if isinstance(value, FixedAttributes):
+        if isinstance(value, SAVED):
             return {
                 "class": class_name(type(value)),
                 "config": self._arguments(value),

@@ -14,10 +14,17 @@ from memcfg.nn._keras_names import absent
 from memcfg.nn._model import Model
 from memcfg.nn._nested import Nested
 from memcfg.nn._nesting import Structure
-from memcfg.nn._saving import FORMAT, STATE, class_name, entries, is_ours, set_values
+from memcfg.nn._saving import (
+    FORMAT,
+    SAVED,
+    STATE,
+    class_name,
+    entries,
+    is_ours,
+    set_values,
+)
 from memcfg.nn._sequential import Sequential
 from memcfg.nn._weight_files import Entry, read_file, read_metadata
-from memcfg.nn.initializers import Initializer
 from memcfg.nn.layers._attention import ATTENTION, Said
 from memcfg.nn.layers._layer import (
     InputLayer,
@@ -28,9 +35,6 @@ from memcfg.nn.layers._layer import (
     inner_layers,
     sample_shape,
 )
-from memcfg.nn.losses import Loss
-from memcfg.nn.metrics import Metric
-from memcfg.nn.regularizers import Regularizer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -125,7 +129,7 @@ def load_model(
 def _known_classes() -> dict[str, type]:
     """Return the classes of memcfg.nn that a file may name."""
     found: dict[str, type] = {}
-    left: list[type] = [Layer, Loss, Metric, Initializer, Regularizer]
+    left: list[type] = [*SAVED]
     while left:
         kind = left.pop()
         left += type.__subclasses__(kind)
