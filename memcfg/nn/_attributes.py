@@ -10,6 +10,7 @@ from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn._keras_arguments import takes_arguments
+from memcfg.nn._keras_names import ATTRIBUTES, NEVER_CALLED, reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,10 @@ class FixedAttributes:
     def __init_subclass__(cls, **options: Any) -> None:
         """Have constructors say why they do not take arguments of Keras's."""
         super().__init_subclass__(**options)
+        for name in vars(cls):
+            why = reason(NEVER_CALLED, cls, name)
+            if why is not None:
+                raise TypeError(f"{cls.__name__}.{name} would not be called: {why}")
         if "__init__" in vars(cls):
             cls.__init__ = takes_arguments(cls.__init__)  # type: ignore[method-assign]
 
@@ -55,11 +60,16 @@ class FixedAttributes:
     if not TYPE_CHECKING:  # a checker would take any name to be there
 
         def __getattr__(self, name: str) -> Any:
-            """Say why an attribute is not there that each instance has."""
-            if isinstance(getattr(type(self), name, None), MemberDescriptorType):
-                text = f"{type(self).__name__}.__init__ calls super().__init__() first"
+            """Say why an attribute is not there that each instance has, or Keras's."""
+            kind = type(self)
+            if isinstance(getattr(kind, name, None), MemberDescriptorType):
+                text = f"{kind.__name__}.__init__ calls super().__init__() first"
                 raise AttributeError(text, name=name, obj=self)
-            return object.__getattribute__(self, name)  # and raises again
+            why = None if hasattr(kind, name) else reason(ATTRIBUTES, kind, name)
+            if why is None:
+                return object.__getattribute__(self, name)  # and raises again
+            text = f"{kind.__name__!r} object has no attribute {name!r}, which Keras's "
+            raise AttributeError(f"{text}has: {why}", name=name, obj=self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes by name; for copies and pickles."""

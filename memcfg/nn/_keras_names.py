@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import NoReturn
 
-__all__ = ["ABSENT", "absent"]
+__all__ = ["ABSENT", "ATTRIBUTES", "NEVER_CALLED", "absent", "reason"]
 
 _VOLUMES = "windows move over sequences and images, not over volumes"
 _DATA = "prepare data before training: memcfg.data.Dataset.map takes any function"
@@ -326,6 +326,68 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
     "utils": _UTILS,
     "ops": _OPS,
 }
+
+
+_WHOLE = "Model.save and models.load_model keep models, and copy.deepcopy copies them"
+_PENALTY = "pass activity_regularizer to a layer, or compute it in the loss"
+_STEP = (
+    "a step is one planned program: write a Loss, a Layer, or loop over train_on_batch"
+)
+_LOGS = "fit's history and evaluate(return_dict=True) have the numbers by name"
+_ON_ARRAYS = "it is a part of the step: give it to compile, and call evaluate"
+_METRIC = "a metric is traced: write `values`, or `trace` and `result`"
+_UPDATES = "updates are a part of the step: call fit or train_on_batch"
+
+ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
+    "Model": {
+        **dict.fromkeys(("get_config", "to_json", "export"), _WHOLE),
+        **dict.fromkeys(("add_loss", "losses"), _PENALTY),
+        **dict.fromkeys(("metrics", "metrics_names", "get_metrics_result"), _LOGS),
+        **dict.fromkeys(
+            ("train_step", "test_step", "predict_step", "compute_loss"), _STEP
+        ),
+        **dict.fromkeys(("loss", "compute_metrics"), "compile was told it"),
+        **dict.fromkeys(("variables", "non_trainable_variables"), "use weights"),
+        "add_metric": "pass metrics to compile",
+        "compiled": "compile may be called again at any time",
+        "fit_generator": "fit takes generators",
+        "evaluate_generator": "evaluate takes generators",
+        "predict_generator": "predict takes generators",
+        "predict_classes": "use predict(x).argmax(axis=-1)",
+        "predict_proba": "use predict",
+        "pop": "make another Sequential of model.layers[:-1]",
+    },
+    "Layer": {
+        **dict.fromkeys(("add_loss", "losses"), _PENALTY),
+        **dict.fromkeys(("variables", "non_trainable_variables"), "use weights"),
+        "add_metric": "pass metrics to compile",
+        "add_variable": "use add_weight",
+        "cell": "layer.weights has the weights",
+        "compute_output_shape": "call the layer on Input(shape), and see the shape",
+        "get_input_at": "keep what the layer was called on",
+        "get_output_at": "keep what the layer's calls return",
+        "input_shape": "use layer.input.shape",
+        "output_shape": "use layer.output.shape",
+    },
+    "Metric": {
+        "update_state": _ON_ARRAYS,
+        **dict.fromkeys(("reset_state", "reset_states"), _ON_ARRAYS),
+        **dict.fromkeys(("add_variable", "add_weight", "variables"), _METRIC),
+    },
+    "Optimizer": dict.fromkeys(
+        ("apply", "apply_gradients", "minimize", "update_step", "variables"), _UPDATES
+    ),
+}
+NEVER_CALLED: Mapping[str, Mapping[str, str]] = {
+    "Metric": {"update_state": _METRIC},
+    "Optimizer": {"update_step": "take the optimizer that is nearest"},
+}
+
+
+def reason(table: Mapping[str, Mapping[str, str]], kind: type, name: str) -> str | None:
+    """Return what to do instead of an attribute of Keras's that a class has not."""
+    rows = (table.get(each.__name__, {}) for each in kind.__mro__)
+    return next((row[name] for row in rows if name in row), None)
 
 
 def absent(module: str) -> Callable[[str], NoReturn]:

@@ -321,7 +321,7 @@ class TestWhatKerasUsersAskLayersFor:
     def test_weights_by_name(self):
         layer = nn.Dense(4)
         assert not layer.built
-        with pytest.raises(AttributeError, match="when it has been called"):
+        with pytest.raises(AttributeError, match="no attribute 'kernel'"):
             _ = layer.kernel
         layer(nn.Input((6,)))
         assert layer.built
@@ -343,6 +343,31 @@ class TestWhatKerasUsersAskLayersFor:
         assert len(made.non_trainable_weights) == 2
         later = nn.Sequential([nn.Sequential([nn.Dense(3)]), nn.Dense(2)])
         assert not later.built
+
+    def test_what_is_not_there_says_what_to_do_instead(self):
+        made = nn.Sequential([nn.Input((6,)), nn.Dense(3)])
+        for owner, name, words in (
+            (made, "to_json", "Model.save and models.load_model"),
+            (made, "predict_classes", "argmax"),
+            (made.layers[0], "output_shape", "use layer.output.shape"),
+            (nn.metrics.AUC(), "update_state", "give it to compile"),
+            (nn.Adam(), "apply_gradients", "call fit or train_on_batch"),
+        ):
+            with pytest.raises(AttributeError, match=f"Keras's has: .*{words}"):
+                getattr(owner, name)
+        with pytest.raises(AttributeError, match=r"no attribute 'x'$"):
+            _ = nn.Adam().x
+
+    def test_methods_that_would_be_ignored_are_refused(self):
+        def ignored(self, *_):
+            raise AssertionError
+
+        for base, name, words in (
+            (nn.Metric, "update_state", "write `values`"),
+            (nn.Optimizer, "update_step", "nearest"),
+        ):
+            with pytest.raises(TypeError, match=f"{name} would not be .*{words}"):
+                type("Mine", (base,), {name: ignored})
 
 
 class TestLossesOfUsers:

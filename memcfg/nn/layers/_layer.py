@@ -515,11 +515,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             for index, spec in enumerate(specs):
                 if spec.name == name and not spec.hidden:
                     return Variable(self, index, f"{self.name}/{name}")
-            kind = type(self).__name__
-            text = f"{kind!r} object has no attribute {name!r}"
-            if not name.startswith("_") and not self.built:
-                text += "; a layer has its weights when it has been called"
-            raise AttributeError(text, name=name, obj=self)
+            return super().__getattr__(name)
 
     def count_params(self) -> int:
         """Return the number of parameters.
