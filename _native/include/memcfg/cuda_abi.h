@@ -12,8 +12,8 @@ struct Context;  // opaque
 
 using Device = int;
 using Address = std::uint64_t;  // in the device's memory
-using Handle = std::uint64_t;  // of physical memory
-using Status = int;                  // 0 is success
+using Handle = std::uint64_t;   // of physical memory
+using Status = int;             // 0 is success
 
 namespace status {
 inline constexpr Status invalid_value = 1;
@@ -52,44 +52,54 @@ struct AccessDescription {
   Location location;
   int flags;
 };
-inline constexpr int kReadAndWrite = 3;         // flags of an access
-inline constexpr int kMinimumGranularity = 0;   // which granularity is asked for
+inline constexpr int kReadAndWrite = 3;        // flags of an access
+inline constexpr int kMinimumGranularity = 0;  // which granularity is asked for
 
 // Every function: its name, and its parameters.
-#define MEMCFG_CUDA_FUNCTIONS(FUNCTION)                                              \
-  FUNCTION(cuInit, (unsigned flags))                                                 \
-  FUNCTION(cuDriverGetVersion, (int* version))                                       \
-  FUNCTION(cuGetErrorName, (Status status, const char** name))                       \
-  FUNCTION(cuDeviceGetCount, (int* count))                                           \
-  FUNCTION(cuDeviceGet, (Device * device, int ordinal))                              \
-  FUNCTION(cuDeviceGetName, (char* name, int length, Device device))                 \
-  FUNCTION(cuDeviceTotalMem_v2, (std::size_t * nbytes, Device device))               \
-  FUNCTION(cuDeviceGetAttribute, (int* value, int attribute, Device device))         \
-  FUNCTION(cuDevicePrimaryCtxRetain, (Context * *context, Device device))            \
-  FUNCTION(cuDevicePrimaryCtxRelease_v2, (Device device))                            \
-  FUNCTION(cuCtxPushCurrent_v2, (Context * context))                                 \
-  FUNCTION(cuCtxPopCurrent_v2, (Context * *context))                                 \
-  FUNCTION(cuCtxSynchronize, ())                                                     \
-  FUNCTION(cuMemGetInfo_v2, (std::size_t * free, std::size_t* total))                \
-  FUNCTION(cuMemGetAllocationGranularity,                                            \
-           (std::size_t * nbytes, const AllocationProperties* what, int which))      \
-  FUNCTION(cuMemAddressReserve,                                                      \
-           (Address * address, std::size_t size, std::size_t alignment, Address at,  \
-            unsigned long long flags))                                               \
-  FUNCTION(cuMemAddressFree, (Address address, std::size_t size))                    \
-  FUNCTION(cuMemCreate,                                                              \
-           (Handle * handle, std::size_t size, const AllocationProperties* what,     \
-            unsigned long long flags))                                               \
-  FUNCTION(cuMemRelease, (Handle handle))                                            \
-  FUNCTION(cuMemMap,                                                                 \
-           (Address address, std::size_t size, std::size_t offset, Handle handle,    \
-            unsigned long long flags))                                               \
-  FUNCTION(cuMemUnmap, (Address address, std::size_t size))                          \
-  FUNCTION(cuMemSetAccess,                                                           \
-           (Address address, std::size_t size, const AccessDescription* access,      \
-            std::size_t count))                                                      \
-  FUNCTION(cuMemAlloc_v2, (Address * address, std::size_t size))                     \
-  FUNCTION(cuMemFree_v2, (Address address))                                          \
+#define MEMCFG_CUDA_FUNCTIONS(FUNCTION)                                        \
+  FUNCTION(cuInit, (unsigned flags))                                           \
+  FUNCTION(cuDriverGetVersion, (int* version))                                 \
+  FUNCTION(cuGetErrorName, (Status status, const char** name))                 \
+  FUNCTION(cuDeviceGetCount, (int* count))                                     \
+  FUNCTION(cuDeviceGet, (Device * device, int ordinal))                        \
+  FUNCTION(cuDeviceGetName, (char* name, int length, Device device))           \
+  FUNCTION(cuDeviceTotalMem_v2, (std::size_t* nbytes, Device device))          \
+  FUNCTION(cuDeviceGetAttribute, (int* value, int attribute, Device device))   \
+  FUNCTION(cuDevicePrimaryCtxRetain, (Context * *context, Device device))      \
+  FUNCTION(cuDevicePrimaryCtxRelease_v2, (Device device))                      \
+  FUNCTION(cuCtxPushCurrent_v2, (Context * context))                           \
+  FUNCTION(cuCtxPopCurrent_v2, (Context * *context))                           \
+  FUNCTION(cuCtxSynchronize, ())                                               \
+  FUNCTION(cuMemGetInfo_v2, (std::size_t* free, std::size_t* total))           \
+  FUNCTION(cuMemGetAllocationGranularity,                                      \
+           (std::size_t* nbytes, const AllocationProperties* what, int which)) \
+  FUNCTION(cuMemAddressReserve,                                                \
+           (Address * address,                                                 \
+            std::size_t size,                                                  \
+            std::size_t alignment,                                             \
+            Address at,                                                        \
+            unsigned long long flags))                                         \
+  FUNCTION(cuMemAddressFree, (Address address, std::size_t size))              \
+  FUNCTION(cuMemCreate,                                                        \
+           (Handle * handle,                                                   \
+            std::size_t size,                                                  \
+            const AllocationProperties* what,                                  \
+            unsigned long long flags))                                         \
+  FUNCTION(cuMemRelease, (Handle handle))                                      \
+  FUNCTION(cuMemMap,                                                           \
+           (Address address,                                                   \
+            std::size_t size,                                                  \
+            std::size_t offset,                                                \
+            Handle handle,                                                     \
+            unsigned long long flags))                                         \
+  FUNCTION(cuMemUnmap, (Address address, std::size_t size))                    \
+  FUNCTION(cuMemSetAccess,                                                     \
+           (Address address,                                                   \
+            std::size_t size,                                                  \
+            const AccessDescription* access,                                   \
+            std::size_t count))                                                \
+  FUNCTION(cuMemAlloc_v2, (Address * address, std::size_t size))               \
+  FUNCTION(cuMemFree_v2, (Address address))                                    \
   FUNCTION(cuMemsetD8_v2, (Address address, unsigned char value, std::size_t count))
 
 struct Api {
