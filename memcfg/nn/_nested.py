@@ -60,7 +60,9 @@ class Nested(Layer):
         """Append the ops of all layers."""
         network = self.model._built_network()
         values = dict(zip(network.inputs, inputs, strict=True))
-        scope.trace(network.nodes, values)
+        masks = dict(zip(network.inputs, scope.masks, strict=False))
+        scope.trace(network.nodes, values, masks)
+        scope.mask = [masks.get(tensor) for tensor in network.outputs]
         made = [values[tensor] for tensor in network.outputs]
         return made[0] if len(made) == 1 else made
 

@@ -23,7 +23,7 @@ def randomized(model, seed=0):
 def attend(scores, value, mask, causal):
     """Softmax over the last axis, and the mean of values [..., keys, features]."""
     if mask is not None:
-        scores = np.where(mask, scores, -np.inf)
+        scores = np.where(mask, scores, -1e9)  # a row of them is uniform
     if causal:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
     powers = np.exp(scores - scores.max(-1, keepdims=True))
@@ -68,9 +68,9 @@ def test_multi_head_attention(batch, steps, features, sizes, switches):
         for kernel, bias in zip(kernels[:3], biases[:3], strict=True)
     )
     found = model.predict(x, verbose=0)
-    y, _ = attend(
-        q @ k.swapaxes(-1, -2) / np.sqrt(key_dim), v, mask[:, None, None], causal
-    )
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(key_dim)
+    pairs = mask[:, None, :, None] & mask[:, None, None]  # both steps count
+    y, _ = attend(scores, v, pairs, causal)
     wanted = np.einsum("bhtv,hvd->btd", y, kernels[3]) + biases[3]
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from memcfg.nn._argument_checks import activation_name, integer, nonnegative, re
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._basic import bias_and_activation
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
+from memcfg.nn.layers._masking import spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["ELU", "Activation", "LeakyReLU", "PReLU", "ReLU", "Softmax"]
 
 _NO_CEILING = float(np.finfo(np.float32).max)
+_LOW = -1e9  # the scores of what is masked, as in Keras
 
 
 class Activation(Layer):
@@ -32,6 +34,8 @@ class Activation(Layer):
     """
 
     __slots__ = ("activation",)
+
+    supports_masking: ClassVar[bool] = True
 
     def __init__(self, activation: str | None, *, name: str | None = None) -> None:
         self.activation = activation_name(activation, "Activation")
@@ -61,6 +65,8 @@ class ReLU(Layer):
     """
 
     __slots__ = ("max_value", "negative_slope", "threshold")
+
+    supports_masking: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -102,6 +108,8 @@ class LeakyReLU(Layer):
 
     __slots__ = ("negative_slope",)
 
+    supports_masking: ClassVar[bool] = True
+
     def __init__(self, negative_slope: float = 0.3, *, name: str | None = None) -> None:
         what = "LeakyReLU: negative_slope"
         self.negative_slope = nonnegative(negative_slope, what)
@@ -125,6 +133,8 @@ class ELU(Layer):
     """
 
     __slots__ = ("alpha",)
+
+    supports_masking: ClassVar[bool] = True
 
     def __init__(self, alpha: float = 1.0, *, name: str | None = None) -> None:
         self.alpha = real(alpha, "ELU: alpha")
@@ -153,6 +163,8 @@ class PReLU(Layer):
     """
 
     __slots__ = ("alpha_initializer", "shared_axes")
+
+    supports_masking: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -201,6 +213,8 @@ class Softmax(Layer):
 
     __slots__ = ("axis",)
 
+    supports_masking: ClassVar[bool] = True
+
     def __init__(self, axis: int = -1, *, name: str | None = None) -> None:
         self.axis = integer(axis, "Softmax: axis", None)
         super().__init__(name)
@@ -216,5 +230,13 @@ class Softmax(Layer):
         return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op."""
-        return scope.apply("softmax", inputs, {"axis": self.axis})[0]
+        """Append the op; along the steps, those that are masked have no part."""
+        (x,), axis = inputs, {"axis": self.axis}
+        shape = scope.builder.shape(x)
+        if scope.mask is None or self.axis % len(shape) != 1:
+            return scope.apply("softmax", (x,), axis)[0]
+        wide = spread(scope, scope.mask, shape)
+        low = {"shape": shape, "value": _LOW, "dtype": "float32"}
+        operands = (wide, x, *scope.apply("fill", (), low))
+        (y,) = scope.apply("softmax", scope.apply("choose", operands), axis)
+        return scope.apply("masked", (wide, y))[0]

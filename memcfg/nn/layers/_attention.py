@@ -6,11 +6,13 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from memcfg.nn._argument_checks import integer, unit_interval
 from memcfg.nn._random import derive_seed, fixed_seed
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
-from memcfg.nn.layers._masking import mask_of, note_mask
+from memcfg.nn.layers._masking import spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +40,7 @@ class _Attending:
     _call: Said | None
 
     arity: ClassVar[int | None] = None
+    supports_masking: ClassVar[bool] = True  # the query's
 
     def __init__(self: Any, dropout: float, seed: int | None, name: str | None) -> None:
         self.dropout = unit_interval(dropout, f"{type(self).__name__}: dropout")
@@ -196,17 +199,14 @@ class Attention(_Attending, Layer):
         key = inputs[2] if self._said.key else value
         builder = scope.builder
         scores = self._scores(scope, query, key)
-        mask = mask_of(builder, value)
+        own, mask, *_ = scope.masks or (None, None)
         if mask is not None:
             batch, steps = builder.shape(mask)
             mask = _reshape(scope, mask, batch, 1, steps)
         y, weights = self._attend(scope, scores, value, mask)
-        own = mask_of(builder, query)
         if own is not None:
-            column = _reshape(scope, own, *builder.shape(own), 1)
-            wide = _broadcast(scope, column, builder.shape(y))
+            wide = spread(scope, own, builder.shape(y))
             (y,) = scope.apply("masked", (wide, y))
-        note_mask(builder, y, own)
         return (y, weights) if self._said.scores else y
 
 
@@ -489,7 +489,7 @@ class MultiHeadAttention(_Attending, Layer):
         query, value = inputs[:2]
         key = inputs[2] if said.key else value
         batch, steps, features = builder.shape(query)
-        mask = self._mask(scope, value, key, inputs[-1] if said.mask else None)
+        mask = self._pairs_mask(scope, inputs)
         q = self._project(scope, "query", query, self.key_dim)
         k = self._project(scope, "key", key, self.key_dim)
         v = self._project(scope, "value", value, self.value_dim)
@@ -506,31 +506,32 @@ class MultiHeadAttention(_Attending, Layer):
         (y,) = scope.apply("dense", (rows, kernel))
         if self.use_bias:
             (y,) = scope.apply("bias", (y, scope.weights["attention_output_bias"]))
-        note_mask(builder, y, mask_of(builder, query))
         return (y, weights) if said.scores else y
 
-    def _mask(
-        self, scope: Scope, value: int, key: int, given: int | None
-    ) -> int | None:
+    def _pairs_mask(self, scope: Scope, inputs: Sequence[int]) -> int | None:
         """Append the product of all masks, of shape [batch, 1, queries or 1, keys]."""
         builder = scope.builder
+        own, *others = scope.masks[: 3 if self._said.key else 2] or [None]
         found = []
-        for each in dict.fromkeys((value, key)):
-            mask = mask_of(builder, each)
+        if own is not None:
+            batch, queries = builder.shape(own)
+            found.append(_reshape(scope, own, batch, 1, queries, 1))
+        for mask in dict.fromkeys(others):
             if mask is not None:
                 batch, keys = builder.shape(mask)
                 found.append(_reshape(scope, mask, batch, 1, 1, keys))
-        if given is not None:
+        if self._said.mask:
+            given = inputs[-1]
             batch, queries, keys = builder.shape(given)
             if builder.dtype(given) != "float32":
                 given = _apply(scope, "cast", given, dtype="float32")
             found.append(_reshape(scope, given, batch, 1, queries, keys))
         if not found:
             return None
-        wide = max((builder.shape(each) for each in found), key=math.prod)
-        total, *others = (_broadcast(scope, each, wide) for each in found)
-        for other in others:
-            (total,) = scope.apply("multiply", (total, other))
+        wide = np.broadcast_shapes(*map(builder.shape, found))
+        total, *rest = (_broadcast(scope, each, wide) for each in found)
+        for each in rest:
+            (total,) = scope.apply("multiply", (total, each))
         return total
 
 

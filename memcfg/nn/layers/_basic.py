@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn._argument_checks import (
     activation_name,
@@ -54,6 +54,8 @@ class Dense(Layer):
         "units",
         "use_bias",
     )
+
+    supports_masking: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
-from memcfg.nn.layers._masking import note_mask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,9 +105,7 @@ class Embedding(Layer):
         (indices,), builder = inputs, scope.builder
         if builder.dtype(indices) != "int32":
             (indices,) = scope.apply("cast", (indices,), {"dtype": "int32"})
-        (y,) = scope.apply("gather", (scope.weights["embeddings"], indices))
         if self.mask_zero and len(builder.shape(indices)) == 2:
             (numbers,) = scope.apply("cast", (indices,), {"dtype": "float32"})
-            (mask,) = scope.apply("unequal", (numbers,), {"to": 0.0})
-            note_mask(builder, y, mask)
-        return y
+            (scope.mask,) = scope.apply("unequal", (numbers,), {"to": 0.0})
+        return scope.apply("gather", (scope.weights["embeddings"], indices))[0]

@@ -221,6 +221,8 @@ class Scope:
     step: Callable[[], int] | None = None
     trainable: bool = True  # whether the layer is not frozen
     details: Any = None  # of the call
+    masks: Sequence[int | None] = ()  # of the inputs: which steps count, [batch, steps]
+    mask: Any = None  # of the result; a list where there are several
     calls: dict[Layer, int] = field(default_factory=dict)  # so far, of each layer
     penalties: list[tuple[Any, int]] = field(default_factory=list)  # of activities
     moving: list[tuple[str, int, float]] = field(default_factory=list, init=False)
@@ -236,19 +238,29 @@ class Scope:
         """Ask for a moving average, to be taken once at the end of the step."""
         self.moving.append((weight, value, momentum))
 
-    def trace(self, nodes: Sequence[Node], values: dict[SymbolicTensor, int]) -> None:
-        """Append the ops of inner calls, which `values` gets the results of."""
+    def trace(
+        self,
+        nodes: Sequence[Node],
+        values: dict[SymbolicTensor, int],
+        masks: dict[SymbolicTensor, int | None],
+    ) -> None:
+        """Append the ops of inner calls, whose results `values` and `masks` get."""
         for node in nodes:
             if node.outputs[0] not in values:
-                inputs = [values[tensor] for tensor in node.inputs]
-                made = self._inner(node).run(node.layer, inputs)
+                inner = self._inner(node)
+                inner.masks = [masks.get(tensor) for tensor in node.inputs]
+                made = inner.run(node.layer, [values[each] for each in node.inputs])
                 several = [made] if isinstance(made, int) else made
                 values |= zip(node.outputs, several, strict=True)
+                found = inner.mask if isinstance(inner.mask, list) else [inner.mask]
+                masks |= zip(node.outputs, found, strict=False)
 
     def run(self, layer: Layer, inputs: Sequence[int]) -> int | Sequence[int]:
-        """Append a layer's ops."""
+        """Append a layer's ops; `trace` may say another mask than the first input's."""
         group, self.builder.group = self.builder.group, self.name
+        self.mask = self.masks[0] if self.masks and layer.supports_masking else None
         made = layer.trace(self, inputs)
+        layer._settle_mask(self, inputs, made)
         self.builder.group = group
         if layer.activity_regularizer is not None:
             several = [made] if isinstance(made, int) else made
@@ -375,7 +387,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
     )
 
     arity: ClassVar[int | None] = 1  # how many inputs; None: two or more
-    supports_masking: ClassVar[bool] = True  # masks are found in the graph
+    # Whether the first input's mask is the result's; `trace` may say another one.
+    supports_masking: ClassVar[bool] = False
     _reads_images: ClassVar[bool] = False  # alone
 
     def __init__(
@@ -687,7 +700,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             given = args[0] if args else next(iter(options.values()))
             self._is_built = True
             self.build(_shapes(given))
-        inner = self._inner_of(operands, details, training is True)
+        inner = self._inner_of(operands, details, training is True, ())
         if self._weight_specs is None:
             self._weight_specs = ()
         results = [(each.sample_shape, each.dtype) for each in inner.outputs]
@@ -695,23 +708,41 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return filled_in(inner.structure, list(node.outputs))
 
     def _inner_of(
-        self, operands: Sequence[Any], details: Any, training: bool
+        self,
+        operands: Sequence[Any],
+        details: Any,
+        training: bool,
+        steps: Sequence[int | None],
+        method: str = "call",
     ) -> _Inner:
-        """Return what `call` makes of such tensors."""
-        takes = "training" in inspect.signature(self.call).parameters
-        shapes = tuple((each.sample_shape, each.dtype) for each in operands)
-        key = (shapes, repr(details), training)
+        """Return what `call` makes of such tensors, or `compute_mask` of their masks.
+
+        `steps` says how long masks are; a `call` that takes none is told of none.
+        """
+        takes = inspect.signature(self.call).parameters
+        if method == "call" and ("mask" not in takes or "mask" in details[1]):
+            steps = ()
+        shapes = [(each.sample_shape, each.dtype) for each in operands]
+        shapes += [((each,), "float32") for each in steps if each is not None]
+        key = (method, *shapes, *steps, repr(details), training)
         if key not in self._inner:
             starts = [
                 Node(InputLayer(shape, dtype), (), [(shape, dtype)]).outputs[0]
                 for shape, dtype in shapes
             ]
             args, options = (filled_in(each, starts) for each in details)
-            if takes:
-                options["training"] = training
+            given = iter(starts[len(operands) :])
+            masks = [None if each is None else next(given) for each in steps]
+            first = details[0][0] if details[0] else next(iter(details[1].values()))
+            mask = filled_in(first, masks) if any(masks) else None
             before = call_mode.set(training)
             try:
-                made = self.call(*args, **options)
+                if method == "call":
+                    options |= {"training": training} if "training" in takes else {}
+                    options |= {"mask": mask} if mask is not None else {}
+                    made = self.call(*args, **options)
+                else:
+                    made = self.compute_mask(filled_in(first, starts), mask)
             finally:
                 call_mode.reset(before)
             ends: list[SymbolicTensor] = []
@@ -774,18 +805,79 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         int, or list or tuple of int
             Id of the layer's result, or of several.
         """
-        builder = scope.builder
+        inner, made, masks = self._trace_method(scope, inputs, "call")
+        if self.supports_masking:
+            masks = [
+                known if mask is None else mask
+                for mask, known in itertools.zip_longest(masks, scope.masks)
+            ]
+        scope.mask = masks[: len(made)]
+        return made[0] if isinstance(inner.structure, Place) else made
+
+    def _trace_method(
+        self, scope: Scope, inputs: Sequence[int], method: str
+    ) -> tuple[_Inner, list[int], list[int | None]]:
+        """Append the ops of `call` or `compute_mask`; return tensors and masks."""
+        shape = scope.builder.shape
         operands = [
-            _Operand(builder.shape(each)[1:], builder.dtype(each)) for each in inputs
+            _Operand(shape(each)[1:], scope.builder.dtype(each)) for each in inputs
         ]
         alone: Any = (tuple(map(Place, range(len(inputs)))), {})
-        inner = self._inner_of(operands, scope.details or alone, scope.training)
-        values: dict[SymbolicTensor, int] = dict(zip(inner.inputs, inputs, strict=True))
+        if len(inputs) > 1 and method == "compute_mask":
+            alone = ([list(alone[0])], {})
+        steps = [None if mask is None else shape(mask)[1] for mask in scope.masks]
+        details = scope.details or alone
+        inner = self._inner_of(operands, details, scope.training, steps, method)
+        given = [*inputs, *(mask for mask in scope.masks if mask is not None)]
+        values: dict[SymbolicTensor, int] = dict(zip(inner.inputs, given, strict=False))
+        masks: dict[SymbolicTensor, int | None] = {}
+        if method == "call":
+            masks |= zip(inner.inputs, scope.masks, strict=False)
         for tensor in self._own:
             values[tensor] = scope.weights[tensor.spec.name]
-        scope.trace(inner.nodes, values)
-        made = [values[each] for each in inner.outputs]
-        return made[0] if isinstance(inner.structure, Place) else made
+        scope.trace(inner.nodes, values, masks)
+        outputs = inner.outputs
+        return inner, [values[e] for e in outputs], [masks.get(e) for e in outputs]
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        """Compute the mask of the result; a subclass says how, if it is another one.
+
+        Parameters
+        ----------
+        inputs : SymbolicTensor or sequence of SymbolicTensor
+            What the layer is called on.
+        mask : SymbolicTensor or sequence of SymbolicTensor, optional
+            Of the inputs, of shape (batch, steps): 1.0 where a step counts, else 0.0.
+
+        Returns
+        -------
+        SymbolicTensor or sequence of SymbolicTensor, optional
+            Of the result. None: all steps count.
+        """
+        if type(self).trace is not Layer.trace:
+            raise NotImplementedError(
+                f"the mask of {type(self).__name__} goes from layer to layer, and is "
+                "not computed apart"
+            )
+        return mask
+
+    def _settle_mask(self, scope: Scope, inputs: Sequence[int], made: Any) -> None:
+        """Ask a user's `compute_mask`, and check that masks are of the result."""
+        shape = scope.builder.shape
+        if type(self).compute_mask is not Layer.compute_mask:
+            inner, masks, _ = self._trace_method(scope, inputs, "compute_mask")
+            found = filled_in(inner.structure, masks)
+            scope.mask = list(found) if isinstance(found, list | tuple) else [found]
+        masks = scope.mask if isinstance(scope.mask, list) else [scope.mask]
+        several = [made] if isinstance(made, int) else made
+        for mask, each in zip(masks, several, strict=False):
+            if mask is not None and shape(mask) != shape(each)[:2]:
+                raise ValueError(
+                    f"layer {self.name!r} ({type(self).__name__}) gives a result of "
+                    f"shape {show_shape(shape(each)[1:])} and a mask of shape "
+                    f"{show_shape(shape(mask)[1:])}: write a compute_mask that returns "
+                    "the mask of the result's steps, or None"
+                )
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return the weights that inputs of these shapes call for.

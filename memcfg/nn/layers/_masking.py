@@ -1,13 +1,13 @@
-"""Which steps of a sequence count: masks, found in the graph that is being traced.
+"""Which steps of a sequence count: masks, which go from layer to layer.
 
-A mask is a float32 tensor ``[batch, steps]`` of zeros and ones. A layer notes one for
-its result; what is computed from that result step by step has the same one.
+A mask is a float32 tensor ``[batch, steps]`` of zeros and ones. A call's `Scope` has
+those of its inputs; a layer that supports masking passes the first one on, or says
+another one for its result.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, ClassVar
 
 from memcfg.nn._argument_checks import real
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
@@ -15,41 +15,26 @@ from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memcfg.graph import Builder
-
-__all__ = ["Masking", "mask_of", "note_mask"]
-
-_noted: WeakKeyDictionary[Builder, dict[int, int | None]] = WeakKeyDictionary()
+__all__ = ["Masking", "either", "spread"]
 
 
-def note_mask(builder: Builder, tensor: int, mask: int | None) -> None:
-    """Say which steps of a tensor count; None: all, whatever it is computed from."""
-    _noted.setdefault(builder, {})[tensor] = mask
+def spread(scope: Scope, mask: int, shape: Shape) -> int:
+    """Append a mask's value for each element of a tensor of this shape."""
+    steps = scope.builder.shape(mask)
+    column = {"shape": (*steps, *(1 for _ in shape[2:]))}
+    (wide,) = scope.apply("reshape", (mask,), column)
+    return scope.apply("broadcast_to", (wide,), {"shape": shape})[0]
 
 
-def mask_of(builder: Builder, tensor: int) -> int | None:
-    """Return the mask of a tensor: noted, or of what it is computed from step by step.
-
-    An op passes the mask of its first input that has one, as long as batch and steps
-    stay the two first axes.
-    """
-    noted = _noted.get(builder)
-    if not noted:
+def either(scope: Scope, masks: Sequence[int | None]) -> int | None:
+    """Append the steps that count in one tensor or another; None: all count."""
+    known = [mask for mask in masks if mask is not None]
+    if len(known) < len(masks):
         return None
-    makers = {made: op.inputs for op in builder.ops for made in op.outputs}
-    shape = builder.shape(tensor)[:2]
-    found: dict[int, int | None] = {}
-    stack = [tensor]
-    while stack:
-        each = stack.pop()
-        if each in found or builder.shape(each)[:2] != shape:
-            continue
-        found[each] = noted.get(each)
-        if each not in noted:
-            stack += reversed(makers.get(each, ()))
-        elif found[each] is not None:
-            return found[each]
-    return None
+    total, *others = known
+    for each in others:
+        (total,) = scope.apply("maximum", (total, each))
+    return total
 
 
 class Masking(Layer):
@@ -66,6 +51,8 @@ class Masking(Layer):
     """
 
     __slots__ = ("mask_value",)
+
+    supports_masking: ClassVar[bool] = True
 
     def __init__(self, mask_value: float = 0.0, *, name: str | None = None) -> None:
         self.mask_value = real(mask_value, "Masking: mask_value")
@@ -85,6 +72,5 @@ class Masking(Layer):
         (column,) = scope.apply("reduce_max", (unequal,), last)
         (mask,) = scope.apply("reshape", (column,), {"shape": shape[:2]})
         (wide,) = scope.apply("broadcast_to", (column,), {"shape": shape})
-        (y,) = scope.apply("masked", (wide, x))
-        note_mask(scope.builder, y, mask)
-        return y
+        scope.mask = mask
+        return scope.apply("masked", (wide, x))[0]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
+from memcfg.nn.layers._masking import either, spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,11 +64,50 @@ def broadcast(scope: Scope, inputs: Sequence[int]) -> list[int]:
     return result
 
 
+def aligned_masks(scope: Scope, inputs: Sequence[int]) -> list[int | None]:
+    """Append the masks of tensors for what they are broadcast to."""
+    builder = scope.builder
+    common = common_shape([builder.shape(tensor)[1:] for tensor in inputs])
+    found: list[int | None] = []
+    for tensor, mask in zip(inputs, scope.masks, strict=False):
+        if mask is not None and common is not None:
+            batch, *sample = builder.shape(tensor)
+            shape = (batch, common[0])
+            if len(sample) < len(common):
+                mask = None  # whose steps are no longer the first axis
+            elif builder.shape(mask) != shape:
+                (mask,) = scope.apply("broadcast_to", (mask,), {"shape": shape})
+        found.append(mask)
+    return found or [None]
+
+
 def _merge(scope: Scope, kind: str, inputs: Sequence[int]) -> int:
     """Append a binary op of all inputs, from left to right."""
+    scope.mask = either(scope, aligned_masks(scope, inputs))
     first, *rest = broadcast(scope, inputs)
     for each in rest:
         (first,) = scope.apply(kind, (first, each))
+    return first
+
+
+def _merge_counted(scope: Scope, kind: str, inputs: Sequence[int]) -> int:
+    """Append a binary op of those inputs that count, step by step, as in Keras."""
+    masks = aligned_masks(scope, inputs)
+    if not any(mask is not None for mask in masks):
+        return _merge(scope, kind, inputs)
+    first, *rest = broadcast(scope, inputs)
+    total, *others = masks
+    shape = scope.builder.shape(first)
+    for each, mask in zip(rest, others, strict=True):
+        (both,) = scope.apply(kind, (first, each))
+        if total is not None:  # what does not count yields to the other
+            wide = spread(scope, total, shape)
+            (both,) = scope.apply("choose", (wide, both, each))
+        if mask is not None:
+            wide = spread(scope, mask, shape)
+            (both,) = scope.apply("choose", (wide, both, first))
+        first, total = both, either(scope, (total, mask))
+    scope.mask = total
     return first
 
 
@@ -152,7 +192,11 @@ class Multiply(Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the product, from left to right."""
-        return _merge(scope, "multiply", inputs)
+        y = _merge_counted(scope, "multiply", inputs)
+        if scope.mask is None:
+            return y
+        wide = spread(scope, scope.mask, scope.builder.shape(y))
+        return scope.apply("masked", (wide, y))[0]
 
 
 class Average(Layer):
@@ -198,7 +242,7 @@ class Maximum(Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the maxima, from left to right."""
-        return _merge(scope, "maximum", inputs)
+        return _merge_counted(scope, "maximum", inputs)
 
 
 class Minimum(Layer):
@@ -220,7 +264,7 @@ class Minimum(Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the minima, from left to right."""
-        return _merge(scope, "minimum", inputs)
+        return _merge_counted(scope, "minimum", inputs)
 
 
 class Concatenate(Layer):
@@ -268,7 +312,18 @@ class Concatenate(Layer):
         return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op."""
+        """Append the op; masks are joined along the steps, or either's."""
+        builder, masks = scope.builder, scope.masks
+        if self.axis % len(builder.shape(inputs[0])) > 1:
+            scope.mask = either(scope, masks or [None])
+        elif any(mask is not None for mask in masks):
+            parts = []
+            for tensor, mask in zip(inputs, masks, strict=True):
+                if mask is None:
+                    ones = {"shape": builder.shape(tensor)[:2], "value": 1.0}
+                    (mask,) = scope.apply("fill", (), ones | {"dtype": "float32"})
+                parts.append(mask)
+            (scope.mask,) = scope.apply("concatenate", parts, {"axis": 1})
         return scope.apply("concatenate", inputs, {"axis": self.axis})[0]
 
 

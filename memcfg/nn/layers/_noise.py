@@ -48,6 +48,8 @@ class Dropout(Layer):
 
     __slots__ = ("rate",)
 
+    supports_masking: ClassVar[bool] = True
+
     def __init__(
         self, rate: float, seed: int | None = None, *, name: str | None = None
     ) -> None:
@@ -100,6 +102,8 @@ class SpatialDropout2D(Layer):
 
     __slots__ = ("rate",)
 
+    supports_masking: ClassVar[bool] = True
+
     rank: ClassVar[int] = 2
     _reads_images: ClassVar[bool] = True
     trace = _drop_channels
@@ -132,6 +136,8 @@ class SpatialDropout1D(Layer):
 
     __slots__ = ("rate",)
 
+    supports_masking: ClassVar[bool] = True
+
     rank: ClassVar[int] = 1
     trace = _drop_channels
 
@@ -162,6 +168,8 @@ class GaussianNoise(Layer):
 
     __slots__ = ("stddev",)
 
+    supports_masking: ClassVar[bool] = True
+
     def __init__(
         self, stddev: float, seed: int | None = None, *, name: str | None = None
     ) -> None:
@@ -191,6 +199,8 @@ class GaussianDropout(Layer):
     """
 
     __slots__ = ("rate",)
+
+    supports_masking: ClassVar[bool] = True
 
     def __init__(
         self, rate: float, seed: int | None = None, *, name: str | None = None

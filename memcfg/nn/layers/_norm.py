@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
+from memcfg.nn.layers._masking import spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,6 +115,8 @@ class BatchNormalization(Layer):
 
     __slots__ = ("axis", "center", "epsilon", "initializers", "momentum", "scale")
 
+    supports_masking: ClassVar[bool] = True
+
     axis: int
     center: bool
     epsilon: float
@@ -159,10 +162,40 @@ class BatchNormalization(Layer):
             operands += [weights["moving_mean"], weights["moving_variance"]]
             kind = "batch_normalization_inference"
             return scope.apply(kind, operands, attributes)[0]
-        y, mean, variance = scope.apply("batch_normalization", operands, attributes)
+        if scope.mask is None:
+            y, mean, variance = scope.apply("batch_normalization", operands, attributes)
+        else:
+            y, mean, variance = self._of_counted_steps(scope, scope.mask, *operands)
         scope.move("moving_mean", mean, self.momentum)
         scope.move("moving_variance", variance, self.momentum)
         return y
+
+    def _of_counted_steps(
+        self, scope: Scope, mask: int, x: int, gamma: int, beta: int
+    ) -> tuple[int, int, int]:
+        """Append the moments of the steps that count, and what they make of all."""
+        shape = scope.builder.shape(x)
+        over = {"axes": tuple(range(len(shape) - 1)), "keepdims": False}
+        wide = spread(scope, mask, shape)
+        (count,) = scope.apply("reduce_sum", (wide,), over)
+
+        def mean_of(values: int) -> int:
+            total = scope.apply("reduce_sum", (values,), over)
+            return scope.apply("divide_no_nan", (*total, count))[0]
+
+        mean = mean_of(*scope.apply("masked", (wide, x)))
+        (rows,) = scope.apply("broadcast_to", (mean,), {"shape": shape})
+        (centred,) = scope.apply("subtract", (x, rows))
+        (counted,) = scope.apply("masked", (wide, centred))
+        variance = mean_of(*scope.apply("multiply", (counted, counted)))
+        shifted = scope.apply(
+            "affine", (variance,), {"factor": 1, "term": self.epsilon}
+        )
+        (scale,) = scope.apply("inverse_root", shifted, {"least": 0.0})
+        (scale,) = scope.apply("multiply", (scale, gamma))
+        (rows,) = scope.apply("broadcast_to", (scale,), {"shape": shape})
+        (y,) = scope.apply("multiply", (centred, rows))
+        return scope.apply("bias", (y, beta))[0], mean, variance
 
 
 class LayerNormalization(Layer):
@@ -198,6 +231,8 @@ class LayerNormalization(Layer):
     """
 
     __slots__ = ("axis", "center", "epsilon", "initializers", "scale")
+
+    supports_masking: ClassVar[bool] = True
 
     axis: int
     center: bool
@@ -260,6 +295,8 @@ class GroupNormalization(Layer):
     """
 
     __slots__ = ("axis", "center", "epsilon", "groups", "initializers", "scale")
+
+    supports_masking: ClassVar[bool] = True
 
     axis: int
     center: bool
@@ -350,6 +387,8 @@ class LocalResponseNormalization(Layer):
     """
 
     __slots__ = ("alpha", "beta", "bias", "depth_radius")
+
+    supports_masking: ClassVar[bool] = True
 
     def __init__(
         self,

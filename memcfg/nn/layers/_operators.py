@@ -19,12 +19,14 @@ from memcfg.nn.layers._layer import (
     SymbolicTensor,
     WeightTensor,
 )
+from memcfg.nn.layers._masking import either
 from memcfg.nn.layers._merge import (
     Add,
     Maximum,
     Minimum,
     Multiply,
     Subtract,
+    aligned_masks,
     broadcast,
 )
 from memcfg.nn.layers._reshape import Rescaling, reshape
@@ -75,6 +77,7 @@ class Pointwise(Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
+        scope.mask = either(scope, aligned_masks(scope, inputs))
         return scope.apply(self.op, broadcast(scope, inputs))[0]
 
 
@@ -82,6 +85,8 @@ class Bound(Layer):
     """The greater or smaller of each element and a number."""
 
     __slots__ = ("number", "op")
+
+    supports_masking: ClassVar[bool] = True
 
     def __init__(self, op: str, number: float, *, name: str | None = None) -> None:
         self.op = op
@@ -124,6 +129,8 @@ class Absolute(Layer):
 
     __slots__ = ()
 
+    supports_masking: ClassVar[bool] = True
+
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the greater of each element and its negative."""
         (other,) = scope.apply("affine", inputs, {"factor": -1.0, "term": 0.0})
@@ -134,6 +141,8 @@ class OfWeight(Layer):
     """Combine tensors of which one is a weight of a user's layer."""
 
     __slots__ = ("op",)
+
+    supports_masking: ClassVar[bool] = True
 
     arity: ClassVar[int | None] = 2
 
@@ -146,6 +155,9 @@ class OfWeight(Layer):
         if self.op == "matmul":
             return scope.apply("matmul", inputs)[0]
         shapes = [scope.builder.shape(tensor) for tensor in inputs]
+        for mask, shape in zip(scope.masks, shapes, strict=False):
+            if mask is not None and len(shape) == max(map(len, shapes)):
+                scope.mask = mask
         try:
             common = np.broadcast_shapes(*shapes)
         except ValueError as error:
@@ -168,6 +180,8 @@ class Reciprocal(Layer):
 
     __slots__ = ("number",)
 
+    supports_masking: ClassVar[bool] = True
+
     def __init__(self, number: float = 1.0, *, name: str | None = None) -> None:
         self.number = real(number, "Reciprocal: number")
         super().__init__(name)
@@ -181,6 +195,8 @@ class Power(Layer):
     """Raise each element to a power; NaN below 0 where it is no whole number."""
 
     __slots__ = ("exponent",)
+
+    supports_masking: ClassVar[bool] = True
 
     def __init__(self, exponent: float, *, name: str | None = None) -> None:
         self.exponent = real(exponent, "Power: exponent")
@@ -232,6 +248,7 @@ class GetItem(Layer):
             "end": (shape[0], *self.end),
             "strides": (1, *self.strides),
         }
+        scope.mask = self._mask_of_part(scope, shape)
         if (part["begin"], part["end"]) != ((0,) * len(shape), shape) or any(
             step > 1 for step in self.strides
         ):
@@ -241,6 +258,20 @@ class GetItem(Layer):
         if scope.builder.shape(x)[1:] != self.target_shape:
             x = reshape(scope, x, *self.target_shape)
         return x
+
+    def _mask_of_part(self, scope: Scope, shape: Shape) -> int | None:
+        """Append the mask of the steps that are taken, where they stay an axis."""
+        mask = scope.masks[0] if scope.masks else None
+        first, last, step = self.begin[0], self.end[0], self.strides[0]
+        count = len(range(first, last, step))
+        if mask is None or len(self.target_shape) < 2 or self.target_shape[0] != count:
+            return None
+        if count < shape[1]:
+            ends = {"begin": (0, first), "end": (shape[0], last), "strides": (1, step)}
+            (mask,) = scope.apply("slice", (mask,), ends)
+        if 1 in self.reverse:
+            (mask,) = scope.apply("reverse", (mask,), {"axes": (1,)})
+        return mask
 
 
 _OF_TENSORS: dict[str, Callable[[], Layer]] = {

@@ -11,6 +11,7 @@ from memcfg.nn._argument_checks import (
     resolve_padding,
 )
 from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
+from memcfg.nn.layers._masking import spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,6 +115,19 @@ def _reduce(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
     axes = list(range(1, layer.rank + 1))
     attributes = {"axes": axes, "keepdims": layer.keepdims}
     return scope.apply(layer.op, inputs, attributes)[0]
+
+
+def _mean_of_steps(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
+    """Append the mean of the steps that count; of none it is zeros."""
+    mask = scope.masks[0] if scope.masks else None
+    if mask is None:
+        return _reduce(layer, scope, inputs)
+    (x,), over = inputs, {"axes": (1,), "keepdims": layer.keepdims}
+    wide = spread(scope, mask, scope.builder.shape(x))
+    counted = scope.apply("masked", (wide, x))
+    totals = scope.apply("reduce_sum", counted, over)
+    counts = scope.apply("reduce_sum", (wide,), over)
+    return scope.apply("divide_no_nan", (*totals, *counts))[0]
 
 
 def _take_global(
@@ -328,7 +342,7 @@ class GlobalAveragePooling1D(Layer):
     rank: ClassVar[int] = 1
     op: ClassVar[str] = "reduce_mean"
     specs = _specs
-    trace = _reduce
+    trace = _mean_of_steps
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -68,6 +68,8 @@ class Normalization(Layer):
     """
 
     __slots__ = ("_statistics", "axis", "invert", "mean", "variance")
+
+    supports_masking: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from memcfg.nn._argument_checks import activation_name, integer, unit_interval
 from memcfg.nn._random import derive_seed, fixed_seed
 from memcfg.nn.initializers import Initializer, get_initializer
 from memcfg.nn.layers._layer import Layer, Scope, Shape, SymbolicTensor, WeightSpec
-from memcfg.nn.layers._masking import mask_of
+from memcfg.nn.layers._masking import spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -208,10 +208,11 @@ class _Recurrent:
         x, *states = inputs
         builder = scope.builder
         batch, _, features = builder.shape(x)
-        mask = mask_of(builder, x)
+        mask = scope.masks[0] if scope.masks else None
         if self.go_backwards:
             x = _apply(scope, "reverse", x, axes=(1,))
             mask = None if mask is None else _apply(scope, "reverse", mask, axes=(1,))
+        scope.mask = mask if self.return_sequences else None
         drops = scope.training and scope.step is not None
         if drops and self.dropout:
             ones = self._dropped(scope, (batch, 1, features), self.dropout, 0)
@@ -307,9 +308,7 @@ class _Recurrent:
         parts = _steps(scope, z)
         masks: Sequence[int] = ()
         if mask is not None:
-            column = _apply(scope, "reshape", mask, shape=(batch, steps, 1))
-            shape = (batch, steps, self.units)
-            masks = _steps(scope, _apply(scope, "broadcast_to", column, shape=shape))
+            masks = _steps(scope, spread(scope, mask, (batch, steps, self.units)))
         output = _filled(scope, (batch, self.units), 0.0) if given else states[0]
         outputs = []
         for t, part in enumerate(parts):

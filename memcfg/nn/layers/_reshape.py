@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn._argument_checks import check_channels_last, integer, pair, real
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
@@ -462,6 +462,8 @@ class Rescaling(Layer):
     """
 
     __slots__ = ("offset", "scale")
+
+    supports_masking: ClassVar[bool] = True
 
     def __init__(
         self, scale: float, offset: float = 0.0, *, name: str | None = None

@@ -17,7 +17,7 @@ from memcfg.nn.layers._layer import (
     WeightSpec,
     members,
 )
-from memcfg.nn.layers._masking import mask_of, note_mask
+from memcfg.nn.layers._masking import spread
 from memcfg.nn.layers._recurrent import LSTM, Recurrent, sequences_and_states
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def _traced(scope: Scope, layer: Layer, part: str, inputs: Sequence[int]) -> Any
         for name, tensor in scope.weights.items()
         if name.startswith(part)
     }
-    inner = replace(scope, name=f"{scope.name}/{layer.name}", weights=weights)
+    name = f"{scope.name}/{layer.name}"
+    inner = replace(scope, name=name, weights=weights, masks=scope.masks[:1])
     made = inner.run(layer, inputs)
     for weight, value, momentum in inner.moving:
         scope.move(f"{part}{weight}", value, momentum)
@@ -171,26 +172,24 @@ class Bidirectional(Layer):
             if layer.return_state:
                 y, *finals = y
                 rest += finals
-            ends.append(self._in_order(scope, x, y, layer.go_backwards))
+            ends.append(self._in_order(scope, y, layer.go_backwards))
         merged = self._merged(scope, ends)
+        mask = scope.masks[0] if scope.masks else None
+        if self.forward_layer.return_sequences:
+            scope.mask = mask if merged is not None else [mask, mask]
         found = [*(ends if merged is None else [merged]), *rest]
         return found[0] if len(found) == 1 else tuple(found)
 
-    def _in_order(self, scope: Scope, x: int, y: int, backwards: bool) -> int:
+    def _in_order(self, scope: Scope, y: int, backwards: bool) -> int:
         """Give a sequence the order of the steps, and zeros where it is masked."""
         if not self.forward_layer.return_sequences:
             return y
         if backwards:
             (y,) = scope.apply("reverse", (y,), {"axes": (1,)})
-        mask = mask_of(scope.builder, x)
-        if mask is None:
+        if not scope.masks or scope.masks[0] is None:
             return y
-        shape = scope.builder.shape(y)
-        (column,) = scope.apply("reshape", (mask,), {"shape": (*shape[:2], 1)})
-        (wide,) = scope.apply("broadcast_to", (column,), {"shape": shape})
-        (y,) = scope.apply("masked", (wide, y))
-        note_mask(scope.builder, y, mask)
-        return y
+        wide = spread(scope, scope.masks[0], scope.builder.shape(y))
+        return scope.apply("masked", (wide, y))[0]
 
     def _merged(self, scope: Scope, ends: Sequence[int]) -> int | None:
         if self.merge_mode is None:
@@ -221,6 +220,8 @@ class TimeDistributed(Layer):
     """
 
     __slots__ = ("layer",)
+
+    supports_masking: ClassVar[bool] = True
 
     def __init__(self, layer: Layer, *, name: str | None = None) -> None:
         found = list(members(layer))
@@ -263,14 +264,12 @@ class TimeDistributed(Layer):
         node = self._of_step(tuple(rest), builder.dtype(inputs[0]))
         (rows,) = scope.apply("reshape", inputs, {"shape": (batch * steps, *rest)})
         values = {node.inputs[0]: rows}
-        scope.trace([node], values)
+        scope.trace([node], values, {})
         if scope.moving:
             raise self._refused("moving averages")
         last = node.outputs[0].sample_shape
         flat = {"shape": (batch, steps, *last)}
-        (y,) = scope.apply("reshape", (values[node.outputs[0]],), flat)
-        note_mask(builder, y, mask_of(builder, inputs[0]))
-        return y
+        return scope.apply("reshape", (values[node.outputs[0]],), flat)[0]
 
     def _refused(self, what: str) -> ValueError:
         return ValueError(

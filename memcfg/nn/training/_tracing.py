@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memcfg._cached import cached_property
 from memcfg.graph import Builder, Graph, drop_dead_ops, gradients, hoist_updates
 from memcfg.nn.layers._layer import Scope
-from memcfg.nn.layers._masking import mask_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memcfg.nn._network import Network, Weight
-    from memcfg.nn.layers._layer import Shape
+    from memcfg.nn.layers._layer import Shape, SymbolicTensor
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.optimizers._optimizer import Slot
     from memcfg.nn.training._objectives import Objectives
@@ -159,7 +158,9 @@ class _Trace:
             step=self.step if self.training else None,
         )
         values = dict(self.xs)
-        scope.trace(network.nodes, values)
+        masks: dict[SymbolicTensor, int | None] = {}
+        scope.trace(network.nodes, values, masks)
+        self.masks = [masks.get(tensor) for tensor in network.outputs]
         self.moves = [
             (network.aliases.get(name, name), value, momentum)
             for name, value, momentum in scope.moving
@@ -179,12 +180,6 @@ class _Trace:
             )
         }
         weights = self._sample_weights(list(objectives.targets))
-        masks = {
-            output: mask
-            for output in ys
-            for mask in [mask_of(self.builder, outputs[output])]
-            if mask is not None
-        }
         # Metrics come before the loss, which may overwrite the output.
         measured = [
             tensor
@@ -195,7 +190,7 @@ class _Trace:
                 outputs[gauge.output],
                 self._masked(
                     weights.get(gauge.output) if gauge.weighted else None,
-                    masks.get(gauge.output),
+                    self.masks[gauge.output],
                 ),
             )
         ]
@@ -206,7 +201,7 @@ class _Trace:
                 outputs[term.output],
                 self._masked(
                     weights.get(term.output),
-                    masks.get(term.output),
+                    self.masks[term.output],
                     scaled=term.loss.reduction != "sum",
                 ),
             )
@@ -232,13 +227,14 @@ class _Trace:
     def _masked(
         self, weights: int | None, mask: int | None, *, scaled: bool = False
     ) -> int | None:
-        """Multiply weights by a mask, which is scaled so that its mean is 1."""
+        """Multiply weights by a mask, which is scaled so that its mean is 1, or 0."""
         if mask is None:
             return weights
         apply, shape = self.builder.apply, self.builder.shape(mask)
         if scaled:
             (share,) = apply("reduce_mean", (mask,), {"axes": (0, 1), "keepdims": True})
-            (factor,) = apply("quotient", (share,), {"number": 1.0})
+            one = {"shape": (1, 1), "value": 1.0, "dtype": "float32"}
+            (factor,) = apply("divide_no_nan", (*apply("fill", (), one), share))
             (factor,) = apply("broadcast_to", (factor,), {"shape": shape})
             (mask,) = apply("multiply", (mask, factor), name="mask_weights")
         if weights is None:
