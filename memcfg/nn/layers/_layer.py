@@ -747,7 +747,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
                 call_mode.reset(before)
             ends: list[SymbolicTensor] = []
             structure = _pattern(made, ends)
-            if not ends:
+            if method == "call" and not ends:
                 raise TypeError(
                     f"layer {self.name!r}: what {type(self).__name__}.call returns is "
                     f"a symbolic tensor, or several, not {made!r}"
@@ -1340,7 +1340,8 @@ def trace_call(
             f"is called on, not {end!r}"
         )
     values = dict(zip(starts, inputs, strict=True))
-    Scope(builder, name, {}, training=builder.training).trace(_calls([end]), values)
+    scope = Scope(builder, name, {}, training=builder.training)
+    scope.trace(_calls([end]), values, {})
     return values[end]
 
 
