@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-import unicodedata
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from terminal_columns import LETTERS, columns
 from training_graphs import chain
 
 import memcfg as mc
@@ -22,18 +22,7 @@ from memcfg.plan import Group, sqrt_checkpoint
 from memcfg.runtime import MemoryReport, TimelineEntry
 
 LONG = "encoder_" * 12 + "layer_7_kernel"
-# How wide a mark is that goes with the letter before it depends on the terminal.
-LETTERS = st.characters(codec="utf-8", exclude_categories=["Mc", "Me", "Mn", "Cf"])
 NAMES = st.text(LETTERS, max_size=90)
-
-
-def columns(text: str) -> int:
-    """Count a terminal's columns, by a table that the library does not read."""
-    wide = {"W": 2, "F": 2}
-    return sum(
-        0 if unicodedata.combining(c) else wide.get(unicodedata.east_asian_width(c), 1)
-        for c in text
-    )
 
 
 def widest(text: str) -> int:

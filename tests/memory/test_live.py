@@ -13,6 +13,7 @@ from busy import random_user, repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from resources import MAKERS
+from terminal_columns import LETTERS, columns
 
 from memcfg import memory
 from memcfg._core import live_arenas, live_resources
@@ -226,31 +227,19 @@ class TestLine:
         assert r"\u202etxt" in text
 
     @given(
-        tag=st.text(),
-        resource=st.text(),
+        tag=st.text(LETTERS),
+        resource=st.text(LETTERS),
         nbytes=st.integers(1, 2**60),
         seconds=st.none() | st.floats(0, 1e9),
         stack=st.lists(
-            st.tuples(st.text(), st.integers(1, 10**6), st.text()), max_size=2
+            st.tuples(st.text(LETTERS), st.integers(1, 10**6), st.text(LETTERS)),
+            max_size=2,
         ).map(tuple),
     )
     def test_it_is_one_line_of_a_terminal(self, **fields):
         text = self.line(**fields)
         assert text.isprintable()
         assert columns(text) <= 80
-
-
-def columns(text: str) -> int:
-    """Count a terminal's columns, by a table that the library does not read."""
-    import unicodedata
-
-    width = {"W": 2, "F": 2}
-    return sum(
-        0
-        if unicodedata.combining(letter)
-        else width.get(unicodedata.east_asian_width(letter), 1)
-        for letter in text
-    )
 
 
 SIZES = st.integers(1, 10_000)
