@@ -18,7 +18,7 @@ from memcfg.nn.layers._layer import (
     members,
 )
 from memcfg.nn.layers._masking import spread
-from memcfg.nn.layers._recurrent import LSTM, Recurrent, sequences_and_states
+from memcfg.nn.layers._recurrent import Recurrent, sequences_and_states
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,27 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["Bidirectional", "TimeDistributed"]
 
 _MERGES = {"sum": "add", "ave": "add", "mul": "multiply", "concat": "concatenate"}
-
-
-def _named(layer: Layer, part: str, shapes: Sequence[Shape]) -> list[WeightSpec]:
-    """Return an inner layer's weights under names of the outer one."""
-    specs = layer._regularized(layer.specs(shapes))
-    return [replace(spec, name=f"{part}{spec.name}") for spec in specs]
-
-
-def _traced(scope: Scope, layer: Layer, part: str, inputs: Sequence[int]) -> Any:
-    """Trace an inner layer."""
-    weights = {
-        name.removeprefix(part): tensor
-        for name, tensor in scope.weights.items()
-        if name.startswith(part)
-    }
-    name = f"{scope.name}/{layer.name}"
-    inner = replace(scope, name=name, weights=weights, masks=scope.masks[:1])
-    made = inner.run(layer, inputs)
-    for weight, value, momentum in inner.moving:
-        scope.move(f"{part}{weight}", value, momentum)
-    return made
 
 
 class Bidirectional(Layer):
@@ -107,6 +86,8 @@ class Bidirectional(Layer):
             backward_layer = copy.copy(layer)
             other = {"go_backwards": not layer.go_backwards, "_seed": next_seed()}
             backward_layer.__setstate__(backward_layer.__getstate__() | other)
+        if backward_layer.name == layer.name:  # weights have the names of both
+            backward_layer.__setstate__({"name": f"backward_{layer.name}"})
         self.backward_layer = backward_layer
         for flag in ("return_sequences", "return_state", "stateful"):
             if getattr(layer, flag) != getattr(backward_layer, flag):
@@ -130,7 +111,11 @@ class Bidirectional(Layer):
             layer.know_batch(several[0])
         return super().__call__(several, mask=mask, training=training)
 
-    reset_state = LSTM.reset_state
+    def reset_state(self) -> None:
+        """Begin the next batch with zeros."""
+        for layer in self._sublayers():
+            layer.reset_state()
+
     reset_states = reset_state
 
     @property
@@ -149,32 +134,53 @@ class Bidirectional(Layer):
             : len(inputs)
         ]
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Return the weights of both layers."""
-        x, *states = shapes
-        half = len(states) // 2
-        return (
-            *_named(self.forward_layer, "forward_", [x, *states[:half]]),
-            *_named(self.backward_layer, "backward_", [x, *states[half:]]),
-        )
+    def _sublayers(self) -> list[Any]:
+        return [self.forward_layer, self.backward_layer]
+
+    def _both(self, kinds: tuple[tuple[Shape, str], ...]) -> list[Node]:
+        """Return the calls of both layers on sequences and states."""
+        if kinds not in self._inner:
+            size = self.forward_layer._batch_size
+            layers = [InputLayer(*kind, "sequences", size) for kind in kinds]
+            starts = zip(layers, kinds, strict=True)
+            x, *states = [Node(layer, (), [kind]).outputs[0] for layer, kind in starts]
+            half = len(states) // 2
+            made = (
+                self.forward_layer(x, states[:half]),
+                self.backward_layer(x, states[half:]),
+            )
+            ends = [each[0] if isinstance(each, tuple) else each for each in made]
+            self._inner[kinds] = [end.node for end in ends]
+        found: list[Node] = self._inner[kinds]
+        return found
+
+    def _infer(
+        self, specs: Sequence[WeightSpec], operands: Sequence[SymbolicTensor]
+    ) -> tuple[type | None, list[tuple[Shape, str]]]:
+        self._both(tuple((each.sample_shape, each.dtype) for each in operands))
+        inner = [
+            replace(spec, name=f"{path}{spec.name}")
+            for path, leaf in self._leaves()
+            for spec in leaf.weight_specs or ()
+        ]
+        return super()._infer(inner, operands)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> Any:
         """Append both layers, and what joins them."""
         x, *states = inputs
-        half = len(states) // 2
+        builder, half = scope.builder, len(states) // 2
+        kinds = tuple((builder.shape(each)[1:], builder.dtype(each)) for each in inputs)
         ends = []
         rest: list[int] = []
-        for layer, part, own in (
-            (self.forward_layer, "forward_", states[:half]),
-            (self.backward_layer, "backward_", states[half:]),
-        ):
-            y = _traced(scope, layer, part, [x, *own])
-            if layer.return_state:
-                y, *finals = y
-                rest += finals
+        mask = scope.masks[0] if scope.masks else None
+        layers, owns = self._sublayers(), (states[:half], states[half:])
+        for layer, node, own in zip(layers, self._both(kinds), owns, strict=True):
+            values = dict(zip(node.inputs, (x, *own), strict=True))
+            scope.trace([node], values, {node.inputs[0]: mask})
+            y, *finals = (values[each] for each in node.outputs)
+            rest += finals
             ends.append(self._in_order(scope, y, layer.go_backwards))
         merged = self._merged(scope, ends)
-        mask = scope.masks[0] if scope.masks else None
         if self.forward_layer.return_sequences:
             scope.mask = mask if merged is not None else [mask, mask]
         found = [*(ends if merged is None else [merged]), *rest]
