@@ -1,0 +1,186 @@
+"""Masks on their way through chains of layers, beside Keras's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memcfg import nn
+from tests.support.beside_keras import MARKS, OURS, keras
+
+pytestmark = MARKS
+STEPS, FEATURES = 5, 4
+# A step of a chain: of a masked tensor h to another one of the same shape.
+STEP = {
+    "dense": lambda k, h: k.Dense(FEATURES, activation="tanh")(h),
+    "lstm": lambda k, h: k.LSTM(FEATURES, return_sequences=True)(h),
+    "gru": lambda k, h: k.GRU(FEATURES, return_sequences=True)(h),
+    "both": lambda k, h: k.Bidirectional(k.SimpleRNN(2, return_sequences=True))(h),
+    "distributed": lambda k, h: k.TimeDistributed(k.Dense(FEATURES))(h),
+    "layer norm": lambda k, h: k.LayerNormalization()(h),
+    "batch norm": lambda k, h: k.BatchNormalization()(h),
+    "rescaled": lambda k, h: k.Activation("tanh")(k.Rescaling(0.5, 0.1)(h)),
+    "attention": lambda k, h: k.Attention()([h, h]),
+    "heads": lambda k, h: k.MultiHeadAttention(2, 3)(h, h),
+    "permute": lambda k, h: k.Reshape((STEPS, FEATURES))(k.Permute((2, 1))(h)),
+    "conv": lambda k, h: k.Conv1D(FEATURES, 2, padding="causal")(h),
+    "pool": lambda k, h: k.AveragePooling1D(2, 1, padding="same")(h),
+}
+MERGE = ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")
+END = {
+    "steps": lambda k, h: h,
+    "mean": lambda k, h: k.GlobalAveragePooling1D()(h),
+    "greatest": lambda k, h: k.GlobalMaxPooling1D()(h),
+    "last": lambda k, h: k.GRU(3)(h),
+    "flat": lambda k, h: k.Flatten()(h),
+}
+
+
+def trained_alike(make, arrays):
+    """Predictions, losses and weights after steps are those of Keras."""
+    rng = np.random.default_rng(7)
+    models = []
+    for k in (OURS, keras):
+        inputs = [k.Input(each.shape[1:], dtype=each.dtype.name) for each in arrays]
+        models.append(k.Model(inputs, make(k.layers, *inputs)))
+    weights = [
+        rng.normal(size=each.shape, scale=0.4).astype("f4") for each in named(models[1])
+    ]
+    for i, each in enumerate(named(models[1])):
+        if "variance" in each.path:
+            weights[i] = np.abs(weights[i])
+    found = []
+    for model, k in zip(models, (OURS, keras), strict=True):
+        for variable, value in zip(named(model), weights, strict=True):
+            variable.assign(value)
+        model.compile(k.optimizers.SGD(0.1), "mse", metrics=["mae"])
+        predicted = model.predict(arrays, verbose=0)
+        y = np.random.default_rng(8).normal(size=predicted.shape).astype("f4")
+        logs = [model.train_on_batch(arrays, y) for _ in range(3)]
+        found.append([predicted, logs, model.evaluate(arrays, y, verbose=0)])
+        found[-1] += [np.array(each.numpy()) for each in named(model)]
+    models[0].close()
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def named(model):
+    """Weights of embeddings by name: Keras orders them by what reads their masks."""
+    return sorted(
+        model.weights,
+        key=lambda each: each.path if "embeddings" in each.path else "z",
+    )
+
+
+def tokens(seed, batch=4):
+    """Words padded at the end; each has one at least."""
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(1, 6, (batch, STEPS))
+    lengths = rng.integers(1, STEPS + 1, (batch, 1))
+    return np.where(np.arange(STEPS) < lengths, ids, 0).astype("i4")
+
+
+@given(
+    chain=st.lists(st.sampled_from(sorted(STEP)), min_size=1, max_size=3),
+    end=st.sampled_from(sorted(END)),
+    seed=st.integers(0, 9),
+)
+@settings(max_examples=18, deadline=None)
+def test_chains(chain, end, seed):
+    # What attention of heads gives for steps that are masked means nothing, and a
+    # layer that ends the mask would count it.
+    ends_mask = {"permute", "conv", "pool"} & set(chain)
+    if "heads" in chain and (ends_mask or end in ("greatest", "flat")):
+        chain = [each for each in chain if each != "heads"]
+
+    def make(k, x):
+        h = k.Embedding(6, FEATURES, mask_zero=True)(x)
+        for each in chain:
+            h = STEP[each](k, h)
+        return k.Dense(2)(END[end](k, h))
+
+    trained_alike(make, [tokens(seed)])
+
+
+@given(
+    kind=st.sampled_from([*MERGE, "last", "steps", "dot"]),
+    masked=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    count=st.integers(2, 3),
+    end=st.sampled_from(["steps", "mean", "last"]),
+)
+@settings(max_examples=12, deadline=None)
+def test_merges(kind, masked, count, end):
+    count = 2 if kind in ("Subtract", "dot") else count
+
+    def make(k, *xs):
+        hs = [
+            k.Embedding(6, FEATURES, mask_zero=zero, name=f"e{i}")(x)
+            for i, (x, zero) in enumerate(zip(xs, masked, strict=False))
+        ]
+        if kind == "dot":
+            h = k.Dot(axes=2)(hs)
+        elif kind in MERGE:
+            h = getattr(k, kind)()(hs)
+        else:
+            h = k.Concatenate(axis=1 if kind == "steps" else -1)(hs)
+        return k.Dense(2)(END[end](k, h))
+
+    trained_alike(make, [tokens(seed) for seed in range(count)])
+
+
+@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum", "mean"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_losses_where_some_or_no_steps_count(reduction, weighted):
+    some, none = tokens(3), np.zeros((4, STEPS), "i4")
+    weight = np.random.default_rng(4).uniform(0.5, 2, (4, STEPS)).astype("f4")
+    found = []
+    for k in (OURS, keras):
+        x = k.Input((STEPS,), dtype="int32")
+        h = k.layers.Embedding(6, FEATURES, mask_zero=True)(x)
+        model = k.Model(x, k.layers.Dense(1)(h))
+        rng = np.random.default_rng(1)
+        model.set_weights([rng.normal(size=w.shape) for w in model.get_weights()])
+        losses = nn.losses if k is OURS else keras.losses
+        loss = losses.MeanSquaredError(reduction=reduction)
+        model.compile(k.optimizers.SGD(0.1), loss)
+        options = {"sample_weight": weight} if weighted else {}
+        y = np.ones((4, STEPS, 1), "f4")
+        logs = [model.train_on_batch(each, y, **options) for each in (some, none)]
+        found.append([logs, *model.get_weights()])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("supports", [False, True])
+@pytest.mark.parametrize("computes", [False, True])
+def test_layers_of_users(supports, computes):
+    def kind(library, layers):
+        class Own(layers.Layer):
+            def __init__(self):
+                super().__init__()
+                self.inner = layers.Dense(3)
+                if supports:
+                    self.supports_masking = True
+
+            def call(self, x, mask=None):
+                if mask is None:
+                    return library.ops.exp(x)
+                return (
+                    library.ops.exp(x) * library.ops.cast(mask, "float32")[:, :, None]
+                )
+
+            if computes:
+
+                def compute_mask(self, inputs, mask=None):
+                    return mask[:, ::1]
+
+        return Own
+
+    def make(k, x):
+        library = keras if k is keras.layers else nn
+        h = k.Embedding(6, FEATURES, mask_zero=True)(x)
+        return k.Dense(2)(kind(library, k)()(h))
+
+    trained_alike(make, [tokens(5)])
