@@ -76,10 +76,6 @@ ARGUMENTS: dict[str, Reason] = {
     "weights": Reason("use layer.set_weights once shapes are known"),
     # calls of layers
     **dict.fromkeys(("mask", "query_mask", "value_mask", "key_mask"), _MASK),
-    "training": Reason(
-        "fit trains, evaluate and predict do not; a layer whose trainable is False "
-        "normalises as in prediction"
-    ),
     # Input and add_weight
     "sparse": Reason("arrays are dense", (False,)),
     "ragged": Reason("arrays are dense: pad_sequences and Masking", (False,)),

@@ -35,6 +35,7 @@ class Nested(Layer):
 
     def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
         """Join the model's layers to the results of others."""
+        said = self._said_mode(options)
         self._check_call(*more, **options)
         model = self.model
         if model._network is None:
@@ -50,7 +51,7 @@ class Nested(Layer):
                 )
         results = [(each.sample_shape, each.dtype) for each in network.outputs]
         self._weight_specs = ()
-        node = Node(self, tuple(operands), results)
+        node = Node(self, tuple(operands), results, ((), said) if said else None)
         return network.gives.pack(node.outputs)
 
     def __repr__(self) -> str:

@@ -289,14 +289,14 @@ def _called(layer: Layer, inputs: list[SymbolicTensor], details: Any) -> Node:
     """Call a layer as it was called."""
     if isinstance(layer, InputLayer):
         return _started(layer).node
-    if details is not None:
-        args, options = filled_in(details, inputs)
+    args, options = filled_in(details or ((), {}), inputs)
+    if args or options.keys() - {"training"}:
         made = layer(*args, **options)
     else:
         join: Any = (
             Layer.__call__ if isinstance(layer, ATTENTION) else type(layer).__call__
         )
-        made = join(layer, inputs[0] if layer.arity == 1 else inputs)
+        made = join(layer, inputs[0] if layer.arity == 1 else inputs, **options)
     while isinstance(made, list | tuple | dict):
         made = next(iter(made.values() if isinstance(made, dict) else made))
     node: Node = made.node

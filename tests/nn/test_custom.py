@@ -155,8 +155,6 @@ class TestLayers:
             Hidden()(x)
         with pytest.raises(NotImplementedError, match="write `call`"):
             Nothing()(x)
-        with pytest.raises(TypeError, match="argument 'training', which Keras has"):
-            nn.Dropout(0.5)(x, training=True)
 
 
 class TestModels:

@@ -1,6 +1,8 @@
-"""Layers around layers, and states between batches: freezing, models inside, peaks."""
+"""Layers around layers, states between batches, and calls in a mode of their own."""
 
 from __future__ import annotations
+
+import copy
 
 import numpy as np
 import pytest
@@ -169,3 +171,60 @@ def test_both_layers_may_have_one_name_and_one_layer_two_places():
     x = np.random.default_rng(1).normal(size=(3, STEPS, 2)).astype("f4")
     both, alone = model.predict(x, verbose=0)
     assert np.array_equal(both[:, :3], alone)
+
+
+class Drops(nn.Layer):
+    """A layer of a user's own that hands its mode on."""
+
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+
+    def call(self, x, training=None):
+        return self.drop(x, training=training)
+
+
+def drops():
+    return nn.Sequential([nn.Input((200,)), nn.Dropout(0.5)])
+
+
+def again(model, way, tmp_path):
+    """The same model, or what a copy or a file makes of it."""
+    if way == "saved":
+        model.save(tmp_path / "m.memcfg")
+        return nn.models.load_model(tmp_path / "m.memcfg", {"Drops": Drops})
+    return copy.deepcopy(model) if way == "copied" else model
+
+
+@pytest.mark.parametrize("way", ["made", "copied", "saved"])
+@pytest.mark.parametrize("make", [lambda: nn.Dropout(0.5), Drops, drops])
+@pytest.mark.parametrize("mode", [None, True, False])
+def test_a_call_may_say_whether_it_trains(make, mode, way, tmp_path):
+    start = nn.Input((200,))
+    model = again(nn.Model(start, make()(start, training=mode)), way, tmp_path)
+    model.compile("sgd", "mse")
+    x = np.ones((8, 200), "f4")
+    one, two = (model.predict(x, verbose=0) for _ in range(2))
+    dropped = (one == 0).mean()
+    assert 0.4 < dropped < 0.6 if mode else dropped == 0
+    assert np.array_equal(one, two) != bool(mode)  # each batch draws anew
+    assert (model.evaluate(x, x, verbose=0) > 0) == bool(mode)
+    ops = [op.type for op in model.graph(8).ops]
+    assert ("dropout" in ops) == (mode is not False)
+    assert model.memory_report().measured_peak_bytes == model.memory_plan.peak_bytes
+
+
+def test_a_model_that_is_called_as_in_prediction_keeps_its_averages():
+    base = nn.Sequential([nn.Input((3,)), nn.BatchNormalization()])
+    start = nn.Input((3,))
+    x = np.random.default_rng(0).normal(4, 2, (16, 3)).astype("f4")
+    for mode in (False, None):
+        model = nn.Model(start, nn.Dense(1)(base(start, training=mode)))
+        model.compile(nn.SGD(0.0), "mse")
+        before = base.get_weights()
+        model.fit(x, x[:, :1], verbose=0)
+        changed = [
+            not np.array_equal(*p) for p in zip(before, base.get_weights(), strict=True)
+        ]
+        assert changed == [False, False, mode is None, mode is None]
+        model.close()

@@ -178,7 +178,7 @@ class Node(FixedAttributes):
         results: Sequence[tuple[Shape, str]],
         details: Any = None,
     ) -> None:
-        self.details = details  # what the layer was told beside tensors
+        self.details = details  # what the layer was told beside tensors: args, options
         self.layer = layer
         self.inputs = inputs
         self.order = next(_order)
@@ -188,6 +188,12 @@ class Node(FixedAttributes):
         self.outputs = tuple(SymbolicTensor(shape, self, t) for shape, t in results)
         if results:  # none of those of a weight
             layer._calls.append(weakref.ref(self))
+
+    @property
+    def training(self) -> bool | None:
+        """The mode that the call is traced in; None: that of the model."""
+        said: dict[str, Any] = {} if self.details is None else self.details[1]
+        return said.get("training")
 
 
 def show_shape(sample_shape: Shape) -> str:
@@ -279,6 +285,7 @@ class Scope:
             name=f"{self.name}/{layer.name}" if self.name else layer.name,
             weights=self._grouped.get(layer.name, {}),
             trainable=self.trainable and layer.trainable,
+            training=self.training if node.training is None else node.training,
             call=call,
             details=node.details,
         )
@@ -666,18 +673,24 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         """Join this layer to the results of others."""
         if type(self).trace is Layer.trace:
             return self._join(inputs, *more, **options)
+        said = self._said_mode(options)
         self._check_call(*more, **options)
         operands = self._operands(inputs)
         specs = self._specs_for([operand.sample_shape for operand in operands])
         structure, results = self._infer(specs, operands)
         self._weight_specs = specs
-        outputs = Node(self, operands, results).outputs
+        outputs = Node(self, operands, results, ((), said) if said else None).outputs
         return outputs[0] if structure is None else structure(outputs)
+
+    def _said_mode(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Take out the mode of a call, if it is not that of the `call` around it."""
+        said = options.pop("training", None)
+        if said is None or said is call_mode.get():
+            return {}
+        return {"training": bool(said)}
 
     def _check_call(self, *more: Any, **options: Any) -> None:
         """Refuse what a layer is called on beside tensors."""
-        if options.get("training") is call_mode.get():
-            options.pop("training", None)  # amid a `call` that is traced for each
         what = f"layer {self.name!r} is called on tensors, and"
         for name in taken(what, (), options):
             raise TypeError(refusal(what, name))
@@ -686,11 +699,10 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
     def _join(self, *args: Any, **options: Any) -> Any:
         """Join a layer whose `call` says what it computes."""
-        training = options.pop("training", None)
-        if training is None:
-            training = call_mode.get()
+        said = self._said_mode(options)
+        training = said.get("training", call_mode.get())
         operands: list[SymbolicTensor] = []
-        details = (_pattern(args, operands), _pattern(options, operands))
+        details = (_pattern(args, operands), _pattern(options, operands) | said)
         if not operands:
             raise TypeError(
                 f"layer {self.name!r} is called on symbolic tensors, which start from "
@@ -731,6 +743,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
                 for shape, dtype in shapes
             ]
             args, options = (filled_in(each, starts) for each in details)
+            options.pop("training", None)
             given = iter(starts[len(operands) :])
             masks = [None if each is None else next(given) for each in steps]
             first = details[0][0] if details[0] else next(iter(details[1].values()))
@@ -826,7 +839,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         if len(inputs) > 1 and method == "compute_mask":
             alone = ([list(alone[0])], {})
         steps = [None if mask is None else shape(mask)[1] for mask in scope.masks]
-        details = scope.details or alone
+        joined = type(self).trace is Layer.trace
+        details = (scope.details if joined else None) or alone
         inner = self._inner_of(operands, details, scope.training, steps, method)
         given = [*inputs, *(mask for mask in scope.masks if mask is not None)]
         values: dict[SymbolicTensor, int] = dict(zip(inner.inputs, given, strict=False))

@@ -94,6 +94,7 @@ class Session:
         self.lent = False  # whether another model has newer values of shared layers
         self._gather = gather  # takes them back
         self._superseded = False
+        self._draws = 0  # batches that noise was drawn for outside of training
         self._weights = {weight.name: weight for weight in spec.network.weights}
         self.slots = spec.slots
         self._slots = {slot.name: slot for slot in spec.slots}
@@ -505,6 +506,9 @@ class Session:
                     inputs["learning_rate"][...] = optimizer.learning_rate
                 if "step" in inputs:
                     inputs["step"][...] = optimizer._iterations.value
+            elif "step" in inputs:  # of layers that draw whatever the model does
+                inputs["step"][...] = self._draws
+                self._draws += 1
         finally:
             del inputs  # the frames of an error would keep them
 

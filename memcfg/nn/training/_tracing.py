@@ -155,7 +155,7 @@ class _Trace:
             "",
             self.weights | aliases,
             training=self.training,
-            step=self.step if self.training else None,
+            step=self.step,
         )
         values = dict(self.xs)
         masks: dict[SymbolicTensor, int | None] = {}
