@@ -2,6 +2,7 @@ import keras
 import numpy as np
 
 layers = keras.layers
+keras.utils.set_random_seed(0)
 x = np.linspace(-4, 4, 33).reshape(-1, 1).astype("float32")
 inputs = keras.Input((1,))
 formulas = {
@@ -28,7 +29,6 @@ h = layers.Dense(8, activation=keras.activations.gelu)(h)
 for layer in (layers.ELU(0.5), layers.LeakyReLU(), layers.PReLU(), layers.ReLU(6.0)):
     h = layer(layers.Dense(8)(h))
 model = keras.Model(inputs, layers.Softmax()(layers.Dense(3)(h)))
-keras.utils.set_random_seed(0)
 y = np.digitize(x[:, 0], [-1, 1])
 model.compile(
     keras.optimizers.Adam(0.02), "sparse_categorical_crossentropy", metrics=["accuracy"]
