@@ -30,6 +30,7 @@ HEAD = """// Written by _native/generate.py from memcfg/ops: do not change it he
 namespace memcfg {
 namespace {
 """
+_OF_ONE = ("absolute", "exp", "log", "tanh", "sigmoid", "erf")
 FORMS = {
     "add": "{} + {}",
     "subtract": "{} - {}",
@@ -41,7 +42,7 @@ FORMS = {
     "equal": "{} == {}",
     "select": "blend({}, {}, {})",
     "sqrt": "std::sqrt({})",
-    **{kind: f"{kind}_of({{}})" for kind in ("absolute", "exp", "log", "tanh", "erf")},
+    **{kind: f"{kind}_of({{}})" for kind in _OF_ONE},
     **{kind: f"{kind}_of({{}}, {{}})" for kind in ("maximum", "minimum")},
 }
 

@@ -22,6 +22,7 @@ from memcfg.ops._expression import (
     minimum,
     rounded,
     select,
+    sigmoid,
     sqrt,
     tanh,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "register",
     "rounded",
     "select",
+    "sigmoid",
     "sqrt",
     "tanh",
     "unregister",

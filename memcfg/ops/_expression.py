@@ -38,6 +38,7 @@ __all__ = [
     "rounded",
     "scalar",
     "select",
+    "sigmoid",
     "sqrt",
     "tanh",
     "write",
@@ -48,6 +49,11 @@ Number: TypeAlias = int | float
 
 def _erf(x: Any) -> Any:
     return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+def _sigmoid(x: Any) -> Any:
+    with np.errstate(over="ignore"):  # 0 then
+        return 1 / (1 + np.exp(-x))
 
 
 # What each kind of node means in NumPy, and how many operations it counts as.
@@ -69,6 +75,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "exp": (np.exp, 15),
     "log": (np.log, 20),
     "tanh": (np.tanh, 30),
+    "sigmoid": (_sigmoid, 18),
     "erf": (_erf, 40),
     "power": (np.power, 1),
     "floor": (np.floor, 1),
@@ -83,7 +90,8 @@ class Expression:
     Supported are ``+ - * /``, ``**``, ``abs`` and the comparisons ``< <= > >=``, whose
     results `select` reads. Elements are raised to whole numbers from 1 to 16, their
     negatives, or a half. A product with the constant 0 is 0 and a sum with it the other
-    term, also where that is NaN or infinite.
+    term, also where that is NaN or infinite. A quotient by 1 + exp(-x) is a product
+    with sigmoid(x), whose slope is finite where exp(-x) is not.
     """
 
     __slots__ = ("__weakref__", "arguments", "kind", "uniform", "value")
@@ -246,7 +254,13 @@ def _multiply(a: Expression, b: Expression) -> Expression:
 
 
 def _divide(a: Expression, b: Expression) -> Expression:
-    return a if _is(a, 0) or _is(b, 1) else _node("divide", a, b)
+    if _is(a, 0) or _is(b, 1):
+        return a
+    if b.kind == "add" and not b.uniform:  # 1 + exp(-x), in either order
+        one, power = sorted(b.arguments, key=lambda each: each.kind != "constant")
+        if _is(one, 1) and power.kind == "exp":
+            return a * sigmoid(-power.arguments[0])
+    return _node("divide", a, b)
 
 
 def _power(a: Expression, b: Expression) -> Expression:
@@ -333,6 +347,22 @@ def tanh(x: Expression | Number) -> Expression:
         A number in [-1, 1].
     """
     return _public("tanh", x)
+
+
+def sigmoid(x: Expression | Number) -> Expression:
+    """Take the logistic function, 1 / (1 + exp(-x)).
+
+    Parameters
+    ----------
+    x : Expression or float
+        What it is taken of.
+
+    Returns
+    -------
+    Expression
+        A number in [0, 1]; its slope is finite wherever it is.
+    """
+    return _public("sigmoid", x)
 
 
 def erf(x: Expression | Number) -> Expression:
@@ -480,6 +510,7 @@ _SLOPES: dict[str, Callable[[Expression, Expression], Expression]] = {
     "exp": lambda _a, y: y,
     "log": lambda a, _y: 1 / a,
     "tanh": lambda _a, y: 1 - y * y,
+    "sigmoid": lambda _a, y: y * (1 - y),
     "erf": lambda a, _y: 2 / math.sqrt(math.pi) * exp(-(a * a)),
     "floor": lambda _a, _y: number(0),
     "rounded": lambda _a, _y: number(1),

@@ -16,6 +16,7 @@ from memcfg.ops._expression import (
     minimum,
     number,
     select,
+    sigmoid,
     sqrt,
     tanh,
 )
@@ -38,10 +39,6 @@ def _expm1(x: Expression) -> Expression:
     u = exp(x)
     small = select(u >= 1, x, (u - 1) * x / log(u))
     return select(x < -0.5, u - 1, small)
-
-
-def _sigmoid(x: Expression) -> Expression:
-    return 1 / (1 + exp(-x))
 
 
 def _softplus(x: Expression) -> Expression:
@@ -79,7 +76,7 @@ def _rectified(
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
-elementwise("sigmoid", _sigmoid, slope=lambda y: y * (1 - y))
+elementwise("sigmoid", sigmoid, slope=lambda y: y * (1 - y))
 elementwise(  # NaN stays NaN
     "relu",
     lambda x: select(x < 0, 0, x),
@@ -110,7 +107,7 @@ elementwise(
     lambda x, *, alpha=1.0: select(x > 0, x, alpha * _expm1(minimum(x, 0) / alpha)),
 )
 elementwise("gelu", _gelu)
-elementwise("silu", lambda x: x * _sigmoid(x))
+elementwise("silu", lambda x: x * sigmoid(x))
 elementwise("tanh", lambda x: tanh(x), slope=lambda y: 1 - y * y)
 elementwise("exponential", lambda x: exp(x), slope=lambda y: y)
 elementwise("softplus", _softplus, slope=lambda y: -_expm1(-y))
@@ -122,7 +119,10 @@ elementwise(
     _hard_sigmoid,
     slope=lambda y: select(y > 0, select(y < 1, 1 / 6, 0), 0),
 )
-elementwise("hard_silu", lambda x: x * _hard_sigmoid(x))
+elementwise(
+    "hard_silu",
+    lambda x: select(x < -3, 0, select(x > 3, x, x * (x * (1 / 6) + 0.5))),
+)
 elementwise(
     "hard_tanh",
     lambda x: _clipped(x, -1, 1),
@@ -132,12 +132,12 @@ elementwise("tanh_shrink", lambda x: x - tanh(x))
 elementwise(
     "soft_shrink",
     lambda x, *, threshold=0.5: select(
-        x > threshold, x - threshold, select(x < -threshold, x + threshold, 0)
+        abs(x) <= threshold, 0, select(x > 0, x - threshold, x + threshold)
     ),
 )
 elementwise(
     "hard_shrink",
-    lambda x, *, threshold=0.5: select(x > threshold, x, select(x < -threshold, x, 0)),
+    lambda x, *, threshold=0.5: select(abs(x) <= threshold, 0, x),
 )
 
 

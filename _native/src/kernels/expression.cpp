@@ -39,6 +39,7 @@ enum class Code {
   exp,
   log,
   tanh,
+  sigmoid,
   erf,
   power,
   floor,
@@ -79,6 +80,7 @@ constexpr Name kNames[] = {
     MEMCFG_NAME(exp, 1, std::exp(a)),
     MEMCFG_NAME(log, 1, std::log(a)),
     MEMCFG_NAME(tanh, 1, std::tanh(a)),
+    MEMCFG_NAME(sigmoid, 1, 1 / (1 + std::exp(-a))),
     MEMCFG_NAME(erf, 1, std::erf(a)),
     MEMCFG_NAME(power, 2, std::pow(a, b)),
     MEMCFG_NAME(floor, 1, std::floor(a)),
@@ -404,6 +406,7 @@ MEMCFG_VECTORIZED void run_block(Code code,
     MEMCFG_UNARY(exp, exp_of(x));
     MEMCFG_UNARY(log, log_of(x));
     MEMCFG_UNARY(tanh, tanh_of(x));
+    MEMCFG_UNARY(sigmoid, sigmoid_of(x));
     MEMCFG_UNARY(erf, erf_of(x));
     case Code::select:
       select_loop(a, b, c, count, out);

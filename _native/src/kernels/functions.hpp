@@ -110,6 +110,10 @@ MEMCFG_INLINE float tanh_of(float x) {
   return blend(a < 0.625F, x + x * z * near, with_sign_of(far, x));
 }
 
+MEMCFG_INLINE float sigmoid_of(float x) {
+  return 1.0F / (1.0F + exp_of(-x));
+}
+
 MEMCFG_INLINE float erf_of(float x) {
   const float a = absolute_of(x), z = x * x;
   const float near =

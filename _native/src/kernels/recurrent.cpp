@@ -20,10 +20,6 @@ using namespace onednn;
 
 constexpr Count kCost = 32;  // an element of a step in elements of a plain loop
 
-MEMCFG_INLINE float sigmoid_of(float x) {
-  return 1.0F / (1.0F + exp_of(-x));
-}
-
 // One sample's operands of a step.
 struct Forward {
   const float *z, *product, *bias, *h_before, *c_before;
