@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-_SCALARS = ("rate", "step", "product", "unit_squares", "weight_squares")
+_SCALARS = ("rate", "step", "product", "unit_norm", "weight_norm")
 
 
 def _update(name: str, formula: Callable[..., Any], state: Sequence[str]) -> None:
@@ -329,17 +329,17 @@ def _adafactor(
     unit: Expression,
     rate: Expression,
     t: Expression,
-    unit_squares: Expression,  # their sum
-    weight_squares: Expression,  # of the weight before it decays
+    unit_norm: Expression,
+    weight_norm: Expression,  # before the weight decays
     *,
     size: Expression,
     epsilon_2: Expression,
     clip_threshold: Expression,
     weight_decay: Expression,
 ) -> Expression:
-    root = sqrt(weight_squares / size) * abs(1 - weight_decay * rate)
+    root = weight_norm / sqrt(size) * abs(1 - weight_decay * rate)
     alpha = maximum(epsilon_2, root) * minimum(rate, 1 / sqrt(t))
-    clip = maximum(1, sqrt(unit_squares / size) / clip_threshold)
+    clip = maximum(1, unit_norm / sqrt(size) / clip_threshold)
     return w - unit * (alpha / clip)
 
 
@@ -378,9 +378,8 @@ def _accumulate(
 
 
 def _clip_by_norm(
-    g: Expression, squares: Expression, *, norm: Expression, divisor: Expression
+    g: Expression, length: Expression, *, norm: Expression, divisor: Expression
 ) -> Expression:
-    length = sqrt(squares)
     return g * (norm / maximum(length, norm * divisor) + (length - length))
 
 
@@ -399,7 +398,7 @@ elementwise(
     scalars=("step",),
     state=("w", "average"),
 )
-elementwise("clip_by_norm", _clip_by_norm, scalars=("squares",))
+elementwise("clip_by_norm", _clip_by_norm, scalars=("length",))
 elementwise("clip_by_value", _clip_by_value)
 elementwise("mean_gradient", lambda g, *, divisor: g / divisor)
 elementwise("over_root", lambda g, squares: g / sqrt(squares))

@@ -1,4 +1,4 @@
-"""Sums of squares: the length of gradients, and the factored moments of Adafactor.
+"""Squares: the norm of gradients, and the factored moments of Adafactor.
 
 Shazeer and Stern, "Adafactor: adaptive learning rates with sublinear memory cost",
 ICML 2018. All sums are in double precision.
@@ -25,15 +25,18 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+_LARGEST = float(np.finfo(np.float32).max)  # what a norm of finite arrays is at most
 
-def _infer_sum(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
+
+def _infer_norm(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
     dtype = common_dtype(inputs)
-    require("float" in dtype, f"sum_of_squares computes floats, not {dtype}")
+    require("float" in dtype, f"norm computes floats, not {dtype}")
     return [Spec((), dtype)]
 
 
-def _sum_of_squares(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-    outputs[0][...] = sum(np.square(x, dtype=np.float64).sum() for x in inputs)
+def _norm(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    total = np.sqrt(sum(np.square(x, dtype=np.float64).sum() for x in inputs))
+    outputs[0][...] = np.minimum(total, _LARGEST) if np.isfinite(total) else total
 
 
 def _infer_means(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
@@ -72,10 +75,10 @@ def _over_factored_root(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:
 
 register(
     OpType(
-        "sum_of_squares",
+        "norm",
         None,
-        _infer_sum,
-        _sum_of_squares,
+        _infer_norm,
+        _norm,
         flops=lambda i, _o, _a: 2 * sum(spec.size for spec in i),
     ),
     OpType(

@@ -1,9 +1,10 @@
-// sum_of_squares, and Adafactor's factored_means and over_factored_root.
+// norm, and Adafactor's factored_means and over_factored_root.
 //
 // Sums are in double precision, over pieces that depend on shapes alone, whose partial
 // sums are added in order: the bits do not depend on the number of threads.
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "kernels/function_kernel.hpp"
 #include "kernels/parallel.hpp"
@@ -11,7 +12,8 @@
 namespace memcfg {
 namespace {
 
-constexpr Count kLanes = 16;     // partial sums of one piece
+constexpr Count kLanes = 16;  // partial sums of one piece
+constexpr float kLargest = std::numeric_limits<float>::max();  // of finite arrays
 constexpr Count kColumns = 256;  // columns that are summed at once
 
 MEMCFG_VECTORIZED double sum_of_squares(const float* x, Count count) {
@@ -51,7 +53,7 @@ MEMCFG_VECTORIZED void divide_by_roots(
   for (Count j = 0; j < count; ++j) out[j] = x[j] / (root * std::sqrt(columns[j]));
 }
 
-KernelPtr make_sum_of_squares(const KernelSpec& spec) {
+KernelPtr make_norm(const KernelSpec& spec) {
   const SpecReader reader(spec);
   if (spec.inputs.empty() || spec.outputs.size() != 1 ||
       reader.count(spec.outputs[0]) != 1 || spec.outputs[0].dtype != kFloat32) {
@@ -78,7 +80,9 @@ KernelPtr make_sum_of_squares(const KernelSpec& spec) {
       });
       for (Count i = 0; i * kChunk < count; ++i) total += partial[i];
     }
-    *output(operands, static_cast<int>(counts.size())) = static_cast<float>(total);
+    double norm = std::sqrt(total);
+    if (std::isfinite(norm)) norm = std::min<double>(norm, kLargest);
+    *output(operands, static_cast<int>(counts.size())) = static_cast<float>(norm);
   });
 }
 
@@ -160,7 +164,7 @@ KernelPtr make_over_factored_root(const KernelSpec& spec) {
       });
 }
 
-const KernelType kSumOfSquares{"sum_of_squares", make_sum_of_squares};
+const KernelType kNorm{"norm", make_norm};
 const KernelType kFactoredMeans{"factored_means", make_factored_means};
 const KernelType kOverFactoredRoot{"over_factored_root", make_over_factored_root};
 

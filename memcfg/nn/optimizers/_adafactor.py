@@ -142,14 +142,12 @@ class Adafactor(Optimizer):
             ]
             kind = "over_factored_root"
         unit = updates.backward(kind, f"{label}/unit", [gradient, *moments])
-        squares = {
-            f"{key}_squares": updates.backward(
-                "sum_of_squares", f"{label}/{key}_squares", [each]
-            )
+        norms = {
+            f"{key}_norm": updates.backward("norm", f"{label}/{key}_norm", [each])
             for key, each in (("unit", unit), ("weight", weight))
         }
         settings = {"weight_decay": self.weight_decay or 0.0} | self._decay(name)
         new = updates.apply(
-            "adafactor", label, [weight, unit], squares, size=prod(shape), **settings
+            "adafactor", label, [weight, unit], norms, size=prod(shape), **settings
         )
         return [*new, *moments]

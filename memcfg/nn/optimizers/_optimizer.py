@@ -432,19 +432,18 @@ class Optimizer(FixedAttributes):
                 for name, g in zip(names, values, strict=True)
             ]
         elif self.clipnorm is not None or self.global_clipnorm is not None:
-            square = "sum_of_squares"
             if self.clipnorm is not None:
-                squares = [
-                    updates.backward(square, f"{name}/squares", [g])
+                norms = [
+                    updates.backward("norm", f"{name}/norm", [g])
                     for name, g in zip(names, values, strict=True)
                 ]
             else:
-                total = updates.backward(square, f"{self.kind}/squares", values)
-                squares = [total] * len(values)
+                whole = updates.backward("norm", f"{self.kind}/norm", values)
+                norms = [whole] * len(values)
             a = {"norm": self.clipnorm or self.global_clipnorm, "divisor": divisor}
             made = [
                 updates.backward("clip_by_norm", f"{name}/clipped", pair, **a)
-                for name, *pair in zip(names, values, squares, strict=True)
+                for name, *pair in zip(names, values, norms, strict=True)
             ]
         elif divisor > 1 and self._needs_means:
             made = [
