@@ -24,7 +24,7 @@ import numpy.typing as npt
 from memcfg import config
 from memcfg._caller import outside
 from memcfg._core import Counter, Lock
-from memcfg.errors import InfeasiblePlanError, NonFiniteLossError
+from memcfg.errors import InfeasiblePlanError
 from memcfg.nn import optimizers
 from memcfg.nn._argument_checks import integer
 from memcfg.nn._attributes import (
@@ -68,7 +68,7 @@ from memcfg.nn.training._predictions import Predictions, check_workspace
 from memcfg.nn.training._progress import check_verbose
 from memcfg.nn.training._session import Session, device_of
 from memcfg.nn.training._tracing import ProgramKey, TraceSpec
-from memcfg.nn.training._trainer import Totals, Trainer, check_on_nan
+from memcfg.nn.training._trainer import Totals, Trainer, check_on_nan, non_finite
 from memcfg.workspaces import is_attached, scope_out
 
 if TYPE_CHECKING:
@@ -611,7 +611,8 @@ class Model(FixedAttributes):
             If batches do not fit beside the model; the error says what would.
         NonFiniteLossError
             If a loss is NaN or infinite; weights and optimizer are as before that
-            step.
+            step. Gradients are not looked at: where they alone are not finite, the
+            weights become so, and the next loss.
         BaseException
             What the data raises, behind the steps of the batches before.
 
@@ -898,10 +899,8 @@ class Model(FixedAttributes):
             optimizer = found.optimizer
             finished, values = session.step("train", batch, optimizer, guard=guard)
         if not finished:
-            raise NonFiniteLossError(
-                f"the loss is {values[0]} in step {optimizer._iterations.value + 1}; "
-                "weights and optimizer are as before that step"
-            )
+            where = f"step {optimizer._iterations.value + 1}"
+            raise non_finite(session, values[0], where)
         totals = Totals(session.objectives)
         totals.add(batch.size, values)
         return _returned(totals.logs(), return_dict)

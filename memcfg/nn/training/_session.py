@@ -224,6 +224,10 @@ class Session:
             else:
                 self._on_host[name] = value
 
+    def is_finite(self) -> bool:
+        """Whether no weight is NaN or infinite."""
+        return all(np.isfinite(self.read(name)).all() for name in self._weights)
+
     def values(self) -> dict[str, Floats]:
         """Return copies of all values, as they are between two steps."""
         with self.lock.turn():

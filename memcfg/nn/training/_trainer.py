@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from memcfg.nn.training._predictions import Predictions
     from memcfg.nn.training._session import Session
 
-__all__ = ["Totals", "Trainer", "check_on_nan"]
+__all__ = ["Totals", "Trainer", "check_on_nan", "non_finite"]
 
 
 def check_on_nan(on_nan: Any) -> bool:
@@ -26,6 +26,23 @@ def check_on_nan(on_nan: Any) -> bool:
     if on_nan not in ("raise", "ignore"):
         raise ValueError(f'on_nan is "raise" or "ignore", not {on_nan!r}')
     return bool(on_nan == "raise")
+
+
+def non_finite(session: Session, loss: float, where: str) -> NonFiniteLossError:
+    """Return what to raise where a guard stopped a step, which changed nothing."""
+    if session.is_finite():
+        text = (
+            f"the loss is {loss} in {where}; weights and optimizer are as before that "
+            "step. Lower the learning rate, look for NaN or large values in x and y, or pass "
+            'on_nan="ignore"'
+        )
+    else:
+        text = (
+            f"the loss is {loss} in {where}, because weights are not finite since an "
+            "earlier step, whose loss was: its update was too large. Begin again "
+            "from weights that you have, with a lower learning rate or with clipnorm"
+        )
+    return NonFiniteLossError(text)
 
 
 class Totals:
@@ -169,11 +186,8 @@ class Trainer:
                 totals.add(batch.size, values)
                 progress.step()
             elif not callbacks.stops_at_nan:
-                raise NonFiniteLossError(
-                    f"the loss is {values[0]} in epoch {of}, step {step + 1}; weights "
-                    "and optimizer are as before that step. Lower the learning rate, "
-                    'look for NaN or large values in x and y, or pass on_nan="ignore"'
-                )
+                where = f"epoch {of}, step {step + 1}"
+                raise non_finite(session, values[0], where)
             else:
                 stopper = {"loss": values[0]}
             if end:
