@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import os
 import time
 import warnings
@@ -17,7 +18,7 @@ import numpy as np
 from memcfg._caller import outside
 from memcfg._html import lines, table
 from memcfg.errors import FormatError
-from memcfg.nn._argument_checks import integer, nonnegative
+from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._keras_names import absent
 from memcfg.nn._saving import backup, epoch_of_backup, restore
@@ -379,20 +380,6 @@ class History(Callback):
         return table(repr(self).strip("<>"), ["epoch", *self.history], rows, picture)
 
 
-_LARGER_IS_BETTER = (
-    "acc",
-    "accuracy",
-    "auc",
-    "precision",
-    "recall",
-    "f1_score",
-    "fbeta_score",
-    "cosine_similarity",
-    "r2_score",
-    "iou",
-)
-
-
 class _Monitor(Callback):
     """Follow a number of the logs, and tell when it is better than the best."""
 
@@ -402,16 +389,32 @@ class _Monitor(Callback):
         super().__init__()
         if mode not in ("auto", "min", "max"):
             raise ValueError(f'mode is "auto", "min" or "max", not {mode!r}')
+        if not isinstance(monitor, str):
+            raise TypeError(f"monitor is the name of a number, not {monitor!r}")
         self.monitor = monitor
         self.mode = mode
-        self.min_delta = abs(min_delta)
+        self.min_delta = abs(real(min_delta, "min_delta"))
         self.best = best
+        self._upward = mode == "max"
+
+    def look_up(self) -> None:
+        """Find out whether larger is better; ValueError if the model does not know."""
+        if self.mode != "auto":
+            return
+        name = self.monitor.removeprefix("val_")
+        direction = self.model._built_session().objectives.direction(name)
+        if direction is None:
+            raise ValueError(
+                f"{type(self).__name__} follows {self.monitor!r}, and the model does "
+                'not say whether larger is better: pass mode="max" or mode="min"'
+            )
+        self._upward = direction == "up"
 
     def is_better(self, value: float, reference: float | None) -> bool:
         """Whether a number is better than another by more than `min_delta`."""
         if reference is None:
             return True
-        if self._larger_is_better():
+        if self._upward:
             return value - self.min_delta > reference
         return value + self.min_delta < reference
 
@@ -426,12 +429,6 @@ class _Monitor(Callback):
                 stacklevel=outside(),
             )
         return found
-
-    def _larger_is_better(self) -> bool:
-        if self.mode != "auto":
-            return self.mode == "max"
-        name = self.monitor.removeprefix("val_")
-        return name.endswith(_LARGER_IS_BETTER)
 
 
 class EarlyStopping(_Monitor):
@@ -448,8 +445,8 @@ class EarlyStopping(_Monitor):
     verbose : int, default 0
         1: say what happens.
     mode : {"auto", "min", "max"}, default "auto"
-        Which is better; ``"auto"``: larger for accuracies, precision, recall, AUC, F1,
-        and cosine similarity, smaller for anything else.
+        Which is better; ``"auto"``: smaller for losses, and as the metric of that name
+        says.
     baseline : float, optional
         Numbers that are no better than this count as no progress.
     restore_best_weights : bool, default False
@@ -461,7 +458,8 @@ class EarlyStopping(_Monitor):
     Raises
     ------
     TypeError, ValueError
-        If an argument has no meaning.
+        If an argument has no meaning; amid `fit`: if `mode` is ``"auto"`` and no loss
+        or metric has the name.
     """
 
     def __init__(
@@ -478,13 +476,17 @@ class EarlyStopping(_Monitor):
         super().__init__(monitor, mode, None, min_delta)
         self.patience = integer(patience, "patience", 0)
         self.verbose = verbose
-        self.baseline = baseline
+        self.baseline = None if baseline is None else real(baseline, "baseline")
         self.restore_best_weights = restore_best_weights
         self.start_from_epoch = integer(start_from_epoch, "start_from_epoch", 0)
-        self.on_train_begin()
+        self._forget()
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Forget what another call of `fit` has found."""
+        self.look_up()
+        self._forget()
+
+    def _forget(self) -> None:
         self.wait = 0
         self.stopped_epoch = self.best_epoch = 0
         self.best: float | None = None
@@ -577,6 +579,8 @@ class ModelCheckpoint(_Monitor):
         save_freq: str | int = "epoch",
         initial_value_threshold: float | None = None,
     ) -> None:
+        if initial_value_threshold is not None:
+            real(initial_value_threshold, "initial_value_threshold")
         super().__init__(monitor, mode, initial_value_threshold)
         self.filepath = os.fspath(filepath)
         self.verbose = verbose
@@ -591,6 +595,11 @@ class ModelCheckpoint(_Monitor):
                 f"ModelCheckpoint writes {'weights' if save_weights_only else 'models'}"
                 f" to files that end in {suffix!r}, got {self.filepath!r}"
             )
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        """Find out which number is better, if that matters."""
+        if self.save_best_only:
+            self.look_up()
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Note which epoch it is."""
@@ -755,11 +764,13 @@ class LearningRateScheduler(Callback):
             raise TypeError(f"schedule is a function of the epoch, not {schedule!r}")
         self.schedule = schedule
         self.verbose = verbose
+        self._takes_rate = _takes_two(schedule)
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Set the rate."""
         optimizer = self.model.optimizer
-        rate = _call_schedule(self.schedule, epoch, float(optimizer.learning_rate))
+        rates = [float(optimizer.learning_rate)] if self._takes_rate else []
+        rate = self.schedule(epoch, *rates)
         if not isinstance(rate, float | np.floating):
             raise ValueError(f"schedule returns a float, not {rate!r}")
         optimizer.learning_rate = float(rate)
@@ -772,12 +783,17 @@ class LearningRateScheduler(Callback):
             logs["learning_rate"] = float(self.model.optimizer.learning_rate)
 
 
-def _call_schedule(schedule: Callable[..., Any], epoch: int, rate: float) -> Any:
-    """Call a schedule of one parameter or of two."""
-    code = getattr(schedule, "__code__", None)
-    if code is not None and not code.co_flags & 0x04 and code.co_argcount == 1:
-        return schedule(epoch)
-    return schedule(epoch, rate)
+def _takes_two(schedule: Callable[..., Any]) -> bool:
+    """Whether a schedule can be called with the epoch and the rate."""
+    try:
+        signature = inspect.signature(schedule)
+    except ValueError:  # of a function in C
+        return True
+    try:
+        signature.bind(0, 0.0)
+    except TypeError:
+        return False
+    return True
 
 
 class ReduceLROnPlateau(_Monitor):
@@ -827,10 +843,14 @@ class ReduceLROnPlateau(_Monitor):
         self.verbose = verbose
         self.cooldown = integer(cooldown, "cooldown", 0)
         self.min_lr = nonnegative(min_lr, "min_lr")
-        self.on_train_begin()
+        self._forget()
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Forget what another call of `fit` has found."""
+        self.look_up()
+        self._forget()
+
+    def _forget(self) -> None:
         self.best: float | None = None
         self.wait = self.cooldown_counter = 0
 
@@ -871,6 +891,8 @@ class CSVLogger(Callback):
 
     Raises
     ------
+    TypeError
+        If `separator` is not one character.
     OSError
         Amid `fit`: if the file cannot be written.
     """
@@ -883,6 +905,8 @@ class CSVLogger(Callback):
     ) -> None:
         super().__init__()
         self.filename = os.fspath(filename)
+        if not isinstance(separator, str) or len(separator) != 1:
+            raise TypeError(f"separator is one character, not {separator!r}")
         self.separator = separator
         self.append = append
         self._columns: list[str] = []
@@ -1008,6 +1032,7 @@ class TensorBoard(Callback):
     def __init__(
         self,
         log_dir: str | os.PathLike[str] = "logs",
+        *,
         update_freq: str | int = "epoch",
     ) -> None:
         super().__init__()

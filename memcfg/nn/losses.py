@@ -1325,6 +1325,7 @@ _LOSSES |= {
     "kld": KLDivergence,
     "logcosh": LogCosh,
 }
+KNOWN = tuple(dict.fromkeys(_LOSSES.values()))  # Keras's
 
 
 def get_loss(loss: Any) -> Loss:

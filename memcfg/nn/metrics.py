@@ -131,10 +131,10 @@ class Metric(FixedAttributes):
 
     Parameters
     ----------
-    name : str, optional
-        Its name in logs; None: that of the class, in snake case.
     dtype : str, optional
         ``"float32"`` or None.
+    name : str, optional
+        Its name in logs; None: that of the class, in snake case.
     of : Loss, optional
         The metric is the mean of this loss.
 
@@ -142,29 +142,49 @@ class Metric(FixedAttributes):
     ------
     ValueError
         For another dtype.
+    TypeError
+        If a subclass is written as Keras's are, with `update_state`.
 
     Examples
     --------
     >>> import memcfg as mc
-    >>> huber = mc.nn.Metric("huber", of=mc.nn.losses.Huber(0.1))
+    >>> huber = mc.nn.Metric(name="huber", of=mc.nn.losses.Huber(0.1))
     """
 
     __slots__ = ("_of", "name")
 
     count: ClassVar[int] = 2  # of what `trace` returns
     _labels: ClassVar[bool] = False  # whether it reads integer labels
+    _direction: ClassVar[str | None] = None  # "up" or "down": where it is better
 
     def __init__(
         self,
-        name: str | None = None,
         dtype: str | None = None,
+        name: str | None = None,
         of: Loss | _Counts | None = None,
     ) -> None:
         kind = type(self).__name__
         if dtype not in (None, "float32"):
             raise ValueError(f"{kind} computes float32, not {dtype!r}")
+        if hasattr(self, "update_state"):
+            raise TypeError(
+                f"{kind} adds up in update_state, and a metric is part of a planned "
+                "step: write `values(builder, y_true, y_pred)`, whose mean it is, or "
+                "`trace` and `result`; the mean of a function is metrics=[function]"
+            )
         self.name = snake_case(kind) if name is None else check_name(name)
         self._of = of
+
+    @property
+    def direction(self) -> str | None:
+        """Where it is better, ``"up"`` or ``"down"``; None if nobody has said it.
+
+        As in Keras a subclass says it, ``_direction = "up"``; the means of Keras's
+        losses are better down.
+        """
+        if self._direction is None and isinstance(self._of, losses.KNOWN):
+            return "down"
+        return self._direction
 
     def target(self, output: SymbolicTensor) -> Target | None:
         """Return what y is of one sample.
@@ -287,7 +307,7 @@ class MeanSquaredError(Metric):
     __slots__ = ()
 
     def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(name, dtype, losses.MeanSquaredError())
+        super().__init__(dtype, name, losses.MeanSquaredError())
 
 
 class MeanAbsoluteError(Metric):
@@ -304,7 +324,7 @@ class MeanAbsoluteError(Metric):
     __slots__ = ()
 
     def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(name, dtype, losses.MeanAbsoluteError())
+        super().__init__(dtype, name, losses.MeanAbsoluteError())
 
 
 class MeanAbsolutePercentageError(Metric):
@@ -321,7 +341,7 @@ class MeanAbsolutePercentageError(Metric):
     __slots__ = ()
 
     def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(name, dtype, losses.MeanAbsolutePercentageError())
+        super().__init__(dtype, name, losses.MeanAbsolutePercentageError())
 
 
 class MeanSquaredLogarithmicError(Metric):
@@ -338,7 +358,7 @@ class MeanSquaredLogarithmicError(Metric):
     __slots__ = ()
 
     def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(name, dtype, losses.MeanSquaredLogarithmicError())
+        super().__init__(dtype, name, losses.MeanSquaredLogarithmicError())
 
 
 class LogCoshError(Metric):
@@ -355,7 +375,7 @@ class LogCoshError(Metric):
     __slots__ = ()
 
     def __init__(self, name: str | None = "logcosh", dtype: str | None = None) -> None:
-        super().__init__(name, dtype, losses.LogCosh())
+        super().__init__(dtype, name, losses.LogCosh())
 
 
 class Poisson(Metric):
@@ -372,7 +392,7 @@ class Poisson(Metric):
     __slots__ = ()
 
     def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(name, dtype, losses.Poisson())
+        super().__init__(dtype, name, losses.Poisson())
 
 
 class KLDivergence(Metric):
@@ -389,7 +409,7 @@ class KLDivergence(Metric):
     __slots__ = ()
 
     def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(name, dtype, losses.KLDivergence())
+        super().__init__(dtype, name, losses.KLDivergence())
 
 
 class Hinge(Metric):
@@ -406,7 +426,7 @@ class Hinge(Metric):
     __slots__ = ()
 
     def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(name, dtype, losses.Hinge())
+        super().__init__(dtype, name, losses.Hinge())
 
 
 class SquaredHinge(Metric):
@@ -423,7 +443,7 @@ class SquaredHinge(Metric):
     __slots__ = ()
 
     def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(name, dtype, losses.SquaredHinge())
+        super().__init__(dtype, name, losses.SquaredHinge())
 
 
 class CategoricalHinge(Metric):
@@ -440,7 +460,7 @@ class CategoricalHinge(Metric):
     __slots__ = ()
 
     def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(name, dtype, losses.CategoricalHinge())
+        super().__init__(dtype, name, losses.CategoricalHinge())
 
 
 class RootMeanSquaredError(Metric):
@@ -457,7 +477,7 @@ class RootMeanSquaredError(Metric):
     __slots__ = ()
 
     def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(name, dtype, losses.MeanSquaredError())
+        super().__init__(dtype, name, losses.MeanSquaredError())
 
     def result(self, sums: _Sums) -> float:
         """Take the root."""
@@ -489,7 +509,7 @@ class BinaryCrossentropy(Metric):
         label_smoothing: float = 0.0,
     ) -> None:
         loss = losses.BinaryCrossentropy(from_logits, label_smoothing)
-        super().__init__(name, dtype, loss)
+        super().__init__(dtype, name, loss)
 
 
 class CategoricalCrossentropy(Metric):
@@ -520,7 +540,7 @@ class CategoricalCrossentropy(Metric):
         axis: int = -1,
     ) -> None:
         loss = losses.CategoricalCrossentropy(from_logits, label_smoothing, axis)
-        super().__init__(name, dtype, loss)
+        super().__init__(dtype, name, loss)
 
 
 class SparseCategoricalCrossentropy(Metric):
@@ -553,7 +573,7 @@ class SparseCategoricalCrossentropy(Metric):
         loss = losses.SparseCategoricalCrossentropy(
             from_logits, ignore_class, axis=axis
         )
-        super().__init__(name, dtype, loss)
+        super().__init__(dtype, name, loss)
 
 
 class CosineSimilarity(Metric):
@@ -571,10 +591,12 @@ class CosineSimilarity(Metric):
 
     __slots__ = ("axis",)
 
+    _direction = "up"
+
     def __init__(
         self, name: str | None = None, dtype: str | None = None, axis: int = -1
     ) -> None:
-        super().__init__(name, dtype)
+        super().__init__(dtype, name)
         self.axis = losses.CosineSimilarity(axis).axis
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
@@ -598,8 +620,10 @@ class Accuracy(Metric):
 
     __slots__ = ()
 
+    _direction = "up"
+
     def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(name, dtype)
+        super().__init__(dtype, name)
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
         """Append 1 for each that is equal, and 0."""
@@ -621,13 +645,15 @@ class BinaryAccuracy(Metric):
 
     __slots__ = ("threshold",)
 
+    _direction = "up"
+
     def __init__(
         self,
         name: str | None = None,
         dtype: str | None = None,
         threshold: float = 0.5,
     ) -> None:
-        super().__init__(name, dtype)
+        super().__init__(dtype, name)
         self.threshold = real(threshold, "BinaryAccuracy: threshold")
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
@@ -650,8 +676,10 @@ class CategoricalAccuracy(Metric):
 
     __slots__ = ()
 
+    _direction = "up"
+
     def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(name, dtype)
+        super().__init__(dtype, name)
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
         """Append 1 for each that is right, and 0."""
@@ -672,10 +700,12 @@ class SparseCategoricalAccuracy(Metric):
 
     __slots__ = ()
 
+    _direction = "up"
+
     _labels = True
 
     def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(name, dtype)
+        super().__init__(dtype, name)
 
     def trace(
         self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
@@ -709,10 +739,12 @@ class TopKCategoricalAccuracy(Metric):
 
     __slots__ = ("k",)
 
+    _direction = "up"
+
     def __init__(
         self, k: int = 5, name: str | None = None, dtype: str | None = None
     ) -> None:
-        super().__init__(name, dtype)
+        super().__init__(dtype, name)
         self.k = integer(k, "TopKCategoricalAccuracy: k")
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
@@ -743,6 +775,8 @@ class SparseTopKCategoricalAccuracy(Metric):
 
     __slots__ = ("k",)
 
+    _direction = "up"
+
     _labels = True
 
     def __init__(
@@ -752,7 +786,7 @@ class SparseTopKCategoricalAccuracy(Metric):
         dtype: str | None = None,
         from_sorted_ids: bool = False,
     ) -> None:
-        super().__init__(name, dtype)
+        super().__init__(dtype, name)
         self.k = integer(k, "SparseTopKCategoricalAccuracy: k")
         if from_sorted_ids:
             raise ValueError(
@@ -808,6 +842,8 @@ class Precision(Metric):
 
     __slots__ = ("class_id", "thresholds")
 
+    _direction = "up"
+
     def __init__(
         self,
         thresholds: float | Sequence[float] | None = None,
@@ -820,7 +856,7 @@ class Precision(Metric):
             raise ValueError("Precision counts above a threshold, and knows no top_k")
         self.thresholds = _threshold(self, thresholds)
         self.class_id = class_id
-        super().__init__(name, dtype, _Counts([self.thresholds], class_id))
+        super().__init__(dtype, name, _Counts([self.thresholds], class_id))
 
     def result(self, sums: _Sums) -> float:
         """Divide."""
@@ -852,6 +888,8 @@ class Recall(Metric):
 
     __slots__ = ("class_id", "thresholds")
 
+    _direction = "up"
+
     def __init__(
         self,
         thresholds: float | Sequence[float] | None = None,
@@ -864,7 +902,7 @@ class Recall(Metric):
             raise ValueError("Recall counts above a threshold, and knows no top_k")
         self.thresholds = _threshold(self, thresholds)
         self.class_id = class_id
-        super().__init__(name, dtype, _Counts([self.thresholds], class_id))
+        super().__init__(dtype, name, _Counts([self.thresholds], class_id))
 
     def result(self, sums: _Sums) -> float:
         """Divide."""
@@ -894,7 +932,7 @@ class TruePositives(Metric):
         dtype: str | None = None,
     ) -> None:
         self.thresholds = _threshold(self, thresholds)
-        super().__init__(name, dtype, _Counts([self.thresholds]))
+        super().__init__(dtype, name, _Counts([self.thresholds]))
 
     def result(self, sums: _Sums) -> float:
         """Return the count."""
@@ -923,7 +961,7 @@ class FalsePositives(Metric):
         dtype: str | None = None,
     ) -> None:
         self.thresholds = _threshold(self, thresholds)
-        super().__init__(name, dtype, _Counts([self.thresholds]))
+        super().__init__(dtype, name, _Counts([self.thresholds]))
 
     def result(self, sums: _Sums) -> float:
         """Return the count."""
@@ -952,7 +990,7 @@ class TrueNegatives(Metric):
         dtype: str | None = None,
     ) -> None:
         self.thresholds = _threshold(self, thresholds)
-        super().__init__(name, dtype, _Counts([self.thresholds]))
+        super().__init__(dtype, name, _Counts([self.thresholds]))
 
     def result(self, sums: _Sums) -> float:
         """Return the count."""
@@ -981,7 +1019,7 @@ class FalseNegatives(Metric):
         dtype: str | None = None,
     ) -> None:
         self.thresholds = _threshold(self, thresholds)
-        super().__init__(name, dtype, _Counts([self.thresholds]))
+        super().__init__(dtype, name, _Counts([self.thresholds]))
 
     def result(self, sums: _Sums) -> float:
         """Return the count."""
@@ -1019,6 +1057,8 @@ class SensitivityAtSpecificity(Metric):
 
     __slots__ = ("specificity",)
 
+    _direction = "up"
+
     def __init__(
         self,
         specificity: float,
@@ -1028,7 +1068,7 @@ class SensitivityAtSpecificity(Metric):
         dtype: str | None = None,
     ) -> None:
         self.specificity = _unit(specificity, "SensitivityAtSpecificity: specificity")
-        super().__init__(name, dtype, _evenly(self, num_thresholds, class_id))
+        super().__init__(dtype, name, _evenly(self, num_thresholds, class_id))
 
     def result(self, sums: _Sums) -> float:
         """Look at all thresholds."""
@@ -1055,6 +1095,8 @@ class SpecificityAtSensitivity(Metric):
 
     __slots__ = ("sensitivity",)
 
+    _direction = "up"
+
     def __init__(
         self,
         sensitivity: float,
@@ -1064,7 +1106,7 @@ class SpecificityAtSensitivity(Metric):
         dtype: str | None = None,
     ) -> None:
         self.sensitivity = _unit(sensitivity, "SpecificityAtSensitivity: sensitivity")
-        super().__init__(name, dtype, _evenly(self, num_thresholds, class_id))
+        super().__init__(dtype, name, _evenly(self, num_thresholds, class_id))
 
     def result(self, sums: _Sums) -> float:
         """Look at all thresholds."""
@@ -1091,6 +1133,8 @@ class PrecisionAtRecall(Metric):
 
     __slots__ = ("recall",)
 
+    _direction = "up"
+
     def __init__(
         self,
         recall: float,
@@ -1100,7 +1144,7 @@ class PrecisionAtRecall(Metric):
         dtype: str | None = None,
     ) -> None:
         self.recall = _unit(recall, "PrecisionAtRecall: recall")
-        super().__init__(name, dtype, _evenly(self, num_thresholds, class_id))
+        super().__init__(dtype, name, _evenly(self, num_thresholds, class_id))
 
     def result(self, sums: _Sums) -> float:
         """Look at all thresholds."""
@@ -1127,6 +1171,8 @@ class RecallAtPrecision(Metric):
 
     __slots__ = ("precision",)
 
+    _direction = "up"
+
     def __init__(
         self,
         precision: float,
@@ -1136,7 +1182,7 @@ class RecallAtPrecision(Metric):
         dtype: str | None = None,
     ) -> None:
         self.precision = _unit(precision, "RecallAtPrecision: precision")
-        super().__init__(name, dtype, _evenly(self, num_thresholds, class_id))
+        super().__init__(dtype, name, _evenly(self, num_thresholds, class_id))
 
     def result(self, sums: _Sums) -> float:
         """Look at all thresholds."""
@@ -1183,6 +1229,8 @@ class AUC(Metric):
 
     __slots__ = ("curve", "from_logits", "num_thresholds", "summation_method")
 
+    _direction = "up"
+
     def __init__(
         self,
         num_thresholds: int = 200,
@@ -1217,7 +1265,7 @@ class AUC(Metric):
                 raise ValueError("AUC: num_thresholds must be above 1")
             inner = list(np.linspace(0, 1, num_thresholds)[1:-1])
         counts = _Counts(inner, with_sigmoid=bool(from_logits))
-        super().__init__("auc" if name is None else name, dtype, counts)
+        super().__init__(dtype, "auc" if name is None else name, counts)
         self.num_thresholds = len(inner) + 2
         self.curve = curve.upper()
         self.summation_method = summation_method.lower()
@@ -1284,6 +1332,8 @@ class FBetaScore(Metric):
 
     __slots__ = ("average", "beta", "threshold")
 
+    _direction = "up"
+
     count: ClassVar[int] = 3
 
     def __init__(
@@ -1294,7 +1344,7 @@ class FBetaScore(Metric):
         name: str | None = "fbeta_score",
         dtype: str | None = None,
     ) -> None:
-        super().__init__(name, dtype)
+        super().__init__(dtype, name)
         self.average, self.threshold = _check_score(self, average, threshold)
         self.beta = real(beta, "FBetaScore: beta")
         if self.beta <= 0:
@@ -1335,6 +1385,8 @@ class F1Score(Metric):
 
     __slots__ = ("average", "threshold")
 
+    _direction = "up"
+
     count: ClassVar[int] = 3
 
     def __init__(
@@ -1344,7 +1396,7 @@ class F1Score(Metric):
         name: str | None = "f1_score",
         dtype: str | None = None,
     ) -> None:
-        super().__init__(name, dtype)
+        super().__init__(dtype, name)
         self.average, self.threshold = _check_score(self, average, threshold)
 
     def target(self, output: SymbolicTensor) -> Target | None:
@@ -1446,6 +1498,8 @@ class R2Score(Metric):
 
     __slots__ = ("class_aggregation",)
 
+    _direction = "up"
+
     count: ClassVar[int] = 4
 
     def __init__(
@@ -1455,7 +1509,7 @@ class R2Score(Metric):
         name: str | None = "r2_score",
         dtype: str | None = None,
     ) -> None:
-        super().__init__(name, dtype)
+        super().__init__(dtype, name)
         if class_aggregation not in ("uniform_average", "variance_weighted_average"):
             raise ValueError(
                 "R2Score: class_aggregation is 'uniform_average' or "
@@ -1598,7 +1652,7 @@ def get_metric(
     if isinstance(metric, Metric):
         return metric
     if isinstance(metric, Loss):
-        return Metric(metric.name, of=metric)
+        return Metric(name=metric.name, of=metric)
     if isinstance(metric, type) and issubclass(metric, Metric):
         return metric()
     if callable(metric):

@@ -200,7 +200,12 @@ def test_early_stopping_stops_where_a_plain_loop_does(
 ):
     monitor = "val_accuracy" if larger else "val_loss"
     stopping = cb.EarlyStopping(
-        monitor, min_delta, patience, restore_best_weights=True, start_from_epoch=start
+        monitor,
+        min_delta,
+        patience,
+        mode="max" if larger else "min",
+        restore_best_weights=True,
+        start_from_epoch=start,
     )
     model = Scripted()
     stopping.set_model(model)
@@ -246,7 +251,12 @@ def test_reduce_lr_on_plateau_lowers_where_a_plain_loop_does(
     numbers, patience, cooldown
 ):
     plateau = cb.ReduceLROnPlateau(
-        patience=patience, cooldown=cooldown, factor=0.5, min_lr=0.1, min_delta=0
+        patience=patience,
+        mode="min",
+        cooldown=cooldown,
+        factor=0.5,
+        min_lr=0.1,
+        min_delta=0,
     )
     model = Scripted(1.0)
     plateau.set_model(model)

@@ -206,6 +206,8 @@ class Normalization(Layer):
 
 def _blocks(data: Any) -> Iterator[npt.NDArray[np.float64]]:
     """Yield rows of data, or of its batches, in float64."""
+    if isinstance(data, list) and data and isinstance(data[0], list | int | float):
+        data = np.array(data, np.float64)
     batches: Iterable[Any] = [data] if hasattr(data, "shape") else data
     for batch in batches:
         rows = batch[0] if isinstance(batch, tuple) else batch

@@ -63,6 +63,13 @@ class Objectives:
         told = len(self.terms) if self.several else 0
         return 1 + told + sum(gauge.metric.count for gauge in self.gauges)
 
+    def direction(self, name: str) -> str | None:
+        """Return "up" or "down", where a number of the logs is better, or None."""
+        if name == "loss" or any(name == term.name for term in self.terms):
+            return "down"
+        of = [gauge.metric for gauge in self.gauges if gauge.name == name]
+        return of[0].direction if of else None
+
     def logs(self, sums: Sequence[Any], samples: int) -> dict[str, float]:
         """Return the numbers by name, of what steps returned, summed."""
         logs, end = {"loss": sums[0] / samples}, 1
