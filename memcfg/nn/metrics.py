@@ -155,7 +155,7 @@ class Metric(FixedAttributes):
 
     count: ClassVar[int] = 2  # of what `trace` returns
     _labels: ClassVar[bool] = False  # whether it reads integer labels
-    _direction: ClassVar[str | None] = None  # "up" or "down": where it is better
+    _direction: ClassVar[Any] = None  # "up" or "down": where it is better
 
     def __init__(
         self,
@@ -747,6 +747,11 @@ class TopKCategoricalAccuracy(Metric):
         super().__init__(dtype, name)
         self.k = integer(k, "TopKCategoricalAccuracy: k")
 
+    def target(self, output: SymbolicTensor) -> Target | None:
+        """Return that of the loss; ValueError for fewer classes than `k`."""
+        _check_classes(self, self.k, output)
+        return None
+
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
         """Append 1 for each that is right, and 0."""
         terms = Terms(builder, self.name)
@@ -794,10 +799,24 @@ class SparseTopKCategoricalAccuracy(Metric):
                 "and no sorted ids: from_sorted_ids=False"
             )
 
+    def target(self, output: SymbolicTensor) -> Target | None:
+        """Return that of the loss; ValueError for fewer classes than `k`."""
+        _check_classes(self, self.k, output)
+        return None
+
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
         """Append 1 for each that is right, and 0."""
         terms = Terms(builder, self.name)
         return terms("hits", (y_pred, y_true), {"k": self.k})
+
+
+def _check_classes(metric: Metric, k: int, output: SymbolicTensor) -> None:
+    classes = output.sample_shape[-1]
+    if k > classes:
+        raise ValueError(
+            f"{type(metric).__name__}(k={k}) of {classes} classes: every output is "
+            f"among the {k} largest. Pass a smaller k"
+        )
 
 
 def _threshold(metric: Metric, thresholds: Any) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import warnings
 
 import numpy as np
@@ -482,3 +483,104 @@ def test_no_callbacks_cost_no_calls_and_no_hooks_of_others():
     list_of = cb.CallbackList([cb.EarlyStopping()], made(), {})
     assert list_of.hooks("on_train_batch_end") == []
     assert len(list_of.hooks("on_epoch_end")) == 1
+
+
+def measured():
+    """A binary classifier whose metrics have several names and directions."""
+    model = nn.Sequential([nn.Input((6,)), nn.Dense(1, "sigmoid")])
+    kinds = nn.metrics
+    score = [
+        *(kinds.AUC(), kinds.AUC(), kinds.AUC(name="roc"), kinds.Precision(), "mae"),
+        *(kinds.SensitivityAtSpecificity(0.5), kinds.TruePositives()),
+    ]
+    model.compile(nn.SGD(0.1), "binary_crossentropy", metrics=score)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("monitor", "larger"),
+    [
+        ("val_loss", False),
+        ("val_auc_1", True),
+        ("roc", True),
+        ("precision", True),
+        ("val_sensitivity_at_specificity", True),
+        ("mae", False),
+        ("true_positives", None),
+        ("val_nothing", None),
+    ],
+)
+@pytest.mark.parametrize("make", ["stopping", "checkpoint", "plateau"])
+def test_the_metric_of_that_name_says_which_way_is_better(
+    make, monitor, larger, tmp_path
+):
+    file = tmp_path / "best.memcfg"
+    callback = {
+        "stopping": lambda: cb.EarlyStopping(monitor),
+        "checkpoint": lambda: cb.ModelCheckpoint(file, monitor, save_best_only=True),
+        "plateau": lambda: cb.ReduceLROnPlateau(monitor),
+    }[make]()
+    x, y = samples(32)
+    model, rows = measured(), (x, (y > 0)[:, None])
+
+    def train():
+        model.fit(*rows, validation_data=rows, verbose=0, callbacks=[callback])
+
+    if larger is None:
+        before = model.get_weights()
+        with pytest.raises(ValueError, match=f"{monitor}.* pass mode="):
+            train()
+        np.testing.assert_array_equal(model.get_weights()[0], before[0])
+    else:
+        train()
+        assert callback.is_better(2.0, 1.0) == larger
+    model.close()
+
+
+class Rates:
+    """Schedules that are no plain functions."""
+
+    def __call__(self, epoch):
+        return 0.5 + epoch
+
+    def of_both(self, epoch, rate):
+        return 0.5 + epoch + 0 * rate
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        Rates(),
+        Rates().of_both,
+        Rates().__call__,
+        functools.partial(lambda epoch, rate, more: 0.5 + epoch + more, more=0.0),
+        functools.partial(lambda more, epoch: 0.5 + epoch + more, 0.0),
+        lambda epoch, rate=0.5: 0.5 + epoch + 0 * rate,
+    ],
+)
+def test_schedules_are_whatever_can_be_called(schedule):
+    model = made()
+    history = model.fit(
+        *samples(32),
+        epochs=2,
+        verbose=0,
+        callbacks=[cb.LearningRateScheduler(schedule)],
+    )
+    assert history.history["learning_rate"] == [0.5, 1.5]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: cb.EarlyStopping(baseline="x"),
+        lambda: cb.EarlyStopping(min_delta="a"),
+        lambda: cb.EarlyStopping(3),
+        lambda: cb.ModelCheckpoint("a.memcfg", initial_value_threshold="x"),
+        lambda: cb.CSVLogger("a.csv", separator=3),
+        lambda: cb.CSVLogger("a.csv", separator="::"),
+        lambda: cb.TensorBoard("logs", 1),  # Keras's histogram_freq
+    ],
+)
+def test_arguments_are_looked_at_when_a_callback_is_made(make):
+    with pytest.raises(TypeError):
+        make()

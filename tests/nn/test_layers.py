@@ -271,3 +271,38 @@ def test_aliases():
     assert nn.MaxPool2D is nn.MaxPooling2D
     assert nn.AvgPool2D is nn.AveragePooling2D
     assert nn.GlobalAvgPool2D is nn.GlobalAveragePooling2D
+
+
+def test_regularizers_are_of_weights_that_there_are():
+    with pytest.raises(TypeError, match="Dense takes no argument 'foo_regularizer'"):
+        nn.Dense(2, foo_regularizer="l2")
+    regularizer = nn.regularizers.L2(0.5)
+    for layer in (
+        nn.PReLU("zeros", regularizer, None, [1]),
+        nn.SeparableConv2D(2, 3, depthwise_regularizer=regularizer),
+        nn.BatchNormalization(gamma_regularizer=regularizer),
+        nn.LSTM(3, recurrent_regularizer=regularizer),
+    ):
+        layer(nn.Input((5, 5, 3) if "2D" in type(layer).__name__ else (5, 3)))
+        found = [spec.regularizer for spec in layer.weight_specs]
+        assert sum(each is regularizer for each in found) == 1
+
+
+def test_a_users_layer_is_given_its_regularizer():
+    class Scaled(nn.Layer):
+        def __init__(self, scale_regularizer=None, **options):
+            super().__init__(**options)
+            self.regularizer = scale_regularizer
+
+        def build(self, input_shape):
+            self.scale = self.add_weight(
+                input_shape[-1:], "ones", regularizer=self.regularizer
+            )
+
+        def call(self, x):
+            return x * self.scale
+
+    model = nn.Sequential([nn.Input((3,)), Scaled(scale_regularizer="l2")])
+    model.compile("sgd", "mse")
+    x = np.zeros((4, 3), np.float32)
+    assert model.evaluate(x, x, verbose=0) == pytest.approx(0.03)

@@ -382,3 +382,38 @@ def test_steps_that_are_masked_count_in_no_metric():
     assert found["accuracy"] == pytest.approx(right, rel=1e-6)
     assert found["loss"] == pytest.approx(each, rel=1e-5)
     assert found[loss] == pytest.approx(each, rel=1e-5)
+
+
+def test_a_metric_as_in_keras_is_refused_with_what_to_write():
+    class Mine(metrics.Metric):
+        def __init__(self, name="mine"):
+            super().__init__(name=name)
+            self.total = self.add_weight(name="total")
+
+        def update_state(self, y_true, y_pred, sample_weight=None):
+            raise AssertionError
+
+    with pytest.raises(TypeError, match=r"Mine adds up in update_state.*write `values"):
+        Mine()
+
+
+@pytest.mark.parametrize(
+    "kind", [metrics.SparseTopKCategoricalAccuracy, metrics.TopKCategoricalAccuracy]
+)
+def test_more_than_there_are_classes_are_not_counted(kind):
+    output = mc.nn.Input((3,))
+    assert kind(3).target(output) is None
+    with pytest.raises(ValueError, match=r"of 3 classes.*smaller k"):
+        kind().target(output)
+
+
+def test_directions():
+    assert metrics.Metric("float32", "mine").name == "mine"
+    assert metrics.Metric().direction is None
+    assert metrics.KLDivergence().direction == "down"
+    assert get_metric(lambda t, p: t - p).direction is None
+
+    class Mine(metrics.Metric):
+        _direction = "up"
+
+    assert Mine().direction == "up"

@@ -455,3 +455,24 @@ def test_what_keras_has_and_memcfg_has_not():
         _ = nn.optimizers.Muon
     with pytest.raises(AttributeError, match=r"'Adan': did you mean 'Adam'"):
         _ = nn.optimizers.Adan
+
+
+@pytest.mark.parametrize("limit", ["clipnorm", "global_clipnorm"])
+def test_gradients_whose_squares_overflow_are_clipped(limit):
+    model = nn.Sequential([nn.Input((1,)), nn.Dense(1, use_bias=False)])
+    model.set_weights([np.ones((1, 1))])
+    model.compile(nn.SGD(0.25, **{limit: 1.0}), "mae")
+    x = np.full((1, 1), 1e30, np.float32)
+    assert model.train_on_batch(x, 0 * x) == pytest.approx(1e30)
+    assert model.get_weights()[0].item() == 0.75
+
+
+def test_a_step_that_loses_the_weights_is_told_of_by_the_next():
+    model = nn.Sequential([nn.Input((1,)), nn.Dense(1, use_bias=False)])
+    model.compile(nn.SGD(1e30), "mae")
+    x = np.full((1, 1), 1e30, np.float32)
+    model.train_on_batch(x, 0 * x)
+    with pytest.raises(NonFiniteLossError, match="not finite since an earlier step"):
+        model.fit(x, 0 * x, verbose=0)
+    with pytest.raises(NonFiniteLossError, match="in step 2, because weights"):
+        model.train_on_batch(x, 0 * x)

@@ -445,8 +445,12 @@ def test_normalization_adapts_to_batches_and_trains():
     one, other = nn.Normalization(), nn.Normalization()
     one.adapt(data)
     other.adapt((data[i : i + 7], labels[i : i + 7]) for i in range(0, 96, 7))
-    for a, b in zip(one._statistics, other._statistics, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12)
+    nested, several = nn.Normalization(), nn.Normalization()
+    nested.adapt(data.tolist())
+    several.adapt([data[:40], data[40:]])
+    for each in (other, nested, several):
+        for a, b in zip(one._statistics, each._statistics, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12)
     model = nn.Sequential([nn.Input((3,)), one, nn.Dense(3)])
     model.compile("sgd", nn.SparseCategoricalCrossentropy(from_logits=True))
     before = model.get_weights()

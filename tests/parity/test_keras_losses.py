@@ -335,3 +335,56 @@ def test_masks_reach_losses_and_metrics_as_in_keras(weighted, request):
         np.testing.assert_allclose(found, logs[1][name], rtol=1e-4, atol=1e-5)
     for one, two in zip(ours.get_weights(), theirs.get_weights(), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_which_way_a_metric_is_better(name):
+    given = [0.5] if "At" in name else []
+    theirs = getattr(getattr(keras.metrics, name)(*given), "_direction", None)
+    assert getattr(nn.metrics, name)(*given).direction == theirs
+
+
+def _of(library, kind, weighted):
+    """A loss as users of Keras write it, for either library, and a metric."""
+
+    def cubes(y_true, y_pred):
+        error = abs(y_true - y_pred) ** 3
+        # Keras multiplies weights with numbers of the samples alone.
+        return library.ops.mean(error, axis=-1) if weighted else error
+
+    class Cubes(library.losses.Loss):
+        def call(self, y_true, y_pred):
+            return cubes(y_true, y_pred)
+
+    return cubes if kind == "function" else Cubes(reduction=kind), cubes
+
+
+@pytest.mark.parametrize("units", [1, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", ["function", "sum_over_batch_size", "sum"])
+def test_losses_and_metrics_of_users(kind, weighted, units, request):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(24, 5)).astype(np.float32)
+    y = random.normal(size=(24, units)).astype(np.float32)
+    weight = random.random(24).astype(np.float32) if weighted else None
+    found = []
+    for library in (keras, nn):
+        model = library.Sequential(
+            [library.layers.Input((5,)), library.layers.Dense(units)]
+        )
+        if library is nn:
+            request.addfinalizer(model.close)
+        model.set_weights([np.full((5, units), 0.25, "f4"), np.zeros(units, "f4")])
+        loss, metric = _of(library, kind, weighted)
+        given = {"weighted_metrics" if weighted else "metrics": [metric]}
+        model.compile(library.optimizers.SGD(0.001), loss, **given)
+        history = model.fit(
+            x, y, 8, epochs=3, shuffle=False, verbose=0, sample_weight=weight
+        )
+        found.append((history.history, model.get_weights()))
+    (theirs, wanted), (ours, weights) = found
+    for a, b in zip(weights, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    assert ours.keys() == theirs.keys()
+    for name, numbers in ours.items():
+        np.testing.assert_allclose(numbers, theirs[name], rtol=1e-4)

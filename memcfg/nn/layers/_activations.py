@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from memcfg.nn._argument_checks import activation_name, integer, nonnegative, real
+from memcfg.nn._keras_arguments import taken
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._basic import bias_and_activation
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
@@ -152,6 +153,10 @@ class PReLU(Layer):
     ----------
     alpha_initializer : str or Initializer, default "zeros"
         For alpha, of a sample's shape.
+    alpha_regularizer : str or Regularizer, optional
+        A penalty on alpha that is added to the loss.
+    alpha_constraint : None, optional
+        Cannot be honoured.
     shared_axes : sequence of int, optional
         Axes, which count the batch, along which alpha is one: ``[1, 2]`` for images.
     name : str, optional
@@ -169,6 +174,8 @@ class PReLU(Layer):
     def __init__(
         self,
         alpha_initializer: Any = "zeros",
+        alpha_regularizer: Any = None,
+        alpha_constraint: None = None,
         shared_axes: Sequence[int] | int | None = None,
         *,
         name: str | None = None,
@@ -176,7 +183,9 @@ class PReLU(Layer):
         self.alpha_initializer = get_initializer(alpha_initializer)
         axes = [shared_axes] if isinstance(shared_axes, int) else shared_axes or []
         self.shared_axes = [integer(axis, "PReLU: an axis") for axis in axes]
+        taken("PReLU", (), {"alpha_constraint": alpha_constraint})
         super().__init__(name)
+        self._take("alpha_regularizer", alpha_regularizer)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return alpha."""

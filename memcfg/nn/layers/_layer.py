@@ -311,10 +311,9 @@ class _LayerType(type):
     def __signature__(cls) -> inspect.Signature:
         """What the constructor takes; what all layers take is told by `Layer`."""
         found = inspect.signature(getattr(cls, "__init__"))  # noqa: B009
-        common = ("trainable", "dtype", "activity_regularizer")
         _, *own = found.parameters.values()
         if cls.__mro__[1] is not FixedAttributes:
-            own = [each for each in own if each.name not in common]
+            own = [each for each in own if each.name not in ("trainable", "dtype")]
         return found.replace(parameters=own)
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
@@ -323,13 +322,25 @@ class _LayerType(type):
         own = {
             name: options.pop(name)
             for name in list(options)
-            if name.endswith("_regularizer")
-            or (name in common and name not in accepted)
+            if name not in accepted
+            if name in common or name.endswith("_regularizer")
         }
+        for name in own:
+            if name.endswith("_regularizer") and not cls._has_weight(name):
+                raise TypeError(refusal(cls.__name__, name))
         layer = super().__call__(*args, **options)
         for name, value in own.items():
             layer._take(name, value)
         return layer
+
+    def _has_weight(cls, regularizer: str) -> bool:
+        """Whether constructors take an initializer of what a regularizer is of."""
+        wanted = regularizer.removesuffix("_regularizer") + "_initializer"
+        return regularizer == "activity_regularizer" or any(
+            wanted in inspect.signature(vars(each)["__init__"]).parameters
+            for each in cls.__mro__
+            if "__init__" in vars(each) and each is not object
+        )
 
 
 class Layer(FixedAttributes, metaclass=_LayerType):
@@ -638,7 +649,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             raise ValueError(f"layer {self.name!r} has a weight {name!r} already")
         usual = "glorot_uniform" if len(lengths) > 1 else "zeros"
         start = get_initializer(usual if initializer is None else initializer)
-        spec = WeightSpec(name, lengths, start, trainable, regularizer=regularizer)
+        penalty = get_regularizer(regularizer)
+        spec = WeightSpec(name, lengths, start, trainable, regularizer=penalty)
         self._own.append(WeightTensor(spec, self))
         self._weight_specs = tuple(each.spec for each in self._own)
         return self._own[-1]

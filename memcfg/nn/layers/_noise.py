@@ -6,6 +6,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, ClassVar
 
 from memcfg.nn._argument_checks import check_channels_last, nonnegative, unit_interval
+from memcfg.nn._keras_arguments import taken
 from memcfg.nn._random import derive_seed, fixed_seed
 from memcfg.nn.layers._layer import Layer, Scope
 from memcfg.nn.layers._merge import broadcast
@@ -35,6 +36,8 @@ class Dropout(Layer):
     ----------
     rate : float
         The part of the elements to drop, in ``[0, 1)``.
+    noise_shape : None, optional
+        Cannot be honoured: `SpatialDropout1D` and 2D drop whole channels.
     seed : int, optional
         Fix the masks. None: a seed drawn from `set_random_seed`'s sequence.
     name : str, optional
@@ -51,8 +54,14 @@ class Dropout(Layer):
     supports_masking: ClassVar[bool] = True
 
     def __init__(
-        self, rate: float, seed: int | None = None, *, name: str | None = None
+        self,
+        rate: float,
+        noise_shape: None = None,
+        seed: int | None = None,
+        *,
+        name: str | None = None,
     ) -> None:
+        taken("Dropout", (), {"noise_shape": noise_shape})
         self.rate = unit_interval(rate, "Dropout: rate")
         _with_seed(self, seed, name)
 

@@ -102,7 +102,8 @@ class Normalization(Layer):
         Parameters
         ----------
         data : array_like or iterable
-            Samples, or batches of them; of a tuple the first entry counts.
+            Samples, an array or nested lists of numbers; or batches of them, of which
+            the first entry counts where they are tuples.
 
         Raises
         ------

@@ -1,0 +1,54 @@
+"""Arguments by position mean the same as in Keras 3."""
+
+from __future__ import annotations
+
+import inspect
+import os
+
+import pytest
+
+import memcfg as mc
+
+os.environ.setdefault("KERAS_BACKEND", "torch")
+keras = pytest.importorskip("keras", reason="needs Keras: tox run -e parity")
+
+pytestmark = pytest.mark.parity
+ROOMS = (
+    *("layers", "losses", "metrics", "optimizers", "callbacks", "initializers"),
+    *("regularizers", "utils"),
+)
+OWN = {"Optimizer"}  # whose base class is no user's to make
+
+
+def by_position(what):
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(what).parameters.values()
+    return [each.name for each in parameters if each.kind in kinds]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_positions(room):
+    theirs, ours = getattr(keras, room), getattr(mc.nn, room)
+    for name in set(ours.__all__) & set(dir(theirs)) - OWN:
+        if not callable(getattr(theirs, name)):
+            continue
+        wanted = by_position(getattr(theirs, name))
+        found = by_position(getattr(ours, name))
+        common = min(len(wanted), len(found))
+        assert found[:common] == wanted[:common], name
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        *("fit", "evaluate", "predict", "compile", "train_on_batch", "test_on_batch"),
+        *("predict_on_batch", "save", "save_weights", "load_weights", "get_layer"),
+    ],
+)
+def test_positions_of_methods(method):
+    wanted = by_position(getattr(keras.Model, method))
+    found = by_position(getattr(mc.nn.Model, method))
+    aliases = {"path": "filepath"}
+    found = [aliases.get(each, each) for each in found]
+    common = min(len(wanted), len(found))
+    assert found[:common] == wanted[:common]
