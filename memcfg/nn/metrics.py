@@ -182,9 +182,8 @@ class Metric(FixedAttributes):
         As in Keras a subclass says it, ``_direction = "up"``; the means of Keras's
         losses are better down.
         """
-        if self._direction is None and isinstance(self._of, losses.KNOWN):
-            return "down"
-        return self._direction
+        own: str | None = self._direction
+        return "down" if own is None and isinstance(self._of, losses.KNOWN) else own
 
     def target(self, output: SymbolicTensor) -> Target | None:
         """Return what y is of one sample.
