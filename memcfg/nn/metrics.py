@@ -142,8 +142,6 @@ class Metric(FixedAttributes):
     ------
     ValueError
         For another dtype.
-    TypeError
-        If a subclass is written as Keras's are, with `update_state`.
 
     Examples
     --------
@@ -166,12 +164,6 @@ class Metric(FixedAttributes):
         kind = type(self).__name__
         if dtype not in (None, "float32"):
             raise ValueError(f"{kind} computes float32, not {dtype!r}")
-        if hasattr(self, "update_state"):
-            raise TypeError(
-                f"{kind} adds up in update_state, and a metric is part of a planned "
-                "step: write `values(builder, y_true, y_pred)`, whose mean it is, or "
-                "`trace` and `result`; the mean of a function is metrics=[function]"
-            )
         self.name = snake_case(kind) if name is None else check_name(name)
         self._of = of
 

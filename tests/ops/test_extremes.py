@@ -18,6 +18,7 @@ from memcfg.ops._expression import derivative, evaluate, operand
 FAR = [1e4, -1e4, 300, -300, 100, -100, 89, -89, 0.0, -0.0]
 SETTINGS = {  # of ops that have no default
     "max_value": 2.0,
+    "to": 0.0,
     "negative_slope": 0.1,
     "threshold": 0.5,
     "norm": 1.0,

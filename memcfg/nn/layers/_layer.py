@@ -312,8 +312,13 @@ class _LayerType(type):
         """What the constructor takes; what all layers take is told by `Layer`."""
         found = inspect.signature(getattr(cls, "__init__"))  # noqa: B009
         _, *own = found.parameters.values()
+        common = ("trainable", "dtype", "activity_regularizer")
         if cls.__mro__[1] is not FixedAttributes:
-            own = [each for each in own if each.name not in ("trainable", "dtype")]
+            own = [
+                each
+                for each in own
+                if each.name not in common[: 2 + (each.kind is each.KEYWORD_ONLY)]
+            ]
         return found.replace(parameters=own)
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
