@@ -330,7 +330,7 @@ def clip(x: Any, x_min: float, x_max: float) -> Any:
 @_documented
 def not_equal(x1: Any, x2: Any) -> Any:
     """Return 1 where the elements differ, else 0."""
-    return Function("unequal", {})(subtract(x1, x2))
+    return Function("unequal", {"to": 0.0})(subtract(x1, x2))
 
 
 @_documented
@@ -342,7 +342,7 @@ def equal(x1: Any, x2: Any) -> Any:
 @_documented
 def greater(x1: Any, x2: Any) -> Any:
     """Return 1 where x1 is greater, else 0."""
-    return Function("unequal", {})(relu(subtract(x1, x2)))
+    return Function("unequal", {"to": 0.0})(relu(subtract(x1, x2)))
 
 
 @_documented
@@ -366,7 +366,7 @@ def less_equal(x1: Any, x2: Any) -> Any:
 @_documented
 def where(condition: Any, x1: Any, x2: Any) -> Any:
     """Return x1 where a condition holds, else x2."""
-    mask = Function("unequal", {})(condition)
+    mask = Function("unequal", {"to": 0.0})(condition)
     x1, x2 = (
         each if isinstance(each, SymbolicTensor) else mask * 0.0 + each
         for each in (x1, x2)
