@@ -260,3 +260,33 @@ def test_penalties_inside_of_layers(where):
         found.append((steps, *model.get_weights()))
     for pair in zip(*found, strict=True):
         np.testing.assert_allclose(*pair, 1e-4, 1e-5)
+
+
+def frozen_inside(k, where):
+    """What goes around a layer or a model that is not to be trained."""
+    start = k.layers.Input((4, 6, 6, 1))
+    layers = [k.layers.Conv2D(2, 3, activation="relu"), k.layers.Flatten()]
+    frame = k.Sequential([k.layers.Input((6, 6, 1)), *layers, k.layers.Dense(3)])
+    h = k.layers.TimeDistributed(frame)(start)
+    if where == "frames":
+        frame.trainable = False
+    inner = k.layers.GRU(2, return_sequences=True, trainable=where != "both ends")
+    h = k.layers.Flatten()(k.layers.Bidirectional(inner)(h))
+    base = k.Sequential([k.layers.Input((16,)), k.layers.BatchNormalization()])
+    return k.Model(start, k.layers.Dense(1)(base(h)))
+
+
+@pytest.mark.parametrize("where", ["frames", "both ends", "nowhere"])
+def test_layers_inside_of_others_that_are_frozen(where):
+    random, values, found = np.random.default_rng(3), None, []
+    x = random.normal(size=(6, 4, 6, 6, 1)).astype("f4")
+    for k in (mc.nn, keras):
+        model = frozen_inside(k, where)
+        model.compile(k.optimizers.SGD(0.05), "mse")
+        values = values or model.get_weights()
+        model.set_weights(values)
+        steps = [float(model.train_on_batch(x, np.ones((6, 1)))) for _ in range(5)]
+        count = len(model.trainable_weights)
+        found.append((steps, count, model.predict(x, verbose=0), *model.get_weights()))
+    for mine, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, theirs, 1e-4, 1e-5)
