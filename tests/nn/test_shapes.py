@@ -211,8 +211,8 @@ def test_products_of_matrices():
 
 def test_operators_name_layers_as_keras_does():
     x = nn.Input((4,))
-    layers = [type((h).node.layer).__name__ for h in (x + x, x - x, x * x, x / x)]
-    assert layers == ["Add", "Subtract", "Multiply", "Divide"]
+    names = [h.node.layer.name.split("_")[0] for h in (x + x, x - x, x * x, x / x)]
+    assert names == ["add", "subtract", "multiply", "divide"]
     assert (x[:, 0:2]).name.startswith("get_item")
 
 
