@@ -422,7 +422,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         dtype: str | None = None,
         activity_regularizer: Any = None,
     ) -> None:
-        self.kind = snake_case(type(self).__name__)
+        self.kind = snake_case(self._called())
         self.named = name is not None
         self.name = automatic_name(self.kind) if name is None else check_name(name)
         self._seed = next_seed()
@@ -459,6 +459,10 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             found = get_regularizer(value)
             if found is not None:
                 self._regularizers[name.removesuffix("_regularizer")] = found
+
+    def _called(self) -> str:
+        """Return what automatic names are made of."""
+        return type(self).__name__
 
     @property
     def activity_regularizer(self) -> Any:

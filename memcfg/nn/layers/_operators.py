@@ -59,6 +59,9 @@ class Function(Layer):
         self.attributes = attributes
         super().__init__(name)
 
+    def _called(self) -> str:
+        return self.op
+
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
         return scope.apply(self.op, inputs, self.attributes)[0]
@@ -74,6 +77,9 @@ class Pointwise(Layer):
     def __init__(self, op: str, *, name: str | None = None) -> None:
         self.op = op
         super().__init__(name)
+
+    def _called(self) -> str:
+        return self.op
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
@@ -92,6 +98,9 @@ class Bound(Layer):
         self.op = op
         self.number = real(number, f"{op}: a number")
         super().__init__(name)
+
+    def _called(self) -> str:
+        return self.op
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
