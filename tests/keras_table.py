@@ -3,7 +3,7 @@
     python tests/keras_table.py
 
 The names and parameters of Keras's are in ``support/keras_names.json``. A name is
-*different* where arguments of Keras's are not taken here.
+*different* where arguments of Keras's are not taken here, or not all of their values.
 """
 
 from __future__ import annotations
@@ -23,6 +23,43 @@ PAGE = HERE.parent / "docs" / "keras.md"
 NAMES = json.loads((HERE / "support" / "keras_names.json").read_text())
 METHODS = ("version", "Model", "Sequential", "calls", "defaults")  # no modules
 UNSAID = {"dtype", "name", "trainable", "autocast"}  # what every layer has in Keras
+
+# Values that are refused although the argument is there: the argument, the names (None:
+# all that have it), such a value, and what can be had.
+VALUES = (
+    ("data_format", None, "channels_first", "channels last"),
+    ("reduction", "losses", "none", "a reduction to one number"),
+    ("loss_scale_factor", None, 2.0, "gradients are float32: no `loss_scale_factor`"),
+    ("axis", {"BatchNormalization", "GroupNormalization"}, 1, "the last `axis`"),
+    ("axis", {"LayerNormalization"}, 1, "the last `axis`"),
+    ("axis", {"Softmax"}, [1, 2], "one `axis`"),
+    ("interpolation", {"UpSampling2D"}, "bicubic", "`nearest` and `bilinear`"),
+    ("attention_axes", {"MultiHeadAttention"}, (1,), "attention over all steps"),
+    ("use_gate", {"MultiHeadAttention"}, True, "no gate"),
+    ("lora_rank", {"Embedding"}, 2, "no `lora_rank`"),
+    ("weights", {"Embedding", "Bidirectional"}, [1], "`set_weights` for `weights`"),
+    ("embeddings_constraint", None, "non_neg", "no constraint"),
+    ("recurrent_constraint", None, "non_neg", "no constraints"),
+    ("top_k", {"Precision", "Recall"}, 2, "no `top_k`"),
+    ("thresholds", {"Precision", "Recall"}, [0.1, 0.5], "one threshold"),
+    ("multi_label", {"AUC"}, True, "all labels counted together"),
+    ("shape", {"Input"}, (None, 3), "every length of a sample known"),
+    ("factor", {"OrthogonalRegularizer"}, 0.01, "not supported: take `L2`"),
+)
+
+
+def different(room, name, kind):
+    """The rows of `VALUES` that a class or function is in."""
+    if inspect.ismodule(kind) or (inspect.isfunction(kind) and room == "losses"):
+        return []
+    function = kind.__init__ if inspect.isclass(kind) else kind
+    ours = inspect.signature(function).parameters
+    return [
+        row
+        for row in VALUES
+        if row[0] in ours
+        and (row[1] in (None, room) or (isinstance(row[1], set) and name in row[1]))
+    ]
 
 
 def missing(kind, theirs):
@@ -46,11 +83,12 @@ def rows(room):
         if not hasattr(module, name):
             yield name, f"absent: {ABSENT[room][name]}"
             continue
-        left_out = missing(getattr(module, name), theirs)
+        kind = getattr(module, name)
+        left_out = missing(kind, theirs)
+        how = [row[3] for row in different(room, name, kind)]
         if left_out:
-            yield name, f"without {', '.join(map(code, left_out))}"
-        else:
-            yield name, "here"
+            how.append(f"without {', '.join(map(code, left_out))}")
+        yield name, f"different: {'; '.join(how)}" if how else "here"
 
 
 def page():

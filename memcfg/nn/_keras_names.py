@@ -85,7 +85,7 @@ _LAYERS = {
     "RMSNormalization": "use LayerNormalization",
     "ReversibleEmbedding": "use Embedding and Dense",
     "SpectralNormalization": _LATER,
-    "UnitNormalization": "use Dot(axes=-1, normalize=True), or LayerNormalization",
+    "UnitNormalization": "use LayerNormalization, or divide by a root of nn.ops",
     "Wrapper": "write a Layer that has another as its attribute",
     **dict.fromkeys(("deserialize", "serialize"), _CONFIG),
 }
@@ -178,7 +178,7 @@ _INITIALIZERS = {
 
 _REGULARIZERS = {
     "get": "regularizers are made by their constructors or named by strings",
-    "orthogonal_regularizer": "use OrthogonalRegularizer's words: it is not built",
+    "orthogonal_regularizer": "use L2, or a subclass of Regularizer",
     **dict.fromkeys(("deserialize", "serialize"), _CONFIG),
     **dict.fromkeys(("l1", "l1_l2", "l2"), _FUNCTION),
 }

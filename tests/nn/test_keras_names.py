@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 from pathlib import Path
 
@@ -64,6 +65,41 @@ def test_an_argument_is_taken_or_refused_in_words():
             assert argument(name).words in str(error.value)
             refused.add(name)
     assert refused >= {"run_eagerly", "kernel_constraint", "sparse", "zipped"}
+
+
+DIFFERENT = [
+    (getattr(module_of(room), name), argument, value)
+    for room in ROOMS
+    for name in NAMES[room]
+    if hasattr(module_of(room), name)
+    for argument, _, value, _ in keras_table.different(
+        room, name, getattr(module_of(room), name)
+    )
+]
+
+
+@pytest.mark.parametrize(("kind", "argument", "value"), DIFFERENT)
+def test_a_value_that_the_page_excepts_is_refused(kind, argument, value):
+    given = {
+        "filters": 2,
+        "groups": 2,
+        "kernel_size": 2,
+        "learning_rate": 0.1,
+        "rate": 0.5,
+        "units": 2,
+        "num_heads": 1,
+        "key_dim": 2,
+        "input_dim": 3,
+        "output_dim": 2,
+        "layer": mc.nn.LSTM(2),
+    }
+    ours = inspect.signature(kind).parameters
+    given = {each: given[each] for each in given if each in ours} | {argument: value}
+    with pytest.raises((ValueError, TypeError)) as error:
+        kind(**given)(mc.nn.Input((4, 4)))
+    text = str(error.value)
+    assert argument.rstrip("s") in text or str(value) in text
+    assert "unexpected" not in text
 
 
 def test_values_of_keras_that_change_nothing_are_taken():
