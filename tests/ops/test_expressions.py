@@ -50,6 +50,7 @@ ATTRIBUTES = {
     "exponent": 1.5,
     "least": 0.125,
     "stddev": 0.5,
+    "to": 0.5,
     "alpha": 0.75,
     "beta": 0.5,
     "bias": 1.0,
