@@ -6,6 +6,7 @@ A seed is a value; whoever has it draws from a generator of its own.
 from __future__ import annotations
 
 import os
+import random
 import threading
 
 import numpy as np
@@ -30,8 +31,8 @@ def set_random_seed(seed: int) -> None:
 
     Weights, dropout and shuffling without a seed of their own draw one from the
     sequence that starts here. A layer draws its seed when it is constructed, so
-    call this before the layers are made. NumPy's and Python's own generators are
-    left alone.
+    call this before the layers are made. As Keras's it seeds the global generators of
+    NumPy, by the last 32 bits, and of Python's `random` as well.
 
     Parameters
     ----------
@@ -51,9 +52,12 @@ def set_random_seed(seed: int) -> None:
     >>> mc.nn.set_random_seed(7)
     """
     global _source
-    generator = np.random.default_rng(integer(seed, "a seed", 0))
+    number = integer(seed, "a seed", 0)
+    generator = np.random.default_rng(number)
     with _lock:
         _source = generator
+        random.seed(number)
+        np.random.seed(number % 2**32)  # noqa: NPY002  (what callers draw from)
 
 
 def fixed_seed(seed: int | None) -> int | None:

@@ -222,7 +222,7 @@ class Scope:
     name: str
     weights: Mapping[str, int]
     _: KW_ONLY
-    training: bool
+    training: bool  # the mode; whether there will be gradients says `builder.training`
     call: int = 0
     step: Callable[[], int] | None = None
     trainable: bool = True  # whether the layer is not frozen
@@ -1093,11 +1093,12 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return self._weight_specs
 
     def _regularized(self, specs: Sequence[WeightSpec]) -> tuple[WeightSpec, ...]:
-        """Give weights their regularizers; that of a kernel has no more in its name."""
+        """Give weights their regularizers; names of kernels say less or more."""
         found = {spec.name: spec for spec in specs}
         for name, regularizer in self._regularizers.items():
-            known = name if name in found else f"{name}_kernel"
-            if known not in found:
+            others = (f"{name}_kernel", "kernel") if name != "bias" else ()
+            known = next((each for each in (name, *others) if each in found), None)
+            if known is None:
                 raise ValueError(
                     f"layer {self.name!r} ({type(self).__name__}) has no weight for "
                     f"{name}_regularizer"

@@ -100,8 +100,8 @@ def _pool(layer: Any, scope: Scope, x: int, kind: str) -> int:
 
 
 def _trace_max(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
-    """Append the op; the winners' places are noted only when training."""
-    kind = "max_pool2d" if scope.training else "max_pool2d_inference"
+    """Append the op; the winners' places are noted if gradients will ask."""
+    kind = "max_pool2d" if scope.builder.training else "max_pool2d_inference"
     return _pool(layer, scope, inputs[0], kind)
 
 

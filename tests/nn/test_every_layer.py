@@ -1,0 +1,144 @@
+"""What holds of each layer: it trains in the mode of inference."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+from memcfg.nn import layers
+
+nn = mc.nn
+
+IMAGE, STEPS, ROW = (6, 6, 4), (6, 4), (4,)
+OPTIONS = {
+    "activity_regularizer": "l1",
+    "kernel_regularizer": nn.regularizers.L2(0.03),
+}
+MADE = {  # arguments with options, and the shape of a sample
+    "Activation": (("tanh",), {}, ROW),
+    "AdditiveAttention": ((), {"use_scale": False, "dropout": 0.25, "seed": 3}, STEPS),
+    "Attention": ((), {"use_scale": True, "score_mode": "concat"}, STEPS),
+    "AveragePooling1D": ((3, 2), {"padding": "same"}, STEPS),
+    "AveragePooling2D": ((3, 2), {"padding": "same"}, IMAGE),
+    "BatchNormalization": (
+        (),
+        {"momentum": 0.5, "gamma_regularizer": "l2", "beta_initializer": "ones"},
+        IMAGE,
+    ),
+    "Bidirectional": ((layers.GRU(2, seed=4),), {"merge_mode": "sum"}, STEPS),
+    "Conv1D": ((3, 2), OPTIONS | {"dilation_rate": 2}, STEPS),
+    "Conv1DTranspose": ((3, 2), OPTIONS | {"strides": 2}, STEPS),
+    "Conv2D": ((3, 2), OPTIONS | {"bias_regularizer": "l1", "trainable": False}, IMAGE),
+    "Conv2DTranspose": ((3, 2), OPTIONS | {"padding": "same"}, IMAGE),
+    "Cropping1D": ((1,), {}, STEPS),
+    "Cropping2D": ((((1, 0), (2, 1)),), {}, IMAGE),
+    "Dense": ((3, "relu"), OPTIONS | {"bias_initializer": "ones"}, ROW),
+    "DepthwiseConv1D": ((2,), {"depthwise_regularizer": "l2"}, STEPS),
+    "DepthwiseConv2D": ((2,), {"depth_multiplier": 2}, IMAGE),
+    "Dropout": ((0.25,), {"seed": 7}, ROW),
+    "ELU": ((0.5,), {}, ROW),
+    "Embedding": ((9, 3), {"embeddings_regularizer": "l2", "mask_zero": True}, (5,)),
+    "Flatten": ((), {}, IMAGE),
+    "GRU": ((3,), OPTIONS | {"recurrent_regularizer": "l1", "dropout": 0.5}, STEPS),
+    "GaussianDropout": ((0.25,), {"seed": 7}, ROW),
+    "GaussianNoise": ((0.25,), {}, ROW),
+    "GlobalAveragePooling1D": ((), {"keepdims": True}, STEPS),
+    "GlobalAveragePooling2D": ((), {"keepdims": True}, IMAGE),
+    "GlobalMaxPooling1D": ((), {"keepdims": True}, STEPS),
+    "GlobalMaxPooling2D": ((), {"keepdims": True}, IMAGE),
+    "GroupNormalization": ((2,), {"scale": False}, IMAGE),
+    "LSTM": ((3,), OPTIONS | {"return_sequences": True, "seed": 2}, STEPS),
+    "LayerNormalization": ((), {"epsilon": 0.1, "gamma_regularizer": "l1"}, IMAGE),
+    "LeakyReLU": ((0.2,), {}, ROW),
+    "LocalResponseNormalization": ((2,), {"alpha": 0.5}, IMAGE),
+    "Masking": ((0.5,), {}, STEPS),
+    "MaxPooling1D": ((3, 2), {"padding": "same"}, STEPS),
+    "MaxPooling2D": ((3, 2), {"padding": "same"}, IMAGE),
+    "MultiHeadAttention": ((2, 3), OPTIONS | {"dropout": 0.25, "seed": 5}, STEPS),
+    "Normalization": ((), {"mean": 1.0, "variance": 2.0}, ROW),
+    "PReLU": ((), {"alpha_regularizer": "l2", "shared_axes": [1]}, STEPS),
+    "Permute": (((2, 1),), {}, STEPS),
+    "ReLU": ((3.0,), {"threshold": 0.1}, ROW),
+    "RepeatVector": ((3,), {}, ROW),
+    "Rescaling": ((0.5,), {"offset": 1.0}, ROW),
+    "Reshape": (((2, -1),), {}, ROW),
+    "SeparableConv1D": ((3, 2), {"pointwise_regularizer": "l2"}, STEPS),
+    "SeparableConv2D": ((3, 2), {"depthwise_regularizer": "l1"}, IMAGE),
+    "SimpleRNN": ((3,), OPTIONS | {"go_backwards": True, "unroll": True}, STEPS),
+    "Softmax": ((), {"axis": -1}, ROW),
+    "SpatialDropout1D": ((0.25,), {}, STEPS),
+    "SpatialDropout2D": ((0.25,), {"seed": 1}, IMAGE),
+    "TimeDistributed": ((layers.Dense(2),), {}, STEPS),
+    "UpSampling1D": ((3,), {}, STEPS),
+    "UpSampling2D": ((2,), {"interpolation": "bilinear"}, IMAGE),
+    "ZeroPadding1D": ((2,), {}, STEPS),
+    "ZeroPadding2D": ((2,), {}, IMAGE),
+    "Add": ((), {}, ROW),
+    "Average": ((), {}, ROW),
+    "Concatenate": ((), {"axis": 1}, STEPS),
+    "Dot": ((-1,), {"normalize": True}, STEPS),
+    "Maximum": ((), {}, ROW),
+    "Minimum": ((), {}, ROW),
+    "Multiply": ((), {}, ROW),
+    "Subtract": ((), {}, ROW),
+}
+OF_TWO = ("AdditiveAttention", "Attention", "Add", "Average", "Concatenate", "Dot")
+OF_TWO += ("Maximum", "Minimum", "Multiply", "Subtract")
+
+
+def made(name):
+    args, options, _ = MADE[name]
+    return getattr(layers, name)(*args, **options)
+
+
+def called(layer, x):
+    """The layer's result, of more tensors where it takes more."""
+    if isinstance(layer, layers.MultiHeadAttention):
+        return layer(x, x)
+    return layer([x, x] if type(layer).__name__ in OF_TWO else x)
+
+
+def test_the_table_has_each_layer():
+    kinds = {getattr(layers, name) for name in layers.__all__}
+    kinds = {each for each in kinds if isinstance(each, type)}
+    assert {getattr(layers, name) for name in MADE} == {
+        each for each in kinds if issubclass(each, nn.Layer) and each is not nn.Layer
+    }
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_each_layer_trains_in_the_mode_of_inference(name):
+    shape = MADE[name][2]
+    dtype = "int32" if name == "Embedding" else "float32"
+    start = nn.Input(shape, dtype=dtype)
+    layer = front = made(name)
+    first = start
+    if name != "Embedding":  # the gradient of its weight goes through the layer
+        front = layers.Dense(shape[-1], bias_initializer="ones")
+        first = front(start)
+    base = nn.Model(start, called(layer, first))
+    x = nn.Input(shape, dtype=dtype)
+    y = layers.Dense(1)(layers.Flatten()(base(x, training=False)))
+    model = nn.Model(x, y)
+    model.compile(nn.SGD(0.01), "mse", memory="keep_all")
+    before = base.get_weights()
+    data = np.random.default_rng(0).uniform(1, 3, (4, *shape)).astype(dtype)
+    model.fit(data, np.ones(4), verbose=0)
+    assert all(np.isfinite(each).all() for each in base.get_weights())
+    place = [each.path for each in base.weights].index(front.weights[0].path)
+    still = name == "Subtract"  # of itself
+    assert np.array_equal(before[place], front.get_weights()[0]) == still
+
+
+def test_a_seed_is_that_of_the_global_generators_too():
+    drawn = []
+    for _ in range(2):
+        nn.utils.set_random_seed(2**32 + 5)
+        drawn.append((np.random.rand(), random.random(), layers.Dense(2).seed))  # noqa: NPY002
+    np.random.seed(5)  # noqa: NPY002
+    random.seed(2**32 + 5)
+    assert drawn[0] == drawn[1]
+    assert drawn[0][:2] == (np.random.rand(), random.random())  # noqa: NPY002
