@@ -229,8 +229,8 @@ class Model(FixedAttributes):
         return [getattr(each, "model", each) for each in self._stacked()]
 
     def _stacked(self) -> Sequence[Layer]:
-        """Return the layers, nested models as layers."""
-        return self._built_network().layers
+        """Return the layers, nested models as layers; unbuilt, those of attributes."""
+        return self._as_layer()._sublayers()
 
     def call(self, inputs: Any) -> Any:
         """Compute the model's result; a subclass says how, of its layers.

@@ -8,6 +8,7 @@ its place there, so that what is shared stays so.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import warnings
@@ -41,6 +42,7 @@ __all__ = [
     "STATE",
     "backup",
     "class_name",
+    "describe",
     "entries",
     "epoch_of_backup",
     "is_ours",
@@ -68,9 +70,13 @@ def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool) -> None:
     with model._lock.turn():
         model._gather()
         _, session = model._weights_and_session()
-        document = json.dumps(_Writer().document(model), separators=(",", ":"))
-        metadata = {"format": FORMAT, "model": document}
+        metadata = {"format": FORMAT, "model": describe(model)}
         write_file(path, entries(model), session.read, metadata)
+
+
+def describe(model: Any) -> str:
+    """Return how to build and compile a model; TypeError for what cannot be said."""
+    return json.dumps(_Writer().document(model), separators=(",", ":"))
 
 
 def is_ours(kind: type) -> bool:
@@ -91,6 +97,7 @@ class _Writer:
     def __init__(self) -> None:
         self._layers: list[Any] = []
         self._places: dict[Layer, int] = {}
+        self._functions: dict[str, Any] = {}  # by their names
 
     def document(self, model: Any) -> dict[str, Any]:
         """Return how to build and compile a model."""
@@ -218,10 +225,24 @@ class _Writer:
                 "class": class_name(type(value)),
                 "config": self._arguments(value),
             }
+        if inspect.isfunction(value):
+            return {"function": self._function(value)}
         raise TypeError(
-            f"{value!r} cannot be saved: it is no number, string, list or object of "
-            "memcfg.nn. save_weights writes weights alone"
+            f"{value!r} cannot be saved: it is no number, string, list, function or "
+            "object of memcfg.nn. save_weights writes weights alone"
         )
+
+    def _function(self, value: Any) -> str:
+        """Return the name by which the reader is handed a function."""
+        name: str = value.__name__
+        if name == "<lambda>":
+            raise TypeError(
+                f"{value!r} cannot be saved: it has no name to be loaded by. Write it "
+                "with def; save_weights writes weights alone"
+            )
+        if self._functions.setdefault(name, value) is not value:
+            raise TypeError(f"two functions {name!r} cannot be saved: rename one")
+        return name
 
 
 def _describe_structure(structure: Structure) -> list[Any]:

@@ -21,7 +21,7 @@ from memcfg.errors import FormatError
 from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._keras_names import absent
-from memcfg.nn._saving import backup, epoch_of_backup, restore
+from memcfg.nn._saving import backup, describe, epoch_of_backup, restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -597,9 +597,11 @@ class ModelCheckpoint(_Monitor):
             )
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Find out which number is better, if that matters."""
+        """Find out which number is better, and whether the model can be saved."""
         if self.save_best_only:
             self.look_up()
+        if not self.save_weights_only:
+            describe(self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Note which epoch it is."""
@@ -639,13 +641,13 @@ class ModelCheckpoint(_Monitor):
             value = self.current(logs, "saves the best by")
             if value is None:
                 return True
-            before = "nothing" if self.best is None else f"{self.best:.5f}"
+            before = "None" if self.best is None else f"{self.best:.5f}"
             due = self.is_better(value, self.best)
             if due:
                 self.best = value
-                told = f"{self.monitor} from {before} to {value:.5f}, {told}"
+                told = f"{self.monitor} improved from {before} to {value:.5f}, {told}"
             else:
-                told = f"{self.monitor} is no better than {before}"
+                told = f"{self.monitor} did not improve from {before}"
         if self.verbose:
             print(f"Epoch {self._epoch + 1}: {told}")
         return due

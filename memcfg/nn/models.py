@@ -70,7 +70,7 @@ def save_model(
 @takes_arguments
 def load_model(
     filepath: str | os.PathLike[str],
-    custom_objects: Mapping[str, type] | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
     compile: bool = True,  # noqa: A002  (Keras's name)
 ) -> Model:
     """Read a whole model from a file that `Model.save` wrote.
@@ -79,8 +79,9 @@ def load_model(
     ----------
     filepath : str or path-like
         The file.
-    custom_objects : mapping of str to type, optional
-        Classes of your own by their names: models, layers, losses, metrics.
+    custom_objects : mapping of str to type or callable, optional
+        Classes and functions of your own by their names: models, layers, losses,
+        metrics.
     compile : bool, default True
         Whether the model is compiled as it was; with it comes the optimizer's state.
 
@@ -94,7 +95,8 @@ def load_model(
     OSError
         If the file cannot be read.
     FormatError
-        If it is damaged, holds no model, or a class that is not known.
+        If it is damaged, holds no model, or a class or function that is not
+        known.
     WeightsError
         If its tensors are not those of its model.
     TypeError, ValueError
@@ -141,8 +143,8 @@ def _known_classes() -> dict[str, type]:
 class _Reader:
     """Makes objects of what a file says."""
 
-    def __init__(self, custom: Mapping[str, type], where: str) -> None:
-        self._known = {**_known_classes(), **custom}
+    def __init__(self, custom: Mapping[str, Any], where: str) -> None:
+        self._known: dict[str, Any] = {**_known_classes(), **custom}
         self._custom = dict(custom)
         self._where = where
         self._layers: list[Layer] = []  # by their places
@@ -269,7 +271,18 @@ class _Reader:
             return Place(given["place"])
         if "layer" in given:
             return self._layers[given["layer"]]
+        if "function" in given:
+            return self._function(given["function"])
         return self._object(given)
+
+    def _function(self, name: Any) -> Any:
+        found = self._custom.get(name)
+        if not callable(found):
+            raise FormatError(
+                f"{self._where}: the function {name!r} is not known: pass it, "
+                f"custom_objects={{{name!r}: {name}}}"
+            )
+        return found
 
 
 def _mark(layers: Sequence[Layer], marks: Any) -> None:

@@ -584,3 +584,23 @@ def test_schedules_are_whatever_can_be_called(schedule):
 def test_arguments_are_looked_at_when_a_callback_is_made(make):
     with pytest.raises(TypeError):
         make()
+
+
+def test_checkpoints_say_what_improved_as_keras_does(tmp_path, capsys):
+    class Named(cb.Callback):
+        """Gives the numbers that the checkpoint reads."""
+
+        def on_epoch_end(self, epoch, logs=None):
+            logs["val_loss"] = (1.3644, 2.0, 1.0)[epoch]
+
+    path = str(tmp_path / "m.memcfg")
+    best = cb.ModelCheckpoint(path, verbose=1, save_best_only=True)
+    x, y = np.ones((4, 2), np.float32), np.zeros((4, 1), np.float32)
+    model = mc.nn.Sequential([mc.nn.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(x, y, epochs=3, verbose=0, callbacks=[Named(), best])
+    assert capsys.readouterr().out.splitlines() == [
+        f"Epoch 1: val_loss improved from None to 1.36440, saving to {path}",
+        "Epoch 2: val_loss did not improve from 1.36440",
+        f"Epoch 3: val_loss improved from 1.36440 to 1.00000, saving to {path}",
+    ]

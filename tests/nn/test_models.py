@@ -229,6 +229,27 @@ def test_an_empty_chain_has_no_layers(rows):
         nn.Sequential().predict(rows[0])
 
 
+def test_summary_of_a_subclass_that_is_not_built(capsys):
+    class Own(nn.Model):
+        def __init__(self):
+            super().__init__()
+            self.ends = [nn.Dense(3, name="one"), nn.Dense(2, name="two")]
+
+        def call(self, x):
+            return self.ends[1](self.ends[0](x))
+
+    model = Own()
+    assert [layer.name for layer in model.layers] == ["one", "two"]
+    model.summary()
+    text = capsys.readouterr().out
+    assert "one (Dense)" in text
+    assert "?" in text
+    assert "Not built" in text
+    model.build((None, 4))
+    model.summary()
+    assert "?" not in capsys.readouterr().out
+
+
 def test_summary(capsys):
     model = residual("net")
     model.summary()

@@ -534,6 +534,48 @@ def test_what_is_shared_stays_so(tmp_path):
     assert inner.get_layer("shared") is tower.get_layer("shared")
 
 
+def off_by(y_true, y_pred):
+    """A user's loss, or metric."""
+    return nn.ops.mean(nn.ops.square(y_true - y_pred), axis=-1)
+
+
+def test_functions_of_ones_own_are_named_when_they_are_read(tmp_path):
+    path = tmp_path / "m.memcfg"
+    x, y = np.ones((8, 3), np.float32), np.zeros((8, 2), np.float32)
+    model = nn.Sequential([nn.Dense(2, name="end")])
+    model.compile("adam", {"end": off_by}, metrics=[off_by])
+    model.fit(x, y, verbose=0, callbacks=cb.ModelCheckpoint(path))
+    with pytest.raises(FormatError, match=r"custom_objects=\{'off_by': off_by\}"):
+        models.load_model(path)
+    other = models.load_model(path, {"off_by": off_by})
+    for _ in range(2):
+        found = model.train_on_batch(x, y, return_dict=True)
+        assert other.train_on_batch(x, y, return_dict=True) == found
+    assert found.keys() == {"loss", "off_by"}
+
+
+def test_functions_that_no_name_tells_are_refused_when_fit_begins(tmp_path):
+    def same_name(y_true, y_pred):
+        return nn.ops.mean(y_true - y_pred, axis=-1)
+
+    same_name.__name__ = "off_by"
+    x, y = np.ones((8, 3), np.float32), np.zeros((8, 2), np.float32)
+    for metric, said in (
+        (lambda y_true, y_pred: off_by(y_true, y_pred), "it has no name"),
+        (same_name, "two functions 'off_by'"),
+    ):
+        model = nn.Sequential([nn.Dense(2)])
+        model.compile("sgd", off_by, metrics=[metric])
+        checkpoint = cb.ModelCheckpoint(tmp_path / "m.memcfg")
+        with pytest.raises(TypeError, match=said):
+            model.fit(x, y, verbose=0, callbacks=checkpoint)
+        assert model.optimizer.iterations == 0
+        weights = tmp_path / "m.weights.safetensors"
+        alone = cb.ModelCheckpoint(weights, save_weights_only=True)
+        model.fit(x, y, verbose=0, callbacks=alone)
+        assert weights.exists()
+
+
 def test_layers_frozen_since_compile_are_trained_still(tmp_path):
     """As `compile` has seen them: so a GAN's discriminator is."""
     model = compiled(nn.Sequential([nn.Dense(3), nn.Dense(4)]), "adam")
