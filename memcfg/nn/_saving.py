@@ -182,9 +182,8 @@ class _Writer:
         }
         said = getattr(layer, "_call", None)  # of attention: what its calls say
         found["call"] = None if said is None else list(said)
-        penalties = {f"{k}_regularizer": r for k, r in layer._regularizers.items()}
-        penalties["activity_regularizer"] = layer.activity_regularizer
-        found["penalties"] = {k: self._value(each) for k, each in penalties.items()}
+        penalties = layer._penalties().items()
+        found["penalties"] = {name: self._value(each) for name, each in penalties}
         if isinstance(layer, InputLayer):
             found["config"]["dtype"] = layer.dtype
         if not is_ours(type(layer)):

@@ -1,4 +1,4 @@
-"""What holds of each layer: it trains in the mode of inference."""
+"""What holds of each layer: the mode of inference trains, configurations are whole."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 import memcfg as mc
 from memcfg.nn import layers
+from memcfg.nn._saving import _Writer
 
 nn = mc.nn
 
@@ -131,6 +132,40 @@ def test_each_layer_trains_in_the_mode_of_inference(name):
     place = [each.path for each in base.weights].index(front.weights[0].path)
     still = name == "Subtract"  # of itself
     assert np.array_equal(before[place], front.get_weights()[0]) == still
+
+
+def description(layer):
+    """All that files say of a layer, without what each one draws."""
+    writer = _Writer()
+    found = [writer._layer(layer), *writer._layers]
+    options = MADE[type(layer).__name__][1]
+    for each in found[0 if "seed" not in options else 1 :]:
+        each.pop("seed", None)
+    found[0].pop("named")
+    return found
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_layer_of_a_configuration_is_the_same(name):
+    layer = made(name)
+    config = layer.get_config()
+    again = type(layer).from_config(config)
+    assert description(again) == description(layer)
+    assert set(MADE[name][1]) <= set(config)
+
+
+def test_a_configuration_fixes_no_seed_that_was_drawn():
+    drawn = layers.Dropout(0.5)
+    assert drawn.get_config()["seed"] is None
+    assert layers.Dropout.from_config(drawn.get_config()).seed != drawn.seed
+
+    class Mine(layers.Dense):
+        pass
+
+    mine = Mine(2, kernel_regularizer="l2", activity_regularizer="l1")
+    again = Mine.from_config(mine.get_config())
+    assert again.get_config() == mine.get_config()
+    assert "kernel_regularizer" in mine.get_config()
 
 
 def test_a_seed_is_that_of_the_global_generators_too():

@@ -393,6 +393,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
     __slots__ = (
         "_activity",
         "_calls",
+        "_drawn",
         "_first_shape",
         "_inner",
         "_is_built",
@@ -425,7 +426,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         self.kind = snake_case(self._called())
         self.named = name is not None
         self.name = automatic_name(self.kind) if name is None else check_name(name)
-        self._seed = next_seed()
+        self._seed = self._drawn = next_seed()
         self._weight_specs: tuple[WeightSpec, ...] | None = None
         self._owner: weakref.ref[Any] | None = None  # the model with the values
         self._values: dict[str, np.ndarray] = {}  # while there is none
@@ -945,11 +946,21 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             By name. Classes of one's own whose arguments are not attributes of the
             same names add them, as in Keras.
         """
-        return {
+        found = {
             "name": self.name,
             "trainable": self.trainable,
             **constructor_arguments(self),
         }
+        if "seed" in inspect.signature(type(self)).parameters:
+            found["seed"] = None if self._seed == self._drawn else self._seed
+        return found | {k: each for k, each in self._penalties().items() if each}
+
+    def _penalties(self) -> dict[str, Any]:
+        """Return the regularizers by the arguments that they were."""
+        found: dict[str, Any] = {
+            f"{name}_regularizer": each for name, each in self._regularizers.items()
+        }
+        return found | {"activity_regularizer": self.activity_regularizer}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any:
