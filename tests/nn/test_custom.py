@@ -10,7 +10,7 @@ import pytest
 
 import memcfg as mc
 
-nn = mc.nn
+nn, ops = mc.nn, mc.nn.ops
 
 
 class Linear(nn.Layer):
@@ -419,3 +419,61 @@ def test_a_step_of_ones_own_is_refused_where_it_is_written():
         class Own(nn.Model):
             def train_step(self, data):
                 return {}
+
+
+class Counted(nn.Layer):
+    """Adds the steps that count; there is no result without a mask."""
+
+    def call(self, x, mask=None):
+        return ops.sum(x * ops.expand_dims(mask, -1), axis=1)
+
+
+class Around(nn.Layer):
+    """Has such a layer inside, after another one."""
+
+    def __init__(self):
+        super().__init__()
+        self.drop, self.counted = nn.Dropout(0.5), Counted()
+
+    def call(self, x):
+        return self.counted(self.drop(x) * 2)
+
+
+def nested_embedding():
+    start = nn.Input((4,), dtype="int32")
+    return nn.Model(start, nn.Embedding(9, 3, mask_zero=True)(start))
+
+
+@pytest.mark.parametrize("start", [nested_embedding, nn.Embedding])
+@pytest.mark.parametrize("layer", [Counted, Around])
+def test_a_call_has_the_mask_when_the_layer_is_joined(start, layer):
+    made = start() if start is nested_embedding else start(9, 3, mask_zero=True)
+    x = nn.Input((4,), dtype="int32")
+    y = layer()(made(x))
+    assert y.shape == (None, 3)
+    model = nn.Model(x, y)
+    tokens = np.array([[1, 2, 0, 0], [3, 0, 4, 0]], "int32")
+    (table,) = made.get_weights()
+    expected = (table[tokens] * (tokens != 0)[..., None]).sum(1)
+    expected *= 1 if layer is Counted else 2
+    np.testing.assert_allclose(model.predict(tokens), expected, rtol=1e-6)
+    model.compile("sgd", "mse")
+    model.fit(tokens, np.ones((2, 3)), verbose=0)
+    assert not np.array_equal(made.get_weights()[0], table)
+
+
+def test_masks_of_several_inputs_are_there_at_the_join():
+    told = []
+
+    class Two(nn.Layer):
+        def call(self, pair, mask=None):
+            told.append([each is not None for each in mask])
+            return pair[0] + pair[1]
+
+    x = nn.Input((5, 2), batch_size=2)
+    masked = nn.Masking()(x)
+    lstm = nn.LSTM(2, return_sequences=True, stateful=True)(masked)
+    model = nn.Sequential([nn.Input((5, 2)), nn.Masking(), Counted(), nn.Dense(1)])
+    assert model.predict(np.ones((2, 5, 2), "f4")).shape == (2, 1)
+    Two()([lstm, x])
+    assert told == [[True, False]]

@@ -734,12 +734,21 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             given = args[0] if args else next(iter(options.values()))
             self._is_built = True
             self.build(_shapes(given))
-        inner = self._inner_of(operands, details, training is True, ())
+        steps = _steps_of_masks(operands) if self._reads_masks() else ()
+        inner = self._inner_of(operands, details, training is True, steps)
         if self._weight_specs is None:
             self._weight_specs = ()
         results = [(each.sample_shape, each.dtype) for each in inner.outputs]
         node = Node(self, tuple(operands), results, details)
         return filled_in(inner.structure, list(node.outputs))
+
+    def _reads_masks(self) -> bool:
+        """Whether a `call`, of this layer or of one inside of it, takes the mask."""
+        return any(
+            "mask" in inspect.signature(layer.call).parameters
+            for _, layer in self._leaves()
+            if type(layer).trace is Layer.trace
+        )
 
     def _inner_of(
         self,
@@ -754,15 +763,18 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         `steps` says how long masks are; a `call` that takes none is told of none.
         """
         takes = inspect.signature(self.call).parameters
+        if not any(steps) or (method == "call" and not self._reads_masks()):
+            steps = ()
+        known = tuple(steps)  # what layers inside are told
         if method == "call" and ("mask" not in takes or "mask" in details[1]):
             steps = ()
         shapes = [(each.sample_shape, each.dtype) for each in operands]
         shapes += [((each,), "float32") for each in steps if each is not None]
-        key = (method, *shapes, *steps, repr(details), training)
+        key = (method, *shapes, *steps, known, repr(details), training)
         if key not in self._inner:
             starts = [
-                Node(InputLayer(shape, dtype), (), [(shape, dtype)]).outputs[0]
-                for shape, dtype in shapes
+                Node(InputLayer(*each), (), [each], ((), {"steps": length})).outputs[0]
+                for each, length in itertools.zip_longest(shapes, known)
             ]
             args, options = (filled_in(each, starts) for each in details)
             options.pop("training", None)
@@ -1370,6 +1382,37 @@ def _calls(ends: Sequence[SymbolicTensor]) -> list[Node]:
             met[node] = None
             stack += [tensor.node for tensor in node.inputs]
     return sorted((node for node in met if node.outputs), key=lambda each: each.order)
+
+
+def _steps_of_masks(tensors: Sequence[SymbolicTensor]) -> list[int | None]:
+    """Trace what leads to tensors: the lengths of their masks; None without one."""
+    builder, numbers = Builder("masks"), itertools.count()
+
+    def tensor(shape: Shape, dtype: str) -> int:
+        return builder.tensor(f"tensor {next(numbers)}", shape, dtype, "input")
+
+    nodes = _calls(tensors)
+    batch = next((node.batch_size for node in nodes if node.batch_size), 1)
+    weights: dict[str, int] = {}
+    values: dict[SymbolicTensor, int] = {}
+    masks: dict[SymbolicTensor, int | None] = {}
+    for node in nodes:
+        for each in node.inputs:
+            if isinstance(each, WeightTensor) and each not in values:
+                values[each] = tensor(each.shape, each.dtype)
+        if isinstance(node.layer, InputLayer):
+            (start,) = node.outputs
+            values[start] = tensor((batch, *start.sample_shape), start.dtype)
+            length = node.details and node.details[1]["steps"]
+            if length:
+                masks[start] = tensor((batch, length), "float32")
+        for path, leaf in node.layer._leaves():
+            for spec in leaf._weight_specs or ():
+                name = f"{node.layer.name}/{path}{spec.name}"
+                weights[name] = tensor(spec.shape, spec.dtype)
+    Scope(builder, "", weights, training=False).trace(nodes, values, masks)
+    found = [masks.get(each) for each in tensors]
+    return [None if mask is None else builder.shape(mask)[1] for mask in found]
 
 
 def trace_call(
