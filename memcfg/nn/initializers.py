@@ -6,7 +6,7 @@ They are drawn in float32, in place, without memory beside the weight.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -51,6 +51,13 @@ class Initializer(FixedAttributes):
     __slots__ = ()
 
     seed: int | None = None
+
+    def __call__(self, *_arguments: Any, **_options: Any) -> NoReturn:
+        """Say what to do instead."""
+        raise TypeError(
+            f"{type(self).__name__} draws the weights of layers that it is an argument "
+            "of; draw(shape, seed) returns an array"
+        )
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
         """Draw a weight.

@@ -8,7 +8,7 @@ are not: their logarithm is computed from what it reads, and nothing is clipped.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from memcfg.nn._argument_checks import integer, nonnegative, real, unknown
 from memcfg.nn._attributes import FixedAttributes, check_name, snake_case
@@ -196,6 +196,13 @@ class Loss(FixedAttributes):
         self.name = snake_case(kind) if name is None else check_name(name)
         self.reduction = reduction
 
+    def __call__(self, *_arguments: Any, **_options: Any) -> NoReturn:
+        """Say what to do instead."""
+        raise TypeError(
+            f"{type(self).__name__} is a part of a training step, and computes no "
+            "arrays: compile a model with it, and call model.evaluate(x, y)"
+        )
+
     def target(self, output: SymbolicTensor) -> Target:
         """Return what y is of one sample.
 
@@ -311,8 +318,8 @@ class Loss(FixedAttributes):
         if terms.shape(values) == ():
             if weight is not None:
                 raise ValueError(
-                    f"{type(self).__name__} is one number of a whole batch, and weighs "
-                    "no samples: pass axis, the axes of a sample"
+                    f"{self.name} is one number of a whole batch, and weighs no "
+                    "samples: say an axis, the axes of a sample"
                 )
             return terms("reshape", (values,), {"shape": ()}, "loss")
         if weight is not None:

@@ -6,7 +6,7 @@ from their sums when somebody looks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -176,6 +176,13 @@ class Metric(FixedAttributes):
         """
         own: str | None = self._direction
         return "down" if own is None and isinstance(self._of, losses.KNOWN) else own
+
+    def __call__(self, *_arguments: Any, **_options: Any) -> NoReturn:
+        """Say what to do instead."""
+        raise TypeError(
+            f"{type(self).__name__} is a part of an evaluation, and computes no "
+            "arrays: compile a model with metrics=[...], and call model.evaluate(x, y)"
+        )
 
     def target(self, output: SymbolicTensor) -> Target | None:
         """Return what y is of one sample.

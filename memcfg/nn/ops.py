@@ -42,10 +42,11 @@ from memcfg.nn.activations import (
 )
 from memcfg.nn.layers import Concatenate, Permute, Reshape, SymbolicTensor
 from memcfg.nn.layers import _operators as operators
-from memcfg.nn.layers._layer import WeightTensor
+from memcfg.nn.layers._layer import WeightTensor, in_loss
 from memcfg.nn.layers._operators import (
     Function,
     Gather,
+    OfBatch,
     Pointwise,
     Power,
     Reciprocal,
@@ -140,7 +141,9 @@ _PARAMETERS = {
     "x2": "SymbolicTensor or float\n    The second; lengths of 1 are broadcast.",
     "key": "object\n    Integers, slices, None and ``...``, the batch first.",
     "xs": "sequence of SymbolicTensor\n    The tensors.",
-    "axis": "int or tuple of int\n    The axis; 0 is the batch, which cannot be one.",
+    "axis": "int or tuple of int\n    The axis; 0 is the batch, which cannot be one. "
+    "In a loss None stands\n    for all, the batch too: one number, which weighs no "
+    "samples.",
     "axes": "tuple of int\n    For each axis of the result that of x; the first is 0.",
     "keepdims": "bool, default False\n    Whether reduced axes stay, of length 1.",
     "condition": "SymbolicTensor\n    Not 0 where x1 is taken.",
@@ -192,9 +195,12 @@ def _binary(kind: str, x1: Any, x2: Any) -> Any:
 
 
 def _reduced(how: str, x: SymbolicTensor, axis: Any, keepdims: bool) -> Any:
+    if axis is None and in_loss.get():
+        return OfBatch(f"reduce_{how}", bool(keepdims))(x)
     if axis is None:
         raise ValueError(
-            f"{x!r} is reduced along axes, and not along all: the batch stays whole"
+            f"{x!r} is reduced along axes, and not along all: the batch stays whole "
+            f"except in a loss. Say axis=-1, or the axes of a sample"
         )
     several = axis if isinstance(axis, list | tuple) else (axis,)
     axes = tuple(sorted(_axis(x, each) for each in several))
@@ -330,37 +336,37 @@ def clip(x: Any, x_min: float, x_max: float) -> Any:
 @_documented
 def not_equal(x1: Any, x2: Any) -> Any:
     """Return 1 where the elements differ, else 0."""
-    return Function("unequal", {"to": 0.0})(subtract(x1, x2))
+    return _binary("not_equal", x1, x2)
 
 
 @_documented
 def equal(x1: Any, x2: Any) -> Any:
     """Return 1 where the elements are equal, else 0."""
-    return 1 - not_equal(x1, x2)
+    return _binary("equal", x1, x2)
 
 
 @_documented
 def greater(x1: Any, x2: Any) -> Any:
     """Return 1 where x1 is greater, else 0."""
-    return Function("unequal", {"to": 0.0})(relu(subtract(x1, x2)))
+    return _binary("greater", x1, x2)
 
 
 @_documented
 def less(x1: Any, x2: Any) -> Any:
     """Return 1 where x1 is smaller, else 0."""
-    return greater(x2, x1)
+    return _binary("less", x1, x2)
 
 
 @_documented
 def greater_equal(x1: Any, x2: Any) -> Any:
     """Return 1 where x1 is not smaller, else 0."""
-    return 1 - greater(x2, x1)
+    return _binary("greater_equal", x1, x2)
 
 
 @_documented
 def less_equal(x1: Any, x2: Any) -> Any:
     """Return 1 where x1 is not greater, else 0."""
-    return 1 - greater(x1, x2)
+    return _binary("less_equal", x1, x2)
 
 
 @_documented

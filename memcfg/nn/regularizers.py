@@ -22,6 +22,13 @@ class Regularizer(FixedAttributes):
 
     __slots__ = ()
 
+    def __call__(self, *_arguments: Any, **_options: Any) -> NoReturn:
+        """Say what to do instead."""
+        raise TypeError(
+            f"{type(self).__name__} adds a penalty to the loss of a model, and "
+            "computes no arrays: it is an argument of layers, as kernel_regularizer"
+        )
+
     def trace(self, builder: Builder, tensor: int) -> int:
         """Append the ops of the penalty.
 

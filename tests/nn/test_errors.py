@@ -443,3 +443,18 @@ def test_a_program_that_does_not_fit_leaves_those_that_do(cpu, loss, images):
         model.train_on_batch(x, y)
     assert in_use() == limit
     assert model.train_on_batch(x[:4], y[:4]) == expected
+
+
+@pytest.mark.parametrize(
+    ("thing", "instead"),
+    [
+        (nn.losses.MeanSquaredError(), r"model\.evaluate"),
+        (nn.metrics.Accuracy(), r"metrics=\[\.\.\.\], and call model\.evaluate"),
+        (nn.initializers.Zeros(), r"draw\(shape, seed\)"),
+        (nn.regularizers.L2(0.1), "kernel_regularizer"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_what_computes_no_arrays_says_what_does(thing, instead):
+    with pytest.raises(TypeError, match=instead):
+        thing(np.ones(3), np.ones(3))

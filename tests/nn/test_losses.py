@@ -307,7 +307,7 @@ def test_overlaps(axis):
         direction = random.normal(size=p.shape)
         assert (slopes * direction).sum() == pytest.approx(traced.slope(direction))
     if axis is None:
-        with pytest.raises(ValueError, match="weighs no samples: pass axis"):
+        with pytest.raises(ValueError, match="weighs no samples: say an axis"):
             Traced(losses.Dice(), t, p, np.ones(3))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 import pytest
 
@@ -159,6 +161,62 @@ def test_what_cannot_be_is_told():
         ops.max(x, axis=1, initial=0.0)
     with pytest.raises(AttributeError, match=r"einsum.* Keras has: use other ops"):
         _ = ops.einsum
+
+
+HOLDS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+@pytest.mark.parametrize("name", HOLDS)
+def test_comparisons_are_of_elements(name):
+    x, y = nn.Input((3,)), nn.Input((3,))
+    holds = getattr(operator, name)
+    made = [holds(x, 1), holds(1, x), holds(x, y), holds(np.float32(1), x)]
+    a, b = np.random.default_rng(0).integers(0, 3, (2, 5, 3)).astype("f4")
+    found = nn.Model([x, y], made).predict([a, b], verbose=0)
+    expected = [holds(a, 1), holds(1, a), holds(a, b), holds(1, a)]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_tensors_are_no_conditions_and_stay_keys():
+    x, y = nn.Input((3,)), nn.Input((3,))
+    for test in (lambda: bool(x), lambda: x in [y], lambda: 0 < x < 1):
+        with pytest.raises(TypeError, match=r"neither true nor false.*ops\.where"):
+            test()
+    with pytest.raises(TypeError, match="not with an array of shape"):
+        _ = x == np.ones(3)
+    assert x in [x]
+    assert {x: 1, y: 2}[y] == 2
+    assert (x == None) is False  # noqa: E711
+
+
+LOSSES = {  # of a whole batch
+    "mse": lambda k, t, p: k.mean(k.square(t - p)),
+    "rmse": lambda k, t, p: k.sqrt(k.mean(k.square(t - p), keepdims=True)),
+    "ratio": lambda k, t, p: k.sum(k.square(t - p)) / k.sum(t) + 0.1 * k.max(abs(p)),
+    "weighted": lambda k, t, p: k.mean(k.square(t - p) * (1 + 9 * (t == 1))),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_of_a_batch(name):
+    loss = LOSSES[name]
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(8, 3)).astype("f4"), rng.integers(0, 2, (8, 2))
+    model = nn.Sequential([nn.Input((3,)), nn.Dense(2)])
+    model.compile(nn.SGD(0.01), lambda t, p: loss(ops, t, p))
+    expected = loss(np, y, model.predict(x, verbose=0))
+    assert model.evaluate(x, y, verbose=0) == pytest.approx(expected.item(), rel=1e-5)
+    losses = model.fit(x, y, epochs=3, verbose=0).history["loss"]
+    assert losses[2] < losses[0]
+    with pytest.raises(ValueError, match="weighs no samples"):
+        model.fit(x, y, sample_weight=np.ones(8), verbose=0)
+
+
+def test_a_number_of_a_batch_is_not_combined_with_samples():
+    model = nn.Sequential([nn.Input((3,)), nn.Dense(2)])
+    model.compile("sgd", lambda t, p: t - ops.mean(p, keepdims=True))
+    with pytest.raises(ValueError, match="whole batch is not combined with samples"):
+        model.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
 
 
 def test_a_model_of_ops_is_saved_and_trains_alike(tmp_path):

@@ -61,9 +61,11 @@ __all__ = [
 ]
 
 Shape = tuple[int, ...]  # of one sample, the batch left out
-_OPERATORS = ("add", "subtract", "multiply", "divide", "power", "matmul")
+COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+_OPERATORS = ("add", "subtract", "multiply", "divide", "power", "matmul", *COMPARISONS)
 
 call_mode: ContextVar[Any] = ContextVar("training", default=None)  # of a `call`
+in_loss: ContextVar[bool] = ContextVar("in_loss", default=False)
 _order: Iterator[int] = itertools.count()  # calls of this process, in time
 
 
@@ -123,6 +125,31 @@ class SymbolicTensor(FixedAttributes):
         )
 
     __iter__ = None
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} is neither true nor false: it stands for data to come. Choose "
+            "elements by ops.where(condition, a, b) of memcfg.nn.ops"
+        )
+
+    def __eq__(self, other: object) -> Any:
+        return self.operators.binary("equal", self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return self.operators.binary("not_equal", self, other)
+
+    def __lt__(self, other: Any) -> Any:
+        return self.operators.binary("less", self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return self.operators.binary("less_equal", self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self.operators.binary("greater", self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self.operators.binary("greater_equal", self, other)
 
     def __add__(self, other: Any) -> Any:
         return self.operators.binary("add", self, other)
@@ -781,7 +808,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             given = iter(starts[len(operands) :])
             masks = [None if each is None else next(given) for each in steps]
             first = details[0][0] if details[0] else next(iter(details[1].values()))
-            mask = filled_in(first, masks) if any(masks) else None
+            told = any(each is not None for each in masks)
+            mask = filled_in(first, masks) if told else None
             before = call_mode.set(training)
             try:
                 if method == "call":
@@ -1191,6 +1219,10 @@ class WeightTensor(SymbolicTensor):
         """Its name within the layer."""
         return self.spec.name
 
+    @property
+    def _place(self) -> int:
+        return next(i for i, each in enumerate(self.layer._own) if each is self)
+
     def numpy(self) -> np.ndarray:
         """Return a copy of the value.
 
@@ -1199,7 +1231,7 @@ class WeightTensor(SymbolicTensor):
         numpy.ndarray
             The value by now.
         """
-        return self.layer._read(self.layer._own.index(self))
+        return self.layer._read(self._place)
 
     def assign(self, value: Any) -> None:
         """Replace the value.
@@ -1209,8 +1241,7 @@ class WeightTensor(SymbolicTensor):
         value : array_like
             Of its shape.
         """
-        place = self.layer._own.index(self)
-        Variable(self.layer, place, self.spec.name).assign(value)
+        Variable(self.layer, self._place, self.spec.name).assign(value)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return WeightTensor, (self.spec, self.layer)
@@ -1423,7 +1454,11 @@ def trace_call(
     for each in inputs:
         made = InputLayer(builder.shape(each)[1:], builder.dtype(each))
         starts.append(Node(made, (), [(made.shape, made.dtype)]).outputs[0])
-    end = call(*starts)
+    before = in_loss.set(True)
+    try:
+        end = call(*starts)
+    finally:
+        in_loss.reset(before)
     if not isinstance(end, SymbolicTensor):
         raise TypeError(
             f"{name!r} returns a symbolic tensor, made by operators of those that it "
@@ -1432,7 +1467,9 @@ def trace_call(
     values = dict(zip(starts, inputs, strict=True))
     scope = Scope(builder, name, {}, training=builder.training)
     scope.trace(_calls([end]), values, {})
-    return values[end]
+    if end.node.batch_size is None:
+        return values[end]
+    return scope.apply("reshape", (values[end],), {"shape": ()})[0]  # of a whole batch
 
 
 def first_value(

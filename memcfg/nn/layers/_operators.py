@@ -13,11 +13,13 @@ import numpy as np
 from memcfg.errors import GraphError
 from memcfg.nn._argument_checks import integer, real
 from memcfg.nn.layers._layer import (
+    COMPARISONS,
     Layer,
     Scope,
     Shape,
     SymbolicTensor,
     WeightTensor,
+    in_loss,
 )
 from memcfg.nn.layers._masking import either
 from memcfg.nn.layers._merge import (
@@ -40,6 +42,7 @@ __all__ = [
     "Gather",
     "GetItem",
     "Matmul",
+    "OfBatch",
     "OfWeight",
     "Pointwise",
     "Power",
@@ -65,6 +68,30 @@ class Function(Layer):
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
         return scope.apply(self.op, inputs, self.attributes)[0]
+
+
+class OfBatch(Layer):
+    """One number of a whole batch, in a loss."""
+
+    __slots__ = ("keepdims", "op")
+
+    batch_size: ClassVar[int] = 1
+
+    def __init__(self, op: str, keepdims: bool, *, name: str | None = None) -> None:
+        self.op = op
+        self.keepdims = keepdims
+        super().__init__(name)
+
+    def _called(self) -> str:
+        return self.op
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op, and what gives its result a batch of one."""
+        rank = len(scope.builder.shape(inputs[0]))
+        axes = {"axes": tuple(range(rank)), "keepdims": False}
+        made = scope.apply(self.op, inputs, axes)
+        shape = (1,) * (rank if self.keepdims else 1)
+        return scope.apply("reshape", made, {"shape": shape})[0]
 
 
 class Pointwise(Layer):
@@ -294,19 +321,47 @@ _OF_TENSORS: dict[str, Callable[[], Layer]] = {
 }
 
 
+_OPPOSITES = {"equal": "not_equal", "greater_equal": "less", "less_equal": "greater"}
+
+
+def _compare(kind: str, a: Any, b: Any) -> Any:
+    """Return 1 where a comparison holds, else 0; one operand is a symbolic tensor."""
+    if kind in _OPPOSITES:
+        holds_not = _compare(_OPPOSITES[kind], a, b)
+        return holds_not if holds_not is NotImplemented else 1 - holds_not
+    a, b = (float(x) if isinstance(x, bool | np.bool_) else x for x in (a, b))
+    difference = binary("subtract", *((b, a) if kind == "less" else (a, b)))
+    if difference is NotImplemented:
+        return difference
+    if kind != "not_equal":
+        difference = Function("relu", {})(difference)
+    return Function("unequal", {"to": 0.0})(difference)
+
+
+def _of_two(kind: str, a: SymbolicTensor, b: SymbolicTensor) -> Any:
+    if kind not in _OF_TENSORS:
+        return NotImplemented
+    if isinstance(a, WeightTensor) or isinstance(b, WeightTensor):
+        return OfWeight(kind)([a, b])
+    if in_loss.get() and a.node.batch_size != b.node.batch_size:
+        raise ValueError(
+            "one number of a whole batch is not combined with samples: reduce "
+            "along the axes of a sample, as in ops.mean(x, axis=-1, keepdims=True)"
+        )
+    if len(a.shape) != len(b.shape):
+        raise ValueError(
+            f"an operator reads tensors of one rank, got shapes {a.shape} and "
+            f"{b.shape}: index one with None, as in h[:, None]"
+        )
+    return _OF_TENSORS[kind]()([a, b])
+
+
 def binary(kind: str, a: Any, b: Any) -> Any:
     """Return the result of an operator; one operand is a symbolic tensor."""
+    if kind in COMPARISONS:
+        return _compare(kind, a, b)
     if isinstance(a, SymbolicTensor) and isinstance(b, SymbolicTensor):
-        if kind not in _OF_TENSORS:
-            return NotImplemented
-        if isinstance(a, WeightTensor) or isinstance(b, WeightTensor):
-            return OfWeight(kind)([a, b])
-        if len(a.shape) != len(b.shape):
-            raise ValueError(
-                f"an operator reads tensors of one rank, got shapes {a.shape} and "
-                f"{b.shape}: index one with None, as in h[:, None]"
-            )
-        return _OF_TENSORS[kind]()([a, b])
+        return _of_two(kind, a, b)
     if isinstance(a, SymbolicTensor):
         tensor, other, reflected = a, b, False
     else:
