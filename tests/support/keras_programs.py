@@ -16,7 +16,7 @@ def run(name, changes=()):
     """Run a program, after texts in it were replaced by others."""
     text = (PROGRAMS | FILES)[name]
     if name == "tensorboard_logs":  # what writes the files is no requirement
-        pytest.importorskip("tensorboardX" if changes else "tensorflow")
+        pytest.importorskip("tensorboardX" if changes else "tensorboard")
     for old, new in changes:
         assert old in text
         text = text.replace(old, new)
