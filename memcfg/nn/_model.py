@@ -436,8 +436,8 @@ class Model(FixedAttributes):
     @outside_workspaces
     def compile(
         self,
-        optimizer: Optimizer | str,
-        loss: Loss | str | Sequence[Any] | Mapping[str, Any],
+        optimizer: Optimizer | str = "rmsprop",
+        loss: Loss | str | Sequence[Any] | Mapping[str, Any] | None = None,
         loss_weights: float | Sequence[float] | Mapping[str, float] | None = None,
         metrics: Sequence[Any] | Mapping[str, Any] | None = None,
         weighted_metrics: Sequence[Any] | Mapping[str, Any] | None = None,
@@ -454,12 +454,13 @@ class Model(FixedAttributes):
 
         Parameters
         ----------
-        optimizer : Optimizer or str
+        optimizer : Optimizer or str, default "rmsprop"
             One of `memcfg.nn.optimizers`, or its name such as ``"adam"``, with all
             defaults.
         loss : Loss, str, sequence or dict
-            For several outputs one for all, one for each in a list, or a dict by the
-            outputs' names; None leaves an output out.
+            What is minimised; there must be one. For several outputs one for all, one
+            for each in a list, or a dict by the outputs' names; None leaves an output
+            out.
         loss_weights : float, sequence or dict, optional
             Factors of the losses in their sum, which is minimised.
         metrics : sequence or dict of Metric or str, optional
@@ -1481,7 +1482,7 @@ class Model(FixedAttributes):
                 advised = _advised(error, first, target)
                 if advised is None:
                     raise
-                raise advised from error
+                raise advised from None
             return session
 
         return self._built_for(first.sample_shapes, load)

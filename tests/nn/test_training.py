@@ -466,3 +466,25 @@ def test_a_frequency_of_validation_is_a_count_or_epochs():
         model.fit(x, y, validation_data=(x, y), validation_freq=0)
     with pytest.raises(TypeError, match="an epoch of validation_freq is an integer"):
         model.fit(x, y, validation_data=(x, y), validation_freq=["2"])
+
+
+def test_compile_has_keras_default_optimizer_and_wants_a_loss():
+    model = nn.Sequential([nn.Input((3,)), nn.Dense(2)])
+    with pytest.raises(TypeError, match="there is none: say loss='mse'"):
+        model.compile("sgd")
+    model.compile(loss="mse")
+    assert isinstance(model.optimizer, nn.optimizers.RMSprop)
+
+
+def test_a_batch_that_does_not_fit_beside_another_is_one_error():
+    cpu = mc.config.list_physical_devices("CPU")[0]
+    limit = mc.config.LogicalDeviceConfiguration(memory_limit=1)
+    mc.config.set_logical_device_configuration(cpu, [limit])
+    model = nn.Sequential([nn.Input((64,)), nn.Dense(64)])
+    model.compile("sgd", "mse")
+    x = np.ones((4096, 64), np.float32)
+    model.fit(x[:8], x[:8], verbose=0)
+    with pytest.raises(mc.errors.InfeasiblePlanError) as caught:
+        model.fit(x, x, batch_size=4096, verbose=0)
+    assert caught.value.__context__ is None
+    model.train_on_batch(x[:8], x[:8])

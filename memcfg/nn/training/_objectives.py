@@ -88,7 +88,9 @@ def check_goals(
 ) -> Goals:
     """Refuse what is no loss or metric, whatever the network."""
     if not _flat(loss):
-        raise TypeError("a loss is what is minimised, and there is none")
+        raise TypeError(
+            "a loss is what is minimised, and there is none: say loss='mse', or another"
+        )
     if any(isinstance(each, str) for each in _flat(loss_weights)):
         raise TypeError(
             f"loss_weights, the third argument, are numbers, not {loss_weights!r}: "

@@ -375,12 +375,13 @@ class Session:
             others.remove(lead)
             others.insert(0, lead)
         others = others[: max(0, _KEPT - len(wanted))]
-        try:
-            self._load_exactly([*wanted, *others], training, promised)
-        except ResourceExhaustedError:
-            if not others:
-                raise
-            self._load_exactly(wanted, training, promised)
+        for keys in ([*wanted, *others], wanted):
+            try:
+                self._load_exactly(keys, training, promised)
+                break
+            except ResourceExhaustedError:
+                if len(keys) == len(wanted):
+                    raise
 
     def _load_exactly(
         self, keys: Sequence[ProgramKey], training: bool, promised: int
