@@ -290,3 +290,36 @@ def test_layers_inside_of_others_that_are_frozen(where):
         found.append((steps, count, model.predict(x, verbose=0), *model.get_weights()))
     for mine, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(mine, theirs, 1e-4, 1e-5)
+
+
+def test_a_base_that_is_tuned_in_the_mode_of_inference():
+    def make(k):
+        x = k.layers.Input((8, 8, 2))
+        h = k.layers.Conv2D(4, 3)(x)
+        h = k.layers.BatchNormalization(epsilon=0.01)(h)
+        h = k.layers.Dropout(0.5)(k.layers.MaxPooling2D()(h))
+        h = k.layers.MaxPooling1D(2)(k.layers.Reshape((9, 4))(h))
+        base = k.Model(x, k.layers.LSTM(3, dropout=0.5)(h))
+
+        class Tuned(k.layers.Layer):  # in a functional model Keras's fit wins
+            def __init__(self):
+                super().__init__()
+                self.base = base
+
+            def call(self, x):
+                return self.base(x, training=False)
+
+        start = k.layers.Input((8, 8, 2))
+        return k.Model(start, k.layers.Dense(1)(Tuned()(start)))
+
+    theirs, ours = make(keras), make(mc.nn)
+    ours.set_weights(theirs.get_weights())
+    for model, k in ((theirs, keras), (ours, mc.nn)):
+        model.compile(k.optimizers.SGD(0.05), "mse")
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(6, 8, 8, 2)).astype("f4"), np.ones((6, 1), "f4")
+    for _ in range(STEPS):
+        theirs.train_on_batch(x, y)
+        ours.train_on_batch(x, y)
+    for mine, other in zip(ours.get_weights(), theirs.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
