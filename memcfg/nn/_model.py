@@ -1514,18 +1514,24 @@ class Model(FixedAttributes):
             session = self._built_session()
             self._compiled("a loss")
             wanted = session.wanted()
-            batch = Batch(columns(given, wanted, table), weighing)
+            arranged = given.arranged(wanted)
+            batch = Batch(columns(arranged, wanted, table), weighing)
             session.require([ProgramKey(kind, batch.size, weighing)])
             return session, batch
 
-        return self._built_for([array.shape[1:] for array in given.xs], load)
+        return self._built_for(given.sample_shapes, load)
 
-    def _built_for(self, shapes: list[Shape] | None, use: Callable[[], R]) -> R:
+    def _built_for(
+        self, shapes: list[Shape] | dict[str, Shape] | None, use: Callable[[], R]
+    ) -> R:
         """Use the model, built for samples of shapes if it was not; undo a failure."""
         with self._lock.turn():
             fresh = not self.built and shapes is not None
             if fresh and shapes is not None:
-                self._build(shapes)
+                if isinstance(shapes, dict):
+                    self._build(list(shapes.values()), shapes)
+                else:
+                    self._build(shapes)
             try:
                 return use()
             except BaseException:

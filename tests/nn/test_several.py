@@ -236,3 +236,47 @@ def test_every_policy_gives_the_same_bits(memory, data):
     expected = other.fit(x, y, SIZE, 2, 0, seed=1, sample_weight=weights).history
     assert history == expected
     assert all(map(np.array_equal, made.get_weights(), other.get_weights()))
+
+
+class Named(nn.Model):
+    """Reads and gives dicts."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Dense(1), nn.Dense(2)
+
+    def call(self, d):
+        h = d["u"] - d["v"]
+        return {"a": self.first(h), "b": self.second(h)}
+
+
+@pytest.mark.parametrize("way", ["arrays", "batches", "on batch"])
+def test_a_subclass_of_dicts_is_built_by_data_in_any_order(way):
+    rng = np.random.default_rng(3)
+    u, v, b = (rng.standard_normal((8, 2)).astype("f4") for _ in range(3))
+    x, y = {"u": u, "v": v}, {"b": b, "a": b[:, :1]}
+    weights = []
+    for built in (False, True):
+        nn.set_random_seed(4)
+        made = Named()
+        if built:
+            made._build([(2,), (2,)], x)
+        made.compile("sgd", {"a": "mse", "b": "mse"})
+        if way == "arrays":
+            held = {"v": v, "u": u}, y
+            made.fit(x, y, seed=1, verbose=0, validation_data=held)
+            found = made.evaluate(x, y, verbose=0)
+            assert made.history.history["val_loss"] == [pytest.approx(found[0])]
+        elif way == "batches":
+            made.fit([(x, y)], verbose=0)
+        else:
+            made.train_on_batch(x, y)
+        weights.append(made.get_weights())
+    assert all(map(np.array_equal, *weights))
+
+
+def test_a_subclass_of_dicts_predicts_before_it_is_built():
+    u = np.ones((4, 2), np.float32)
+    found = Named().predict({"v": u, "u": u}, verbose=0)
+    assert (found["a"].shape, found["b"].shape) == ((4, 1), (4, 2))
+    assert not found["a"].any()

@@ -67,9 +67,9 @@ class ArraySource:
         return -(-self._samples // self._batch_size)
 
     @property
-    def sample_shapes(self) -> list[Shape]:
+    def sample_shapes(self) -> list[Shape] | dict[str, Shape]:
         """The shape of a sample, for each input."""
-        return [x.shape[1:] for x in self._found.xs]
+        return self._given.sample_shapes
 
     @property
     def sizes(self) -> list[int]:
@@ -94,7 +94,8 @@ class ArraySource:
 
     def expect(self, wanted: Wanted) -> None:
         """Check shapes, dtypes and labels."""
-        given, found, ys = self._given, self._found, []
+        given, found = self._given.arranged(wanted), self._found.arranged(wanted)
+        ys: list[Column] = []
         made = []
         for i, field in enumerate(wanted.xs):
             conform_x(given.xs[i], field, given.x_names[i])

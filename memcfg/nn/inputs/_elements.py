@@ -86,15 +86,17 @@ def _count(parts: tuple[Any, ...]) -> str:
 BATCH_FIRST = "make batches first, as dataset.batch(batch_size) does"
 
 
-def sample_shapes_of(spec: Any) -> list[Shape] | None:
-    """Return the shapes of a sample, if they are known."""
+def sample_shapes_of(spec: Any) -> list[Shape] | dict[str, Shape] | None:
+    """Return the shapes of a sample, if they are known; by name, if they come so."""
     x = spec[0] if isinstance(spec, tuple) and spec else spec
     xs = list(x.values()) if isinstance(x, dict) else x
     shapes = [
         _sample_shape(each) for each in (xs if isinstance(xs, list | tuple) else [xs])
     ]
     known = [shape for shape in shapes if shape is not None]
-    return known if shapes and len(known) == len(shapes) else None
+    if not shapes or len(known) < len(shapes):
+        return None
+    return dict(zip(map(str, x), known, strict=True)) if isinstance(x, dict) else known
 
 
 def _sample_shape(x: Any) -> Shape | None:

@@ -59,6 +59,27 @@ class Samples(NamedTuple):
     y_names: list[str]
     weights: list[npt.NDArray[Any]]
     weighing: tuple[Shape, ...] = ()  # what each of the weights has for a sample
+    x_keys: tuple[str, ...] = ()  # of a dict, where the model was not known
+    y_keys: tuple[str, ...] = ()
+
+    @property
+    def sample_shapes(self) -> list[Shape] | dict[str, Shape]:
+        """The shape of a sample, for each input; by name, if they came so."""
+        shapes = [x.shape[1:] for x in self.xs]
+        return dict(zip(self.x_keys, shapes, strict=True)) if self.x_keys else shapes
+
+    def arranged(self, wanted: Wanted) -> Samples:
+        """Return dicts' parts in the order of a model that is known by now."""
+        found = self
+        if self.x_keys and wanted.takes.kind is dict:
+            given = dict(zip(self.x_keys, self.xs, strict=True))
+            xs, names = samples_of(wanted, given, self.x_names[0].partition("[")[0])
+            found = found._replace(xs=xs, x_names=names)
+        if self.y_keys:
+            given = dict(zip(self.y_keys, self.ys, strict=True))
+            ys, names = targets_of(wanted, given, self.y_names[0].partition("[")[0])
+            found = found._replace(ys=ys, y_names=names)
+        return found._replace(x_keys=(), y_keys=())
 
     def part(self, rows: slice) -> Samples:
         """Return some of the samples."""
@@ -84,13 +105,24 @@ def samples(
     xs = [check_x(*given) for given in zip(xs, x_names, fields, strict=True)]
     if len(xs) > 1:
         check_samples(xs, x_names)
+    fresh = wanted is None
+    x_keys = tuple(map(str, x)) if fresh and isinstance(x, dict) else ()
     if not labelled:
-        return Samples(xs, x_names, [], [], [])
+        return Samples(xs, x_names, [], [], [], x_keys=x_keys)
     count = len(xs[0])
+    y_keys: tuple[str, ...] = ()
+    if fresh and isinstance(y, dict):
+        y = {str(name): each for name, each in y.items() if each is not None}
+        y_keys = tuple(y)
     ys, y_names = targets_of(wanted, y, f"{prefix}y")
     ys = [check_y(array, count, name) for array, name in zip(ys, y_names, strict=True)]
     if sample_weight is None:
-        return Samples(xs, x_names, ys, y_names, [])
+        return Samples(xs, x_names, ys, y_names, [], (), x_keys, y_keys)
+    if fresh and isinstance(sample_weight, dict):
+        raise ValueError(
+            f"{prefix}sample_weight is by output, and the outputs are not known: call "
+            "build(input_shape) first"
+        )
     weights, names = [sample_weight], [f"{prefix}sample_weight"]
     if isinstance(sample_weight, list | tuple | dict):
         weights, names = targets_of(wanted, sample_weight, names[0])
@@ -99,7 +131,7 @@ def samples(
         for array, name in zip(weights, names, strict=True)
     ]
     weighing = tuple(array.shape[1:] for array in weights)
-    return Samples(xs, x_names, ys, y_names, weights, weighing)
+    return Samples(xs, x_names, ys, y_names, weights, weighing, x_keys, y_keys)
 
 
 def columns(
@@ -172,6 +204,8 @@ def samples_of(wanted: Wanted | None, x: Any, what: str) -> tuple[list[Any], lis
 
 def targets_of(wanted: Wanted | None, y: Any, what: str) -> tuple[list[Any], list[str]]:
     """Return the arrays of all outputs that have a y, and what people call them."""
+    if wanted is None and isinstance(y, dict):
+        return list(y.values()), [f"{what}[{name!r}]" for name in y]
     if wanted is None:
         return (list(y), [what] * len(y)) if are_arrays(y) else ([y], [what])
     targets, places = wanted.targets, wanted.places

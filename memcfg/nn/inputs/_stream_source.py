@@ -138,7 +138,9 @@ class StreamSource:
         self._known = known = self._origin.static_info
         self.steps, self.endless = known.batches, known.endless
         self.sizes = list(known.sizes)
-        self.sample_shapes: list[Shape] | None = sample_shapes_of(known.spec)
+        self.sample_shapes: list[Shape] | dict[str, Shape] | None = sample_shapes_of(
+            known.spec
+        )
         self.weights = weights_of(known.spec) or ((),) * (class_weight is not None)
 
     @property
@@ -177,9 +179,6 @@ class StreamSource:
         first = self._begun.peek(2 if self._origin.threaded else 1)
         self.sizes = self.sizes or [first.size]
         self.weights = first.weights
-        self.sample_shapes = [
-            column.array.shape[1:] for column in first.columns if column.in_place
-        ]
         first.release()  # the frames of a failure would keep it
 
     def expect(self, wanted: Wanted) -> None:
@@ -217,6 +216,7 @@ class StreamSource:
         table = self._class_weight
         shapes = found.weighing or ((),) * (table is not None)
         if wanted is None:  # to know shapes and sizes
+            self.sample_shapes = found.sample_shapes
             read = [Column("x", each, in_place=True) for each in found.xs]
             return Batch(read, shapes)
         return Batch(columns(found, wanted, table, in_place=True), shapes)
