@@ -458,3 +458,17 @@ def test_a_program_that_does_not_fit_leaves_those_that_do(cpu, loss, images):
 def test_what_computes_no_arrays_says_what_does(thing, instead):
     with pytest.raises(TypeError, match=instead):
         thing(np.ones(3), np.ones(3))
+
+
+@pytest.mark.parametrize("wrong", [-1, 7])
+def test_indices_that_an_embedding_has_not_are_told(wrong):
+    model = nn.Sequential([nn.Input((3,), dtype="int32"), nn.Embedding(7, 2)])
+    model.add(nn.Flatten())
+    model.compile("sgd", "mse")
+    x = np.arange(6).reshape(2, 3)
+    y = np.zeros((2, 6))
+    model.fit(x, y, verbose=0)
+    x[1, 1] = wrong
+    for run in (model.fit, model.train_on_batch, lambda x, _: model.predict(x)):
+        with pytest.raises(ValueError, match=f"index {wrong}.* indices are 0 to 6"):
+            run(x, y)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Embedding(Layer):
     """Look up a vector for each index.
 
-    An index out of range gives NaN, and with it the loss.
+    An index out of range is refused in arrays that feed it, and else gives NaN, and
+    with it the loss.
 
     Parameters
     ----------

@@ -13,6 +13,7 @@ from memcfg._cached import cached_property
 from memcfg.errors import ResourceExhaustedError
 from memcfg.nn.inputs._array_checks import Field
 from memcfg.nn.inputs._samples import Wanted
+from memcfg.nn.layers._embedding import Embedding
 from memcfg.nn.training._tracing import (
     KINDS,
     ProgramKey,
@@ -184,7 +185,7 @@ class Session:
         network = self._spec.network
         names = input_names("x", len(network.inputs))
         xs = tuple(
-            Field(name, tensor.sample_shape, tensor.dtype)
+            Field(name, tensor.sample_shape, tensor.dtype, _rows(network, tensor))
             for name, tensor in zip(names, network.inputs, strict=True)
         )
         return Wanted(xs, (), network.takes, network.gives)
@@ -553,3 +554,13 @@ def device_of(model: str, name: str | None) -> Device:
             f"{model!r} was compiled for {name}, which is no longer configured: "
             f"compile it again ({error})"
         ) from error
+
+
+def _rows(network: Any, tensor: Any) -> int | None:
+    """Return how many vectors an Embedding has that reads an input; None for none."""
+    found = [
+        node.layer.input_dim
+        for node in network.nodes
+        if isinstance(node.layer, Embedding) and node.inputs[0] is tensor
+    ]
+    return min(found, default=None)
