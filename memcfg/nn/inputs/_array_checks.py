@@ -102,8 +102,8 @@ def conform_x(x: Array, field: Field, what: str = "x") -> Array:
         for end in map(float, ends):  # beyond int32: the conversion says what is wrong
             if -(2**31) <= end <= -1 or field.classes <= end < 2**31:
                 raise ValueError(
-                    f"{what} has the index {int(end)}, which is out of range: it feeds an "
-                    f"Embedding of input_dim={field.classes}, so indices are 0 to "
+                    f"{what} has the index {int(end)}, which is out of range: it feeds "
+                    f"an Embedding of input_dim={field.classes}, so indices are 0 to "
                     f"{field.classes - 1}"
                 )
     return x
