@@ -294,16 +294,6 @@ void CudaSystem::zero(void* address, Bytes size) const {
   context_->driver().check(api.cuCtxSynchronize(), "cuCtxSynchronize");
 }
 
-CudaSystem::Usage CudaSystem::usage() const {
-  const ForkLock lock(mutex_);
-  return usage_;
-}
-
-void CudaSystem::reset_peak() const {
-  const ForkLock lock(mutex_);
-  usage_.peak_committed = usage_.committed;
-}
-
 void CudaSystem::check() const {
   const ForkLock lock(mutex_);
   Usage sum;

@@ -163,6 +163,16 @@ std::uintptr_t number(const void* address) noexcept {
 
 }  // namespace
 
+DeviceSystem::Usage DeviceSystem::usage() const {
+  const ForkLock lock(mutex_);
+  return usage_;
+}
+
+void DeviceSystem::reset_peak() const {
+  const ForkLock lock(mutex_);
+  usage_.peak_committed = usage_.committed;
+}
+
 SimulatedSystem::SimulatedSystem(Bytes nbytes)
     : nbytes_(nbytes),
       page_(page_for(nbytes)),
@@ -241,16 +251,6 @@ void SimulatedSystem::release(void* address, Bytes size) const noexcept {
 
 void* SimulatedSystem::allocate(Bytes size, Bytes alignment) const noexcept {
   return pointer(allocate_extent(size, alignment, size));
-}
-
-SimulatedSystem::Usage SimulatedSystem::usage() const {
-  const ForkLock lock(mutex_);
-  return usage_;
-}
-
-void SimulatedSystem::reset_peak() const {
-  const ForkLock lock(mutex_);
-  usage_.peak_committed = usage_.committed;
 }
 
 void SimulatedSystem::check() const {

@@ -222,12 +222,6 @@ inline Status synchronize() {
   gpu().busy = false;
   return 0;
 }
-inline Status memory_info(std::size_t* free, std::size_t* total) {
-  const Call call;
-  *total = gpu().memory;
-  *free = gpu().memory - gpu().used;
-  return 0;
-}
 inline Status granularity(std::size_t* nbytes,
                           const abi::AllocationProperties* what,
                           int) {
@@ -366,7 +360,6 @@ inline abi::Api api() {
   found.cuCtxPushCurrent_v2 = push;
   found.cuCtxPopCurrent_v2 = pop;
   found.cuCtxSynchronize = synchronize;
-  found.cuMemGetInfo_v2 = memory_info;
   found.cuMemGetAllocationGranularity = granularity;
   found.cuMemAddressReserve = address_reserve;
   found.cuMemAddressFree = address_free;

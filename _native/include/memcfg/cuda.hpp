@@ -109,8 +109,6 @@ class CudaSystem final : public DeviceSystem {
   void deallocate(void* address, Bytes size) const noexcept override;
   void zero(void* address, Bytes size) const override;  // throws std::runtime_error
 
-  Usage usage() const override;
-  void reset_peak() const override;
   void check() const override;
 
  private:
@@ -130,10 +128,8 @@ class CudaSystem final : public DeviceSystem {
   Bytes memory_ = 0;  // bytes
   Bytes page_ = 0;
   bool virtual_memory_ = false;
-  mutable std::mutex mutex_;  // guards all below
   mutable std::map<cuda::Address, Pages> reservations_;
   mutable std::map<cuda::Address, Block> blocks_;
-  mutable Usage usage_;
 };
 
 }  // namespace memcfg

@@ -18,7 +18,6 @@ using Status = int;             // 0 is success
 namespace status {
 inline constexpr Status invalid_value = 1;
 inline constexpr Status out_of_memory = 2;
-inline constexpr Status not_initialized = 3;
 inline constexpr Status no_device = 100;
 }  // namespace status
 
@@ -70,7 +69,6 @@ inline constexpr int kMinimumGranularity = 0;  // which granularity is asked for
   FUNCTION(cuCtxPushCurrent_v2, (Context * context))                           \
   FUNCTION(cuCtxPopCurrent_v2, (Context * *context))                           \
   FUNCTION(cuCtxSynchronize, ())                                               \
-  FUNCTION(cuMemGetInfo_v2, (std::size_t* free, std::size_t* total))           \
   FUNCTION(cuMemGetAllocationGranularity,                                      \
            (std::size_t* nbytes, const AllocationProperties* what, int which)) \
   FUNCTION(cuMemAddressReserve,                                                \

@@ -54,9 +54,13 @@ class DeviceSystem : public BorrowedMetadata {
     Bytes peak_committed = 0;
     Bytes addresses = 0;
   };
-  virtual Usage usage() const = 0;
-  virtual void reset_peak() const = 0;
+  Usage usage() const;
+  void reset_peak() const;
   virtual void check() const = 0;  // throws invariant_broken
+
+ protected:
+  mutable std::mutex mutex_;  // guards what is in use, and where
+  mutable Usage usage_;
 };
 
 // The arithmetic of a system with `nbytes` of memory. Addresses lie where no machine
@@ -87,8 +91,6 @@ class SimulatedSystem final : public DeviceSystem {
 
   void zero(void*, Bytes) const override {}
 
-  Usage usage() const override;
-  void reset_peak() const override;
   void check() const override;
 
  private:
@@ -104,11 +106,9 @@ class SimulatedSystem final : public DeviceSystem {
   Extent& extent_at(void* address) const noexcept;
 
   const Bytes nbytes_;
-  const Bytes page_;          // bytes
-  const Bytes capacity_;      // nbytes_ in whole pages: what may be committed
-  mutable std::mutex mutex_;  // guards all below
+  const Bytes page_;      // bytes
+  const Bytes capacity_;  // nbytes_ in whole pages: what may be committed
   mutable std::map<std::uintptr_t, Extent> extents_;
-  mutable Usage usage_;
 };
 
 // Blocks of a device; a pool on top takes pages of it, where it has them.
