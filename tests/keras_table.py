@@ -31,7 +31,7 @@ VALUES = (
     ("reduction", "losses", "none", "a reduction to one number"),
     ("loss_scale_factor", None, 2.0, "gradients are float32: no `loss_scale_factor`"),
     ("axis", {"BatchNormalization", "GroupNormalization"}, 1, "the last `axis`"),
-    ("axis", {"LayerNormalization"}, 1, "the last `axis`"),
+    ("axis", {"LayerNormalization"}, 1, "the last `axis`, or the last few"),
     ("axis", {"Softmax"}, [1, 2], "one `axis`"),
     ("interpolation", {"UpSampling2D"}, "bicubic", "`nearest` and `bilinear`"),
     ("attention_axes", {"MultiHeadAttention"}, (1,), "attention over all steps"),

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import NoReturn
 
 __all__ = ["ABSENT", "ATTRIBUTES", "NEVER_CALLED", "absent", "reason"]
@@ -390,6 +390,11 @@ def reason(table: Mapping[str, Mapping[str, str]], kind: type, name: str) -> str
     return next((row[name] for row in rows if name in row), None)
 
 
+def _exported(room: str) -> Sequence[str]:
+    """Return the names of a module of ``memcfg.nn``; none before it is imported."""
+    return getattr(sys.modules.get(f"memcfg.nn.{room}"), "__all__", ())
+
+
 def absent(module: str) -> Callable[[str], NoReturn]:
     """Return a module's ``__getattr__``, which says why Keras's name is not there."""
     room = module.removeprefix("memcfg.nn").removeprefix(".")
@@ -400,6 +405,8 @@ def absent(module: str) -> Callable[[str], NoReturn]:
         text = f"module {module!r} has no attribute {name!r}"
         if name in known:
             text += f", which Keras has: {known[name]}"
+        elif found := [each for each in ABSENT if each and name in _exported(each)]:
+            text += f": it is in {' and '.join(f'nn.{each}' for each in found)}"
         elif near := get_close_matches(name, sys.modules[module].__all__, 1):
             text += f": did you mean {near[0]!r}?"
         raise AttributeError(text, name=name)

@@ -52,7 +52,7 @@ MADE = {  # arguments with options, and the shape of a sample
     "GlobalMaxPooling2D": ((), {"keepdims": True}, IMAGE),
     "GroupNormalization": ((2,), {"scale": False}, IMAGE),
     "LSTM": ((3,), OPTIONS | {"return_sequences": True, "seed": 2}, STEPS),
-    "LayerNormalization": ((), {"epsilon": 0.1, "gamma_regularizer": "l1"}, IMAGE),
+    "LayerNormalization": (([2, 3],), {"gamma_regularizer": "l1"}, IMAGE),
     "LeakyReLU": ((0.2,), {}, ROW),
     "LocalResponseNormalization": ((2,), {"alpha": 0.5}, IMAGE),
     "Masking": ((0.5,), {}, STEPS),

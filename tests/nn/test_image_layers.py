@@ -146,7 +146,25 @@ def test_group_normalization(groups, center, scale):
     np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("radius", [1, 2, 9])
+@pytest.mark.parametrize("axis", [-1, 3, [3], (-2, -1), [2, 3], (1, -1, -2)])
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("scale", [False, True])
+def test_layer_normalization(axis, center, scale):
+    x = 3 * images(2, 4, 5, 6) + 1
+    layer = nn.LayerNormalization(axis, center=center, scale=scale)
+    found, weights = predicted(layer, x)
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+    wanted = (x - mean) / np.sqrt(variance + 1e-3)
+    assert {each.shape for each in weights} <= {x.shape[-len(axes) :]}
+    if scale:
+        wanted = wanted * weights.pop(0)
+    if center:
+        wanted = wanted + weights.pop(0)
+    np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("radius", [0, 1, 2, 9])
 def test_local_response_normalization(radius):
     x = images(2, 3, 4, 7)
     layer = nn.LocalResponseNormalization(radius, 2.0, 0.5, 0.75)
@@ -175,7 +193,7 @@ def network():
     h = nn.DepthwiseConv2D(3, padding="same", activation="silu")(h)
     h = nn.Conv2DTranspose(4, 3, 2, "same")(h)
     h = nn.PReLU(shared_axes=[1, 2])(nn.LocalResponseNormalization(2)(h))
-    h = nn.BatchNormalization(scale=False)(h)
+    h = nn.LayerNormalization([1, 2, 3])(nn.BatchNormalization(scale=False)(h))
     h = nn.Add()([nn.Conv2D(4, 1)(x), h])
     top = nn.GlobalMaxPooling2D()(h)
     rows = nn.Conv1D(4, 3, padding="causal", activation="elu")(nn.Reshape((64, 4))(h))

@@ -171,6 +171,11 @@ def test_a_model_in_a_model_refuses_what_it_would_ignore():
 def test_at_the_top_too():
     with pytest.raises(AttributeError, match=r"Conv3D.*Keras has: windows move"):
         _ = mc.nn.Conv3D
+    place = "it is in nn.losses and nn.metrics"
+    with pytest.raises(AttributeError, match=f"'MeanSquaredError': {place}"):
+        _ = mc.nn.MeanSquaredError
+    with pytest.raises(AttributeError, match=r"'Adam': it is in nn.optimizers"):
+        _ = mc.nn.layers.Adam
     with pytest.raises(AttributeError, match=r"'Dence': did you mean 'Dense'"):
         _ = mc.nn.Dence
     assert not hasattr(mc.nn, "RandomFlip")

@@ -222,12 +222,17 @@ def test_layer_normalization_says_what_it_cannot():
     assert weights(layer) == {"gamma": (4,), "beta": (4,)}
     for make in (
         lambda: nn.LayerNormalization(epsilon=0),
-        lambda: output(nn.LayerNormalization(axis=1)),
+        *(
+            lambda axis=axis: output(nn.LayerNormalization(axis=axis))
+            for axis in (1, 0, [1, 3], [], [-1, 3], [0, 1, 2, 3], (1, 2))
+        ),
     ):
         with pytest.raises(ValueError, match="LayerNormalization"):
             make()
     with pytest.raises(TypeError, match="axis is an integer"):
         nn.LayerNormalization(axis=True)
+    with pytest.raises(TypeError, match="axis is an integer"):
+        nn.LayerNormalization(axis=[-1, "channels"])
 
 
 def test_an_unknown_activation_names_those_that_are_there():

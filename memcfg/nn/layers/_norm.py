@@ -27,13 +27,12 @@ __all__ = [
 
 def _take(
     layer: BatchNormalization | LayerNormalization | GroupNormalization,
-    axis: int,
     epsilon: float,
     center: bool,
     scale: bool,
     initializers: dict[str, Any],
 ) -> None:
-    """Check and take the arguments that both layers have."""
+    """Check and take the arguments that all three have."""
     kind = type(layer).__name__
     layer.epsilon = real(epsilon, f"{kind}: epsilon")
     if np.float32(layer.epsilon) <= 0:
@@ -41,7 +40,6 @@ def _take(
             f"{kind}: epsilon must be positive in float32, got {epsilon!r}"
         )
     layer.center, layer.scale = bool(center), bool(scale)
-    layer.axis = integer(axis, f"{kind}: axis", None)
     layer.initializers = {
         name: get_initializer(given)
         for name, given in initializers.items()
@@ -50,8 +48,7 @@ def _take(
 
 
 def _specs(
-    layer: BatchNormalization | LayerNormalization | GroupNormalization,
-    shapes: Sequence[Shape],
+    layer: BatchNormalization | GroupNormalization, shapes: Sequence[Shape]
 ) -> tuple[WeightSpec, ...]:
     """Return a weight of the last axis' length for each initializer."""
     (shape,) = shapes
@@ -66,14 +63,17 @@ def _specs(
     )
 
 
-def _gamma_and_beta(layer: Any, scope: Scope, channels: int) -> tuple[int, int]:
-    """Return gamma and beta; constants in the place of those that are left out."""
+def _gamma_and_beta(layer: Any, scope: Scope, length: int) -> tuple[int, int]:
+    """Return gamma and beta as rows; constants for those that are left out."""
     found = []
     for name, value in (("gamma", 1.0), ("beta", 0.0)):
         if name in layer.initializers:
-            found.append(scope.weights[name])
+            weight = scope.weights[name]
+            if len(scope.builder.shape(weight)) > 1:
+                (weight,) = scope.apply("reshape", (weight,), {"shape": (length,)})
+            found.append(weight)
         else:
-            constant = {"shape": (channels,), "value": value, "dtype": "float32"}
+            constant = {"shape": (length,), "value": value, "dtype": "float32"}
             found.append(scope.apply("fill", (), constant)[0])
     return found[0], found[1]
 
@@ -148,7 +148,8 @@ class BatchNormalization(Layer):
             "moving_mean": moving_mean_initializer,
             "moving_variance": moving_variance_initializer,
         }
-        _take(self, axis, epsilon, center, scale, initializers)
+        self.axis = integer(axis, "BatchNormalization: axis", None)
+        _take(self, epsilon, center, scale, initializers)
         super().__init__(name)
 
     specs = _specs
@@ -199,21 +200,21 @@ class BatchNormalization(Layer):
 
 
 class LayerNormalization(Layer):
-    """Normalise the last axis of each sample by its own mean and variance.
+    """Normalise the last axes of each sample by their own mean and variance.
 
     ``y = gamma * (x - mean) / sqrt(variance + epsilon) + beta``, in training as in
     evaluation and prediction.
 
     Parameters
     ----------
-    axis : int, default -1
-        The axis; only the last can be honoured.
+    axis : int or sequence of int, default -1
+        The axis, or several; only the last, or the last few, can be honoured.
     epsilon : float, default 1e-3
         Added to the variance, positive.
     center, scale : bool, default True
         Whether there are a beta and a gamma.
     beta_initializer : str or Initializer, default "zeros"
-        For beta, of the axis' length.
+        For beta, of the axes' shape.
     gamma_initializer : str or Initializer, default "ones"
         For gamma, likewise.
     name : str, optional
@@ -234,7 +235,7 @@ class LayerNormalization(Layer):
 
     supports_masking: ClassVar[bool] = True
 
-    axis: int
+    axis: int | tuple[int, ...]
     center: bool
     epsilon: float
     initializers: dict[str, Initializer]
@@ -242,7 +243,7 @@ class LayerNormalization(Layer):
 
     def __init__(
         self,
-        axis: int = -1,
+        axis: int | Sequence[int] = -1,
         epsilon: float = 1e-3,
         center: bool = True,
         scale: bool = True,
@@ -252,17 +253,46 @@ class LayerNormalization(Layer):
         name: str | None = None,
     ) -> None:
         initializers = {"gamma": gamma_initializer, "beta": beta_initializer}
-        _take(self, axis, epsilon, center, scale, initializers)
+        what = "LayerNormalization: axis"
+        if isinstance(axis, tuple | list):
+            self.axis = tuple(integer(each, what, None) for each in axis)
+        else:
+            self.axis = integer(axis, what, None)
+        _take(self, epsilon, center, scale, initializers)
         super().__init__(name)
 
-    specs = _specs
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Return gamma and beta of the axes' shape."""
+        (shape,) = shapes
+        axes = self.axis if isinstance(self.axis, tuple) else (self.axis,)
+        rank, count = len(shape) + 1, len(axes)  # with the batch
+        places = {each if each < 0 else each - rank for each in axes}
+        if places != set(range(-count, 0)) or not 0 < count < rank:
+            raise ValueError(
+                f"layer {self.name!r} (LayerNormalization) normalises the last axis, "
+                f"or the last few, got axis={self.axis} for an input of shape "
+                f"{show_shape(shape)}"
+            )
+        return tuple(
+            WeightSpec(name, shape[-count:], start)
+            for name, start in self.initializers.items()
+        )
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op."""
-        channels = scope.builder.shape(inputs[0])[-1]
-        operands = (inputs[0], *_gamma_and_beta(self, scope, channels))
+        """Append the op; several axes are one row."""
+        (x,) = inputs
+        shape = scope.builder.shape(x)
+        count = len(self.axis) if isinstance(self.axis, tuple) else 1
+        length = prod(shape[-count:])
+        if count > 1:
+            rows = {"shape": (*shape[:-count], length)}
+            (x,) = scope.apply("reshape", (x,), rows)
+        operands = (x, *_gamma_and_beta(self, scope, length))
         attributes = {"epsilon": self.epsilon}
-        return scope.apply("layer_normalization", operands, attributes)[0]
+        y = scope.apply("layer_normalization", operands, attributes)[0]
+        if count > 1:
+            (y,) = scope.apply("reshape", (y,), {"shape": shape})
+        return y
 
 
 class GroupNormalization(Layer):
@@ -319,7 +349,8 @@ class GroupNormalization(Layer):
         whole = integer(groups, "GroupNormalization: groups", None)
         self.groups = whole if whole == -1 else integer(groups, "groups")
         initializers = {"gamma": gamma_initializer, "beta": beta_initializer}
-        _take(self, axis, epsilon, center, scale, initializers)
+        self.axis = integer(axis, "GroupNormalization: axis", None)
+        _take(self, epsilon, center, scale, initializers)
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
@@ -400,7 +431,7 @@ class LocalResponseNormalization(Layer):
         name: str | None = None,
     ) -> None:
         kind = "LocalResponseNormalization"
-        self.depth_radius = integer(depth_radius, f"{kind}: depth_radius")
+        self.depth_radius = integer(depth_radius, f"{kind}: depth_radius", 0)
         if not 2 * self.depth_radius < 256:
             raise ValueError(f"{kind}: depth_radius is at most 127, not {depth_radius}")
         self.bias = real(bias, f"{kind}: bias")
