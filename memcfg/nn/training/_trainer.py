@@ -33,8 +33,8 @@ def non_finite(session: Session, loss: float, where: str) -> NonFiniteLossError:
     if session.is_finite():
         text = (
             f"the loss is {loss} in {where}; weights and optimizer are as before that "
-            "step. Lower the learning rate, look for NaN or large values in x and y, "
-            'or pass on_nan="ignore"'
+            "step. Lower the learning rate, look in x and y for NaN, large values, or "
+            'indices that an Embedding has no row for, or pass on_nan="ignore"'
         )
     else:
         text = (
