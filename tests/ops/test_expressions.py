@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from elementwise_cases import ATTRIBUTES, ROUGH, bits, count_outputs, operands_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interpreter import interpret
@@ -20,56 +21,6 @@ from memcfg.devices import OperandSpec
 from memcfg.errors import GraphError, KernelError
 from memcfg.graph import Builder, gradients
 from memcfg.ops._expression import floor, write
-
-ATTRIBUTES = {
-    "momentum": 0.9,
-    "nesterov": True,
-    "beta_1": 0.9,
-    "beta_2": 0.99,
-    "epsilon": 1e-7,
-    "l1": 0.5,
-    "l2": 0.25,
-    "factor": 1.5,
-    "term": -0.25,
-    "negative_slope": 0.1,
-    "max_value": 2.0,
-    "threshold": 0.5,
-    "rho": 0.9,
-    "weight_decay": 0.01,
-    "steps": 4,  # of a window whose last step is step 3
-    "divisor": 4,
-    "frequency": 2,
-    "limit": 1.0,
-    "norm": 1.0,
-    "size": 7,
-    "beta_2_decay": -0.8,
-    "epsilon_1": 1e-30,
-    "epsilon_2": 1e-3,
-    "clip_threshold": 1.0,
-    "number": 2.5,
-    "exponent": 1.5,
-    "least": 0.125,
-    "stddev": 0.5,
-    "to": 0.5,
-    "alpha": 0.75,
-    "beta": 0.5,
-    "bias": 1.0,
-    "count": 5.0,
-}
-SPECIAL = [
-    0.0,
-    -0.0,
-    1.0,
-    -1.0,
-    np.inf,
-    -np.inf,
-    np.nan,
-    1e-45,
-    -1e-40,
-    3e38,
-    88.8,
-    -104,
-]
 
 
 @pytest.fixture
@@ -87,43 +38,7 @@ def new_op():
             ops.unregister(name)
 
 
-def some_values(count, seed=0):
-    values = np.random.default_rng(seed).normal(size=count).astype(np.float32) * 3
-    values[: len(SPECIAL)] = np.array(SPECIAL, np.float32)[:count]
-    return values
-
-
-def operands_of(kind, count, dtype=np.float32):
-    """Arrays for an op type's operands: special values, each at another place."""
-    return [
-        np.array(3, np.int64)
-        if name == "step"
-        else np.array(0.1, dtype)
-        if name in kind.formula.scalars
-        else np.roll(some_values(count, place), place).astype(dtype)
-        for place, name in enumerate(kind.formula.operands)
-    ]
-
-
 ELEMENTWISE = [kind.name for kind in ops.op_types() if kind.formula is not None]
-
-
-# These subtract near numbers, or take powers: their last bits are those of `log`.
-ROUGH = (
-    *("squared_log_error", "log_cosh", "poisson", "power"),
-    *("gelu", "mish", "silu", "tanh_shrink"),
-    *("divide_by_local_response", "gaussian"),
-    *("binary_cross", "binary_focal", "categorical_focal"),
-)
-
-
-def bits(values):
-    """All bits, those of every NaN the same: which one a sum keeps is undefined."""
-    return np.where(np.isnan(values), np.float32(np.nan), values).tobytes()
-
-
-def count_outputs(kind):
-    return len(next(iter(kind.formula.cases())))
 
 
 @pytest.mark.parametrize("count", [1, 7, 1000, 8192, 50001])

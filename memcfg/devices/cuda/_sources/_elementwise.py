@@ -1,0 +1,213 @@
+"""Element-wise ops: CUDA from the expression that comes as text.
+
+The text is the one that the C++ core evaluates. What depends on no array is computed
+in double precision and rounded where it meets an element: here, if it is of constants
+and attributes alone, and by one thread of each block, if it is of an operand's number.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memcfg.devices.cuda._sources._writer import CTYPES, Writer, blocks_of, f32, f64
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from memcfg.devices.cuda._sources._launch import Argument
+
+__all__ = ["write_elementwise"]
+
+# In C++, of floats and of doubles ({f} is "f" or nothing).
+_FUNCTIONS = {
+    "add": "{0} + {1}",
+    "subtract": "{0} - {1}",
+    "multiply": "{0} * {1}",
+    "divide": "{0} / {1}",
+    "negate": "-{0}",
+    "absolute": "fabs{f}({0})",
+    "maximum": "memcfg::maximum_of({0}, {1})",
+    "minimum": "memcfg::minimum_of({0}, {1})",
+    "sqrt": "sqrt{f}({0})",
+    "exp": "exp{f}({0})",
+    "log": "log{f}({0})",
+    "tanh": "tanh{f}({0})",
+    "sigmoid": "memcfg::sigmoid_of({0})",
+    "erf": "erf{f}({0})",
+    "power": "pow({0}, {1})",
+    "floor": "floor({0})",
+    "rounded": "static_cast<float>({0})",
+    "less": "{0} < {1}",
+    "less_equal": "{0} <= {1}",
+    "equal": "{0} == {1}",
+    "select": "{0} != 0 ? {1} : {2}",
+}
+_CONDITIONS = ("less", "less_equal", "equal")
+
+
+# Of numbers that are known here.
+_KNOWN: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "negate": np.negative,
+    "absolute": np.absolute,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "sqrt": np.sqrt,
+    "exp": np.exp,
+    "log": np.log,
+    "tanh": np.tanh,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "erf": math.erf,
+    "power": np.power,
+    "floor": np.floor,
+    "rounded": np.float32,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "equal": np.equal,
+    "select": np.where,
+}
+
+
+class _Translator:
+    """Translates one expression, an instruction after the other."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.parameters: dict[str, Argument] = {}
+        self.known: dict[int, float] = {}  # numbers that are known here
+        self.literal: set[int] = set()  # of them, those of constants alone
+        self.late: dict[int, str] = {}  # statements of doubles, by one thread
+        self.places: dict[int, int] = {}  # where elements find them
+        self.elements: dict[int, str] = {}  # statements, of each element
+        self.conditions: set[int] = set()
+        self.outputs: list[int] = []
+        for place, line in enumerate(writer.attributes["expression"].split(";")):
+            kind, *words = line.split()
+            self._read(place, kind, words)
+
+    def _read(self, place: int, kind: str, words: Sequence[str]) -> None:
+        if kind == "output":
+            self.outputs = [int(each) for each in words]
+        elif kind == "constant":
+            (self.known[place],) = struct.unpack("<d", struct.pack("<Q", int(words[0])))
+            self.literal.add(place)
+        elif kind == "attribute":
+            self.known[place] = float(self.writer.attributes[words[0]])
+        elif kind == "operand":
+            self._declare(int(words[0]), ("float32",), self.writer.outputs[0].size)
+            self.elements[place] = f"const float v{place} = x{words[0]}[i];"
+        elif kind == "scalar":
+            self._declare(int(words[0]), ("float32", "int64"), 1)
+            self.late[place] = f"const double u{place} = *x{words[0]};"
+        else:
+            self._calculate(place, kind, [int(each) for each in words])
+
+    def _declare(self, operand: int, dtypes: Sequence[str], size: int) -> None:
+        spec = self.writer.inputs[operand]
+        if spec.dtype not in dtypes:
+            raise self.writer.fail(f"reads float32, not {spec.dtype}")
+        if spec.size != size:
+            raise self.writer.fail("has operands of several sizes")
+        declaration = f"const {CTYPES[spec.dtype]}* x{operand}"
+        self.parameters[declaration] = self.writer.operand(operand)
+
+    def _calculate(self, place: int, kind: str, arguments: Sequence[int]) -> None:
+        if kind in _CONDITIONS:
+            self.conditions.add(place)
+        if all(each in self.known for each in arguments):
+            with np.errstate(all="ignore"):
+                values = [np.float64(self.known[each]) for each in arguments]
+                self.known[place] = float(_KNOWN[kind](*values))
+            if self.literal.issuperset(arguments):
+                self.literal.add(place)
+        elif any(each in self.elements for each in arguments):
+            value = _FUNCTIONS[kind].format(*map(self._element, arguments), f="f")
+            ctype = "bool" if kind in _CONDITIONS else "float"
+            self.elements[place] = f"const {ctype} v{place} = {value};"
+        else:
+            value = _FUNCTIONS[kind].format(*map(self._number, arguments), f="")
+            self.late[place] = f"const double u{place} = {value};"
+
+    def _element(self, place: int) -> str:
+        """Name a number as an element reads it."""
+        if place in self.elements:
+            return f"v{place}"
+        if place in self.late:
+            self.places.setdefault(place, len(self.places))
+            return f"w{place}"
+        value = self.known[place]
+        if place in self.literal:
+            return _float(value)
+        self.parameters[f"float a{place}"] = f32(value)
+        return f"a{place}"
+
+    def _number(self, place: int) -> str:
+        """Name a number as doubles read it."""
+        if place in self.late:
+            return f"u{place}"
+        value = self.known[place]
+        if place in self.literal:
+            return _double(value)
+        self.parameters[f"double d{place}"] = f64(value)
+        return f"d{place}"
+
+    def write(self) -> None:
+        """Append the one launch."""
+        writer, made = self.writer, [self._element(place) for place in self.outputs]
+        for i in range(len(made)):
+            self.parameters[f"float* y{i}"] = writer.output(i)
+        lines = []
+        if self.places:  # late numbers that elements read
+            lines += [f"__shared__ float shared[{len(self.places)}];"]
+            lines += ["if (threadIdx.x == 0) {", *self.late.values()]
+            lines += [
+                f"shared[{i}] = static_cast<float>(u{place});"
+                for place, i in self.places.items()
+            ]
+            lines += ["}", "__syncthreads();"]
+            lines += [
+                f"const float w{k} = shared[{i}];" for k, i in self.places.items()
+            ]
+        lines += ["memcfg::for_each<Index>(count, [&](Index i) {"]
+        lines += [*self.elements.values()]
+        lines += [f"y{i}[i] = {value};" for i, value in enumerate(made)]
+        lines += ["});"]
+        count = writer.outputs[0].size
+        writer.launch(
+            "\n".join(lines),
+            {**self.parameters, "Index count": writer.number(count)},
+            blocks_of(count),
+        )
+
+
+def _float(value: float) -> str:
+    """Write a float, of whose bits all are kept."""
+    with np.errstate(over="ignore"):
+        narrow = np.float32(value)
+    if not np.isfinite(narrow):
+        return f"__int_as_float({int(narrow.view(np.int32)):#x})"
+    return f"({float(narrow)!r}f)"
+
+
+def _double(value: float) -> str:
+    """Write a double."""
+    if not math.isfinite(value):
+        return f"__longlong_as_double({int(np.float64(value).view(np.int64)):#x})"
+    return f"({value!r})"
+
+
+def write_elementwise(writer: Writer) -> None:
+    """Write the kernel of an expression."""
+    for spec in writer.outputs:
+        if spec.dtype != "float32":
+            raise writer.fail(f"writes float32, not {spec.dtype}")
+        if spec.size != writer.outputs[0].size:
+            raise writer.fail("has outputs of several sizes")
+    _Translator(writer).write()

@@ -1,0 +1,63 @@
+"""The source of an op: by its expression, or by its family."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from memcfg import ops
+from memcfg.devices.cuda._sources._elementwise import write_elementwise
+from memcfg.devices.cuda._sources._writer import Writer
+from memcfg.errors import GraphError, KernelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from memcfg.devices._contract import OperandSpec
+    from memcfg.devices.cuda._sources._launch import CudaSource
+
+__all__ = ["cuda_source"]
+
+_FAMILIES: dict[str, Callable[[Writer], None]] = {}
+
+
+def cuda_source(
+    op_type: str,
+    attributes: Mapping[str, Any],
+    inputs: Sequence[OperandSpec],
+    outputs: Sequence[OperandSpec],
+) -> CudaSource:
+    """Write the CUDA source of one op.
+
+    Parameters
+    ----------
+    op_type : str
+        The op's type, such as ``"conv2d"``.
+    attributes : mapping
+        The op's attributes.
+    inputs, outputs : sequence of OperandSpec
+        Its operands.
+
+    Returns
+    -------
+    CudaSource
+        The source, and how its kernels are launched. Outputs may be the inputs of the
+        op type's in-place pairs.
+
+    Raises
+    ------
+    KernelError
+        If the type is unknown, or has no kernel for such operands.
+    """
+    try:
+        kind = ops.op_type(op_type)
+        numbers = kind.kernel_attributes(attributes)
+    except GraphError as error:
+        raise KernelError(f"kernel {op_type!r} for CUDA: {error}") from None
+    write = write_elementwise if kind.formula is not None else _FAMILIES.get(op_type)
+    if write is None:
+        raise KernelError(f"there is no CUDA kernel of type {op_type!r}")
+    if kind.arity not in (None, len(inputs)):
+        raise KernelError(f"kernel {op_type!r} for CUDA takes {kind.arity} inputs")
+    writer = Writer(op_type, numbers, inputs, outputs)
+    write(writer)
+    return writer.finish()
