@@ -17,8 +17,8 @@ namespace {
 void* find(void* handle, const char* name, const std::string& path) {
   void* const address = dlsym(handle, name);
   if (address == nullptr) {
-    throw std::runtime_error("'" + path + "' has no function '" + name +
-                             "': a driver of CUDA 11.2 or newer is needed");
+    throw missing_dependency("'" + path + "' has no function '" + name +
+                             "': a driver of CUDA 11.4 or newer is needed");
   }
   return address;
 }
@@ -27,7 +27,7 @@ cuda::Api load(const std::string& path) {
   void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {
     const char* const reason = dlerror();
-    throw std::runtime_error("cannot load the CUDA driver: " +
+    throw missing_dependency("a GPU needs NVIDIA's driver, which cannot be loaded: " +
                              std::string(reason != nullptr ? reason : path));
   }
   cuda::Api api;
@@ -52,15 +52,31 @@ void* pointer(cuda::Address address) noexcept {
 CudaDriver::CudaDriver(const std::string& path) : CudaDriver(load(path)) {}
 
 CudaDriver::CudaDriver(const cuda::Api& api) : api_(api), forks_(fork_count()) {
-  check(api_.cuInit(0), "cuInit");
+  const cuda::Status status = api_.cuInit(0);
+  if (status == 0) return;
+  throw missing_dependency(
+      "NVIDIA's driver is there, but there is no GPU that it can use: cuInit failed "
+      "with " +
+      words(status));
+}
+
+std::string CudaDriver::words(cuda::Status status) const {
+  const char* name = nullptr;
+  if (api_.cuGetErrorName(status, &name) != 0 || name == nullptr) name = "an error";
+  return std::string(name) + " (" + std::to_string(status) + ")";
 }
 
 void CudaDriver::check(cuda::Status status, const char* what) const {
   if (status == 0) return;
-  const char* name = nullptr;
-  if (api_.cuGetErrorName(status, &name) != 0 || name == nullptr) name = "an error";
-  throw std::runtime_error(std::string("the CUDA driver failed in ") + what + ": " +
-                           name + " (" + std::to_string(status) + ")");
+  throw kernel_failure(std::string("the CUDA driver failed in ") + what + ": " +
+                       words(status));
+}
+
+void CudaDriver::require_usable() const {
+  if (usable()) return;
+  throw std::runtime_error(
+      "this process was forked from one that uses CUDA, and so cannot use the GPU: "
+      "start it with the 'spawn' or 'forkserver' method of multiprocessing");
 }
 
 bool CudaDriver::usable() const noexcept {
@@ -68,18 +84,21 @@ bool CudaDriver::usable() const noexcept {
 }
 
 int CudaDriver::version() const {
+  require_usable();
   int version = 0;
   check(api_.cuDriverGetVersion(&version), "cuDriverGetVersion");
   return version;
 }
 
 int CudaDriver::device_count() const {
+  require_usable();
   int count = 0;
   check(api_.cuDeviceGetCount(&count), "cuDeviceGetCount");
   return count;
 }
 
 cuda::Device CudaDriver::device(int ordinal) const {
+  require_usable();
   cuda::Device device = 0;
   check(api_.cuDeviceGet(&device, ordinal), "cuDeviceGet");
   return device;
@@ -120,16 +139,157 @@ CudaContext::~CudaContext() {
 
 CudaContext::Current::Current(const CudaContext& context) noexcept
     : context_(context),
-      pushed_(context.driver_->usable() &&
-              context.api().cuCtxPushCurrent_v2(context.handle_) == 0) {}
+      status_(context.driver_->usable()
+                  ? context.api().cuCtxPushCurrent_v2(context.handle_)
+                  : cuda::status::deinitialized) {}
 
 CudaContext::Current::~Current() {
   cuda::Context* popped = nullptr;
-  if (pushed_) context_.api().cuCtxPopCurrent_v2(&popped);
+  if (status_ == 0) context_.api().cuCtxPopCurrent_v2(&popped);
+}
+
+const CudaContext::Current& CudaContext::Current::require() const {
+  context_.driver().require_usable();
+  context_.check(status_, "cuCtxPushCurrent");
+  return *this;
+}
+
+CudaContext::Priorities CudaContext::priorities() const {
+  const Current current(*this);
+  current.require();
+  Priorities found;
+  check(api().cuCtxGetStreamPriorityRange(&found.least, &found.greatest),
+        "cuCtxGetStreamPriorityRange");
+  return found;
+}
+
+CudaContext::Memory CudaContext::memory() const {
+  const Current current(*this);
+  current.require();
+  Memory found;
+  check(api().cuMemGetInfo_v2(&found.free, &found.total), "cuMemGetInfo");
+  return found;
+}
+
+void CudaContext::synchronize() const {
+  const Current current(*this);
+  current.require();
+  check(api().cuCtxSynchronize(), "cuCtxSynchronize");
+}
+
+void CudaContext::wait() const noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (captures_ == 0) {
+    api().cuCtxSynchronize();
+    return;
+  }
+  for (cuda::Stream* stream : streams_) {
+    int status = 0;
+    if (api().cuStreamIsCapturing(stream, &status) == 0 && status == 0) {
+      api().cuStreamSynchronize(stream);
+    }
+  }
+}
+
+void CudaContext::add(cuda::Stream* stream) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  streams_.insert(stream);
+}
+
+void CudaContext::remove(cuda::Stream* stream) const noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  streams_.erase(stream);
+}
+
+cuda::Status CudaContext::begin_capture(cuda::Stream* stream) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const cuda::Status status =
+      api().cuStreamBeginCapture_v2(stream, cuda::kRelaxedCapture);
+  if (status == 0) ++captures_;
+  return status;
+}
+
+cuda::Status CudaContext::end_capture(cuda::Stream* stream,
+                                      cuda::Graph** graph) const noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  --captures_;
+  return api().cuStreamEndCapture(stream, graph);
+}
+
+// The driver aligns blocks to 256 bytes at least, large ones to much more; a block that
+// happens to lie wrong is taken again, with room to move in.
+void* CudaBlocks::allocate(Bytes size, Bytes alignment) const noexcept {
+  const CudaContext::Current current(*context_);
+  if (!current) return nullptr;
+  Bytes taken = size;
+  cuda::Address address = take(taken);
+  if (address == 0) return nullptr;
+  if (address % alignment != 0) {
+    give_back(address);
+    if (size > kNoLimit - alignment) return nullptr;
+    taken += alignment;
+    address = take(taken);
+    if (address == 0) return nullptr;
+  }
+  const cuda::Address start = round_up(address, alignment);
+  try {
+    const ForkLock lock(mutex_);
+    blocks_.emplace(start, Block{address, taken});
+    usage_.addresses += taken;
+    count(taken);
+  } catch (...) {
+    give_back(address);
+    return nullptr;
+  }
+  return pointer(start);
+}
+
+void CudaBlocks::deallocate(void* address, Bytes) const noexcept {
+  Block block{};
+  {
+    const ForkLock lock(mutex_);
+    const auto found = blocks_.find(number(address));
+    block = found->second;
+    blocks_.erase(found);
+    usage_.addresses -= block.size;
+    count(Bytes{0} - block.size);
+  }
+  const CudaContext::Current current(*context_);
+  if (!current) return;
+  context_->wait();
+  give_back(block.address);
+}
+
+// Pre: the lock is held. Counts bytes that came, or modulo 2^64 went.
+void CudaBlocks::count(Bytes size) const noexcept {
+  usage_.committed += size;
+  usage_.peak_committed = std::max(usage_.peak_committed, usage_.committed);
+}
+
+void CudaBlocks::require_sums(Usage others) const {
+  for (const auto& [start, block] : blocks_) {
+    require(start >= block.address, "a block begins before its memory");
+    others.addresses += block.size;
+    others.committed += block.size;
+  }
+  require(others.committed == usage_.committed, "the committed bytes do not add up");
+  require(others.addresses == usage_.addresses, "the addresses do not add up");
+  require(usage_.committed <= usage_.peak_committed, "the peak is too low");
+}
+
+cuda::Address CudaHostSystem::take(Bytes size) const noexcept {
+  void* address = nullptr;
+  const cuda::Status status =
+      context_->api().cuMemHostAlloc(&address, size, cuda::kPortable);
+  return status == 0 ? number(address) : 0;
+}
+
+void CudaHostSystem::give_back(cuda::Address address) const noexcept {
+  context_->api().cuMemFreeHost(pointer(address));
 }
 
 CudaSystem::CudaSystem(std::shared_ptr<const CudaContext> context)
-    : context_(std::move(context)),
+    : CudaBlocks(std::move(context)),
       properties_{cuda::kPinnedAllocation,
                   0,
                   {cuda::kOnDevice, context_->device()},
@@ -193,12 +353,6 @@ void CudaSystem::note(cuda::Address address, Bytes size, bool mapped) const noex
   count(mapped ? size : Bytes{0} - size);
 }
 
-// Pre: the lock is held. Counts bytes that came, or modulo 2^64 went.
-void CudaSystem::count(Bytes size) const noexcept {
-  usage_.committed += size;
-  usage_.peak_committed = std::max(usage_.peak_committed, usage_.committed);
-}
-
 bool CudaSystem::commit(void* address, Bytes size, Access) const noexcept {
   const CudaContext::Current current(*context_);
   if (!current) return false;
@@ -217,7 +371,7 @@ bool CudaSystem::commit(void* address, Bytes size, Access) const noexcept {
 void CudaSystem::decommit(void* address, Bytes size, Access) const noexcept {
   const CudaContext::Current current(*context_);
   if (current) {
-    context_->api().cuCtxSynchronize();
+    context_->wait();
     unmap_pages(number(address), size);
   }
   note(number(address), size, false);
@@ -237,61 +391,28 @@ void CudaSystem::release(void* address, Bytes size) const noexcept {
   }
   const CudaContext::Current current(*context_);
   if (!current) return;
-  context_->api().cuCtxSynchronize();
+  context_->wait();
   for (Bytes page = 0; page < pages.size(); ++page) {
     if (pages[page]) unmap_pages(first + page * page_, page_);
   }
   context_->api().cuMemAddressFree(first, size);
 }
 
-// The driver aligns blocks to 256 bytes at least, large ones to much more; a block that
-// happens to lie wrong is taken again, with room to move in.
-void* CudaSystem::allocate(Bytes size, Bytes alignment) const noexcept {
-  const CudaContext::Current current(*context_);
-  if (!current) return nullptr;
-  const cuda::Api& api = context_->api();
+cuda::Address CudaSystem::take(Bytes size) const noexcept {
   cuda::Address address = 0;
-  Bytes taken = size;
-  if (api.cuMemAlloc_v2(&address, taken) != 0) return nullptr;
-  if (address % alignment != 0) {
-    api.cuMemFree_v2(address);
-    if (size > kNoLimit - alignment) return nullptr;
-    taken += alignment;
-    if (api.cuMemAlloc_v2(&address, taken) != 0) return nullptr;
-  }
-  const cuda::Address start = round_up(address, alignment);
-  try {
-    const ForkLock lock(mutex_);
-    blocks_.emplace(start, Block{address, taken});
-    usage_.addresses += taken;
-    count(taken);
-  } catch (...) {
-    api.cuMemFree_v2(address);
-    return nullptr;
-  }
-  return pointer(start);
+  return context_->api().cuMemAlloc_v2(&address, size) == 0 ? address : 0;
 }
 
-void CudaSystem::deallocate(void* address, Bytes) const noexcept {
-  Block block{};
-  {
-    const ForkLock lock(mutex_);
-    const auto found = blocks_.find(number(address));
-    block = found->second;
-    blocks_.erase(found);
-    usage_.addresses -= block.size;
-    count(Bytes{0} - block.size);
-  }
-  const CudaContext::Current current(*context_);
-  if (current) context_->api().cuMemFree_v2(block.address);  // waits for all work
+void CudaSystem::give_back(cuda::Address address) const noexcept {
+  context_->api().cuMemFree_v2(address);
 }
 
 void CudaSystem::zero(void* address, Bytes size) const {
   const CudaContext::Current current(*context_);
-  if (!current) throw std::runtime_error("a forked process cannot use CUDA");
+  current.require();
   const cuda::Api& api = context_->api();
-  context_->driver().check(api.cuMemsetD8_v2(number(address), 0, size), "cuMemsetD8");
-  context_->driver().check(api.cuCtxSynchronize(), "cuCtxSynchronize");
+  context_->check(api.cuMemsetD8_v2(number(address), 0, size), "cuMemsetD8");
+  context_->check(api.cuStreamSynchronize(nullptr), "cuStreamSynchronize");
 }
 
 void CudaSystem::check() const {
@@ -302,14 +423,19 @@ void CudaSystem::check() const {
     sum.committed +=
         static_cast<Bytes>(std::count(pages.begin(), pages.end(), true)) * page_;
   }
-  for (const auto& [start, block] : blocks_) {
-    require(start >= block.address, "a block begins before its memory");
-    sum.addresses += block.size;
-    sum.committed += block.size;
+  require_sums(sum);
+}
+
+std::shared_ptr<Resource> make_cuda_resource(std::string name,
+                                             std::shared_ptr<const CudaContext> context,
+                                             bool pinned) {
+  std::shared_ptr<const DeviceSystem> system;
+  if (pinned) {
+    system = std::make_shared<CudaHostSystem>(std::move(context));
+  } else {
+    system = std::make_shared<CudaSystem>(std::move(context));
   }
-  require(sum.committed == usage_.committed, "the committed bytes do not add up");
-  require(sum.addresses == usage_.addresses, "the addresses do not add up");
-  require(usage_.committed <= usage_.peak_committed, "the peak is too low");
+  return std::make_shared<DeviceResource>(std::move(name), std::move(system));
 }
 
 }  // namespace memcfg

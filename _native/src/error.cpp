@@ -24,8 +24,8 @@ constexpr Words kWords[] = {
      "Raise the limit with memcfg.config.set_host_memory_limit(rss=...) or trim the "
      "pools that hold idle memory."},
     {"The system refuses the memory.", "Close other programs or lower the batch size."},
-    {"The simulated device has no more memory.",
-     "Free memory of the device, or simulate a larger one."},
+    {"The device has no more memory.",
+     "Free memory of the device, or lower the batch size."},
     {"The file has no more room.",
      "Free memory of the file, or open it with more bytes."},
     {"The resource below the pool has no more memory.",
@@ -61,6 +61,8 @@ Failure current_failure() {
     return {"MemoryError", error.what()};
   } catch (const kernel_failure& error) {
     return {"KernelError", error.what()};
+  } catch (const missing_dependency& error) {
+    return {"MissingDependencyError", error.what()};
   } catch (const still_held& error) {
     return {"BufferError", error.what()};
   } catch (const invariant_broken& error) {

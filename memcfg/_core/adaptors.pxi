@@ -425,6 +425,7 @@ cdef tuple FINAL_RESOURCES = (
     MappedFile,
     SystemResource,
     SimulatedResource,
+    CudaResource,
     LimitingResource,
     StatisticsResource,
     TrackingResource,

@@ -99,6 +99,15 @@ __all__ = [
     "Block",
     "CallbackKernel",
     "Counter",
+    "CudaContext",
+    "CudaDriver",
+    "CudaEvent",
+    "CudaFunction",
+    "CudaGraph",
+    "CudaInfo",
+    "CudaModule",
+    "CudaResource",
+    "CudaStream",
     "FailureCallbackResource",
     "Kernel",
     "Lane",
@@ -151,6 +160,7 @@ cdef int _threads = 0  # OpenMP threads of a program; 0: as many as OpenMP would
 
 include "resources.pxi"
 include "pools.pxi"
+include "cuda.pxi"
 include "files.pxi"
 include "replay.pxi"
 include "workspaces.pxi"

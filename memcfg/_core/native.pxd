@@ -115,6 +115,88 @@ cdef extern from "memcfg/system_resource.hpp" namespace "memcfg" nogil:
     cdef cppclass SimulatedResource(Resource):
         SimulatedResource(string name, size_t nbytes) except +raise_failure
 
+cdef extern from "memcfg/cuda.hpp" namespace "memcfg" nogil:
+    cdef cppclass CudaDeviceInfo:
+        string name
+        size_t memory
+        int capability
+        bool virtual_memory
+
+    cdef cppclass CudaDriver:
+        CudaDriver(string path) except +raise_failure
+        int version() except +raise_failure
+        int device_count() except +raise_failure
+        CudaDeviceInfo info(int ordinal) except +raise_failure
+
+    cdef cppclass Priorities "memcfg::CudaContext::Priorities":
+        int least
+        int greatest
+
+    cdef cppclass CudaMemory "memcfg::CudaContext::Memory":
+        size_t free
+        size_t total
+
+    cdef cppclass CudaContext:
+        CudaContext(
+            shared_ptr[CudaDriver] driver, int ordinal
+        ) except +raise_failure
+        Priorities priorities() except +raise_failure
+        CudaMemory memory() except +raise_failure
+        void synchronize() except +raise_failure
+
+    shared_ptr[Resource] make_cuda_resource(
+        string name, shared_ptr[CudaContext] context, bool pinned
+    ) except +raise_failure
+
+cdef extern from "memcfg/cuda_stream.hpp" namespace "memcfg" nogil:
+    cdef cppclass Shape "memcfg::CudaStream::Shape":
+        unsigned& operator[](size_t index) noexcept
+
+    cdef cppclass CudaEvent:
+        CudaEvent(
+            shared_ptr[CudaContext] context, bool timing
+        ) except +raise_failure
+        void synchronize() except +raise_failure
+        bool done() except +raise_failure
+        double seconds_since(const CudaEvent& earlier) except +raise_failure
+
+    cdef cppclass CudaModule:
+        CudaModule(
+            shared_ptr[CudaContext] context, const string& image
+        ) except +raise_failure
+
+    cdef cppclass CudaFunction:
+        CudaFunction(
+            shared_ptr[CudaModule] module, const string& name
+        ) except +raise_failure
+
+    cdef cppclass CudaGraph:
+        size_t nodes() noexcept
+
+    cdef cppclass CudaStream:
+        CudaStream(
+            shared_ptr[CudaContext] context, int priority
+        ) except +raise_failure
+        void synchronize() except +raise_failure
+        bool done() except +raise_failure
+        void record(const CudaEvent& event) except +raise_failure
+        void wait(const CudaEvent& event) except +raise_failure
+        void copy(uint64_t target, uint64_t source, size_t size) except +raise_failure
+        void fill(
+            uint64_t target, unsigned char byte, size_t size
+        ) except +raise_failure
+        void launch(
+            const CudaFunction& function,
+            const Shape& grid,
+            const Shape& block,
+            unsigned shared_bytes,
+            void** arguments,
+        ) except +raise_failure
+        void launch(const CudaGraph& graph) except +raise_failure
+        void begin_capture() except +raise_failure
+        unique_ptr[CudaGraph] end_capture() except +raise_failure
+        void* handle() noexcept
+
 cdef extern from "memcfg/adaptor.hpp" namespace "memcfg" nogil:
     cdef cppclass LimitingResource(Resource):
         LimitingResource(

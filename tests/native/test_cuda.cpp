@@ -30,8 +30,7 @@ std::shared_ptr<Pool> pool_on_cuda(Bytes limit, bool growth = true, bool pages =
 }
 
 unsigned char byte_at(const void* address) {
-  return *cuda_stand_in::bytes_at(reinterpret_cast<std::uintptr_t>(address), 1) ^
-         cuda_stand_in::kGarbage;
+  return *cuda_stand_in::bytes_at(reinterpret_cast<std::uintptr_t>(address), 1);
 }
 
 }  // namespace

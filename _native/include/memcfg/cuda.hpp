@@ -5,10 +5,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "memcfg/cuda_abi.h"
+#include "memcfg/forks.hpp"
 #include "memcfg/system_resource.hpp"
 #include "memcfg/types.hpp"
 
@@ -26,7 +29,7 @@ struct CudaDeviceInfo {
 class CudaDriver : private NoCopy {
  public:
   // Loads the file at `path` with its symbols kept local, and initializes it. Throws
-  // std::runtime_error when it cannot be loaded, lacks a function, or finds no GPU.
+  // missing_dependency when it cannot be loaded, lacks a function, or finds no GPU.
   explicit CudaDriver(const std::string& path);
   // The same with functions that are there; for stand-ins.
   explicit CudaDriver(const cuda::Api& api);
@@ -42,10 +45,13 @@ class CudaDriver : private NoCopy {
   // behind.
   bool usable() const noexcept;
 
-  // Throws std::runtime_error naming `what` unless status is success.
+  // Throws kernel_failure naming `what` unless status is success.
   void check(cuda::Status status, const char* what) const;
+  // Throws std::runtime_error in a forked process.
+  void require_usable() const;
 
  private:
+  std::string words(cuda::Status status) const;
   int attribute(int attribute, cuda::Device device) const;
 
   const cuda::Api api_;
@@ -53,10 +59,10 @@ class CudaDriver : private NoCopy {
 };
 
 // The primary context of a GPU, which the process' libraries share. While a `Current`
-// lives it is the calling thread's.
+// lives it is the calling thread's. One object a GPU: it knows the streams made here.
 class CudaContext : private NoCopy {
  public:
-  // Throws std::runtime_error.
+  // Throws kernel_failure.
   CudaContext(std::shared_ptr<const CudaDriver> driver, int ordinal);
   ~CudaContext();
 
@@ -64,23 +70,103 @@ class CudaContext : private NoCopy {
    public:
     explicit Current(const CudaContext& context) noexcept;
     ~Current();
-    explicit operator bool() const noexcept { return pushed_; }  // false: unusable
+    explicit operator bool() const noexcept { return status_ == 0; }
+    // Throws kernel_failure, or in a forked child std::runtime_error, unless it is.
+    const Current& require() const;
 
    private:
     const CudaContext& context_;
-    const bool pushed_;
+    const cuda::Status status_;
   };
 
   const CudaDriver& driver() const noexcept { return *driver_; }
   const cuda::Api& api() const noexcept { return driver_->api(); }
   cuda::Device device() const noexcept { return device_; }
   const CudaDeviceInfo& info() const noexcept { return info_; }
+  void check(cuda::Status status, const char* what) const {
+    driver_->check(status, what);
+  }
+
+  struct Priorities {
+    int least = 0;
+    int greatest = 0;  // the smaller number
+  };
+  Priorities priorities() const;  // throws as Current::require does
+  struct Memory {
+    Bytes free = 0;
+    Bytes total = 0;
+  };
+  Memory memory() const;     // likewise; of all processes
+  void synchronize() const;  // likewise; a failure of earlier work is told here
+
+  // Waits for the work that may use memory. That is all work of the context, but amid
+  // a capture, when the driver refuses to wait for all, what streams made here have to
+  // do. Pre: the context is current.
+  void wait() const noexcept;
+
+  // What begins and ends captures, which `wait` has to know. Pre: it is current.
+  void add(cuda::Stream* stream) const;
+  void remove(cuda::Stream* stream) const noexcept;
+  cuda::Status begin_capture(cuda::Stream* stream) const;
+  cuda::Status end_capture(cuda::Stream* stream, cuda::Graph** graph) const noexcept;
 
  private:
   const std::shared_ptr<const CudaDriver> driver_;
   const CudaDeviceInfo info_;
   const cuda::Device device_;
   cuda::Context* handle_ = nullptr;
+
+  mutable std::mutex mutex_;  // never taken in a forked child
+  mutable std::set<cuda::Stream*> streams_;
+  mutable int captures_ = 0;  // that are on
+};
+
+// Memory that a CUDA driver gives in blocks. Before it goes, all work is waited for.
+class CudaBlocks : public DeviceSystem {
+ public:
+  explicit CudaBlocks(std::shared_ptr<const CudaContext> context) noexcept
+      : context_(std::move(context)) {}
+
+  void* allocate(Bytes size, Bytes alignment) const noexcept override;
+  void deallocate(void* address, Bytes size) const noexcept override;
+  void check() const override {
+    const ForkLock lock(mutex_);
+    require_sums(Usage());
+  }
+
+ protected:
+  // Pre: the context is current. 0: refused.
+  virtual cuda::Address take(Bytes size) const noexcept = 0;
+  virtual void give_back(cuda::Address address) const noexcept = 0;
+
+  void count(Bytes size) const noexcept;
+  void require_sums(Usage others) const;  // pre: the lock is held
+
+  const std::shared_ptr<const CudaContext> context_;
+
+ private:
+  struct Block {
+    cuda::Address address;  // what the driver gave; the block begins at its alignment
+    Bytes size;             // bytes, with what alignment took
+  };
+  mutable std::map<cuda::Address, Block> blocks_;
+};
+
+// Page-locked memory of the host, which any GPU copies to and from while the host goes
+// on. It counts against the host's limits.
+class CudaHostSystem final : public CudaBlocks {
+ public:
+  using CudaBlocks::CudaBlocks;
+
+  Bytes page_size() const noexcept override { return host_system().page_size(); }
+  bool on_host() const noexcept override { return true; }
+  bool has_pages() const noexcept override { return false; }
+  void* reserve(Bytes, Access) const noexcept override { return nullptr; }
+  void release(void*, Bytes) const noexcept override {}
+
+ private:
+  cuda::Address take(Bytes size) const noexcept override;
+  void give_back(cuda::Address address) const noexcept override;
 };
 
 // The memory of a GPU. Where the driver has virtual memory management, addresses are
@@ -90,9 +176,9 @@ class CudaContext : private NoCopy {
 // waited for. Contents of new memory are undefined.
 //
 // Invariant: committed == the mapped pages of the reservations + the blocks.
-class CudaSystem final : public DeviceSystem {
+class CudaSystem final : public CudaBlocks {
  public:
-  // Throws std::runtime_error.
+  // Throws kernel_failure.
   explicit CudaSystem(std::shared_ptr<const CudaContext> context);
   ~CudaSystem() override;  // pre: everything was released
 
@@ -105,31 +191,30 @@ class CudaSystem final : public DeviceSystem {
   bool commit(void* address, Bytes size, Access) const noexcept override;
   void decommit(void* address, Bytes size, Access) const noexcept override;
   void release(void* address, Bytes size) const noexcept override;
-  void* allocate(Bytes size, Bytes alignment) const noexcept override;
-  void deallocate(void* address, Bytes size) const noexcept override;
-  void zero(void* address, Bytes size) const override;  // throws std::runtime_error
+  void zero(void* address, Bytes size) const override;  // as Current::require throws
 
   void check() const override;
 
  private:
   using Pages = std::vector<bool>;  // of a reservation: which are mapped
-  struct Block {
-    cuda::Address address;  // what the driver gave; the block begins at its alignment
-    Bytes size;             // bytes, with what alignment took
-  };
 
+  cuda::Address take(Bytes size) const noexcept override;
+  void give_back(cuda::Address address) const noexcept override;
   bool map_page(cuda::Address address) const noexcept;
   void unmap_pages(cuda::Address address, Bytes size) const noexcept;
   void note(cuda::Address address, Bytes size, bool mapped) const noexcept;
-  void count(Bytes size) const noexcept;
 
-  const std::shared_ptr<const CudaContext> context_;
   const cuda::AllocationProperties properties_;
   Bytes memory_ = 0;  // bytes
   Bytes page_ = 0;
   bool virtual_memory_ = false;
   mutable std::map<cuda::Address, Pages> reservations_;
-  mutable std::map<cuda::Address, Block> blocks_;
 };
+
+// The memory of a GPU, or pinned memory of the host, for a pool on top. Throws
+// kernel_failure.
+std::shared_ptr<Resource> make_cuda_resource(std::string name,
+                                             std::shared_ptr<const CudaContext> context,
+                                             bool pinned);
 
 }  // namespace memcfg

@@ -23,7 +23,7 @@ struct OutOfMemoryInfo {
     tracked_limit,       // the limit on the bytes of all pools of the process
     rss_limit,           // the limit on the memory that the process has resident
     no_memory,           // the system has no more memory
-    device_full,         // the simulated device has no more memory
+    device_full,         // the device has no more memory
     file_full,           // the mapped file is no longer than that
     upstream_exhausted,  // the resource below a pool refuses a block
     workspace_full,      // the workspace must not take more than its page
@@ -80,6 +80,11 @@ class file_error : public std::runtime_error {
 
 // A kernel could not be made, or failed while it ran.
 class kernel_failure : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// A library that is needed is not there, or finds nothing that it could work with.
+class missing_dependency : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 

@@ -110,7 +110,7 @@ class BorrowedMetadata : public System {
   explicit BorrowedMetadata(const System& metadata) noexcept : metadata_(metadata) {}
 
   Bytes memory_size() const noexcept override { return metadata_.memory_size(); }
-  bool on_host() const noexcept final { return false; }
+  bool on_host() const noexcept override { return false; }
   bool commit(void*, Bytes, Access) const noexcept override { return true; }
   void decommit(void*, Bytes, Access) const noexcept override {}
   bool populate(void*, Bytes) const noexcept final { return true; }
