@@ -789,8 +789,8 @@ def _takes_two(schedule: Callable[..., Any]) -> bool:
     """Whether a schedule can be called with the epoch and the rate."""
     try:
         signature = inspect.signature(schedule)
-    except ValueError:  # of a function in C
-        return True
+    except ValueError:  # of a function in C: as the documentation has it
+        return False
     try:
         signature.bind(0, 0.0)
     except TypeError:

@@ -77,6 +77,78 @@ class ModelReturns(nn.Model):
         return 3
 
 
+callbacks = nn.callbacks
+dense = nn.Dense(8)
+
+
+class Weights(nn.Layer):
+    """Its weights have one name, and a dtype."""
+
+    def __init__(self, dtype, count=1):
+        super().__init__()
+        self.kinds, self.count = dtype, count
+
+    def build(self, input_shape):
+        for _ in range(self.count):
+            self.add_weight((8,), "ones", self.kinds, name="w")
+
+    def call(self, x):
+        return x
+
+
+class Reads(nn.metrics.Metric):
+    """It reads what a loss reads, and there is none."""
+
+    def call(self, y_true, y_pred):
+        return y_true - y_pred
+
+
+def rnn(sequences=False):
+    return nn.SimpleRNN(2, return_sequences=sequences, go_backwards=sequences)
+
+
+def steps(layer):
+    x = nn.Input((4, 5, 8))
+    model = nn.Model(x, nn.TimeDistributed(layer)(x))
+    model.compile("sgd", "mse")
+    return fit(model, np.zeros((4, 4, 5, 8), "f4"), np.zeros((4, 4, 5, 8), "f4"))
+
+
+class Takes(nn.Layer):
+    """Columns of a weight."""
+
+    def build(self, input_shape):
+        self.table = self.add_weight((4, 3))
+
+    def call(self, x):
+        return nn.ops.take(self.table, x, 1)
+
+
+def unread():
+    x = nn.Input((8,))
+    model = nn.Model(x, {"a": nn.Dense(3)(x), "b": nn.Dense(3)(x)})
+    model.compile("sgd", {"a": "mse", "b": None}, metrics={"b": [Reads()]})
+
+
+def of_steps(**options):
+    x = nn.Input((4, 8))
+    model = nn.Model(x, nn.Dense(3)(x))
+    model.compile("sgd", "mse")
+    fit(model, np.zeros((4, 4, 8), "f4"), np.zeros((4, 4, 3), "f4"), **options)
+
+
+def chain():
+    model = nn.Sequential([nn.Dense(3)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def weighted(weights):
+    x = nn.Input((8,))
+    model = nn.Model(x, [nn.Dense(3)(x), nn.Dense(3)(x)])
+    model.compile("sgd", ["mse", "mse"], loss_weights=weights)
+
+
 def no_gradient():
     first = lambda inputs, _: [inputs[0]]  # noqa: E731
     mc.ops.register(mc.ops.OpType("stuck", 1, first, lambda *_: None))
@@ -109,7 +181,7 @@ TABLE = [
     (lambda: fit(net(), y=Y[:, :2]), ValueError, r"but the loss reads \(None, 3\)"),
     (lambda: fit(net(), y=Y[:31]), ValueError, "32 samples, y has shape"),
     (lambda: fit(net(), y=None), TypeError, r"fit\(x, y\)"),
-    (lambda: fit(net(), y=Y * np.nan), NonFiniteLossError, "values in x and y"),
+    (lambda: fit(net(), y=Y * np.nan), NonFiniteLossError, "values, or indices that"),
     # inputs and outputs
     (lambda: fit(net(), X[:, :5]), ValueError, r"but the model reads \(None, 8\)"),
     (lambda: net().predict(X.astype(str)), TypeError, "array of numbers"),
@@ -156,6 +228,54 @@ TABLE = [
     (lambda: nn.Dense(3, kernel_initializer="glorot"), ValueError, "did you mean 'glo"),
     (lambda: nn.Dense(3, kernel_regularizer="l3"), ValueError, "l1, l2, l1_l2"),
     (lambda: nn.layers.BatchNorm, AttributeError, "did you mean 'BatchNormalization'"),
+    # layers, and what they are called on
+    (lambda: nn.Dense(3, dtype="float16"), ValueError, "dtype is 'float32', not"),
+    (lambda: Weights("float64")(symbolic), ValueError, "a weight is float32, not"),
+    (lambda: Weights(None, 2)(symbolic), ValueError, "has a weight 'w' already"),
+    (lambda: nn.Dense(3)(symbolic, symbolic), TypeError, "called on tensors, and not"),
+    (lambda: nn.Dense(3)(X), TypeError, "called on symbolic tensors"),
+    (lambda: nn.Dense(3).compute_mask(symbolic), NotImplementedError, "layer to layer"),
+    (lambda: nn.Input((8,), batch_shape=(2, 8)), ValueError, "says shape and batch"),
+    (lambda: nn.Bidirectional(rnn(), backward_layer=rnn(True)), ValueError, "the same"),
+    (lambda: nn.TimeDistributed(nn.ReLU), TypeError, "not on the class ReLU"),
+    (lambda: steps(nn.LSTM(2, return_state=True)), ValueError, "has several outputs"),
+    (lambda: steps(nn.BatchNormalization()), ValueError, "has moving averages"),
+    (lambda: nn.TimeDistributed("relu"), TypeError, "goes around a layer, not 'relu'"),
+    (lambda: Takes()(symbolic), ValueError, "rows of a weight are taken along axis=0"),
+    # models
+    (
+        lambda: nn.Model(symbolic),
+        TypeError,
+        "takes inputs and outputs, or is a subclass",
+    ),
+    (
+        lambda: net()(X, training=True),
+        ValueError,
+        "is called on arrays for its predict",
+    ),
+    (lambda: net().get_layer(), ValueError, "takes a name or an index"),
+    (lambda: net().get_layer(index=7), ValueError, "has 1 layers, none at 7"),
+    (lambda: nn.Sequential([nn.Dense(3)]).build((8,)), ValueError, "counts the batch"),
+    (lambda: nn.Sequential(nn.Dense(3)), TypeError, "takes its layers in a list"),
+    (lambda: nn.Sequential("layers"), TypeError, "takes a list of layers, not"),
+    (lambda: nn.Sequential([dense, dense]), ValueError, "is in .* already"),
+    (lambda: nn.Sequential([nn.ReLU()(symbolic)]), TypeError, "not the result of one"),
+    (lambda: fit(chain(), [X, X]), ValueError, "a chain with one input"),
+    (lambda: weighted([1, 2, 3]), ValueError, "has 3 entries for 2 losses"),
+    (lambda: unread(), ValueError, "reads what a loss reads"),
+    # data
+    (lambda: net().predict([X, Y]), ValueError, "."),
+    (lambda: fit(pair(), two | {"b": two["b"][:3]}), ValueError, "differ in number"),
+    (lambda: fit(net(), sample_weight=["a"] * 32), (TypeError, ValueError), "number"),
+    (lambda: of_steps(class_weight={0: 1.0}), ValueError, "one label a sample"),
+    # callbacks
+    (lambda: callbacks.BackupAndRestore(""), ValueError, "backup_dir is empty"),
+    (
+        lambda: callbacks.LearningRateScheduler(0.1),
+        TypeError,
+        "a function of the epoch",
+    ),
+    (lambda: callbacks.LambdaCallback(on_epoch_end=3), TypeError, "is a function: 3"),
 ]
 
 

@@ -604,3 +604,76 @@ def test_checkpoints_say_what_improved_as_keras_does(tmp_path, capsys):
         "Epoch 2: val_loss did not improve from 1.36440",
         f"Epoch 3: val_loss improved from 1.36440 to 1.00000, saving to {path}",
     ]
+
+
+def test_what_verbose_callbacks_print(capsys):
+    x, y = samples()
+    told = [
+        cb.EarlyStopping("loss", 1e9, verbose=1, restore_best_weights=True),
+        cb.LearningRateScheduler(lambda epoch: 0.25, verbose=1),
+        cb.ReduceLROnPlateau("loss", 0.5, 1, verbose=1, min_delta=1e9),
+    ]
+    model = made()
+    model.fit(x, y, epochs=9, verbose=0, callbacks=told)
+    assert capsys.readouterr().out.splitlines() == [
+        *("Epoch 1: learning rate 0.25", "Epoch 2: learning rate 0.25"),
+        *("Epoch 2: learning rate 0.125",),
+        *("Epoch 2: early stopping", "Restoring the weights of epoch 1"),
+    ]
+
+
+def test_a_schedule_that_is_a_function_in_c_is_called_with_the_epoch_alone():
+    x, y = samples()
+    model = made()
+    rates = {0: 0.5, 1: 0.25}
+    schedule = cb.LearningRateScheduler(rates.__getitem__)
+    history = model.fit(x, y, epochs=2, verbose=0, callbacks=[schedule])
+    assert history.history["learning_rate"] == [0.5, 0.25]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: cb.ModelCheckpoint(path, "val_loss", save_best_only=True),
+        lambda path: cb.ReduceLROnPlateau("val_loss"),
+    ],
+)
+def test_a_number_that_is_not_there_is_told_and_training_goes_on(make, tmp_path):
+    x, y = samples()
+    path = tmp_path / "best.memcfg"
+    with pytest.warns(RuntimeWarning, match="by 'val_loss', which is not available"):
+        made().fit(x, y, verbose=0, callbacks=[make(str(path))])
+
+
+def test_a_backup_amid_an_epoch_goes_on_from_its_beginning(tmp_path):
+    x, y = samples()
+
+    class Stop(cb.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if self.epochs and batch == 1:
+                raise RuntimeError("killed")
+
+        def on_epoch_begin(self, epoch, logs=None):
+            self.epochs = epoch
+
+    backup = cb.BackupAndRestore(tmp_path, save_freq=1)
+    options = {"batch_size": 32, "epochs": 3, "verbose": 0, "shuffle": False}
+    with pytest.raises(RuntimeError, match="killed"):
+        made().fit(x, y, callbacks=[Stop(), backup], **options)
+    resumed = made()
+    history = resumed.fit(
+        x,
+        y,
+        callbacks=[cb.BackupAndRestore(tmp_path, delete_checkpoint=False)],
+        **options,
+    )
+    assert history.epoch == [1, 2]
+
+
+def test_performance_without_the_score(capsys):
+    x, y = samples()
+    made().fit(x, y, verbose=0, callbacks=[cb.PerformanceListener(1)])
+    assert "score" not in capsys.readouterr().out
+    listener = cb.PerformanceListener(1, report_score=True)
+    made().fit(x, y, verbose=0, callbacks=[listener])
+    assert "; score: " in capsys.readouterr().out

@@ -477,3 +477,66 @@ def test_masks_of_several_inputs_are_there_at_the_join():
     assert model.predict(np.ones((2, 5, 2), "f4")).shape == (2, 1)
     Two()([lstm, x])
     assert told == [[True, False]]
+
+
+class Scaled(nn.Layer):
+    """A layer in a layer, and a weight that is looked at and set before training."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Dense(3)
+
+    def build(self, input_shape):
+        self.scale = self.add_weight((3,), "ones", name="scale")
+        super().build(input_shape)
+
+    def call(self, x):
+        return self.inner(x) * self.scale
+
+
+def test_a_weight_of_a_layer_is_read_and_set():
+    layer = Scaled()
+    model = nn.Sequential([nn.Input((4,)), layer])
+    assert layer.scale.name == "scale"
+    layer.scale.assign([1, 2, 3])
+    np.testing.assert_array_equal(layer.scale.numpy(), [1, 2, 3])
+    (found,) = [each for each in model.weights if each.name == "scale"]
+    np.testing.assert_array_equal(np.asarray(found, np.float64), [1, 2, 3])
+    assert repr(found).endswith("scale, shape=(3,), dtype=float32>")
+
+
+def test_masks_of_a_layer_with_call_are_those_that_it_is_given():
+    layer, x = Scaled(), nn.Input((4,))
+    assert layer.compute_mask(x) is None
+    assert layer.compute_mask(x, "mask") == "mask"
+
+
+class OfADict(nn.Layer):
+    def build(self, input_shape):
+        self.shapes = input_shape
+
+    def call(self, inputs):
+        return inputs["a"] + inputs["b"]
+
+
+def test_a_layer_that_is_called_on_a_dict_is_built_with_its_shapes():
+    layer = OfADict()
+    made = layer({"a": nn.Input((4,)), "b": nn.Input((1,))})
+    assert made.shape == (None, 4)
+    assert layer.shapes == {"a": (None, 4), "b": (None, 1)}
+
+
+class InADict(nn.Layer):
+    """Layers in a dict are its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = {"a": nn.Dense(2), "b": nn.Dense(3)}
+
+    def call(self, x):
+        return self.parts["b"](self.parts["a"](x))
+
+
+def test_layers_in_a_dict_are_a_layers_own():
+    model = nn.Sequential([nn.Input((4,)), InADict()])
+    assert [w.shape for w in model.get_weights()] == [(4, 2), (2,), (2, 3), (3,)]

@@ -396,3 +396,46 @@ def test_the_name_of_the_input_is_taken(rows):
         model.add(layer)
     model.add(nn.Dense(5))
     assert nn.Sequential([layer]).predict(rows[0], verbose=0).shape == (30, 5)
+
+
+def test_a_summary_goes_to_a_function(capsys):
+    model = nn.Sequential([nn.Input((4,)), nn.Dense(3)])
+    texts = []
+    model.summary(print_fn=texts.append)
+    model.summary()
+    assert "\n".join([*texts, ""]) == capsys.readouterr().out
+
+
+def test_weights_of_a_frozen_model_are_not_trained():
+    model = nn.Sequential([nn.Input((4,)), nn.Dense(3)])
+    assert model.non_trainable_weights == []
+    model.trainable = False
+    assert len(model.non_trainable_weights) == 2
+    assert model.trainable_weights == []
+
+
+def test_the_shape_of_a_chain_from_its_first_layer():
+    for first in (nn.Dense(3, input_dim=4), nn.Dense(3, input_shape=(4,))):
+        assert nn.Sequential([first]).input_shape == (None, 4)
+    start = nn.Input((4,)).node.layer
+    assert nn.Sequential([start, nn.Dense(3)]).input_shape == (None, 4)
+
+
+def test_weights_of_losses_in_a_list():
+    x = nn.Input((4,))
+    outputs = [nn.Dense(2, name=name)(x) for name in "abc"]
+    rows = np.ones((8, 4), "f4")
+    targets = [np.zeros((8, 2), "f4")] * 3
+    for losses, weights, counted in (
+        (["mse"] * 3, [1, 2, 3], (1, 2, 3)),
+        (["mse", None, "mse"], [1, 2, 3], (1, 0, 3)),
+        (["mse", None, "mse"], [1, 3], (1, 0, 3)),
+    ):
+        model = nn.Model(x, outputs)
+        model.compile("sgd", losses, loss_weights=weights)
+        y = [t for t, loss in zip(targets, losses, strict=True) if loss]
+        logs = model.evaluate(rows, y, verbose=0, return_dict=True)
+        single = [float((p**2).mean()) for p in model.predict(rows, verbose=0)]
+        wanted = sum(c * value for c, value in zip(counted, single, strict=True))
+        assert logs["loss"] == pytest.approx(wanted, rel=1e-5)
+        model.close()

@@ -228,3 +228,8 @@ def test_a_model_that_is_called_as_in_prediction_keeps_its_averages():
         ]
         assert changed == [False, False, mode is None, mode is None]
         model.close()
+
+
+def test_both_directions_keep_states_where_their_layer_does():
+    for stateful in (False, True):
+        assert nn.Bidirectional(nn.LSTM(2, stateful=stateful)).stateful is stateful

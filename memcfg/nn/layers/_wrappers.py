@@ -232,7 +232,9 @@ class TimeDistributed(Layer):
     def __init__(self, layer: Layer, *, name: str | None = None) -> None:
         found = list(members(layer))
         if len(found) != 1:
-            raise TypeError(f"TimeDistributed goes around a layer, not {layer!r}")
+            name = getattr(layer, "__name__", None)  # of a class that is not made
+            what = f"on the class {name}" if name else repr(layer)
+            raise TypeError(f"TimeDistributed goes around a layer, not {what}")
         self.layer = found[0]
         super().__init__(name)
 
