@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memcfg import ops
+from memcfg.devices.cuda._sources import (
+    _cell_kernels,
+    _movements,
+    _products,
+    _reductions,
+    _row_kernels,
+    _window_kernels,
+)
 from memcfg.devices.cuda._sources._elementwise import write_elementwise
 from memcfg.devices.cuda._sources._writer import Writer
 from memcfg.errors import GraphError, KernelError
@@ -17,7 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ["cuda_source"]
 
-_FAMILIES: dict[str, Callable[[Writer], None]] = {}
+_FAMILIES: dict[str, Callable[[Writer], None]] = {
+    **_cell_kernels.FAMILY,
+    **_movements.FAMILY,
+    **_products.FAMILY,
+    **_reductions.FAMILY,
+    **_row_kernels.FAMILY,
+    **_window_kernels.FAMILY,
+}
 
 
 def cuda_source(

@@ -43,6 +43,104 @@ __device__ inline void for_each(Index count, Body body) {
   }
 }
 
+// Joins the values of `lanes` threads that are `stride` apart, a power of two of them,
+// in an order that lanes alone decide. All threads of the block call it.
+template <class T, class Join>
+__device__ inline T join_lanes(u32 lanes, u32 stride, T value, Join join) {
+  __shared__ T all[kThreads];
+  const u32 place = threadIdx.x, lane = place / stride % lanes;
+  all[place] = value;
+  __syncthreads();
+  for (u32 half = lanes / 2; half > 0; half /= 2) {
+    if (lane < half) all[place] = join(all[place], all[place + half * stride]);
+    __syncthreads();
+  }
+  const T found = all[place - lane * stride];
+  __syncthreads();  // before the next call
+  return found;
+}
+
+__device__ inline double sum_lanes(u32 lanes, double value) {
+  return join_lanes(lanes, 1u, value, [](double a, double b) { return a + b; });
+}
+__device__ inline float maximum_lanes(u32 lanes, float value) {
+  return join_lanes(
+      lanes, 1u, value, [](float a, float b) { return maximum_of(a, b); });
+}
+
+// out(o, slice, all of value(o, r) joined), for each result o and each slice of the r.
+// Blocks take `kThreads / lanes` results, `stride` of them side by side.
+template <class T, class Index, class Value, class Join, class Out>
+__device__ inline void reduce(Index results,
+                              Index each,
+                              Index length,
+                              u32 lanes,
+                              u32 stride,
+                              T first,
+                              Value value,
+                              Join join,
+                              Out out) {
+  const u32 place = threadIdx.x, width = kThreads / lanes;
+  const Index tiles = (results + width - 1) / width, slice = blockIdx.x / tiles;
+  const Index o = blockIdx.x % tiles * width + place / (stride * lanes) * stride +
+                  place % stride;
+  const u32 lane = place / stride % lanes;
+  const Index begin = slice * length;
+  const Index end = each - begin < length ? each : begin + length;
+  T total = first;
+  if (o < results) {
+    for (Index r = begin + lane; r < end; r += lanes) total = join(total, value(o, r));
+  }
+  total = join_lanes(lanes, stride, total, join);
+  if (lane == 0 && o < results) out(o, slice, total);
+}
+
+// c(m, n, the sum of a(m, k) * b(k, n) for k from begin to end), a tile of a block.
+// What lies along k in memory is read along k.
+template <class Index, class A, class B, class C>
+__device__ inline void multiply_tile(Index tile_row,
+                                     Index tile_column,
+                                     Index rows,
+                                     Index columns,
+                                     Index begin,
+                                     Index end,
+                                     bool a_along_k,
+                                     bool b_along_k,
+                                     A a,
+                                     B b,
+                                     C c) {
+  constexpr u32 kTile = 64, kDepth = 16, kSide = 16, kEach = kTile / kSide;
+  __shared__ float left[kDepth][kTile + 1], right[kDepth][kTile + 1];
+  const u32 x = threadIdx.x % kSide, y = threadIdx.x / kSide;
+  const Index m0 = tile_row * kTile, n0 = tile_column * kTile;
+  float sum[kEach][kEach] = {};
+  for (Index k0 = begin; k0 < end; k0 += kDepth) {
+    for (u32 i = threadIdx.x; i < kTile * kDepth; i += kThreads) {
+      const u32 ka = a_along_k ? i % kDepth : i / kTile;
+      const u32 m = a_along_k ? i / kDepth : i % kTile;
+      const u32 kb = b_along_k ? i % kDepth : i / kTile;
+      const u32 n = b_along_k ? i / kDepth : i % kTile;
+      left[ka][m] = m0 + m < rows && k0 + ka < end ? a(m0 + m, k0 + ka) : 0.0f;
+      right[kb][n] = n0 + n < columns && k0 + kb < end ? b(k0 + kb, n0 + n) : 0.0f;
+    }
+    __syncthreads();
+    for (u32 k = 0; k < kDepth; ++k) {
+      for (u32 i = 0; i < kEach; ++i) {
+        for (u32 j = 0; j < kEach; ++j) {
+          sum[i][j] = fmaf(left[k][y + i * kSide], right[k][x + j * kSide], sum[i][j]);
+        }
+      }
+    }
+    __syncthreads();
+  }
+  for (u32 i = 0; i < kEach; ++i) {
+    for (u32 j = 0; j < kEach; ++j) {
+      const Index m = m0 + y + i * kSide, n = n0 + x + j * kSide;
+      if (m < rows && n < columns) c(m, n, sum[i][j]);
+    }
+  }
+}
+
 }  // namespace memcfg
 #endif
 """

@@ -36,6 +36,7 @@ CTYPES = {
     "bool": "bool",
 }
 _ALIGNMENT = 256  # bytes
+_MOST_OF_32_BITS = 1 << 31  # elements; a step of a loop beyond them does not overflow
 _MOST_BLOCKS = 1 << 14  # of a loop over elements; its threads take more than one then
 
 
@@ -108,11 +109,13 @@ class Writer:
     def index(self) -> str:
         """The C++ type that counts the elements of any operand."""
         most = max(spec.size for spec in (*self.inputs, *self.outputs))
-        return "unsigned int" if most < 1 << 31 else "unsigned long long"
+        return "unsigned int" if most < _MOST_OF_32_BITS else "unsigned long long"
 
     def number(self, value: int) -> Number:
-        """Make an argument of the type `index`."""
-        return u32(value) if self.index == "unsigned int" else u64(value)
+        """Make an argument of the type `index`; below 0 as what wraps around."""
+        if self.index == "unsigned int":
+            return u32(value % (1 << 32))
+        return u64(value % (1 << 64))
 
     def operand(self, index: int, byte_offset: int = 0) -> Operand:
         """Name an operand, inputs before outputs."""
@@ -167,6 +170,34 @@ class Writer:
             {**parameters, "Index count": self.number(count)},
             blocks_of(count),
         )
+
+    def offset(
+        self, variable: str, prefix: str, axes: Sequence[tuple[int, int]]
+    ) -> tuple[str, dict[str, Argument]]:
+        """Write where an element lies whose number is `variable`.
+
+        `axes` are lengths and strides in elements, from the outermost; those that lie
+        as one are one. Returns the text of a function's body, and its parameters.
+        """
+        merged: list[tuple[int, int]] = []
+        for length, stride in axes:
+            if length == 1:
+                continue
+            if merged and merged[-1][1] == length * stride:
+                length *= merged.pop()[0]
+            merged.append((length, stride))
+        parameters: dict[str, Argument] = {}
+        lines = [f"Index rest = {variable}, at = 0;"]
+        for place in reversed(range(len(merged))):
+            length, stride = merged[place]
+            parameters[f"Index {prefix}s{place}"] = self.number(stride)
+            if place == 0:
+                lines.append(f"at += rest * {prefix}s0;")
+                continue
+            parameters[f"Index {prefix}n{place}"] = self.number(length)
+            lines.append(f"at += rest % {prefix}n{place} * {prefix}s{place};")
+            lines.append(f"rest /= {prefix}n{place};")
+        return " ".join([*lines, "return at;"]), parameters
 
     def finish(self) -> CudaSource:
         """Return what was collected."""

@@ -1,0 +1,527 @@
+"""Sums and maxima along axes: of whole blocks, and in slices where results are few.
+
+Sums are in double precision. Lanes and slices are chosen by lengths alone.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from memcfg.devices.cuda._sources._prelude import THREADS
+from memcfg.devices.cuda._sources._writer import Writer, f32, f64, u32
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from memcfg.devices.cuda._sources._launch import Argument
+
+__all__ = [
+    "FAMILY",
+    "PRODUCTS",
+    "axes_of",
+    "power_of_two",
+    "reduce",
+    "sum_axes",
+    "sum_columns",
+]
+
+_SUM = ("double", "0.0", "return a + b;")
+PRODUCTS = ("float", "0.0f", "return a + b;")
+_MAXIMUM = (
+    "float",
+    "__int_as_float(0xff800000)",
+    "return memcfg::maximum_of(a, b);",
+)
+_SIDE_BY_SIDE = 32  # results, where they lie so
+_LEAST_SLICE = 1024  # values of a result that a slice joins
+_ENOUGH = 512  # blocks: results are not cut into slices where there are as many
+
+
+def power_of_two(count: int) -> int:
+    """Return the least power of two that is not below."""
+    return 1 << (max(count, 1) - 1).bit_length()
+
+
+def reduce(
+    writer: Writer,
+    *,
+    results: int,
+    each: int,
+    columns: int,
+    value: str,
+    parameters: Mapping[str, Argument],
+    out: str,
+    out_parameters: Mapping[str, Argument],
+    kind: tuple[str, str, str] = _SUM,
+) -> None:
+    """Append the launches that join `each` values to each of `results`.
+
+    `value` is the body of a function of (o, r), the r-th value of result o; `out` says
+    what is done with (o, total). `columns` are the results that lie side by side in
+    memory; 1 where the values of one result do.
+    """
+    stride = min(power_of_two(columns), _SIDE_BY_SIDE)
+    lanes = min(power_of_two(each), THREADS // stride)
+    tiles = -(-results // (THREADS // lanes))
+    slices = max(1, min(each // _LEAST_SLICE, _ENOUGH // tiles))
+    length = -(-each // slices)
+    slices = -(-each // length)
+    ctype, first, join = kind
+
+    def append(
+        value: str,
+        parameters: Mapping[str, Argument],
+        out: str,
+        numbers: tuple[int, int, int, int],
+        blocks: int,
+    ) -> None:
+        count, length, lanes, stride = numbers
+        writer.launch(
+            f"""
+  memcfg::reduce(
+      results, each, length, lanes, stride, static_cast<{ctype}>({first}),
+      [&](Index o, Index r) -> {ctype} {{ {value} }},
+      []({ctype} a, {ctype} b) -> {ctype} {{ {join} }},
+      [&](Index o, Index slice, {ctype} total) {{ {out} }});""",
+            {
+                **parameters,
+                "Index results": writer.number(results),
+                "Index each": writer.number(count),
+                "Index length": writer.number(length),
+                "unsigned int lanes": u32(lanes),
+                "unsigned int stride": u32(stride),
+            },
+            blocks,
+        )
+
+    if slices == 1:
+        numbers = each, each, lanes, stride
+        append(value, {**parameters, **out_parameters}, out, numbers, tiles)
+        return
+    size = 8 if ctype == "double" else 4
+    part = writer.scratch(slices * results * size)
+    append(
+        value,
+        {**parameters, f"{ctype}* part": part},
+        "part[slice * results + o] = total;",
+        (each, length, lanes, stride),
+        tiles * slices,
+    )
+    stride = min(power_of_two(results), _SIDE_BY_SIDE)
+    lanes = min(power_of_two(slices), THREADS // stride)
+    append(
+        "return part[r * results + o];",
+        {f"const {ctype}* part": part, **out_parameters},
+        out,
+        (slices, slices, lanes, stride),
+        -(-results // (THREADS // lanes)),
+    )
+
+
+def axes_of(writer: Writer, rank: int) -> tuple[int, ...]:
+    """Return the attribute `axes`, counted from the first and in their order."""
+    found = sorted({axis % rank for axis in writer.attributes["axes"]})
+    return tuple(found)
+
+
+def sum_axes(
+    writer: Writer,
+    shape: Sequence[int],
+    axes: Sequence[int],
+    *,
+    value: str,
+    parameters: Mapping[str, Argument],
+    out: str,
+    out_parameters: Mapping[str, Argument],
+    kind: tuple[str, str, str] = _SUM,
+) -> None:
+    """Append a reduction along axes.
+
+    `value` is a function's body of (i, o), an element and its result.
+    """
+    strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    rows = list(zip(shape, strides, strict=True))
+    kept = [row for axis, row in enumerate(rows) if axis not in axes]
+    gone = [row for axis, row in enumerate(rows) if axis in axes]
+    columns = 1
+    for axis in reversed(range(len(shape))):
+        if axis in axes and shape[axis] > 1:
+            break
+        columns *= shape[axis]
+    where_o, of_o = writer.offset("o", "k", kept)
+    where_r, of_r = writer.offset("r", "g", gone)
+    reduce(
+        writer,
+        results=prod(length for length, _ in kept),
+        each=prod(length for length, _ in gone),
+        columns=columns,
+        value=f"""
+        const auto of_o = [&]() -> Index {{ {where_o} }};
+        const auto of_r = [&]() -> Index {{ {where_r} }};
+        const Index i = of_o() + of_r();
+        {value}""",
+        parameters={**parameters, **of_o, **of_r},
+        out=out,
+        out_parameters=out_parameters,
+        kind=kind,
+    )
+
+
+def sum_columns(
+    writer: Writer,
+    rows: int,
+    columns: int,
+    *,
+    value: str,
+    parameters: Mapping[str, Argument],
+    out: str,
+    out_parameters: Mapping[str, Argument],
+) -> None:
+    """Append the sum of each column; `value` is a function's body of (i, o)."""
+    sum_axes(
+        writer,
+        (rows, columns),
+        (0,),
+        value=value,
+        parameters=parameters,
+        out=out,
+        out_parameters=out_parameters,
+    )
+
+
+def _write_sum(writer: Writer) -> None:
+    writer.need(["float32"], ["float32"])
+    shape = writer.inputs[0].shape
+    sum_axes(
+        writer,
+        shape,
+        axes_of(writer, len(shape)),
+        value="return x[i];",
+        parameters={"const float* x": writer.operand(0)},
+        out="y[o] = static_cast<float>(total);",
+        out_parameters={"float* y": writer.output()},
+    )
+
+
+def _mean(writer: Writer, axes: Sequence[int]) -> None:
+    writer.need(["float32"], ["float32"])
+    shape = writer.inputs[0].shape
+    sum_axes(
+        writer,
+        shape,
+        axes,
+        value="return x[i];",
+        parameters={"const float* x": writer.operand(0)},
+        out="y[o] = static_cast<float>(total / count);",
+        out_parameters={
+            "float* y": writer.output(),
+            "double count": f64(prod(shape[axis] for axis in axes)),
+        },
+    )
+
+
+def _write_mean(writer: Writer) -> None:
+    _mean(writer, axes_of(writer, len(writer.inputs[0].shape)))
+
+
+def _write_global_average(writer: Writer) -> None:
+    _mean(writer, (1, 2))
+
+
+def _write_maximum(writer: Writer) -> None:
+    writer.need(["float32"], ["float32"])
+    shape = writer.inputs[0].shape
+    sum_axes(
+        writer,
+        shape,
+        axes_of(writer, len(shape)),
+        value="return x[i];",
+        parameters={"const float* x": writer.operand(0)},
+        out="y[o] = total;",
+        out_parameters={"float* y": writer.output()},
+        kind=_MAXIMUM,
+    )
+
+
+def _write_maximum_gradient(writer: Writer) -> None:
+    writer.need(["float32"] * 3, ["float32"])
+    shape, size = writer.inputs[0].shape, writer.inputs[0].size
+    axes = axes_of(writer, len(shape))
+    hits = writer.scratch(8 * writer.inputs[1].size)
+    both: dict[str, Argument] = {
+        "const float* x": writer.operand(0),
+        "const float* y": writer.operand(1),
+    }
+    sum_axes(
+        writer,
+        shape,
+        axes,
+        value="return x[i] == y[o] ? 1.0 : 0.0;",
+        parameters=both,
+        out="hits[o] = total;",
+        out_parameters={"double* hits": hits},
+    )
+    kept, steps = 1, []
+    for axis in reversed(range(len(shape))):
+        steps.append((shape[axis], 0 if axis in axes else kept))
+        kept *= 1 if axis in axes else shape[axis]
+    where, parameters = writer.offset("i", "o", steps[::-1])
+    writer.loop(
+        f"""
+        const Index o = [&]() -> Index {{ {where} }}();
+        dx[i] = x[i] == y[o] ? dy[o] / static_cast<float>(hits[o]) : 0.0f;
+        """,
+        {
+            **both,
+            "const float* dy": writer.operand(2),
+            "const double* hits": hits,
+            "float* dx": writer.output(),
+            **parameters,
+        },
+        size,
+    )
+
+
+def _write_bias(writer: Writer) -> None:
+    writer.need(["float32"] * 2, ["float32"])
+    writer.loop(
+        "y[i] = x[i] + bias[i % channels];",
+        {
+            "const float* x": writer.operand(0),
+            "const float* bias": writer.operand(1),
+            "float* y": writer.output(),
+            "Index channels": writer.number(writer.inputs[1].size),
+        },
+        writer.inputs[0].size,
+    )
+
+
+def _write_bias_gradient(writer: Writer) -> None:
+    writer.need(["float32"], ["float32"])
+    shape = writer.inputs[0].shape
+    sum_columns(
+        writer,
+        prod(shape[:-1]),
+        shape[-1],
+        value="return dy[i];",
+        parameters={"const float* dy": writer.operand(0)},
+        out="db[o] = static_cast<float>(total);",
+        out_parameters={"float* db": writer.output()},
+    )
+
+
+def _write_norm(writer: Writer) -> None:
+    writer.need(["float32"] * len(writer.inputs), ["float32"])
+    sums = [writer.scratch(8) for _ in writer.inputs]
+    for i, spec in enumerate(writer.inputs):
+        sum_axes(
+            writer,
+            (spec.size,),
+            (0,),
+            value="const double value = x[i]; return value * value;",
+            parameters={"const float* x": writer.operand(i)},
+            out="*sum = total;",
+            out_parameters={"double* sum": sums[i]},
+        )
+    apart = sums[1].byte_offset - sums[0].byte_offset if len(sums) > 1 else 8
+    writer.launch(
+        """
+        if (threadIdx.x != 0) return;
+        double total = 0;
+        for (unsigned int i = 0; i < count; ++i) total += sums[i * apart];
+        total = sqrt(total);
+        const double largest = 3.4028234663852886e38;  // of finite arrays
+        *y = static_cast<float>(
+            total > largest && total <= 1.7976931348623157e308 ? largest : total);
+        """,
+        {
+            "const double* sums": sums[0],
+            "float* y": writer.output(),
+            "unsigned int count": u32(len(sums)),
+            "unsigned int apart": u32(apart // 8),
+        },
+        1,
+    )
+
+
+def _write_factored_means(writer: Writer) -> None:
+    writer.need(["float32"], ["float32"] * 2)
+    shape = writer.inputs[0].shape
+    for output, axis in ((0, len(shape) - 1), (1, len(shape) - 2)):
+        sum_axes(
+            writer,
+            shape,
+            (axis,),
+            value="const double value = x[i]; return value * value + epsilon;",
+            parameters={
+                "const float* x": writer.operand(0),
+                "double epsilon": f64(writer.attributes["epsilon"]),
+            },
+            out="y[o] = static_cast<float>(total / count);",
+            out_parameters={
+                "float* y": writer.output(output),
+                "double count": f64(shape[axis]),
+            },
+        )
+
+
+def _write_over_factored_root(writer: Writer) -> None:
+    writer.need(["float32"] * 3, ["float32"])
+    *lead, rows, columns = writer.inputs[0].shape
+    means = writer.scratch(8 * prod(lead))
+    sum_axes(
+        writer,
+        (prod(lead), rows),
+        (1,),
+        value="return rows[i];",
+        parameters={"const float* rows": writer.operand(1)},
+        out="means[o] = total / count;",
+        out_parameters={"double* means": means, "double count": f64(rows)},
+    )
+    writer.loop(
+        """
+        const Index row = i / columns_each, matrix = row / rows_each;
+        const float root = static_cast<float>(sqrt(rows[row] / means[matrix]));
+        const float other = sqrtf(columns[matrix * columns_each + i % columns_each]);
+        y[i] = g[i] / (root * other);
+        """,
+        {
+            "const float* g": writer.operand(0),
+            "const float* rows": writer.operand(1),
+            "const float* columns": writer.operand(2),
+            "const double* means": means,
+            "float* y": writer.output(),
+            "Index rows_each": writer.number(rows),
+            "Index columns_each": writer.number(columns),
+        },
+        writer.inputs[0].size,
+    )
+
+
+def _write_batch_normalization(writer: Writer) -> None:
+    writer.need(["float32"] * 3, ["float32"] * 3)
+    shape = writer.inputs[0].shape
+    rows, columns = prod(shape[:-1]), shape[-1]
+    x: dict[str, Argument] = {"const float* x": writer.operand(0)}
+    mean: dict[str, Argument] = {"const float* mean": writer.output(1)}
+    count = f64(rows)
+    sum_columns(
+        writer,
+        rows,
+        columns,
+        value="return x[i];",
+        parameters=x,
+        out="mean[o] = static_cast<float>(total / count);",
+        out_parameters={"float* mean": writer.output(1), "double count": count},
+    )
+    sum_columns(
+        writer,
+        rows,
+        columns,
+        value="const double away = x[i] - mean[o]; return away * away;",
+        parameters={**x, **mean},
+        out="variance[o] = static_cast<float>(total / count);",
+        out_parameters={"float* variance": writer.output(2), "double count": count},
+    )
+    _normalize(writer, writer.output(1), writer.output(2))
+
+
+def _write_batch_inference(writer: Writer) -> None:
+    writer.need(["float32"] * 5, ["float32"])
+    _normalize(writer, writer.operand(3), writer.operand(4))
+
+
+def _normalize(writer: Writer, mean: Argument, variance: Argument) -> None:
+    shape = writer.inputs[0].shape
+    writer.loop(
+        """
+        const Index c = i % channels;
+        const float factor = gamma[c] / sqrtf(variance[c] + epsilon);
+        y[i] = (x[i] - mean[c]) * factor + beta[c];
+        """,
+        {
+            "const float* x": writer.operand(0),
+            "const float* gamma": writer.operand(1),
+            "const float* beta": writer.operand(2),
+            "const float* mean": mean,
+            "const float* variance": variance,
+            "float* y": writer.output(),
+            "float epsilon": f32(writer.attributes["epsilon"]),
+            "Index channels": writer.number(shape[-1]),
+        },
+        writer.inputs[0].size,
+    )
+
+
+def _write_batch_gradient(writer: Writer) -> None:
+    writer.need(["float32"] * 5, ["float32"] * 3)
+    shape = writer.inputs[0].shape
+    rows, columns = prod(shape[:-1]), shape[-1]
+    epsilon = f32(writer.attributes["epsilon"])
+    statistics: dict[str, Argument] = {
+        "const float* mean": writer.operand(3),
+        "const float* variance": writer.operand(4),
+        "float epsilon": epsilon,
+    }
+    both: dict[str, Argument] = {
+        "const float* x": writer.operand(0),
+        "const float* dy": writer.operand(1),
+    }
+    sum_columns(
+        writer,
+        rows,
+        columns,
+        value="""
+        const float normalized = (x[i] - mean[o]) / sqrtf(variance[o] + epsilon);
+        return dy[i] * normalized;""",
+        parameters={**both, **statistics},
+        out="dgamma[o] = static_cast<float>(total);",
+        out_parameters={"float* dgamma": writer.output(1)},
+    )
+    sum_columns(
+        writer,
+        rows,
+        columns,
+        value="return dy[i];",
+        parameters={"const float* dy": writer.operand(1)},
+        out="dbeta[o] = static_cast<float>(total);",
+        out_parameters={"float* dbeta": writer.output(2)},
+    )
+    writer.loop(
+        """
+        const Index c = i % channels;
+        const float inverse = 1.0f / sqrtf(variance[c] + epsilon);
+        const float normalized = (x[i] - mean[c]) * inverse;
+        const float slope = dy[i] - dbeta[c] / rows - normalized * (dgamma[c] / rows);
+        dx[i] = gamma[c] * inverse * slope;
+        """,
+        {
+            **both,
+            "const float* gamma": writer.operand(2),
+            **statistics,
+            "const float* dgamma": writer.output(1),
+            "const float* dbeta": writer.output(2),
+            "float* dx": writer.output(),
+            "float rows": f32(rows),
+            "Index channels": writer.number(columns),
+        },
+        writer.inputs[0].size,
+    )
+
+
+FAMILY: dict[str, Callable[[Writer], None]] = {
+    "reduce_sum": _write_sum,
+    "reduce_mean": _write_mean,
+    "reduce_max": _write_maximum,
+    "reduce_max_gradient": _write_maximum_gradient,
+    "global_average_pool2d": _write_global_average,
+    "bias": _write_bias,
+    "bias_gradient": _write_bias_gradient,
+    "norm": _write_norm,
+    "factored_means": _write_factored_means,
+    "over_factored_root": _write_over_factored_root,
+    "batch_normalization": _write_batch_normalization,
+    "batch_normalization_inference": _write_batch_inference,
+    "batch_normalization_gradient": _write_batch_gradient,
+}
