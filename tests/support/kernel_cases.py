@@ -158,7 +158,8 @@ def check_convolution(table, drawn):
         ("conv2d_gradient_input", (kernel, y), x),
     ):
         arrays = [normal(*shape, seed=i) for i, shape in enumerate(inputs)]
-        check(table, Case(op_type, arrays, [f32(output)], a))
+        more = {**a, "kernel_shape": kernel, "input_shape": x}
+        check(table, Case(op_type, arrays, [f32(output)], more))
 
 
 @st.composite

@@ -74,5 +74,24 @@ def cuda_source(
     if kind.arity not in (None, len(inputs)):
         raise KernelError(f"kernel {op_type!r} for CUDA takes {kind.arity} inputs")
     writer = Writer(op_type, numbers, inputs, outputs)
+    if kind.formula is None:
+        _check(kind, writer)
     write(writer)
     return writer.finish()
+
+
+def _check(kind: ops.OpType, writer: Writer) -> None:
+    """Raise KernelError for outputs that are not those of the op."""
+    try:
+        made = kind.infer(
+            [ops.Spec(spec.shape, spec.dtype) for spec in writer.inputs],
+            writer.attributes,
+        )
+    except GraphError as error:
+        raise writer.fail(f"does not take these operands: {error}") from None
+    except KeyError as error:
+        raise writer.fail(f"needs the attribute {error}") from None
+    wanted = [(spec.shape, spec.dtype) for spec in made]
+    found = [(spec.shape, spec.dtype) for spec in writer.outputs]
+    if found != wanted:
+        raise writer.fail(f"has outputs {wanted}, not {found}")

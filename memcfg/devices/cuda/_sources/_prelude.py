@@ -13,6 +13,9 @@ THREADS = 256  # of every block
 PRELUDE = r"""
 #ifndef MEMCFG_PRELUDE
 #define MEMCFG_PRELUDE
+#ifdef __CUDACC__
+#pragma nv_diag_suppress 177, 550  // what one op of a family does not read
+#endif
 namespace memcfg {
 
 typedef unsigned int u32;

@@ -37,7 +37,6 @@ def _rows(
     parameters: Mapping[str, Argument],
     *,
     inner: int = 1,
-    before: str = "",
 ) -> None:
     """Append a launch over rows; element j of one is at(j).
 
@@ -68,7 +67,6 @@ def _rows(
             "unsigned int lanes": u32(lanes),
         },
         max(1, -(-rows // (THREADS // lanes))),
-        before=before,
     )
 
 

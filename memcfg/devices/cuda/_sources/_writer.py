@@ -136,24 +136,18 @@ class Writer:
         body: str,
         parameters: Mapping[str, Argument],
         blocks: int,
-        *,
-        before: str = "",
     ) -> None:
-        """Append a launch of so many blocks.
-
-        `parameters` has the declaration of each parameter with what it is; `before`
-        stands in front of the kernel, where all of its names are its own.
-        """
+        """Append a launch; `parameters` are declarations, each with what it is."""
         declared = ",\n    ".join(parameters).replace("Index ", f"{self.index} ")
         text = (
             f"({declared}) {{\n  typedef {self.index} Index;\n"
             f"{dedent(body).strip()}\n}}\n"
         )
-        mark = sha256((before + text).encode()).hexdigest()[:12]
+        mark = sha256(text.encode()).hexdigest()[:12]
         stem = re.sub(r"\W", "_", self.op_type, flags=re.ASCII)
         name = f"memcfg_{stem}_{mark}"
         self._kernels[name] = (
-            f"#ifndef {name.upper()}\n#define {name.upper()}\n{before}"
+            f"#ifndef {name.upper()}\n#define {name.upper()}\n"
             f'extern "C" __global__ void __launch_bounds__({THREADS})\n{name}{text}'
             "#endif\n"
         )
