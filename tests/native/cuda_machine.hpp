@@ -7,6 +7,7 @@
 #pragma once
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -55,6 +56,15 @@ inline std::size_t whole(std::size_t size) {  // in pages of the host
   return (size + 4095) / 4096 * 4096;
 }
 
+// Past the sanitizers, which would note each page.
+inline void* map_memory(
+    void* at, std::size_t size, int access, int flags, int file, long) {
+  return reinterpret_cast<void*>(syscall(SYS_mmap, at, size, access, flags, file, 0L));
+}
+inline void unmap_memory(void* at, std::size_t size) {
+  syscall(SYS_munmap, at, size);
+}
+
 // All past `operator new`, which a test may have made fail.
 template <typename T>
 using Rows =
@@ -74,19 +84,25 @@ class Physical {
     if (kept.empty()) kept.push_back(make(room()));
     store_ = kept.back();
     kept.pop_back();
-    std::memset(store_.bytes, kGarbage, size);
+    static const std::vector<unsigned char, PlainAllocator<unsigned char>> garbage(
+        kPage, kGarbage);
+    for (std::size_t at = 0; at < size; at += kPage) {
+      const long count = static_cast<long>(std::min(size - at, kPage));
+      demand(syscall(SYS_pwrite64, store_.file, garbage.data(), count, at) == count,
+             "no memory");
+    }
   }
   Physical(const Physical&) = delete;
   Physical& operator=(const Physical&) = delete;
   ~Physical();
 
   void map(Address address) const {
-    demand(mmap(pointer(address),
-                whole(size),
-                PROT_NONE,
-                MAP_SHARED | MAP_FIXED,
-                store_.file,
-                0) != MAP_FAILED,
+    demand(map_memory(pointer(address),
+                      whole(size),
+                      PROT_NONE,
+                      MAP_SHARED | MAP_FIXED,
+                      store_.file,
+                      0) != MAP_FAILED,
            "no addresses");
   }
 
@@ -104,7 +120,7 @@ class Physical {
     const int file = memfd_create("memory", MFD_CLOEXEC);
     demand(file >= 0 && ftruncate(file, static_cast<off_t>(size)) == 0, "no memory");
     void* const found =
-        mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        map_memory(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     demand(found != MAP_FAILED, "no memory");
     return {file, static_cast<unsigned char*>(found)};
   }
@@ -159,25 +175,21 @@ struct Graph {
   std::vector<Node> nodes;
 };
 
-struct Code {  // of a kernel; as the library that is a module exports it
-  using Launch = void (*)(const unsigned* grid,
-                          const unsigned* block,
-                          unsigned shared_bytes,
-                          void** arguments);
-  Launch launch = nullptr;
-  std::vector<unsigned> sizes = {};  // of the parameters, in bytes
-  int max_shared = abi::kSharedByDefault;
+struct Code {  // of a kernel: a library that is a module exports it as NAME_kernel
+  void (*run)(const unsigned* grid, const unsigned* block, void* const* arguments);
+  std::size_t count;         // of the parameters
+  const std::size_t* sizes;  // of each, in bytes
 };
 
 struct Module {
-  void* library = nullptr;  // null: of `Gpu::kernels`
-  bool loaded = true;
-  std::map<std::string, Code> found = {};
+  void* library = nullptr;   // null: of `Gpu::kernels`
+  int* backwards = nullptr;  // whether it runs blocks and threads from the last one on
 };
 
 struct Function {
-  Module* module;
-  Code* code;
+  const Module* module;
+  Code code;
+  int max_shared = abi::kSharedByDefault;
 };
 
 // One machine with GPUs that share their memory. Tests change what is public.
@@ -286,30 +298,30 @@ inline Physical::~Physical() {
 }
 
 inline Address addresses(std::size_t size, std::size_t alignment) {
-  void* const found = mmap(nullptr,
-                           size + alignment,
-                           PROT_NONE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                           -1,
-                           0);
+  void* const found = map_memory(nullptr,
+                                 size + alignment,
+                                 PROT_NONE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                                 -1,
+                                 0);
   demand(found != MAP_FAILED, "no addresses");
   const Address start = number(found);
   const Address first = (start + alignment - 1) / alignment * alignment;
-  if (first > start) munmap(found, first - start);
+  if (first > start) unmap_memory(found, first - start);
   if (start + alignment > first) {
-    munmap(pointer(first + size), start + alignment - first);
+    unmap_memory(pointer(first + size), start + alignment - first);
   }
   return first;
 }
 
 // What was mapped is addresses again.
 inline void unmap_addresses(Address address, std::size_t size) {
-  demand(mmap(pointer(address),
-              size,
-              PROT_NONE,
-              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-              -1,
-              0) != MAP_FAILED,
+  demand(map_memory(pointer(address),
+                    size,
+                    PROT_NONE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+                    -1,
+                    0) != MAP_FAILED,
          "no addresses");
 }
 
@@ -442,8 +454,11 @@ struct Launch final : Work {
     demand(gpu().functions.count(function) == 1, "a kernel of an unloaded module");
     std::vector<void*> addresses;
     for (auto& each : arguments) addresses.push_back(each.data());
+    if (int* const backwards = function->module->backwards) {
+      *backwards = gpu().random() % 2;
+    }
     const Open open;
-    function->code->launch(grid, block, shared_bytes, addresses.data());
+    function->code.run(grid, block, addresses.data());
     return true;
   }
   bool uses(Address, std::size_t) const override { return true; }  // who knows
@@ -453,7 +468,6 @@ struct Launch final : Work {
   Function* function = nullptr;
   unsigned grid[3] = {};
   unsigned block[3] = {};
-  unsigned shared_bytes = 0;
   std::vector<std::vector<unsigned char>> arguments;
 };
 

@@ -219,7 +219,7 @@ inline Status cuMemAddressFree(Address address, std::size_t size) {
   demand(page == gpu().mapped.end() || page->first >= address + size,
          "a page of the reservation is mapped");
   gpu().reserved.erase(found);
-  munmap(pointer(address), size);
+  unmap_memory(pointer(address), size);
   return 0;
 }
 inline Status cuMemCreate(Handle* handle,
@@ -296,14 +296,14 @@ inline Status cuMemFree_v2(Address address) {
   const auto found = gpu().blocks.find(address);
   demand(found != gpu().blocks.end(), "free: no block");
   gpu().finish();  // it waits
-  munmap(pointer(address), whole(found->second->size));
+  unmap_memory(pointer(address), whole(found->second->size));
   gpu().blocks.erase(found);
   return 0;
 }
 inline Status cuMemHostAlloc(void** address, std::size_t size, unsigned) {
   const Call call;
   if (call.refused()) return abi::status::out_of_memory;
-  *address = mmap(
+  *address = map_memory(
       nullptr, whole(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (*address == MAP_FAILED) return abi::status::out_of_memory;
   std::memset(*address, kGarbage, size);
@@ -316,7 +316,7 @@ inline Status cuMemFreeHost(void* address) {
   demand(found != gpu().pinned.end(), "free: no pinned memory");
   demand(!gpu().pending(found->first, found->second),
          "free: work is queued that may use pinned memory");
-  munmap(address, whole(found->second));
+  unmap_memory(address, whole(found->second));
   gpu().pinned.erase(found);
   return 0;
 }
@@ -369,7 +369,7 @@ inline Status cuStreamCreateWithPriority(abi::Stream** handle,
 inline Status cuStreamDestroy_v2(abi::Stream* handle) {
   const Call call;
   Stream& stream = stream_of(handle);
-  demand(stream.capture == nullptr, "a stream goes amid a capture");
+  if (stream.capture != nullptr) stream.capture->valid = false;
   gpu().until([&stream] { return stream.queue.empty(); });
   gpu().streams.erase(&stream);
   return 0;
@@ -578,6 +578,7 @@ inline Status cuModuleLoadData(abi::Module** handle, const void* image) {
   if (std::strcmp(path, "kernels") != 0) {
     made->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (made->library == nullptr) return abi::status::invalid_image;
+    made->backwards = static_cast<int*>(dlsym(made->library, "cuda_shim_backwards"));
   }
   *handle = reinterpret_cast<abi::Module*>(made.get());
   gpu().modules.emplace(made.get(), std::move(made));
@@ -603,23 +604,17 @@ inline Status cuModuleGetFunction(abi::Function** handle,
   const auto found = gpu().modules.find(reinterpret_cast<Module*>(of));
   demand(found != gpu().modules.end(), "no such module");
   if (call.refused()) return abi::status::invalid_value;
-  Module& module = *found->second;
-  Code code;
+  const Module& module = *found->second;
+  const Code* code = nullptr;
   if (module.library == nullptr) {
     const auto known = gpu().kernels.find(name);
-    if (known == gpu().kernels.end()) return abi::status::not_found;
-    code = known->second;
+    if (known != gpu().kernels.end()) code = &known->second;
   } else {
-    const std::string key = name;
-    code.launch = reinterpret_cast<Code::Launch>(
-        dlsym(module.library, (key + "_launch").c_str()));
-    const auto* size = static_cast<const unsigned*>(
-        dlsym(module.library, (key + "_parameters").c_str()));
-    if (code.launch == nullptr || size == nullptr) return abi::status::not_found;
-    while (*size != 0) code.sizes.push_back(*size++);
+    code = static_cast<const Code*>(
+        dlsym(module.library, (std::string(name) + "_kernel").c_str()));
   }
-  auto made = std::make_unique<Function>(
-      Function{&module, &module.found.emplace(name, code).first->second});
+  if (code == nullptr) return abi::status::not_found;
+  auto made = std::make_unique<Function>(Function{&module, *code});
   *handle = reinterpret_cast<abi::Function*>(made.get());
   gpu().functions.emplace(made.get(), std::move(made));
   return 0;
@@ -634,7 +629,7 @@ inline Status cuFuncSetAttribute(abi::Function* handle, int which, int value) {
   Function& function = function_of(handle);
   demand(which == abi::kMaxDynamicSharedMemory, "another attribute");
   if (call.refused() || value > 227 << 10) return abi::status::invalid_value;
-  function.code->max_shared = value;
+  function.max_shared = value;
   return 0;
 }
 inline Status cuLaunchKernel(abi::Function* handle,
@@ -656,7 +651,7 @@ inline Status cuLaunchKernel(abi::Function* handle,
                     grid_y < 1U << 16 && grid_z < 1U << 16 && block_x > 0 &&
                     block_y > 0 && block_z > 0 && block_z <= 64 && block_x <= 1024 &&
                     block_y <= 1024 && block_x * block_y * block_z <= 1024 &&
-                    shared_bytes <= static_cast<unsigned>(function.code->max_shared);
+                    shared_bytes <= static_cast<unsigned>(function.max_shared);
   if (call.refused() || !fits) return abi::status::invalid_value;
   auto work = std::make_shared<Launch>();
   work->function = &function;
@@ -664,11 +659,9 @@ inline Status cuLaunchKernel(abi::Function* handle,
   const unsigned block[] = {block_x, block_y, block_z};
   std::copy_n(grid, 3, work->grid);
   std::copy_n(block, 3, work->block);
-  work->shared_bytes = shared_bytes;
-  const std::vector<unsigned>& sizes = function.code->sizes;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
+  for (std::size_t i = 0; i < function.code.count; ++i) {
     const auto* const bytes = static_cast<const unsigned char*>(arguments[i]);
-    work->arguments.emplace_back(bytes, bytes + sizes[i]);
+    work->arguments.emplace_back(bytes, bytes + function.code.sizes[i]);
   }
   return submit(stream, std::move(work));
 }
