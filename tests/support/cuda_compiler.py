@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
+import os
 import re
 import shutil
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -16,7 +19,7 @@ import numpy as np
 import pytest
 
 from memcfg.devices import OperandSpec
-from memcfg.devices.cuda._sources import CudaSource, cuda_source
+from memcfg.devices.cuda._sources import COMPILER_OPTIONS, CudaSource, cuda_source
 
 SHIM = Path(__file__).resolve().parents[1] / "native" / "cuda_shim.hpp"
 KERNEL = re.compile(r"__global__ void [^\n]*\n?(\w+)\(")
@@ -27,24 +30,49 @@ FLAGS = (
 
 
 @cache
-def _folder() -> tempfile.TemporaryDirectory:
-    return tempfile.TemporaryDirectory(prefix="memcfg-cuda-")  # gone with the process
+def _folder() -> Path:
+    folder = Path(tempfile.gettempdir(), f"memcfg-kernels-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for path in folder.iterdir():  # of sources that are others now
+        if time.time() - path.stat().st_mtime > 86400:
+            path.unlink(missing_ok=True)
+    return folder
 
 
 @cache
 def compile_on_host(text: str) -> Path:
-    """Compile CUDA C++ to a shared library; once for each text and process."""
+    """Compile CUDA C++ to a shared library; once for each text, in one process."""
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("needs g++")
-    made = Path(_folder().name) / f"{sha256(text.encode()).hexdigest()[:16]}.so"
     names = dict.fromkeys(KERNEL.findall(text))
     whole = f'#include "{SHIM}"\n{text}\n'
     whole += "".join(f"CUDA_SHIM_KERNEL({name})\n" for name in names)
-    command = [compiler, *FLAGS, "-x", "c++", "-", "-o", str(made)]
-    done = subprocess.run(command, input=whole, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-4000:]
+    mark = sha256((whole + SHIM.read_text() + str(FLAGS)).encode()).hexdigest()[:16]
+    made, unfinished = (_folder() / f"{mark}.{end}" for end in ("so", "unfinished"))
+    with open(_folder() / f"{mark}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            command = [compiler, *FLAGS, "-x", "c++", "-", "-o", str(unfinished)]
+            done = subprocess.run(command, input=whole, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr[-4000:]
+            unfinished.replace(made)
     return made
+
+
+def compile_with_nvcc(text: str, architecture: str) -> bytes:
+    """Compile CUDA C++ to machine code; warnings are errors."""
+    compiler = shutil.which("nvcc")
+    if compiler is None:
+        pytest.skip("needs nvcc")
+    with tempfile.TemporaryDirectory() as folder:
+        source, made = Path(folder, "all.cu"), Path(folder, "all.cubin")
+        source.write_text(text)
+        command = [compiler, f"-arch={architecture}", *COMPILER_OPTIONS, "-cubin"]
+        command += ["-Werror", "all-warnings", str(source), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-4000:]
+        return made.read_bytes()
 
 
 class _Size(ctypes.Structure):
@@ -133,7 +161,9 @@ class HostCuda:
         return HostKernel(source, self.text if known else source.text, self.backwards)
 
 
-def run_source(name, inputs, shapes, attributes=(), pairs=(), dtypes=(), text=None):
+def run_source(
+    name, inputs, shapes, attributes=(), pairs=(), dtypes=(), text=None, backwards=False
+):
     """Return the outputs; `pairs` has input -> output that share their memory."""
     dtypes = [*dtypes, *["float32"] * (len(shapes) - len(dtypes))]
     source = cuda_source(
@@ -152,6 +182,6 @@ def run_source(name, inputs, shapes, attributes=(), pairs=(), dtypes=(), text=No
     scratch = np.full(source.scratch_bytes + 256, 0xFF, np.uint8)
     start = -scratch.ctypes.data % 256
     addresses = [x.ctypes.data for x in [*arrays, *outputs]]
-    kernel = HostKernel(source, text or source.text)
+    kernel = HostKernel(source, text or source.text, backwards)
     kernel.run(addresses, scratch.ctypes.data + start)
     return outputs

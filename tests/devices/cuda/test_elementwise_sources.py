@@ -56,7 +56,9 @@ def test_an_op_computes_what_it_means(everything, name):
         if not kind.formula.state:
             pairs = [{i: 0} for i, _ in kind.in_place]
         for each in pairs:
-            again = run_source(name, inputs, shapes, attributes, each, text=everything)
+            again = run_source(
+                name, inputs, shapes, attributes, each, text=everything, backwards=True
+            )
             assert list(map(bits, again)) == list(map(bits, found))
 
 

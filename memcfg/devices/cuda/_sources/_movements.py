@@ -258,7 +258,7 @@ def _write_scatter_add(writer: Writer) -> None:
     writer.launch(
         """
   __shared__ int all[memcfg::kThreads];
-  __shared__ unsigned int some[2];
+  __shared__ unsigned int some[2];  // of this turn, and of the next
   const Index row = blockIdx.x / tiles;
   const Index column = blockIdx.x % tiles * memcfg::kThreads + threadIdx.x;
   double total = 0;
@@ -277,7 +277,6 @@ def _write_scatter_add(writer: Writer) -> None:
         }
       }
     }
-    __syncthreads();
   }
   if (column < width) table[row * width + column] = static_cast<float>(total);""",
         {

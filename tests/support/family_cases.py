@@ -1,0 +1,338 @@
+"""Cases for every op type without an expression, of which many have several kernels."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from kernel_cases import Case
+
+from memcfg import ops
+from memcfg.devices import OperandSpec
+from memcfg.devices.cuda._sources import cuda_source
+
+EXACT = {
+    *("argmax", "hits", "correct_count", "gather", "one_hot", "cast", "constant"),
+    *("concatenate", "split", "transpose", "slice", "pad", "reverse", "broadcast_to"),
+    *("fill", "flatten", "reshape", "reduce_max", "max_pool2d", "max_pool2d_inference"),
+}
+
+
+def case(op_type, inputs, attributes=None):
+    """A case whose outputs are as the op type has them."""
+    attributes = attributes or {}
+    specs = [ops.Spec(x.shape, x.dtype.name) for x in inputs]
+    made = ops.op_type(op_type).infer(specs, attributes)
+    return Case(
+        op_type, inputs, [(each.shape, each.dtype) for each in made], attributes
+    )
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def outputs_of(made):
+    return [
+        np.asarray(each, np.float32) if each.dtype == np.float64 else each
+        for each in made.reference()
+    ]
+
+
+def window(strides=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1), groups=1):
+    return {
+        "strides": strides,
+        "padding": padding,
+        "dilation": dilation,
+        "groups": groups,
+    }
+
+
+def convolution_cases():
+    same = ((1, 1), (1, 1))
+    for x, kernel, a in (
+        ((2, 7, 8, 3), (3, 3, 3, 9), window(padding=same)),
+        ((2, 9, 9, 8), (3, 3, 4, 16), window((2, 2), same, groups=2)),
+        ((1, 9, 10, 5), (2, 3, 5, 2), window((1, 2), ((2, 0), (0, 1)), (2, 3))),
+        ((3, 8, 8, 6), (3, 3, 1, 6), window(padding=same, groups=6)),
+        ((4, 17, 17, 4), (3, 3, 4, 16), window(padding=same)),
+    ):
+        y = case("conv2d", [normal(*x), normal(*kernel, seed=1)], a)
+        dy = normal(*y.outputs[0][0], seed=2)
+        yield y
+        more = {**a, "kernel_shape": kernel, "input_shape": x}
+        yield case("conv2d_gradient_kernel", [y.inputs[0], dy], more)
+        yield case("conv2d_gradient_input", [y.inputs[1], dy], more)
+
+
+def product_cases():
+    for lead, k, n in (((5,), 7, 3), ((2, 35), 30, 66), ((1,), 400, 20), ((70,), 9, 1)):
+        x, kernel, dy = normal(*lead, k), normal(k, n, seed=1), normal(*lead, n, seed=2)
+        yield case("dense", [x, kernel])
+        yield case("dense_gradient_kernel", [x, dy])
+        yield case("dense_gradient_input", [kernel, dy])
+    yield case("dense_gradient_kernel", [normal(3000, 12), normal(3000, 9, seed=1)])
+    yield case("dense", [normal(2, 5000), normal(5000, 3, seed=1)])
+    for ta in (False, True):
+        for tb in (False, True):
+            for (m, k, n), lead in (
+                ((9, 20, 70), (2, 3)),
+                ((3, 5, 2), (4,)),
+                ((8, 8, 8), ()),
+            ):
+                a = normal(*lead, *((k, m) if ta else (m, k)))
+                b = normal(*lead, *((n, k) if tb else (k, n)), seed=1)
+                flags = {"transpose_a": ta, "transpose_b": tb}
+                yield case("matmul", [a, b], flags)
+    yield case("matmul", [normal(3, 4, 5), normal(5, 6)])
+    yield case("matmul", [normal(3, 4, 5), normal(6, 5)], {"transpose_b": True})
+
+
+def reduction_cases():
+    for shape, axes in (
+        ((), ()),
+        ((7,), (0,)),
+        ((40_001,), (0,)),
+        ((9, 70, 5), (1,)),
+        ((9, 70, 5), (-1, 0)),
+        ((3, 41, 5, 7), (1, 3)),
+        ((3, 4, 5, 6), (0, 2)),
+        ((2, 3, 2, 3, 2), (1, 3)),
+        ((2, 3, 4), (0, 1, 2)),
+        ((2, 3, 4), ()),
+        ((5000, 3), (0,)),
+        ((1, 6, 1), (1,)),
+    ):
+        x = np.round(normal(*shape) * 2) / 4
+        x = np.asarray(x, np.float32)
+        a = {"axes": axes, "keepdims": len(shape) == 3}
+        for kind in ("reduce_sum", "reduce_mean", "reduce_max"):
+            made = case(kind, [x], a)
+            yield made
+        (y,) = outputs_of(made)
+        dy = normal(*y.shape, seed=1)
+        yield case("reduce_max_gradient", [x, y, dy], {"axes": axes})
+    nan = np.zeros((3, 200), np.float32)
+    nan[1, 150] = np.nan
+    yield case("reduce_max", [nan], {"axes": (1,)})
+    yield case("reduce_max", [nan], {"axes": (0,)})
+
+
+def column_cases():
+    for shape in (
+        (7, 3),
+        (64, 10),
+        (9, 64),
+        (3, 65),
+        (2, 300),
+        (3000, 6),
+        (2, 3, 4, 5),
+    ):
+        c, a = shape[-1:], {"epsilon": 1e-3}
+        x, gamma, beta = normal(*shape) + 3, normal(*c, seed=1), normal(*c, seed=2)
+        dy = normal(*shape, seed=3)
+        yield case("bias", [x, beta])
+        yield case("bias_gradient", [x])
+        for kind in ("batch_normalization", "layer_normalization"):
+            forward = case(kind, [x, gamma, beta], a)
+            yield forward
+            _, mean, variance = outputs_of(forward)
+            yield case(f"{kind}_gradient", [x, dy, gamma, mean, variance], a)
+            if kind.startswith("batch"):
+                kind = f"{kind}_inference"
+                yield case(kind, [x, gamma, beta, mean, variance], a)
+    x = 1000 + normal(500, 3)
+    ones = np.ones(3, np.float32)
+    yield case("batch_normalization", [x, ones, ones], {"epsilon": 1e-3})
+
+
+def square_cases():
+    yield case("norm", [normal(300, 7), normal(50001, seed=1), normal(seed=2)])
+    yield case("norm", [np.full(9, 3e38, np.float32)])
+    yield case("norm", [np.float32([1, np.inf])])
+    yield case("norm", [np.float32([1, np.nan])])
+    for shape in ((17, 3), (2, 3, 30, 40), (1500, 4)):
+        made = case("factored_means", [normal(*shape)], {"epsilon": 1e-3})
+        yield made
+        yield case("over_factored_root", [normal(*shape), *outputs_of(made)])
+
+
+def softmax_cases():
+    for shape, axis in (((4, 10), -1), ((3, 7, 5), 1), ((2, 600), 1), ((130, 3, 9), 1)):
+        for kind in ("softmax", "log_softmax"):
+            made = case(kind, [normal(*shape) * 9], {"axis": axis})
+            yield made
+            dy = normal(*shape, seed=1)
+            yield case(f"{kind}_gradient", [outputs_of(made)[0], dy], {"axis": axis})
+    for shape in ((2, 3, 5, 5), (4, 7), (2, 9, 4)):
+        yield case("softmax", [normal(*shape)], {"causal": True})
+    wide = normal(2, 3, 700) * 9
+    yield case("softmax", [np.repeat(wide, 2, axis=1)], {"axis": 0})
+
+
+def loss_cases():
+    random = np.random.default_rng(5)
+    for rows, classes in ((1, 1), (70, 10), (9, 300), (3000, 2)):
+        x = (3 * random.normal(size=(rows, classes))).astype("f4")
+        good = random.integers(0, classes, rows).astype(np.int32)
+        odd = random.integers(-1, classes + 1, rows).astype(np.int32)
+        for labels in (good, odd):
+            made = case("softmax_cross_entropy", [x, labels])
+            yield made
+            yield case("softmax_cross_entropy_inference", [x, labels])
+            p = outputs_of(made)[1]
+            yield case("softmax_cross_entropy_gradient", [p, labels])
+            for a in ({}, {"ignored": 1}):
+                yield case("cross_entropy_rows", [x, labels], a)
+                dy = random.normal(size=rows).astype("f4")
+                yield case("cross_entropy_rows_gradient", [p, labels, dy], a)
+        ties = random.integers(0, 4, (rows, classes)).astype("f4")
+        ties[random.random(ties.shape) < 0.1] = np.nan
+        yield case("argmax", [ties])
+        yield case("correct_count", [ties, odd])
+        for k in (0, 1, 3):
+            yield case("hits", [ties, odd], {"k": k})
+    for weighted in (-1, 0, 1, 2):
+        shape = (9, 30)
+        x = random.choice([0.25, 0.5, -1, 2, np.nan], shape).astype("f4")
+        inputs = [random.integers(0, 2, shape).astype("f4"), x]
+        if weighted >= 0:
+            inputs.append(random.uniform(size=shape[:weighted]).astype("f4"))
+        for limits in ([], [0.25, 0.5, 1]):
+            bits = tuple(int(b) for b in np.float32(limits).view(np.uint32))
+            yield case("threshold_counts", inputs, {"threshold_bits": bits})
+
+
+def movement_cases():
+    x = normal(9, 7, 5)
+    for axes in ((2, 1, 0), (0, 2, 1), (0, 1, 2), (1, 2, 0)):
+        yield case("transpose", [x], {"axes": axes})
+    yield case("transpose", [normal(3, 4, 5, 6)], {"axes": (3, 1, 0, 2)})
+    whole = np.arange(24, dtype=np.int64).reshape(2, 3, 4)
+    yield case("transpose", [whole], {"axes": (1, 0, 2)})
+    taken = {"begin": (1, 1, 0), "end": (8, 7, 5), "strides": (2, 1, 3)}
+    yield case("slice", [x], taken)
+    yield case("slice", [x], {"begin": (0, 1, 2), "end": (9, 7, 4)})
+    put = {"before": (1, 2, 0), "after": (3, 0, 1), "value": 1.5, "strides": (2, 1, 3)}
+    yield case("pad", [normal(3, 4, 5)], put)
+    yield case("pad", [whole], {**put, "value": -7})
+    same = {"before": (0, 1, 0, 0), "after": (0, 2, 0, 0), "value": 0.0}
+    yield case("pad", [normal(2, 3, 4, 5)], same)
+    for axes in ((0, -1), (1,), (0, 1, 2)):
+        yield case("reverse", [x], {"axes": axes})
+    yield case("broadcast_to", [normal(7, 1)], {"shape": (9, 7, 5)})
+    yield case("broadcast_to", [np.array(2.5, np.float32)], {"shape": (3, 4)})
+    yield case("fill", [], {"shape": (3, 5), "value": 2.5, "dtype": "float32"})
+    yield case("fill", [], {"shape": (), "value": -3, "dtype": "int32"})
+    numbers = np.array([[1.5, -0.0, np.inf], [1e-40, 3e38, np.nan]], np.float32)
+    data = numbers.astype(">f4").tobytes().hex()
+    yield case("constant", [], {"shape": (2, 3), "data": data})
+    for dtype in ("float32", "int32", "uint8", "int64"):
+        numbers = np.arange(105).reshape(3, 5, 7).astype(dtype)
+        yield case("flatten", [numbers])
+        yield case("reshape", [numbers], {"shape": (7, 15)})
+    for axis in (0, 1, -1):
+        parts = [np.moveaxis(normal(n, 3, 4, seed=n), 0, axis) for n in (2, 1, 5)]
+        parts = [np.ascontiguousarray(part) for part in parts]
+        yield case("concatenate", parts, {"axis": axis})
+        together = np.concatenate(parts, axis)
+        yield case("split", [together], {"axis": axis, "lengths": (2, 1, 5)})
+
+
+def table_cases():
+    indices = np.array([[0, 6, 2], [2, -1, 7]], np.int32)
+    yield case("gather", [normal(7, 5), indices])
+    yield case("gather", [normal(7), indices])
+    yield case("scatter_add", [indices, normal(2, 3, 5)], {"rows": 7})
+    many = np.random.default_rng(0).integers(-1, 6, 700).astype(np.int32)
+    yield case("scatter_add", [many, normal(700, 300)], {"rows": 5})
+    yield case("one_hot", [indices], {"depth": 7})
+    odd = [0.0, -0.0, 1.9, -1.9, 255.5, 3e9, -3e9, 1e19, np.nan, np.inf, -np.inf]
+    for source in ("float32", "float64", "int32", "int64", "uint8", "bool"):
+        for target in ("float32", "float64", "int32", "int64", "uint8", "bool"):
+            x = np.array(odd if "float" in source else [0, 1, 77, 200]).astype(source)
+            yield case("cast", [x], {"dtype": target})
+    for shape, axis in (((3, 5, 7), 1), ((4,), 0), ((2, 1, 3), 1)):
+        for factor in (1, 2, 3):
+            a = {"axis": axis, "factor": factor}
+            made = case("interpolate", [normal(*shape)], a)
+            yield made
+            yield case("interpolate_gradient", [normal(*made.outputs[0][0])], a)
+
+
+def random_cases():
+    for count, rate, key, step in (
+        (1, 0.0, 0, 0),
+        (1001, 0.5, 2**63 - 1, 2**40 + 9),
+        (2000, 0.999, 77, -1),
+    ):
+        number = np.array(step, np.int64)
+        yield case("dropout", [normal(count), number], {"rate": rate, "key": key})
+        yield case("random_uniform", [number], {"shape": (count,), "key": key})
+
+
+def pool_cases():
+    random = np.random.default_rng(3)
+    for shape, size, strides, padding in (
+        ((2, 8, 7, 3), (2, 2), (2, 2), ((0, 0), (0, 0))),
+        ((1, 9, 9, 5), (3, 2), (1, 3), ((1, 2), (0, 1))),
+        ((2, 5, 6, 40), (3, 3), (2, 1), ((1, 1), (1, 1))),
+    ):
+        a = {"pool_size": size, "strides": strides, "padding": padding}
+        x = random.integers(-3, 3, shape).astype("f4")
+        x[0, 1, 1], x[0, 2, 2] = np.nan, -np.inf
+        yield (most := case("max_pool2d", [x], a))
+        yield case("max_pool2d_inference", [x], a)
+        y, index = outputs_of(most)
+        dy = normal(*y.shape)
+        more = {**a, "input_shape": shape}
+        yield case("max_pool2d_gradient", [index, dy], more)
+        yield case("average_pool2d", [normal(*shape)], a)
+        yield case("average_pool2d_gradient", [dy], more)
+        yield case("global_average_pool2d", [normal(*shape)])
+        dy = normal(shape[0], shape[3])
+        yield case("global_average_pool2d_gradient", [dy], {"input_shape": shape})
+
+
+def recurrent_cases():
+    for kind, gates in (("lstm", 4), ("gru", 3), ("simple_rnn", 1)):
+        states = 1 + (kind == "lstm")
+        for batch, steps, units, masked, cells in (
+            (1, 1, 1, False, False),
+            (3, 4, 5, True, states > 1),
+            (2, 3, 21, False, states > 1),
+            (2, 2, 260, True, False),
+        ):
+            width = gates * units
+            inputs = [normal(batch, steps, width), normal(units, width, seed=1) * 0.1]
+            inputs += [normal(width, seed=2)] * (kind == "gru")
+            first = [normal(batch, units, seed=3 + i) for i in range(states)]
+            mask = [(normal(batch, steps, seed=9) > -0.3).astype("f4")] * masked
+            made = case(kind, [*inputs, *first, *mask], {"masked": masked})
+            yield made
+            new = outputs_of(made)
+            dys = [normal(batch, steps, units, seed=7 + i) for i in range(1 + cells)]
+            back = [inputs[1], *new[states:], *new[:states], *first, *dys, *mask]
+            a = {"masked": masked, "cells": cells}
+            yield case(f"{kind}_gradient", back, a)
+
+
+@cache
+def all_cases():
+    """Every op type without an expression, several times."""
+    found = {}
+    with np.errstate(all="ignore"):
+        for family in (
+            *(convolution_cases, product_cases, reduction_cases, column_cases),
+            *(square_cases, softmax_cases, loss_cases, movement_cases, table_cases),
+            *(random_cases, pool_cases, recurrent_cases),
+        ):
+            for each in family():
+                found.setdefault(each.op_type, []).append(each)
+    return found
+
+
+def source_of(each):
+    inputs = [OperandSpec(x.shape, x.dtype.name) for x in each.inputs]
+    outputs = [OperandSpec(*spec) for spec in each.outputs]
+    return cuda_source(each.op_type, each.attributes, inputs, outputs)
