@@ -130,6 +130,14 @@ void Arena::grow(Bytes requested) {
   if (pages > 0 && !system.commit(base_ + committed_, pages, Access::guarded)) {
     fail(more, charge, pages, OutOfMemoryInfo::no_memory);
   }
+  if (pages > 0 && !pool_->touchable()) {  // new pages of a device need not be zero
+    try {
+      system.zero(base_ + committed_, pages);
+    } catch (const std::runtime_error&) {
+      system.decommit(base_ + committed_, pages, Access::guarded);
+      fail(more, charge, pages, OutOfMemoryInfo::no_memory);
+    }
+  }
   commit(requested, pages);
 }
 

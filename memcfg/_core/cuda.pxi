@@ -99,6 +99,12 @@ cdef class CudaResource(Resource):
         with nogil:
             self.core = native.make_cuda_resource(text, context.core, pinned)
 
+    @property
+    def page_bytes(self):
+        """The bytes of a page; 1 where only whole blocks are to be had."""
+        cdef const native.System* pages = self.core.get().pages()
+        return 1 if pages == NULL else pages.page_size()
+
 
 # What is captured at the same time, and what it needs as long as it can be launched.
 cdef class Capture:
@@ -352,3 +358,38 @@ cdef class CudaStream:
         with nogil:
             graph.core = self.core.get().end_capture()
         return graph
+
+
+def replay(CudaStream stream not None, graphs, words, guard, Counter counter=None):
+    """Launch graphs and wait; gives the one whose guard stopped them, else -1.
+
+    Of each that ends with a guard, `words` has the address of the float32 that it has
+    copied to page-locked memory; 0 where there is none. The counter is advanced at the
+    end. No signal comes between.
+    """
+    cdef vector[const native.CudaGraph*] parts
+    cdef vector[const float*] losses
+    cdef native.bool checks = guard
+    cdef int64_t stopped = -1
+    cdef size_t index
+    for graph in graphs:
+        parts.push_back((<CudaGraph?>graph).core.get())
+    for word in words:
+        losses.push_back(<const float*><uintptr_t>as_size(word, "an address"))
+    if parts.size() != losses.size():
+        raise ValueError("there is a word for each graph")
+    acquire(_running)
+    try:
+        with nogil:
+            for index in range(parts.size()):
+                stream.core.get().launch(parts[index][0])
+                if checks or index + 1 == parts.size():
+                    stream.core.get().synchronize()
+                if checks and losses[index] != NULL and not isfinite(losses[index][0]):
+                    stopped = <int64_t>index
+                    break
+    finally:
+        _running.leave()
+    if stopped == -1 and counter is not None:
+        counter.value += 1
+    return stopped

@@ -64,6 +64,7 @@ __all__ = [
     "WorkspaceMemory",
     "arena_of",
     "blocks_of",
+    "call_undivided",
     "codec_bounds",
     "current_scope",
     "current_tag",
@@ -73,6 +74,7 @@ __all__ = [
     "has_kernel",
     "layout_of",
     "placement_of",
+    "replay",
     "resident_bytes",
     "resource_of",
     "scope_out",
@@ -282,6 +284,8 @@ class CudaResource(Resource):
     def __new__(cls, context: CudaContext, pinned: bool, *, name: str = "") -> Self: ...
     @property
     def pinned(self) -> bool: ...
+    @property
+    def page_bytes(self) -> int: ...
 
 @final
 class CudaEvent:
@@ -338,6 +342,14 @@ class CudaStream:
     def launch_graph(self, graph: CudaGraph) -> None: ...
     def begin_capture(self) -> None: ...
     def end_capture(self) -> CudaGraph: ...
+
+def replay(
+    stream: CudaStream,
+    graphs: Iterable[CudaGraph],
+    words: Iterable[int],
+    guard: bool,
+    counter: Counter | None = None,
+) -> int: ...
 
 @final
 class WorkspaceMemory(Resource):
@@ -551,6 +563,7 @@ class Program:
     def run_traced(self) -> list[tuple[int, float, float]]: ...
     def __len__(self) -> int: ...
 
+def call_undivided(function: Callable[[], _R]) -> _R: ...
 def codec_bounds(nbytes: int) -> dict[str, int]: ...
 def layout_of(pool: Pool) -> list[tuple[str, int, int, int, int, str]]: ...
 def blocks_of(resource: Resource) -> list[tuple[int, int, int, str]]: ...

@@ -43,7 +43,7 @@ from libc.stdint cimport (
     uint64_t,
     uintptr_t,
 )
-from libc.math cimport INFINITY
+from libc.math cimport INFINITY, isfinite
 from libc.string cimport memcpy, strcpy
 from libcpp.memory cimport shared_ptr, static_pointer_cast, unique_ptr
 from libcpp.optional cimport make_optional, optional
@@ -132,6 +132,7 @@ __all__ = [
     "WorkspaceMemory",
     "arena_of",
     "blocks_of",
+    "call_undivided",
     "codec_bounds",
     "current_scope",
     "current_tag",
@@ -141,6 +142,7 @@ __all__ = [
     "has_kernel",
     "layout_of",
     "placement_of",
+    "replay",
     "resident_bytes",
     "resource_of",
     "scope_out",

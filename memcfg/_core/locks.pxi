@@ -191,9 +191,10 @@ cdef void call_function(void* context) noexcept with gil:
         apart.error = error
 
 
-# Calls a Python function in a thread of its own: handlers of signals, which the main
-# thread alone runs, and exceptions that are set from outside, wait until it is over.
-cdef object call_undivided(function):
+# Handlers of signals, which the main thread alone runs, and exceptions that are set
+# from outside, wait until it is over.
+cpdef object call_undivided(function):
+    """Call a function in a thread of its own, so that no signal comes between."""
     cdef Apart apart = Apart()
     apart.function = partial(copy_context().run, function)
     with nogil:

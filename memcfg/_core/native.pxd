@@ -55,8 +55,12 @@ cdef extern from "memcfg/resource.hpp" namespace "memcfg" nogil:
         uint64_t allocations
         uint64_t deallocations
 
+    cdef cppclass System:
+        size_t page_size() noexcept
+
     cdef cppclass Resource:
         const string& name() noexcept
+        const System* pages() noexcept
         bool touchable() noexcept
         void* allocate(const Request& request) except +raise_failure
         void deallocate(void* address, size_t size) except +raise_failure

@@ -85,9 +85,11 @@ TEST(an_arena_grows_where_it_lies) {
     const auto pool = pool_on_cuda(64 * kMiB);
     memcfg::Arena arena(pool, 0, "model");
     arena.grow(3 * kMiB);
-    const void* const base = arena.base();
+    const auto* const base = static_cast<const std::byte*>(arena.base());
+    CHECK(byte_at(base) == 0 && byte_at(base + 3 * kMiB - 1) == 0);
     arena.grow(40 * kMiB);
     CHECK(arena.base() == base && gpu().used == 40 * kMiB);
+    CHECK(byte_at(base + 5 * kMiB) == 0 && byte_at(base + 40 * kMiB - 1) == 0);
     arena.shrink(kMiB);
     CHECK(gpu().used == kPage && pool->stats().current == kMiB);
     CHECK_THROWS(memcfg::out_of_memory, arena.grow(65 * kMiB));
