@@ -370,7 +370,8 @@ def _place(name: AnyDevice) -> Made:
     if not known:
         warnings.warn(
             f"there is no {_name(name)!r}, so {_FALLBACK.name} is used; "
-            "memcfg.config.set_soft_device_placement(False) makes this an error",
+            "memcfg.config.set_soft_device_placement(False) makes this an error"
+            f"{registry.why_missing(missing.device_type)}",
             RuntimeWarning,
             stacklevel=4,  # the with statement, past contextlib and this module
         )
@@ -387,7 +388,9 @@ def _find(device: AnyDevice) -> Made:
 
 def _missing(what: str, device: AnyDevice) -> ValueError:
     there = ", ".join(made.logical.name for made in registry.made())
-    return ValueError(f"{what} {_name(device)!r}; there are: {there}")
+    named = parse_name(device) if isinstance(device, str) else device
+    why = registry.why_missing(named.device_type)
+    return ValueError(f"{what} {_name(device)!r}; there are: {there}{why}")
 
 
 def _matching(device: AnyDevice) -> Made | None:

@@ -195,7 +195,7 @@ def get_memory_growth(device: str | PhysicalDevice) -> bool | None:
     Returns
     -------
     bool or None
-        None when nothing was set: a CPU then grows, other devices do not.
+        None when nothing was set: hardware then grows, unless it is simulated.
 
     Raises
     ------
@@ -218,8 +218,8 @@ def set_memory_growth(device: str | PhysicalDevice, enable: bool | None) -> None
         One of `list_physical_devices`, or its name.
     enable : bool or None
         True takes memory as it is needed. False takes the whole limit at once, at
-        the first use; a CPU then needs a limit. None is the default: a CPU grows,
-        other devices do not.
+        the first use; a CPU then needs a limit. None is the default: hardware grows,
+        unless it is simulated.
 
     Raises
     ------
@@ -452,7 +452,9 @@ def physical_device(device: str | PhysicalDevice) -> PhysicalDevice:
     meant = only(found, shown, [item.name for item in found])
     if meant is None:
         there = ", ".join(item.name for item in registry.machine)
-        raise ValueError(f"Unrecognized device {shown!r}; there are: {there}")
+        named = parse_name(device) if isinstance(device, str) else device
+        why = registry.why_missing(named.device_type)
+        raise ValueError(f"Unrecognized device {shown!r}; there are: {there}{why}")
     return meant
 
 

@@ -11,8 +11,9 @@ import gc
 import os
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from memcfg._cached import cached_property
 from memcfg._core import (
     get_num_threads,
     set_bypass_everything,
@@ -32,6 +33,7 @@ from memcfg.config._types import DeviceName, LogicalDevice, PhysicalDevice
 from memcfg.config._variables import EnvironmentOverrides, Machine, simulated_devices
 from memcfg.config._workspace_config import DebugMode, WorkspaceConfig
 from memcfg.devices import CpuHardware, SimulatedHardware
+from memcfg.devices.cuda import find_gpus
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -53,18 +55,49 @@ class Options:
     of_thread: threading.local = field(default_factory=threading.local)
 
 
-class Made(NamedTuple):
-    """A logical device that exists, and what it was made from."""
+class Made:
+    """A logical device, and what it is made from.
 
-    logical: LogicalDevice
-    specification: Specification
-    device: Device
+    One that grows in memory of its own is made when it is first needed, so that a
+    program that never uses a GPU takes nothing of it.
+    """
+
+    def __init__(
+        self, logical: LogicalDevice, specification: Specification, hardware: Hardware
+    ) -> None:
+        self.logical = logical
+        self.specification = specification
+        self._hardware = hardware
+        if hardware.space != "device" or not specification.memory.growth:
+            _ = self.device
+
+    @cached_property
+    def device(self) -> Device:
+        """The device."""
+        memory = self.specification.memory
+        return self._hardware.make(
+            self.logical.name,
+            limit_bytes=memory.limit_bytes,
+            growth=memory.growth,
+            priority=self.specification.priority,
+        )
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """Its limit now."""
+        if "device" not in vars(self):
+            return self.specification.memory.limit_bytes
+        return self.device.pool.limit
+
+    def owners(self) -> dict[str, int]:
+        """Return the bytes in use by their holders."""
+        return self.device.pool.owners() if "device" in vars(self) else {}
 
 
 class Registry:
     """Settings, hardware and devices of one process.
 
-    Invariant: a device exists for every specification, or none exists at all.
+    Invariant: there is a `Made` for every specification, or none at all.
     """
 
     def __init__(self) -> None:
@@ -74,6 +107,7 @@ class Registry:
         self.host = process_memory
         self._default_threads: int | None = None  # of kernels; None: not changed
         self._machine: dict[PhysicalDevice, Hardware] | None = None
+        self.missing: dict[str, str] = {}  # why there is no hardware of a type
         self._overrides = EnvironmentOverrides()
         self._made: tuple[Made, ...] | None = None
 
@@ -84,11 +118,21 @@ class Registry:
             if self._machine is None:
                 machine: dict[PhysicalDevice, Hardware] = {}
                 _add(machine, CpuHardware())
+                gpus, self.missing["GPU"] = find_gpus()
+                for gpu in gpus:
+                    _add(machine, gpu)
                 for kind, times, memory_bytes in simulated_devices():
                     for _ in range(times):
                         _add_simulated(machine, kind, memory_bytes)
                 self._machine = machine
             return self._machine
+
+    def why_missing(self, device_type: str) -> str:
+        """Say why there is no hardware of a type, if there is none and it is known."""
+        if any(device.device_type == device_type for device in self.machine):
+            return ""
+        reason = self.missing.get(device_type, "")
+        return f". There is no {device_type}: {reason}" if reason else ""
 
     def add_simulated(self, device_type: str, memory_bytes: int) -> PhysicalDevice:
         """Add simulated hardware; RuntimeError if a device was used already."""
@@ -129,14 +173,9 @@ class Registry:
             return self._made
 
     def _make(self, name: str, specification: Specification) -> Made:
-        physical, memory = specification.physical, specification.memory
-        device = self.machine[physical].make(
-            name,
-            limit_bytes=memory.limit_bytes,
-            growth=memory.growth,
-            priority=specification.priority,
-        )
-        return Made(LogicalDevice(name, physical.device_type), specification, device)
+        physical = specification.physical
+        logical = LogicalDevice(name, physical.device_type)
+        return Made(logical, specification, self.machine[physical])
 
     @property
     def host_bytes(self) -> int:
@@ -149,7 +188,7 @@ class Registry:
             physical, memory = made.specification.physical, made.specification.memory
             bounds = Bounds.of(physical, self.machine[physical], self._overrides)
             others = [
-                MemorySpec(other.device.pool.limit, other.specification.memory.growth)
+                MemorySpec(other.limit_bytes, other.specification.memory.growth)
                 for other in self._made or ()
                 if other.specification.physical == physical and other is not made
             ]
@@ -187,7 +226,7 @@ class Registry:
         return [
             f"{owner or 'unnamed'} holds {format_bytes(nbytes)} on {made.logical.name}"
             for made in self._made or ()
-            for owner, nbytes in made.device.pool.owners().items()
+            for owner, nbytes in made.owners().items()
         ]
 
     def drop(self) -> None:

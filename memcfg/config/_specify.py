@@ -160,7 +160,7 @@ def _on(
     alone = len(configurations) == 1
     specs: list[MemorySpec] = []
     for item in configurations:
-        growth = _growth(item, device, settings, overrides)
+        growth = _growth(item, device, hardware, settings, overrides)
         limit = item.limit_on(hardware.memory_bytes)
         if limit is None and (alone or hardware.bounded):
             limit = bounds.max_limit(growth, [])
@@ -185,16 +185,20 @@ def _on(
 def _growth(
     item: LogicalDeviceConfiguration,
     device: PhysicalDevice,
+    hardware: Hardware,
     settings: Settings,
     overrides: EnvironmentOverrides,
 ) -> bool:
-    """Who decides: the environment, the configuration, the hardware's setting."""
+    """Who decides: the environment, the configuration, the hardware's setting.
+
+    Real hardware grows by default: a limit holds with growth too.
+    """
     is_cpu = device.device_type == "CPU"
     if overrides.growth is not None and not is_cpu:
         return overrides.growth
     if item.growth is not None:
         return item.growth
-    return settings.growth.get(device, is_cpu)
+    return settings.growth.get(device, hardware.space != "addresses")
 
 
 def _check_given(hardware: Hardware, configurations: Configurations) -> None:
@@ -208,7 +212,7 @@ def _check_given(hardware: Hardware, configurations: Configurations) -> None:
                 f"{name} must be specified for all virtual devices of {hardware.name} "
                 "or for none"
             )
-    allowed = hardware.priorities
+    allowed = hardware.priorities if given else None
     wrong = [value for value in given if allowed is None or value not in allowed]
     if wrong:
         span = f"from {allowed[0]} to {allowed[-1]}" if allowed else "not known"

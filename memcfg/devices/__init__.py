@@ -8,6 +8,7 @@ from memcfg.devices._contract import (
     KernelTable,
     OperandSpec,
     Space,
+    TierSpace,
     UnboundKernel,
 )
 from memcfg.devices.cpu import CpuDevice, CpuHardware
@@ -23,5 +24,6 @@ __all__ = [
     "SimulatedDevice",
     "SimulatedHardware",
     "Space",
+    "TierSpace",
     "UnboundKernel",
 ]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from memcfg._core import Arena, Kernel, Program, ScratchFile
+    from memcfg._core import Arena, Kernel
     from memcfg.memory import Pool
 
 
@@ -56,7 +56,7 @@ class UnboundKernel(Protocol):
 
     @property
     def kernel(self) -> Kernel | None:
-        """The native kernel that `run` runs; None where it runs something else."""
+        """The CPU's native kernel that `run` runs; None where it runs another."""
 
     def instruction(self) -> Any:
         """Return what `compute` of the device's programs takes.
@@ -64,7 +64,7 @@ class UnboundKernel(Protocol):
         Returns
         -------
         object
-            On a CPU a `Kernel`, or a `CallbackKernel`.
+            On a CPU a `Kernel`, or a `CallbackKernel`; elsewhere the device's own.
         """
 
     def run(self, addresses: Sequence[int], scratch: int) -> None:
@@ -89,7 +89,7 @@ class KernelTable(Protocol):
 
     @property
     def name(self) -> str:
-        """Which kernels: ``"onednn"`` or ``"reference"``."""
+        """Which kernels: ``"onednn"``, ``"reference"`` or ``"cuda"``."""
 
     def algorithms(
         self,
@@ -151,6 +151,11 @@ memory of the host; ``"device"``, its own; ``"file"``; and ``"addresses"``, with
 memory."""
 
 
+TierSpace: TypeAlias = Any
+"""Memory of a tier: what `tier_memory` returns and `program` of the same device takes.
+It has `nbytes`; an `Arena` grows and shrinks."""
+
+
 class Device(Protocol):
     """A logical device: a pool under a limit of its own, queues, and kernels.
 
@@ -169,6 +174,9 @@ class Device(Protocol):
         The spaces that tensors can be swapped to, and of what kind they are.
     fallible : bool
         Whether a kernel can fail, so that programs save the state that they change.
+    page_bytes : int
+        What the pool's limit counts: pages of so many bytes, or bytes in use if it is
+        1. An arena has whole pages.
     """
 
     name: str
@@ -176,6 +184,7 @@ class Device(Protocol):
     space: Space
     tiers: Mapping[str, Space]
     fallible: bool
+    page_bytes: int
 
     @property
     def kernels(self) -> KernelTable:
@@ -240,7 +249,7 @@ class Device(Protocol):
     def synchronize(self) -> None:
         """Wait until all queues are done."""
 
-    def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> Arena | ScratchFile:
+    def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> TierSpace:
         """Take memory of a tier, beside the device's limit.
 
         Parameters
@@ -260,9 +269,7 @@ class Device(Protocol):
             If the host has not the memory.
         """
 
-    def program(
-        self, arena: Arena, tiers: Mapping[str, Arena | ScratchFile]
-    ) -> Program:
+    def program(self, arena: Arena, tiers: Mapping[str, TierSpace]) -> Any:
         """Make an empty program.
 
         Its space 0 is the arena, those of the tiers are 1, 2, ...; its queue 0
@@ -276,7 +283,7 @@ class Device(Protocol):
         ----------
         arena : Arena
             Memory of the pool.
-        tiers : mapping of str to Arena or ScratchFile
+        tiers : mapping of str to TierSpace
             What `tier_memory` returned, by tier.
         """
 

@@ -49,6 +49,7 @@ class SimulatedDevice(Device):
 
     space: Space = "addresses"
     fallible = False
+    page_bytes = 1
     tiers: Mapping[str, Space] = MappingProxyType(
         {"host": "addresses", "file": "addresses"}
     )

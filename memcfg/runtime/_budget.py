@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError
 from memcfg.runtime._state import model_tag
-from memcfg.units import format_bytes
+from memcfg.units import align_up, format_bytes
 
 if TYPE_CHECKING:
     from memcfg.devices import Device
@@ -42,7 +42,10 @@ class Budget:
         Policies want a positive limit, and no model fits one byte.
         """
         limit = self.device.pool.limit
-        return None if limit is None else max(limit - self._others - self.aside, 1)
+        if limit is None:
+            return None
+        whole = limit - limit % self.device.page_bytes
+        return max(whole - self._others - self.aside, 1)
 
     @property
     def _others(self) -> int:
@@ -83,7 +86,9 @@ class Budget:
         return InfeasiblePlanError(
             f"{self.owner} does not fit: {program or 'its step'} needs too much"
             f"{beside}.",
-            smallest_limit_bytes=arena + self.aside + self.margin + self._others,
+            smallest_limit_bytes=align_up(
+                arena + self.aside + self.margin + self._others, self.device.page_bytes
+            ),
             lower_bound_bytes=bound + self._others,
             requested_bytes=arena + self.aside,
             in_use_bytes=self.elsewhere,

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from memcfg._core.engine import Arena, Counter, ScratchFile
-    from memcfg.devices import Device, UnboundKernel
+    from memcfg._core import Program as Loop
+    from memcfg._core.engine import Arena, Counter
+    from memcfg.devices import Device, TierSpace, UnboundKernel
     from memcfg.graph import Graph, Op
     from memcfg.runtime._schedule import Schedule
 
@@ -48,7 +49,7 @@ class Program:
         self,
         spec: ProgramSpec,
         arena: Arena,
-        tiers: Mapping[str, Arena | ScratchFile],
+        tiers: Mapping[str, TierSpace],
         device: Device,
         owner: str,
     ) -> None:
@@ -61,7 +62,8 @@ class Program:
         # name, and whether it is read at the end.
         self._staged: dict[tuple[str, bool], tuple[int, npt.NDArray[Any]]] = {}
         self._tiers = list(spec.tier_bytes)
-        self._loop = device.program(arena, {tier: tiers[tier] for tier in self._tiers})
+        own = {tier: tiers[tier] for tier in self._tiers}
+        self._loop: Loop = device.program(arena, own)  # or what is like it
         self.instructions: dict[int, int] = {}  # by action: those of ops, copies, waits
         self._ops: dict[int, Op] = {}  # by instruction: those of ops, allocations
         self._op_instructions: list[int] = []

@@ -5,7 +5,7 @@ Owns the refusal when a graph does not fit the budget. Takes no memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -138,9 +138,11 @@ def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> PlannedSpec:
     if limit is not None and plan.peak_bytes > limit:
         raise PlanError(f"the plan takes {plan.peak_bytes} B, and {limit} B are left")
     copies = (planning.SwapOut, planning.SwapIn, planning.Encode, planning.Decode)
-    fails = budget.device.fallible or any(isinstance(a, copies) for a in plan.actions)
+    device = budget.device
+    fails = device.fallible or any(isinstance(a, copies) for a in plan.actions)
     computes = [a for a in plan.actions if isinstance(a, planning.Compute)]
-    saved = _saved(graph, kernels, [(a.op, a.algorithm) for a in computes], fails=fails)
+    ops = [(a.op, a.algorithm) for a in computes]
+    saved = _saved(graph, kernels, ops, device, fails=fails)
     tiers = dict(planning.simulate(graph, plan).tier_peak_bytes)
     if saved:
         tiers["host"] = align_up(tiers.get("host", 0)) + saved
@@ -177,19 +179,22 @@ def _check_actions(plan: planning.Plan, device: Device) -> None:
 def _saved(
     graph: Graph,
     kernels: Kernels,
-    computes: list[tuple[int, str | None]],
+    computes: Sequence[tuple[int, str | None]],
+    device: Device,
     *,
     fails: bool,
 ) -> int:
     """Return the bytes of state that are saved on the host before they change.
 
-    After the first update what `fails` tells of can fail, and a kernel that runs
-    Python; native kernels of a device that is not fallible do not.
+    After the first update what `fails` tells of can fail, and a CPU's kernel that runs
+    Python; other kernels of a device that is not fallible do not.
     """
     changes = False
+    shared = device.space == "host"
     for op, algorithm in computes:
         changes = changes or graph.ops[op].phase == "update"
-        fails = fails or (changes and kernels.get(op, algorithm).kernel is None)
+        if changes and shared:
+            fails = fails or kernels.get(op, algorithm).kernel is None
     if not changes or not fails:
         return 0
     return state_bytes(graph)
@@ -222,9 +227,8 @@ def _scheduled(
     at_ops = held(schedule, layout)
     needed = max(nbytes for nbytes, _ in at_ops)
     enough = max(with_margin(*each) for each in at_ops)
-    saved = _saved(
-        graph, kernels, [(each.op, None) for each in schedule.ops], fails=False
-    )
+    ops = [(each.op, None) for each in schedule.ops]
+    saved = _saved(graph, kernels, ops, budget.device, fails=False)
     return ScheduledSpec(
         source,
         graph,

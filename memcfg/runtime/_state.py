@@ -17,8 +17,7 @@ from memcfg.units import align_up
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from memcfg._core.engine import ScratchFile
-    from memcfg.devices import Device
+    from memcfg.devices import Device, TierSpace
     from memcfg.graph import Graph
     from memcfg.memory import Pool
 
@@ -88,7 +87,7 @@ class TierMemory:
     def __init__(self, device: Device, owner: str) -> None:
         self._device = device
         self._owner = owner
-        self.spaces: dict[str, Arena | ScratchFile] = {}
+        self.spaces: dict[str, TierSpace] = {}
 
     def grow(self, sizes: Mapping[str, int]) -> bool:
         """Have at least so many bytes of each; whether a space was made anew."""

@@ -1,9 +1,10 @@
-"""What every device promises: the CPU, and one whose memory is its own."""
+"""What every device promises: the CPU, and those whose memory is their own."""
 
 from __future__ import annotations
 
 import random
 
+import gpus
 import numpy as np
 import pytest
 from artificial import ArtificialDevice
@@ -28,11 +29,18 @@ DEVICES = {
     "cpu": lambda **limit: CpuDevice("/device:CPU:0", **limit),
     "artificial": lambda **limit: ArtificialDevice(**limit),
     "late": lambda **limit: ArtificialDevice(late=0.002, seed=3, **limit),
+    "stand-in": lambda **limit: gpus.made(gpus.stand_in(), **limit),
+    "gpu": lambda **limit: gpus.made(gpus.real(), **limit),
 }
 VECTOR = OperandSpec((16,), "float32")  # one line of 64 bytes
 
 
-@pytest.fixture(params=DEVICES)
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.gpu if name == "gpu" else ())
+        for name in DEVICES
+    ]
+)
 def make(request):
     return DEVICES[request.param]
 
@@ -57,6 +65,20 @@ def read(device, arena, offset=0, count=16, dtype="float32"):
 
 def ones(value=1.0):
     return np.full(16, value, np.float32)
+
+
+def has_bits_of_cpu(device):
+    """Whether its kernels are the CPU's."""
+    return device.kernels.name != "cuda"
+
+
+def assert_close(found, expected):
+    """To the bit where kernels are the same, else nearly; of bytes of float32."""
+    if found == expected:
+        return
+    for one, other in zip(found, expected, strict=True):
+        arrays = [np.frombuffer(each, np.float32) for each in (one, other)]
+        np.testing.assert_allclose(*arrays, rtol=1e-5, atol=1e-5)
 
 
 def add(device, program, arena, a, b, c):
@@ -122,12 +144,13 @@ def test_only_the_host_has_its_bytes_at_hand(device, arena):
 
 
 def test_the_limit_holds(make):
-    device = make(limit_bytes=4096)
+    limit = max(4096, make().page_bytes)
+    device = make(limit_bytes=limit)
     arena = device.pool.arena(tag="test")
     with pytest.raises(ResourceExhaustedError):
-        arena.grow(4160)
-    arena.grow(4096)
-    assert device.pool.stats().current_bytes == 4096
+        arena.grow(limit + 64)
+    arena.grow(limit)
+    assert device.pool.stats().current_bytes == limit
 
 
 def test_tiers_lie_beside_the_limit(make):
@@ -366,12 +389,16 @@ def trained(device, graph, policy, steps=3):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("network", NETWORKS)
-def test_training_gives_the_bits_of_the_cpu(device, network, policy):
+def test_training_gives_the_bits_of_the_cpu(device, network, policy, request):
+    if "stand-in" in request.node.name and network in ("chain", "residual"):
+        pytest.skip("slow kernels: the other networks have all policies there")
     graph = NETWORKS[network]()
     expected, other = trained(CpuDevice("/device:CPU:1"), graph, planning.keep_all())
     other.close()
     found, executor = trained(device, graph, POLICIES[policy])
-    assert found == expected
+    if has_bits_of_cpu(device):
+        assert found == expected
+    assert_close(found, expected)
     report = executor.memory_report("train", verify=True)
     peak = executor.plans["train"].peak_bytes
     assert report.measured_peak_bytes == report.predicted_peak_bytes == peak
@@ -433,6 +460,8 @@ def test_an_update_in_python_that_raises_leaves_the_state(monkeypatch):
 
 
 def test_a_plan_chooses_the_algorithm(device):
+    if not has_bits_of_cpu(device):
+        pytest.skip("it has one algorithm for each op")
     graph = chain(depth=2)
     taken = []
 
@@ -526,6 +555,11 @@ def test_the_digits_are_learnt_to_the_same_bits(make, monkeypatch):
     expected = learn()
     device = make()
     monkeypatch.setattr(mc.config, "logical_device", lambda name=None: device)
-    assert learn() == expected
+    found = learn()
+    if has_bits_of_cpu(device):
+        assert found == expected
+    for key, losses in expected[0].items():
+        np.testing.assert_allclose(found[0][key], losses, rtol=1e-4)
+    assert_close(found[3], expected[3])
     assert device.pool.stats().peak_bytes > 0
     assert device.pool.stats().current_bytes == 0

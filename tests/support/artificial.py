@@ -118,6 +118,7 @@ class ArtificialDevice:
     space = "device"
     tiers = MappingProxyType({"host": "host", "file": "file"})
     fallible = True
+    page_bytes = 1
 
     def __init__(self, limit_bytes=None, *, seed=0, late=0.0, name="/device:ODD:0"):
         self.name = name

@@ -57,6 +57,7 @@ class CpuDevice(Device):
 
     space: Space = "host"
     fallible = False
+    page_bytes = 1
     tiers: Mapping[str, Space] = MappingProxyType({"host": "host", "file": "file"})
 
     def __init__(

@@ -1,5 +1,7 @@
-"""CUDA: the sources of its kernels. Nothing of CUDA is imported or loaded here."""
+"""NVIDIA GPUs. Nothing of CUDA is imported or loaded before it is asked for."""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from memcfg.devices.cuda._detect import FoundGpus, find_gpus
+
+__all__ = ["FoundGpus", "find_gpus"]

@@ -1,0 +1,196 @@
+"""The kernels of a GPU: generated sources, compiled and loaded when they first run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from memcfg._core import CudaModule, CudaStream
+from memcfg.devices._contract import KernelTable
+from memcfg.devices.cuda._codec_sources import CODECS
+from memcfg.devices.cuda._sources import COMPILER_OPTIONS, cuda_source
+from memcfg.errors import KernelError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from memcfg._core import CudaContext, CudaFunction
+    from memcfg.devices._contract import OperandSpec
+    from memcfg.devices.cuda._sources import CudaSource, Launch
+
+Compiler: TypeAlias = "Callable[[str, int], bytes]"  # source, capability: image
+
+_ALGORITHM = "cuda"
+_TOGETHER = 16  # sources that are compiled as one, where others could be beside them
+
+
+def compile_with_nvcc(text: str, capability: int) -> bytes:
+    """Compile a source by pycuda, which keeps what it has compiled on the disk."""
+    missing = "kernels of a GPU are compiled when they first run"
+    try:
+        from pycuda import compiler
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{missing}, by pycuda: `pip install memcfg[cuda]` ({error})"
+        ) from None
+    if shutil.which("nvcc") is None:
+        raise MissingDependencyError(
+            f"{missing}, by nvcc, which is not on the PATH: it is part of the CUDA "
+            "toolkit"
+        )
+    try:
+        image: bytes = compiler.compile(
+            text, no_extern_c=True, arch=f"sm_{capability}", options=[*COMPILER_OPTIONS]
+        )
+    except Exception as error:  # pycuda's are of several kinds
+        raise KernelError(f"nvcc cannot compile a kernel: {error}") from error
+    return image
+
+
+class CudaModules:
+    """The loaded functions of a GPU, by their names; its logical devices share them."""
+
+    def __init__(
+        self, context: CudaContext, capability: int, compiler: Compiler
+    ) -> None:
+        self.context = context
+        self._capability = capability
+        self._compiler = compiler
+        self._functions: dict[str, CudaFunction] = {}
+
+    def load(self, wanted: Mapping[str, str]) -> None:
+        """Have functions loaded, by their names and sources.
+
+        Sources are joined, as they allow, and several are compiled at once.
+        """
+        missing = {n: text for n, text in wanted.items() if n not in self._functions}
+        texts = sorted(set(missing.values()))  # what is joined again is on the disk
+        if not texts:
+            return
+        count = min(os.cpu_count() or 1, -(-len(texts) // _TOGETHER))
+        groups = [texts[first::count] for first in range(count)]
+        with ThreadPoolExecutor(count, "memcfg compiles") as pool:
+            images = pool.map(self._compile, ["\n".join(group) for group in groups])
+            modules = [CudaModule(self.context, image) for image in images]
+        place = {text: i % count for i, text in enumerate(texts)}
+        for name, text in missing.items():
+            self._functions[name] = modules[place[text]].function(name)
+
+    def function(self, name: str) -> CudaFunction:
+        """Return one that is loaded."""
+        return self._functions[name]
+
+    def _compile(self, text: str) -> bytes:
+        return self._compiler(text, self._capability)
+
+
+@dataclass(slots=True)
+class BoundLaunch:
+    """A launch with the addresses of its operands; its function comes when loaded."""
+
+    text: str
+    launch: Launch
+    arguments: bytes
+    offsets: tuple[int, ...]
+    function: CudaFunction | None = None
+
+    def issue(self, stream: CudaStream) -> None:
+        """Put it on a stream."""
+        assert self.function is not None
+        launch = self.launch
+        stream.launch(
+            self.function,
+            launch.grid,
+            launch.block,
+            launch.shared_bytes,
+            self.arguments,
+            self.offsets,
+        )
+
+
+@dataclass(frozen=True)
+class CudaKernel:
+    """A source, with the bytes of each operand and whether it is written."""
+
+    source: CudaSource
+    sizes: tuple[tuple[int, bool], ...]
+    table: CudaKernels
+
+    kernel = None
+    algorithm = _ALGORITHM
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of scratch that a run needs."""
+        return self.source.scratch_bytes
+
+    def instruction(self) -> CudaKernel:
+        """Return what `compute` takes."""
+        return self
+
+    def bind(self, addresses: Sequence[int], scratch: int) -> list[BoundLaunch]:
+        """Return its launches on operands at these addresses."""
+        return [
+            BoundLaunch(self.source.text, launch, *launch.pack(addresses, scratch))
+            for launch in self.source.launches
+        ]
+
+    def run(self, addresses: Sequence[int], scratch: int) -> None:
+        """Run once, on a stream of its own, to the end."""
+        launches = self.bind(addresses, scratch)
+        self.table.load(launches)
+        stream = CudaStream(self.table.modules.context)
+        for launch in launches:
+            launch.issue(stream)
+        stream.synchronize()
+
+
+class CudaKernels(KernelTable):
+    """Kernels of every type of op that has a CUDA source."""
+
+    name = "cuda"
+
+    def __init__(self, modules: CudaModules) -> None:
+        self.modules = modules
+
+    def algorithms(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+    ) -> list[tuple[str, int, float]]:
+        """List the one that there is."""
+        made = self.make(op_type, attributes, inputs, outputs)
+        return [(made.algorithm, made.scratch_bytes, 0.0)]
+
+    def make(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+        algorithm: str | None = None,
+    ) -> CudaKernel:
+        """Make the kernel of one op; nothing is compiled yet."""
+        if algorithm not in (None, _ALGORITHM):
+            raise KernelError(f"{op_type!r} has no algorithm {algorithm!r}")
+        source = cuda_source(op_type, attributes, inputs, outputs)
+        sizes = [(spec.nbytes, False) for spec in inputs]
+        sizes += [(spec.nbytes, True) for spec in outputs]
+        return CudaKernel(source, tuple(sizes), self)
+
+    def codec(self, name: str, direction: str, read: int, written: int) -> CudaKernel:
+        """Make what encodes or decodes, of bytes that are read and written."""
+        source = CODECS[name, direction](read, written)
+        return CudaKernel(source, ((read, False), (written, True)), self)
+
+    def load(self, launches: Iterable[BoundLaunch]) -> None:
+        """Have the functions of launches compiled and loaded."""
+        found = [launch for launch in launches if launch.function is None]
+        self.modules.load({each.launch.function: each.text for each in found})
+        for each in found:
+            each.function = self.modules.function(each.launch.function)

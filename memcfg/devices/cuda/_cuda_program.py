@@ -1,0 +1,621 @@
+"""Programs of a GPU: instructions on streams, captured once in CUDA graphs.
+
+A guard ends a part: a part runs to its end on all streams, the host looks at the loss,
+and the next part begins. The first run issues call by call, the second one captures
+each part, later ones launch its graph.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from memcfg._core import CudaEvent, CudaStream, call_undivided, replay
+from memcfg.devices.cuda._codec_sources import CODECS, UNFIT
+from memcfg.devices.cuda._mapped_space import MappedSpace
+from memcfg.errors import KernelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from memcfg._core import Arena, Block, Counter, CudaGraph, Pool, Resource
+    from memcfg.devices._contract import TierSpace
+    from memcfg.devices.cuda._cuda_kernels import BoundLaunch, CudaKernel, CudaKernels
+
+_LINE = 64  # bytes
+_VARIABLE = "MEMCFG_CUDA_GRAPHS"
+_MARK = 0xC7  # written to the end of scratch by `run_timed`
+
+_Place = int | tuple[int, int]  # offset in the arena, or (space, offset)
+
+
+class _Access(NamedTuple):
+    """Bytes that an instruction touches."""
+
+    space: int
+    begin: int
+    end: int
+    written: bool
+
+    def conflicts(self, other: _Access) -> bool:
+        return (
+            self.space == other.space
+            and self.begin < other.end
+            and other.begin < self.end
+            and (self.written or other.written)
+        )
+
+
+@dataclass(slots=True)
+class _Instruction:
+    """One step on a queue; `issue` puts it on the queue's stream."""
+
+    kind: str
+    queue: int
+    accesses: tuple[_Access, ...]
+    issue: Callable[[CudaStream], None]
+    waits: list[int] = field(default_factory=list)  # instructions of other queues
+    marked: int | None = None  # address of the last byte that it has in use, or None
+    word: int | None = None  # which word of the host's it writes for the host to see
+
+
+class CudaProgram:
+    """Instructions over an arena and tiers of a GPU; see the contract of devices.
+
+    Parameters
+    ----------
+    arena : Arena
+        Space 0.
+    tiers : sequence of Block or MappedSpace
+        Spaces 1, 2, ...
+    kernels : CudaKernels
+        The device's, which have its context.
+    pinned : Pool
+        Page-locked memory of the host.
+    priority : int
+        The priority of its streams.
+    """
+
+    def __init__(
+        self,
+        arena: Arena,
+        tiers: Sequence[TierSpace],
+        kernels: CudaKernels,
+        pinned: Pool,
+        priority: int,
+    ) -> None:
+        self.arena = arena
+        self.spaces = tuple(tiers)
+        self._kernels = kernels
+        self._context = kernels.modules.context
+        self._pinned = pinned
+        self._priority = priority
+        self._instructions: list[_Instruction] = []
+        self._launches: list[BoundLaunch] = []  # whose functions are not loaded yet
+        self._waited: dict[tuple[int, int], int] = {}  # by queue: others' instructions
+        self._touched: dict[int, list[tuple[int, _Access]]] = {}  # by queue
+        self._inputs = 0
+        self._streams: dict[int, CudaStream] = {}
+        self._events: dict[int, CudaEvent] = {}  # by instruction; -1 - queue: joins
+        self._words: Block | None = None
+        self._view: np.ndarray[Any, Any] = np.empty(0, np.uint32)
+        self._word_count = 0
+        self._parts: list[tuple[int, int]] = []
+        self._graphs: list[CudaGraph] = []
+        self._losses: list[int] = []  # by part: the address of its guard's, or 0
+        self._plain = False  # nothing in it has to be looked at but losses
+        self._capturing = os.environ.get(_VARIABLE, "") != "0"
+        self._runs = 0
+        self._saved: tuple[int, int, int] | None = None  # from, to, bytes
+        self._protects = False  # whether the state has been saved in this run
+        self._at: int | None = None  # the instruction that is being issued
+        self._failing: int | None = None
+        self._failed_at: int | None = None
+
+    # -- building ----------------------------------------------------------------
+
+    def compute(
+        self,
+        kernel: CudaKernel,
+        places: Iterable[_Place],
+        sizes: Iterable[int],
+        scratch: _Place | None,
+    ) -> int:
+        """Append a kernel whose inputs, then outputs, lie at these places."""
+        offsets = [_here(place) for place in places]
+        lengths = list(sizes)
+        if not len(offsets) == len(lengths) == len(kernel.sizes):
+            raise ValueError(f"the kernel has {len(kernel.sizes)} operands")
+        accesses = []
+        for offset, size, (needed, written) in zip(
+            offsets, lengths, kernel.sizes, strict=True
+        ):
+            if size < needed:
+                raise ValueError(f"an operand needs {needed} bytes, got {size}")
+            accesses.append(self._access((0, offset), size, written=written))
+        base, own, marked = self.arena.address, 0, None
+        if kernel.scratch_bytes:
+            if scratch is None:
+                raise ValueError(f"it needs {kernel.scratch_bytes} bytes of scratch")
+            place = (0, _here(scratch))
+            accesses.append(self._access(place, kernel.scratch_bytes, written=True))
+            own = base + place[1]
+            marked = own + kernel.scratch_bytes - 1
+        launches = kernel.bind([base + offset for offset in offsets], own)
+        self._launches += launches
+
+        def issue(stream: CudaStream) -> None:
+            for launch in launches:
+                launch.issue(stream)
+
+        return self._append("compute", 0, accesses, issue, marked=marked)
+
+    def copy(
+        self, queue: int, source: tuple[int, int], target: tuple[int, int], nbytes: int
+    ) -> int:
+        """Append a copy between two places."""
+        self._check_queue(queue)
+        read = self._access(source, nbytes, written=False)
+        write = self._access(target, nbytes, written=True)
+        if write.conflicts(read):
+            raise ValueError("a copy overlaps itself")
+        to, begin = self._address(target), self._address(source)
+        issue = partial(_copy, to, begin, nbytes)
+        return self._append("copy", queue, [read, write], issue)
+
+    def encode(
+        self, codec: str, source: int, nbytes: int, target: int, capacity: int
+    ) -> int:
+        """Append the encoding of bytes of the arena into `capacity` bytes of it."""
+        return self._code(codec, "encode", (source, nbytes), (target, capacity))
+
+    def decode(
+        self, codec: str, source: int, capacity: int, target: int, nbytes: int
+    ) -> int:
+        """Append what gives back the bytes that `encode` has encoded at `source`."""
+        return self._code(codec, "decode", (source, capacity), (target, nbytes))
+
+    def _code(
+        self, codec: str, kind: str, source: tuple[int, int], target: tuple[int, int]
+    ) -> int:
+        if (codec, kind) not in CODECS:
+            raise ValueError(f"there is no codec {codec!r}")
+        (begin, size), (to, capacity) = source, target
+        accesses = [
+            self._access((0, begin), size, written=False),
+            self._access((0, to), capacity, written=True),
+        ]
+        base = self.arena.address
+        encodes = kind == "encode"
+        kernel = self._kernels.codec(codec, kind, size, capacity)
+        launches = kernel.bind([base + begin, base + to], 0)
+        self._launches += launches
+        word = self._new_word() if encodes else None
+        marked = base + to + capacity - 1 if encodes and capacity else None
+
+        def issue(stream: CudaStream) -> None:
+            for launch in launches:
+                launch.issue(stream)
+            if word is not None:  # the first bytes tell whether it fits
+                stream.copy(self._word_address(word), base + to, 4)
+
+        return self._append(kind, 0, accesses, issue, marked=marked, word=word)
+
+    def record(self, queue: int) -> int | None:
+        """Return the event that all has run that was added to a queue so far."""
+        self._check_queue(queue)
+        own = (i for i, one in enumerate(self._instructions) if one.queue == queue)
+        return max(own, default=None)
+
+    def wait(self, queue: int, event: int | None) -> int:
+        """Append a wait of a queue for an event of another; None is past already."""
+        self._check_queue(queue)
+        if event is not None and not 0 <= event < len(self._instructions):
+            raise ValueError(f"there is no event {event}")
+        index = self._append("wait", queue, [], _nothing)
+        if event is not None:
+            self._await(index, event)
+        return index
+
+    def guard(self, place: _Place) -> int:
+        """Append a guard: a run stops here unless the float32 there is finite."""
+        offset = _here(place)
+        access = self._access((0, offset), 4, written=False)
+        word = self._new_word()
+
+        def issue(stream: CudaStream) -> None:
+            stream.copy(self._word_address(word), self.arena.address + offset, 4)
+
+        return self._append("guard", 0, [access], issue, word=word)
+
+    def protect(self, nbytes: int, target: tuple[int, int]) -> int:
+        """Append what saves the front of the arena, for runs that fail behind it."""
+        read = self._access((0, 0), nbytes, written=False)
+        write = self._access(target, nbytes, written=True)
+        if target[0] == 0:
+            raise ValueError("state is saved in another space")
+        to = self._address(target)
+        self._saved = (to, self.arena.address, nbytes)
+        issue = partial(_copy, to, self.arena.address, nbytes)
+        return self._append("protect", 0, [read, write], issue)
+
+    def undivided(self) -> None:
+        """Do nothing: no signal handler comes between any of the instructions."""
+
+    def input(self, operands: Iterable[tuple[int, int]], size: int) -> int:
+        """Declare an input; gives its number."""
+        self._inputs += 1
+        return self._inputs - 1
+
+    def bind(self, number: int, array: object) -> bool:
+        """Return False: kernels cannot read the host's memory."""
+        return False
+
+    def unbind(self, number: int) -> None:
+        """Do nothing: nothing is bound."""
+
+    def queue_of(self, index: int) -> int:
+        """Return the queue of an instruction."""
+        return self._instructions[index].queue
+
+    def set_jitter(self, seed: int, microseconds: int) -> None:
+        """Do nothing: a stand-in's streams are late by themselves."""
+
+    def fail_at(self, instruction: int | None) -> None:
+        """Have runs fail at an instruction; None ends it. For tests."""
+        self._failing = instruction
+
+    @property
+    def failed_at(self) -> int | None:
+        """The instruction at which the last run failed; None if none of queue 0 did."""
+        return self._failed_at
+
+    def __len__(self) -> int:
+        return len(self._instructions)
+
+    # -- running -----------------------------------------------------------------
+
+    def run(self, guard: bool = True, counter: Counter | None = None) -> int:
+        """Run all and advance the counter; gives the guard that stopped it, else -1."""
+        self._prepare()
+        if not self._graphs or self._failing is not None or not self._plain:
+            return call_undivided(partial(self._run, guard, counter))
+        with _Run(self):
+            part = replay(self._streams[0], self._graphs, self._losses, guard, counter)
+        return -1 if part == -1 else self._parts[part][1] - 1
+
+    def run_timed(self, resource: Resource | None = None) -> Any:
+        """Run one by one: seconds of each, and the bytes in use of a resource."""
+        self._prepare()
+        seconds: list[float] = call_undivided(self._run_timed)
+        if resource is None:
+            return seconds
+        return seconds, [resource.stats().current_bytes] * len(seconds)
+
+    def run_traced(self) -> list[tuple[int, float, float]]:
+        """Run to the end, guards unchecked: (queue, begin, end) of each, in seconds."""
+        self._prepare()
+        return call_undivided(self._run_traced)
+
+    def _prepare(self) -> None:
+        """Have streams, events, loaded functions and words, once all was appended."""
+        if self._parts:
+            return
+        context, count = self._context, len(self._instructions)
+        self._kernels.load(self._launches)
+        self._launches.clear()
+        queues = {0, *(one.queue for one in self._instructions)}
+        self._streams = {q: CudaStream(context, self._priority) for q in sorted(queues)}
+        awaited = {event for one in self._instructions for event in one.waits}
+        joins = (-1 - queue for queue in queues)
+        self._events = {event: CudaEvent(context) for event in (*awaited, *joins)}
+        if self._word_count:
+            nbytes = self._word_count * _LINE
+            self._words = self._pinned.allocate(nbytes, tag="guards")
+            self._view = np.frombuffer(memoryview(self._words), np.uint32)
+        kinds = [one.kind for one in self._instructions]
+        ends = [i + 1 for i in range(count) if kinds[i] == "guard" or i + 1 == count]
+        words = [self._instructions[end - 1].word for end in ends]
+        self._losses = [0 if w is None else self._word_address(w) for w in words]
+        self._plain = not {"protect", "encode"} & set(kinds)
+        self._parts = list(zip([0, *ends[:-1]], ends, strict=False))
+
+    def _run(self, check: bool, counter: Counter | None) -> int:
+        """Run, part by part."""
+        with _Run(self):
+            self._capture()
+            for number, (begin, end) in enumerate(self._parts):
+                if self._graphs and self._failing is None:
+                    self._streams[0].launch_graph(self._graphs[number])
+                    self._note_saved(begin, end)
+                else:
+                    self._issue(begin, end)
+                if check or end == len(self):
+                    self._streams[0].synchronize()
+                    self._check_encodings(begin if check else 0, end)
+                if check and not self._is_finite(end - 1):
+                    return end - 1
+            self._runs += 1
+            if counter is not None:
+                counter.advance()
+            return -1
+
+    def _issue(
+        self,
+        begin: int,
+        end: int,
+        spans: dict[int, tuple[CudaEvent, CudaEvent]] | None = None,
+    ) -> None:
+        """Put instructions on their streams, all of which begin and end with queue 0's.
+
+        Streams join it at the end, so that a capture of it has them, and what a part
+        waits for in an earlier one is past.
+        """
+        origin = self._streams[0]
+        others = sorted({one.queue for one in self._instructions[begin:end]} - {0})
+        if others:
+            origin.record(self._events[-1])
+        for queue in others:
+            self._streams[queue].wait(self._events[-1])
+        for index in range(begin, end):
+            self._issue_one(index, begin, spans)
+        self._at = None
+        for queue in others:
+            self._streams[queue].record(self._events[-1 - queue])
+            origin.wait(self._events[-1 - queue])
+
+    def _issue_one(
+        self,
+        index: int,
+        begin: int,
+        spans: dict[int, tuple[CudaEvent, CudaEvent]] | None,
+    ) -> None:
+        one, self._at = self._instructions[index], index
+        stream = self._streams[one.queue]
+        for event in one.waits:
+            if event >= begin:
+                stream.wait(self._events[event])
+        if spans is not None:
+            stream.record(spans[index][0])
+        if index == self._failing:
+            raise KernelError("a fault was asked for")
+        one.issue(stream)
+        if spans is not None:
+            stream.record(spans[index][1])
+        if index in self._events:
+            stream.record(self._events[index])
+        self._note_saved(index, index + 1)
+
+    def _capture(self) -> None:
+        """Capture each part in a graph, before the second run."""
+        if self._graphs or not self._capturing or not self._runs or self._maps_files:
+            return
+        if self._failing is not None:
+            return
+        graphs = []
+        try:
+            for begin, end in self._parts:
+                graphs.append(self._captured(begin, end))
+        except KernelError as error:
+            self._capturing = False
+            warnings.warn(
+                f"a step cannot be captured in a CUDA graph, so it runs call by call: "
+                f"{error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        else:
+            self._graphs = graphs
+        finally:
+            self._at, self._protects = None, False
+
+    def _captured(self, begin: int, end: int) -> CudaGraph:
+        origin = self._streams[0]
+        origin.begin_capture()
+        try:
+            self._issue(begin, end)
+        except BaseException:
+            with suppress(KernelError):  # it has been broken off
+                origin.end_capture()
+            raise
+        return origin.end_capture()
+
+    @property
+    def _maps_files(self) -> bool:
+        """Whether a copy goes to pages that are not locked, which no graph can."""
+        return any(isinstance(space, MappedSpace) for space in self.spaces)
+
+    def _run_timed(self) -> list[float]:
+        seconds = []
+        begin, end = (CudaEvent(self._context, timing=True) for _ in range(2))
+        with _Run(self):
+            for index, one in enumerate(self._instructions):
+                stream = self._streams[one.queue]
+                if one.marked is not None:
+                    stream.fill(one.marked, _MARK, 1)
+                stream.synchronize()
+                self._at = index
+                if index == self._failing:
+                    raise KernelError("a fault was asked for")
+                stream.record(begin)
+                one.issue(stream)
+                stream.record(end)
+                stream.synchronize()
+                self._note_saved(index, index + 1)
+                self._check_encodings(index, index + 1)
+                took = end.seconds_since(begin)
+                seconds.append(0.0 if one.kind in ("guard", "wait") else took)
+            self._at = None
+        return seconds
+
+    def _run_traced(self) -> list[tuple[int, float, float]]:
+        context = self._context
+        spans = {
+            index: (CudaEvent(context, timing=True), CudaEvent(context, timing=True))
+            for index in range(len(self))
+        }
+        start = CudaEvent(context, timing=True)
+        with _Run(self):
+            self._streams[0].record(start)
+            self._issue(0, len(self), spans)
+            self._streams[0].synchronize()
+        return [
+            (
+                self.queue_of(index),
+                begin.seconds_since(start),
+                end.seconds_since(start),
+            )
+            for index, (begin, end) in spans.items()
+        ]
+
+    def _note_saved(self, begin: int, end: int) -> None:
+        kinds = (one.kind for one in self._instructions[begin:end])
+        self._protects = self._protects or "protect" in kinds
+
+    def _is_finite(self, index: int) -> bool:
+        """Whether a guard, if it is one, lets a run go on."""
+        one = self._instructions[index]
+        if one.kind != "guard":
+            return True
+        assert one.word is not None
+        return bool(np.isfinite(self._word(one.word).view(np.float32)[0]))
+
+    def _check_encodings(self, begin: int, end: int) -> None:
+        """Raise KernelError if one of these encodings did not fit its bytes."""
+        for index in range(begin, end):
+            one = self._instructions[index]
+            if one.kind != "encode" or one.word is None:
+                continue
+            if int(self._word(one.word)[0]) == UNFIT:
+                self._at = index
+                nbytes = one.accesses[1].end - one.accesses[1].begin
+                raise KernelError(f"the encoding does not fit {nbytes} bytes")
+
+    def _restore(self) -> None:
+        """Wait for what was issued, and bring state that was saved back."""
+        streams = list(self._streams.values())
+        for stream in streams:
+            stream.synchronize()
+        if self._protects and self._saved is not None:
+            saved, state, nbytes = self._saved
+            streams[0].copy(state, saved, nbytes)
+            streams[0].synchronize()
+
+    # -- places ------------------------------------------------------------------
+
+    def _access(self, place: tuple[int, int], nbytes: int, *, written: bool) -> _Access:
+        """Return what is touched there; ValueError if it is not to be had."""
+        space, offset = place
+        if not 0 <= space <= len(self.spaces):
+            raise ValueError(f"there is no space {space}")
+        end = self.arena.nbytes if space == 0 else self.spaces[space - 1].nbytes
+        if offset < 0 or offset % _LINE:
+            raise ValueError(f"offset {offset} is not a multiple of 64")
+        if offset + nbytes > end:
+            raise ValueError(f"{nbytes} bytes at offset {offset} leave the space")
+        return _Access(space, offset, offset + nbytes, written)
+
+    def _address(self, place: tuple[int, int]) -> int:
+        space, offset = place
+        base = self.arena.address if space == 0 else self.spaces[space - 1].address
+        return base + offset
+
+    def _check_queue(self, queue: int) -> None:
+        if not 0 <= queue <= 2 * len(self.spaces):
+            raise ValueError(f"there is no queue {queue}")
+
+    def _append(
+        self,
+        kind: str,
+        queue: int,
+        accesses: Sequence[_Access],
+        issue: Callable[[CudaStream], None],
+        *,
+        marked: int | None = None,
+        word: int | None = None,
+    ) -> int:
+        """Append, behind whatever touches the same bytes on another queue."""
+        index = len(self._instructions)
+        made = _Instruction(
+            kind, queue, tuple(accesses), issue, marked=marked, word=word
+        )
+        self._instructions.append(made)
+        for other, touched in self._touched.items():
+            if other == queue:
+                continue
+            found = [i for i, a in touched for b in accesses if a.conflicts(b)]
+            if found:
+                self._await(index, max(found))
+        self._touched.setdefault(queue, []).extend((index, a) for a in accesses)
+        return index
+
+    def _await(self, index: int, event: int) -> None:
+        """Have an instruction wait for another, unless its queue did before."""
+        queues = (self._instructions[index].queue, self._instructions[event].queue)
+        if self._waited.get(queues, -1) < event:
+            self._waited[queues] = event
+            self._instructions[index].waits.append(event)
+
+    def _new_word(self) -> int:
+        self._word_count += 1
+        return self._word_count - 1
+
+    def _word_address(self, number: int) -> int:
+        assert self._words is not None
+        return self._words.address + number * _LINE
+
+    def _word(self, number: int) -> np.ndarray[Any, Any]:
+        first = number * _LINE // 4
+        return self._view[first : first + 1]
+
+
+class _Run:
+    """What a run begins and ends with; state is brought back if it fails."""
+
+    def __init__(self, program: CudaProgram) -> None:
+        self._program = program
+
+    def __enter__(self) -> None:
+        self._program._protects = False
+        self._program._at = self._program._failed_at = None
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: object
+    ) -> None:
+        if error is None:
+            return
+        program = self._program
+        index = program._at
+        try:
+            program._restore()
+        except KernelError as lost:
+            raise KernelError(
+                f"the GPU failed, and what it has in memory is lost: {lost}"
+            ) from error
+        if isinstance(error, KernelError) and index is not None:
+            if program.queue_of(index) == 0:
+                program._failed_at = index
+            raise KernelError(f"instruction {index} failed: {error}") from error
+
+
+def _here(place: _Place) -> int:
+    """Return a place's offset in the arena; kernels work nowhere else."""
+    space, offset = place if isinstance(place, tuple) else (0, place)
+    if space != 0:
+        raise ValueError(f"there is no buffer {space}")
+    return offset
+
+
+def _copy(target: int, source: int, nbytes: int, stream: CudaStream) -> None:
+    if nbytes:
+        stream.copy(target, source, nbytes)
+
+
+def _nothing(stream: CudaStream) -> None:
+    """Put nothing on a stream."""

@@ -1,0 +1,58 @@
+"""The GPUs of this machine, if it has a driver: found when they are first asked for."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg._core import CudaDriver
+from memcfg.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from memcfg.devices._contract import Hardware
+
+_VARIABLE = "MEMCFG_CUDA_LIBRARY"
+_LIBRARY = "libcuda.so.1"
+
+
+class FoundGpus(NamedTuple):
+    """The GPUs of this machine.
+
+    Attributes
+    ----------
+    hardware : tuple of Hardware
+        One for each.
+    missing : str
+        Why there is none; empty where there are some.
+    """
+
+    hardware: tuple[Hardware, ...]
+    missing: str
+
+
+def find_gpus() -> FoundGpus:
+    """Find the GPUs of the driver, or of the one that ``MEMCFG_CUDA_LIBRARY`` names.
+
+    Returns
+    -------
+    FoundGpus
+        None, where there is no driver.
+
+    Raises
+    ------
+    MissingDependencyError
+        If a driver is named and cannot be loaded, or finds no GPU.
+    """
+    named = os.environ.get(_VARIABLE, "")
+    try:
+        driver = CudaDriver(named or _LIBRARY)
+    except MissingDependencyError as error:
+        if named:
+            raise MissingDependencyError(f"{_VARIABLE} is {named!r}: {error}") from None
+        return FoundGpus((), str(error))
+    from memcfg.devices.cuda._gpu import CudaHardware
+
+    return FoundGpus(
+        tuple(CudaHardware(driver, ordinal) for ordinal in range(driver.device_count)),
+        "",
+    )

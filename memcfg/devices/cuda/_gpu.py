@@ -1,0 +1,219 @@
+"""A GPU of this machine, and logical GPUs: a pool under a limit, streams, kernels."""
+
+from __future__ import annotations
+
+import tempfile
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memcfg._cached import cached_property
+from memcfg._core import CudaContext, CudaStream
+from memcfg.devices._contract import Device, Hardware
+from memcfg.devices.cuda._cuda_kernels import (
+    CudaKernels,
+    CudaModules,
+    compile_with_nvcc,
+)
+from memcfg.devices.cuda._cuda_program import CudaProgram
+from memcfg.devices.cuda._mapped_space import MappedSpace
+from memcfg.memory import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from memcfg._core import Arena, Block, CudaDriver
+    from memcfg.devices._contract import Space, TierSpace
+    from memcfg.devices.cuda._cuda_kernels import Compiler
+
+
+class CudaDevice(Device):
+    """A logical GPU.
+
+    Several may exist of one GPU; each has a pool and a limit of its own, all share its
+    context and what was compiled. What is written and read waits until it has arrived;
+    a program has ended when `run` returns.
+
+    Parameters
+    ----------
+    name : str
+        The device's name, such as ``"/device:GPU:0"``.
+    modules : CudaModules
+        The GPU's context and compiled kernels.
+    limit_bytes : int or None, default None
+        The limit of its pool in bytes; None is no limit.
+    growth : bool, default True
+        Whether memory is taken as it is needed; False takes the whole limit at once.
+    priority : int, default 0
+        The priority of its streams.
+
+    Raises
+    ------
+    ResourceExhaustedError
+        If memory is to be taken at once and the GPU does not have it.
+    """
+
+    space: Space = "device"
+    fallible = False  # a kernel that fails takes the context with it, and all memory
+    tiers: Mapping[str, Space] = MappingProxyType({"host": "pinned", "file": "file"})
+
+    def __init__(
+        self,
+        name: str,
+        modules: CudaModules,
+        limit_bytes: int | None = None,
+        *,
+        growth: bool = True,
+        priority: int = 0,
+    ) -> None:
+        self.name = name
+        self.context = modules.context
+        self.priority = priority
+        self._modules = modules
+        memory = self.context.resource(name=name)
+        self.page_bytes = memory.page_bytes
+        self.pool = Pool(memory, limit=limit_bytes, growth=growth, name=name)
+
+    @cached_property
+    def kernels(self) -> CudaKernels:
+        """The kernels that run here; compiled when they first run."""
+        return CudaKernels(self._modules)
+
+    @cached_property
+    def pinned(self) -> Pool:
+        """Page-locked memory of the host."""
+        name = f"{self.name} on the host"
+        return Pool(self.context.pinned_resource(name=name), name=name)
+
+    @cached_property
+    def _stream(self) -> CudaStream:
+        """What writes and reads outside of programs."""
+        return CudaStream(self.context, self.priority)
+
+    def write(self, arena: Arena, offset: int, array: NDArray[Any]) -> None:
+        """Copy an array into an arena."""
+        self._copy(arena.address + offset, _address(array), array.nbytes)
+
+    def read(self, arena: Arena, offset: int, array: NDArray[Any]) -> None:
+        """Copy an array from an arena."""
+        self._copy(_address(array), arena.address + offset, array.nbytes)
+
+    def zero(self, arena: Arena, offset: int, nbytes: int) -> None:
+        """Write zeros."""
+        if nbytes:
+            self._stream.fill(arena.address + offset, 0, nbytes)
+            self._stream.synchronize()
+
+    def _copy(self, target: int, source: int, nbytes: int) -> None:
+        if nbytes:
+            self._stream.copy(target, source, nbytes)
+            self._stream.synchronize()
+
+    def staging(
+        self, arena: Arena, offset: int, shape: tuple[int, ...], dtype: str
+    ) -> NDArray[Any]:
+        """Return page-locked memory, which is copied fastest; zeros."""
+        kind = np.dtype(dtype)
+        nbytes = kind.itemsize * int(np.prod(shape, dtype=np.int64))
+        if not nbytes:
+            return np.zeros(shape, kind)
+        block = self.pinned.allocate(nbytes, tag="staging")
+        cells = np.frombuffer(memoryview(block), np.uint8, nbytes)
+        cells[...] = 0
+        return np.ndarray(shape, kind, cells)
+
+    def synchronize(self) -> None:
+        """Wait for all work of the GPU."""
+        self.context.synchronize()
+
+    def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> Block | MappedSpace:
+        """Take page-locked memory of the host, or a file."""
+        if tier == "file":
+            return MappedSpace(tempfile.gettempdir(), nbytes)
+        return self.pinned.allocate(nbytes, tag=tag)
+
+    def program(self, arena: Arena, tiers: Mapping[str, TierSpace]) -> CudaProgram:
+        """Make an empty program, which has streams of its own."""
+        spaces = list(tiers.values())
+        return CudaProgram(arena, spaces, self.kernels, self.pinned, self.priority)
+
+    def describe_kernels(self) -> str:
+        """Tell which kernels run here."""
+        return "CUDA, generated and compiled by nvcc"
+
+    def __repr__(self) -> str:
+        return f"CudaDevice({self.name!r}, limit_bytes={self.pool.limit!r})"
+
+
+class CudaHardware(Hardware):
+    """A GPU of this machine; its context is made when something needs it.
+
+    Parameters
+    ----------
+    driver : CudaDriver
+        The driver.
+    ordinal : int
+        Which GPU, as the driver counts them.
+    compiler : callable, optional
+        ``compiler(source, capability)``: what modules are loaded from.
+    """
+
+    device_type = "GPU"
+    space: Space = "device"
+    bounded = True
+    divisible = True
+
+    def __init__(
+        self, driver: CudaDriver, ordinal: int, compiler: Compiler = compile_with_nvcc
+    ) -> None:
+        self.name = f"/physical_device:GPU:{ordinal}"
+        self._driver = driver
+        self._ordinal = ordinal
+        self._compiler = compiler
+        self._info = driver.info(ordinal)
+        self.memory_bytes: int = self._info.memory_bytes
+
+    @cached_property
+    def _modules(self) -> CudaModules:
+        context = CudaContext(self._driver, self._ordinal)
+        return CudaModules(context, self._info.capability, self._compiler)
+
+    @cached_property
+    def priorities(self) -> range | None:
+        """The priorities of its streams; the lowest number goes first."""
+        found = self._modules.context.priorities
+        return range(min(found), max(found) + 1)
+
+    def details(self) -> dict[str, Any]:
+        """Tell the name, the memory, and the compute capability."""
+        return {
+            "device_name": self._info.name,
+            "memory": self.memory_bytes,
+            "compute_capability": divmod(self._info.capability, 10),
+        }
+
+    def make(
+        self, name: str, *, limit_bytes: int | None, growth: bool, priority: int
+    ) -> CudaDevice:
+        """Make a logical device, with its pool.
+
+        All memory at once is what is free now, in whole pages.
+        """
+        context = self._modules.context
+        if not growth and limit_bytes == self.memory_bytes:
+            free, _ = context.memory_info()
+            limit_bytes = max(free // _PAGE - 1, 1) * _PAGE
+        return CudaDevice(
+            name, self._modules, limit_bytes, growth=growth, priority=priority
+        )
+
+
+_PAGE = 1 << 21  # bytes
+
+
+def _address(array: NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

@@ -1,0 +1,187 @@
+"""Real GPUs in the configuration, on the driver's stand-in, and none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import gpus
+import numpy as np
+import pytest
+from cuda_stand_in import driver_path
+
+import memcfg as mc
+from memcfg import config
+from memcfg.config import LogicalDeviceConfiguration as Configuration
+from memcfg.devices.cuda import _gpu
+from memcfg.errors import MissingDependencyError, ResourceExhaustedError
+
+MIB = 2**20
+NONE = "/nonexistent/libcuda.so.1"
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """The stand-in's GPU, as the configuration finds it."""
+    monkeypatch.setenv("MEMCFG_CUDA_LIBRARY", driver_path())
+    monkeypatch.setattr(
+        _gpu.CudaHardware.__init__, "__defaults__", (gpus.compile_for_stand_in,)
+    )
+    config.reset()
+    (found,) = config.list_physical_devices("GPU")
+    return found
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.delenv("MEMCFG_CUDA_LIBRARY", raising=False)
+    monkeypatch.setattr("memcfg.devices.cuda._detect._LIBRARY", NONE)
+    config.reset()
+
+
+def fit(name, epochs=2):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((64, 5)).astype(np.float32)
+    y = x[:, :1] * 2
+    mc.nn.set_random_seed(0)
+    with mc.device(name):
+        model = mc.nn.Sequential([mc.nn.Input((5,)), mc.nn.Dense(4), mc.nn.Dense(1)])
+        model.compile("adam", "mean_squared_error")
+    losses = model.fit(x, y, batch_size=16, epochs=epochs, verbose=0, seed=0)
+    return model, losses.history["loss"]
+
+
+def test_it_stands_in_every_listing(gpu, cpu):
+    assert gpu.name == "/physical_device:GPU:0"
+    assert config.list_physical_devices() == [cpu, gpu]
+    assert config.get_visible_devices("GPU") == [gpu]
+    details = config.get_device_details(gpu)
+    assert details["memory"] > 0
+    assert len(details["compute_capability"]) == 2
+    assert details["device_name"]
+    simulated = config.experimental.add_simulated_device("GPU", memory="1GiB")
+    assert simulated.name == "/physical_device:GPU:1"
+
+
+def test_training_there_gives_the_losses_of_the_cpu(gpu):
+    other, expected = fit("/CPU:0")
+    model, losses = fit("/GPU:0")
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    assert config.get_memory_info("GPU:0")["current"] > 0
+    assert config.get_memory_info("GPU:0")["peak"] == model.memory_plan.peak_bytes
+    for one, two in zip(model.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
+    model.close()
+    other.close()
+    assert config.get_memory_info("GPU:0")["current"] == 0
+
+
+def test_logical_gpus_have_limits_of_their_own(gpu):
+    config.set_memory_growth(gpu, True)
+    config.set_logical_device_configuration(
+        gpu, [Configuration(memory_limit=4), Configuration(memory_limit="3MiB")]
+    )
+    assert [each.name for each in config.list_logical_devices("GPU")] == [
+        "/device:GPU:0",
+        "/device:GPU:1",
+    ]
+    assert config.get_memory_limit("GPU:0") == 4 * MIB
+    assert config.get_memory_limit("GPU:1") == 3 * MIB
+    models = [fit(f"/GPU:{number}") for number in range(2)]
+    assert models[0][1] == models[1][1]
+    pool = config.logical_device("GPU:1").pool
+    with pytest.raises(ResourceExhaustedError):
+        pool.allocate(3 * MIB, tag="test")
+    assert config.set_memory_limit("GPU:1", 2 * MIB) == 3 * MIB
+    assert (
+        config.memory_fraction("GPU:1")
+        == 2 * MIB / (config.get_device_details(gpu)["memory"])
+    )
+    for model, _ in models:
+        model.close()
+
+
+def test_who_trains_on_the_cpu_takes_nothing_of_it(gpu, monkeypatch):
+    monkeypatch.setattr(_gpu, "CudaContext", None)  # it would be called
+    model, _ = fit("/CPU:0")
+    assert config.get_memory_limit("CPU:0") is None
+    model.close()
+    config.reset()
+
+
+def test_growth(gpu):
+    assert config.get_memory_growth(gpu) is None
+    assert config.logical_device("GPU:0").pool.growth
+    assert config.get_memory_limit("GPU:0") == config.get_device_details(gpu)["memory"]
+    config.reset()
+    config.set_memory_growth(gpu, False)
+    config.set_logical_device_configuration(gpu, [Configuration(memory_limit=16)])
+    assert config.logical_device("GPU:0").pool.stats().reserved_bytes == 16 * MIB
+
+
+def test_priorities_are_those_of_the_driver(gpu):
+    config.set_logical_device_configuration(
+        gpu, [Configuration(memory_limit=4, experimental_priority=-1)]
+    )
+    assert config.logical_device("GPU:0").priority == -1
+    config.reset()
+    config.set_logical_device_configuration(
+        gpu, [Configuration(memory_limit=4, experimental_priority=-99)]
+    )
+    with pytest.raises(ValueError, match="-99 is out of range"):
+        config.list_logical_devices()
+
+
+def test_it_can_be_hidden(gpu, cpu):
+    config.set_visible_devices([], "GPU")
+    assert config.list_logical_devices("GPU") == []
+
+
+def test_workspace_modes_that_place_arrays_are_refused(gpu):
+    with mc.device("/GPU:0"):
+        model = mc.nn.Sequential([mc.nn.Input((5,)), mc.nn.Dense(1)])
+        model.compile("sgd", "mean_squared_error", training_workspace_mode="none")
+    x = np.ones((4, 5), np.float32)
+    with pytest.raises(RuntimeError, match="workspace mode 'enabled'"):
+        model.fit(x, x[:, :1], verbose=0)
+
+
+# -- without one -------------------------------------------------------
+
+
+def test_without_a_driver_there_is_none_and_a_sentence_says_why(no_gpu):
+    assert config.list_physical_devices("GPU") == []
+    why = r"There is no GPU: .*libcuda"
+    with pytest.raises(ValueError, match=why):
+        config.logical_device("GPU:0")
+    with pytest.raises(ValueError, match=why):
+        config.set_memory_growth("GPU:0", True)
+    with (
+        pytest.warns(RuntimeWarning, match=why),
+        mc.device("/GPU:0") as found,
+    ):
+        assert found.name == "/device:CPU:0"
+    config.set_soft_device_placement(False)
+    with pytest.raises(ValueError, match=why), mc.device("/GPU:0"):
+        pass
+    config.reset()
+    config.experimental.add_simulated_device("GPU", memory="1GiB")
+    with pytest.raises(ValueError) as refused:  # noqa: PT011  (which text it has not)
+        config.logical_device("GPU:7")
+    assert "There is no GPU" not in str(refused.value)
+
+
+def test_a_driver_that_is_named_must_be_there(monkeypatch):
+    monkeypatch.setenv("MEMCFG_CUDA_LIBRARY", NONE)
+    with pytest.raises(MissingDependencyError, match="MEMCFG_CUDA_LIBRARY is"):
+        config.list_physical_devices()
+
+
+def test_importing_loads_nothing_of_it():
+    text = (
+        "import sys, memcfg, memcfg.nn, memcfg.config\n"
+        "assert not [n for n in sys.modules if n.startswith('memcfg.devices.cuda._gpu')"
+        " or '.cuda._sources' in n or 'pycuda' in n]\n"
+        "assert 'libcuda' not in open('/proc/self/maps').read()\n"
+    )
+    subprocess.run([sys.executable, "-c", text], check=True)

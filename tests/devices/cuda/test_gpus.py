@@ -1,0 +1,230 @@
+"""GPUs, on the driver's stand-in: what the contract of devices does not say."""
+
+from __future__ import annotations
+
+import os
+
+import gpus
+import numpy as np
+import pytest
+
+from memcfg._core import CudaDriver
+from memcfg.devices import OperandSpec
+from memcfg.devices.cuda import _cuda_kernels
+from memcfg.errors import (
+    KernelError,
+    MissingDependencyError,
+    ResourceExhaustedError,
+)
+
+VECTOR = OperandSpec((16,), "float32")
+MIB = 2**20
+
+
+@pytest.fixture
+def device():
+    return gpus.made(gpus.stand_in())
+
+
+@pytest.fixture
+def arena(device):
+    found = device.pool.arena(tag="test")
+    found.grow(4096)
+    return found
+
+
+def read(device, arena, offset=0, count=16):
+    found = np.empty(count, np.float32)
+    device.read(arena, offset, found)
+    return found
+
+
+def add(device, program, a, b, c):
+    kernel = device.kernels.make("add", {}, [VECTOR, VECTOR], [VECTOR])
+    return program.compute(kernel.instruction(), [a, b, c], [64] * 3, None)
+
+
+# -- graphs ------------------------------------------------------------
+
+
+def swapping_program(device, arena):
+    program = device.program(
+        arena, {"host": device.tier_memory("host", 4096, tag="test")}
+    )
+    add(device, program, 0, 0, 64)
+    program.copy(1, (0, 64), (1, 0), 64)
+    program.guard(64)
+    add(device, program, 64, 64, 128)
+    program.copy(2, (1, 0), (0, 64), 64)
+    add(device, program, 64, 128, 192)
+    return program
+
+
+def test_later_runs_launch_graphs(device, arena, monkeypatch):
+    program = swapping_program(device, arena)
+    issued = []
+    issue = type(program)._issue
+    monkeypatch.setattr(
+        type(program),
+        "_issue",
+        lambda self, *part: issued.append(part[:2]) or issue(self, *part),
+    )
+    for value in range(5):
+        device.write(arena, 0, np.full(16, value, np.float32))
+        assert program.run() == -1
+        assert read(device, arena, 192).tolist() == [6 * value] * 16
+    parts = [(0, 3), (3, 6)]
+    assert issued == parts * 2  # in the first run, and for the capture
+    device.write(arena, 0, np.full(16, np.nan, np.float32))
+    device.zero(arena, 192, 64)
+    assert program.run() == 2
+    assert not read(device, arena, 192).any()
+    assert program.run(guard=False) == -1
+    assert np.isnan(read(device, arena, 192)).all()
+
+
+def test_graphs_can_be_left_out(device, arena, monkeypatch):
+    monkeypatch.setenv("MEMCFG_CUDA_GRAPHS", "0")
+    program = swapping_program(device, arena)
+    for value in range(3):
+        device.write(arena, 0, np.full(16, value, np.float32))
+        assert program.run() == -1
+        assert read(device, arena, 192).tolist() == [6 * value] * 16
+    assert program._graphs == []
+
+
+def test_a_capture_that_is_refused_is_told_once(device, arena, monkeypatch):
+    program = swapping_program(device, arena)
+
+    def refuse(*part):
+        raise KernelError("no")
+
+    monkeypatch.setattr(program, "_captured", refuse)
+    assert program.run() == -1
+    with pytest.warns(RuntimeWarning, match="call by call: no"):
+        assert program.run() == -1
+    for value in range(3):
+        device.write(arena, 0, np.full(16, value, np.float32))
+        assert program.run() == -1
+        assert read(device, arena, 192).tolist() == [6 * value] * 16
+
+
+# -- encodings ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("density", [0, 0.3, 1])
+@pytest.mark.parametrize("count", [0, 1, 33, 9000])
+def test_encodings_come_back(device, density, count):
+    rng = np.random.default_rng(count)
+    value = np.where(rng.random(count) < density, rng.random(count), 0)
+    value = value.astype(np.float32)
+    room = -(-(value.nbytes + 64) // 64) * 64
+    arena = device.pool.arena(tag="test")
+    arena.grow(3 * room)
+    device.write(arena, 0, value)
+    program = device.program(arena, {})
+    program.encode("zero_words", 0, value.nbytes, room, value.nbytes + 64)
+    program.decode("zero_words", room, value.nbytes + 64, 2 * room, value.nbytes)
+    for _ in range(3):
+        device.zero(arena, 2 * room, room)
+        assert program.run() == -1
+        assert read(device, arena, 2 * room, count).tobytes() == value.tobytes()
+
+
+def test_an_encoding_that_does_not_fit_fails_and_state_comes_back(device, arena):
+    host = device.tier_memory("host", 4096, tag="test")
+    program = device.program(arena, {"host": host})
+    program.protect(64, (1, 0))
+    add(device, program, 0, 0, 0)
+    index = program.encode("zero_words", 0, 1024, 2048, 128)
+    assert program.run() == -1  # zeros
+    value = np.ones(256, np.float32)
+    for _ in range(3):
+        device.write(arena, 0, value)
+        with pytest.raises(KernelError, match=f"instruction {index} failed: .*not fit"):
+            program.run()
+        assert read(device, arena, 0, 256).tobytes() == value.tobytes()
+        assert program.failed_at == index
+
+
+# -- kernels ------------------------------------------------------------
+
+
+def test_a_kernel_runs_alone(device, arena):
+    device.write(arena, 0, np.ones(16, np.float32))
+    kernel = device.kernels.make("add", {}, [VECTOR, VECTOR], [VECTOR])
+    base = arena.address
+    kernel.run([base, base, base + 64], 0)
+    assert read(device, arena, 64).tolist() == [2] * 16
+
+
+def test_an_op_without_a_source_is_refused(device):
+    with pytest.raises(KernelError, match="'nonsense'"):
+        device.kernels.make("nonsense", {}, [VECTOR], [VECTOR])
+
+
+def test_what_compiles_is_missing_in_a_sentence(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pycuda", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install memcfg\[cuda\]"):
+        _cuda_kernels.compile_with_nvcc("", 90)
+
+
+# -- memory ------------------------------------------------------------
+
+
+def test_a_limit_holds_as_the_driver_sees_it():
+    hardware = gpus.fresh()
+    device = gpus.made(hardware, 8 * MIB)
+    free, total = device.context.memory_info()
+    assert total == hardware.memory_bytes
+    arena = device.pool.arena(tag="test")
+    arena.grow(7 * MIB)
+    assert 0 < free - device.context.memory_info()[0] <= 8 * MIB
+    with pytest.raises(ResourceExhaustedError):
+        arena.grow(9 * MIB)
+    assert free - device.context.memory_info()[0] <= 8 * MIB
+    arena.free()
+    device.pool.trim()
+    assert device.context.memory_info()[0] == free
+
+
+def test_without_growth_memory_is_taken_at_once():
+    hardware = gpus.fresh()
+    device = gpus.made(hardware, 64 * MIB, growth=False)
+    free, total = device.context.memory_info()
+    assert total - free >= 64 * MIB
+    del device
+    whole = gpus.made(hardware, hardware.memory_bytes, growth=False)
+    assert whole.pool.limit <= hardware.memory_bytes
+    assert whole.context.memory_info()[0] < 8 * MIB
+
+
+def test_staged_inputs_lie_in_pinned_memory(device, arena):
+    staged = device.staging(arena, 0, (4, 4), "float32")
+    assert device.pinned.stats().current_bytes == 64
+    assert not staged.any()
+    del staged
+    assert device.pinned.stats().current_bytes == 0
+    assert device.staging(arena, 0, (0, 3), "int32").shape == (0, 3)
+
+
+def test_a_forked_child_is_told(device, arena):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            read(device, arena)
+            text = "it worked"
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(writer, text.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert b"fork" in os.read(reader, 4096)
+    os.close(reader)
+    os.close(writer)
+
+
+def test_an_empty_driver_has_no_gpu(tmp_path):
+    with pytest.raises(MissingDependencyError):
+        CudaDriver(str(tmp_path / "libcuda.so.1"))

@@ -1,0 +1,44 @@
+"""GPUs for tests: those of the stand-in driver, and real ones where there are any."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+import pytest
+from cuda_compiler import compile_on_host
+from cuda_stand_in import driver_path
+
+from memcfg._core import CudaDriver
+from memcfg.devices.cuda import find_gpus
+from memcfg.devices.cuda._gpu import CudaHardware
+
+
+def compile_for_stand_in(text, capability):
+    """A module of the stand-in is the path of a library."""
+    assert capability > 0
+    return os.fsencode(compile_on_host(text))
+
+
+def fresh(ordinal=0):
+    """The hardware of the stand-in, where nothing has been loaded yet."""
+    return CudaHardware(CudaDriver(driver_path()), ordinal, compile_for_stand_in)
+
+
+@cache
+def stand_in():
+    """The same for all tests of a process, which load each kernel once."""
+    return fresh()
+
+
+@cache
+def real():
+    """The first GPU of this machine, or a skip."""
+    gpus, missing = find_gpus()
+    if not gpus:
+        pytest.skip(f"needs a GPU: {missing}")
+    return gpus[0]
+
+
+def made(hardware, limit_bytes=None, *, growth=True, name="/device:GPU:0"):
+    return hardware.make(name, limit_bytes=limit_bytes, growth=growth, priority=0)
