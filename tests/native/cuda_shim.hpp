@@ -3,9 +3,7 @@
 // The threads of a block are fibers of one thread of the host, which change places at
 // barriers; blocks run one after the other. A barrier that not all threads of a block
 // reach ends the program with a line. Each kernel NAME is described by the exported
-// `const cuda_shim::Kernel NAME_kernel`, which CUDA_SHIM_KERNEL(NAME) defines, with
-// NAME_launch and NAME_parameters, the sizes of the parameters up to a 0, for the
-// stand-in of the driver.
+// `const cuda_shim::Kernel NAME_kernel`, which CUDA_SHIM_KERNEL(NAME) defines.
 #pragma once
 
 #include <math.h>
@@ -226,31 +224,10 @@ struct Description<function> {
   }
   static constexpr Kernel kernel =
       made(typename Counted<sizeof...(Parameters)>::type());
-
-  struct Sizes {
-    unsigned bytes[sizeof...(Parameters) + 1];
-  };
-  static constexpr Sizes sizes = {{sizeof(Parameters)..., 0}};
 };
-
-// What a launch of the stand-in driver calls.
-inline void launch(const Kernel& kernel,
-                   const unsigned* grid,
-                   const unsigned* block,
-                   void** parameters) {
-  kernel.run({grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, parameters);
-}
 
 }  // namespace cuda_shim
 
-#define CUDA_SHIM_KERNEL(name)                                                    \
-  extern "C" CUDA_SHIM_EXPORT const cuda_shim::Kernel name##_kernel;              \
-  const cuda_shim::Kernel name##_kernel = cuda_shim::Description<&name>::kernel;  \
-  extern "C" CUDA_SHIM_EXPORT const cuda_shim::Description<&name>::Sizes          \
-      name##_parameters;                                                          \
-  const cuda_shim::Description<&name>::Sizes name##_parameters =                  \
-      cuda_shim::Description<&name>::sizes;                                       \
-  extern "C" CUDA_SHIM_EXPORT void name##_launch(                                 \
-      const unsigned* grid, const unsigned* block, unsigned, void** parameters) { \
-    cuda_shim::launch(name##_kernel, grid, block, parameters);                    \
-  }
+#define CUDA_SHIM_KERNEL(name)                                       \
+  extern "C" CUDA_SHIM_EXPORT const cuda_shim::Kernel name##_kernel; \
+  const cuda_shim::Kernel name##_kernel = cuda_shim::Description<&name>::kernel;
