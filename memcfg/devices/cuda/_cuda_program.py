@@ -103,9 +103,7 @@ class CudaProgram:
         self._inputs = 0
         self._streams: dict[int, CudaStream] = {}
         self._events: dict[int, CudaEvent] = {}  # by instruction; -1 - queue: joins
-        self._words: Block | None = None
-        self._view: np.ndarray[Any, Any] = np.empty(0, np.uint32)
-        self._word_count = 0
+        self._words = _Words()
         self._parts: list[tuple[int, int]] = []
         self._graphs: list[CudaGraph] = []
         self._losses: list[int] = []  # by part: the address of its guard's, or 0
@@ -196,14 +194,15 @@ class CudaProgram:
         kernel = self._kernels.codec(codec, kind, size, capacity)
         launches = kernel.bind([base + begin, base + to], 0)
         self._launches += launches
-        word = self._new_word() if encodes else None
+        words = self._words
+        word = words.add() if encodes else None
         marked = base + to + capacity - 1 if encodes and capacity else None
 
         def issue(stream: CudaStream) -> None:
             for launch in launches:
                 launch.issue(stream)
             if word is not None:  # the first bytes tell whether it fits
-                stream.copy(self._word_address(word), base + to, 4)
+                stream.copy(words.address(word), base + to, 4)
 
         return self._append(kind, 0, accesses, issue, marked=marked, word=word)
 
@@ -227,10 +226,11 @@ class CudaProgram:
         """Append a guard: a run stops here unless the float32 there is finite."""
         offset = _here(place)
         access = self._access((0, offset), 4, written=False)
-        word = self._new_word()
+        words, loss = self._words, self.arena.address + offset
+        word = words.add()
 
         def issue(stream: CudaStream) -> None:
-            stream.copy(self._word_address(word), self.arena.address + offset, 4)
+            stream.copy(words.address(word), loss, 4)
 
         return self._append("guard", 0, [access], issue, word=word)
 
@@ -315,14 +315,11 @@ class CudaProgram:
         awaited = {event for one in self._instructions for event in one.waits}
         joins = (-1 - queue for queue in queues)
         self._events = {event: CudaEvent(context) for event in (*awaited, *joins)}
-        if self._word_count:
-            nbytes = self._word_count * _LINE
-            self._words = self._pinned.allocate(nbytes, tag="guards")
-            self._view = np.frombuffer(memoryview(self._words), np.uint32)
+        self._words.take(self._pinned)
         kinds = [one.kind for one in self._instructions]
         ends = [i + 1 for i in range(count) if kinds[i] == "guard" or i + 1 == count]
         words = [self._instructions[end - 1].word for end in ends]
-        self._losses = [0 if w is None else self._word_address(w) for w in words]
+        self._losses = [0 if w is None else self._words.address(w) for w in words]
         self._plain = not {"protect", "encode"} & set(kinds)
         self._parts = list(zip([0, *ends[:-1]], ends, strict=False))
 
@@ -484,7 +481,7 @@ class CudaProgram:
         if one.kind != "guard":
             return True
         assert one.word is not None
-        return bool(np.isfinite(self._word(one.word).view(np.float32)[0]))
+        return bool(np.isfinite(self._words.read(one.word, np.float32)))
 
     def _check_encodings(self, begin: int, end: int) -> None:
         """Raise KernelError if one of these encodings did not fit its bytes."""
@@ -492,7 +489,7 @@ class CudaProgram:
             one = self._instructions[index]
             if one.kind != "encode" or one.word is None:
                 continue
-            if int(self._word(one.word)[0]) == UNFIT:
+            if self._words.read(one.word, np.uint32) == UNFIT:
                 self._at = index
                 nbytes = one.accesses[1].end - one.accesses[1].begin
                 raise KernelError(f"the encoding does not fit {nbytes} bytes")
@@ -562,17 +559,36 @@ class CudaProgram:
             self._waited[queues] = event
             self._instructions[index].waits.append(event)
 
-    def _new_word(self) -> int:
-        self._word_count += 1
-        return self._word_count - 1
 
-    def _word_address(self, number: int) -> int:
-        assert self._words is not None
-        return self._words.address + number * _LINE
+class _Words:
+    """Words of page-locked memory that instructions write for the host to see.
 
-    def _word(self, number: int) -> np.ndarray[Any, Any]:
-        first = number * _LINE // 4
-        return self._view[first : first + 1]
+    What puts instructions on streams refers to these and not to the program, which is
+    gone as soon as nobody has it.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._block: Block | None = None
+
+    def add(self) -> int:
+        """Add one; gives its number."""
+        self._count += 1
+        return self._count - 1
+
+    def take(self, pinned: Pool) -> None:
+        """Have memory for all."""
+        if self._count:
+            self._block = pinned.allocate(self._count * _LINE, tag="guards")
+
+    def address(self, number: int) -> int:
+        assert self._block is not None
+        return self._block.address + number * _LINE
+
+    def read(self, number: int, dtype: type[np.float32 | np.uint32]) -> Any:
+        assert self._block is not None
+        cells = np.frombuffer(memoryview(self._block), dtype)
+        return cells[number * _LINE // 4]
 
 
 class _Run:
