@@ -60,15 +60,15 @@ def compile_on_host(text: str) -> Path:
     return made
 
 
-def compile_with_nvcc(text: str, architecture: str) -> bytes:
-    """Compile CUDA C++ to machine code; warnings are errors."""
+def compile_with_nvcc(text: str, architecture: str, form: str = "-cubin") -> bytes:
+    """Compile CUDA C++ to machine code, or to PTX; warnings are errors."""
     compiler = shutil.which("nvcc")
     if compiler is None:
         pytest.skip("needs nvcc")
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder, "all.cu"), Path(folder, "all.cubin")
         source.write_text(text)
-        command = [compiler, f"-arch={architecture}", *COMPILER_OPTIONS, "-cubin"]
+        command = [compiler, f"-arch={architecture}", *COMPILER_OPTIONS, form]
         command += ["-Werror", "all-warnings", str(source), "-o", str(made)]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-4000:]

@@ -129,16 +129,19 @@ def test_every_type_of_op_has_a_source():
     assert set(all_cases()) == set(PLAIN)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
-def test_nvcc_compiles_all_sources(everything, architecture):
+@pytest.mark.parametrize(
+    ("architecture", "form"),
+    [
+        ("compute_80", "-ptx"),
+        pytest.param("sm_80", "-cubin", marks=pytest.mark.slow),
+        pytest.param("sm_90", "-cubin", marks=pytest.mark.slow),
+    ],
+)
+def test_nvcc_compiles_all_sources(everything, architecture, form):
     texts = [everything]
     for kind in ops.op_types():
         if kind.formula is not None:
             outputs = [((8,), "float32")] * count_outputs(kind)
-            texts.append(
-                source_of(
-                    Case(kind.name, operands_of(kind, 8), outputs, ATTRIBUTES)
-                ).text
-            )
-    assert compile_with_nvcc("".join(texts), architecture)
+            inputs = operands_of(kind, 8)
+            texts.append(source_of(Case(kind.name, inputs, outputs, ATTRIBUTES)).text)
+    assert compile_with_nvcc("".join(texts), architecture, form)

@@ -46,6 +46,7 @@ _FUNCTIONS = {
     "equal": "{0} == {1}",
     "select": "{0} != 0 ? {1} : {2}",
 }
+_LATE_BLOCKS = 1024  # each makes its late numbers, which takes a while
 _CONDITIONS = ("less", "less_equal", "equal")
 
 
@@ -85,6 +86,7 @@ class _Translator:
         self.literal: set[int] = set()  # of them, those of constants alone
         self.late: dict[int, str] = {}  # statements of doubles, by one thread
         self.places: dict[int, int] = {}  # where elements find them
+        self.operands: dict[int, int] = {}  # which they are, by their place
         self.elements: dict[int, str] = {}  # statements, of each element
         self.conditions: set[int] = set()
         self.outputs: list[int] = []
@@ -102,7 +104,7 @@ class _Translator:
             self.known[place] = float(self.writer.attributes[words[0]])
         elif kind == "operand":
             self._declare(int(words[0]), ("float32",), self.writer.outputs[0].size)
-            self.elements[place] = f"const float v{place} = x{words[0]}[i];"
+            self.operands[place] = int(words[0])
         elif kind == "scalar":
             self._declare(int(words[0]), ("float32", "int64"), 1)
             self.late[place] = f"const double u{place} = *x{words[0]};"
@@ -127,7 +129,7 @@ class _Translator:
                 self.known[place] = float(_KNOWN[kind](*values))
             if self.literal.issuperset(arguments):
                 self.literal.add(place)
-        elif any(each in self.elements for each in arguments):
+        elif any(map(self._is_element, arguments)):
             value = _FUNCTIONS[kind].format(*map(self._element, arguments), f="f")
             ctype = "bool" if kind in _CONDITIONS else "float"
             self.elements[place] = f"const {ctype} v{place} = {value};"
@@ -135,9 +137,12 @@ class _Translator:
             value = _FUNCTIONS[kind].format(*map(self._number, arguments), f="")
             self.late[place] = f"const double u{place} = {value};"
 
+    def _is_element(self, place: int) -> bool:
+        return place in self.elements or place in self.operands
+
     def _element(self, place: int) -> str:
         """Name a number as an element reads it."""
-        if place in self.elements:
+        if self._is_element(place):
             return f"v{place}"
         if place in self.late:
             self.places.setdefault(place, len(self.places))
@@ -161,30 +166,53 @@ class _Translator:
     def write(self) -> None:
         """Append the one launch."""
         writer, made = self.writer, [self._element(place) for place in self.outputs]
-        for i in range(len(made)):
+        outputs = range(len(made))
+        operands = list(self.operands.values())
+        for i in outputs:
             self.parameters[f"float* y{i}"] = writer.output(i)
-        lines = []
-        if self.places:  # late numbers that elements read
-            lines += [f"__shared__ float shared[{len(self.places)}];"]
-            lines += ["if (threadIdx.x == 0) {", *self.late.values()]
-            lines += [
-                f"shared[{i}] = static_cast<float>(u{place});"
-                for place, i in self.places.items()
-            ]
-            lines += ["}", "__syncthreads();"]
-            lines += [
-                f"const float w{k} = shared[{i}];" for k, i in self.places.items()
-            ]
-        lines += ["memcfg::for_each<Index>(count, [&](Index i) {"]
+        declared = [f"float v{place}" for place in self.operands]
+        declared += [f"float& r{i}" for i in outputs]
+        lines = self._late_numbers()
+        lines += [f"const auto one = [&]({', '.join(declared)}) {{"]
         lines += [*self.elements.values()]
-        lines += [f"y{i}[i] = {value};" for i, value in enumerate(made)]
-        lines += ["});"]
+        lines += [f"r{i} = {value};" for i, value in enumerate(made)]
+        fours = [f"f{k}.of[j]" for k in operands] + [f"g{i}.of[j]" for i in outputs]
+        lines += ["};", "memcfg::for_each<Index>(count / 4, [&](Index q) {"]
+        lines += [
+            f"const memcfg::Four f{k} = memcfg::load_four(x{k}, q);" for k in operands
+        ]
+        lines += [f"memcfg::Four g{i};" for i in outputs]
+        lines += [f"for (int j = 0; j < 4; ++j) one({', '.join(fours)});"]
+        lines += [f"memcfg::store_four(y{i}, q, g{i});" for i in outputs]
+        single = [f"x{k}[i]" for k in operands] + [f"r{i}" for i in outputs]
+        lines += ["});", "const Index i = count / 4 * 4 + threadIdx.x;"]
+        lines += ["if (blockIdx.x == 0 && i < count) {"]
+        lines += [f"float r{i};" for i in outputs]
+        lines += [f"one({', '.join(single)});"]
+        lines += [f"y{i}[i] = r{i};" for i in outputs]
+        lines += ["}"]
         count = writer.outputs[0].size
+        blocks = blocks_of(-(-count // 4))
         writer.launch(
             "\n".join(lines),
             {**self.parameters, "Index count": writer.number(count)},
-            blocks_of(count),
+            min(blocks, _LATE_BLOCKS) if self.places else blocks,
         )
+
+    def _late_numbers(self) -> list[str]:
+        """Write how a thread of each block makes the numbers that elements read."""
+        if not self.places:
+            return []
+        rows = self.places.items()
+        return [
+            f"__shared__ float shared[{len(rows)}];",
+            "if (threadIdx.x == 0) {",
+            *self.late.values(),
+            *(f"shared[{i}] = static_cast<float>(u{place});" for place, i in rows),
+            "}",
+            "__syncthreads();",
+            *(f"const float w{place} = shared[{i}];" for place, i in rows),
+        ]
 
 
 def _float(value: float) -> str:

@@ -47,7 +47,7 @@ class Number:
         """Return its bytes, as many as its kind has; it is aligned to that."""
         if "int" in self.kind:
             return struct.pack(_FORMATS[self.kind], int(self.value))
-        if self.kind == "float32" and abs(self.value) > 3.4028235677973366e38:
+        if self.kind == "float32" and abs(self.value) >= 3.4028235677973366e38:
             return struct.pack("<f", float("inf") if self.value > 0 else float("-inf"))
         return struct.pack(_FORMATS[self.kind], self.value)
 
@@ -107,7 +107,7 @@ class CudaSource:
     launches : tuple of Launch
         One behind the other, each reading what those before it wrote.
     scratch_bytes : int
-        Scratch, of any alignment that `cuMemAlloc` has (256 bytes), and of any content.
+        Scratch of any content, aligned to 16 bytes, as operands are.
     """
 
     text: str

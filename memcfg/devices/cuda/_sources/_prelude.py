@@ -46,6 +46,17 @@ __device__ inline void for_each(Index count, Body body) {
   }
 }
 
+// What one load or store moves: memory is busier than by single floats.
+struct alignas(16) Four {
+  float of[4];
+};
+__device__ inline Four load_four(const float* from, u64 place) {
+  return reinterpret_cast<const Four*>(from)[place];
+}
+__device__ inline void store_four(float* to, u64 place, const Four& value) {
+  reinterpret_cast<Four*>(to)[place] = value;
+}
+
 // Joins the values of `lanes` threads that are `stride` apart, a power of two of them,
 // in an order that lanes alone decide. All threads of the block call it.
 template <class T, class Join>
