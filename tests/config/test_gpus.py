@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import cuda_stand_in
 import gpus
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from cuda_stand_in import driver_path
 
 import memcfg as mc
 from memcfg import config
+from memcfg.cli import main
 from memcfg.config import LogicalDeviceConfiguration as Configuration
 from memcfg.devices.cuda import _gpu
 from memcfg.errors import MissingDependencyError, ResourceExhaustedError
@@ -144,6 +146,29 @@ def test_workspace_modes_that_place_arrays_are_refused(gpu):
     x = np.ones((4, 5), np.float32)
     with pytest.raises(RuntimeError, match="workspace mode 'enabled'"):
         model.fit(x, x[:, :1], verbose=0)
+
+
+def test_several_gpus(gpu):
+    cuda_stand_in.machine(count=2)
+    config.reset()
+    found = config.list_physical_devices("GPU")
+    assert [each.name[-5:] for each in found] == ["GPU:0", "GPU:1"]
+    for each in found:
+        config.set_logical_device_configuration(each, [Configuration(memory_limit=4)])
+    models = [fit(f"/GPU:{number}") for number in range(2)]
+    assert models[0][1] == models[1][1]
+    assert config.get_memory_info("GPU:1")["current"] > 0
+    for model, _ in models:
+        model.close()
+    config.reset()
+    config.set_visible_devices("GPU:1")
+    assert [each.name for each in config.list_logical_devices()] == ["/device:GPU:0"]
+    cuda_stand_in.reset()
+
+
+def test_the_command_lists_it(gpu, capsys):
+    assert main(["devices"]) == 0
+    assert "GPU:0" in capsys.readouterr().out
 
 
 # -- without one -------------------------------------------------------

@@ -200,8 +200,14 @@ class CudaHardware(Hardware):
     ) -> CudaDevice:
         """Make a logical device, with its pool.
 
-        All memory at once is what is free now, in whole pages.
+        All memory at once is what is free now, in whole pages. RuntimeError where
+        memory is to be had in blocks only: arenas grow in place, page by page.
         """
+        if not self._info.virtual_memory:
+            raise RuntimeError(
+                f"the driver of {self.name} has no virtual memory management, as that "
+                "of some virtual GPUs: models cannot be placed there"
+            )
         context = self._modules.context
         if not growth and limit_bytes == self.memory_bytes:
             free, _ = context.memory_info()
