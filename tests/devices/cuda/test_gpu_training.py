@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 
 import gpus
 import numpy as np
@@ -143,3 +144,31 @@ def test_two_devices_of_a_gpu_train_by_turns():
     for executor in executors:
         assert 0 < executor.device.pool.stats().current_bytes <= limit
         executor.close()
+
+
+def test_threads_train_on_two_devices_of_a_gpu_at_once():
+    graph = NETWORKS["branches"]()
+    values = random_values(graph)
+    found = {}
+
+    def work(number):
+        device = gpus.made(gpus.stand_in(), name=f"/device:GPU:{number}")
+        executor = Executor(device, name=f"model {number}")
+        executor.load({"train": graph}, planning.share(), values)
+        losses = []
+        for _ in range(8):
+            for i, tensor in enumerate(graph.tensors):
+                if tensor.role == "input" and graph.producer[i] is None:
+                    executor.feed("train", tensor.name)[...] = values[tensor.name]
+            assert executor.run("train", guard=True)
+            losses.append(executor.fetch("train", "loss").tobytes())
+            executor.finish("train")
+        executor.close()
+        found[number] = losses
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found[0] == found[1] == found[2]
