@@ -393,3 +393,58 @@ def replay(CudaStream stream not None, graphs, words, guard, Counter counter=Non
     if stopped == -1 and counter is not None:
         counter.value += 1
     return stopped
+
+
+@cython.final
+cdef class CudaAllocator:
+    """Blocks of a GPU's pool for libraries that free them while work is queued.
+
+    A block that is freed is used again at once on the stream that it is freed on, and
+    goes back to the pool when what was queued there is done.
+    """
+
+    cdef shared_ptr[native.CudaAllocator] core
+    cdef readonly Pool pool
+    cdef readonly CudaContext context
+
+    def __cinit__(self, Pool pool not None, CudaContext context not None):
+        self.pool = pool
+        self.context = context
+        self.core.reset(new native.CudaAllocator(pool.core, context.core))
+
+    def __dealloc__(self):
+        with nogil:
+            self.core.reset()
+
+    def allocate(self, nbytes, stream=0):
+        """Take a block for work of a stream, by its handle; 0 is the default stream."""
+        cdef size_t size = as_size(nbytes, "a size")
+        cdef size_t handle = as_size(stream, "a stream")
+        cdef void* address
+        with nogil:
+            address = self.core.get().allocate(size, <native.Stream*>handle)
+        return <uintptr_t>address
+
+    def free(self, address, stream=0):
+        """Free a block behind what is queued on a stream."""
+        cdef size_t place = as_size(address, "an address")
+        cdef size_t handle = as_size(stream, "a stream")
+        cdef bint freed
+        with nogil:
+            freed = self.core.get().free(<void*>place, <native.Stream*>handle)
+        if not freed:
+            raise InvalidFreeError(f"{place:#x} is no block of {self.pool.name}")
+
+    def settle(self):
+        """Wait for the work of freed blocks, and give them back to the pool."""
+        with nogil:
+            self.core.get().settle()
+
+    @property
+    def waiting_bytes(self):
+        """Bytes of freed blocks that are not the pool's again."""
+        return self.core.get().waiting()
+
+    def install(self):
+        """Let `memcfg_cuda_allocate` and `memcfg_cuda_free` use it for its GPU."""
+        native.install_cuda_allocator(self.context.ordinal, self.core)

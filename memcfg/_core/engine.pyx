@@ -99,6 +99,7 @@ __all__ = [
     "Block",
     "CallbackKernel",
     "Counter",
+    "CudaAllocator",
     "CudaContext",
     "CudaDriver",
     "CudaEvent",

@@ -201,6 +201,24 @@ cdef extern from "memcfg/cuda_stream.hpp" namespace "memcfg" nogil:
         unique_ptr[CudaGraph] end_capture() except +raise_failure
         void* handle() noexcept
 
+cdef extern from "memcfg/cuda_abi.h" namespace "memcfg::cuda" nogil:
+    cdef cppclass Stream:
+        pass
+
+cdef extern from "memcfg/cuda_allocator.hpp" namespace "memcfg" nogil:
+    cdef cppclass CudaAllocator:
+        CudaAllocator(
+            shared_ptr[Resource] pool, shared_ptr[CudaContext] context
+        ) except +raise_failure
+        void* allocate(size_t size, Stream* stream) except +raise_failure
+        bool free(void* address, Stream* stream) noexcept
+        void settle() noexcept
+        size_t waiting() noexcept
+
+    void install_cuda_allocator(
+        int ordinal, shared_ptr[CudaAllocator] allocator
+    ) except +raise_failure
+
 cdef extern from "memcfg/adaptor.hpp" namespace "memcfg" nogil:
     cdef cppclass LimitingResource(Resource):
         LimitingResource(

@@ -416,6 +416,11 @@ inline Status cuEventDestroy_v2(abi::Event* handle) {
 inline Status cuEventRecord(abi::Event* handle, abi::Stream* on) {
   const Call call;
   Event& event = event_of(handle);
+  if (on == nullptr) {  // the default stream has no work that is late
+    event.capture = nullptr;
+    event.mark = nullptr;
+    return call.refused() ? abi::status::invalid_value : 0;
+  }
   Stream& stream = stream_of(on);
   if (call.refused()) return abi::status::invalid_value;
   if (stream.capture != nullptr) {

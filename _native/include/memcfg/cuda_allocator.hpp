@@ -1,0 +1,77 @@
+// Blocks of a GPU's pool for other libraries, which free them while work that uses them
+// is still queued.
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "memcfg/cuda.hpp"
+#include "memcfg/cuda_stream.hpp"
+#include "memcfg/resource.hpp"
+#include "memcfg/types.hpp"
+
+namespace memcfg {
+
+// Whoever frees a block names the stream of the work that used it. On that stream it
+// may be handed out again at once, to a request of its size; it goes back to the pool,
+// and so to others, when what was queued there before is done. Until then it counts
+// against the pool's limit. Any thread may use it.
+class CudaAllocator : private NoCopy {
+ public:
+  CudaAllocator(std::shared_ptr<Resource> pool,
+                std::shared_ptr<const CudaContext> context) noexcept
+      : pool_(std::move(pool)), context_(std::move(context)) {}
+  ~CudaAllocator();  // as `settle`; blocks that are out stay the pool's
+
+  // Null for no bytes. Throws out_of_memory when the pool refuses although all work has
+  // been waited for, kernel_failure, and in a forked child std::runtime_error.
+  void* allocate(Bytes size, cuda::Stream* stream);
+  // False: no block starts there. A null address is none, and well.
+  bool free(void* address, cuda::Stream* stream) noexcept;
+  // Waits for the work of all freed blocks, and gives them back to the pool.
+  void settle() noexcept;
+  // Bytes, as asked for, of the freed blocks that are not the pool's again.
+  Bytes waiting() const;
+
+  Resource& pool() const noexcept { return *pool_; }
+
+ private:
+  struct Freed {
+    void* address;
+    Bytes size;  // as asked for
+    cuda::Stream* stream;
+    std::unique_ptr<CudaEvent> event;  // what was queued before
+  };
+
+  void give_back(std::list<Freed>::iterator freed) noexcept;
+  void give_back_done();
+  std::unique_ptr<CudaEvent> event();
+
+  const std::shared_ptr<Resource> pool_;
+  const std::shared_ptr<const CudaContext> context_;
+  mutable std::mutex mutex_;  // never taken in a forked child
+  std::list<Freed> freed_;    // the oldest first
+  std::vector<std::unique_ptr<CudaEvent>> spare_;
+};
+
+// The allocator of a GPU that the functions below use; they take no other parameter.
+// Throws std::invalid_argument where another is there already, since its blocks come
+// back through the same function.
+void install_cuda_allocator(int ordinal, std::shared_ptr<CudaAllocator> allocator);
+
+}  // namespace memcfg
+
+// What torch.cuda.memory.CUDAPluggableAllocator calls. The first throws
+// std::runtime_error, whose text PyTorch raises: a null address it would not look at.
+extern "C" {
+__attribute__((visibility("default"))) void* memcfg_cuda_allocate(std::ptrdiff_t size,
+                                                                  int device,
+                                                                  void* stream);
+__attribute__((visibility("default"))) void memcfg_cuda_free(void* address,
+                                                             std::ptrdiff_t size,
+                                                             int device,
+                                                             void* stream);
+}

@@ -1,0 +1,225 @@
+// Blocks of a pool for libraries that free them in the order of their streams.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <map>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+#include "cuda_stand_in.hpp"
+#include "memcfg/cuda_allocator.hpp"
+#include "memcfg/pool.hpp"
+
+using cuda_stand_in::gpu;
+using memcfg::Bytes;
+using memcfg::CudaAllocator;
+using memcfg::CudaContext;
+using memcfg::CudaDriver;
+using memcfg::CudaStream;
+using memcfg::Pool;
+
+namespace {
+
+constexpr Bytes kMiB = Bytes{1} << 20;
+
+struct Machine {
+  explicit Machine(Bytes limit)
+      : context(std::make_shared<CudaContext>(
+            std::make_shared<CudaDriver>(cuda_stand_in::api()), 0)),
+        pool(std::make_shared<Pool>(
+            "GPU:0", limit, true, memcfg::make_cuda_resource("GPU:0", context, false))),
+        allocator(std::make_shared<CudaAllocator>(pool, context)),
+        a(context, 0),
+        b(context, 0) {}
+
+  const std::shared_ptr<const CudaContext> context;
+  const std::shared_ptr<Pool> pool;
+  const std::shared_ptr<CudaAllocator> allocator;
+  const CudaStream a, b;
+};
+
+memcfg::cuda::Address number(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address);
+}
+
+}  // namespace
+
+TEST(a_block_is_used_again_at_once_on_its_stream_and_later_elsewhere) {
+  {
+    const Machine m(64 * kMiB);
+    void* const block = m.allocator->allocate(kMiB, m.a.handle());
+    m.a.fill(number(block), 1, kMiB);
+    CHECK(m.allocator->free(block, m.a.handle()));
+    CHECK(m.allocator->waiting() == kMiB && m.pool->stats().current == kMiB);
+    void* const other = m.allocator->allocate(kMiB, m.b.handle());
+    CHECK(other != block);  // the work is still queued
+    CHECK(m.allocator->allocate(kMiB, m.a.handle()) == block);
+    CHECK(m.allocator->waiting() == 0);
+    CHECK(m.allocator->free(block, m.a.handle()));
+    m.a.synchronize();
+    CHECK(m.allocator->free(other, m.b.handle()));
+    m.b.synchronize();
+    void* const larger = m.allocator->allocate(2 * kMiB, m.b.handle());
+    CHECK(m.pool->stats().current == 2 * kMiB);  // both went back
+    CHECK(m.allocator->free(larger, m.b.handle()));
+  }
+  CHECK(gpu().all_back());
+}
+
+TEST(a_pool_that_is_full_waits_for_the_work_of_freed_blocks) {
+  {
+    const Machine m(8 * kMiB);
+    void* const block = m.allocator->allocate(6 * kMiB, m.a.handle());
+    m.a.fill(number(block), 1, 6 * kMiB);
+    CHECK(m.allocator->free(block, m.a.handle()));
+    void* const other = m.allocator->allocate(7 * kMiB, m.b.handle());
+    CHECK(m.allocator->waiting() == 0 && gpu().most <= 8 * kMiB);
+    CHECK_THROWS(memcfg::out_of_memory, m.allocator->allocate(2 * kMiB, nullptr));
+    CHECK(m.allocator->free(other, nullptr));
+    m.allocator->settle();
+    CHECK(m.pool->stats().current == 0);
+  }
+  CHECK(gpu().all_back());
+}
+
+TEST(what_is_no_block_is_refused) {
+  const Machine m(8 * kMiB);
+  CHECK(m.allocator->allocate(0, nullptr) == nullptr);
+  CHECK(m.allocator->free(nullptr, nullptr));
+  char* const block = static_cast<char*>(m.allocator->allocate(kMiB, nullptr));
+  CHECK(!m.allocator->free(block + 64, nullptr));
+  m.a.fill(number(block), 1, kMiB);
+  CHECK(m.allocator->free(block, m.a.handle()));
+  CHECK(!m.allocator->free(block, m.a.handle()));
+  CHECK(!m.allocator->free(block, m.b.handle()));
+}
+
+TEST(no_two_that_may_be_in_use_share_a_byte) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    const Machine m(24 * kMiB);
+    std::mt19937 random(seed);
+    std::map<char*, std::pair<Bytes, const CudaStream*>> live;
+    for (int i = 0; i < 200; ++i) {
+      const CudaStream& stream = random() % 2 == 0 ? m.a : m.b;
+      if (live.size() < 6 && random() % 3 != 0) {
+        const Bytes size = (1 + random() % 4) * kMiB - random() % 3;
+        char* block = nullptr;
+        try {
+          block = static_cast<char*>(m.allocator->allocate(size, stream.handle()));
+        } catch (const memcfg::out_of_memory&) {
+          continue;
+        }
+        const auto next = live.lower_bound(block);
+        CHECK(next == live.end() || block + size <= next->first);
+        CHECK(next == live.begin() ||
+              std::prev(next)->first + std::prev(next)->second.first <= block);
+        stream.fill(number(block), static_cast<unsigned char>(i), size);
+        live[block] = {size, &stream};
+      } else if (!live.empty()) {
+        const auto [block, held] = *live.begin();
+        CHECK(m.allocator->free(block, held.second->handle()));
+        live.erase(live.begin());
+      }
+      CHECK(gpu().used <= 24 * kMiB);
+    }
+    for (const auto& [block, held] : live) {
+      CHECK(m.allocator->free(block, held.second->handle()));
+    }
+    m.allocator->settle();
+    CHECK(m.pool->stats().current == 0);
+    m.pool->check();
+  }
+  CHECK(gpu().all_back());
+}
+
+TEST(a_failure_at_any_call_loses_no_block) {
+  for (int calls = 0; calls < 40; ++calls) {
+    {
+      const Machine m(24 * kMiB);
+      gpu().calls_left = calls;
+      gpu().once = true;
+      std::vector<void*> blocks;
+      for (int i = 0; i < 8; ++i) {
+        try {
+          blocks.push_back(m.allocator->allocate(kMiB, m.a.handle()));
+          m.a.fill(number(blocks.back()), 1, kMiB);
+        } catch (const memcfg::out_of_memory&) {
+        } catch (const memcfg::kernel_failure&) {
+        }
+        if (blocks.size() > 2) {
+          CHECK(m.allocator->free(blocks.front(), m.a.handle()));
+          blocks.erase(blocks.begin());
+        }
+      }
+      gpu().calls_left = 1L << 60;
+      for (void* const block : blocks) CHECK(m.allocator->free(block, m.a.handle()));
+      m.allocator->settle();
+      CHECK(m.pool->stats().current == 0);
+    }
+    CHECK(gpu().all_back());
+  }
+}
+
+TEST(threads_with_streams_of_their_own) {
+  const Machine m(64 * kMiB);
+  std::vector<std::thread> threads;
+  for (const CudaStream* stream : {&m.a, &m.b}) {
+    threads.emplace_back([&m, stream] {
+      for (int i = 0; i < 200; ++i) {
+        void* const block = m.allocator->allocate(kMiB, stream->handle());
+        stream->fill(number(block), 1, kMiB);
+        CHECK(m.allocator->free(block, stream->handle()));
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  m.allocator->settle();
+  CHECK(m.pool->stats().current == 0);
+}
+
+TEST(a_child_of_a_fork_never_calls_the_driver) {
+  const Machine m(64 * kMiB);
+  void* const block = m.allocator->allocate(kMiB, m.a.handle());
+  const pid_t child = fork();
+  if (child == 0) {
+    bool refused = false;
+    try {
+      m.allocator->allocate(kMiB, m.a.handle());
+    } catch (const std::runtime_error&) {
+      refused = true;
+    }
+    m.allocator->free(block, m.a.handle());
+    m.allocator->settle();
+    _exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  CHECK(m.allocator->free(block, m.a.handle()));
+}
+
+TEST(the_c_functions_serve_the_gpu_that_has_an_allocator) {
+  CHECK_THROWS(std::runtime_error, memcfg_cuda_allocate(64, 3, nullptr));
+  memcfg_cuda_free(nullptr, 64, 3, nullptr);
+  const Machine m(8 * kMiB);
+  memcfg::install_cuda_allocator(3, m.allocator);
+  memcfg::install_cuda_allocator(3, m.allocator);
+  void* const block = memcfg_cuda_allocate(kMiB, 3, m.a.handle());
+  CHECK(m.pool->stats().requested == kMiB);
+  std::string text;
+  try {
+    memcfg_cuda_allocate(8 * kMiB, 3, m.a.handle());
+  } catch (const std::runtime_error& error) {
+    text = error.what();
+  }
+  CHECK(text.find("Requested 8388608 bytes, in use 1048576 of 8388608") !=
+        std::string::npos);
+  memcfg_cuda_free(block, kMiB, 3, m.a.handle());
+  m.allocator->settle();
+  CHECK(m.pool->stats().requested == 0);
+  const Machine other(8 * kMiB);
+  CHECK_THROWS(std::invalid_argument,
+               memcfg::install_cuda_allocator(3, other.allocator));
+}
