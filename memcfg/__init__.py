@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         devices,
         errors,
         graph,
+        interop,
         memory,
         nn,
         ops,
@@ -80,8 +81,8 @@ if TYPE_CHECKING:
     )
 
 _SUBPACKAGES = (
-    *("config", "data", "devices", "errors", "graph", "memory", "nn", "ops", "plan"),
-    *("runtime", "testing", "units", "workspaces"),
+    *("config", "data", "devices", "errors", "graph", "interop", "memory", "nn", "ops"),
+    *("plan", "runtime", "testing", "units", "workspaces"),
 )
 
 __all__ = [
@@ -123,6 +124,7 @@ __all__ = [
     "generation_of",
     "get_workspace",
     "graph",
+    "interop",
     "is_attached",
     "is_in_scope",
     "is_valid",

@@ -81,6 +81,8 @@ void* CudaAllocator::allocate(Bytes size, cuda::Stream* stream) {
   if (size == 0) return nullptr;
   const CudaContext::Current current(*context_);
   current.require();
+  Request request{size};
+  request.tag = tag_;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (auto each = freed_.begin(); each != freed_.end(); ++each) {
@@ -93,12 +95,12 @@ void* CudaAllocator::allocate(Bytes size, cuda::Stream* stream) {
     give_back_done();
   }
   try {
-    return pool_->allocate({size});
+    return pool_->allocate(request);
   } catch (const out_of_memory&) {
     if (waiting() == 0) throw;
   }
   settle();
-  return pool_->allocate({size});
+  return pool_->allocate(request);
 }
 
 bool CudaAllocator::free(void* address, cuda::Stream* stream) noexcept {
@@ -114,13 +116,18 @@ bool CudaAllocator::free(void* address, cuda::Stream* stream) noexcept {
     context_->check(context_->api().cuEventRecord(freed.event->handle(), stream),
                     "cuEventRecord");
     freed_.push_back(std::move(freed));
-    return true;
   } catch (const bad_free&) {
     return false;
   } catch (...) {  // no event is to be had, so the work is waited for here
     context_->wait();
     return pool_->release(address);
   }
+  try {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    give_back_done();
+  } catch (...) {  // work has failed, which whoever waits for it is told
+  }
+  return true;
 }
 
 void CudaAllocator::settle() noexcept {

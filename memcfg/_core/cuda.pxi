@@ -407,10 +407,13 @@ cdef class CudaAllocator:
     cdef readonly Pool pool
     cdef readonly CudaContext context
 
-    def __cinit__(self, Pool pool not None, CudaContext context not None):
+    def __cinit__(
+        self, Pool pool not None, CudaContext context not None, *, str tag not None=""
+    ):
+        cdef string name = as_string(tag)
         self.pool = pool
         self.context = context
-        self.core.reset(new native.CudaAllocator(pool.core, context.core))
+        self.core.reset(new native.CudaAllocator(pool.core, context.core, name))
 
     def __dealloc__(self):
         with nogil:

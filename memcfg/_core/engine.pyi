@@ -31,6 +31,7 @@ __all__ = [
     "Block",
     "CallbackKernel",
     "Counter",
+    "CudaAllocator",
     "CudaContext",
     "CudaDriver",
     "CudaEvent",
@@ -267,7 +268,7 @@ class CudaDriver:
 
 @final
 class CudaAllocator:
-    def __new__(cls, pool: Pool, context: CudaContext) -> Self: ...
+    def __new__(cls, pool: Pool, context: CudaContext, *, tag: str = "") -> Self: ...
     @property
     def pool(self) -> Pool: ...
     @property

@@ -6,6 +6,8 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "memcfg/cuda.hpp"
@@ -21,9 +23,11 @@ namespace memcfg {
 // against the pool's limit. Any thread may use it.
 class CudaAllocator : private NoCopy {
  public:
+  // `tag` tells who holds the blocks.
   CudaAllocator(std::shared_ptr<Resource> pool,
-                std::shared_ptr<const CudaContext> context) noexcept
-      : pool_(std::move(pool)), context_(std::move(context)) {}
+                std::shared_ptr<const CudaContext> context,
+                std::string tag) noexcept
+      : pool_(std::move(pool)), context_(std::move(context)), tag_(std::move(tag)) {}
   ~CudaAllocator();  // as `settle`; blocks that are out stay the pool's
 
   // Null for no bytes. Throws out_of_memory when the pool refuses although all work has
@@ -52,6 +56,7 @@ class CudaAllocator : private NoCopy {
 
   const std::shared_ptr<Resource> pool_;
   const std::shared_ptr<const CudaContext> context_;
+  const std::string tag_;
   mutable std::mutex mutex_;  // never taken in a forked child
   std::list<Freed> freed_;    // the oldest first
   std::vector<std::unique_ptr<CudaEvent>> spare_;

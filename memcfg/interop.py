@@ -1,0 +1,215 @@
+"""A GPU's pool for PyTorch, CuPy and PyCUDA, which obey its limit then.
+
+What they free goes back to the pool when the work that was queued before is done, and
+is used again on its stream at once. Their own pools and statistics know nothing of it.
+None of the libraries is imported before its function is called.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from memcfg import config
+from memcfg._core import CudaAllocator, CudaContext, engine
+from memcfg.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from memcfg.devices import Device
+
+__all__ = ["cupy_allocator", "pycuda_allocator", "torch_allocator"]
+
+# By library.
+_allocators: WeakKeyDictionary[Device, dict[str, CudaAllocator]] = WeakKeyDictionary()
+
+
+def torch_allocator(device: str = "/GPU:0") -> Any:
+    """Return an allocator for `torch.cuda.memory.change_current_allocator`.
+
+    PyTorch takes it only before it has used the GPU, and for the whole process. All
+    memory of its tensors is the device's pool's then; `torch.cuda.memory_allocated` and
+    the like do not count it, `memcfg.config.get_memory_info` does.
+
+    Parameters
+    ----------
+    device : str, default "/GPU:0"
+        A logical device on an NVIDIA GPU.
+
+    Returns
+    -------
+    torch.cuda.memory.CUDAPluggableAllocator
+        The allocator. Where the limit is reached, PyTorch raises a RuntimeError with
+        the pool's numbers.
+
+    Raises
+    ------
+    MissingDependencyError
+        If PyTorch is not installed, or is a build without CUDA.
+    ValueError
+        If no device, several, or none on a GPU match, or PyTorch has the pool of
+        another logical device of that GPU already.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> import torch  # doctest: +SKIP
+    >>> allocator = mc.interop.torch_allocator("/GPU:0")  # doctest: +SKIP
+    >>> torch.cuda.memory.change_current_allocator(allocator)  # doctest: +SKIP
+    """
+    torch = _library("torch", "PyTorch")
+    if not hasattr(torch._C, "_cuda_customAllocator"):
+        raise MissingDependencyError(
+            f"PyTorch {torch.__version__} is a build without CUDA: install one with it"
+        )
+    _allocator(device, "PyTorch").install()
+    kind = torch.cuda.memory.CUDAPluggableAllocator
+    return kind(engine.__file__, "memcfg_cuda_allocate", "memcfg_cuda_free")
+
+
+def cupy_allocator(device: str = "/GPU:0") -> Callable[[int], Any]:
+    """Return an allocator for `cupy.cuda.set_allocator`.
+
+    Parameters
+    ----------
+    device : str, default "/GPU:0"
+        A logical device on an NVIDIA GPU, which is CuPy's current device.
+
+    Returns
+    -------
+    callable
+        Takes a size in bytes, returns a `cupy.cuda.MemoryPointer`. It raises
+        `ResourceExhaustedError` where the limit is reached.
+
+    Raises
+    ------
+    MissingDependencyError
+        If CuPy is not installed.
+    ValueError
+        If no device, several, or none on a GPU match.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> import cupy  # doctest: +SKIP
+    >>> cupy.cuda.set_allocator(mc.interop.cupy_allocator())  # doctest: +SKIP
+    """
+    cuda = _library("cupy", "CuPy").cuda
+    allocator = _allocator(device, "CuPy")
+    streams: dict[int, int] = {}  # by address: CuPy's pools, too, free on this one
+
+    def take(nbytes: int, ordinal: int) -> int:
+        _require_gpu(allocator, ordinal, "CuPy")
+        stream = cuda.get_current_stream().ptr
+        address = allocator.allocate(nbytes, stream)
+        streams[address] = stream
+        return address
+
+    def free(address: int, ordinal: int) -> None:
+        del ordinal
+        allocator.free(address, streams.pop(address, 0))
+
+    malloc: Callable[[int], Any] = cuda.PythonFunctionAllocator(take, free).malloc
+    return malloc
+
+
+def pycuda_allocator(device: str = "/GPU:0") -> Callable[[int], Any]:
+    """Return an allocator for `pycuda.gpuarray.GPUArray` and its relatives.
+
+    PyCUDA's arrays must be used in the GPU's primary context, which ``import
+    pycuda.autoprimaryctx`` makes the current one.
+
+    Parameters
+    ----------
+    device : str, default "/GPU:0"
+        A logical device on an NVIDIA GPU.
+
+    Returns
+    -------
+    callable
+        Takes a size in bytes, returns the memory: a `pycuda.driver.PointerHolderBase`,
+        which frees it with ``free()``, or when it is garbage-collected. It raises
+        `ResourceExhaustedError` where the limit is reached.
+
+    Raises
+    ------
+    MissingDependencyError
+        If PyCUDA is not installed.
+    ValueError
+        If no device, several, or none on a GPU match.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> from pycuda import gpuarray  # doctest: +SKIP
+    >>> allocator = mc.interop.pycuda_allocator()  # doctest: +SKIP
+    >>> x = gpuarray.zeros((3, 4), "float32", allocator=allocator)  # doctest: +SKIP
+    """
+    kind = _memory_of_pycuda(_library("pycuda.driver", "PyCUDA"))
+    allocator = _allocator(device, "PyCUDA")
+    return lambda nbytes: kind(allocator, nbytes)
+
+
+@cache
+def _memory_of_pycuda(driver: ModuleType) -> Any:
+    """Return the class of memory that PyCUDA takes, which needs a class of its own."""
+
+    class PoolAllocation(driver.PointerHolderBase):  # type: ignore[misc, name-defined]
+        """Memory of a pool; queued work of the default stream may still use it."""
+
+        def __init__(self, allocator: CudaAllocator, nbytes: int) -> None:
+            super().__init__()
+            self._allocator = allocator
+            self._address = allocator.allocate(nbytes)
+
+        def get_pointer(self) -> int:
+            """Return the address."""
+            return self._address
+
+        def __index__(self) -> int:
+            return self._address
+
+        __int__ = __index__
+
+        def free(self) -> None:
+            """Free the memory."""
+            address, self._address = self._address, 0
+            self._allocator.free(address)
+
+        def __del__(self) -> None:
+            if getattr(self, "_address", 0):
+                self.free()
+
+    return PoolAllocation
+
+
+def _allocator(name: str, who: str) -> CudaAllocator:
+    """Return the allocator of a logical GPU for a library."""
+    device = config.logical_device(name)
+    context = getattr(device, "context", None)
+    if not isinstance(context, CudaContext):
+        raise ValueError(f"{device.name} is not on an NVIDIA GPU")
+    found = _allocators.setdefault(device, {})
+    if who not in found:
+        found[who] = CudaAllocator(device.pool, context, tag=who)
+    return found[who]
+
+
+def _require_gpu(allocator: CudaAllocator, ordinal: int, who: str) -> None:
+    own = allocator.context.ordinal
+    if ordinal != own:
+        raise ValueError(
+            f"{who} asks for memory of GPU {ordinal}, and {allocator.pool.name} is on "
+            f"GPU {own}"
+        )
+
+
+def _library(name: str, title: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MissingDependencyError(f"{title} cannot be imported: {error}") from None
