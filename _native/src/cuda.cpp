@@ -429,13 +429,12 @@ void CudaSystem::check() const {
 std::shared_ptr<Resource> make_cuda_resource(std::string name,
                                              std::shared_ptr<const CudaContext> context,
                                              bool pinned) {
-  std::shared_ptr<const DeviceSystem> system;
-  if (pinned) {
-    system = std::make_shared<CudaHostSystem>(std::move(context));
-  } else {
-    system = std::make_shared<CudaSystem>(std::move(context));
+  if (pinned) {  // how much of it there is nobody says
+    return std::make_shared<SystemResource>(
+        std::move(name), std::make_shared<CudaHostSystem>(std::move(context)));
   }
-  return std::make_shared<DeviceResource>(std::move(name), std::move(system));
+  return std::make_shared<DeviceResource>(
+      std::move(name), std::make_shared<CudaSystem>(std::move(context)));
 }
 
 }  // namespace memcfg

@@ -308,7 +308,10 @@ cdef class NumpyAllocator:
 
     def __cinit__(self, Resource resource not None, *, str tag not None="numpy"):
         if not resource.core.get().touchable():
-            raise ValueError("arrays need memory, and a simulated device has none")
+            raise ValueError(
+                "arrays need memory of the host: a GPU's is out of its reach, and a "
+                "simulated device has none"
+            )
         self.memory = ArrayMemory(resource, tag)
         self.capsule = capsule_of(self.memory)
 

@@ -371,7 +371,10 @@ cdef inline size_t rounded(size_t size) noexcept:
 
 cdef int require_memory(Resource resource) except -1:
     if not resource.core.get().touchable():
-        raise BufferError("a simulated device has addresses, but no memory behind them")
+        raise BufferError(
+            "a buffer needs memory of the host: a GPU's is out of its reach, and a "
+            "simulated device has addresses, but no memory behind them"
+        )
     return 0
 
 

@@ -50,7 +50,10 @@ cdef class WorkspaceMemory(Resource):
     ):
         cdef native.WorkspaceRules rules
         if not upstream.core.get().touchable():
-            raise ValueError("arrays need memory, and a simulated device has none")
+            raise ValueError(
+                "arrays need memory of the host: a GPU's is out of its reach, and a "
+                "simulated device has none"
+            )
         self.upstream = upstream
         self.pages = pages if pages is not None else upstream
         self.label = name

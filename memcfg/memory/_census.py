@@ -16,6 +16,7 @@ from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg._core import (
+    CudaResource,
     FailureCallbackResource,
     Pool,
     Resource,
@@ -129,7 +130,9 @@ class Selection:
 
     def _pools_on(self, base: Resource) -> list[Pool]:
         """List the pools here that have blocks of a base as segments."""
-        if isinstance(base, SimulatedResource):
+        if isinstance(base, SimulatedResource) or (
+            isinstance(base, CudaResource) and base.page_bytes > 1
+        ):
             return []  # it gives pages, not blocks
         pools = (each for each in self.resources if isinstance(each, Pool))
         return [

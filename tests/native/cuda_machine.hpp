@@ -38,6 +38,7 @@ using abi::Status;
 inline constexpr std::size_t kPage = std::size_t{1} << 21;  // bytes; its granularity
 inline constexpr unsigned char kGarbage = 0xA5;
 inline constexpr int kMaxGpus = 8;
+inline constexpr std::size_t kMaxPinned = std::size_t{1} << 28;  // bytes of a block
 
 inline void demand(bool holds, const char* what) {
   if (holds) return;

@@ -302,7 +302,7 @@ inline Status cuMemFree_v2(Address address) {
 }
 inline Status cuMemHostAlloc(void** address, std::size_t size, unsigned) {
   const Call call;
-  if (call.refused()) return abi::status::out_of_memory;
+  if (call.refused() || size > kMaxPinned) return abi::status::out_of_memory;
   *address = map_memory(
       nullptr, whole(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (*address == MAP_FAILED) return abi::status::out_of_memory;

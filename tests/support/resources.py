@@ -8,12 +8,21 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import cuda_stand_in
+
 from memcfg import memory
+from memcfg._core import CudaContext, CudaDriver, CudaResource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from memcfg.memory import Resource
+
+
+def cuda(virtual_memory: bool = True) -> CudaContext:
+    """A GPU that is none, whose memory comes in pages or in blocks."""
+    cuda_stand_in.machine(virtual_memory=virtual_memory)
+    return CudaContext(CudaDriver(cuda_stand_in.driver_path()), 0)
 
 
 def mapped() -> memory.MappedFile:
@@ -31,6 +40,11 @@ MAKERS: dict[str, Callable[[], Resource]] = {
     "pool on blocks": lambda: memory.Pool(memory.system(), limit="256MiB"),
     "mapped file": mapped,
     "pool on a mapped file": lambda: memory.Pool(mapped(), limit="64MiB"),
+    "CUDA": lambda: cuda().resource(name="GPU:0"),
+    "pool on CUDA": lambda: memory.Pool(cuda().resource(), limit="64MiB"),
+    "pool on CUDA blocks": lambda: memory.Pool(cuda(False).resource(), limit="64MiB"),
+    "pinned": lambda: cuda().pinned_resource(name="pinned"),
+    "pool on pinned": lambda: memory.Pool(cuda().pinned_resource(), limit="64MiB"),
     "limiting": lambda: memory.limiting(memory.system(), "256MiB"),
     "statistics": lambda: memory.statistics(memory.Pool()),
     "failure callback": lambda: memory.failure_callback(
@@ -59,4 +73,6 @@ def touchable(resource: Resource) -> bool:
     """Whether there is memory behind the addresses."""
     while resource.upstream is not None:
         resource = resource.upstream
+    if isinstance(resource, CudaResource):
+        return resource.pinned
     return not isinstance(resource, memory.SimulatedResource)
