@@ -168,6 +168,9 @@ class Device(Protocol):
         Such as ``"/device:CPU:0"``.
     pool : Pool
         Where all memory of the device comes from.
+    host_pool : Pool
+        Where arrays lie that wait for the device: `pool` itself where the host can
+        touch it, else memory of the host, which the device's limit does not count.
     space : Space
         What kind of memory the pool hands out; on ``"addresses"`` nothing runs.
     tiers : mapping of str to Space
@@ -181,6 +184,7 @@ class Device(Protocol):
 
     name: str
     pool: Pool
+    host_pool: Pool
     space: Space
     tiers: Mapping[str, Space]
     fallible: bool

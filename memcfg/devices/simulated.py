@@ -66,6 +66,7 @@ class SimulatedDevice(Device):
         self.name = name
         self.priority = priority
         self.pool = Pool(addresses, limit=limit_bytes, growth=growth, name=name)
+        self.host_pool = self.pool  # no array can lie there
 
     @cached_property
     def kernels(self) -> KernelTable:

@@ -1443,12 +1443,12 @@ class Model(FixedAttributes):
         )
 
     def _pool(self) -> Pool:
-        """Return the pool of the device that the model is on, or will be."""
+        """Return where batches for the device lie that the model is, or will be, on."""
         if self._session is not None:
-            return self._session.executor.device.pool
+            return self._session.executor.device.host_pool
         return device_of(
             self.name, None if self._config is None else self._config.device
-        ).pool
+        ).host_pool
 
     # Data
 
@@ -1475,11 +1475,13 @@ class Model(FixedAttributes):
                 for kind, each in wanted
                 for size in each.sizes
             ]
-            promised = add([source.promised(target) for _, source in wanted])
+            device, promised = session.executor.device, 0
+            if device.host_pool is device.pool:  # batches count there too
+                promised = add([source.promised(target) for _, source in wanted])
             try:
                 session.require(known, promised)
             except InfeasiblePlanError as error:
-                advised = _advised(error, first, target)
+                advised = _advised(error, first, target) if promised else None
                 if advised is None:
                     raise
                 raise advised from None

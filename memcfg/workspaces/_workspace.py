@@ -223,7 +223,7 @@ class Workspace(Scope):
         if resource is None:
             device = logical_device(None)
             self._device = ref(device)
-            resource = device.pool
+            resource = device.host_pool
         elif not isinstance(resource, Resource):
             raise TypeError(
                 f"resource is a Resource of memcfg.memory, not {resource!r}"

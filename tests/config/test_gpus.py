@@ -148,6 +148,32 @@ def test_workspace_modes_that_place_arrays_are_refused(gpu):
         model.fit(x, x[:, :1], verbose=0)
 
 
+def test_batches_read_ahead_lie_in_page_locked_memory(gpu):
+    x = np.random.default_rng(0).standard_normal((64, 5)).astype(np.float32)
+    data = mc.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(16).prefetch(2)
+    losses = []
+    for name in ("/CPU:0", "/GPU:0"):
+        mc.nn.set_random_seed(0)
+        with mc.device(name):
+            model = mc.nn.Sequential([mc.nn.Input((5,)), mc.nn.Dense(1)])
+            model.compile("adam", "mean_squared_error")
+        losses.append(model.fit(data, epochs=2, verbose=0).history["loss"])
+        model.close()
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    device = config.logical_device("GPU:0")
+    assert device.host_pool.stats().peak_bytes > 0
+    assert device.pool.stats().peak_bytes == config.get_memory_info("GPU:0")["peak"]
+
+
+def test_arrays_of_a_workspace_lie_in_page_locked_memory(gpu):
+    with mc.device("/GPU:0"), mc.workspace("loop"):
+        array = np.ones(1000)
+        assert array.sum() == 1000
+        assert config.logical_device().host_pool.owners()
+        del array
+    mc.workspaces.destroy_all_workspaces()
+
+
 def test_several_gpus(gpu):
     cuda_stand_in.machine(count=2)
     config.reset()

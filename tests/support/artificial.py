@@ -125,6 +125,7 @@ class ArtificialDevice:
         self.late = late
         self.random = random.Random(seed)
         self.pool = memory.Pool(memory.simulated("1TiB"), limit=limit_bytes, name=name)
+        self.host_pool = memory.Pool(name=f"{name} on the host")
         self.kernels = RemoteKernels()
         self._banks = weakref.WeakKeyDictionary()  # by arena
 

@@ -121,7 +121,7 @@ class InterleavedDataSetCallback(DataSetCallback):
         names = [
             each.name if isinstance(each, LogicalDevice) else each for each in given
         ]
-        self._pools = [_host_memory(config.logical_device(name).pool) for name in names]
+        self._pools = [_host_memory(config.logical_device(n).host_pool) for n in names]
         if not self._pools:
             raise ValueError("there is no device to deal batches out to")
         self._rings: list[Ring] = []
@@ -271,7 +271,7 @@ class AsyncDataSetIterator(DataSetIterator):
         self._buffer_size = count(buffer_size, "buffer_size")
         self._workspace = flag(workspace, "workspace")
         self._callback = _as_callback(callback)
-        pool = config.logical_device(None).pool if resource is None else resource
+        pool = config.logical_device(None).host_pool if resource is None else resource
         self._resource = _host_memory(pool)
         self._name = type(self).__name__
         self._base: DataSetIterator | None = below

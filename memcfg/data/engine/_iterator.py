@@ -52,7 +52,7 @@ class DatasetIterator:
         probing: bool = False,
     ) -> None:
         self._node = node
-        pool = config.logical_device(None).pool if resource is None else resource
+        pool = config.logical_device(None).host_pool if resource is None else resource
         self._run = Run(pool, options, probing=probing, tuned_state=node.tuned_state)
         self._forks = fork_count()
         self._lock = threading.RLock()

@@ -66,7 +66,7 @@ class CpuDevice(Device):
         self.name = name
         self._host: Pool | None = None
         self._lanes: dict[str, Lane] = {}  # by tier and direction
-        self.pool = Pool(limit=limit_bytes, growth=growth, name=name)
+        self.pool = self.host_pool = Pool(limit=limit_bytes, growth=growth, name=name)
 
     @cached_property
     def kernels(self) -> KernelTable:

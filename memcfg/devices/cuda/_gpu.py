@@ -83,7 +83,7 @@ class CudaDevice(Device):
         return CudaKernels(self._modules)
 
     @cached_property
-    def pinned(self) -> Pool:
+    def host_pool(self) -> Pool:
         """Page-locked memory of the host."""
         name = f"{self.name} on the host"
         return Pool(self.context.pinned_resource(name=name), name=name)
@@ -120,7 +120,7 @@ class CudaDevice(Device):
         nbytes = kind.itemsize * int(np.prod(shape, dtype=np.int64))
         if not nbytes:
             return np.zeros(shape, kind)
-        block = self.pinned.allocate(nbytes, tag="staging")
+        block = self.host_pool.allocate(nbytes, tag="staging")
         cells = np.frombuffer(memoryview(block), np.uint8, nbytes)
         cells[...] = 0
         return np.ndarray(shape, kind, cells)
@@ -133,12 +133,12 @@ class CudaDevice(Device):
         """Take page-locked memory of the host, or a file."""
         if tier == "file":
             return MappedSpace(tempfile.gettempdir(), nbytes)
-        return self.pinned.allocate(nbytes, tag=tag)
+        return self.host_pool.allocate(nbytes, tag=tag)
 
     def program(self, arena: Arena, tiers: Mapping[str, TierSpace]) -> CudaProgram:
         """Make an empty program, which has streams of its own."""
         spaces = list(tiers.values())
-        return CudaProgram(arena, spaces, self.kernels, self.pinned, self.priority)
+        return CudaProgram(arena, spaces, self.kernels, self.host_pool, self.priority)
 
     def describe_kernels(self) -> str:
         """Tell which kernels run here."""

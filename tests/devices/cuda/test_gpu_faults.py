@@ -58,7 +58,7 @@ def begun(device, graph, policy, values):
 def nothing_is_left(device):
     gc.collect()
     assert device.pool.stats().current_bytes == 0
-    assert device.pinned.stats().current_bytes == 0
+    assert device.host_pool.stats().current_bytes == 0
 
 
 @pytest.mark.parametrize("policy", POLICIES)

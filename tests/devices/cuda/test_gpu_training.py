@@ -36,7 +36,7 @@ def test_models_leave_nothing_behind():
         executor.close()
     device.pool.trim()
     assert device.context.memory_info()[0] == before
-    assert device.pinned.stats().current_bytes == 0
+    assert device.host_pool.stats().current_bytes == 0
 
 
 # -- training ------------------------------------------------------------

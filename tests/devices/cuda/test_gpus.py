@@ -201,10 +201,10 @@ def test_without_growth_memory_is_taken_at_once():
 
 def test_staged_inputs_lie_in_pinned_memory(device, arena):
     staged = device.staging(arena, 0, (4, 4), "float32")
-    assert device.pinned.stats().current_bytes == 64
+    assert device.host_pool.stats().current_bytes == 64
     assert not staged.any()
     del staged
-    assert device.pinned.stats().current_bytes == 0
+    assert device.host_pool.stats().current_bytes == 0
     assert device.staging(arena, 0, (0, 3), "int32").shape == (0, 3)
 
 
