@@ -92,6 +92,6 @@ def _check(kind: ops.OpType, writer: Writer) -> None:
     except KeyError as error:
         raise writer.fail(f"needs the attribute {error}") from None
     wanted = [(spec.shape, spec.dtype) for spec in made]
-    found = [(spec.shape, spec.dtype) for spec in writer.outputs]
+    found = [(tuple(spec.shape), spec.dtype) for spec in writer.outputs]
     if found != wanted:
         raise writer.fail(f"has outputs {wanted}, not {found}")
