@@ -21,7 +21,7 @@ __all__ = ["FAMILY", "multiply"]
 
 _TILE = 64  # as in the prelude
 _LEAST_SIDE = 8  # of a product that is computed in tiles
-_LEAST_SLICE = 512  # of the depth
+_LEAST_SLICE = 128  # of the depth
 _ENOUGH = 128  # tiles: the depth is not cut into slices where there are as many
 
 
