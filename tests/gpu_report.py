@@ -352,7 +352,7 @@ def check_copies():
 
     where = device()
     nbytes = (1 if SMALL else 256) * MIB
-    here = where.pinned.allocate(nbytes, tag="report")
+    here = where.host_pool.allocate(nbytes, tag="report")
     there = where.pool.allocate(nbytes, tag="report")
     streams = [CudaStream(where.context) for _ in range(2)]
     begin, end = (CudaEvent(where.context, timing=True) for _ in range(2))
