@@ -180,8 +180,8 @@ void CudaContext::synchronize() const {
 void CudaContext::wait() const noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (captures_ == 0) {
-    api().cuCtxSynchronize();
-    return;
+    const cuda::Status status = api().cuCtxSynchronize();
+    if (status != cuda::status::capture_unsupported) return;  // another library's
   }
   for (cuda::Stream* stream : streams_) {
     int status = 0;

@@ -504,6 +504,26 @@ TEST(memory_goes_amid_a_capture) {
   CHECK(*cuda_stand_in::bytes_at(kept, 1) == 5);
 }
 
+TEST(memory_goes_amid_a_capture_of_another_library) {
+  const auto context = make_context();
+  Memory memory(context);
+  CudaStream stream(context, 0);
+  const CudaContext::Current current(*context);
+  memcfg::cuda::Stream* foreign = nullptr;
+  memcfg::cuda::Graph* graph = nullptr;
+  const memcfg::cuda::Api& api = context->api();
+  api.cuStreamCreateWithPriority(&foreign, memcfg::cuda::kNonBlocking, 0);
+  api.cuStreamBeginCapture_v2(foreign, memcfg::cuda::kRelaxedCapture);
+  {
+    Blocks device(memory.pool);
+    stream.fill(device.take(kMiB), 1, kMiB);
+  }
+  memory.pool->trim(0);
+  CHECK(gpu().used == 0 && !gpu().pending());
+  api.cuStreamEndCapture(foreign, &graph);
+  api.cuStreamDestroy_v2(foreign);
+}
+
 namespace {
 
 // Everything that there is; whatever fails, it ends.
