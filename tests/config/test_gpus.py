@@ -121,6 +121,13 @@ def test_growth(gpu):
     assert config.logical_device("GPU:0").pool.stats().reserved_bytes == 16 * MIB
 
 
+def test_the_environment_bounds_it(gpu, monkeypatch):
+    monkeypatch.setenv("MEMCFG_MEMORY_LIMIT", "GPU:0=8MiB")
+    assert config.get_memory_limit("GPU:0") == 8 * MIB
+    with pytest.raises(ValueError, match="MEMCFG_MEMORY_LIMIT allows"):
+        config.set_memory_limit("GPU:0", "9MiB")
+
+
 def test_priorities_are_those_of_the_driver(gpu):
     config.set_logical_device_configuration(
         gpu, [Configuration(memory_limit=4, experimental_priority=-1)]
@@ -166,10 +173,10 @@ def test_batches_read_ahead_lie_in_page_locked_memory(gpu):
 
 
 def test_arrays_of_a_workspace_lie_in_page_locked_memory(gpu):
-    with mc.device("/GPU:0"), mc.workspace("loop"):
+    with mc.device("/GPU:0"), mc.workspace("loop") as workspace:
         array = np.ones(1000)
         assert array.sum() == 1000
-        assert config.logical_device().host_pool.owners()
+        assert workspace.memory.upstream is config.logical_device().host_pool
         del array
     mc.workspaces.destroy_all_workspaces()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,13 +16,13 @@ from memcfg.devices.cuda._sources import COMPILER_OPTIONS, cuda_source
 from memcfg.errors import KernelError, MissingDependencyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from memcfg._core import CudaContext, CudaFunction
     from memcfg.devices._contract import OperandSpec
     from memcfg.devices.cuda._sources import CudaSource, Launch
 
-Compiler: TypeAlias = "Callable[[str, int], bytes]"  # source, capability: image
+Compiler: TypeAlias = Callable[[str, int], bytes]  # source, capability: image
 
 _ALGORITHM = "cuda"
 _TOGETHER = 16  # sources that are compiled as one, where others could be beside them

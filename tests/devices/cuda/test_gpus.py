@@ -7,10 +7,12 @@ import os
 import gpus
 import numpy as np
 import pytest
+from cuda_stand_in import driver_path
 
 from memcfg._core import CudaDriver
 from memcfg.devices import OperandSpec
 from memcfg.devices.cuda import _cuda_kernels
+from memcfg.devices.cuda._gpu import CudaHardware
 from memcfg.errors import (
     KernelError,
     MissingDependencyError,
@@ -167,6 +169,22 @@ def test_what_compiles_is_missing_in_a_sentence(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pycuda", None)
     with pytest.raises(MissingDependencyError, match=r"pip install memcfg\[cuda\]"):
         _cuda_kernels.compile_with_nvcc("", 90)
+
+
+def test_a_source_that_does_not_compile_changes_nothing():
+    def refuse(text, capability):
+        raise KernelError("line 1: no")
+
+    driver = CudaDriver(driver_path())
+    device = gpus.made(CudaHardware(driver, 0, refuse))
+    arena = device.pool.arena(tag="test")
+    arena.grow(4096)
+    program = device.program(arena, {})
+    add(device, program, 0, 0, 64)
+    for _ in range(2):
+        with pytest.raises(KernelError, match="line 1: no"):
+            program.run()
+    assert not read(device, arena, 64).any()
 
 
 # -- memory ------------------------------------------------------------

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Kind: TypeAlias = Literal["int32", "uint32", "int64", "uint64", "float32", "float64"]
-
 _FORMATS: dict[str, str] = {
     "int32": "<i",
     "uint32": "<I",
@@ -40,7 +38,7 @@ class Scratch:
 class Number:
     """A number that is known when the op is planned."""
 
-    kind: Kind
+    kind: Literal["int32", "uint32", "int64", "uint64", "float32", "float64"]
     value: float
 
     def packed(self) -> bytes:
