@@ -80,7 +80,7 @@ struct Store {
 // Memory of the device, as long as a handle, a mapping or a block refers to it.
 class Physical {
  public:
-  explicit Physical(std::size_t nbytes) : size(nbytes) {
+  Physical(std::size_t nbytes, int owner) : size(nbytes), device(owner) {
     auto& kept = spare()[room()];
     if (kept.empty()) kept.push_back(make(room()));
     store_ = kept.back();
@@ -110,6 +110,7 @@ class Physical {
   unsigned char* bytes() const { return store_.bytes; }
 
   const std::size_t size;
+  const int device;
 
  private:
   // What has gone is kept for the next of its size: new memory is slow to touch.
@@ -193,9 +194,9 @@ struct Function {
   int max_shared = abi::kSharedByDefault;
 };
 
-// One machine with GPUs that share their memory. Tests change what is public.
+// One machine with GPUs. Tests change what is public.
 struct Gpu {
-  std::size_t memory = std::size_t{1} << 30;  // bytes
+  std::size_t memory = std::size_t{1} << 30;  // bytes of each
   int virtual_memory = 1;
   int count = 1;               // of GPUs; 0: cuInit finds none
   long calls_left = 1L << 60;  // then calls fail that may fail,
@@ -209,7 +210,8 @@ struct Gpu {
 
   std::recursive_mutex mutex;  // guards all below, and the calls of all threads
   pid_t process = getpid();
-  std::size_t used = 0;
+  std::size_t used = 0;                      // of all GPUs
+  std::size_t used_by[kMaxGpus] = {};        // of each
   std::size_t most = 0;                      // highest `used`
   int retained = 0;                          // of the primary contexts
   Handle handles = 0;                        // so far
@@ -295,6 +297,7 @@ inline Gpu& gpu() {
 
 inline Physical::~Physical() {
   gpu().used -= size;
+  gpu().used_by[device] -= size;
   spare()[room()].push_back(store_);
 }
 
@@ -326,12 +329,13 @@ inline void unmap_addresses(Address address, std::size_t size) {
          "no addresses");
 }
 
-inline std::shared_ptr<Physical> take(std::size_t size) {
+inline std::shared_ptr<Physical> take(std::size_t size, int device) {
   Gpu& here = gpu();
-  if (size > here.memory - here.used) return nullptr;
+  if (size > here.memory || here.used_by[device] > here.memory - size) return nullptr;
   here.used += size;
+  here.used_by[device] += size;
   here.most = std::max(here.most, here.used);
-  return std::allocate_shared<Physical>(PlainAllocator<Physical>(), size);
+  return std::allocate_shared<Physical>(PlainAllocator<Physical>(), size, device);
 }
 
 // Where `count` bytes at an address lie; null: not in one block or accessible page.

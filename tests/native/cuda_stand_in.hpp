@@ -186,7 +186,7 @@ inline Status cuCtxSynchronize() {
 inline Status cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
   const Call call;
   *total = gpu().memory;
-  *free = gpu().memory - gpu().used;
+  *free = gpu().memory - gpu().used_by[current.back()];
   return call.refused() ? abi::status::invalid_value : 0;
 }
 inline Status cuMemGetAllocationGranularity(std::size_t* nbytes,
@@ -224,11 +224,12 @@ inline Status cuMemAddressFree(Address address, std::size_t size) {
 }
 inline Status cuMemCreate(Handle* handle,
                           std::size_t size,
-                          const AllocationProperties*,
+                          const AllocationProperties* what,
                           unsigned long long) {
   const Call call;
   demand(size > 0 && size % kPage == 0, "create: not whole pages");
-  std::shared_ptr<Physical> bytes = call.refused() ? nullptr : take(size);
+  std::shared_ptr<Physical> bytes =
+      call.refused() ? nullptr : take(size, what->location.id);
   if (bytes == nullptr) return abi::status::out_of_memory;
   *handle = ++gpu().handles;
   gpu().physical.emplace(*handle, std::move(bytes));
@@ -284,7 +285,8 @@ inline Status cuMemSetAccess(Address address,
 }
 inline Status cuMemAlloc_v2(Address* address, std::size_t size) {
   const Call call;
-  std::shared_ptr<Physical> bytes = call.refused() ? nullptr : take(size);
+  std::shared_ptr<Physical> bytes =
+      call.refused() ? nullptr : take(size, current.back());
   if (bytes == nullptr) return abi::status::out_of_memory;
   *address = addresses(whole(size), 4096);
   bytes->map(*address);

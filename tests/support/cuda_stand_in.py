@@ -73,7 +73,7 @@ def _library() -> ctypes.CDLL:
 
 
 def machine(memory: int = 1 << 30, count: int = 1, virtual_memory: bool = True) -> None:
-    """Say how many bytes the GPUs share, how many there are, and what they can."""
+    """Say how many bytes each GPU has, how many there are, and what they can."""
     _library().memcfg_stand_in_machine(memory, count, virtual_memory)
 
 

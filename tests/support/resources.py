@@ -25,6 +25,12 @@ def cuda(virtual_memory: bool = True) -> CudaContext:
     return CudaContext(CudaDriver(cuda_stand_in.driver_path()), 0)
 
 
+def small_cuda() -> CudaContext:
+    """Another one, whose memory nobody else takes."""
+    cuda_stand_in.machine(memory=1 << 26, count=2)
+    return CudaContext(CudaDriver(cuda_stand_in.driver_path()), 1)
+
+
 def mapped() -> memory.MappedFile:
     """A file that nobody needs the name of."""
     path = Path(tempfile.gettempdir(), f"memcfg-{secrets.token_hex(8)}")
@@ -40,7 +46,7 @@ MAKERS: dict[str, Callable[[], Resource]] = {
     "pool on blocks": lambda: memory.Pool(memory.system(), limit="256MiB"),
     "mapped file": mapped,
     "pool on a mapped file": lambda: memory.Pool(mapped(), limit="64MiB"),
-    "CUDA": lambda: cuda().resource(name="GPU:0"),
+    "CUDA": lambda: small_cuda().resource(name="GPU:0"),
     "pool on CUDA": lambda: memory.Pool(cuda().resource(), limit="64MiB"),
     "pool on CUDA blocks": lambda: memory.Pool(cuda(False).resource(), limit="64MiB"),
     "pinned": lambda: cuda().pinned_resource(name="pinned"),
