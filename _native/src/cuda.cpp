@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cstdint>
 #include <new>
 #include <stdexcept>
 #include <utility>
@@ -47,13 +49,29 @@ void* pointer(cuda::Address address) noexcept {
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
 }
 
+// How many forks lay behind the process that initialized a driver first; its children
+// have that driver's memory, and nothing that it could work with.
+constexpr std::uint64_t kNever = ~std::uint64_t{0};
+std::atomic<std::uint64_t> initialized{kNever};
+
+[[noreturn]] void refuse_child() {
+  throw std::runtime_error(
+      "this process was forked from one that uses CUDA, and so cannot use the GPU: "
+      "start it with the 'spawn' or 'forkserver' method of multiprocessing");
+}
+
 }  // namespace
 
 CudaDriver::CudaDriver(const std::string& path) : CudaDriver(load(path)) {}
 
 CudaDriver::CudaDriver(const cuda::Api& api) : api_(api), forks_(fork_count()) {
+  std::uint64_t first = initialized;
+  if (first != kNever && first != forks_) refuse_child();
   const cuda::Status status = api_.cuInit(0);
-  if (status == 0) return;
+  if (status == 0) {
+    initialized.compare_exchange_strong(first = kNever, forks_);
+    return;
+  }
   throw missing_dependency(
       "NVIDIA's driver is there, but there is no GPU that it can use: cuInit failed "
       "with " +
@@ -73,10 +91,7 @@ void CudaDriver::check(cuda::Status status, const char* what) const {
 }
 
 void CudaDriver::require_usable() const {
-  if (usable()) return;
-  throw std::runtime_error(
-      "this process was forked from one that uses CUDA, and so cannot use the GPU: "
-      "start it with the 'spawn' or 'forkserver' method of multiprocessing");
+  if (!usable()) refuse_child();
 }
 
 bool CudaDriver::usable() const noexcept {

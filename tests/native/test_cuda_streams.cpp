@@ -622,6 +622,7 @@ TEST(a_child_of_a_fork_is_told_at_once) {
     CHECK_THROWS(std::runtime_error, event.synchronize());
     CHECK_THROWS(std::runtime_error, stream.begin_capture());
     CHECK_THROWS(std::runtime_error, capturing->end_capture());
+    CHECK_THROWS(std::runtime_error, CudaDriver(cuda_stand_in::api()));
     CHECK_THROWS(std::runtime_error, CudaStream(context, 0));
     CHECK_THROWS(std::runtime_error, CudaEvent(context, false));
     CHECK_THROWS(std::runtime_error, CudaModule(context, "kernels"));

@@ -29,7 +29,8 @@ struct CudaDeviceInfo {
 class CudaDriver : private NoCopy {
  public:
   // Loads the file at `path` with its symbols kept local, and initializes it. Throws
-  // missing_dependency when it cannot be loaded, lacks a function, or finds no GPU.
+  // missing_dependency when it cannot be loaded, lacks a function, or finds no GPU, and
+  // std::runtime_error in the child of a process that had one.
   explicit CudaDriver(const std::string& path);
   // The same with functions that are there; for stand-ins.
   explicit CudaDriver(const cuda::Api& api);

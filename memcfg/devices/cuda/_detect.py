@@ -50,6 +50,8 @@ def find_gpus() -> FoundGpus:
         if named:
             raise MissingDependencyError(f"{_VARIABLE} is {named!r}: {error}") from None
         return FoundGpus((), str(error))
+    except RuntimeError as error:  # the child of a process that has one
+        return FoundGpus((), str(error))
     from memcfg.devices.cuda._gpu import CudaHardware
 
     return FoundGpus(
