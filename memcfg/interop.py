@@ -7,7 +7,6 @@ None of the libraries is imported before its function is called.
 
 from __future__ import annotations
 
-from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cupy_allocator", "pycuda_allocator", "torch_allocator"]
 
+_kinds: dict[ModuleType, type] = {}  # of memory, by PyCUDA's driver
 # By library.
 _allocators: WeakKeyDictionary[Device, dict[str, CudaAllocator]] = WeakKeyDictionary()
 
@@ -154,37 +154,39 @@ def pycuda_allocator(device: str = "/GPU:0") -> Callable[[int], Any]:
     return lambda nbytes: kind(allocator, nbytes)
 
 
-@cache
+class _PoolAllocation:
+    """Memory of a pool; queued work of the default stream may still use it."""
+
+    def __init__(self, allocator: CudaAllocator, nbytes: int) -> None:
+        super().__init__()
+        self._allocator = allocator
+        self._address = allocator.allocate(nbytes)
+
+    def get_pointer(self) -> int:
+        """Return the address."""
+        return self._address
+
+    def __index__(self) -> int:
+        return self._address
+
+    __int__ = __index__
+
+    def free(self) -> None:
+        """Free the memory."""
+        address, self._address = self._address, 0
+        self._allocator.free(address)
+
+    def __del__(self) -> None:
+        if getattr(self, "_address", 0):
+            self.free()
+
+
 def _memory_of_pycuda(driver: ModuleType) -> Any:
     """Return the class of memory that PyCUDA takes, which needs a class of its own."""
-
-    class PoolAllocation(driver.PointerHolderBase):  # type: ignore[misc, name-defined]
-        """Memory of a pool; queued work of the default stream may still use it."""
-
-        def __init__(self, allocator: CudaAllocator, nbytes: int) -> None:
-            super().__init__()
-            self._allocator = allocator
-            self._address = allocator.allocate(nbytes)
-
-        def get_pointer(self) -> int:
-            """Return the address."""
-            return self._address
-
-        def __index__(self) -> int:
-            return self._address
-
-        __int__ = __index__
-
-        def free(self) -> None:
-            """Free the memory."""
-            address, self._address = self._address, 0
-            self._allocator.free(address)
-
-        def __del__(self) -> None:
-            if getattr(self, "_address", 0):
-                self.free()
-
-    return PoolAllocation
+    if driver not in _kinds:
+        bases = (_PoolAllocation, driver.PointerHolderBase)
+        _kinds[driver] = type("PoolAllocation", bases, {})
+    return _kinds[driver]
 
 
 def _allocator(name: str, who: str) -> CudaAllocator:
