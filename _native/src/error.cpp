@@ -26,6 +26,8 @@ constexpr Words kWords[] = {
     {"The system refuses the memory.", "Close other programs or lower the batch size."},
     {"The device has no more memory.",
      "Free memory of the device, or lower the batch size."},
+    {"The simulated device has no more memory.",
+     "Free memory of the device, or simulate a larger one."},
     {"The file has no more room.",
      "Free memory of the file, or open it with more bytes."},
     {"The resource below the pool has no more memory.",

@@ -88,7 +88,9 @@ out_of_memory out_of_memory_error(const Resource& resource,
   report.device = resource.name();
   report.owners = largest_of(resource.owners());
   if (cause == OutOfMemoryInfo::no_memory && !resource.touchable()) {
-    report.cause = OutOfMemoryInfo::device_full;
+    report.cause = resource.kind() == SpaceKind::device
+                       ? OutOfMemoryInfo::device_full
+                       : OutOfMemoryInfo::simulated_full;
   }
   if (cause == OutOfMemoryInfo::tracked_limit || cause == OutOfMemoryInfo::rss_limit) {
     tell_of_host(report);

@@ -375,8 +375,10 @@ TEST(an_arena_of_a_simulated_device) {
     arena.grow(5 * kMiB + 1);
     Blocks blocks(*pool);
     blocks.take({2 * kMiB});
-    CHECK(out_of_memory_error(arena, 7 * kMiB).cause == OutOfMemoryInfo::device_full);
-    CHECK(out_of_memory_error(*pool, {2 * kMiB}).cause == OutOfMemoryInfo::device_full);
+    CHECK(out_of_memory_error(arena, 7 * kMiB).cause ==
+          OutOfMemoryInfo::simulated_full);
+    CHECK(out_of_memory_error(*pool, {2 * kMiB}).cause ==
+          OutOfMemoryInfo::simulated_full);
     arena.shrink(kMiB);
     blocks.take({5 * kMiB});
     arena.check();

@@ -85,7 +85,7 @@ TEST(a_full_device_says_so) {
     device->allocate({2 * kMiB});
     check::fail(__FILE__, __LINE__, "more than the device has");
   } catch (const memcfg::out_of_memory& error) {
-    CHECK(error.info().cause == OutOfMemoryInfo::device_full);
+    CHECK(error.info().cause == OutOfMemoryInfo::simulated_full);
     CHECK(error.info().limit == 4 * kMiB);
     CHECK(error.info().largest_free == kMiB);
   }

@@ -194,7 +194,7 @@ TEST(requests_of_many_tebibytes) {
   CHECK(grants(*pool, {1024 * kGiB + 1}));
   for (int bits = 48; bits < 64; ++bits) {
     CHECK(out_of_memory_error(*pool, {Bytes{1} << bits}).cause ==
-          OutOfMemoryInfo::device_full);
+          OutOfMemoryInfo::simulated_full);
     check_pool(*pool);
   }
   CHECK(pool->stats().current == 0 && pool->stats().peak == 1024 * kGiB + 64);

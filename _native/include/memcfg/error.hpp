@@ -24,6 +24,7 @@ struct OutOfMemoryInfo {
     rss_limit,           // the limit on the memory that the process has resident
     no_memory,           // the system has no more memory
     device_full,         // the device has no more memory
+    simulated_full,      // the simulated device has none
     file_full,           // the mapped file is no longer than that
     upstream_exhausted,  // the resource below a pool refuses a block
     workspace_full,      // the workspace must not take more than its page
