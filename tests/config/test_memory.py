@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from fractions import Fraction
 
 import numpy as np
@@ -140,6 +141,7 @@ class TestLimit:
 
     @pytest.mark.parametrize("limit", [512, np.int32(1), 1023])
     def test_few_bytes_are_probably_meant_in_another_unit(self, limit):
+        gc.collect()  # what earlier tests left in cycles is tracked, too
         both = f"'{limit}MiB' if MiB are meant, or '{limit}B'"
         with pytest.warns(RuntimeWarning, match=both) as warned:
             config.set_memory_limit("CPU:0", limit)
