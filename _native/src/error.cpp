@@ -35,6 +35,8 @@ constexpr Words kWords[] = {
     {"The workspace is full.",
      "Give the workspace a larger size, or the spill policy 'external' or "
      "'reallocate'."},
+    {"The device belongs to the process that this one was forked from.",
+     "Start processes that use a GPU with the 'spawn' or 'forkserver' method."},
     {"There are no addresses for the memory.",
      "Reserve fewer addresses, or raise the process' limit (ulimit -v)."},
 };

@@ -92,6 +92,9 @@ out_of_memory out_of_memory_error(const Resource& resource,
                        ? OutOfMemoryInfo::device_full
                        : OutOfMemoryInfo::simulated_full;
   }
+  if (resource.stayed_in_parent() && cause != OutOfMemoryInfo::limit_reached) {
+    report.cause = OutOfMemoryInfo::lost_to_fork;
+  }
   if (cause == OutOfMemoryInfo::tracked_limit || cause == OutOfMemoryInfo::rss_limit) {
     tell_of_host(report);
   }

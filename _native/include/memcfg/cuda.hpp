@@ -128,6 +128,9 @@ class CudaBlocks : public DeviceSystem {
   explicit CudaBlocks(std::shared_ptr<const CudaContext> context) noexcept
       : context_(std::move(context)) {}
 
+  bool stayed_in_parent() const noexcept override {
+    return !context_->driver().usable();
+  }
   void* allocate(Bytes size, Bytes alignment) const noexcept override;
   void deallocate(void* address, Bytes size) const noexcept override;
   void check() const override {

@@ -28,6 +28,7 @@ struct OutOfMemoryInfo {
     file_full,           // the mapped file is no longer than that
     upstream_exhausted,  // the resource below a pool refuses a block
     workspace_full,      // the workspace must not take more than its page
+    lost_to_fork,        // the device's memory stayed in the parent of a fork
     no_addresses,  // the system refuses addresses, or an arena has used up its own
   };
   Cause cause = limit_reached;

@@ -39,6 +39,9 @@ class BlockSystem final : public BorrowedMetadata {
 
   Bytes page_size() const noexcept override { return host_system().page_size(); }
   SpaceKind kind() const noexcept override { return upstream_->kind(); }
+  bool stayed_in_parent() const noexcept override {
+    return upstream_->stayed_in_parent();
+  }
   bool whole_blocks() const noexcept override { return true; }
   void zero(void* address, Bytes size) const override {
     upstream_->zero(address, size);
@@ -90,6 +93,7 @@ class Pool final : public Resource {
 
   const std::string& name() const noexcept override { return name_; }
   SpaceKind kind() const noexcept override { return system_.kind(); }
+  bool stayed_in_parent() const noexcept override { return system_.stayed_in_parent(); }
   void* allocate(const Request& request) override;
   void zero(void* address, Bytes size) override { system_.zero(address, size); }
   void deallocate(void* address, Bytes size) override;

@@ -78,6 +78,9 @@ class Resource : public NoCopy {
   virtual SpaceKind kind() const noexcept = 0;
   bool touchable() const noexcept { return memcfg::touchable(kind()); }
 
+  // Whether its memory stayed in the process that this one was forked from.
+  virtual bool stayed_in_parent() const noexcept { return false; }
+
   // Memory aligned as asked for; its contents are undefined unless the request says
   // that they are zero, and it can be touched. Throws out_of_memory, or
   // std::invalid_argument for no bytes or an alignment that is no power of two; nothing

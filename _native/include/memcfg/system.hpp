@@ -36,6 +36,9 @@ class System {
   // True: the memory belongs to this process' host, and its host limits count it.
   virtual bool on_host() const noexcept { return true; }
 
+  // True: its memory stayed in the process that this one was forked from.
+  virtual bool stayed_in_parent() const noexcept { return false; }
+
   // True: addresses and memory come and go together, in whole reservations.
   virtual bool whole_blocks() const noexcept { return false; }
 

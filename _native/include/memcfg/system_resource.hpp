@@ -29,6 +29,9 @@ class SystemResource : public LedgerResource {
 
   const std::string& name() const noexcept override { return name_; }
   SpaceKind kind() const noexcept override { return system_->kind(); }
+  bool stayed_in_parent() const noexcept override {
+    return system_->stayed_in_parent();
+  }
   void* allocate(const Request& request) override;
   void zero(void* address, Bytes size) override { system_->zero(address, size); }
   void deallocate(void* address, Bytes size) override;
