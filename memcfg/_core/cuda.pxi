@@ -75,6 +75,13 @@ cdef class CudaContext:
         with nogil:
             self.core.get().synchronize()
 
+    def call(self, function):
+        """Call a function while this is the thread's context, for other libraries."""
+        cdef unique_ptr[native.CurrentContext] current
+        current.reset(new native.CurrentContext(self.core.get()[0]))
+        current.get().require()
+        return function()
+
     def resource(self, *, str name not None=""):
         """Make the resource of the GPU's memory, for a pool on top."""
         return CudaResource(self, False, name=name)

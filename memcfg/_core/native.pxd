@@ -148,6 +148,10 @@ cdef extern from "memcfg/cuda.hpp" namespace "memcfg" nogil:
         CudaMemory memory() except +raise_failure
         void synchronize() except +raise_failure
 
+    cdef cppclass CurrentContext "memcfg::CudaContext::Current":
+        CurrentContext(const CudaContext& context)
+        const CurrentContext& require() except +raise_failure
+
     shared_ptr[Resource] make_cuda_resource(
         string name, shared_ptr[CudaContext] context, bool pinned
     ) except +raise_failure

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 _EAGER = "every step is one static graph and runs as such; remove the call"
 _CLUSTER = "memcfg runs in one process; remove the call"
-_TF32 = "every kernel computes in full float32; remove the call"
+_TF32 = (
+    "kernels compute in full float32, unless MEMCFG_CUDA_TF32=1 asks for products in "
+    "TF32 on a GPU; remove the call"
+)
 _MLIR = "memcfg has no MLIR bridge; remove the call"
 
 AT_TOP: Mapping[str, str] = {

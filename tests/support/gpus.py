@@ -20,9 +20,10 @@ def compile_for_stand_in(text, capability):
     return os.fsencode(compile_on_host(text))
 
 
-def fresh(ordinal=0):
+def fresh(ordinal=0, load_products=lambda context: None):
     """The hardware of the stand-in, where nothing has been loaded yet."""
-    return CudaHardware(CudaDriver(driver_path()), ordinal, compile_for_stand_in)
+    driver = CudaDriver(driver_path())
+    return CudaHardware(driver, ordinal, compile_for_stand_in, load_products)
 
 
 @cache

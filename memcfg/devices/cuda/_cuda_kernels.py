@@ -9,22 +9,31 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from memcfg._core import CudaModule, CudaStream
+from memcfg._cached import cached_property
+from memcfg._core import CudaContext, CudaModule, CudaStream
 from memcfg.devices._contract import KernelTable
 from memcfg.devices.cuda._codec_sources import CODECS
+from memcfg.devices.cuda._cublaslt import (
+    BoundProduct,
+    ChosenProduct,
+    CublasLt,
+    describe_product,
+)
 from memcfg.devices.cuda._sources import COMPILER_OPTIONS, cuda_source
 from memcfg.errors import KernelError, MissingDependencyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from memcfg._core import CudaContext, CudaFunction
+    from memcfg._core import CudaFunction
     from memcfg.devices._contract import OperandSpec
     from memcfg.devices.cuda._sources import CudaSource, Launch
 
 Compiler: TypeAlias = Callable[[str, int], bytes]  # source, capability: image
+LoadCublasLt: TypeAlias = Callable[[CudaContext], CublasLt | None]
 
-_ALGORITHM = "cuda"
+_GENERATED = "cuda"
+_CUBLASLT = "cublaslt"
 _TOGETHER = 16  # sources that are compiled as one, where others could be beside them
 
 
@@ -55,12 +64,22 @@ class CudaModules:
     """The loaded functions of a GPU, by their names; its logical devices share them."""
 
     def __init__(
-        self, context: CudaContext, capability: int, compiler: Compiler
+        self,
+        context: CudaContext,
+        capability: int,
+        compiler: Compiler,
+        load_cublaslt: LoadCublasLt,
     ) -> None:
         self.context = context
+        self._load_cublaslt = load_cublaslt
         self._capability = capability
         self._compiler = compiler
         self._functions: dict[str, CudaFunction] = {}
+
+    @cached_property
+    def cublaslt(self) -> CublasLt | None:
+        """What multiplies matrices; None where the generated kernels do."""
+        return self._load_cublaslt(self.context)
 
     def load(self, wanted: Mapping[str, str]) -> None:
         """Have functions loaded, by their names and sources.
@@ -114,29 +133,37 @@ class BoundLaunch:
 
 @dataclass(frozen=True)
 class CudaKernel:
-    """A source, with the bytes of each operand and whether it is written."""
+    """What an op does, with the bytes of each operand and whether it is written."""
 
-    source: CudaSource
+    work: CudaSource | ChosenProduct
     sizes: tuple[tuple[int, bool], ...]
     table: CudaKernels
 
     kernel = None
-    algorithm = _ALGORITHM
+
+    @property
+    def algorithm(self) -> str:
+        """Whose work it is."""
+        return _CUBLASLT if isinstance(self.work, ChosenProduct) else _GENERATED
 
     @property
     def scratch_bytes(self) -> int:
         """Bytes of scratch that a run needs."""
-        return self.source.scratch_bytes
+        return self.work.scratch_bytes
 
     def instruction(self) -> CudaKernel:
         """Return what `compute` takes."""
         return self
 
-    def bind(self, addresses: Sequence[int], scratch: int) -> list[BoundLaunch]:
+    def bind(
+        self, addresses: Sequence[int], scratch: int
+    ) -> Sequence[BoundLaunch | BoundProduct]:
         """Return its launches on operands at these addresses."""
+        if isinstance(self.work, ChosenProduct):
+            return self.work.bind(addresses, scratch)
         return [
-            BoundLaunch(self.source.text, launch, *launch.pack(addresses, scratch))
-            for launch in self.source.launches
+            BoundLaunch(self.work.text, launch, *launch.pack(addresses, scratch))
+            for launch in self.work.launches
         ]
 
     def run(self, addresses: Sequence[int], scratch: int) -> None:
@@ -150,7 +177,7 @@ class CudaKernel:
 
 
 class CudaKernels(KernelTable):
-    """Kernels of every type of op that has a CUDA source."""
+    """Kernels of every type of op that has a CUDA source, and cuBLASLt's products."""
 
     name = "cuda"
 
@@ -164,9 +191,14 @@ class CudaKernels(KernelTable):
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
     ) -> list[tuple[str, int, float]]:
-        """List the one that there is."""
-        made = self.make(op_type, attributes, inputs, outputs)
-        return [(made.algorithm, made.scratch_bytes, 0.0)]
+        """List cuBLASLt's, where it has one, and the generated one."""
+        op = (op_type, attributes, inputs, outputs)
+        generated = self.make(*op, _GENERATED)
+        chosen = self._choose(*op)
+        found = [(_GENERATED, generated.scratch_bytes, 0.0)]
+        if chosen is not None:
+            found.insert(0, (_CUBLASLT, chosen.scratch_bytes, 0.0))
+        return found
 
     def make(
         self,
@@ -177,21 +209,42 @@ class CudaKernels(KernelTable):
         algorithm: str | None = None,
     ) -> CudaKernel:
         """Make the kernel of one op; nothing is compiled yet."""
-        if algorithm not in (None, _ALGORITHM):
+        op = (op_type, attributes, inputs, outputs)
+        work: CudaSource | ChosenProduct = cuda_source(*op)  # which checks operands
+        chosen = self._choose(*op) if algorithm != _GENERATED else None
+        if chosen is not None and algorithm in (None, _CUBLASLT):
+            work = chosen
+        elif algorithm not in (None, _GENERATED):
             raise KernelError(f"{op_type!r} has no algorithm {algorithm!r}")
-        source = cuda_source(op_type, attributes, inputs, outputs)
         sizes = [(spec.nbytes, False) for spec in inputs]
         sizes += [(spec.nbytes, True) for spec in outputs]
-        return CudaKernel(source, tuple(sizes), self)
+        return CudaKernel(work, tuple(sizes), self)
 
     def codec(self, name: str, direction: str, read: int, written: int) -> CudaKernel:
         """Make what encodes or decodes, of bytes that are read and written."""
         source = CODECS[name, direction](read, written)
         return CudaKernel(source, ((read, False), (written, True)), self)
 
-    def load(self, launches: Iterable[BoundLaunch]) -> None:
+    def load(self, launches: Iterable[BoundLaunch | BoundProduct]) -> None:
         """Have the functions of launches compiled and loaded."""
-        found = [launch for launch in launches if launch.function is None]
+        found = [
+            each
+            for each in launches
+            if isinstance(each, BoundLaunch) and each.function is None
+        ]
         self.modules.load({each.launch.function: each.text for each in found})
         for each in found:
             each.function = self.modules.function(each.launch.function)
+
+    def _choose(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+    ) -> ChosenProduct | None:
+        """Return cuBLASLt's way of a valid op; the library is looked for by now."""
+        product = describe_product(op_type, attributes, inputs, outputs)
+        if product is None or self.modules.cublaslt is None:
+            return None
+        return self.modules.cublaslt.choose(product)

@@ -11,6 +11,7 @@ import numpy as np
 from memcfg._cached import cached_property
 from memcfg._core import CudaContext, CudaStream
 from memcfg.devices._contract import Device, Hardware
+from memcfg.devices.cuda._cublaslt import load_cublaslt
 from memcfg.devices.cuda._cuda_kernels import (
     CudaKernels,
     CudaModules,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from memcfg._core import Arena, Block, CudaDriver
     from memcfg.devices._contract import Space, TierSpace
-    from memcfg.devices.cuda._cuda_kernels import Compiler
+    from memcfg.devices.cuda._cuda_kernels import Compiler, LoadCublasLt
 
 
 class CudaDevice(Device):
@@ -142,7 +143,13 @@ class CudaDevice(Device):
 
     def describe_kernels(self) -> str:
         """Tell which kernels run here."""
-        return "CUDA, generated and compiled by nvcc"
+        products = self._modules.cublaslt
+        text = "CUDA, generated and compiled by nvcc"
+        if products is None:
+            return text
+        major, rest = divmod(products.version, 10000)
+        version = f"{major}.{rest // 100}.{rest % 100}"
+        return f"{text}; matrix products by cuBLASLt {version} ({products.path})"
 
     def __repr__(self) -> str:
         return f"CudaDevice({self.name!r}, limit_bytes={self.pool.limit!r})"
@@ -159,6 +166,8 @@ class CudaHardware(Hardware):
         Which GPU, as the driver counts them.
     compiler : callable, optional
         ``compiler(source, capability)``: what modules are loaded from.
+    load_products : callable, optional
+        ``load_products(context)``: what multiplies matrices, or None.
     """
 
     device_type = "GPU"
@@ -167,19 +176,26 @@ class CudaHardware(Hardware):
     divisible = True
 
     def __init__(
-        self, driver: CudaDriver, ordinal: int, compiler: Compiler = compile_with_nvcc
+        self,
+        driver: CudaDriver,
+        ordinal: int,
+        compiler: Compiler = compile_with_nvcc,
+        load_products: LoadCublasLt = load_cublaslt,
     ) -> None:
         self.name = f"/physical_device:GPU:{ordinal}"
         self._driver = driver
         self._ordinal = ordinal
         self._compiler = compiler
+        self._load_products = load_products
         self._info = driver.info(ordinal)
         self.memory_bytes: int = self._info.memory_bytes
 
     @cached_property
     def _modules(self) -> CudaModules:
         context = CudaContext(self._driver, self._ordinal)
-        return CudaModules(context, self._info.capability, self._compiler)
+        return CudaModules(
+            context, self._info.capability, self._compiler, self._load_products
+        )
 
     @cached_property
     def priorities(self) -> range | None:

@@ -21,7 +21,8 @@ from memcfg.devices.cuda import _gpu
 def gpu(monkeypatch):
     monkeypatch.setenv("MEMCFG_CUDA_LIBRARY", driver_path())
     monkeypatch.setattr(
-        _gpu.CudaHardware.__init__, "__defaults__", (gpus.compile_for_stand_in,)
+        *(_gpu.CudaHardware.__init__, "__defaults__"),
+        (gpus.compile_for_stand_in, lambda context: None),
     )
     monkeypatch.setattr(gpu_report, "SMALL", True)
     config.reset()

@@ -25,7 +25,8 @@ def gpu(monkeypatch):
     """The stand-in's GPU, of 4 and 8 MiB."""
     monkeypatch.setenv("MEMCFG_CUDA_LIBRARY", driver_path())
     monkeypatch.setattr(
-        _gpu.CudaHardware.__init__, "__defaults__", (gpus.compile_for_stand_in,)
+        *(_gpu.CudaHardware.__init__, "__defaults__"),
+        (gpus.compile_for_stand_in, lambda context: None),
     )
     config.reset()
     (found,) = config.list_physical_devices("GPU")
