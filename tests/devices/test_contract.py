@@ -14,6 +14,7 @@ from networks import NETWORKS, chain
 from swapping import Swapping
 
 import memcfg as mc
+import memcfg.workspaces  # before `logical_device`, which it imports, is replaced
 from memcfg import plan as planning
 from memcfg._core import Counter
 from memcfg.devices import CpuDevice, OperandSpec

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import memcfg as mc
+import memcfg.workspaces  # before `logical_device`, which it imports, is replaced
 from memcfg import plan as planning
 from memcfg.devices import OperandSpec
 from memcfg.devices.cuda import _cublaslt

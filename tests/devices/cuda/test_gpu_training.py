@@ -12,6 +12,7 @@ from interpreter import random_values
 from networks import NETWORKS, chain
 
 import memcfg as mc
+import memcfg.workspaces  # before `logical_device`, which it imports, is replaced
 from memcfg import plan as planning
 from memcfg.devices import CpuDevice
 from memcfg.errors import InfeasiblePlanError, NonFiniteLossError
