@@ -1,8 +1,11 @@
 """A GPU's pool for PyTorch, CuPy and PyCUDA, which obey its limit then.
 
-What they free goes back to the pool when the work that was queued before is done, and
-is used again on its stream at once. Their own pools and statistics know nothing of it.
-None of the libraries is imported before its function is called.
+What they free is used again on its stream at once. It goes back to the pool with a
+later call of the allocator, when the work that was queued before is done, or has to be
+waited for since the pool is full. None of the libraries is imported before its function
+is called.
+
+Memory cannot be taken in a capture: CUDA graphs need the library's own allocator.
 """
 
 from __future__ import annotations
@@ -32,8 +35,10 @@ def torch_allocator(device: str = "/GPU:0") -> Any:
     """Return an allocator for `torch.cuda.memory.change_current_allocator`.
 
     PyTorch takes it only before it has used the GPU, and for the whole process. All
-    memory of its tensors is the device's pool's then; `torch.cuda.memory_allocated` and
-    the like do not count it, `memcfg.config.get_memory_info` does.
+    memory of its tensors is the device's pool's then. `torch.cuda.memory_allocated` and
+    the like raise with any such allocator: `memcfg.config.get_memory_info` counts. A
+    tensor that is used on another stream than the one it was made on must outlive that
+    work: `Tensor.record_stream` does nothing here.
 
     Parameters
     ----------

@@ -1,5 +1,8 @@
 #include "memcfg/cuda_allocator.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -22,6 +25,12 @@ Installed& installed() {
   static Installed* const only = new Installed;
   return *only;
 }
+
+// What cuMemAlloc gives at least is 256; PyTorch's own allocator gives this.
+constexpr Bytes kBlockAlignment = 512;
+
+// CU_STREAM_PER_THREAD: one handle for the default streams of all threads.
+cuda::Stream* const kPerThread = reinterpret_cast<cuda::Stream*>(2);
 
 std::shared_ptr<CudaAllocator> find(int ordinal) {
   const std::lock_guard<std::mutex> lock(installed().mutex);
@@ -61,32 +70,51 @@ void CudaAllocator::give_back(std::list<Freed>::iterator freed) noexcept {
 }
 
 // Pre: the lock is held. Work of a stream ends in its order, so its first block that
-// must wait stands for the others; streams are few.
-void CudaAllocator::give_back_done() {
-  std::vector<cuda::Stream*> busy;
+// must wait stands for the others; streams are few. A block whose event cannot be asked
+// waits, too: `settle` looks again.
+void CudaAllocator::give_back_done() noexcept {
+  std::array<cuda::Stream*, 8> busy{};
+  std::size_t count = 0;
   for (auto each = freed_.begin(); each != freed_.end();) {
     const auto here = each++;
-    bool waits = false;
-    for (cuda::Stream* const stream : busy) waits = waits || stream == here->stream;
-    if (waits) continue;
-    if (here->event->done()) {
+    const auto end = busy.begin() + static_cast<std::ptrdiff_t>(count);
+    if (here->event == nullptr) continue;
+    if (std::find(busy.begin(), end, here->stream) != end) continue;
+    bool done = false;
+    try {
+      done = here->event->done();
+    } catch (...) {
+    }
+    if (done) {
       give_back(here);
-    } else {
-      busy.push_back(here->stream);
+    } else if (count < busy.size()) {
+      busy[count++] = here->stream;
     }
   }
+}
+
+bool CudaAllocator::capturing(cuda::Stream* stream) const noexcept {
+  int status = 0;
+  return stream != nullptr &&
+         context_->api().cuStreamIsCapturing(stream, &status) == 0 && status != 0;
 }
 
 void* CudaAllocator::allocate(Bytes size, cuda::Stream* stream) {
   if (size == 0) return nullptr;
   const CudaContext::Current current(*context_);
   current.require();
-  Request request{size};
+  if (capturing(stream)) {
+    throw kernel_failure(
+        "memory of a pool cannot be taken in a capture, whose graph would use it after "
+        "it was freed: graphs need the library's own allocator");
+  }
+  Request request{size, kBlockAlignment};
   request.tag = tag_;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (auto each = freed_.begin(); each != freed_.end(); ++each) {
       if (each->stream != stream || each->size != size) continue;
+      if (each->event == nullptr || stream == kPerThread) continue;
       void* const address = each->address;
       spare_.push_back(std::move(each->event));
       freed_.erase(each);
@@ -112,31 +140,37 @@ bool CudaAllocator::free(void* address, cuda::Stream* stream) noexcept {
     for (const Freed& each : freed_) {
       if (each.address == address) return false;
     }
-    Freed freed{address, pool_->size_of(address), stream, event()};
-    context_->check(context_->api().cuEventRecord(freed.event->handle(), stream),
-                    "cuEventRecord");
+    Freed freed{address, pool_->size_of(address), stream, nullptr};
+    if (!capturing(stream)) {
+      freed.event = event();
+      context_->check(context_->api().cuEventRecord(freed.event->handle(), stream),
+                      "cuEventRecord");
+    }
     freed_.push_back(std::move(freed));
+    give_back_done();
+    return true;
   } catch (const bad_free&) {
     return false;
   } catch (...) {  // no event is to be had, so the work is waited for here
-    context_->wait();
+    if (context_->api().cuStreamSynchronize(stream) != 0) return true;  // it is lost
     return pool_->release(address);
   }
-  try {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    give_back_done();
-  } catch (...) {  // work has failed, which whoever waits for it is told
-  }
-  return true;
 }
 
 void CudaAllocator::settle() noexcept {
   const CudaContext::Current current(*context_);
   if (!current) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (freed_.empty()) return;
-  context_->wait();
-  while (!freed_.empty()) give_back(freed_.begin());
+  for (auto each = freed_.begin(); each != freed_.end();) {
+    const auto here = each++;
+    if (here->event == nullptr) continue;
+    try {
+      here->event->synchronize();
+    } catch (...) {  // the work, or the driver, has failed: nobody knows what it does
+      continue;
+    }
+    give_back(here);
+  }
 }
 
 Bytes CudaAllocator::waiting() const {

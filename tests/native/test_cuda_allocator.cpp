@@ -95,6 +95,41 @@ TEST(what_is_no_block_is_refused) {
   CHECK(!m.allocator->free(block, m.b.handle()));
 }
 
+TEST(blocks_are_aligned_as_pytorchs) {
+  const Machine m(8 * kMiB);
+  for (const Bytes size : {Bytes{4}, kMiB, Bytes{100}}) {
+    CHECK(number(m.allocator->allocate(size, nullptr)) % 512 == 0);
+  }
+}
+
+TEST(work_of_other_streams_is_waited_for_amid_a_capture) {
+  const Machine m(8 * kMiB);
+  const CudaStream other(m.context, 0);
+  void* const block = m.allocator->allocate(6 * kMiB, m.a.handle());
+  for (int i = 0; i < 20; ++i) m.a.fill(number(block), 1, 6 * kMiB);
+  CHECK(m.allocator->free(block, m.a.handle()));
+  const_cast<CudaStream&>(m.b).begin_capture();
+  m.allocator->settle();
+  CHECK(m.allocator->waiting() == 0 && m.a.done());
+  const_cast<CudaStream&>(m.b).end_capture();
+}
+
+TEST(a_graph_keeps_what_was_freed_in_its_capture) {
+  const Machine m(8 * kMiB);
+  void* const block = m.allocator->allocate(kMiB, m.a.handle());
+  auto& stream = const_cast<CudaStream&>(m.a);
+  stream.begin_capture();
+  stream.fill(number(block), 1, kMiB);
+  CHECK_THROWS(memcfg::kernel_failure, m.allocator->allocate(64, m.a.handle()));
+  CHECK(m.allocator->free(block, m.a.handle()));
+  CHECK(!m.allocator->free(block, m.a.handle()));
+  const auto graph = stream.end_capture();
+  m.allocator->settle();
+  CHECK(m.allocator->waiting() == kMiB && m.pool->stats().requested == kMiB);
+  void* const next = m.allocator->allocate(kMiB, m.a.handle());
+  CHECK(next != block && m.allocator->free(next, m.a.handle()));
+}
+
 TEST(no_two_that_may_be_in_use_share_a_byte) {
   for (unsigned seed = 0; seed < 20; ++seed) {
     const Machine m(24 * kMiB);

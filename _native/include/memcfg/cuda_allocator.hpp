@@ -20,7 +20,10 @@ namespace memcfg {
 // Whoever frees a block names the stream of the work that used it. On that stream it
 // may be handed out again at once, to a request of its size; it goes back to the pool,
 // and so to others, when what was queued there before is done. Until then it counts
-// against the pool's limit. Any thread may use it.
+// against the pool's limit. Any thread may use it. Blocks are aligned to 512 bytes.
+//
+// What is freed on a stream that is being captured never comes back: the graph uses it
+// whenever it is launched.
 class CudaAllocator : private NoCopy {
  public:
   // `tag` tells who holds the blocks.
@@ -31,7 +34,8 @@ class CudaAllocator : private NoCopy {
   ~CudaAllocator();  // as `settle`; blocks that are out stay the pool's
 
   // Null for no bytes. Throws out_of_memory when the pool refuses although all work has
-  // been waited for, kernel_failure, and in a forked child std::runtime_error.
+  // been waited for, kernel_failure, also amid a capture of the stream, and in a forked
+  // child std::runtime_error.
   void* allocate(Bytes size, cuda::Stream* stream);
   // False: no block starts there. A null address is none, and well.
   bool free(void* address, cuda::Stream* stream) noexcept;
@@ -47,11 +51,12 @@ class CudaAllocator : private NoCopy {
     void* address;
     Bytes size;  // as asked for
     cuda::Stream* stream;
-    std::unique_ptr<CudaEvent> event;  // what was queued before
+    std::unique_ptr<CudaEvent> event;  // what was queued before; null: for ever
   };
 
   void give_back(std::list<Freed>::iterator freed) noexcept;
-  void give_back_done();
+  void give_back_done() noexcept;
+  bool capturing(cuda::Stream* stream) const noexcept;
   std::unique_ptr<CudaEvent> event();
 
   const std::shared_ptr<Resource> pool_;

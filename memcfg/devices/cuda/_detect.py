@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg._core import CudaDriver
-from memcfg.errors import MissingDependencyError
+from memcfg.errors import KernelError, MissingDependencyError
 
 if TYPE_CHECKING:
     from memcfg.devices._contract import Hardware
@@ -46,7 +46,8 @@ def find_gpus() -> FoundGpus:
     named = os.environ.get(_VARIABLE, "")
     try:
         driver = CudaDriver(named or _LIBRARY)
-    except MissingDependencyError as error:
+        gpus = tuple(map(driver.info, range(driver.device_count)))
+    except (MissingDependencyError, KernelError) as error:  # or a GPU that is broken
         if named:
             raise MissingDependencyError(f"{_VARIABLE} is {named!r}: {error}") from None
         return FoundGpus((), str(error))
@@ -55,6 +56,6 @@ def find_gpus() -> FoundGpus:
     from memcfg.devices.cuda._gpu import CudaHardware
 
     return FoundGpus(
-        tuple(CudaHardware(driver, ordinal) for ordinal in range(driver.device_count)),
+        tuple(CudaHardware(driver, ordinal) for ordinal in range(len(gpus))),
         "",
     )

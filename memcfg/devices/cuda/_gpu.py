@@ -216,8 +216,9 @@ class CudaHardware(Hardware):
     ) -> CudaDevice:
         """Make a logical device, with its pool.
 
-        All memory at once is what is free now, in whole pages. RuntimeError where
-        memory is to be had in blocks only: arenas grow in place, page by page.
+        All memory at once is what is free now, but for what the driver needs beside
+        it, in whole pages. RuntimeError where memory is to be had in blocks only:
+        arenas grow in place, page by page.
         """
         if not self._info.virtual_memory:
             raise RuntimeError(
@@ -227,13 +228,15 @@ class CudaHardware(Hardware):
         context = self._modules.context
         if not growth and limit_bytes == self.memory_bytes:
             free, _ = context.memory_info()
-            limit_bytes = max(free // _PAGE - 1, 1) * _PAGE
+            kept = min(_KEPT, free // 16)
+            limit_bytes = max((free - kept) // _PAGE, 1) * _PAGE
         return CudaDevice(
             name, self._modules, limit_bytes, growth=growth, priority=priority
         )
 
 
 _PAGE = 1 << 21  # bytes
+_KEPT = 1 << 29  # bytes: machine code, page tables and graphs lie beside the pool
 
 
 def _address(array: NDArray[Any]) -> int:

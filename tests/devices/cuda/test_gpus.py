@@ -214,7 +214,8 @@ def test_without_growth_memory_is_taken_at_once():
     del device
     whole = gpus.made(hardware, hardware.memory_bytes, growth=False)
     assert whole.pool.limit <= hardware.memory_bytes
-    assert whole.context.memory_info()[0] < 8 * MIB
+    free, total = whole.context.memory_info()
+    assert total / 20 < free < total / 10  # what the driver needs beside it
 
 
 def test_staged_inputs_lie_in_pinned_memory(device, arena):

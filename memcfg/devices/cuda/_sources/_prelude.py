@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["COMPILER_OPTIONS", "PRELUDE", "THREADS"]
 
 # A product and a sum are fused where it is written (fmaf), nowhere else: the bits of an
-# element do not depend on what stands around it, and are those of the CPU.
+# element do not depend on what stands around it.
 COMPILER_OPTIONS = ("--fmad=false",)
 
 THREADS = 256  # of every block
