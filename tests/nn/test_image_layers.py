@@ -146,6 +146,26 @@ def test_group_normalization(groups, center, scale):
     np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize("channels", [1, 2, 3, 7, 16])
+@pytest.mark.parametrize("stride", [2, 3])
+def test_gradients_of_windows_that_leave_pixels_out(channels, stride):
+    """Of few channels, oneDNN's are wrong."""
+    for shape in ((8, 6), (16, 12), (7, 5)):
+        x = images(3, *shape, channels)
+        start = nn.Input(x.shape[1:])
+        layer = nn.Conv2D(3, 1, stride, use_bias=False)
+        model = nn.Model(start, layer(start))
+        model.compile(nn.SGD(1.0), "mse")
+        before, y = model.get_weights()[0], model.predict(x, verbose=0)
+        target = images(*y.shape)
+        model.train_on_batch(x, target)
+        seen, slope = x[:, ::stride, ::stride], 2 * (y - target) / y.size
+        wanted = np.einsum("nhwc,nhwo->co", seen, slope)[None, None]
+        found = before - model.get_weights()[0]
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+        model.close()
+
+
 @pytest.mark.parametrize("axis", [-1, 3, [3], (-2, -1), [2, 3], (1, -1, -2)])
 @pytest.mark.parametrize("center", [False, True])
 @pytest.mark.parametrize("scale", [False, True])

@@ -78,8 +78,7 @@ def execute(table, case: Case, garbage: int, distance: int):
         for i, spec in enumerate(out_specs)
     ]
     scratch = Room(made.scratch_bytes, garbage, 3 * distance)
-    kernel = made.instruction()
-    kernel.run([room.address for room in [*rooms, *outs]], scratch.address)
+    made.run([room.address for room in [*rooms, *outs]], scratch.address)
     for room in [*rooms, *outs, scratch]:
         room.check_guards()
     for i, (room, x) in enumerate(zip(rooms, case.inputs, strict=True)):
