@@ -14,9 +14,12 @@ namespace {
 
 using namespace onednn;
 
+constexpr Count kVector = 16;  // elements, of the widest processors
+
 struct Geometry {
   Count images, height, width, channels, out_height, out_width, out_channels;
   Count kernel_height, kernel_width;
+  Count sample, row, pixel;  // of x: elements from one to the next
   Dim strides[2], before[2], after[2], dilation[2];
   Count groups;
 
@@ -50,6 +53,25 @@ struct Geometry {
     // oneDNN wants padding that ends where the last window does.
     after[0] = excess(out_height, kernel_height, height, 0);
     after[1] = excess(out_width, kernel_width, width, 1);
+    pixel = channels, row = width * pixel, sample = height * row;
+  }
+
+  // What windows of one pixel read is an image, too, whose pixels are a stride apart:
+  // the same without strides.
+  Geometry of_read_pixels() const {
+    Geometry read = *this;
+    read.height = out_height, read.width = out_width;
+    read.row *= strides[0], read.pixel *= strides[1];
+    for (const int axis : {0, 1}) read.strides[axis] = 1, read.after[axis] = 0;
+    return read;
+  }
+  // Whether oneDNN 3 would write behind the scratch that it asks for: in the gradient
+  // of the kernel of such windows it gathers the pixels, in vectors of channels also
+  // where there are fewer. It does so where the strides divide the image.
+  bool breaks_scratch() const {
+    return channels / groups < kVector && kernel_height == 1 && kernel_width == 1 &&
+           (strides[0] > 1 || strides[1] > 1) && before[0] == 0 && before[1] == 0 &&
+           out_height * strides[0] == height && out_width * strides[1] == width;
   }
 
   void check(const SpecReader& reader) const {
@@ -97,16 +119,23 @@ struct Geometry {
   }
 };
 
-Owned<MemoryDesc> describe_nhwc(
-    const OneDnn& library, Count n, Count h, Count w, Count c) {
-  return describe(library, {n, c, h, w}, {h * w * c, 1, w * c, c});
+Owned<MemoryDesc> describe_x(const OneDnn& library, const Geometry& g) {
+  const Shape dims{g.images, g.channels, g.height, g.width};
+  return describe(library, dims, {g.sample, 1, g.row, g.pixel});
+}
+
+Owned<MemoryDesc> describe_y(const OneDnn& library, const Geometry& g) {
+  const Count row = g.out_width * g.out_channels;
+  return describe(library,
+                  {g.images, g.out_channels, g.out_height, g.out_width},
+                  {g.out_height * row, 1, row, g.out_channels});
 }
 
 // The layouts that the three primitives are made from.
 struct Layouts {
   Layouts(const OneDnn& library, const Geometry& g)
-      : x(describe_nhwc(library, g.images, g.height, g.width, g.channels)),
-        y(describe_nhwc(library, g.images, g.out_height, g.out_width, g.out_channels)),
+      : x(describe_x(library, g)),
+        y(describe_y(library, g)),
         kernel(describe(library, g.kernel_dims(), g.kernel_strides())),
         packed(describe_any(library, g.kernel_dims())),
         attributes(user_scratchpad(library)) {}
@@ -209,7 +238,9 @@ template <int x, int kernel, int y>
 KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
   const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
   const OperandSpec* const all[] = {&spec.inputs[0], &spec.inputs[1], &spec.outputs[0]};
-  const Geometry g(reader, *all[x], *all[kernel], *all[y]);
+  const Geometry given(reader, *all[x], *all[kernel], *all[y]);
+  const bool read_apart = kernel == kOutput && given.breaks_scratch();
+  const Geometry g = read_apart ? given.of_read_pixels() : given;
   const Layouts l(library, g);
   const auto primitive = choose(library, g, l, x, y);
   constexpr bool gradient = kernel == kOutput;
@@ -220,7 +251,7 @@ KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
   operands[kernel] = {gradient ? arg::diff_weights : arg::weights, packed};
   operands[y] = {y == kOutput ? arg::destination : arg::diff_destination, l.y.get()};
   Bytes bytes[3];
-  bytes[x] = g.x_bytes();
+  bytes[x] = given.x_bytes();
   bytes[kernel] = g.kernel_bytes();
   bytes[y] = g.y_bytes();
   const Kernel::Sizes sizes{{bytes[0], bytes[1]}, {bytes[2]}};

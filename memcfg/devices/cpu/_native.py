@@ -99,24 +99,10 @@ class NativeKernels:
             kind = ops.op_type(op_type)
         except GraphError:
             raise KernelError(f"there is no kernel of type {op_type!r}") from None
-        wrong = op_type == "conv2d_gradient_kernel" and _is_wrong(attributes, outputs)
-        if wrong or (kind.formula is None and not has_kernel(op_type)):
+        if kind.formula is None and not has_kernel(op_type):
             return self._reference.make(op_type, attributes, inputs, outputs)
         try:
             numbers = kind.kernel_attributes(attributes)
         except GraphError as error:
             raise KernelError(f"kernel {op_type!r}: {error}") from None
         return _NativeKernel(Kernel(op_type, numbers, inputs, outputs, self._library))
-
-
-def _is_wrong(attributes: Mapping[str, Any], outputs: Sequence[OperandSpec]) -> bool:
-    """Whether oneDNN's gradient of a kernel may be wrong.
-
-    It is for few channels where windows leave pixels out: found with kernels of one
-    pixel, strides of two and three, and seven channels at most (vectors have 16).
-    """
-    if len(outputs) != 1 or len(outputs[0].shape) != 4:
-        return False
-    height, width, channels, _ = outputs[0].shape
-    steps = attributes.get("strides", (1, 1))
-    return channels < 16 and (height < steps[0] or width < steps[1])
