@@ -19,7 +19,6 @@ constexpr Count kVector = 16;  // elements, of the widest processors
 struct Geometry {
   Count images, height, width, channels, out_height, out_width, out_channels;
   Count kernel_height, kernel_width;
-  Count sample, row, pixel;  // of x: elements from one to the next
   Dim strides[2], before[2], after[2], dilation[2];
   Count groups;
 
@@ -53,25 +52,22 @@ struct Geometry {
     // oneDNN wants padding that ends where the last window does.
     after[0] = excess(out_height, kernel_height, height, 0);
     after[1] = excess(out_width, kernel_width, width, 1);
-    pixel = channels, row = width * pixel, sample = height * row;
   }
 
-  // What windows of one pixel read is an image, too, whose pixels are a stride apart:
-  // the same without strides.
-  Geometry of_read_pixels() const {
-    Geometry read = *this;
-    read.height = out_height, read.width = out_width;
-    read.row *= strides[0], read.pixel *= strides[1];
-    for (const int axis : {0, 1}) read.strides[axis] = 1, read.after[axis] = 0;
-    return read;
-  }
   // Whether oneDNN 3 would write behind the scratch that it asks for: in the gradient
-  // of the kernel of such windows it gathers the pixels, in vectors of channels also
-  // where there are fewer. It does so where the strides divide the image.
+  // of the kernel it gathers the pixels that windows of one pixel read, in vectors of
+  // channels also where there are fewer. It does so where the strides divide the image.
   bool breaks_scratch() const {
     return channels / groups < kVector && kernel_height == 1 && kernel_width == 1 &&
            (strides[0] > 1 || strides[1] > 1) && before[0] == 0 && before[1] == 0 &&
            out_height * strides[0] == height && out_width * strides[1] == width;
+  }
+  // The same of the pixels alone that are read.
+  Geometry gathered() const {
+    Geometry read = *this;
+    read.height = out_height, read.width = out_width;
+    for (const int axis : {0, 1}) read.strides[axis] = 1, read.after[axis] = 0;
+    return read;
   }
 
   void check(const SpecReader& reader) const {
@@ -119,23 +115,28 @@ struct Geometry {
   }
 };
 
-Owned<MemoryDesc> describe_x(const OneDnn& library, const Geometry& g) {
-  const Shape dims{g.images, g.channels, g.height, g.width};
-  return describe(library, dims, {g.sample, 1, g.row, g.pixel});
+Owned<MemoryDesc> describe_nhwc(
+    const OneDnn& library, Count n, Count h, Count w, Count c) {
+  return describe(library, {n, c, h, w}, {h * w * c, 1, w * c, c});
 }
 
-Owned<MemoryDesc> describe_y(const OneDnn& library, const Geometry& g) {
-  const Count row = g.out_width * g.out_channels;
-  return describe(library,
-                  {g.images, g.out_channels, g.out_height, g.out_width},
-                  {g.out_height * row, 1, row, g.out_channels});
+// What copies the pixels that windows of one pixel read to an image of them.
+Call make_gather(const OneDnn& library, const Geometry& g) {
+  const Count pixel = g.channels, row = g.width * pixel;
+  const auto read =
+      describe(library,
+               {g.images, g.channels, g.out_height, g.out_width},
+               {g.height * row, 1, g.strides[0] * row, g.strides[1] * pixel});
+  const auto made =
+      describe_nhwc(library, g.images, g.out_height, g.out_width, g.channels);
+  return reorder(library, read.get(), made.get());
 }
 
 // The layouts that the three primitives are made from.
 struct Layouts {
   Layouts(const OneDnn& library, const Geometry& g)
-      : x(describe_x(library, g)),
-        y(describe_y(library, g)),
+      : x(describe_nhwc(library, g.images, g.height, g.width, g.channels)),
+        y(describe_nhwc(library, g.images, g.out_height, g.out_width, g.out_channels)),
         kernel(describe(library, g.kernel_dims(), g.kernel_strides())),
         packed(describe_any(library, g.kernel_dims())),
         attributes(user_scratchpad(library)) {}
@@ -185,8 +186,9 @@ Owned<PrimitiveDesc> choose(
                 std::tuple_cat(direct, std::tuple(bias, out), tail));
 }
 
-// A primitive whose operand number `kernel` is packed in scratch. Scratch: the
-// packed kernel, then the primitive's own or the reorder's.
+// A primitive whose operand number `kernel` is packed in scratch, and whose first
+// operand is what `gather`, if there is one, makes of it in so many bytes of scratch.
+// Scratch: the packed kernel, what was gathered, then that of the calls.
 class Convolution final : public Kernel {
  public:
   Convolution(const OneDnn& library,
@@ -195,8 +197,15 @@ class Convolution final : public Kernel {
               int kernel,
               const MemoryDesc* plain,
               const MemoryDesc* packed,
-              bool gradient)
-      : Kernel(sizes), call_(std::move(call)), kernel_(kernel), gradient_(gradient) {
+              bool gradient,
+              std::optional<Call> gather,
+              Bytes gathered_bytes)
+      : Kernel(sizes),
+        call_(std::move(call)),
+        gather_(std::move(gather)),
+        kernel_(kernel),
+        gradient_(gradient),
+        gathered_bytes_(align_up(gathered_bytes)) {
     if (library.api().memory_desc_equal(plain, packed) != 0) return;
     packed_bytes_ = align_up(library.api().memory_desc_get_size(packed));
     repack_.emplace(gradient ? reorder(library, packed, plain)
@@ -205,20 +214,27 @@ class Convolution final : public Kernel {
 
   const char* algorithm() const noexcept override { return "onednn"; }
   Bytes scratch_bytes() const noexcept override {
-    const Bytes reorder_bytes = repack_ ? repack_->scratch_bytes() : 0;
-    return packed_bytes_ + std::max(call_->scratch_bytes(), reorder_bytes);
+    Bytes most = call_->scratch_bytes();
+    for (const auto* copy : {&repack_, &gather_}) {
+      if (*copy) most = std::max(most, (*copy)->scratch_bytes());
+    }
+    return packed_bytes_ + gathered_bytes_ + most;
   }
 
   std::unique_ptr<RunState> make_run_state() const override {
-    return std::make_unique<CallStates>(std::initializer_list{&call_, &repack_});
+    return std::make_unique<CallStates>(
+        std::initializer_list{&call_, &repack_, &gather_});
   }
 
   void run(void* const* operands, void* scratch, RunState* state) const override {
     auto& arguments = static_cast<CallStates*>(state)->arguments;
     void* addresses[3] = {operands[0], operands[1], operands[2]};
-    void* rest = static_cast<char*>(scratch) + packed_bytes_;
+    void* const gathered = static_cast<char*>(scratch) + packed_bytes_;
+    void* const rest = static_cast<char*>(gathered) + gathered_bytes_;
     void* const plain = operands[kernel_];
     if (repack_) addresses[kernel_] = scratch;
+    if (gather_) gather_->run({addresses[0], gathered}, rest, arguments[2]);
+    if (gather_) addresses[0] = gathered;
     if (repack_ && !gradient_) repack_->run({plain, scratch}, rest, arguments[1]);
     call_->run({addresses[0], addresses[1], addresses[2]}, rest, arguments[0]);
     if (repack_ && gradient_) repack_->run({scratch, plain}, rest, arguments[1]);
@@ -227,9 +243,11 @@ class Convolution final : public Kernel {
  private:
   std::optional<Call> call_;  // always there
   std::optional<Call> repack_;
+  std::optional<Call> gather_;
   int kernel_;
   bool gradient_;
   Bytes packed_bytes_ = 0;
+  Bytes gathered_bytes_;
 };
 
 // The kernel of an op whose operands of these numbers are the image x, the kernel and
@@ -239,8 +257,8 @@ KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
   const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
   const OperandSpec* const all[] = {&spec.inputs[0], &spec.inputs[1], &spec.outputs[0]};
   const Geometry given(reader, *all[x], *all[kernel], *all[y]);
-  const bool read_apart = kernel == kOutput && given.breaks_scratch();
-  const Geometry g = read_apart ? given.of_read_pixels() : given;
+  const bool gathers = kernel == kOutput && given.breaks_scratch();
+  const Geometry g = gathers ? given.gathered() : given;
   const Layouts l(library, g);
   const auto primitive = choose(library, g, l, x, y);
   constexpr bool gradient = kernel == kOutput;
@@ -256,8 +274,17 @@ KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
   bytes[y] = g.y_bytes();
   const Kernel::Sizes sizes{{bytes[0], bytes[1]}, {bytes[2]}};
   Call call(library, primitive.get(), {operands[0], operands[1], operands[2]});
-  return std::make_unique<Convolution>(
-      library, sizes, std::move(call), kernel, l.kernel.get(), packed, gradient);
+  std::optional<Call> gather;
+  if (gathers) gather = make_gather(library, given);
+  return std::make_unique<Convolution>(library,
+                                       sizes,
+                                       std::move(call),
+                                       kernel,
+                                       l.kernel.get(),
+                                       packed,
+                                       gradient,
+                                       std::move(gather),
+                                       gathers ? g.x_bytes() : 0);
 }
 
 const KernelType kConv2d{"conv2d", make<0, 1, 2>};
