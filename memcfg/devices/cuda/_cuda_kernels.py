@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,8 +18,8 @@ from memcfg.devices.cuda._cublaslt import (
     CublasLt,
     describe_product,
 )
-from memcfg.devices.cuda._sources import COMPILER_OPTIONS, cuda_source
-from memcfg.errors import KernelError, MissingDependencyError
+from memcfg.devices.cuda._sources import cuda_source
+from memcfg.errors import KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,29 +34,6 @@ LoadCublasLt: TypeAlias = Callable[[CudaContext], CublasLt | None]
 _GENERATED = "cuda"
 _CUBLASLT = "cublaslt"
 _TOGETHER = 16  # sources that are compiled as one, where others could be beside them
-
-
-def compile_with_nvcc(text: str, capability: int) -> bytes:
-    """Compile a source by pycuda, which keeps what it has compiled on the disk."""
-    missing = "kernels of a GPU are compiled when they first run"
-    try:
-        from pycuda import compiler
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"{missing}, by pycuda: `pip install memcfg[cuda]` ({error})"
-        ) from None
-    if shutil.which("nvcc") is None:
-        raise MissingDependencyError(
-            f"{missing}, by nvcc, which is not on the PATH: it is part of the CUDA "
-            "toolkit"
-        )
-    try:
-        image: bytes = compiler.compile(
-            text, no_extern_c=True, arch=f"sm_{capability}", options=[*COMPILER_OPTIONS]
-        )
-    except Exception as error:  # pycuda's are of several kinds
-        raise KernelError(f"nvcc cannot compile a kernel: {error}") from error
-    return image
 
 
 class CudaModules:

@@ -12,13 +12,10 @@ from memcfg._cached import cached_property
 from memcfg._core import CudaContext, CudaStream
 from memcfg.devices._contract import Device, Hardware
 from memcfg.devices.cuda._cublaslt import load_cublaslt
-from memcfg.devices.cuda._cuda_kernels import (
-    CudaKernels,
-    CudaModules,
-    compile_with_nvcc,
-)
+from memcfg.devices.cuda._cuda_kernels import CudaKernels, CudaModules
 from memcfg.devices.cuda._cuda_program import CudaProgram
 from memcfg.devices.cuda._mapped_space import MappedSpace
+from memcfg.devices.cuda._nvcc import compile_with_nvcc
 from memcfg.memory import Pool
 
 if TYPE_CHECKING:

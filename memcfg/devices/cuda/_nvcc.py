@@ -1,0 +1,87 @@
+"""What compiles the kernels of a GPU: nvcc, which pycuda calls."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+from memcfg.devices.cuda._image_cache import find_image_cache, image_key
+from memcfg.devices.cuda._sources import COMPILER_OPTIONS
+from memcfg.errors import KernelError, MissingDependencyError
+
+_LINES = 3  # of nvcc's errors that are told
+
+
+def compile_with_nvcc(text: str, capability: int) -> bytes:
+    """Compile a source, or find on the disk what was compiled from it before.
+
+    Parameters
+    ----------
+    text : str
+        CUDA C++.
+    capability : int
+        Of the GPU: 90 is compute capability 9.0.
+
+    Returns
+    -------
+    bytes
+        A cubin.
+
+    Raises
+    ------
+    MissingDependencyError
+        If there is no pycuda or no nvcc.
+    KernelError
+        If nvcc refuses the source.
+
+    Warns
+    -----
+    RuntimeWarning
+        If what was compiled cannot be kept; once a process.
+    """
+    missing = "kernels of a GPU are compiled when they first run"
+    try:
+        from pycuda import compiler
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{missing}, by pycuda: `pip install memcfg[cuda]` ({error})"
+        ) from None
+    if shutil.which("nvcc") is None:
+        raise MissingDependencyError(
+            f"{missing}, by nvcc, which is not on the PATH: it is part of the CUDA "
+            "toolkit"
+        )
+    architecture = f"sm_{capability}"
+    cache = find_image_cache()
+    key, image = "", None
+    if cache is not None:
+        version = compiler.get_nvcc_version("nvcc")
+        key = image_key(version, architecture, *COMPILER_OPTIONS, text)
+        image = cache.read(key)
+    if image is None:
+        image = _compile(compiler, text, architecture)
+        if cache is not None:
+            cache.write(key, image)
+    return image
+
+
+def _compile(compiler: Any, text: str, architecture: str) -> bytes:
+    """Have pycuda compile it, without its own cache, which a kill can damage."""
+    try:
+        image: bytes = compiler.compile(
+            text,
+            no_extern_c=True,
+            arch=architecture,
+            options=[*COMPILER_OPTIONS],
+            cache_dir=False,
+        )
+    except Exception as error:  # pycuda's are of several kinds
+        raise KernelError(f"nvcc cannot compile a kernel: {_told(error)}") from error
+    return image
+
+
+def _told(error: Exception) -> str:
+    """Return the errors among what nvcc said, else all that is known."""
+    lines = str(getattr(error, "stderr", None) or error).splitlines()
+    errors = [line.strip() for line in lines if "error" in line or "fatal" in line]
+    return "; ".join((errors or [line.strip() for line in lines])[:_LINES])
