@@ -303,7 +303,7 @@ void CudaHostSystem::give_back(cuda::Address address) const noexcept {
   context_->api().cuMemFreeHost(pointer(address));
 }
 
-CudaSystem::CudaSystem(std::shared_ptr<const CudaContext> context)
+CudaSystem::CudaSystem(std::shared_ptr<const CudaContext> context, bool pages)
     : CudaBlocks(std::move(context)),
       properties_{cuda::kPinnedAllocation,
                   0,
@@ -311,7 +311,7 @@ CudaSystem::CudaSystem(std::shared_ptr<const CudaContext> context)
                   nullptr,
                   {}},
       memory_(context_->info().memory),
-      virtual_memory_(context_->info().virtual_memory) {
+      virtual_memory_(pages && context_->info().virtual_memory) {
   page_ = host_system().page_size();
   if (!virtual_memory_) return;
   std::size_t granularity = 0;
@@ -443,13 +443,15 @@ void CudaSystem::check() const {
 
 std::shared_ptr<Resource> make_cuda_resource(std::string name,
                                              std::shared_ptr<const CudaContext> context,
-                                             bool pinned) {
-  if (pinned) {  // how much of it there is nobody says
-    return std::make_shared<SystemResource>(
-        std::move(name), std::make_shared<CudaHostSystem>(std::move(context)));
-  }
+                                             bool pages) {
   return std::make_shared<DeviceResource>(
-      std::move(name), std::make_shared<CudaSystem>(std::move(context)));
+      std::move(name), std::make_shared<CudaSystem>(std::move(context), pages));
+}
+
+std::shared_ptr<Resource> make_pinned_resource(
+    std::string name, std::shared_ptr<const CudaContext> context) {
+  return std::make_shared<SystemResource>(
+      std::move(name), std::make_shared<CudaHostSystem>(std::move(context)));
 }
 
 }  // namespace memcfg

@@ -82,9 +82,13 @@ cdef class CudaContext:
         current.get().require()
         return function()
 
-    def resource(self, *, str name not None=""):
-        """Make the resource of the GPU's memory, for a pool on top."""
-        return CudaResource(self, False, name=name)
+    def resource(self, *, str name not None="", bint pages=True):
+        """Make the resource of the GPU's memory, for a pool on top.
+
+        It has pages where the GPU has virtual memory management, and without `pages`
+        blocks.
+        """
+        return CudaResource(self, False, name=name, pages=pages)
 
     def pinned_resource(self, *, str name not None=""):
         """Make the resource of page-locked host memory, for a pool on top."""
@@ -99,12 +103,20 @@ cdef class CudaResource(Resource):
     cdef readonly bint pinned
 
     def __cinit__(
-        self, CudaContext context not None, bint pinned, *, str name not None=""
+        self,
+        CudaContext context not None,
+        bint pinned,
+        *,
+        str name not None="",
+        bint pages=True,
     ):
         cdef string text = as_string(name)
         self.pinned = pinned
         with nogil:
-            self.core = native.make_cuda_resource(text, context.core, pinned)
+            if pinned:
+                self.core = native.make_pinned_resource(text, context.core)
+            else:
+                self.core = native.make_cuda_resource(text, context.core, pages)
 
     @property
     def page_bytes(self):

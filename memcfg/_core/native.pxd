@@ -153,7 +153,10 @@ cdef extern from "memcfg/cuda.hpp" namespace "memcfg" nogil:
         const CurrentContext& require() except +raise_failure
 
     shared_ptr[Resource] make_cuda_resource(
-        string name, shared_ptr[CudaContext] context, bool pinned
+        string name, shared_ptr[CudaContext] context, bool pages
+    ) except +raise_failure
+    shared_ptr[Resource] make_pinned_resource(
+        string name, shared_ptr[CudaContext] context
     ) except +raise_failure
 
 cdef extern from "memcfg/cuda_stream.hpp" namespace "memcfg" nogil:

@@ -10,7 +10,7 @@ import threading
 
 import numpy as np
 import pytest
-from resources import MAKERS, touchable
+from resources import ALL_MAKERS, MAKERS, NAMES, touchable
 
 from memcfg._core import blocks_of
 from memcfg.errors import InvalidFreeError, ResourceExhaustedError
@@ -18,9 +18,9 @@ from memcfg.memory import Block, FailureCallbackResource, PoolStats, Resource
 from memcfg.units import align_up
 
 
-@pytest.fixture(params=MAKERS)
+@pytest.fixture(params=NAMES)
 def resource(request):
-    resource = MAKERS[request.param]()
+    resource = ALL_MAKERS[request.param]()
     yield resource
     resource.check()
     assert resource.stats().current_bytes == 0

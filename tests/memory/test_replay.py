@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from resources import MAKERS, touchable
+from resources import ALL_MAKERS, NAMES, touchable
 
 from memcfg import memory
 from memcfg.errors import FormatError, InvalidFreeError
@@ -124,9 +124,9 @@ EVERYTHING = make(
 )
 
 
-@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("maker", NAMES)
 def test_any_resource_plays_and_ends_as_it_began(maker):
-    resource = MAKERS[maker]()
+    resource = ALL_MAKERS[maker]()
     with resource.allocate(1000, tag="others"):
         for touch in {False, touchable(resource)}:
             report = memory.replay(EVERYTHING, resource, touch=touch, repeats=2)

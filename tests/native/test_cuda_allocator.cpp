@@ -29,7 +29,7 @@ struct Machine {
       : context(std::make_shared<CudaContext>(
             std::make_shared<CudaDriver>(cuda_stand_in::api()), 0)),
         pool(std::make_shared<Pool>(
-            "GPU:0", limit, true, memcfg::make_cuda_resource("GPU:0", context, false))),
+            "GPU:0", limit, true, memcfg::make_cuda_resource("GPU:0", context))),
         allocator(std::make_shared<CudaAllocator>(pool, context, "others")),
         a(context, 0),
         b(context, 0) {}

@@ -53,9 +53,9 @@ std::shared_ptr<const CudaContext> make_context() {
 struct Memory {
   explicit Memory(const std::shared_ptr<const CudaContext>& context)
       : pool(std::make_shared<Pool>(
-            "GPU:0", 64 * kMiB, true, memcfg::make_cuda_resource("", context, false))),
+            "GPU:0", 64 * kMiB, true, memcfg::make_cuda_resource("", context))),
         pinned(std::make_shared<Pool>(
-            "pinned", 8 * kMiB, true, memcfg::make_cuda_resource("", context, true))) {}
+            "pinned", 8 * kMiB, true, memcfg::make_pinned_resource("", context))) {}
   std::shared_ptr<Pool> pool, pinned;
 };
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cuda_stand_in
+import pytest
 
 from memcfg import memory
 from memcfg._core import CudaContext, CudaDriver, CudaResource
+from memcfg.errors import MissingDependencyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +32,16 @@ def small_cuda() -> CudaContext:
     """Another one, whose memory nobody else takes."""
     cuda_stand_in.machine(memory=1 << 26, count=2)
     return CudaContext(CudaDriver(cuda_stand_in.driver_path()), 1)
+
+
+@cache
+def gpu() -> CudaContext:
+    """The first GPU of this machine, or a skip."""
+    try:
+        driver = CudaDriver(os.environ.get("MEMCFG_CUDA_LIBRARY") or "libcuda.so.1")
+    except MissingDependencyError as error:
+        pytest.skip(f"needs a GPU: {error}")
+    return CudaContext(driver, 0)
 
 
 def mapped() -> memory.MappedFile:
@@ -73,6 +86,22 @@ MAKERS: dict[str, Callable[[], Resource]] = {
         stacks=True,
     ),
 }
+
+GPU_MAKERS: dict[str, Callable[[], Resource]] = {  # each of the stand-in's, of a GPU
+    "GPU": lambda: gpu().resource(name="GPU:0"),
+    "GPU blocks": lambda: gpu().resource(name="GPU:0", pages=False),
+    "pool on GPU": lambda: memory.Pool(gpu().resource(), limit="64MiB"),
+    "pool on GPU blocks": lambda: memory.Pool(
+        gpu().resource(pages=False), limit="64MiB"
+    ),
+    "GPU's pinned": lambda: gpu().pinned_resource(name="pinned"),
+    "pool on GPU's pinned": lambda: memory.Pool(gpu().pinned_resource(), limit="64MiB"),
+}
+ALL_MAKERS = {**MAKERS, **GPU_MAKERS}
+NAMES = [
+    *MAKERS,
+    *(pytest.param(name, marks=pytest.mark.gpu) for name in GPU_MAKERS),
+]
 
 
 def touchable(resource: Resource) -> bool:

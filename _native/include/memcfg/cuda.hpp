@@ -182,8 +182,9 @@ class CudaHostSystem final : public CudaBlocks {
 // Invariant: committed == the mapped pages of the reservations + the blocks.
 class CudaSystem final : public CudaBlocks {
  public:
-  // Throws kernel_failure.
-  explicit CudaSystem(std::shared_ptr<const CudaContext> context);
+  // Without `pages` its memory comes in blocks, as where the GPU has no virtual memory
+  // management. Throws kernel_failure.
+  CudaSystem(std::shared_ptr<const CudaContext> context, bool pages);
   ~CudaSystem() override;  // pre: everything was released
 
   Bytes page_size() const noexcept override { return page_; }
@@ -215,10 +216,14 @@ class CudaSystem final : public CudaBlocks {
   mutable std::map<cuda::Address, Pages> reservations_;
 };
 
-// The memory of a GPU, or pinned memory of the host, for a pool on top. Throws
+// The memory of a GPU, for a pool on top; without `pages` in blocks. Throws
 // kernel_failure.
 std::shared_ptr<Resource> make_cuda_resource(std::string name,
                                              std::shared_ptr<const CudaContext> context,
-                                             bool pinned);
+                                             bool pages = true);
+
+// Pinned memory of the host, for a pool on top; how much there is nobody says.
+std::shared_ptr<Resource> make_pinned_resource(
+    std::string name, std::shared_ptr<const CudaContext> context);
 
 }  // namespace memcfg
