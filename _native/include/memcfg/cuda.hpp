@@ -184,7 +184,7 @@ class CudaSystem final : public CudaBlocks {
  public:
   // Without `pages` its memory comes in blocks, as where the GPU has no virtual memory
   // management. Throws kernel_failure.
-  CudaSystem(std::shared_ptr<const CudaContext> context, bool pages);
+  explicit CudaSystem(std::shared_ptr<const CudaContext> context, bool pages = true);
   ~CudaSystem() override;  // pre: everything was released
 
   Bytes page_size() const noexcept override { return page_; }
