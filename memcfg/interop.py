@@ -36,9 +36,8 @@ def torch_allocator(device: str = "/GPU:0") -> Any:
 
     PyTorch takes it only before it has used the GPU, and for the whole process. All
     memory of its tensors is the device's pool's then. `torch.cuda.memory_allocated` and
-    the like raise with any such allocator: `memcfg.config.get_memory_info` counts. A
-    tensor that is used on another stream than the one it was made on must outlive that
-    work: `Tensor.record_stream` does nothing here.
+    the like raise with any such allocator: `memcfg.config.get_memory_info` counts.
+    `Tensor.record_stream` works as with PyTorch's own.
 
     Parameters
     ----------
@@ -54,7 +53,7 @@ def torch_allocator(device: str = "/GPU:0") -> Any:
     Raises
     ------
     MissingDependencyError
-        If PyTorch is not installed, or is a build without CUDA.
+        If PyTorch is not installed, is a build without CUDA, or older than 2.0.
     ValueError
         If no device, several, or none on a GPU match, or PyTorch has the pool of
         another logical device of that GPU already.
@@ -69,11 +68,14 @@ def torch_allocator(device: str = "/GPU:0") -> Any:
     torch = _library("torch", "PyTorch")
     if not hasattr(torch._C, "_cuda_customAllocator"):
         raise MissingDependencyError(
-            f"PyTorch {torch.__version__} is a build without CUDA: install one with it"
+            f"PyTorch {torch.__version__} is older than 2.0, or a build without CUDA: "
+            "install another"
         )
-    _allocator(device, "PyTorch").install()
     kind = torch.cuda.memory.CUDAPluggableAllocator
-    return kind(engine.__file__, "memcfg_cuda_allocate", "memcfg_cuda_free")
+    made = kind(engine.__file__, "memcfg_cuda_allocate", "memcfg_cuda_free")
+    record_stream = _allocator(device, "PyTorch").install()
+    made.allocator().set_record_stream_fn(record_stream)  # no face of it is public
+    return made
 
 
 def cupy_allocator(device: str = "/GPU:0") -> Callable[[int], Any]:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -46,51 +47,106 @@ std::string explain(const OutOfMemoryInfo& info, const char* what) {
   return text + ".";
 }
 
+bool is_done(const CudaEvent& event) noexcept {
+  try {
+    return event.done();
+  } catch (...) {
+    return false;
+  }
+}
+
+// All but the first.
+bool others_done(const std::vector<std::unique_ptr<CudaEvent>>& events) noexcept {
+  return std::all_of(std::next(events.begin()), events.end(), [](const auto& each) {
+    return is_done(*each);
+  });
+}
+
 }  // namespace
 
 CudaAllocator::~CudaAllocator() {
   settle();
 }
 
-std::unique_ptr<CudaEvent> CudaAllocator::event() {
-  if (spare_.empty()) return std::make_unique<CudaEvent>(context_, false);
-  std::unique_ptr<CudaEvent> found = std::move(spare_.back());
-  spare_.pop_back();
-  return found;
+// Pre of those that follow: the lock is held.
+
+// What is queued by now on the streams of a block; none where one of them is captured.
+CudaAllocator::Events CudaAllocator::record_events(const Streams& streams) {
+  Events events;
+  for (cuda::Stream* stream : streams) {
+    if (capturing(stream)) {
+      keep(std::move(events));
+      return {};
+    }
+    if (spare_.empty()) spare_.push_back(std::make_unique<CudaEvent>(context_, false));
+    events.push_back(std::move(spare_.back()));
+    spare_.pop_back();
+    context_->check(context_->api().cuEventRecord(events.back()->handle(), stream),
+                    "cuEventRecord");
+  }
+  return events;
 }
 
-// Pre: the lock is held, and the block's work is done.
+void CudaAllocator::keep(Events events) noexcept {
+  try {
+    std::move(events.begin(), events.end(), std::back_inserter(spare_));
+  } catch (...) {  // no memory for them: they go
+  }
+}
+
+// Pre: the block's work is done.
 void CudaAllocator::give_back(std::list<Freed>::iterator freed) noexcept {
   pool_->release(freed->address);
-  try {
-    spare_.push_back(std::move(freed->event));
-  } catch (...) {  // no memory for it: the event goes
-  }
+  keep(std::move(freed->events));
   freed_.erase(freed);
 }
 
-// Pre: the lock is held. Work of a stream ends in its order, so its first block that
-// must wait stands for the others; streams are few. A block whose event cannot be asked
-// waits, too: `settle` looks again.
+// Work of a stream ends in its order, so its first block that must wait stands for the
+// others; streams are few. A block whose event cannot be asked waits, too: `settle`
+// looks again.
 void CudaAllocator::give_back_done() noexcept {
   std::array<cuda::Stream*, 8> busy{};
   std::size_t count = 0;
   for (auto each = freed_.begin(); each != freed_.end();) {
     const auto here = each++;
     const auto end = busy.begin() + static_cast<std::ptrdiff_t>(count);
-    if (here->event == nullptr) continue;
+    if (here->events.empty()) continue;
     if (std::find(busy.begin(), end, here->stream) != end) continue;
-    bool done = false;
-    try {
-      done = here->event->done();
-    } catch (...) {
-    }
-    if (done) {
+    if (!is_done(*here->events.front())) {
+      if (count < busy.size()) busy[count++] = here->stream;
+    } else if (others_done(here->events)) {
       give_back(here);
-    } else if (count < busy.size()) {
-      busy[count++] = here->stream;
     }
   }
+}
+
+bool CudaAllocator::is_freed(const void* address) const noexcept {
+  return std::any_of(freed_.begin(), freed_.end(), [=](const Freed& each) {
+    return each.address == address;
+  });
+}
+
+// The stream, and those that were recorded of the block.
+CudaAllocator::Streams CudaAllocator::streams_of(const void* address,
+                                                 cuda::Stream* first) const {
+  Streams streams{first};
+  const auto found = recorded_.find(address);
+  if (found == recorded_.end()) return streams;
+  std::remove_copy(
+      found->second.begin(), found->second.end(), std::back_inserter(streams), first);
+  return streams;
+}
+
+// Where nothing else is to be had, not even memory of the host. False: the work cannot
+// be waited for.
+bool CudaAllocator::wait_for_streams(const void* address,
+                                     cuda::Stream* first) const noexcept {
+  const auto wait = [this](cuda::Stream* stream) {
+    return !capturing(stream) && context_->api().cuStreamSynchronize(stream) == 0;
+  };
+  const auto found = recorded_.find(address);
+  return wait(first) && (found == recorded_.end() ||
+                         std::all_of(found->second.begin(), found->second.end(), wait));
 }
 
 bool CudaAllocator::capturing(cuda::Stream* stream) const noexcept {
@@ -114,9 +170,10 @@ void* CudaAllocator::allocate(Bytes size, cuda::Stream* stream) {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (auto each = freed_.begin(); each != freed_.end(); ++each) {
       if (each->stream != stream || each->size != size) continue;
-      if (each->event == nullptr || stream == kPerThread) continue;
+      if (each->events.empty() || stream == kPerThread) continue;
+      if (!others_done(each->events)) continue;
       void* const address = each->address;
-      spare_.push_back(std::move(each->event));
+      keep(std::move(each->events));
       freed_.erase(each);
       return address;
     }
@@ -131,29 +188,42 @@ void* CudaAllocator::allocate(Bytes size, cuda::Stream* stream) {
   return pool_->allocate(request);
 }
 
+bool CudaAllocator::record(void* address, cuda::Stream* stream) {
+  const CudaContext::Current current(*context_);
+  if (!current) return false;  // a forked child has no such memory
+  const std::lock_guard<std::mutex> lock(mutex_);
+  try {
+    pool_->size_of(address);
+  } catch (const bad_free&) {
+    return false;
+  }
+  if (is_freed(address)) return false;
+  Streams& streams = recorded_[address];
+  if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
+    streams.push_back(stream);
+  }
+  return true;
+}
+
 bool CudaAllocator::free(void* address, cuda::Stream* stream) noexcept {
   if (address == nullptr) return true;
   const CudaContext::Current current(*context_);
   if (!current) return true;  // a forked child has no such memory
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (is_freed(address)) return false;
   try {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (const Freed& each : freed_) {
-      if (each.address == address) return false;
-    }
-    Freed freed{address, pool_->size_of(address), stream, nullptr};
-    if (!capturing(stream)) {
-      freed.event = event();
-      context_->check(context_->api().cuEventRecord(freed.event->handle(), stream),
-                      "cuEventRecord");
-    }
-    freed_.push_back(std::move(freed));
+    const Bytes size = pool_->size_of(address);
+    Events events = record_events(streams_of(address, stream));
+    freed_.push_back({address, size, stream, std::move(events)});
+    recorded_.erase(address);
     give_back_done();
     return true;
   } catch (const bad_free&) {
     return false;
-  } catch (...) {  // no event is to be had, so the work is waited for here
-    if (context_->api().cuStreamSynchronize(stream) != 0) return true;  // it is lost
-    return pool_->release(address);
+  } catch (...) {
+    const bool done = wait_for_streams(address, stream);
+    recorded_.erase(address);
+    return done ? pool_->release(address) : true;  // else it is lost
   }
 }
 
@@ -163,9 +233,9 @@ void CudaAllocator::settle() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (auto each = freed_.begin(); each != freed_.end();) {
     const auto here = each++;
-    if (here->event == nullptr) continue;
+    if (here->events.empty()) continue;
     try {
-      here->event->synchronize();
+      for (const auto& event : here->events) event->synchronize();
     } catch (...) {  // the work, or the driver, has failed: nobody knows what it does
       continue;
     }
@@ -203,6 +273,13 @@ void* memcfg_cuda_allocate(std::ptrdiff_t size, int device, void* stream) {
                                static_cast<memcfg::cuda::Stream*>(stream));
   } catch (const memcfg::out_of_memory& error) {
     throw std::runtime_error(memcfg::explain(error.info(), error.what()));
+  }
+}
+
+void memcfg_cuda_record_stream(void* address, void* stream) {
+  const std::lock_guard<std::mutex> lock(memcfg::installed().mutex);
+  for (const auto& [gpu, allocator] : memcfg::installed().by_gpu) {
+    if (allocator->record(address, static_cast<memcfg::cuda::Stream*>(stream))) return;
   }
 }
 

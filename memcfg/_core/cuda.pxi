@@ -468,5 +468,12 @@ cdef class CudaAllocator:
         return self.core.get().waiting()
 
     def install(self):
-        """Let `memcfg_cuda_allocate` and `memcfg_cuda_free` use it for its GPU."""
+        """Let the functions of C (`memcfg_cuda_allocate`, ...) use it for its GPU.
+
+        Returns
+        -------
+        int
+            The address of `memcfg_cuda_record_stream`.
+        """
         native.install_cuda_allocator(self.context.ordinal, self.core)
+        return <uintptr_t>&native.memcfg_cuda_record_stream

@@ -226,6 +226,9 @@ cdef extern from "memcfg/cuda_allocator.hpp" namespace "memcfg" nogil:
         int ordinal, shared_ptr[CudaAllocator] allocator
     ) except +raise_failure
 
+cdef extern from "memcfg/cuda_allocator.hpp" nogil:
+    void memcfg_cuda_record_stream(void* address, void* stream)
+
 cdef extern from "memcfg/adaptor.hpp" namespace "memcfg" nogil:
     cdef cppclass LimitingResource(Resource):
         LimitingResource(

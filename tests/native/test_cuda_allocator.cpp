@@ -83,6 +83,65 @@ TEST(a_pool_that_is_full_waits_for_the_work_of_freed_blocks) {
   CHECK(gpu().all_back());
 }
 
+TEST(a_block_that_was_recorded_waits_for_the_other_stream) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    gpu().random.seed(seed);
+    const Machine m(8 * kMiB);
+    void* const block = m.allocator->allocate(5 * kMiB, m.a.handle());
+    m.a.fill(number(block), 1, 5 * kMiB);
+    CHECK(m.allocator->record(block, m.b.handle()));
+    CHECK(m.allocator->record(block, m.b.handle()));
+    CHECK(m.allocator->record(block, m.a.handle()));
+    for (int i = 0; i < 40; ++i) m.b.fill(number(block), 2, 5 * kMiB);
+    CHECK(m.allocator->free(block, m.a.handle()));
+    m.a.synchronize();
+    CHECK(!m.b.done());
+    // On its own stream, too, it is in use still.
+    void* const small = m.allocator->allocate(3 * kMiB, m.a.handle());
+    CHECK(m.allocator->waiting() == 5 * kMiB && m.pool->stats().current == 8 * kMiB);
+    CHECK(m.allocator->free(small, m.a.handle()));
+    void* const next = m.allocator->allocate(5 * kMiB, m.a.handle());
+    CHECK(m.b.done());
+    CHECK(m.allocator->free(next, m.a.handle()));
+    CHECK(m.allocator->allocate(5 * kMiB, m.a.handle()) == next);  // recorded no more
+  }
+}
+
+TEST(a_block_that_was_recorded_is_used_again_on_its_stream_when_the_others_are_done) {
+  const Machine m(8 * kMiB);
+  void* const block = m.allocator->allocate(kMiB, m.a.handle());
+  CHECK(m.allocator->record(block, m.b.handle()));
+  m.b.fill(number(block), 2, kMiB);
+  for (int i = 0; i < 20; ++i) m.a.fill(number(block), 1, kMiB);
+  CHECK(m.allocator->free(block, m.a.handle()));
+  m.b.synchronize();
+  CHECK(!m.a.done());
+  CHECK(m.allocator->allocate(kMiB, m.a.handle()) == block);
+}
+
+TEST(what_is_no_block_is_not_recorded) {
+  const Machine m(8 * kMiB);
+  char* const block = static_cast<char*>(m.allocator->allocate(kMiB, nullptr));
+  CHECK(!m.allocator->record(block + 64, m.a.handle()));
+  CHECK(!m.allocator->record(nullptr, m.a.handle()));
+  for (int i = 0; i < 20; ++i) m.a.fill(number(block), 1, kMiB);
+  CHECK(m.allocator->free(block, m.a.handle()));
+  CHECK(!m.allocator->record(block, m.b.handle()));
+}
+
+TEST(a_block_that_a_capture_uses_on_another_stream_is_kept) {
+  const Machine m(8 * kMiB);
+  void* const block = m.allocator->allocate(kMiB, m.a.handle());
+  auto& stream = const_cast<CudaStream&>(m.b);
+  stream.begin_capture();
+  stream.fill(number(block), 1, kMiB);
+  CHECK(m.allocator->record(block, m.b.handle()));
+  CHECK(m.allocator->free(block, m.a.handle()));
+  const auto graph = stream.end_capture();
+  m.allocator->settle();
+  CHECK(m.allocator->waiting() == kMiB);
+}
+
 TEST(what_is_no_block_is_refused) {
   const Machine m(8 * kMiB);
   CHECK(m.allocator->allocate(0, nullptr) == nullptr);
@@ -178,7 +237,9 @@ TEST(a_failure_at_any_call_loses_no_block) {
       for (int i = 0; i < 8; ++i) {
         try {
           blocks.push_back(m.allocator->allocate(kMiB, m.a.handle()));
+          CHECK(m.allocator->record(blocks.back(), m.b.handle()));
           m.a.fill(number(blocks.back()), 1, kMiB);
+          m.b.fill(number(blocks.back()), 1, kMiB);
         } catch (const memcfg::out_of_memory&) {
         } catch (const memcfg::kernel_failure&) {
         }
@@ -238,11 +299,14 @@ TEST(the_c_functions_serve_the_gpu_that_has_an_allocator) {
   CHECK_THROWS(std::runtime_error, memcfg_cuda_allocate(64, 3, nullptr));
   memcfg_cuda_free(nullptr, 64, 3, nullptr);
   const Machine m(8 * kMiB);
+  std::string text;
   memcfg::install_cuda_allocator(3, m.allocator);
   memcfg::install_cuda_allocator(3, m.allocator);
   void* const block = memcfg_cuda_allocate(kMiB, 3, m.a.handle());
   CHECK(m.pool->stats().requested == kMiB);
-  std::string text;
+  memcfg_cuda_record_stream(block, m.b.handle());
+  memcfg_cuda_record_stream(&text, m.b.handle());  // another library's
+  m.b.fill(number(block), 1, kMiB);
   try {
     memcfg_cuda_allocate(8 * kMiB, 3, m.a.handle());
   } catch (const std::runtime_error& error) {

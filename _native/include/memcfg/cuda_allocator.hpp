@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -17,13 +18,15 @@
 
 namespace memcfg {
 
-// Whoever frees a block names the stream of the work that used it. On that stream it
-// may be handed out again at once, to a request of its size; it goes back to the pool,
-// and so to others, when what was queued there before is done. Until then it counts
-// against the pool's limit. Any thread may use it. Blocks are aligned to 512 bytes.
+// Whoever frees a block names the stream of the work that used it; other streams that
+// use it are recorded before. On its stream it may be handed out again at once, to a
+// request of its size, unless others were recorded whose work is not done; it goes back
+// to the pool, and so to others, when what was queued on all of these before is done.
+// Until then it counts against the pool's limit. Any thread may use it. Blocks are
+// aligned to 512 bytes.
 //
-// What is freed on a stream that is being captured never comes back: the graph uses it
-// whenever it is launched.
+// What is freed while one of its streams is captured never comes back: the graph uses
+// it whenever it is launched.
 class CudaAllocator : private NoCopy {
  public:
   // `tag` tells who holds the blocks.
@@ -37,6 +40,9 @@ class CudaAllocator : private NoCopy {
   // been waited for, kernel_failure, also amid a capture of the stream, and in a forked
   // child std::runtime_error.
   void* allocate(Bytes size, cuda::Stream* stream);
+  // Has the block's free wait for another stream, too, which exists until then. False:
+  // no block starts there. Throws std::bad_alloc.
+  bool record(void* address, cuda::Stream* stream);
   // False: no block starts there. A null address is none, and well.
   bool free(void* address, cuda::Stream* stream) noexcept;
   // Waits for the work of all freed blocks, and gives them back to the pool.
@@ -47,24 +53,31 @@ class CudaAllocator : private NoCopy {
   Resource& pool() const noexcept { return *pool_; }
 
  private:
+  using Streams = std::vector<cuda::Stream*>;
+  using Events = std::vector<std::unique_ptr<CudaEvent>>;
   struct Freed {
     void* address;
     Bytes size;  // as asked for
     cuda::Stream* stream;
-    std::unique_ptr<CudaEvent> event;  // what was queued before; null: for ever
+    Events events;  // what was queued before, there and elsewhere; none: for ever
   };
 
   void give_back(std::list<Freed>::iterator freed) noexcept;
   void give_back_done() noexcept;
+  void keep(Events events) noexcept;
+  bool is_freed(const void* address) const noexcept;
   bool capturing(cuda::Stream* stream) const noexcept;
-  std::unique_ptr<CudaEvent> event();
+  Events record_events(const Streams& streams);
+  Streams streams_of(const void* address, cuda::Stream* first) const;
+  bool wait_for_streams(const void* address, cuda::Stream* first) const noexcept;
 
   const std::shared_ptr<Resource> pool_;
   const std::shared_ptr<const CudaContext> context_;
   const std::string tag_;
-  mutable std::mutex mutex_;  // never taken in a forked child
-  std::list<Freed> freed_;    // the oldest first
-  std::vector<std::unique_ptr<CudaEvent>> spare_;
+  mutable std::mutex mutex_;                 // never taken in a forked child
+  std::list<Freed> freed_;                   // the oldest first
+  std::map<const void*, Streams> recorded_;  // of blocks that are out
+  Events spare_;
 };
 
 // The allocator of a GPU that the functions below use; they take no other parameter.
@@ -84,4 +97,8 @@ __attribute__((visibility("default"))) void memcfg_cuda_free(void* address,
                                                              std::ptrdiff_t size,
                                                              int device,
                                                              void* stream);
+// Nothing where no allocator has the block: a tensor may be of another library's
+// memory. Throws std::bad_alloc.
+__attribute__((visibility("default"))) void memcfg_cuda_record_stream(void* address,
+                                                                      void* stream);
 }

@@ -75,7 +75,7 @@ def test_what_cannot_be_freed_or_asked_for(path):
 C_CALLS = """
 import ctypes, sys
 from memcfg import memory
-from memcfg._core import CudaAllocator, CudaContext, CudaDriver, engine
+from memcfg._core import CudaAllocator, CudaContext, CudaDriver, CudaStream, engine
 
 library = ctypes.CDLL(engine.__file__)  # as PyTorch finds its functions
 allocate, free = library.memcfg_cuda_allocate, library.memcfg_cuda_free
@@ -85,11 +85,17 @@ free.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_
 context = CudaContext(CudaDriver(sys.argv[1]), 0)
 pool = memory.Pool(context.resource(), limit="8MiB", name="GPU")
 allocator = CudaAllocator(pool, context)
-allocator.install()
+record = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(allocator.install())
 block = allocate(3 << 20, 0, None)
 assert pool.stats().requested_bytes == 3 << 20
+stream = CudaStream(context)
+record(block, stream.handle)
+for _ in range(20):
+    stream.fill(block, 1, 3 << 20)
 free(block, 3 << 20, 0, None)
+assert allocator.waiting_bytes == 3 << 20
 allocator.settle()
+assert stream.done()
 assert pool.stats().requested_bytes == 0
 try:
     other = memory.Pool(context.resource(), limit="8MiB", name="GPU")

@@ -111,21 +111,29 @@ def test_pytorch_is_given_the_functions_of_c(gpu, monkeypatch):
     monkeypatch.setattr(  # installing is for ever; test_allocators.py does it
         "memcfg.interop.CudaAllocator",
         lambda pool, context, tag: SimpleNamespace(
-            install=lambda: installed.append(pool)
+            install=lambda: installed.append(pool) or 77
         ),
     )
     torch = ModuleType("torch")
     torch.__version__, torch._C = "2.0", SimpleNamespace(_cuda_customAllocator=None)
-    memory = SimpleNamespace(CUDAPluggableAllocator=lambda *names: names)
+    recorded = []
+    made = SimpleNamespace(set_record_stream_fn=recorded.append)
+    memory = SimpleNamespace(
+        CUDAPluggableAllocator=lambda *names: SimpleNamespace(
+            names=names, allocator=lambda: made
+        )
+    )
     torch.cuda = SimpleNamespace(memory=memory)
     monkeypatch.setitem(sys.modules, "torch", torch)
     found = mc.interop.torch_allocator("/GPU:1")
-    assert found == (engine.__file__, "memcfg_cuda_allocate", "memcfg_cuda_free")
+    names = (engine.__file__, "memcfg_cuda_allocate", "memcfg_cuda_free")
+    assert found.names == names
+    assert recorded == [77]
     assert [pool.name for pool in installed] == ["/device:GPU:1"]
     mc.interop._allocators.clear()
     torch._C = SimpleNamespace()
     with pytest.raises(
-        MissingDependencyError, match=r"PyTorch 2\.0 is a build without"
+        MissingDependencyError, match=r"PyTorch 2\.0 is older than 2\.0, or a build"
     ):
         mc.interop.torch_allocator()
 
