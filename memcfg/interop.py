@@ -1,9 +1,9 @@
 """A GPU's pool for PyTorch, CuPy and PyCUDA, which obey its limit then.
 
-What they free is used again on its stream at once. It goes back to the pool with a
-later call of the allocator, when the work that was queued before is done, or has to be
-waited for since the pool is full. None of the libraries is imported before its function
-is called.
+What they free is used again on its stream at once. It goes back to the pool when the
+work that was queued before is done: with a later call of the allocator, or before the
+pool refuses a request, whoever asks, which waits for that work if it must. None of the
+libraries is imported before its function is called.
 
 Memory cannot be taken in a capture: CUDA graphs need the library's own allocator.
 """

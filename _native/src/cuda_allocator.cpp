@@ -64,7 +64,15 @@ bool others_done(const std::vector<std::unique_ptr<CudaEvent>>& events) noexcept
 
 }  // namespace
 
+CudaAllocator::CudaAllocator(std::shared_ptr<Pool> pool,
+                             std::shared_ptr<const CudaContext> context,
+                             std::string tag)
+    : pool_(std::move(pool)), context_(std::move(context)), tag_(std::move(tag)) {
+  pool_->add(*this);
+}
+
 CudaAllocator::~CudaAllocator() {
+  pool_->remove(*this);
   settle();
 }
 
@@ -179,12 +187,6 @@ void* CudaAllocator::allocate(Bytes size, cuda::Stream* stream) {
     }
     give_back_done();
   }
-  try {
-    return pool_->allocate(request);
-  } catch (const out_of_memory&) {
-    if (waiting() == 0) throw;
-  }
-  settle();
   return pool_->allocate(request);
 }
 
@@ -225,6 +227,13 @@ bool CudaAllocator::free(void* address, cuda::Stream* stream) noexcept {
     recorded_.erase(address);
     return done ? pool_->release(address) : true;  // else it is lost
   }
+}
+
+void CudaAllocator::collect() noexcept {
+  const CudaContext::Current current(*context_);
+  if (!current) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  give_back_done();
 }
 
 void CudaAllocator::settle() noexcept {

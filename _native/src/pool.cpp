@@ -156,22 +156,49 @@ void* Pool::allocate(const Request& request) {
   return address_of(*allocate_slowly(request, cache).chunk);
 }
 
-// Calls `act()` under the lock, and once more with the quotas of all pools where the
-// limit of all pools was reached. Why it failed, or nothing.
+// Calls `act()` under the lock, again as long as there is a way to make room. Why it
+// failed, or nothing.
 template <typename Act>
 std::optional<Pool::Cause> Pool::attempt(Act act) {
-  for (const bool again : {true, false}) {
+  for (int attempts = 0;; ++attempts) {
     try {
       const Lock lock(mutex_);
       act();
       return std::nullopt;
     } catch (const AllocationFailed& failed) {
-      const bool all_pools = failed.cause == OutOfMemoryInfo::tracked_limit;
-      if (!again || !all_pools) return failed.cause;
+      if (!make_way(failed.cause, attempts)) return failed.cause;
     }
-    PoolRegistry::instance().reclaim_quotas();
   }
-  return std::nullopt;
+}
+
+// Whether another attempt may do: first with the quotas of all pools, where the limit
+// of all was reached, and with pending frees that are done, then with all pending
+// frees.
+bool Pool::make_way(Cause cause, int attempts) {
+  if (attempts > 0) return attempts == 1 && tell_pending(&PendingFrees::settle);
+  const bool all_pools = cause == OutOfMemoryInfo::tracked_limit;
+  if (all_pools) PoolRegistry::instance().reclaim_quotas();
+  return tell_pending(&PendingFrees::collect) || all_pools;
+}
+
+// False: there is nobody to tell. Held meanwhile, so that nobody goes.
+bool Pool::tell_pending(void (PendingFrees::*what)()) {
+  if (stayed_in_parent()) return false;
+  const std::lock_guard<std::mutex> lock(pending_mutex_);
+  for (PendingFrees* each : pending_) (each->*what)();
+  return !pending_.empty();
+}
+
+void Pool::add(PendingFrees& pending) {
+  const std::lock_guard<std::mutex> lock(pending_mutex_);
+  pending_.push_back(&pending);
+}
+
+void Pool::remove(PendingFrees& pending) noexcept {
+  if (stayed_in_parent()) return;
+  const std::lock_guard<std::mutex> lock(pending_mutex_);
+  pending_.erase(std::remove(pending_.begin(), pending_.end(), &pending),
+                 pending_.end());
 }
 
 Pool::Allocation Pool::allocate_slowly(const Request& request, ThreadCache* cache) {
@@ -625,6 +652,7 @@ void Pool::release_arena(Bytes pages) noexcept {
 }
 
 Bytes Pool::trim(Bytes keep) {
+  tell_pending(&PendingFrees::collect);
   const Lock lock(mutex_);
   caches_.flush();
   const Bytes idle = heap_.idle();

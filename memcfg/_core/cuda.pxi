@@ -432,7 +432,13 @@ cdef class CudaAllocator:
         cdef string name = as_string(tag)
         self.pool = pool
         self.context = context
-        self.core.reset(new native.CudaAllocator(pool.core, context.core, name))
+        self.core.reset(
+            new native.CudaAllocator(
+                static_pointer_cast[native.Pool, native.Resource](pool.core),
+                context.core,
+                name,
+            )
+        )
 
     def __dealloc__(self):
         with nogil:

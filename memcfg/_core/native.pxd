@@ -215,7 +215,7 @@ cdef extern from "memcfg/cuda_abi.h" namespace "memcfg::cuda" nogil:
 cdef extern from "memcfg/cuda_allocator.hpp" namespace "memcfg" nogil:
     cdef cppclass CudaAllocator:
         CudaAllocator(
-            shared_ptr[Resource] pool, shared_ptr[CudaContext] context, string tag
+            shared_ptr[Pool] pool, shared_ptr[CudaContext] context, string tag
         ) except +raise_failure
         void* allocate(size_t size, Stream* stream) except +raise_failure
         bool free(void* address, Stream* stream) noexcept

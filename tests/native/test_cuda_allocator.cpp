@@ -9,6 +9,7 @@
 
 #include "check.hpp"
 #include "cuda_stand_in.hpp"
+#include "memcfg/arena.hpp"
 #include "memcfg/cuda_allocator.hpp"
 #include "memcfg/pool.hpp"
 
@@ -81,6 +82,52 @@ TEST(a_pool_that_is_full_waits_for_the_work_of_freed_blocks) {
     CHECK(m.pool->stats().current == 0);
   }
   CHECK(gpu().all_back());
+}
+
+TEST(whoever_asks_the_pool_has_what_was_freed) {
+  for (const bool done : {true, false}) {
+    {
+      const Machine m(8 * kMiB);
+      const auto fill = [&] {
+        void* const block = m.allocator->allocate(6 * kMiB, m.a.handle());
+        for (int i = 0; i < 40; ++i) m.a.fill(number(block), 1, 6 * kMiB);
+        CHECK(m.allocator->free(block, m.a.handle()));
+        if (done) m.a.synchronize();
+        CHECK(m.allocator->waiting() == 6 * kMiB);
+      };
+      fill();
+      void* const block = m.pool->allocate({5 * kMiB});
+      CHECK(m.a.done() && m.allocator->waiting() == 0);
+      m.pool->deallocate(block, 5 * kMiB);
+      fill();
+      {
+        memcfg::Arena arena(m.pool, 8 * kMiB, "model");
+        arena.grow(7 * kMiB);
+        CHECK(m.a.done() && m.allocator->waiting() == 0);
+      }
+      fill();
+      const CudaAllocator other(m.pool, m.context, "another library");
+      void* const next = const_cast<CudaAllocator&>(other).allocate(7 * kMiB, nullptr);
+      CHECK(m.allocator->waiting() == 0);
+      CHECK(const_cast<CudaAllocator&>(other).free(next, nullptr));
+      const_cast<CudaAllocator&>(other).settle();
+      fill();
+      m.pool->set_limit(4 * kMiB);
+      CHECK(m.pool->stats().current == 0);
+    }
+    CHECK(gpu().all_back());
+  }
+}
+
+TEST(trim_gives_back_what_was_freed_and_waits_for_nothing) {
+  const Machine m(8 * kMiB);
+  void* const block = m.allocator->allocate(6 * kMiB, m.a.handle());
+  for (int i = 0; i < 40; ++i) m.a.fill(number(block), 1, 6 * kMiB);
+  CHECK(m.allocator->free(block, m.a.handle()));
+  m.pool->trim(0);
+  CHECK(!m.a.done() && m.allocator->waiting() == 6 * kMiB);
+  m.a.synchronize();
+  CHECK(m.pool->trim(0) == 6 * kMiB && gpu().used == 0);
 }
 
 TEST(a_block_that_was_recorded_waits_for_the_other_stream) {
@@ -257,6 +304,26 @@ TEST(a_failure_at_any_call_loses_no_block) {
   }
 }
 
+TEST(threads_that_fill_the_pool_wait_for_each_others_frees) {
+  const Machine m(8 * kMiB);
+  std::vector<std::thread> threads;
+  for (const CudaStream* stream : {&m.a, &m.b}) {
+    threads.emplace_back([&m, stream] {
+      CudaAllocator own(m.pool, m.context, "a library");
+      for (int i = 0; i < 100; ++i) {
+        try {
+          void* const block = own.allocate(Bytes(3 + i % 2) * kMiB, stream->handle());
+          stream->fill(number(block), 1, kMiB);
+          CHECK(own.free(block, stream->handle()));
+        } catch (const memcfg::out_of_memory&) {  // the other one has too much
+        }
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  CHECK(m.pool->stats().current == 0);
+}
+
 TEST(threads_with_streams_of_their_own) {
   const Machine m(64 * kMiB);
   std::vector<std::thread> threads;
@@ -287,7 +354,14 @@ TEST(a_child_of_a_fork_never_calls_the_driver) {
     }
     m.allocator->free(block, m.a.handle());
     m.allocator->settle();
-    _exit(refused ? 0 : 1);
+    m.pool->trim(0);
+    bool full = false;
+    try {
+      m.pool->allocate({65 * kMiB});
+    } catch (const memcfg::out_of_memory&) {
+      full = true;
+    }
+    _exit(refused && full ? 0 : 1);
   }
   int status = 0;
   waitpid(child, &status, 0);

@@ -8,12 +8,11 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "memcfg/cuda.hpp"
 #include "memcfg/cuda_stream.hpp"
-#include "memcfg/resource.hpp"
+#include "memcfg/pool.hpp"
 #include "memcfg/types.hpp"
 
 namespace memcfg {
@@ -27,30 +26,28 @@ namespace memcfg {
 //
 // What is freed while one of its streams is captured never comes back: the graph uses
 // it whenever it is launched.
-class CudaAllocator : private NoCopy {
+class CudaAllocator final : public PendingFrees {
  public:
   // `tag` tells who holds the blocks.
-  CudaAllocator(std::shared_ptr<Resource> pool,
+  CudaAllocator(std::shared_ptr<Pool> pool,
                 std::shared_ptr<const CudaContext> context,
-                std::string tag) noexcept
-      : pool_(std::move(pool)), context_(std::move(context)), tag_(std::move(tag)) {}
-  ~CudaAllocator();  // as `settle`; blocks that are out stay the pool's
+                std::string tag);
+  ~CudaAllocator() override;  // as `settle`; blocks that are out stay the pool's
 
-  // Null for no bytes. Throws out_of_memory when the pool refuses although all work has
-  // been waited for, kernel_failure, also amid a capture of the stream, and in a forked
-  // child std::runtime_error.
+  // Null for no bytes. Throws out_of_memory when the pool refuses, kernel_failure, also
+  // amid a capture of the stream, and in a forked child std::runtime_error.
   void* allocate(Bytes size, cuda::Stream* stream);
   // Has the block's free wait for another stream, too, which exists until then. False:
   // no block starts there. Throws std::bad_alloc.
   bool record(void* address, cuda::Stream* stream);
   // False: no block starts there. A null address is none, and well.
   bool free(void* address, cuda::Stream* stream) noexcept;
-  // Waits for the work of all freed blocks, and gives them back to the pool.
-  void settle() noexcept;
+  void collect() noexcept override;
+  void settle() noexcept override;
   // Bytes, as asked for, of the freed blocks that are not the pool's again.
   Bytes waiting() const;
 
-  Resource& pool() const noexcept { return *pool_; }
+  const Pool& pool() const noexcept { return *pool_; }
 
  private:
   using Streams = std::vector<cuda::Stream*>;
@@ -71,7 +68,7 @@ class CudaAllocator : private NoCopy {
   Streams streams_of(const void* address, cuda::Stream* first) const;
   bool wait_for_streams(const void* address, cuda::Stream* first) const noexcept;
 
-  const std::shared_ptr<Resource> pool_;
+  const std::shared_ptr<Pool> pool_;
   const std::shared_ptr<const CudaContext> context_;
   const std::string tag_;
   mutable std::mutex mutex_;                 // never taken in a forked child

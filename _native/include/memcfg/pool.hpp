@@ -30,6 +30,15 @@ class BelowPool : private NoCopy {
   static inline thread_local int depth_ = 0;
 };
 
+// Blocks of a pool that were freed while work that uses them was queued, and go back to
+// it when that is done.
+class PendingFrees : public NoCopy {
+ public:
+  virtual ~PendingFrees() = default;
+  virtual void collect() noexcept = 0;  // gives back those whose work is done
+  virtual void settle() noexcept = 0;   // waits for that of the others, too
+};
+
 // A reservation is a block of the resource: addresses and memory at once. The metadata
 // are the host's. The memory is counted by whoever is below, not as this process' own.
 class BlockSystem final : public BorrowedMetadata {
@@ -76,7 +85,8 @@ class BlockSystem final : public BorrowedMetadata {
 //     heap's pages + arenas' pages <= limit + one page (of a device: <= limit),
 //     sum of the tags' bytes == in use,  requested <= in use <= peak.
 //
-// Before a request fails for the limit or for pages, the caches release what they have.
+// Before a request fails for the limit or for pages, the caches release what they have,
+// and pending frees are waited for.
 // The peak is exact while one thread allocates; with several it is never too low, and
 // at most the quotas of the others too high.
 class Pool final : public Resource {
@@ -117,6 +127,11 @@ class Pool final : public Resource {
   // than the new limit allows; nothing has changed then.
   Bytes set_limit(Bytes limit);
 
+  // What is collected, then settled, before anything is refused; until it is removed.
+  // Pre of both: the caller holds no lock that `pending` takes.
+  void add(PendingFrees& pending);
+  void remove(PendingFrees& pending) noexcept;
+
   // Gives the free pages back that no request has used since the last call. Returns
   // their bytes.
   Bytes decay();
@@ -154,6 +169,8 @@ class Pool final : public Resource {
   static void drop_thread() noexcept;  // the running thread has no cache any more
   template <typename Act>
   std::optional<Cause> attempt(Act act);
+  bool make_way(Cause cause, int attempts);
+  bool tell_pending(void (PendingFrees::*what)());
   Allocation allocate_slowly(const Request& request, ThreadCache* cache);
   void* allocate_zeroed(const Request& request);
   void zero_block(void* address, Bytes size);
@@ -201,6 +218,9 @@ class Pool final : public Resource {
   const System& system_;
   const bool growth_;
   HostMeter* const meter_;  // null: the memory is not the host's
+
+  std::mutex pending_mutex_;  // never taken in a forked child that has no such memory
+  std::vector<PendingFrees*> pending_;
 
   mutable std::mutex mutex_;  // guards all below, but for heap_.find and the limit
   Heap heap_;

@@ -43,6 +43,21 @@ def test_a_block_goes_back_when_the_work_before_is_done(path):
     assert allocator.waiting_bytes == allocator.pool.stats().current_bytes == 0
 
 
+def test_a_model_has_what_another_library_freed(path):
+    late(1)
+    allocator = made(path)
+    stream = CudaStream(allocator.context)
+    block = allocator.allocate(6 * MIB, stream.handle)
+    for _ in range(40):
+        stream.fill(block, 7, 6 * MIB)
+    allocator.free(block, stream.handle)
+    assert allocator.waiting_bytes == 6 * MIB
+    arena = allocator.pool.arena(tag="model")
+    arena.grow(7 * MIB)
+    assert stream.done()
+    assert allocator.waiting_bytes == 0
+
+
 def test_the_limit_is_the_pools(path):
     allocator = made(path)
     blocks = [allocator.allocate(2 * MIB) for _ in range(4)]
