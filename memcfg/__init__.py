@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         graph,
         interop,
         memory,
-        models,
         nn,
         ops,
         plan,
@@ -82,8 +81,8 @@ if TYPE_CHECKING:
     )
 
 _SUBPACKAGES = (
-    *("config", "data", "devices", "errors", "graph", "interop", "memory", "models"),
-    *("nn", "ops", "plan", "runtime", "testing", "units", "workspaces"),
+    *("config", "data", "devices", "errors", "graph", "interop", "memory", "nn", "ops"),
+    *("plan", "runtime", "testing", "units", "workspaces"),
 )
 
 __all__ = [
@@ -135,7 +134,6 @@ __all__ = [
     "list_workspaces",
     "memory",
     "migrate",
-    "models",
     "nn",
     "ops",
     "plan",

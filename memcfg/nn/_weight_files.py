@@ -188,26 +188,20 @@ def read_file(
     weights: Sequence[Weight | Entry],
     *,
     whole: bool = False,
-    key_of: Callable[[str], str | None] | None = None,
 ) -> list[Floats]:
-    """Read a model's weights from a safetensors file; `whole`: of a whole model.
-
-    `key_of` says the key that a name in the file stands for; None: it is passed over.
-    """
+    """Read a model's weights from a safetensors file; `whole`: of a whole model."""
     where = os.fspath(path)
     with open_file(path) as file:
         try:
             expected = _MODEL // _FOREIGN if whole else len(_header(weights))
             start, entries = _read_header(file, expected)
             entries.pop("__metadata__", None)
-            keys = {name: name if key_of is None else key_of(name) for name in entries}
-            _check_names(keys, weights, where)
-            read = {
+            _check_names(entries, weights, where)
+            found = {
                 name: read_object(entry, repr(name), _ENTRY)
                 for name, entry in entries.items()
             }
-            _check_offsets(read, os.fstat(file.fileno()).st_size - start)
-            found = {key: read[name] for name, key in keys.items() if key is not None}
+            _check_offsets(found, os.fstat(file.fileno()).st_size - start)
             for weight in weights:
                 _check_entry(weight, found[weight.key], where)
             offsets = [
@@ -244,17 +238,11 @@ def _read_header(file: BufferedReader, expected: int) -> tuple[int, dict[str, An
 
 
 def _check_names(
-    keys: Mapping[str, str | None], weights: Sequence[Weight | Entry], where: str
+    entries: Mapping[str, Any], weights: Sequence[Weight | Entry], where: str
 ) -> None:
-    """Refuse a file that lacks a weight, or has others; `keys` by names in it."""
     wanted = {weight.key for weight in weights}
-    met: set[str | None] = {None}
-    extra = []
-    for name, key in keys.items():
-        if key is not None and (key in met or key not in wanted):
-            extra.append(name)
-        met.add(key)
-    missing, extra = sorted(wanted - met), sorted(extra)
+    missing = sorted(wanted - entries.keys())
+    extra = sorted(entries.keys() - wanted)
     if extra and not missing and extra[0].startswith(("optimizer/", "state/")):
         raise WeightsError(
             f"{where} holds a whole model with its optimizer: nn.models.load_model "

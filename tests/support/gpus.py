@@ -20,10 +20,18 @@ def compile_for_stand_in(text, capability):
     return os.fsencode(compile_on_host(text))
 
 
-def fresh(ordinal=0, load_products=lambda context: None):
+def nothing(context):
+    """No library."""
+
+
+DEFAULTS = (compile_for_stand_in, nothing, nothing)  # of `CudaHardware`, in its place
+
+
+def fresh(ordinal=0, load_products=nothing, load_convolutions=nothing):
     """The hardware of the stand-in, where nothing has been loaded yet."""
     driver = CudaDriver(driver_path())
-    return CudaHardware(driver, ordinal, compile_for_stand_in, load_products)
+    libraries = (load_products, load_convolutions)
+    return CudaHardware(driver, ordinal, compile_for_stand_in, *libraries)
 
 
 @cache

@@ -8,7 +8,6 @@ bytes are the transposed matrix: it computes `out.T = b.T @ a.T`.
 from __future__ import annotations
 
 import ctypes
-import importlib.metadata
 import os
 import threading
 import warnings
@@ -21,6 +20,8 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from memcfg.devices.cuda._packaged_library import packaged_library
+from memcfg.devices.cuda._tf32 import asks_for_tf32
 from memcfg.errors import KernelError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 _VARIABLE = "MEMCFG_CUBLASLT_LIBRARY"
 _NONE = "none"  # asks for generated kernels
-_TF32 = "MEMCFG_CUDA_TF32"
 _PACKAGES = {13: "nvidia-cublas", 12: "nvidia-cublas-cu12"}  # by the major version
 
 _PRODUCTS = ("dense", "dense_gradient_kernel", "dense_gradient_input", "matmul")
@@ -168,7 +168,7 @@ class CublasLt:
         self.path = path
         self._context = context
         self._compute = CONSTANTS["CUBLAS_COMPUTE_32F"]
-        if _asks_for_tf32():
+        if asks_for_tf32():
             self._compute = CONSTANTS["CUBLAS_COMPUTE_32F_FAST_TF32"]
         try:
             library = ctypes.CDLL(path)
@@ -314,6 +314,8 @@ class ChosenProduct:
     layouts: tuple[c_void_p, c_void_p, c_void_p]  # as the library has a, b and out
     choice: Choice
 
+    algorithm = "cublaslt"
+
     @property
     def scratch_bytes(self) -> int:
         """Bytes of scratch that it needs, with what goes to their alignment."""
@@ -358,7 +360,7 @@ def load_cublaslt(context: CudaContext) -> CublasLt | None:
         If it is not there, or does not work with this GPU; once a process.
     """
     named = os.environ.get(_VARIABLE, "")
-    _asks_for_tf32()
+    asks_for_tf32()
     if named == _NONE:
         return None
     if named:
@@ -388,14 +390,9 @@ def find_cublaslt(cuda: int) -> str:
     majors = [major for major in _PACKAGES if major <= cuda // 1000]
     for major in majors:
         name = f"libcublasLt.so.{major}"
-        try:
-            files = importlib.metadata.files(_PACKAGES[major]) or []
-        except importlib.metadata.PackageNotFoundError:
-            files = []
-        for file in files:
-            path = Path(str(file.locate()))
-            if file.name == name and path.is_file():
-                return str(path)
+        path = packaged_library(_PACKAGES[major], name)
+        if path is not None:
+            return path
         with suppress(OSError):
             ctypes.CDLL(name)
             return name
@@ -419,13 +416,6 @@ def _warn(reason: str) -> None:
 
 
 _told: set[str] = set()  # reasons, in this process
-
-
-def _asks_for_tf32() -> bool:
-    value = os.environ.get(_TF32, "") or "0"
-    if value not in ("0", "1"):
-        raise KernelError(f"{_TF32} is {value!r}; it takes 0 or 1")
-    return value == "1"
 
 
 def _destroy(

@@ -6,33 +6,33 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memcfg._cached import cached_property
 from memcfg._core import CudaContext, CudaModule, CudaStream
 from memcfg.devices._contract import KernelTable
+from memcfg.devices.cuda._bound_launch import BoundLaunch, bind_source
 from memcfg.devices.cuda._codec_sources import CODECS
-from memcfg.devices.cuda._cublaslt import (
-    BoundProduct,
-    ChosenProduct,
-    CublasLt,
-    describe_product,
-)
-from memcfg.devices.cuda._sources import cuda_source
+from memcfg.devices.cuda._convolution_spec import describe_convolution
+from memcfg.devices.cuda._cublaslt import ChosenProduct, CublasLt, describe_product
+from memcfg.devices.cuda._cudnn import ChosenConvolution, Cudnn
+from memcfg.devices.cuda._sources import CudaSource, cuda_source
 from memcfg.errors import KernelError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from memcfg._core import CudaFunction
     from memcfg.devices._contract import OperandSpec
-    from memcfg.devices.cuda._sources import CudaSource, Launch
+    from memcfg.devices.cuda._bound_launch import Bound
 
 Compiler: TypeAlias = Callable[[str, int], bytes]  # source, capability: image
 LoadCublasLt: TypeAlias = Callable[[CudaContext], CublasLt | None]
+LoadCudnn: TypeAlias = Callable[[CudaContext], Cudnn | None]
+_Work: TypeAlias = CudaSource | ChosenProduct | ChosenConvolution
 
 _GENERATED = "cuda"
-_CUBLASLT = "cublaslt"
 _TOGETHER = 16  # sources that are compiled as one, where others could be beside them
 
 
@@ -45,9 +45,11 @@ class CudaModules:
         capability: int,
         compiler: Compiler,
         load_cublaslt: LoadCublasLt,
+        load_cudnn: LoadCudnn,
     ) -> None:
         self.context = context
         self._load_cublaslt = load_cublaslt
+        self._load_cudnn = load_cudnn
         self._capability = capability
         self._compiler = compiler
         self._functions: dict[str, CudaFunction] = {}
@@ -56,6 +58,11 @@ class CudaModules:
     def cublaslt(self) -> CublasLt | None:
         """What multiplies matrices; None where the generated kernels do."""
         return self._load_cublaslt(self.context)
+
+    @cached_property
+    def cudnn(self) -> Cudnn | None:
+        """What computes convolutions; None where the generated kernels do."""
+        return self._load_cudnn(self.context)
 
     def load(self, wanted: Mapping[str, str]) -> None:
         """Have functions loaded, by their names and sources.
@@ -83,35 +90,11 @@ class CudaModules:
         return self._compiler(text, self._capability)
 
 
-@dataclass(slots=True)
-class BoundLaunch:
-    """A launch with the addresses of its operands; its function comes when loaded."""
-
-    text: str
-    launch: Launch
-    arguments: bytes
-    offsets: tuple[int, ...]
-    function: CudaFunction | None = None
-
-    def issue(self, stream: CudaStream) -> None:
-        """Put it on a stream."""
-        assert self.function is not None
-        launch = self.launch
-        stream.launch(
-            self.function,
-            launch.grid,
-            launch.block,
-            launch.shared_bytes,
-            self.arguments,
-            self.offsets,
-        )
-
-
 @dataclass(frozen=True)
 class CudaKernel:
     """What an op does, with the bytes of each operand and whether it is written."""
 
-    work: CudaSource | ChosenProduct
+    work: _Work
     sizes: tuple[tuple[int, bool], ...]
     table: CudaKernels
 
@@ -120,7 +103,7 @@ class CudaKernel:
     @property
     def algorithm(self) -> str:
         """Whose work it is."""
-        return _CUBLASLT if isinstance(self.work, ChosenProduct) else _GENERATED
+        return _name(self.work)
 
     @property
     def scratch_bytes(self) -> int:
@@ -131,29 +114,26 @@ class CudaKernel:
         """Return what `compute` takes."""
         return self
 
-    def bind(
-        self, addresses: Sequence[int], scratch: int
-    ) -> Sequence[BoundLaunch | BoundProduct]:
+    def bind(self, addresses: Sequence[int], scratch: int) -> Sequence[Bound]:
         """Return its launches on operands at these addresses."""
-        if isinstance(self.work, ChosenProduct):
-            return self.work.bind(addresses, scratch)
-        return [
-            BoundLaunch(self.work.text, launch, *launch.pack(addresses, scratch))
-            for launch in self.work.launches
-        ]
+        if isinstance(self.work, CudaSource):
+            return bind_source(self.work, addresses, scratch)
+        return self.work.bind(addresses, scratch)
 
     def run(self, addresses: Sequence[int], scratch: int) -> None:
         """Run once, on a stream of its own, to the end."""
         launches = self.bind(addresses, scratch)
         self.table.load(launches)
         stream = CudaStream(self.table.modules.context)
-        for launch in launches:
-            launch.issue(stream)
-        stream.synchronize()
+        try:
+            for launch in launches:
+                launch.issue(stream)
+        finally:
+            stream.synchronize()  # what has been put there, should one have failed
 
 
 class CudaKernels(KernelTable):
-    """Kernels of every type of op that has a CUDA source, and cuBLASLt's products."""
+    """Kernels of every type of op that has a CUDA source, and those of libraries."""
 
     name = "cuda"
 
@@ -167,14 +147,13 @@ class CudaKernels(KernelTable):
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
     ) -> list[tuple[str, int, float]]:
-        """List cuBLASLt's, where it has one, and the generated one."""
+        """List the libraries', those that they prefer first, and the generated one."""
         op = (op_type, attributes, inputs, outputs)
-        generated = self.make(*op, _GENERATED)
-        chosen = self._choose(*op)
-        found = [(_GENERATED, generated.scratch_bytes, 0.0)]
-        if chosen is not None:
-            found.insert(0, (_CUBLASLT, chosen.scratch_bytes, 0.0))
-        return found
+        generated = cuda_source(*op)  # which checks operands
+        return [
+            (_name(work), work.scratch_bytes, 0.0)
+            for work in (*self._of_libraries(*op), generated)
+        ]
 
     def make(
         self,
@@ -186,11 +165,13 @@ class CudaKernels(KernelTable):
     ) -> CudaKernel:
         """Make the kernel of one op; nothing is compiled yet."""
         op = (op_type, attributes, inputs, outputs)
-        work: CudaSource | ChosenProduct = cuda_source(*op)  # which checks operands
-        chosen = self._choose(*op) if algorithm != _GENERATED else None
-        if chosen is not None and algorithm in (None, _CUBLASLT):
-            work = chosen
-        elif algorithm not in (None, _GENERATED):
+        generated = cuda_source(*op)  # which checks operands
+        found: Iterator[_Work] = iter([generated])
+        if algorithm != _GENERATED:
+            found = chain(self._of_libraries(*op), found)
+        fitting = (work for work in found if algorithm in (None, _name(work)))
+        work = next(fitting, None)
+        if work is None:
             raise KernelError(f"{op_type!r} has no algorithm {algorithm!r}")
         sizes = [(spec.nbytes, False) for spec in inputs]
         sizes += [(spec.nbytes, True) for spec in outputs]
@@ -201,7 +182,7 @@ class CudaKernels(KernelTable):
         source = CODECS[name, direction](read, written)
         return CudaKernel(source, ((read, False), (written, True)), self)
 
-    def load(self, launches: Iterable[BoundLaunch | BoundProduct]) -> None:
+    def load(self, launches: Iterable[Bound]) -> None:
         """Have the functions of launches compiled and loaded."""
         found = [
             each
@@ -212,15 +193,24 @@ class CudaKernels(KernelTable):
         for each in found:
             each.function = self.modules.function(each.launch.function)
 
-    def _choose(
+    def _of_libraries(
         self,
         op_type: str,
         attributes: Mapping[str, Any],
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
-    ) -> ChosenProduct | None:
-        """Return cuBLASLt's way of a valid op; the library is looked for by now."""
-        product = describe_product(op_type, attributes, inputs, outputs)
-        if product is None or self.modules.cublaslt is None:
-            return None
-        return self.modules.cublaslt.choose(product)
+    ) -> Iterator[ChosenProduct | ChosenConvolution]:
+        """Yield libraries' ways of a valid op; they are looked for by now."""
+        op = (op_type, attributes, inputs, outputs)
+        product = describe_product(*op)
+        if product is not None and self.modules.cublaslt is not None:
+            chosen = self.modules.cublaslt.choose(product)
+            if chosen is not None:
+                yield chosen
+        convolution = describe_convolution(*op)
+        if convolution is not None and self.modules.cudnn is not None:
+            yield from self.modules.cudnn.choices(convolution)
+
+
+def _name(work: _Work) -> str:
+    return _GENERATED if isinstance(work, CudaSource) else work.algorithm

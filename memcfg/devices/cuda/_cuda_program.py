@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from memcfg._core import Arena, Block, Counter, CudaGraph, Pool, Resource
     from memcfg.devices._contract import TierSpace
-    from memcfg.devices.cuda._cublaslt import BoundProduct
-    from memcfg.devices.cuda._cuda_kernels import BoundLaunch, CudaKernel, CudaKernels
+    from memcfg.devices.cuda._bound_launch import Bound
+    from memcfg.devices.cuda._cuda_kernels import CudaKernel, CudaKernels
 
 _LINE = 64  # bytes
 _VARIABLE = "MEMCFG_CUDA_GRAPHS"
@@ -98,7 +98,7 @@ class CudaProgram:
         self._pinned = pinned
         self._priority = priority
         self._instructions: list[_Instruction] = []
-        self._launches: list[BoundLaunch | BoundProduct] = []  # not loaded yet
+        self._launches: list[Bound] = []  # not loaded yet
         self._waited: dict[tuple[int, int], int] = {}  # by queue: others' instructions
         self._touched: dict[int, list[tuple[int, _Access]]] = {}  # by queue
         self._inputs = 0

@@ -14,6 +14,7 @@ from memcfg.devices._contract import Device, Hardware
 from memcfg.devices.cuda._cublaslt import load_cublaslt
 from memcfg.devices.cuda._cuda_kernels import CudaKernels, CudaModules
 from memcfg.devices.cuda._cuda_program import CudaProgram
+from memcfg.devices.cuda._cudnn import load_cudnn
 from memcfg.devices.cuda._mapped_space import MappedSpace
 from memcfg.devices.cuda._nvcc import compile_with_nvcc
 from memcfg.memory import Pool
@@ -25,7 +26,11 @@ if TYPE_CHECKING:
 
     from memcfg._core import Arena, Block, CudaDriver
     from memcfg.devices._contract import Space, TierSpace
-    from memcfg.devices.cuda._cuda_kernels import Compiler, LoadCublasLt
+    from memcfg.devices.cuda._cuda_kernels import (
+        Compiler,
+        LoadCublasLt,
+        LoadCudnn,
+    )
 
 
 class CudaDevice(Device):
@@ -140,13 +145,15 @@ class CudaDevice(Device):
 
     def describe_kernels(self) -> str:
         """Tell which kernels run here."""
-        products = self._modules.cublaslt
         text = "CUDA, generated and compiled by nvcc"
-        if products is None:
-            return text
-        major, rest = divmod(products.version, 10000)
-        version = f"{major}.{rest // 100}.{rest % 100}"
-        return f"{text}; matrix products by cuBLASLt {version} ({products.path})"
+        products, convolutions = self._modules.cublaslt, self._modules.cudnn
+        if products is not None:
+            version = _version(products.version)
+            text += f"; matrix products by cuBLASLt {version} ({products.path})"
+        if convolutions is not None:
+            version = _version(convolutions.version)
+            text += f"; convolutions by cuDNN {version}"
+        return text
 
     def __repr__(self) -> str:
         return f"CudaDevice({self.name!r}, limit_bytes={self.pool.limit!r})"
@@ -165,6 +172,8 @@ class CudaHardware(Hardware):
         ``compiler(source, capability)``: what modules are loaded from.
     load_products : callable, optional
         ``load_products(context)``: what multiplies matrices, or None.
+    load_convolutions : callable, optional
+        ``load_convolutions(context)``: what computes convolutions, or None.
     """
 
     device_type = "GPU"
@@ -178,12 +187,14 @@ class CudaHardware(Hardware):
         ordinal: int,
         compiler: Compiler = compile_with_nvcc,
         load_products: LoadCublasLt = load_cublaslt,
+        load_convolutions: LoadCudnn = load_cudnn,
     ) -> None:
         self.name = f"/physical_device:GPU:{ordinal}"
         self._driver = driver
         self._ordinal = ordinal
         self._compiler = compiler
         self._load_products = load_products
+        self._load_convolutions = load_convolutions
         self._info = driver.info(ordinal)
         self.memory_bytes: int = self._info.memory_bytes
 
@@ -191,7 +202,11 @@ class CudaHardware(Hardware):
     def _modules(self) -> CudaModules:
         context = CudaContext(self._driver, self._ordinal)
         return CudaModules(
-            context, self._info.capability, self._compiler, self._load_products
+            context,
+            self._info.capability,
+            self._compiler,
+            self._load_products,
+            self._load_convolutions,
         )
 
     @cached_property
@@ -234,6 +249,11 @@ class CudaHardware(Hardware):
 
 _PAGE = 1 << 21  # bytes
 _KEPT = 1 << 29  # bytes: machine code, page tables and graphs lie beside the pool
+
+
+def _version(number: int) -> str:
+    major, rest = divmod(number, 10000)
+    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def _address(array: NDArray[Any]) -> int:

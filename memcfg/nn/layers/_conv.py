@@ -13,7 +13,6 @@ from memcfg.nn._argument_checks import (
     integer,
     numbers,
     padding_name,
-    padding_of,
     resolve_padding,
 )
 from memcfg.nn.initializers import Initializer, get_initializer
@@ -23,7 +22,6 @@ from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memcfg.nn._argument_checks import Sides
     from memcfg.nn.layers._layer import Shape
 
 __all__ = [
@@ -44,7 +42,7 @@ __all__ = [
 ]
 
 Window = int | tuple[int, ...]
-Padding = str | int | tuple[int, ...] | tuple[tuple[int, int], ...]
+
 
 _PIXEL = {
     "strides": (1, 1),
@@ -72,7 +70,7 @@ class _Convolution:
     bias_initializer: Initializer
     dilation_rate: tuple[int, ...]
     kernel_size: tuple[int, ...]
-    padding: str | Sides
+    padding: str
     strides: tuple[int, ...]
     use_bias: bool
 
@@ -81,7 +79,7 @@ def _take(
     layer: Any,
     kernel_size: Any,
     strides: Any,
-    padding: Any,
+    padding: str,
     data_format: str | None,
     dilation_rate: Any,
     activation: str | None,
@@ -95,11 +93,9 @@ def _take(
     layer.kernel_size = numbers(kernel_size, rank, f"{kind}: kernel_size")
     layer.strides = numbers(strides, rank, f"{kind}: strides")
     paddings: tuple[str, ...] = ("valid", "same")
-    if "transpose" in kind.lower():
-        layer.padding = padding_name(padding, kind)
-    else:
-        paddings += ("causal",) * (rank == 1)
-        layer.padding = padding_of(padding, rank, kind, paddings)
+    if rank == 1 and "transpose" not in kind.lower():
+        paddings += ("causal",)
+    layer.padding = padding_name(padding, kind, paddings)
     layer.dilation_rate = numbers(dilation_rate, rank, f"{kind}: dilation_rate")
     layer.activation = activation_name(activation, kind)
     layer.use_bias = bool(use_bias)
@@ -174,10 +170,9 @@ class Conv2D(_Convolution, Layer):
         Height and width of the window.
     strides : int or tuple of two int, default (1, 1)
         Steps of the window.
-    padding : str, int, tuple of int or tuple of tuple of int, default "valid"
+    padding : str, default "valid"
         ``"valid"`` pads nothing; ``"same"`` pads with zeros so that the output has
-        ``ceil(size / stride)`` places, an odd row or column at the end. Numbers pad as
-        `ZeroPadding2D` does, without a copy.
+        ``ceil(size / stride)`` places, an odd row or column at the end.
     data_format : str, optional
         Only ``"channels_last"`` or None.
     dilation_rate : int or tuple of two int, default (1, 1)
@@ -218,7 +213,7 @@ class Conv2D(_Convolution, Layer):
         filters: int,
         kernel_size: Window,
         strides: Window = (1, 1),
-        padding: Padding = "valid",
+        padding: str = "valid",
         data_format: str | None = None,
         dilation_rate: Window = (1, 1),
         groups: int = 1,
@@ -287,9 +282,8 @@ class Conv1D(_Convolution, Layer):
         Length of the window.
     strides : int, default 1
         Steps of the window.
-    padding : str, int or tuple of int, default "valid"
+    padding : str, default "valid"
         ``"valid"``, ``"same"``, or ``"causal"``: a step reads those up to itself.
-        Numbers pad as `ZeroPadding1D` does.
     data_format : str, optional
         Only ``"channels_last"`` or None.
     dilation_rate : int, default 1
@@ -326,7 +320,7 @@ class Conv1D(_Convolution, Layer):
         filters: int,
         kernel_size: Window,
         strides: Window = 1,
-        padding: Padding = "valid",
+        padding: str = "valid",
         data_format: str | None = None,
         dilation_rate: Window = 1,
         groups: int = 1,
@@ -370,8 +364,8 @@ class DepthwiseConv2D(_Convolution, Layer):
         Height and width of the window.
     strides : int or tuple of two int, default (1, 1)
         Steps of the window.
-    padding : str, int, tuple of int or tuple of tuple of int, default "valid"
-        ``"valid"``, ``"same"`` or numbers, as of `Conv2D`.
+    padding : str, default "valid"
+        ``"valid"`` or ``"same"``, as of `Conv2D`.
     depth_multiplier : int, default 1
         Output channels of an input channel.
     data_format : str, optional
@@ -408,7 +402,7 @@ class DepthwiseConv2D(_Convolution, Layer):
         self,
         kernel_size: Window,
         strides: Window = (1, 1),
-        padding: Padding = "valid",
+        padding: str = "valid",
         depth_multiplier: int = 1,
         data_format: str | None = None,
         dilation_rate: Window = (1, 1),
@@ -464,8 +458,8 @@ class DepthwiseConv1D(_Convolution, Layer):
         Length of the window.
     strides : int, default 1
         Steps of the window.
-    padding : str, int or tuple of int, default "valid"
-        ``"valid"``, ``"same"``, ``"causal"`` or numbers, as of `Conv1D`.
+    padding : str, default "valid"
+        ``"valid"``, ``"same"`` or ``"causal"``, as of `Conv1D`.
     depth_multiplier : int, default 1
         Output channels of an input channel.
     data_format : str, optional
@@ -494,7 +488,7 @@ class DepthwiseConv1D(_Convolution, Layer):
         self,
         kernel_size: Window,
         strides: Window = 1,
-        padding: Padding = "valid",
+        padding: str = "valid",
         depth_multiplier: int = 1,
         data_format: str | None = None,
         dilation_rate: Window = 1,
@@ -538,8 +532,8 @@ class SeparableConv2D(_Convolution, Layer):
         Height and width of the window.
     strides : int or tuple of two int, default (1, 1)
         Steps of the window.
-    padding : str, int, tuple of int or tuple of tuple of int, default "valid"
-        ``"valid"``, ``"same"`` or numbers, as of `Conv2D`.
+    padding : str, default "valid"
+        ``"valid"`` or ``"same"``, as of `Conv2D`.
     data_format : str, optional
         Only ``"channels_last"`` or None.
     dilation_rate : int or tuple of two int, default (1, 1)
@@ -581,7 +575,7 @@ class SeparableConv2D(_Convolution, Layer):
         filters: int,
         kernel_size: Window,
         strides: Window = (1, 1),
-        padding: Padding = "valid",
+        padding: str = "valid",
         data_format: str | None = None,
         dilation_rate: Window = (1, 1),
         depth_multiplier: int = 1,
@@ -647,8 +641,8 @@ class SeparableConv1D(_Convolution, Layer):
         Length of the window.
     strides : int, default 1
         Steps of the window.
-    padding : str, int or tuple of int, default "valid"
-        ``"valid"``, ``"same"``, ``"causal"`` or numbers, as of `Conv1D`.
+    padding : str, default "valid"
+        ``"valid"``, ``"same"`` or ``"causal"``, as of `Conv1D`.
     data_format : str, optional
         Only ``"channels_last"`` or None.
     dilation_rate : int, default 1
@@ -682,7 +676,7 @@ class SeparableConv1D(_Convolution, Layer):
         filters: int,
         kernel_size: Window,
         strides: Window = 1,
-        padding: Padding = "valid",
+        padding: str = "valid",
         data_format: str | None = None,
         dilation_rate: Window = 1,
         depth_multiplier: int = 1,

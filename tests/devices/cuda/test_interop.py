@@ -24,10 +24,7 @@ MIB = 1 << 20
 def gpu(monkeypatch):
     """The stand-in's GPU, of 4 and 8 MiB."""
     monkeypatch.setenv("MEMCFG_CUDA_LIBRARY", driver_path())
-    monkeypatch.setattr(
-        *(_gpu.CudaHardware.__init__, "__defaults__"),
-        (gpus.compile_for_stand_in, lambda context: None),
-    )
+    monkeypatch.setattr(_gpu.CudaHardware.__init__, "__defaults__", gpus.DEFAULTS)
     config.reset()
     (found,) = config.list_physical_devices("GPU")
     config.set_logical_device_configuration(

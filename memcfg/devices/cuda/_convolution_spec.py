@@ -1,0 +1,77 @@
+"""What a convolution is: its type, the shapes of its images, its window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from memcfg.devices._contract import OperandSpec
+
+_Shape: TypeAlias = tuple[int, ...]
+_Pair: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionSpec:
+    """A convolution of x by a kernel, which gives y; or one of its two gradients.
+
+    Parameters
+    ----------
+    op_type : str
+        ``"conv2d"``, ``"conv2d_gradient_input"`` or ``"conv2d_gradient_kernel"``.
+    x, y : tuple of int
+        [N, H, W, C].
+    kernel : tuple of int
+        [KH, KW, C / groups, O].
+    strides, dilation : tuple of int
+        Of height and width.
+    padding : tuple of tuple of int
+        Before and behind, of height and width.
+    """
+
+    op_type: str
+    x: _Shape
+    kernel: _Shape
+    y: _Shape
+    strides: _Pair
+    dilation: _Pair
+    padding: tuple[_Pair, _Pair]
+
+    @property
+    def kernel_place(self) -> int:
+        """Which operand is the kernel, or its gradient."""
+        return {"conv2d": 1, "conv2d_gradient_input": 0}.get(self.op_type, 2)
+
+
+def describe_convolution(
+    op_type: str,
+    attributes: Mapping[str, Any],
+    inputs: Sequence[OperandSpec],
+    outputs: Sequence[OperandSpec],
+) -> ConvolutionSpec | None:
+    """Return the convolution that a valid op is; None if it is another, or empty."""
+    shapes = [tuple(spec.shape) for spec in (*inputs, *outputs)]
+    match op_type:
+        case "conv2d":
+            x, kernel, y = shapes
+        case "conv2d_gradient_kernel":
+            x, y, kernel = shapes
+        case "conv2d_gradient_input":
+            kernel, y, x = shapes
+        case _:
+            return None
+    if not all(spec.size for spec in (*inputs, *outputs)):
+        return None
+    strides, dilation, *padding = (
+        (int(first), int(second))
+        for first, second in (
+            attributes["strides"],
+            attributes["dilation"],
+            *attributes["padding"],
+        )
+    )
+    window = (strides, dilation, (padding[0], padding[1]))
+    return ConvolutionSpec(op_type, x, kernel, y, *window)

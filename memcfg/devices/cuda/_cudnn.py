@@ -1,0 +1,406 @@
+"""Convolutions by cuDNN, by its Python front end, in memory that the caller brings.
+
+The front end is imported, and finds the library, when a GPU has its first convolution.
+Images lie as [N, H, W, C] on both sides. Kernels lie as [KH, KW, C / groups, O] here,
+and cuDNN knows [O, KH, KW, C / groups]: a generated kernel transposes them in scratch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import warnings
+import weakref
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from memcfg.devices._contract import OperandSpec
+from memcfg.devices.cuda._bound_launch import Bound, bind_source
+from memcfg.devices.cuda._packaged_library import packaged_library
+from memcfg.devices.cuda._sources import CudaSource, cuda_source
+from memcfg.devices.cuda._tf32 import asks_for_tf32
+from memcfg.errors import KernelError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from memcfg._core import CudaContext, CudaStream
+    from memcfg.devices.cuda._convolution_spec import ConvolutionSpec
+
+_VARIABLE = "MEMCFG_CUDNN"
+_VALUES = ("auto", "required", "none")
+_PACKAGES = {13: "nvidia-cudnn-cu13", 12: "nvidia-cudnn-cu12"}  # by the CUDA version
+
+_LIBRARY = "libcudnn.so.9"
+
+_WORKSPACE = 64 << 20  # bytes that a plan may have; the same for every policy
+_ALIGNMENT = 256  # bytes; of a workspace, and of a kernel in scratch
+_PLANS = 8  # that are listed of a convolution, at most
+
+_MODES = ("A", "B", "FALLBACK")  # heuristics, in this order
+_REFUSED = ("NONDETERMINISTIC", "REDUCED_PRECISION_REDUCTION")  # numerical notes
+_REFUSED_IN_FLOAT32 = ("DOWN_CONVERT_INPUTS", "TENSOR_CORE")
+
+
+class Cudnn:
+    """The library in the context of a GPU.
+
+    Parameters
+    ----------
+    context : CudaContext
+        The GPU's.
+    module : module
+        Its front end: `cudnn`.
+
+    Raises
+    ------
+    KernelError
+        If it does not work with the GPU.
+    """
+
+    def __init__(self, context: CudaContext, module: Any) -> None:
+        self._context = context
+        self._module = module
+        notes = _REFUSED if asks_for_tf32() else (*_REFUSED, *_REFUSED_IN_FLOAT32)
+        self._refused = [getattr(module.numerical_note, name) for name in notes]
+        self._modes = [getattr(module.heur_mode, name) for name in _MODES]
+        self._lock = threading.Lock()  # never in a forked child: its context is refused
+        self._found: dict[ConvolutionSpec, _Found] = {}
+        self.version: int = module.backend_version()  # 92801 is 9.28.1
+        self.front_end_version: str = module.__version__
+        try:
+            self._handle = context.call(module.create_handle)
+        except Exception as error:
+            raise KernelError(f"cuDNN does not work: {_line(error)}") from error
+        ends = (context, module, self._handle, self._found)
+        weakref.finalize(self, _destroy, *ends).atexit = False
+
+    def choices(self, spec: ConvolutionSpec) -> Iterator[ChosenConvolution]:
+        """Yield the ways of a convolution, as cuDNN ranks them; once and for all."""
+        turned = _turned(spec)
+        for number in range(_PLANS):
+            plan = self._context.call(partial(self._plan, spec, number))
+            if plan is None:
+                return
+            yield ChosenConvolution(self, spec, plan, turned)
+
+    def convolve(
+        self,
+        plan: ConvolutionPlan,
+        addresses: Sequence[int],
+        workspace: int,
+        stream: CudaStream,
+    ) -> None:
+        """Put a plan on operands at these addresses on a stream."""
+        self._context.call(partial(self._execute, plan, addresses, workspace, stream))
+
+    def _execute(
+        self,
+        plan: ConvolutionPlan,
+        addresses: Sequence[int],
+        workspace: int,
+        stream: CudaStream,
+    ) -> None:
+        pack = dict(zip(plan.tensors, addresses, strict=True))
+        with self._lock:
+            try:
+                self._module.set_stream(self._handle, stream.handle)
+                plan.graph.execute_plan_at_index(
+                    pack, workspace, plan.index, self._handle
+                )
+            except Exception as error:  # the front end's are of several kinds
+                raise KernelError(f"cuDNN, {plan.name}: {_line(error)}") from error
+
+    def _plan(self, spec: ConvolutionSpec, number: int) -> ConvolutionPlan | None:
+        """Return one of the plans that work, the first is number 0; None behind all."""
+        with self._lock:
+            if spec not in self._found:
+                self._found[spec] = self._search(spec)
+            return self._found[spec].plan(number)
+
+    def _search(self, spec: ConvolutionSpec) -> _Found:
+        """Ask for plans whose bits cannot change; there may be none."""
+        kind = self._module.data_type.FLOAT
+        kinds = ("io_data_type", "intermediate_data_type", "compute_data_type")
+        try:
+            graph = self._module.pygraph(
+                handle=self._handle, **dict.fromkeys(kinds, kind)
+            )
+            tensors = _write(graph, spec, kind)
+            graph.validate()
+            graph.build_operation_graph()
+            graph.create_execution_plans(self._modes)
+            graph.deselect_numeric_notes(self._refused)
+            graph.deselect_workspace_greater_than(_WORKSPACE)
+            count = graph.get_execution_plan_count()
+            names = [graph.get_plan_name_at_index(index) for index in range(count)]
+        except self._module.cudnnGraphNotSupportedError:
+            return _Found(None, (), [])
+        except Exception as error:
+            _warn(f"cuDNN refuses {_describe(spec)}: {_line(error)}.")
+            return _Found(None, (), [])
+        first: dict[str, int] = {}
+        for index, name in enumerate(names):
+            if name.startswith("eng"):  # others are the front end's, not cuDNN's
+                first.setdefault(name, index)
+        return _Found(graph, tensors, list(first.items()))
+
+
+@dataclass(frozen=True, eq=False)
+class ConvolutionPlan:
+    """A plan of a graph that has been built."""
+
+    graph: Any
+    tensors: tuple[Any, ...]  # inputs, then the output
+    index: int
+    name: str  # cuDNN's: the engine and what was chosen for it
+    workspace_bytes: int
+
+
+@dataclass
+class _Found:
+    """A graph, plans of it that may work, and those that do, built when asked for."""
+
+    graph: Any
+    tensors: tuple[Any, ...]
+    left: list[tuple[str, int]]  # names and indices
+    built: list[ConvolutionPlan] = field(default_factory=list)
+
+    def plan(self, number: int) -> ConvolutionPlan | None:
+        while len(self.built) <= number and self.left:
+            name, index = self.left.pop(0)
+            try:
+                self.graph.build_plan_at_index(index)
+                size = self.graph.get_workspace_size_plan_at_index(index)
+            except Exception:  # deselected, or not for this GPU: it does not say which
+                continue
+            if size <= _WORKSPACE:
+                made = ConvolutionPlan(self.graph, self.tensors, index, name, size)
+                self.built.append(made)
+        return self.built[number] if number < len(self.built) else None
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenConvolution:
+    """A convolution with its plan, and what transposes its kernel, if it must be."""
+
+    library: Cudnn
+    spec: ConvolutionSpec
+    plan: ConvolutionPlan
+    turned: CudaSource | None
+
+    @property
+    def algorithm(self) -> str:
+        """Its name, which the same library has for the same GPU."""
+        return f"cudnn:{self.plan.name}"
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of scratch: the transposed kernel, the workspace, their alignment."""
+        needed = self._kernel_bytes + self.plan.workspace_bytes
+        return needed + _ALIGNMENT if needed else 0
+
+    @property
+    def _kernel_bytes(self) -> int:
+        if self.turned is None:
+            return 0
+        nbytes = 4 * prod(self.spec.kernel)
+        return nbytes + -nbytes % _ALIGNMENT
+
+    def bind(self, addresses: Sequence[int], scratch: int) -> list[Bound]:
+        """Return it on operands at these addresses."""
+        scratch += -scratch % _ALIGNMENT
+        needs = self.plan.workspace_bytes > 0
+        workspace = scratch + self._kernel_bytes if needs else 0
+        if self.turned is None:
+            return [BoundConvolution(self, tuple(addresses), workspace)]
+        place = self.spec.kernel_place
+        own = [*addresses]
+        own[place] = scratch
+        convolution = BoundConvolution(self, tuple(own), workspace)
+        if place == 2:
+            turn = bind_source(self.turned, [scratch, addresses[place]], 0)
+            return [convolution, *turn]
+        return [*bind_source(self.turned, [addresses[place], scratch], 0), convolution]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundConvolution(Bound):
+    """A convolution with the addresses of its operands, as cuDNN has them."""
+
+    chosen: ChosenConvolution
+    addresses: tuple[int, ...]
+    workspace: int
+
+    def issue(self, stream: CudaStream) -> None:
+        """Put it on a stream."""
+        chosen = self.chosen
+        chosen.library.convolve(chosen.plan, self.addresses, self.workspace, stream)
+
+
+def load_cudnn(context: CudaContext) -> Cudnn | None:
+    """Load the library for a GPU; None, with one warning, where it is not there.
+
+    Raises
+    ------
+    KernelError
+        If ``MEMCFG_CUDNN`` is ``required`` and it does not work, or is no value that it
+        takes; or if ``MEMCFG_CUDA_TF32`` is neither 0 nor 1.
+    MissingDependencyError
+        If ``MEMCFG_CUDNN`` is ``required`` and it is not there.
+
+    Warns
+    -----
+    RuntimeWarning
+        If it is not there, or does not work with this GPU; once a process.
+    """
+    wanted = os.environ.get(_VARIABLE, "") or "auto"
+    if wanted not in _VALUES:
+        raise KernelError(f"{_VARIABLE} is {wanted!r}; it takes {', '.join(_VALUES)}")
+    asks_for_tf32()
+    if wanted == "none":
+        return None
+    try:
+        return Cudnn(context, find_cudnn(context.driver.version))
+    except (KernelError, MissingDependencyError) as error:
+        if wanted == "required":
+            raise
+        _warn(str(error))
+        return None
+
+
+def find_cudnn(cuda: int) -> Any:
+    """Import cuDNN's front end, which finds the library.
+
+    Parameters
+    ----------
+    cuda : int
+        Which CUDA the driver is of: 13000 is 13.0. It runs libraries of older ones.
+
+    Raises
+    ------
+    MissingDependencyError
+        If the front end or the library is not there.
+    """
+    majors = [major for major in _PACKAGES if major <= cuda // 1000]
+    for major in majors:  # the front end looks beside itself, then for what is loaded
+        path = packaged_library(_PACKAGES[major], _LIBRARY)
+        if path is not None:
+            with suppress(OSError):
+                ctypes.CDLL(path)
+            break
+    try:
+        import cudnn
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"cuDNN's front end was not found: `pip install memcfg[cuda]` ({error})."
+        ) from None
+    except OSError:  # early front ends load the library at once
+        cudnn = None
+    with suppress(RuntimeError):  # later ones let its first function fail
+        if cudnn is not None and cudnn.backend_version():
+            return cudnn
+    package = _PACKAGES[majors[0] if majors else min(_PACKAGES)]
+    raise MissingDependencyError(
+        f"cuDNN was not found: install it with `pip install {package}`."
+    )
+
+
+def _write(graph: Any, spec: ConvolutionSpec, kind: Any) -> tuple[Any, ...]:
+    """Write a convolution into a graph; give its tensors as its operands are."""
+    rows, columns, channels, units = spec.kernel
+    kernel = (units, rows, columns, channels)
+    (top, bottom), (left, right) = spec.padding
+    window = {
+        "pre_padding": [top, left],
+        "post_padding": [bottom, right],
+        "stride": [*spec.strides],
+        "dilation": [*spec.dilation],
+    }
+
+    def tensor(name: str, shape: tuple[int, ...]) -> Any:
+        dim, stride = _described(shape)
+        return graph.tensor(name=name, dim=dim, stride=stride, data_type=kind)
+
+    match spec.op_type:
+        case "conv2d":
+            made = (tensor("x", spec.x), tensor("kernel", kernel))
+            out = graph.conv_fprop(image=made[0], weight=made[1], **window)
+            shape = spec.y
+        case "conv2d_gradient_input":
+            made = (tensor("kernel", kernel), tensor("dy", spec.y))
+            out = graph.conv_dgrad(loss=made[1], filter=made[0], **window)
+            shape = spec.x
+        case _:
+            made = (tensor("x", spec.x), tensor("dy", spec.y))
+            out = graph.conv_wgrad(image=made[0], loss=made[1], **window)
+            shape = kernel
+    dim, stride = _described(shape)
+    out.set_output(True).set_data_type(kind).set_dim(dim).set_stride(stride)
+    return (*made, out)
+
+
+def _described(shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """Return lengths and strides of [N, H, W, C] in cuDNN's order: N, C, H, W."""
+    n, h, w, c = shape
+    return [n, c, h, w], [h * w * c, 1, w * c, c]
+
+
+def _turned(spec: ConvolutionSpec) -> CudaSource | None:
+    """Return what transposes the kernel, for cuDNN or back; None if it is the same."""
+    *window, units = spec.kernel
+    if units == 1 or prod(window) == 1:
+        return None
+    here = OperandSpec(spec.kernel, "float32")
+    there = OperandSpec((units, *window), "float32")
+    if spec.kernel_place == 2:
+        return cuda_source("transpose", {"axes": (1, 2, 3, 0)}, [there], [here])
+    return cuda_source("transpose", {"axes": (3, 0, 1, 2)}, [here], [there])
+
+
+def _describe(spec: ConvolutionSpec) -> str:
+    return f"{spec.op_type} of x {spec.x}, kernel {spec.kernel} and y {spec.y}"
+
+
+def _line(error: Exception) -> str:
+    """Return the first line of what the front end says."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
+def _warn(reason: str) -> None:
+    if reason in _told:
+        return
+    _told.add(reason)
+    warnings.warn(
+        f"{reason} The slower generated kernels compute convolutions instead; "
+        f"{_VARIABLE}=none asks for them without this warning.",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
+_told: set[str] = set()  # reasons, in this process
+_lost: list[object] = []  # what the child of a fork has of cuDNN, and cannot give back
+
+
+def _destroy(
+    context: CudaContext,
+    module: Any,
+    handle: Any,
+    found: dict[ConvolutionSpec, _Found],
+) -> None:
+    """Give back plans, and the handle last; not in the child of a fork."""
+
+    def destroy() -> None:
+        context.synchronize()  # the kernels that go may be queued
+        found.clear()
+        module.destroy_handle(handle)
+
+    try:
+        context.call(destroy)
+    except (KernelError, RuntimeError):
+        _lost.append((module, handle, dict(found)))

@@ -1,0 +1,516 @@
+"""Convolutions by cuDNN: what is asked of it, on a double that checks and computes."""
+
+from __future__ import annotations
+
+import builtins
+import gc
+import os
+import sys
+import threading
+import warnings
+from contextlib import suppress
+from dataclasses import replace
+from types import SimpleNamespace
+
+import cuda_stand_in
+import cudnn_stand_in
+import gpus
+import numpy as np
+import pytest
+from cudnn_stand_in import STAGED
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import memcfg as mc
+import memcfg.workspaces  # before `logical_device`, which it imports, is replaced
+from memcfg import plan as planning
+from memcfg.devices import OperandSpec
+from memcfg.devices.cuda import _cudnn
+from memcfg.devices.cuda._convolution_spec import describe_convolution
+from memcfg.devices.cuda._cudnn import find_cudnn
+from memcfg.errors import KernelError, MissingDependencyError
+from memcfg.ops import op_type
+
+DEFAULT = f"cudnn:{STAGED}"
+KINDS = ("conv2d", "conv2d_gradient_input", "conv2d_gradient_kernel")
+
+
+@pytest.fixture
+def module():
+    """A fresh double."""
+    yield cudnn_stand_in.StandIn()
+    cuda_stand_in.late(0)
+
+
+@pytest.fixture
+def device(module):
+    """A GPU where it is loaded."""
+    return gpus.made(gpus.fresh(load_convolutions=module.load))
+
+
+def op_of(kind, x, kernel, strides=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1)):
+    """Return an op and its operands' shapes; as many groups as the channels are of."""
+    lengths = (
+        (x[1 + i] + sum(padding[i]) - dilation[i] * (kernel[i] - 1) - 1) // strides[i]
+        for i in (0, 1)
+    )
+    y = (x[0], *(length + 1 for length in lengths), kernel[3])
+    attributes = {
+        "strides": strides,
+        "padding": padding,
+        "dilation": dilation,
+        "groups": x[3] // kernel[2],
+    }
+    shapes = {
+        "conv2d": (x, kernel, y),
+        "conv2d_gradient_input": (kernel, y, x),
+        "conv2d_gradient_kernel": (x, y, kernel),
+    }[kind]
+    more = {"conv2d_gradient_input": "input_shape"}.get(kind, "kernel_shape")
+    if kind != "conv2d":
+        attributes[more] = shapes[2]
+    *inputs, output = (OperandSpec(shape, "float32") for shape in shapes)
+    return kind, attributes, inputs, [output]
+
+
+SMALL = op_of("conv2d", (2, 5, 6, 3), (3, 2, 3, 4))
+
+
+def convolve(device, op, algorithm=None, values=None, runs=3):
+    """Run an op on random operands in a program: what it gives, and the operands."""
+    inputs, outputs = op[2:]
+    kernel = device.kernels.make(*op, algorithm)
+    rng = np.random.default_rng(0)
+    values = values or [
+        rng.standard_normal(spec.shape).astype(np.float32) for spec in inputs
+    ]
+    sizes = [-(-spec.nbytes // 64) * 64 for spec in (*inputs, *outputs)]
+    places = [64 + sum(sizes[:i]) for i in range(len(sizes) + 1)]
+    scratch, end = places[-1], places[-1] + -(-kernel.scratch_bytes // 64) * 64
+    arena = device.pool.arena(tag="test")
+    arena.grow(end + 64)
+    guard = np.full(64, 0xA5, np.uint8)
+    rest = end - scratch - kernel.scratch_bytes  # which nobody may write
+    device.write(arena, scratch + kernel.scratch_bytes, np.full(rest, 7, np.uint8))
+    device.write(arena, end, guard)
+    device.write(arena, 0, guard)
+    for place, value in zip(places, values, strict=False):
+        device.write(arena, place, value)
+    program = device.program(arena, {})
+    where = scratch if kernel.scratch_bytes else None
+    program.compute(kernel.instruction(), places[:-1], sizes, where)
+    for _ in range(runs):  # call by call, and as a graph
+        device.zero(arena, places[-2], sizes[-1])
+        assert program.run() == -1
+    found = np.empty(outputs[0].shape, np.float32)
+    device.read(arena, places[-2], found)
+    for place in (0, end):
+        around = np.empty_like(guard)
+        device.read(arena, place, around)
+        assert np.array_equal(around, guard)
+    behind = np.empty(rest, np.uint8)
+    device.read(arena, scratch + kernel.scratch_bytes, behind)
+    assert (behind == 7).all()
+    for place, value in zip(places, values, strict=False):
+        kept = np.empty_like(value)
+        device.read(arena, place, kept)
+        assert kept.tobytes() == value.tobytes()
+    return found, values
+
+
+def meant(op, values):
+    expected = np.empty(op[3][0].shape, np.float32)
+    op_type(op[0]).numpy(op[1], values, [expected])
+    return expected
+
+
+def named(device, op):
+    return [name for name, _, _ in device.kernels.algorithms(*op)]
+
+
+# -- convolutions ------------------------------------------------------------
+
+SAME = ((1, 1), (1, 1))
+CASES = [
+    ((2, 7, 8, 3), (3, 3, 3, 9), (1, 1), SAME),
+    ((2, 9, 9, 8), (3, 3, 4, 16), (2, 2), SAME),  # two groups
+    ((1, 9, 10, 5), (2, 3, 5, 2), (1, 2), ((2, 0), (0, 1)), (2, 3)),
+    ((3, 8, 8, 6), (3, 3, 1, 6), (1, 1), SAME),  # depthwise
+    ((3, 8, 8, 2), (3, 3, 1, 6), (2, 1), SAME),
+    ((2, 4, 4, 3), (1, 1, 3, 4)),
+    ((2, 4, 4, 3), (2, 2, 3, 1)),  # a kernel that lies the same for both
+    ((2, 4, 4, 1), (1, 1, 1, 5)),
+    ((2, 4, 4, 3), (2, 2, 3, 4), (3, 3)),  # pixels that no window reads
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_convolutions_are_those_of_numpy(device, module, kind, case):
+    op = op_of(kind, *case)
+    cuda_stand_in.late(7)
+    names = named(device, op)
+    assert names == [DEFAULT, "cudnn:eng0", "cuda"]
+    results = []
+    for name in names:
+        found, values = convolve(device, op, name)
+        np.testing.assert_allclose(found, meant(op, values), rtol=1e-5, atol=1e-5)
+        again, _ = convolve(device, op, name)
+        assert again.tobytes() == found.tobytes()
+        results.append(found)
+    assert set(module.executed) == {STAGED, "eng0"}
+
+
+@st.composite
+def convolutions(draw):
+    groups = draw(st.integers(1, 3))
+    channels, units = (groups * draw(st.integers(1, 3)) for _ in "xy")
+    kernel = [draw(st.integers(1, 3)) for _ in "hw"]
+    strides, dilation = ([draw(st.integers(1, 3)) for _ in "hw"] for _ in "sd")
+    padding = [[draw(st.integers(0, 2)) for _ in "be"] for _ in "hw"]
+    image = [
+        max(1, dilation[i] * (kernel[i] - 1) + 1 - sum(padding[i]))
+        + draw(st.integers(0, 4))
+        for i in (0, 1)
+    ]
+    return op_of(
+        draw(st.sampled_from(KINDS)),
+        (draw(st.integers(1, 2)), *image, channels),
+        (*kernel, channels // groups, units),
+        tuple(strides),
+        tuple(map(tuple, padding)),
+        tuple(dilation),
+    )
+
+
+@given(op=convolutions(), seed=st.integers(0, 1000), first=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_any_convolution_is_that_of_numpy(shared, op, seed, first):
+    cuda_stand_in.late(seed)
+    name = named(shared, op)[0 if first else 1]
+    found, values = convolve(shared, op, name, runs=2)
+    np.testing.assert_allclose(found, meant(op, values), rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def shared():
+    yield gpus.made(gpus.fresh(load_convolutions=cudnn_stand_in.StandIn().load))
+    cuda_stand_in.late(0)
+
+
+# -- algorithms ------------------------------------------------------------
+
+
+def test_plans_are_listed_with_their_scratch(device):
+    kernel = -(-4 * 3 * 2 * 3 * 4 // 256) * 256
+    sums = 2 * 3 * 5 * 4
+    assert device.kernels.algorithms(*SMALL) == [
+        (DEFAULT, kernel + 4 * sums + 40 + 256, 0.0),
+        ("cudnn:eng0", kernel + 256, 0.0),
+        ("cuda", 0, 0.0),
+    ]
+    flat = op_of("conv2d", (2, 4, 4, 3), (2, 2, 3, 1))  # nothing to transpose
+    assert device.kernels.algorithms(*flat)[0][1] == 4 * 2 * 3 * 3 + 40 + 256
+    assert device.kernels.algorithms(*flat)[1][1] == 0
+
+
+def test_what_is_named_runs(device, module):
+    for name, expected in (
+        (None, [STAGED]),
+        ("cudnn:eng0", ["eng0"]),
+        (DEFAULT, [STAGED]),
+        ("cuda", []),
+    ):
+        module.executed.clear()
+        assert device.kernels.make(*SMALL, name).algorithm == (name or DEFAULT)
+        convolve(device, SMALL, name, runs=1)
+        assert module.executed == expected
+    for name in ("cudnn", "cudnn:eng9_k2=0", "cudnn:eng7", "cudnn:jit[None]", "eng0"):
+        with pytest.raises(KernelError, match="no algorithm"):
+            device.kernels.make(*SMALL, name)
+
+
+def test_an_algorithm_that_a_plan_names_is_the_one_that_runs(
+    device, module, monkeypatch
+):
+    def policy(graph, *, limit_bytes=None):
+        plan = planning.share()(graph, limit_bytes=limit_bytes)
+        return replace(plan, actions=tuple(named(graph, each) for each in plan.actions))
+
+    def named(graph, action):
+        if not isinstance(action, planning.Compute):
+            return action
+        names = [each.name for each in graph.ops[action.op].algorithms]
+        frugal = "cudnn:eng0"
+        return replace(action, algorithm=frugal) if frugal in names else action
+
+    train(device, monkeypatch, policy)
+    assert set(module.executed) == {"eng0"}
+    module.executed.clear()
+    train(device, monkeypatch, planning.share())
+    assert set(module.executed) == {STAGED}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_it_has_no_plan_kernels_are_generated(device, kind):
+    op = op_of(kind, (1, 4, 4, 2), (2, 2, 2, cudnn_stand_in.UNSUPPORTED))
+    assert named(device, op) == ["cuda"]
+    found, values = convolve(device, op)
+    np.testing.assert_allclose(found, meant(op, values), rtol=1e-5, atol=1e-5)
+
+
+def test_a_convolution_that_it_refuses_is_told_once(device, monkeypatch):
+    monkeypatch.setattr(_cudnn, "_told", set())
+    op = op_of("conv2d", (1, 4, 4, 2), (2, 2, 2, cudnn_stand_in.REFUSED))
+    with pytest.warns(RuntimeWarning, match=r"refuses conv2d of .*17 units\.") as told:
+        assert [named(device, op) for _ in range(2)] == [["cuda"]] * 2
+    assert len(told) == 1
+
+
+def test_other_ops_and_empty_convolutions_are_none_of_its(device, module):
+    assert describe_convolution(*op_of("conv2d", (0, 4, 4, 2), (2, 2, 2, 3))) is None
+    vector = OperandSpec((4,), "float32")
+    assert named(device, ("add", {}, [vector] * 2, [vector])) == ["cuda"]
+    assert module.searches == 0
+
+
+def test_a_graph_is_searched_once_for_a_shape(device, module):
+    for _ in range(3):
+        device.kernels.make(*SMALL)
+        device.kernels.algorithms(*SMALL)
+    assert module.searches == 1
+
+
+def test_all_that_was_made_goes_back(module):
+    device = gpus.made(gpus.fresh(load_convolutions=module.load))
+    convolve(device, SMALL)
+    assert len(module.handles) == 1
+    del device
+    gc.collect()
+    assert not module.handles
+
+
+def test_tf32_is_on_request(monkeypatch, device, module):
+    exact, values = convolve(device, SMALL)
+    monkeypatch.setenv("MEMCFG_CUDA_TF32", "1")
+    other = gpus.made(gpus.fresh(load_convolutions=module.load))
+    assert named(other, SMALL)[0] == "cudnn:eng5_k1=3"
+    assert "cudnn:eng9_k2=0" not in named(other, SMALL)
+    short, _ = convolve(other, SMALL, values=values)
+    assert 1e-5 < np.abs(short - exact).max() < 1e-1
+    monkeypatch.setenv("MEMCFG_CUDA_TF32", "yes")
+    third = gpus.made(gpus.fresh(load_convolutions=module.load))
+    with pytest.raises(KernelError, match="MEMCFG_CUDA_TF32 is 'yes'; it takes 0 or 1"):
+        third.kernels.make(*SMALL)
+
+
+# -- failures, threads, processes --------------------------------------------
+
+
+def test_an_execution_that_fails_names_the_plan(device, module):
+    kernel = device.kernels.make(*SMALL, "cudnn:eng0")
+    module.fails = "execute_plan_at_index"
+    block = device.pool.allocate(1 << 16, tag="test")
+    places = [block.address + 4096 * i for i in range(3)]
+    with pytest.raises(KernelError, match=r"^cuDNN, eng0: execute_plan\w+ failed") as e:
+        kernel.run(places, block.address + (1 << 14))
+    assert "and more" not in str(e.value)
+    module.fails = None
+    kernel.run(places, block.address + (1 << 14))
+
+
+def test_plans_that_do_not_build_are_passed_over(device, module):
+    module.fails = "build_plan_at_index"
+    assert named(device, SMALL) == ["cuda"]
+
+
+@pytest.mark.parametrize(
+    "call", ["validate", "build_operation_graph", "create_execution_plans"]
+)
+def test_a_search_that_fails_is_told(device, module, monkeypatch, call):
+    monkeypatch.setattr(_cudnn, "_told", set())
+    module.fails = call
+    with pytest.warns(RuntimeWarning, match=f"refuses conv2d of x .*{call} failed"):
+        assert device.kernels.make(*SMALL).algorithm == "cuda"
+
+
+def test_threads_take_turns(device):
+    kernel = device.kernels.make(*SMALL)
+    block = device.pool.allocate(1 << 20, tag="test")
+    errors = []
+
+    def work(first):
+        places = [first + 4096 * i for i in range(3)]
+        try:
+            for _ in range(50):
+                kernel.run(places, first + 16384)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [
+        threading.Thread(target=work, args=(block.address + (i << 16),))
+        for i in range(4)
+    ]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not errors
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_neither_uses_it_nor_gives_it_back(device, module):
+    device.kernels.make(*SMALL)
+    other = op_of("conv2d", (1, 5, 6, 3), (3, 2, 3, 4))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        with suppress(BaseException):
+            try:
+                device.kernels.make(*other)
+            except RuntimeError as error:
+                status = 0 if "fork" in str(error) else 2
+            library = device.kernels.modules.cudnn
+            _cudnn._destroy(library._context, module, library._handle, library._found)
+            status = status if module.handles and library._found else 3
+        os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+# -- training ------------------------------------------------------------
+
+
+def train(device, monkeypatch, policy):
+    monkeypatch.setattr(mc.config, "logical_device", lambda name=None: device)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((16, 6, 6, 2)).astype(np.float32)
+    y = rng.integers(0, 3, 16)
+    mc.nn.set_random_seed(0)
+    layers = [
+        mc.nn.Conv2D(4, 3, activation="relu", padding="same"),
+        mc.nn.Conv2D(4, 3, strides=2, activation="relu"),
+        mc.nn.Flatten(),
+        mc.nn.Dense(3),
+    ]
+    model = mc.nn.Sequential(layers)
+    loss = mc.nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss, memory=policy)
+    history = model.fit(x, y, batch_size=8, epochs=2, verbose=0, seed=0)
+    found = [np.float32(history.history["loss"]), *model.get_weights()]
+    model.close()
+    return [each.tobytes() for each in found]
+
+
+def test_training_has_the_same_bits_in_every_policy(device, module, monkeypatch):
+    first = train(device, monkeypatch, planning.share())
+    # forward and kernels of two, the input of one; a run, and a capture
+    assert len(module.executed) == 2 * 5
+    for policy in (planning.keep_all(), planning.sqrt_checkpoint()):
+        cuda_stand_in.late(3)
+        assert train(device, monkeypatch, policy) == first
+    monkeypatch.setenv("MEMCFG_CUDA_GRAPHS", "0")
+    module.executed.clear()
+    assert train(device, monkeypatch, planning.share()) == first
+    assert len(module.executed) == 4 * 5
+
+
+# -- the library ------------------------------------------------------------
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Have the front end be another module, or none."""
+    monkeypatch.setattr(_cudnn, "_told", set())
+    monkeypatch.delenv("MEMCFG_CUDNN", raising=False)
+
+    def instead(found):
+        real = builtins.__import__
+
+        def load(name, *rest):
+            if name != "cudnn":
+                return real(name, *rest)
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        monkeypatch.setattr(builtins, "__import__", load)
+
+    return instead
+
+
+def fresh():
+    return gpus.made(gpus.fresh(load_convolutions=_cudnn.load_cudnn))
+
+
+def fails():
+    raise RuntimeError("Unable to find symbol cudnnGetVersion")
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (ImportError("No module named 'cudnn'"), "pip install memcfg.cuda."),
+        (OSError("libcudnn.so: no such file"), "pip install nvidia-cudnn-cu13`"),
+        (SimpleNamespace(backend_version=fails), "pip install nvidia-cudnn-cu13`"),
+    ],
+    ids=["front end", "library", "later library"],
+)
+def test_what_is_missing_is_told_once(without, monkeypatch, found, words):
+    without(found)
+    devices = [fresh() for _ in range(2)]
+    with pytest.warns(RuntimeWarning, match=words) as told:
+        made = [device.kernels.make(*SMALL) for device in devices]
+    assert [kernel.algorithm for kernel in made] == ["cuda", "cuda"]
+    assert len(told) == 1
+    assert "MEMCFG_CUDNN=none" in str(told[0].message)
+    monkeypatch.setenv("MEMCFG_CUDNN", "required")
+    with pytest.raises(MissingDependencyError, match=words):
+        fresh().kernels.make(*SMALL)
+    monkeypatch.setenv("MEMCFG_CUDNN", "none")
+    with warnings.catch_warnings(action="error"):
+        device = fresh()
+        assert device.kernels.make(*SMALL).algorithm == "cuda"
+        monkeypatch.setenv("MEMCFG_CUBLASLT_LIBRARY", "none")
+        assert "cuDNN" not in device.describe_kernels()
+
+
+def test_a_library_of_an_older_cuda_is_named_for_an_older_driver(without):
+    without(OSError())
+    with pytest.raises(MissingDependencyError, match="nvidia-cudnn-cu12"):
+        find_cudnn(12040)
+
+
+def test_a_setting_that_there_is_not_is_refused(monkeypatch):
+    monkeypatch.setenv("MEMCFG_CUDNN", "yes")
+    with pytest.raises(
+        KernelError, match="MEMCFG_CUDNN is 'yes'; it takes auto, required, none"
+    ):
+        fresh().kernels.make(*SMALL)
+
+
+def test_nothing_is_looked_for_before_the_first_convolution(without):
+    without(AssertionError("imported"))
+    vector = OperandSpec((4,), "float32")
+    fresh().kernels.algorithms("add", {}, [vector] * 2, [vector])
+
+
+def test_it_is_found_and_described(without, module):
+    without(module)
+    device = fresh()
+    assert device.kernels.make(*SMALL).algorithm == DEFAULT
+    assert device.describe_kernels().endswith("; convolutions by cuDNN 9.28.1")
+
+
+def test_a_library_that_does_not_work_is_told(without, module, monkeypatch):
+    without(module)
+    module.fails = "create_handle"
+    with pytest.warns(RuntimeWarning, match="does not work: create_handle failed"):
+        assert fresh().kernels.make(*SMALL).algorithm == "cuda"
+    monkeypatch.setenv("MEMCFG_CUDNN", "required")
+    with pytest.raises(KernelError, match="does not work"):
+        fresh().kernels.make(*SMALL)
