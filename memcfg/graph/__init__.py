@@ -1,7 +1,8 @@
 """One training step as a static graph of ops over tensors.
 
 Owns the vocabulary (`Tensor`, `Op`, `Graph`), the `Builder` that traces a model,
-reverse-mode `gradients`, and the interchange format. Refuses devices, arrays, plans
+reverse-mode `gradients`, the passes that make a graph smaller, and the interchange
+format. Refuses devices, arrays, plans
 and clocks: everything here is values in, values out. What an op type means is the
 business of `memcfg.ops`.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from memcfg.graph._builder import Builder
 from memcfg.graph._dead_ops import drop_dead_ops
+from memcfg.graph._fusion import fuse_ops
 from memcfg.graph._gradients import gradients
 from memcfg.graph._graph import PHASES, ROLES, Algorithm, Graph, Op, Tensor
 from memcfg.graph._updates import hoist_updates, update_order
@@ -23,6 +25,7 @@ __all__ = [
     "Op",
     "Tensor",
     "drop_dead_ops",
+    "fuse_ops",
     "gradients",
     "hoist_updates",
     "update_order",

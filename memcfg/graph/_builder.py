@@ -1,9 +1,6 @@
 """The builder: ops in, a graph out.
 
-Owns naming, roles and the nominal cost of an op. The cost is an estimate by the
-roofline of one nominal machine (Williams et al., CACM 2009), the same everywhere,
-so that plans do not depend on how busy a machine is; measured times are the
-runtime's business.
+Owns naming and roles.
 """
 
 from __future__ import annotations
@@ -14,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.errors import GraphError
+from memcfg.graph._cost import nominal_seconds
 from memcfg.graph._graph import ROLES, Graph, Op, Tensor
 from memcfg.ops import OpType, Spec, op_type
 
@@ -21,10 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["Builder"]
-
-_FLOPS_PER_SECOND = 100e9  # nominal: two AVX2 cores
-_BYTES_PER_SECOND = 10e9  # nominal: one memory channel
-_SECONDS_PER_OP = 1e-6  # nominal: starting a kernel
 
 _ROLE_OF_PHASE = {"forward": "activation", "backward": "activation_gradient"}
 
@@ -156,7 +150,7 @@ class Builder:
                 phase,
                 tuple(inputs),
                 outputs,
-                seconds=_seconds(kind, operands, results, attributes or {}),
+                seconds=nominal_seconds(kind, operands, results, attributes or {}),
                 replayable=kind.replayable,
                 in_place=tuple((inputs[i], outputs[o]) for i, o in kind.in_place),
                 attributes=dict(attributes or {}),
@@ -282,17 +276,3 @@ class Builder:
 def _tensor_name(label: str, spec: Spec) -> str:
     """Name an output of an op."""
     return f"{label}:{spec.suffix}" if spec.suffix else label
-
-
-def _seconds(
-    kind: OpType,
-    inputs: Sequence[Spec],
-    outputs: Sequence[Spec],
-    attributes: Mapping[str, Any],
-) -> float:
-    flops = kind.flops(inputs, outputs, attributes)
-    traffic = sum(
-        spec.size * np.dtype(spec.dtype).itemsize for spec in (*inputs, *outputs)
-    )
-    work = max(flops / _FLOPS_PER_SECOND, traffic / _BYTES_PER_SECOND)
-    return work + _SECONDS_PER_OP

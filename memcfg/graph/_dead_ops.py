@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,19 +37,4 @@ def drop_dead_ops(graph: Graph) -> Graph:
         for tensor, maker in enumerate(graph.producer)
         if maker is None or tensor in made
     ]
-    place = {tensor: number for number, tensor in enumerate(left)}
-    return replace(
-        graph,
-        tensors=tuple(graph.tensors[tensor] for tensor in left),
-        ops=tuple(
-            replace(
-                op,
-                inputs=tuple(place[tensor] for tensor in op.inputs),
-                outputs=tuple(place[tensor] for tensor in op.outputs),
-                in_place=tuple((place[a], place[b]) for a, b in op.in_place),
-            )
-            for op in reversed(ops)
-        ),
-        keep=tuple(place[tensor] for tensor in graph.keep),
-        losses=tuple(place[tensor] for tensor in graph.losses),
-    )
+    return graph.restricted(left, ops[::-1])

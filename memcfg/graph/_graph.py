@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from memcfg._cached import cached_property
@@ -20,7 +20,7 @@ from memcfg.documents import (
 from memcfg.errors import FormatError, GraphError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["PHASES", "ROLES", "STATE_ROLES", "Algorithm", "Graph", "Op", "Tensor"]
 
@@ -221,6 +221,45 @@ class Graph:
                 f"graph {self.name!r} has {len(found)} tensors named {name!r}"
             )
         return found[0]
+
+    def restricted(self, tensors: Sequence[int], ops: Sequence[Op]) -> Graph:
+        """Return the graph of these tensors and ops alone, tensors numbered anew.
+
+        Parameters
+        ----------
+        tensors : sequence of int
+            Ids of the tensors that stay, in order: all that is read, made and kept.
+        ops : sequence of Op
+            Ops over tensors of this graph, in topological order.
+
+        Returns
+        -------
+        Graph
+            The smaller graph.
+
+        Raises
+        ------
+        KeyError
+            If a tensor is needed that does not stay.
+        GraphError
+            If the result breaks an invariant.
+        """
+        place = {tensor: number for number, tensor in enumerate(tensors)}
+        return replace(
+            self,
+            tensors=tuple(self.tensors[tensor] for tensor in tensors),
+            ops=tuple(
+                replace(
+                    op,
+                    inputs=tuple(place[tensor] for tensor in op.inputs),
+                    outputs=tuple(place[tensor] for tensor in op.outputs),
+                    in_place=tuple((place[a], place[b]) for a, b in op.in_place),
+                )
+                for op in ops
+            ),
+            keep=tuple(place[tensor] for tensor in self.keep),
+            losses=tuple(place[tensor] for tensor in self.losses),
+        )
 
     def check(self) -> None:
         """Assert the invariants.

@@ -247,10 +247,17 @@ def _multiply(a: Expression, b: Expression) -> Expression:
             return other
         if _is(one, -1):
             return -other
-        if one.kind == "select" and all(_is(v, -1, 0, 1) for v in one.arguments[1:]):
-            condition, yes, no = one.arguments  # a slope: nothing to multiply
+        if one.kind == "select" and _is_slope(one):  # nothing to multiply
+            condition, yes, no = one.arguments
             return _select(condition, yes * other, no * other)
     return _node("multiply", a, b)
+
+
+def _is_slope(node: Expression) -> bool:
+    """Whether it is -1, 0 or 1, by conditions."""
+    if node.kind == "select":
+        return all(map(_is_slope, node.arguments[1:]))
+    return _is(node, -1, 0, 1)
 
 
 def _divide(a: Expression, b: Expression) -> Expression:

@@ -16,8 +16,11 @@ __all__ = [
     "Adjoint",
     "Arrays",
     "Attributes",
+    "Composite",
     "OpType",
+    "Part",
     "Spec",
+    "Value",
     "common_dtype",
     "like",
     "op_type",
@@ -224,6 +227,8 @@ class OpType:
         Whether computing it again from the same inputs gives the same bits.
     formula : Formula or None, default None
         The expressions of an element-wise op; `elementwise` makes them.
+    composite : Composite or None, default None
+        The ops that it stands for; `composite` makes them.
     """
 
     name: str
@@ -235,6 +240,7 @@ class OpType:
     flops: Flops = one_flop
     replayable: bool = True
     formula: Formula | None = None
+    composite: Composite | None = None
 
     def kernel_attributes(self, attributes: Attributes) -> Attributes:
         """Return what kernels read: the attributes, and an element-wise op's text.
@@ -278,6 +284,78 @@ class Formula(Protocol):
 
     def kernel_attributes(self, attributes: Attributes) -> Attributes:
         """Return the attributes, with defaults and the expression as text."""
+
+
+class Value(NamedTuple):
+    """An output of a composite's part, or an input of the composite, whose part is -1.
+
+    Parameters
+    ----------
+    part : int
+        Which part, or -1.
+    place : int
+        Which output or input.
+    """
+
+    part: int
+    place: int
+
+
+class Part(NamedTuple):
+    """One of the ops that a composite stands for.
+
+    Parameters
+    ----------
+    type : str
+        Its type.
+    inputs : tuple of Value
+        What it reads.
+    outputs : int
+        How many outputs it has.
+    """
+
+    type: str
+    inputs: tuple[Value, ...]
+    outputs: int
+
+
+class Composite(Protocol):
+    """The ops that a composite stands for; the last one follows from all others."""
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """The ops, each after what it reads."""
+
+    @property
+    def outputs(self) -> Sequence[Value]:
+        """What is made of them, in order; the other values stay inside."""
+
+    @property
+    def main(self) -> int:
+        """Which part has attributes, those of the composite; the others have none."""
+
+    def specs(
+        self, inputs: Sequence[Spec], attributes: Attributes
+    ) -> Mapping[Value, Spec]:
+        """Return the specs of all values.
+
+        Parameters
+        ----------
+        inputs : sequence of Spec
+            Those of the composite's inputs.
+        attributes : mapping
+            The op's attributes.
+
+        Returns
+        -------
+        mapping of Value to Spec
+            Those of its inputs and of all outputs of its parts.
+
+        Raises
+        ------
+        GraphError
+            If the composite or a part cannot take the inputs.
+        """
 
 
 _types: dict[str, OpType] = {}

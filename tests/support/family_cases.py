@@ -141,9 +141,32 @@ def column_cases():
             if kind.startswith("batch"):
                 kind = f"{kind}_inference"
                 yield case(kind, [x, gamma, beta, mean, variance], a)
+        yield from fused_cases(x, dy, gamma, beta)
     x = 1000 + normal(500, 3)
     ones = np.ones(3, np.float32)
     yield case("batch_normalization", [x, ones, ones], {"epsilon": 1e-3})
+
+
+def fused_cases(x, dy, gamma, beta):
+    """Composites; what a ReLU gave is above 0, below, at 0 and at 6."""
+    y = np.float32([6, 0, 2.5, -0.0])[np.arange(x.size) % 4].reshape(x.shape)
+    a, other = {"epsilon": 1e-3}, 3 * dy
+    plain = outputs_of(case("batch_normalization", [x, gamma, beta], a))
+    mean, variance = plain[1:]
+    yield case("bias_relu", [x, beta - 3])
+    yield case("bias_relu_gradient", [y, dy])
+    for end, more in (
+        ("_relu", []),
+        ("_relu6", []),
+        ("_add", [other]),
+        ("_add_relu", [other]),
+    ):
+        yield case(f"batch_normalization{end}", [x, gamma, beta, *more], a)
+        inputs = [x, 9 * gamma, beta, mean, variance, *more]
+        yield case(f"batch_normalization_inference{end}", inputs, a)
+    for end in ("_relu", "_relu6", "_add_relu"):
+        inputs = [x, dy, y, gamma, mean, variance]
+        yield case(f"batch_normalization{end}_gradient", inputs, a)
 
 
 def square_cases():

@@ -53,6 +53,20 @@ MEMCFG_INLINE float minimum_of(float a, float b) {
   return blend(mask_of(a < b) | mask_of(a != a), a, b);
 }
 
+// Rectifiers, and their gradients by what they gave, as memcfg/ops writes them.
+MEMCFG_INLINE float relu_of(float x) {
+  return blend(x < 0.0F, 0.0F, x);  // NaN stays NaN
+}
+MEMCFG_INLINE float relu_gradient_of(float y, float dy) {
+  return blend(y > 0.0F, dy, 0.0F);
+}
+MEMCFG_INLINE float relu6_of(float x) {
+  return blend(x < 0.0F, 0.0F, blend(x > 6.0F, 6.0F, x));
+}
+MEMCFG_INLINE float relu6_gradient_of(float y, float dy) {
+  return blend(y > 0.0F, blend(y < 6.0F, dy, 0.0F), 0.0F);
+}
+
 inline constexpr float kLog2High = 0x1.62e4p-1F;          // log(2), of 15 bits
 inline constexpr float kLog2Low = 0x1.7f7d1cp-20F;        // the rest of it
 inline constexpr std::uint32_t kRootOfHalf = 0x3F3504F3;  // sqrt(1/2), as bits

@@ -130,13 +130,12 @@ KernelPtr make_layer_normalization_gradient(const KernelSpec& spec) {
         float *dx = output(o, 5), *dgamma = output(o, 6), *dbeta = output(o, 7);
         float* partials = static_cast<float*>(scratch);
         sum.run(
-            partials,
             [=](Count first, Count length, float* out) {
               sum_values(dy + first * s.channels, length, s.channels, out);
             },
-            [=](Count c, double total) { dbeta[c] = static_cast<float>(total); });
+            [=](Count c, double total) { dbeta[c] = static_cast<float>(total); },
+            partials);
         sum.run(
-            partials,
             [=](Count first, Count length, float* out) {
               std::fill_n(out, s.channels, 0.0F);
               for (Count i = first; i < first + length; ++i) {
@@ -145,7 +144,8 @@ KernelPtr make_layer_normalization_gradient(const KernelSpec& spec) {
                 add_products(x + at, dy + at, s.channels, mean[i], inverse, out);
               }
             },
-            [=](Count c, double total) { dgamma[c] = static_cast<float>(total); });
+            [=](Count c, double total) { dgamma[c] = static_cast<float>(total); },
+            partials);
         parallel_for(s.rows, s.count, [=](Count i) {  // last: dx may be dy
           const Count at = i * s.channels;
           const float inverse = inverse_of(variance[i], epsilon);

@@ -117,7 +117,7 @@ const std::vector<Count>& SpecReader::integers(const char* name, Count least) co
 
 void SpecReader::check_dtypes(const char* side,
                               const std::vector<OperandSpec>& operands,
-                              Dtypes dtypes) const {
+                              const Dtypes& dtypes) const {
   const auto fits = [](const OperandSpec& operand, const char* dtype) {
     return dtype == kAnyDtype || operand.dtype == dtype;
   };

@@ -30,14 +30,15 @@ inline Bytes float_bytes(Count count) {
 // Every failure is an std::invalid_argument that names the type and what is wrong.
 class SpecReader {
  public:
-  using Dtypes = std::initializer_list<const char*>;
+  using Dtypes = std::vector<const char*>;
   // An array seen as rows of its last dimension; one number is a row of one.
   struct Rows {
     Count rows, channels, count;
   };
 
   // Refuses another number of operands, or other types, than these.
-  SpecReader(const KernelSpec& spec, Dtypes inputs, Dtypes outputs) : spec_(spec) {
+  SpecReader(const KernelSpec& spec, const Dtypes& inputs, const Dtypes& outputs)
+      : spec_(spec) {
     check_dtypes("inputs", spec.inputs, inputs);
     check_dtypes("outputs", spec.outputs, outputs);
   }
@@ -84,7 +85,7 @@ class SpecReader {
   const KernelSpec::Attribute& attribute(const char* name) const;
   void check_dtypes(const char* side,
                     const std::vector<OperandSpec>& operands,
-                    Dtypes dtypes) const;
+                    const Dtypes& dtypes) const;
 
   const KernelSpec& spec_;
 };

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcfg._cached import cached_property
-from memcfg.graph import Builder, Graph, drop_dead_ops, gradients, hoist_updates
+from memcfg.graph import (
+    Builder,
+    Graph,
+    drop_dead_ops,
+    fuse_ops,
+    gradients,
+    hoist_updates,
+)
 from memcfg.nn.layers._layer import Scope
 
 if TYPE_CHECKING:
@@ -125,7 +132,8 @@ class _Trace:
         outputs = self._forward()
         keep = outputs if self.key.kind == "predict" else self._loss(outputs)
         updated = self._updates(loss=keep[0]) if self.training else self._move()
-        graph = drop_dead_ops(self.builder.build(keep=[*keep, *updated]))
+        built = self.builder.build(keep=[*keep, *updated])
+        graph = fuse_ops(drop_dead_ops(built))
         return hoist_updates(graph) if updated else graph
 
     def _declare_persistent(self) -> None:

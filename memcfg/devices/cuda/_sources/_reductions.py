@@ -5,6 +5,7 @@ Sums are in double precision. Lanes and slices are chosen by lengths alone.
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -283,10 +284,26 @@ def _write_maximum_gradient(writer: Writer) -> None:
     )
 
 
-def _write_bias(writer: Writer) -> None:
+# What follows a value, and the gradient before it, by names of their own.
+_FORWARD = {
+    "": "value",
+    "relu": "value < 0.0f ? 0.0f : value",  # NaN stays NaN
+    "relu6": "value < 0.0f ? 0.0f : value > 6.0f ? 6.0f : value",
+}
+_BACKWARD = {
+    "": "dy[i]",
+    "relu": "y[i] > 0.0f ? dy[i] : 0.0f",
+    "relu6": "y[i] > 0.0f && y[i] < 6.0f ? dy[i] : 0.0f",
+}
+
+
+def _write_bias(writer: Writer, activation: str = "") -> None:
     writer.need(["float32"] * 2, ["float32"])
     writer.loop(
-        "y[i] = x[i] + bias[i % channels];",
+        f"""
+        const float value = x[i] + bias[i % channels];
+        y[i] = {_FORWARD[activation]};
+        """,
         {
             "const float* x": writer.operand(0),
             "const float* bias": writer.operand(1),
@@ -299,15 +316,37 @@ def _write_bias(writer: Writer) -> None:
 
 def _write_bias_gradient(writer: Writer) -> None:
     writer.need(["float32"], ["float32"])
+    _sum_channels(writer, writer.operand(0), writer.output())
+
+
+def _write_bias_relu_gradient(writer: Writer) -> None:
+    writer.need(["float32"] * 2, ["float32"] * 2)
+    _write_slope(writer, "relu", writer.operand(0), writer.operand(1), writer.output())
+    _sum_channels(writer, writer.output(), writer.output(1))
+
+
+def _write_slope(
+    writer: Writer, activation: str, y: Argument, dy: Argument, dz: Argument
+) -> None:
+    """Append the gradient before an activation, of all elements."""
+    writer.loop(
+        f"dz[i] = {_BACKWARD[activation]};",
+        {"const float* y": y, "const float* dy": dy, "float* dz": dz},
+        writer.inputs[0].size,
+    )
+
+
+def _sum_channels(writer: Writer, x: Argument, out: Argument) -> None:
+    """Append the sum of each channel of the first input's shape."""
     shape = writer.inputs[0].shape
     sum_columns(
         writer,
         prod(shape[:-1]),
         shape[-1],
-        value="return dy[i];",
-        parameters={"const float* dy": writer.operand(0)},
-        out="db[o] = static_cast<float>(total);",
-        out_parameters={"float* db": writer.output()},
+        value="return x[i];",
+        parameters={"const float* x": x},
+        out="sum[o] = static_cast<float>(total);",
+        out_parameters={"float* sum": out},
     )
 
 
@@ -399,8 +438,10 @@ def _write_over_factored_root(writer: Writer) -> None:
     )
 
 
-def _write_batch_normalization(writer: Writer) -> None:
-    writer.need(["float32"] * 3, ["float32"] * 3)
+def _write_batch_normalization(
+    writer: Writer, activation: str = "", *, adds: bool = False
+) -> None:
+    writer.need(["float32"] * (4 if adds else 3), ["float32"] * 3)
     shape = writer.inputs[0].shape
     rows, columns = prod(shape[:-1]), shape[-1]
     x: dict[str, Argument] = {"const float* x": writer.operand(0)}
@@ -424,21 +465,36 @@ def _write_batch_normalization(writer: Writer) -> None:
         out="variance[o] = static_cast<float>(total / count);",
         out_parameters={"float* variance": writer.output(2), "double count": count},
     )
-    _normalize(writer, writer.output(1), writer.output(2))
+    other = writer.operand(3) if adds else None
+    _normalize(writer, writer.output(1), writer.output(2), activation, other)
 
 
-def _write_batch_inference(writer: Writer) -> None:
-    writer.need(["float32"] * 5, ["float32"])
-    _normalize(writer, writer.operand(3), writer.operand(4))
+def _write_batch_inference(
+    writer: Writer, activation: str = "", *, adds: bool = False
+) -> None:
+    writer.need(["float32"] * (6 if adds else 5), ["float32"])
+    other = writer.operand(5) if adds else None
+    _normalize(writer, writer.operand(3), writer.operand(4), activation, other)
 
 
-def _normalize(writer: Writer, mean: Argument, variance: Argument) -> None:
+def _normalize(
+    writer: Writer,
+    mean: Argument,
+    variance: Argument,
+    activation: str,
+    other: Argument | None,
+) -> None:
     shape = writer.inputs[0].shape
+    added: dict[str, Argument] = {}
+    if other is not None:
+        added["const float* other"] = other
     writer.loop(
-        """
+        f"""
         const Index c = i % channels;
         const float factor = gamma[c] / sqrtf(variance[c] + epsilon);
-        y[i] = (x[i] - mean[c]) * factor + beta[c];
+        const float normalized = (x[i] - mean[c]) * factor + beta[c];
+        const float value = normalized{" + other[i]" if added else ""};
+        y[i] = {_FORWARD[activation]};
         """,
         {
             "const float* x": writer.operand(0),
@@ -446,6 +502,7 @@ def _normalize(writer: Writer, mean: Argument, variance: Argument) -> None:
             "const float* beta": writer.operand(2),
             "const float* mean": mean,
             "const float* variance": variance,
+            **added,
             "float* y": writer.output(),
             "float epsilon": f32(writer.attributes["epsilon"]),
             "Index channels": writer.number(shape[-1]),
@@ -454,27 +511,40 @@ def _normalize(writer: Writer, mean: Argument, variance: Argument) -> None:
     )
 
 
-def _write_batch_gradient(writer: Writer) -> None:
-    writer.need(["float32"] * 5, ["float32"] * 3)
+def _write_batch_gradient(
+    writer: Writer, activation: str = "", *, keeps: bool = False
+) -> None:
+    """Operands are x, dy, y where there is an activation, gamma, mean, variance."""
+    inputs = 6 if activation else 5
+    writer.need(["float32"] * inputs, ["float32"] * (4 if keeps else 3))
+    gamma, mean, variance = range(inputs - 3, inputs)
     shape = writer.inputs[0].shape
     rows, columns = prod(shape[:-1]), shape[-1]
-    epsilon = f32(writer.attributes["epsilon"])
-    statistics: dict[str, Argument] = {
-        "const float* mean": writer.operand(3),
-        "const float* variance": writer.operand(4),
-        "float epsilon": epsilon,
-    }
     both: dict[str, Argument] = {
         "const float* x": writer.operand(0),
         "const float* dy": writer.operand(1),
     }
+    if keeps:
+        dz = writer.output(3)
+        _write_slope(writer, activation, writer.operand(2), writer.operand(1), dz)
+        activation, both["const float* dy"] = "", dz
+    elif activation:
+        both["const float* y"] = writer.operand(2)
+    epsilon = f32(writer.attributes["epsilon"])
+    statistics: dict[str, Argument] = {
+        "const float* mean": writer.operand(mean),
+        "const float* variance": writer.operand(variance),
+        "float epsilon": epsilon,
+    }
+    slope = f"const float dz = {_BACKWARD[activation]};"
     sum_columns(
         writer,
         rows,
         columns,
-        value="""
+        value=f"""
+        {slope}
         const float normalized = (x[i] - mean[o]) / sqrtf(variance[o] + epsilon);
-        return dy[i] * normalized;""",
+        return dz * normalized;""",
         parameters={**both, **statistics},
         out="dgamma[o] = static_cast<float>(total);",
         out_parameters={"float* dgamma": writer.output(1)},
@@ -483,22 +553,23 @@ def _write_batch_gradient(writer: Writer) -> None:
         writer,
         rows,
         columns,
-        value="return dy[i];",
-        parameters={"const float* dy": writer.operand(1)},
+        value=f"{slope} return dz;",
+        parameters={name: each for name, each in both.items() if name[-1] != "x"},
         out="dbeta[o] = static_cast<float>(total);",
         out_parameters={"float* dbeta": writer.output(2)},
     )
     writer.loop(
-        """
+        f"""
         const Index c = i % channels;
+        {slope}
         const float inverse = 1.0f / sqrtf(variance[c] + epsilon);
         const float normalized = (x[i] - mean[c]) * inverse;
-        const float slope = dy[i] - dbeta[c] / rows - normalized * (dgamma[c] / rows);
-        dx[i] = gamma[c] * inverse * slope;
+        const float rest = dz - dbeta[c] / rows - normalized * (dgamma[c] / rows);
+        dx[i] = gamma[c] * inverse * rest;
         """,
         {
             **both,
-            "const float* gamma": writer.operand(2),
+            "const float* gamma": writer.operand(gamma),
             **statistics,
             "const float* dgamma": writer.output(1),
             "const float* dbeta": writer.output(2),
@@ -517,11 +588,27 @@ FAMILY: dict[str, Callable[[Writer], None]] = {
     "reduce_max_gradient": _write_maximum_gradient,
     "global_average_pool2d": _write_global_average,
     "bias": _write_bias,
+    "bias_relu": partial(_write_bias, activation="relu"),
     "bias_gradient": _write_bias_gradient,
+    "bias_relu_gradient": _write_bias_relu_gradient,
     "norm": _write_norm,
     "factored_means": _write_factored_means,
     "over_factored_root": _write_over_factored_root,
-    "batch_normalization": _write_batch_normalization,
-    "batch_normalization_inference": _write_batch_inference,
     "batch_normalization_gradient": _write_batch_gradient,
+    "batch_normalization_add_relu_gradient": partial(
+        _write_batch_gradient, activation="relu", keeps=True
+    ),
 }
+for _kind, _write in (
+    ("batch_normalization", _write_batch_normalization),
+    ("batch_normalization_inference", _write_batch_inference),
+):
+    FAMILY[_kind] = _write
+    FAMILY[f"{_kind}_relu"] = partial(_write, activation="relu")
+    FAMILY[f"{_kind}_relu6"] = partial(_write, activation="relu6")
+    FAMILY[f"{_kind}_add"] = partial(_write, adds=True)
+    FAMILY[f"{_kind}_add_relu"] = partial(_write, activation="relu", adds=True)
+for _activation in ("relu", "relu6"):
+    FAMILY[f"batch_normalization_{_activation}_gradient"] = partial(
+        _write_batch_gradient, activation=_activation
+    )

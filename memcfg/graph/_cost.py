@@ -1,0 +1,37 @@
+"""The nominal cost of an op, by the roofline of one nominal machine.
+
+Williams et al., "Roofline", CACM 2009. It is the same everywhere, so that plans do not
+depend on how busy a machine is; measured times are the runtime's business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from memcfg.ops import OpType, Spec
+
+__all__ = ["nominal_seconds"]
+
+_FLOPS_PER_SECOND = 100e9  # two AVX2 cores
+_BYTES_PER_SECOND = 10e9  # one memory channel
+_SECONDS_PER_OP = 1e-6  # starting a kernel
+
+
+def nominal_seconds(
+    kind: OpType,
+    inputs: Sequence[Spec],
+    outputs: Sequence[Spec],
+    attributes: Mapping[str, Any],
+) -> float:
+    """Estimate the seconds of an op."""
+    flops = kind.flops(inputs, outputs, attributes)
+    traffic = sum(
+        spec.size * np.dtype(spec.dtype).itemsize for spec in (*inputs, *outputs)
+    )
+    work = max(flops / _FLOPS_PER_SECOND, traffic / _BYTES_PER_SECOND)
+    return work + _SECONDS_PER_OP

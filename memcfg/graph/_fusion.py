@@ -1,0 +1,211 @@
+"""Fusion: ops that stand together as a composite does become that composite."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from memcfg.graph._cost import nominal_seconds
+from memcfg.ops import Spec, Value, op_types
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from memcfg.graph._graph import Graph, Op
+    from memcfg.ops import Composite, OpType
+
+__all__ = ["fuse_ops"]
+
+_COMMUTATIVE = ("add", "multiply", "maximum", "minimum")  # whose inputs may be swapped
+
+
+def fuse_ops(graph: Graph) -> Graph:
+    """Put a composite in place of the ops that it stands for, wherever they are.
+
+    Ops are fused where nothing else reads what stays inside of the composite, and all
+    of one phase. The largest composites come first. A fused op has the name of its
+    main part, and stands where the last one stood.
+
+    Parameters
+    ----------
+    graph : Graph
+        A step.
+
+    Returns
+    -------
+    Graph
+        The same step with fewer ops and tensors; names of those that stay are as they
+        were.
+    """
+    kept = {*graph.keep, *graph.losses}
+    fused: dict[int, Op] = {}  # by where the last part stood
+    taken: set[int] = set()
+    for kind in sorted(op_types(), key=_size, reverse=True):
+        if kind.composite is None:
+            break
+        last = kind.composite.parts[-1].type
+        for anchor, op in enumerate(graph.ops):
+            if op.type != last or anchor in taken:
+                continue
+            for match in _matches(graph, kind.composite, anchor):
+                if taken.isdisjoint(match.ops) and match.is_closed(kept):
+                    taken.update(match.ops)
+                    fused[anchor] = match.op(kind)
+                    break
+    if not fused:
+        return graph
+    return _rebuild(
+        graph,
+        [
+            fused.get(index, op)
+            for index, op in enumerate(graph.ops)
+            if index in fused or index not in taken
+        ],
+    )
+
+
+def _size(kind: OpType) -> int:
+    return 0 if kind.composite is None else len(kind.composite.parts)
+
+
+class _Match:
+    """Ops of a graph as the parts of a composite, and tensors as its values."""
+
+    def __init__(self, graph: Graph, composite: Composite) -> None:
+        self.graph = graph
+        self.composite = composite
+        self.places: dict[int, int] = {}  # part: index of the op
+        self.tensors: dict[Value, int] = {}
+
+    def copy(self) -> _Match:
+        """Return one that goes on from here."""
+        made = _Match(self.graph, self.composite)
+        made.places, made.tensors = dict(self.places), dict(self.tensors)
+        return made
+
+    @property
+    def ops(self) -> list[int]:
+        """The ops' indices, in the order of the parts."""
+        return [self.places[part] for part in range(len(self.composite.parts))]
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The tensors that come from outside."""
+        count = sum(value.part < 0 for value in self.tensors)
+        return tuple(self.tensors[Value(-1, place)] for place in range(count))
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The tensors that others may read."""
+        ops, graph = self.ops, self.graph
+        return tuple(
+            graph.ops[ops[part]].outputs[place]
+            for part, place in self.composite.outputs
+        )
+
+    def is_closed(self, kept: set[int]) -> bool:
+        """Whether nobody else sees what stays inside, or what is made, too early."""
+        graph, ops, outputs = self.graph, self.ops, self.outputs
+        if len({graph.ops[index].phase for index in ops}) > 1:
+            return False
+        for index in ops:
+            for tensor in graph.ops[index].outputs:
+                others = set(graph.consumers[tensor]).difference(ops)
+                if tensor in outputs:
+                    if others and min(others) < ops[-1]:
+                        return False
+                elif others or tensor in kept:
+                    return False
+        return True
+
+    def op(self, kind: OpType) -> Op:
+        """Return the composite's op."""
+        graph, inputs, outputs = self.graph, self.inputs, self.outputs
+        main = graph.ops[self.ops[self.composite.main]]
+        return replace(
+            main,
+            type=kind.name,
+            inputs=inputs,
+            outputs=outputs,
+            seconds=nominal_seconds(
+                kind,
+                [_spec(graph, tensor) for tensor in inputs],
+                [_spec(graph, tensor) for tensor in outputs],
+                main.attributes,
+            ),
+            replayable=all(graph.ops[index].replayable for index in self.ops),
+            in_place=tuple((inputs[i], outputs[o]) for i, o in kind.in_place),
+        )
+
+
+def _matches(graph: Graph, composite: Composite, anchor: int) -> Iterator[_Match]:
+    """Yield the ways in which a composite ends in an op."""
+    yield from _with_part(_Match(graph, composite), len(composite.parts) - 1, anchor)
+
+
+def _with_part(match: _Match, part: int, index: int) -> Iterator[_Match]:
+    """Yield the ways in which a part is an op."""
+    if part in match.places:
+        if match.places[part] == index:
+            yield match
+        return
+    wanted, op = match.composite.parts[part], match.graph.ops[index]
+    if (
+        op.type != wanted.type
+        or len(op.inputs) != len(wanted.inputs)
+        or index in match.places.values()
+        or (op.attributes and part != match.composite.main)
+    ):
+        return
+    begun = match.copy()
+    begun.places[part] = index
+    orders = [op.inputs]
+    if op.type in _COMMUTATIVE:
+        orders.append(op.inputs[::-1])
+    for order in orders:
+        yield from _with_inputs(begun, wanted.inputs, order)
+
+
+def _with_inputs(
+    match: _Match, values: Sequence[Value], tensors: Sequence[int]
+) -> Iterator[_Match]:
+    """Yield the ways in which these values are these tensors."""
+    if not values:
+        yield match
+        return
+    for found in _with_value(match, values[0], tensors[0]):
+        yield from _with_inputs(found, values[1:], tensors[1:])
+
+
+def _with_value(match: _Match, value: Value, tensor: int) -> Iterator[_Match]:
+    """Yield the ways in which a value is a tensor."""
+    if value in match.tensors:
+        if match.tensors[value] == tensor:
+            yield match
+        return
+    begun = match.copy()
+    begun.tensors[value] = tensor
+    if value.part < 0:
+        yield begun
+        return
+    maker = match.graph.producer[tensor]
+    if maker is not None:
+        outputs = match.graph.ops[maker].outputs
+        if value.place < len(outputs) and outputs[value.place] == tensor:
+            yield from _with_part(begun, value.part, maker)
+
+
+def _spec(graph: Graph, tensor: int) -> Spec:
+    found = graph.tensors[tensor]
+    return Spec(found.shape or (), found.dtype or "float32")
+
+
+def _rebuild(graph: Graph, ops: list[Op]) -> Graph:
+    """Return the graph of these ops, without the tensors that nobody has any more."""
+    used = {tensor for op in ops for tensor in (*op.inputs, *op.outputs)}
+    left = [
+        tensor
+        for tensor, maker in enumerate(graph.producer)
+        if maker is None or tensor in used
+    ]
+    return graph.restricted(left, ops)

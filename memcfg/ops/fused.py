@@ -1,0 +1,107 @@
+"""Composites: what kernels do in one pass over the data instead of several."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from memcfg.ops._composite import composite
+
+if TYPE_CHECKING:
+    from memcfg.ops._composite import Call, Value
+
+__all__: list[str] = []
+
+
+def _biased(call: Call, x: Value, bias: Value) -> Any:
+    return call("relu", call("bias", x, bias))
+
+
+def _biased_gradient(call: Call, y: Value, dy: Value) -> Any:
+    dx = call("relu_gradient", y, dy)
+    return dx, call("bias_gradient", dx)
+
+
+composite("bias_relu", _biased, ((0, 0),))
+composite("bias_relu_gradient", _biased_gradient, ((0, 0), (1, 0)))
+
+
+def _normalize_add(activation: str) -> None:
+    """Register a batch normalisation to which an array is added, and what follows."""
+
+    def training(call: Call, x: Value, gamma: Value, beta: Value, other: Value) -> Any:
+        y, *moments = call("batch_normalization", x, gamma, beta, outputs=3)
+        y = call("add", y, other)
+        return (call(activation, y) if activation else y), *moments
+
+    def inference(
+        call: Call,
+        x: Value,
+        gamma: Value,
+        beta: Value,
+        mean: Value,
+        variance: Value,
+        other: Value,
+    ) -> Any:
+        kind = "batch_normalization_inference"
+        y = call("add", call(kind, x, gamma, beta, mean, variance), other)
+        return call(activation, y) if activation else y
+
+    end = f"_add_{activation}" if activation else "_add"
+    composite(f"batch_normalization{end}", training, ((0, 0), (3, 0)))
+    composite(f"batch_normalization_inference{end}", inference, ((0, 0), (5, 0)))
+
+
+def _normalize_activate(activation: str) -> None:
+    """Register a batch normalisation with an activation, and their gradients."""
+
+    def training(call: Call, x: Value, gamma: Value, beta: Value) -> Any:
+        y, *moments = call("batch_normalization", x, gamma, beta, outputs=3)
+        return call(activation, y), *moments
+
+    def inference(
+        call: Call, x: Value, gamma: Value, beta: Value, mean: Value, variance: Value
+    ) -> Any:
+        kind = "batch_normalization_inference"
+        return call(activation, call(kind, x, gamma, beta, mean, variance))
+
+    def gradient(
+        call: Call,
+        x: Value,
+        dy: Value,
+        y: Value,
+        gamma: Value,
+        mean: Value,
+        variance: Value,
+    ) -> Any:
+        dz = call(f"{activation}_gradient", y, dy)
+        kind = "batch_normalization_gradient"
+        return call(kind, x, dz, gamma, mean, variance, outputs=3)
+
+    composite(f"batch_normalization_{activation}", training, ((0, 0),))
+    composite(f"batch_normalization_inference_{activation}", inference, ((0, 0),))
+    pairs = ((1, 0), (2, 0))
+    composite(f"batch_normalization_{activation}_gradient", gradient, pairs)
+
+
+def _gradient_of_both(
+    call: Call,
+    x: Value,
+    dy: Value,
+    y: Value,
+    gamma: Value,
+    mean: Value,
+    variance: Value,
+) -> Any:
+    """Trace the gradients of a sum: what is added has one as well, dz."""
+    dz = call("relu_gradient", y, dy)
+    kind = "batch_normalization_gradient"
+    return *call(kind, x, dz, gamma, mean, variance, outputs=3), dz
+
+
+_normalize_add("")
+_normalize_add("relu")
+_normalize_activate("relu")
+_normalize_activate("relu6")
+composite(  # dz takes the bytes of what it is made of; dx is made of dz
+    "batch_normalization_add_relu_gradient", _gradient_of_both, ((1, 3), (2, 3))
+)

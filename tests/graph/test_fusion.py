@@ -1,0 +1,130 @@
+"""Ops that stand together as a composite does are fused, and nothing else is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from networks import NETWORKS
+
+from memcfg import ops
+from memcfg.graph import Builder, drop_dead_ops, fuse_ops, gradients
+
+SHAPE = (4, 5, 5, 3)
+
+
+def begun():
+    builder = Builder("fusion")
+    x = builder.tensor("x", SHAPE, role="input")
+    gamma, beta = (builder.tensor(n, (3,), role="parameter") for n in ("g", "b"))
+    return builder, x, gamma, beta
+
+
+def normalized(builder, x, gamma, beta):
+    return builder.apply(
+        "batch_normalization", (x, gamma, beta), {"epsilon": 0.1}, name="norm"
+    )
+
+
+def types(graph):
+    return [op.type for op in graph.ops]
+
+
+def evaluate(graph, seed=0):
+    """The values of all tensors, by the meanings of the ops."""
+    rng = np.random.default_rng(seed)
+    values = {}
+    for place, tensor in enumerate(graph.tensors):
+        if graph.producer[place] is None:
+            values[tensor.name] = rng.normal(size=tensor.shape)
+    for op in graph.ops:
+        outputs = [np.zeros(graph.tensors[i].shape) for i in op.outputs]
+        inputs = [values[graph.tensors[i].name] for i in op.inputs]
+        ops.op_type(op.type).numpy(op.attributes, inputs, outputs)
+        for i, array in zip(op.outputs, outputs, strict=True):
+            values[graph.tensors[i].name] = array
+    return values
+
+
+def test_a_chain_becomes_one_op():
+    builder, x, gamma, beta = begun()
+    y, mean, variance = normalized(builder, x, gamma, beta)
+    (sum_,) = builder.apply("add", (x, y), name="sum")  # either way round
+    (out,) = builder.apply("relu", (sum_,), name="out")
+    graph = builder.build([out, mean, variance])
+    fused = fuse_ops(graph)
+    (op,) = fused.ops
+    assert (op.type, op.name, op.group) == (
+        "batch_normalization_add_relu",
+        "norm",
+        "norm",
+    )
+    assert [fused.tensors[i].name for i in op.inputs] == ["x", "g", "b", "x"]
+    names = [tensor.name for tensor in fused.tensors]
+    assert names == ["x", "g", "b", "norm:mean", "norm:variance", "out"]
+    assert [fused.tensors[i].role for i in fused.keep] == ["output"] * 3
+    assert op.attributes == {"epsilon": 0.1}
+    assert op.seconds < sum(each.seconds for each in graph.ops)
+    before, after = evaluate(graph), evaluate(fused)
+    for name in ("out", "norm:mean", "norm:variance"):
+        np.testing.assert_array_equal(before[name], after[name])
+    assert fuse_ops(fused) is fused
+
+
+def test_what_others_read_is_not_fused():
+    for keeps in ("y", "reader", "moments"):
+        builder, x, gamma, beta = begun()
+        y, mean, variance = normalized(builder, x, gamma, beta)
+        kept = []
+        if keeps == "y":
+            kept.append(y)
+        if keeps == "reader":
+            kept += builder.apply("tanh", (y,))
+        if keeps == "moments":  # read before the composite would have made them
+            kept += builder.apply("tanh", (mean,))
+        (out,) = builder.apply("relu", (y,))
+        graph = builder.build([out, variance, *kept])
+        assert fuse_ops(graph) is graph
+
+
+def test_ops_of_two_phases_are_not_fused():
+    builder, x, gamma, beta = begun()
+    y, *_ = normalized(builder, x, gamma, beta)
+    (out,) = builder.apply("relu", (y,), phase="backward")
+    graph = builder.build([out])
+    assert fuse_ops(graph) is graph
+
+
+def test_a_gradient_that_two_read_is_made_once():
+    """Of the two normalisations before a sum, one takes the ReLU's gradient along."""
+    builder, x, gamma, beta = begun()
+    y, *_ = normalized(builder, x, gamma, beta)
+    z, *_ = builder.apply("batch_normalization", (x, gamma, beta), {"epsilon": 0.2})
+    (sum_,) = builder.apply("add", (y, z))
+    (out,) = builder.apply("relu", (sum_,))
+    (loss,) = builder.apply("reduce_mean", (out,), {"axes": (0, 1, 2, 3)})
+    found = gradients(builder, loss, [x, gamma, beta])
+    graph = drop_dead_ops(builder.build([loss, *found.values()]))
+    fused = fuse_ops(graph)
+    assert types(fused).count("batch_normalization_add_relu") == 1
+    assert types(fused).count("batch_normalization_add_relu_gradient") == 1
+    assert types(fused).count("batch_normalization_gradient") == 1
+    assert "relu_gradient" not in types(fused)
+    before, after = evaluate(graph), evaluate(fused)
+    assert after.keys() < before.keys()
+    for name, array in after.items():
+        np.testing.assert_array_equal(array, before[name], err_msg=name)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_fused_steps_keep_what_they_kept(name):
+    graph = NETWORKS[name]()
+    fused = fuse_ops(graph)
+    for kept in ("keep", "losses"):
+        assert [graph.tensors[i].name for i in getattr(graph, kept)] == [
+            fused.tensors[i].name for i in getattr(fused, kept)
+        ]
+    assert [graph.tensors[i].name for i in graph.persistent] == [
+        fused.tensors[i].name for i in fused.persistent
+    ]
+    flops = [sum(op.type == "conv2d" for op in each.ops) for each in (graph, fused)]
+    assert flops[0] == flops[1]

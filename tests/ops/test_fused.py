@@ -1,0 +1,139 @@
+"""Composites: kernels against the ops that they stand for, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from family_cases import case, fused_cases
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_cases import ROWS, check, execute, normal
+
+from memcfg import ops
+from memcfg.devices.cpu import kernel_table
+from memcfg.errors import GraphError, MissingDependencyError
+from memcfg.ops import Spec, Value
+from memcfg.ops._composite import composite
+
+COMPOSITES = {kind.name: kind for kind in ops.op_types() if kind.composite is not None}
+
+
+@pytest.fixture(scope="module")
+def table():
+    try:
+        return kernel_table("onednn")
+    except MissingDependencyError as error:
+        pytest.skip(str(error))
+
+
+def cases(shape, seed=0):
+    gamma, beta = (normal(shape[-1], seed=seed + place) for place in (1, 2))
+    x, dy = normal(*shape, seed=seed) + 3, normal(*shape, seed=seed + 3)
+    return list(fused_cases(x, dy, gamma, beta))
+
+
+def one_by_one(table, made):
+    """What the native kernels of the parts give, each on its own."""
+    found = COMPOSITES[made.op_type].composite
+    arrays = {Value(-1, i): x for i, x in enumerate(made.inputs)}
+    for index, part in enumerate(found.parts):
+        attributes = made.attributes if index == found.main else {}
+        each = case(part.type, [arrays[v] for v in part.inputs], attributes)
+        results = execute(table, each, 0xFF, 64)
+        for place, (shape, dtype) in enumerate(each.outputs):
+            array = np.frombuffer(results[place], dtype).reshape(shape)
+            arrays[Value(index, place)] = array
+    return [arrays[value].tobytes() for value in found.outputs]
+
+
+def check_all(table, made):
+    """Against the parts, with and without each in-place pair, and NumPy's meaning."""
+    wanted = one_by_one(table, made)
+    assert [bytes(each) for each in execute(table, made, 0xFF, 64)] == wanted
+    for given_, out in COMPOSITES[made.op_type].in_place:
+        made.pairs = {out: given_}
+        check(table, made)
+        assert [bytes(each) for each in execute(table, made, 0x5A, 0)] == wanted
+    made.pairs = {}
+    check(table, made)
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 3), *ROWS[1:], (130, 520), (3, 5, 7, 65)], ids=str
+)
+def test_a_composite_is_its_parts(table, shape):
+    for made in cases(shape):
+        check_all(table, made)
+
+
+@given(
+    lead=st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    channels=st.integers(1, 80),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=25, deadline=None)
+def test_composites_of_any_shape_are_their_parts(table, lead, channels, seed):
+    if np.prod(lead) > 1:  # the mean of one value is itself, with any slope
+        for made in cases((*lead, channels), seed):
+            check_all(table, made)
+
+
+def test_every_composite_is_tested():
+    assert {made.op_type for made in cases((4, 3))} == set(COMPOSITES)
+
+
+def test_what_is_not_finite_stays_so(table):
+    """A ReLU of NaN is NaN: a loss that is not finite must be seen."""
+    x = normal(6, 3)
+    x[2, 1], x[3, 2] = np.nan, np.inf
+    ones = np.ones(3, np.float32)
+    for name, inputs in (
+        ("bias_relu", [x, ones]),
+        ("batch_normalization_inference_relu", [x, ones, ones, ones, ones]),
+        ("batch_normalization_inference_relu6", [x, ones, ones, ones, ones]),
+        ("batch_normalization_relu", [x, ones, ones]),
+        ("batch_normalization_add_relu", [x, ones, ones, x]),
+    ):
+        made = case(name, inputs, {"epsilon": 1e-3} if "norm" in name else {})
+        found = np.frombuffer(execute(table, made, 0xFF, 64)[0], np.float32)
+        assert np.isnan(found.reshape(x.shape)[2, 1])
+        assert execute(table, made, 0xFF, 64) == one_by_one(table, made)
+
+
+def test_variance_is_that_of_columns_that_drift(table):
+    """Blocks far apart are joined, not rounded away; rows come in several blocks."""
+    for rows, channels in ((70_000, 3), (9000, 70), (20_000, 300)):
+        drift = np.linspace(-1e4, 1e4, rows)[:, None] + np.zeros(channels)
+        x = (drift + normal(rows, channels)).astype(np.float32)
+        ones = np.ones(channels, np.float32)
+        made = case("batch_normalization", [x, ones, ones], {"epsilon": 1e-3})
+        found = execute(table, made, 0xFF, 64)
+        exact = x.astype(np.float64)
+        np.testing.assert_allclose(
+            np.frombuffer(found[2], np.float32), exact.var(axis=0), rtol=1e-5
+        )
+        np.testing.assert_allclose(
+            np.frombuffer(found[1], np.float32), exact.mean(axis=0), atol=0.05
+        )
+
+
+def test_shapes_cost_and_names_come_from_the_parts():
+    kind = COMPOSITES["batch_normalization_add_relu_gradient"]
+    all_, each = Spec((6, 3), "float32"), Spec((3,), "float32")
+    inputs = [all_, all_, all_, each, each, each]
+    made = kind.infer(inputs, {"epsilon": 0.1})
+    assert [spec.shape for spec in made] == [(6, 3), (3,), (3,), (6, 3)]
+    assert len({spec.suffix for spec in made}) == 4
+    parts = ("relu_gradient", "batch_normalization_gradient")
+    assert kind.composite.main == 1
+    assert [part.type for part in kind.composite.parts] == list(parts)
+    alone = ops.op_type(parts[0]).flops([all_, all_], [all_], {})
+    rest = ops.op_type(parts[1]).flops([all_, all_, each, each, each], made[:3], {})
+    assert kind.flops(inputs, made, {"epsilon": 0.1}) == alone + rest
+    with pytest.raises(GraphError, match="takes 6 inputs"):
+        kind.infer(inputs[:5], {"epsilon": 0.1})
+
+
+def test_a_name_is_taken_once():
+    with pytest.raises(ValueError, match="already an op type 'bias_relu'"):
+        composite("bias_relu", lambda call, x: call("relu", x))
