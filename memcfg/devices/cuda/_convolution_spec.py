@@ -45,6 +45,16 @@ class ConvolutionSpec:
         """Which operand is the kernel, or its gradient."""
         return {"conv2d": 1, "conv2d_gradient_input": 0}.get(self.op_type, 2)
 
+    @property
+    def pixelwise(self) -> bool:
+        """Whether each pixel of y is one of x, by all of its channels."""
+        return (
+            self.kernel[:2] == (1, 1)
+            and self.strides == (1, 1)
+            and self.padding == ((0, 0), (0, 0))
+            and self.kernel[2] == self.x[3]
+        )
+
 
 def describe_convolution(
     op_type: str,

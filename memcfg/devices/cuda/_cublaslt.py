@@ -20,6 +20,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from memcfg.devices.cuda._convolution_spec import describe_convolution
 from memcfg.devices.cuda._packaged_library import packaged_library
 from memcfg.devices.cuda._tf32 import asks_for_tf32
 from memcfg.errors import KernelError, MissingDependencyError
@@ -35,6 +36,11 @@ _NONE = "none"  # asks for generated kernels
 _PACKAGES = {13: "nvidia-cublas", 12: "nvidia-cublas-cu12"}  # by the major version
 
 _PRODUCTS = ("dense", "dense_gradient_kernel", "dense_gradient_input", "matmul")
+_PIXELWISE = {  # which product a convolution is whose windows are pixels
+    "conv2d": "dense",
+    "conv2d_gradient_kernel": "dense_gradient_kernel",
+    "conv2d_gradient_input": "dense_gradient_input",
+}
 _WORKSPACE = 4 << 20  # bytes that an algorithm may have; the same for every policy
 _ALIGNMENT = 16  # bytes; of operands
 _WORKSPACE_ALIGNMENT = 256  # bytes
@@ -128,18 +134,21 @@ def describe_product(
     outputs: Sequence[OperandSpec],
 ) -> Product | None:
     """Return the product that a valid op is; None if it is another, or empty."""
+    convolution = describe_convolution(op_type, attributes, inputs, outputs)
+    if convolution is not None and convolution.pixelwise:
+        op_type = _PIXELWISE[op_type]
     if op_type not in _PRODUCTS or not all(spec.size for spec in (*inputs, *outputs)):
         return None
     first, second = (spec.shape for spec in inputs)
     match op_type:
         case "dense":
-            return Product(0, 1, 1, prod(first[:-1]), second[1], first[-1])
+            return Product(0, 1, 1, prod(first[:-1]), second[-1], first[-1])
         case "dense_gradient_kernel":
             depth = prod(first[:-1])
             return Product(0, 1, 1, first[-1], second[-1], depth, transpose_a=True)
         case "dense_gradient_input":
             rows = prod(second[:-1])
-            return Product(1, 0, 1, rows, first[0], first[1], transpose_b=True)
+            return Product(1, 0, 1, rows, first[-2], first[-1], transpose_b=True)
     ta, tb = (bool(attributes.get(f"transpose_{name}")) for name in "ab")
     *lead, rows, columns = outputs[0].shape
     batch, depth = prod(lead), first[-2] if ta else first[-1]

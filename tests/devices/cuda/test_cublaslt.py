@@ -12,6 +12,7 @@ from pathlib import Path
 
 import cublaslt_stand_in as double
 import cuda_stand_in
+import cudnn_stand_in
 import gpus
 import numpy as np
 import pytest
@@ -73,6 +74,12 @@ def multiply(device, op, algorithm=None, values=None):
     return found, values
 
 
+PIXELS = {
+    "strides": (1, 1),
+    "padding": ((0, 0), (0, 0)),
+    "dilation": (1, 2),
+    "groups": 1,
+}
 CASES = [
     ("dense", {}, [(4, 8), (8, 4), (4, 4)]),
     ("dense", {}, [(2, 3, 5), (5, 7), (2, 3, 7)]),
@@ -92,6 +99,15 @@ CASES = [
         [(3, 5, 4), (3, 6, 5), (3, 4, 6)],
     ),
     ("matmul", {"transpose_a": True}, [(5, 4), (5, 6), (4, 6)]),
+    ("conv2d", PIXELS, [(2, 3, 5, 4), (1, 1, 4, 6), (2, 3, 5, 6)]),
+    (
+        *("conv2d_gradient_kernel", {**PIXELS, "kernel_shape": (1, 1, 4, 6)}),
+        [(2, 7, 5, 4), (2, 7, 5, 6), (1, 1, 4, 6)],
+    ),
+    (
+        *("conv2d_gradient_input", {**PIXELS, "input_shape": (2, 3, 5, 4)}),
+        [(1, 1, 4, 6), (2, 3, 5, 6), (2, 3, 5, 4)],
+    ),
 ]
 
 
@@ -105,6 +121,33 @@ def test_products_are_those_of_numpy(device, case):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     again, _ = multiply(device, op)
     assert again.tobytes() == found.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "shapes"),
+    [
+        ({"strides": (1, 2)}, [(2, 3, 5, 4), (1, 1, 4, 6), (2, 3, 3, 6)]),
+        ({"padding": ((0, 0), (0, 1))}, [(2, 3, 5, 4), (1, 1, 4, 6), (2, 3, 6, 6)]),
+        ({"groups": 2}, [(2, 3, 5, 4), (1, 1, 2, 6), (2, 3, 5, 6)]),
+        ({}, [(2, 3, 5, 4), (2, 1, 4, 6), (2, 2, 5, 6)]),
+    ],
+    ids=["strides", "padding", "groups", "window"],
+)
+def test_other_convolutions_are_no_products(device, changes, shapes):
+    op = op_of("conv2d", {**PIXELS, **changes}, shapes)
+    assert describe_product(*op) is None
+    assert device.kernels.make(*op).algorithm == "cuda"
+
+
+def test_a_convolution_of_pixels_is_cublaslts_before_it_is_cudnns():
+    device = gpus.made(
+        gpus.fresh(
+            load_products=double.load, load_convolutions=cudnn_stand_in.StandIn().load
+        )
+    )
+    op = op_of("conv2d", PIXELS, [(2, 3, 5, 4), (1, 1, 4, 6), (2, 3, 5, 6)])
+    names = [name for name, _, _ in device.kernels.algorithms(*op)]
+    assert [names[0], names[1][:6], names[-1]] == ["cublaslt", "cudnn:", "cuda"]
 
 
 def test_both_algorithms_are_listed_with_their_scratch(device):
