@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         graph,
         interop,
         memory,
+        models,
         nn,
         ops,
         plan,
@@ -81,8 +82,8 @@ if TYPE_CHECKING:
     )
 
 _SUBPACKAGES = (
-    *("config", "data", "devices", "errors", "graph", "interop", "memory", "nn", "ops"),
-    *("plan", "runtime", "testing", "units", "workspaces"),
+    *("config", "data", "devices", "errors", "graph", "interop", "memory", "models"),
+    *("nn", "ops", "plan", "runtime", "testing", "units", "workspaces"),
 )
 
 __all__ = [
@@ -134,6 +135,7 @@ __all__ = [
     "list_workspaces",
     "memory",
     "migrate",
+    "models",
     "nn",
     "ops",
     "plan",

@@ -19,6 +19,7 @@ from memcfg.config._types import (
     MAX_BYTES,
     LogicalDevice,
     PhysicalDevice,
+    device_type_of,
     exact_value,
     limit_from_bytes,
     parse_name,
@@ -66,7 +67,7 @@ def list_logical_devices(device_type: str | None = None) -> list[LogicalDevice]:
     """
     return [
         made.logical
-        for made in registry.made()
+        for made in registry.made(device_type)
         if device_type in (None, made.logical.device_type)
     ]
 
@@ -93,7 +94,7 @@ def logical_device(name: str | None = None) -> Device:
     """
     name = name if name is not None else _chosen.get()
     if name is None:
-        return registry.made()[0].device
+        return registry.made("CPU")[0].device
     return _find(name).device
 
 
@@ -277,7 +278,7 @@ def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
     # Before anything is made; a warning names the line that calls.
     limit_from_bytes(limit, total_bytes=MAX_BYTES, stacklevel=2)
     made = _find(device)
-    total = registry.machine[made.specification.physical].memory_bytes
+    total = made.hardware.memory_bytes
     return registry.set_limit(made, limit_from_bytes(limit, total_bytes=total))
 
 
@@ -310,7 +311,7 @@ def memory_fraction(device: AnyDevice, fraction: float | None = None) -> float |
     """
     part = None if fraction is None else _fraction(fraction)
     made = _find(device)
-    total = registry.machine[made.specification.physical].memory_bytes
+    total = made.hardware.memory_bytes
     if part is None:
         before = made.device.pool.limit
     else:
@@ -387,35 +388,32 @@ def _find(device: AnyDevice) -> Made:
 
 
 def _missing(what: str, device: AnyDevice) -> ValueError:
-    there = ", ".join(made.logical.name for made in registry.made())
-    named = parse_name(device) if isinstance(device, str) else device
-    why = registry.why_missing(named.device_type)
+    kind = device_type_of(device)
+    there = ", ".join(made.logical.name for made in registry.made(kind))
+    why = registry.why_missing(kind)
     return ValueError(f"{what} {_name(device)!r}; there are: {there}{why}")
 
 
 def _matching(device: AnyDevice) -> Made | None:
     """Find the one logical device that is meant, if it exists."""
-    made = registry.made()
-    if isinstance(device, PhysicalDevice):
-        found = _on(physical_device(device))
+    kind = device_type_of(device)
+    made = registry.made(kind)
+    if isinstance(device, str):
+        _, number, physical = parse_name(device)
+    else:
+        number, physical = None, isinstance(device, PhysicalDevice)
+    if physical:
+        assert not isinstance(device, LogicalDevice)
+        hardware = physical_device(device)
+        found = [each for each in made if each.specification.physical == hardware]
     elif isinstance(device, LogicalDevice):
         found = [each for each in made if each.logical == device]
-    elif isinstance(device, str):
-        kind, number, physical = parse_name(device)
-        wanted = LogicalDevice(f"/device:{kind}:{number}", kind)
-        if physical:
-            found = _on(physical_device(device))
-        elif number is None:
-            found = [each for each in made if each.logical.device_type == kind]
-        else:
-            found = [each for each in made if each.logical == wanted]
+    elif number is None:
+        found = [each for each in made if each.logical.device_type == kind]
     else:
-        raise TypeError(f"expected a device or its name, got {device!r}")
+        wanted = LogicalDevice(f"/device:{kind}:{number}", kind)
+        found = [each for each in made if each.logical == wanted]
     return only(found, _name(device), [each.logical.name for each in found])
-
-
-def _on(device: PhysicalDevice) -> list[Made]:
-    return [made for made in registry.made() if made.specification.physical == device]
 
 
 def _name(device: AnyDevice) -> str:

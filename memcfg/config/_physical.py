@@ -13,6 +13,7 @@ from memcfg.config._specify import DEFAULT
 from memcfg.config._types import (
     LogicalDeviceConfiguration,
     PhysicalDevice,
+    device_type_of,
     limit_from_bytes,
     parse_name,
     require_type,
@@ -31,7 +32,8 @@ T = TypeVar("T")
 def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice]:
     """List the hardware of this machine, simulated hardware included.
 
-    Nothing is initialised by asking.
+    No device is made by asking. GPUs are looked for unless the type is ``"CPU"``; that
+    initializes CUDA, which does not work in processes that are forked later.
 
     Parameters
     ----------
@@ -48,7 +50,7 @@ def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice
     FormatError
         If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
-    return _of_type(registry.machine, device_type)
+    return _of_type(registry.machine(device_type), device_type)
 
 
 def _of_type(
@@ -84,7 +86,7 @@ def get_device_details(device: PhysicalDevice) -> dict[str, Any]:
         raise ValueError(  # TensorFlow's rule: no TypeError
             f"device must be a memcfg.config.PhysicalDevice, but got: {device!r}"
         )
-    hardware = registry.machine.get(device)
+    hardware = registry.machine(device.device_type).get(device)
     if hardware is None:
         raise ValueError(
             "device must be one obtained from calling "
@@ -111,7 +113,7 @@ def get_visible_devices(device_type: str | None = None) -> list[PhysicalDevice]:
     FormatError
         If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
-    return _of_type(_visible(), device_type)
+    return _of_type(_visible(device_type), device_type)
 
 
 def set_visible_devices(
@@ -145,29 +147,34 @@ def set_visible_devices(
     Notes
     -----
     A call that raises changes nothing. Logical devices are numbered in the order of
-    `list_physical_devices`, whatever the order here.
+    `list_physical_devices`, whatever the order here. GPUs that are hidden before the
+    first use are not looked for: CUDA is not initialized.
     """
     if device_type is not None:
         require_type(device_type)
+    if devices is not None and not isinstance(devices, str | PhysicalDevice):
+        devices = list(devices)
     with registry.lock:
-        chosen = _chosen(devices, device_type)
-        if chosen == list(_visible()):
+        unseen = devices == [] and device_type == "GPU" and not registry.used
+        chosen = _chosen(devices, device_type, "CPU" if unseen else None)
+        if not unseen and chosen == list(_visible(None)):
             return
         registry.check_unused("The visible devices")
         registry.settings.visible = tuple(chosen)
 
 
-def _visible() -> Iterable[PhysicalDevice]:
+def _visible(looked_for: str | None) -> Iterable[PhysicalDevice]:
     visible = registry.settings.visible
-    return registry.machine if visible is None else visible
+    return registry.machine(looked_for) if visible is None else visible
 
 
 def _chosen(
     devices: str | PhysicalDevice | Iterable[str | PhysicalDevice] | None,
     device_type: str | None,
+    looked_for: str | None,
 ) -> list[PhysicalDevice]:
     if devices is None:
-        devices = _of_type(registry.machine, device_type)
+        devices = _of_type(registry.machine(device_type), device_type)
     elif isinstance(devices, str | PhysicalDevice):
         devices = [devices]
     found = [physical_device(device) for device in devices]
@@ -177,7 +184,8 @@ def _chosen(
     if len(set(found)) < len(found):
         raise ValueError(f"duplicate devices: {[d.name for d in found]}")
     if device_type is not None:
-        others = [item for item in _visible() if item.device_type != device_type]
+        visible = _visible(looked_for)
+        others = [item for item in visible if item.device_type != device_type]
         found = others + found
     if not found:
         raise ValueError("no device would be visible; to hide a type, name it")
@@ -317,7 +325,7 @@ def set_logical_device_configuration(
     """
     with registry.lock:
         found = physical_device(device)
-        hardware = registry.machine[found]
+        hardware = registry.machine(found.device_type)[found]
         configurations = None
         if logical_devices is not None:
             configurations = _checked(found, hardware, logical_devices)
@@ -439,21 +447,22 @@ def add_simulated_device(
 
 def physical_device(device: str | PhysicalDevice) -> PhysicalDevice:
     """Find the hardware that is meant; this is not a first use."""
-    if isinstance(device, PhysicalDevice):
-        found = [device] if device in registry.machine else []
-    elif isinstance(device, str):
-        kind, number, _ = parse_name(device)
-        found = [item for item in registry.machine if item.device_type == kind]
+    if not isinstance(device, str | PhysicalDevice):
+        raise TypeError(f"expected a PhysicalDevice or its name, got {device!r}")
+    kind = device_type_of(device)
+    machine = registry.machine(kind)
+    if isinstance(device, str):
+        number = parse_name(device).number
+        found = [item for item in machine if item.device_type == kind]
         if number is not None:
             found = found[number : number + 1]
     else:
-        raise TypeError(f"expected a PhysicalDevice or its name, got {device!r}")
+        found = [device] if device in machine else []
     shown = device if isinstance(device, str) else device.name
     meant = only(found, shown, [item.name for item in found])
     if meant is None:
-        there = ", ".join(item.name for item in registry.machine)
-        named = parse_name(device) if isinstance(device, str) else device
-        why = registry.why_missing(named.device_type)
+        there = ", ".join(item.name for item in machine)
+        why = registry.why_missing(kind)
         raise ValueError(f"Unrecognized device {shown!r}; there are: {there}{why}")
     return meant
 

@@ -1,8 +1,10 @@
 """What was configured, and the devices made from it: the one registry of a process.
 
 Before first use it holds settings only. The first question that needs a device makes
-all of them, and from then on only a limit may change. One re-entrant lock guards it
-all; a setter holds it from its check to its change.
+all of them, and from then on only a limit may change. GPUs are looked for when more
+than a CPU is asked for, since that initializes CUDA, which a process that forks may
+not want. One re-entrant lock guards it all; a setter holds it from its check to its
+change.
 """
 
 from __future__ import annotations
@@ -30,7 +32,12 @@ from memcfg.config._specify import (
     specify,
 )
 from memcfg.config._types import DeviceName, LogicalDevice, PhysicalDevice
-from memcfg.config._variables import EnvironmentOverrides, Machine, simulated_devices
+from memcfg.config._variables import (
+    EnvironmentOverrides,
+    Machine,
+    physical_limits,
+    simulated_devices,
+)
 from memcfg.config._workspace_config import DebugMode, WorkspaceConfig
 from memcfg.devices import CpuHardware, SimulatedHardware
 from memcfg.devices.cuda import find_gpus
@@ -67,7 +74,7 @@ class Made:
     ) -> None:
         self.logical = logical
         self.specification = specification
-        self._hardware = hardware
+        self.hardware = hardware
         if hardware.space != "device" or not specification.memory.growth:
             _ = self.device
 
@@ -75,7 +82,7 @@ class Made:
     def device(self) -> Device:
         """The device."""
         memory = self.specification.memory
-        return self._hardware.make(
+        return self.hardware.make(
             self.logical.name,
             limit_bytes=memory.limit_bytes,
             growth=memory.growth,
@@ -97,7 +104,8 @@ class Made:
 class Registry:
     """Settings, hardware and devices of one process.
 
-    Invariant: there is a `Made` for every specification, or none at all.
+    Invariant: there is a `Made` for every specification of the hardware that was found,
+    or none at all.
     """
 
     def __init__(self) -> None:
@@ -107,29 +115,55 @@ class Registry:
         self.host = process_memory
         self._default_threads: int | None = None  # of kernels; None: not changed
         self._machine: dict[PhysicalDevice, Hardware] | None = None
+        self._looked = False  # for GPUs
         self.missing: dict[str, str] = {}  # why there is no hardware of a type
         self._overrides = EnvironmentOverrides()
         self._made: tuple[Made, ...] | None = None
 
-    @property
-    def machine(self) -> Machine:
-        """All hardware, the simulated included; found when first asked for."""
+    def machine(self, device_type: str | None) -> Machine:
+        """Return the hardware that was found, with all of a type; None is every type.
+
+        The simulated is included. GPUs are looked for unless the type is ``"CPU"``.
+        """
         with self.lock:
             if self._machine is None:
                 machine: dict[PhysicalDevice, Hardware] = {}
                 _add(machine, CpuHardware())
-                gpus, self.missing["GPU"] = find_gpus()
-                for gpu in gpus:
-                    _add(machine, gpu)
-                for kind, times, memory_bytes in simulated_devices():
+                simulated = simulated_devices()
+                looks = any(kind == "GPU" for kind, _, _ in simulated)
+                gpus = self._find_gpus() if looks else {}
+                machine |= gpus  # whose numbers come first
+                for kind, times, memory_bytes in simulated:
                     for _ in range(times):
                         _add_simulated(machine, kind, memory_bytes)
-                self._machine = machine
+                self._machine, self._looked = machine, looks
+            if not self._looked and device_type != "CPU":
+                self._add_gpus(self._machine)
             return self._machine
+
+    def _find_gpus(self) -> dict[PhysicalDevice, Hardware]:
+        found: dict[PhysicalDevice, Hardware] = {}
+        gpus, self.missing["GPU"] = find_gpus()
+        for gpu in gpus:
+            _add(found, gpu)
+        return found
+
+    def _add_gpus(self, machine: dict[PhysicalDevice, Hardware]) -> None:
+        """Look for GPUs, behind the CPU, and make what is to be made by now."""
+        gpus = self._find_gpus()
+        made = self._made
+        if made is not None:
+            new = _make(specify(gpus, self.settings, self._overrides), gpus)
+            cpus = [each for each in made if each.logical.device_type == "CPU"]
+            made = (*cpus, *new, *made[len(cpus) :])
+        (cpu, hardware), *others = machine.items()
+        self._machine = {cpu: hardware, **gpus, **dict(others)}
+        self._made, self._looked = made, True
 
     def why_missing(self, device_type: str) -> str:
         """Say why there is no hardware of a type, if there is none and it is known."""
-        if any(device.device_type == device_type for device in self.machine):
+        machine = self.machine(device_type)
+        if any(device.device_type == device_type for device in machine):
             return ""
         reason = self.missing.get(device_type, "")
         return f". There is no {device_type}: {reason}" if reason else ""
@@ -138,7 +172,7 @@ class Registry:
         """Add simulated hardware; RuntimeError if a device was used already."""
         with self.lock:
             self.check_unused("The physical devices")
-            machine = dict(self.machine)
+            machine = dict(self.machine(device_type))
             added = _add_simulated(machine, device_type, memory_bytes)
             self._machine = machine
             return added
@@ -159,34 +193,36 @@ class Registry:
                     "devices is freed."
                 )
 
-    def made(self) -> tuple[Made, ...]:
-        """Return all logical devices, and make them when this is the first use."""
-        with self.lock:
-            if self._made is None:
-                overrides = EnvironmentOverrides.read(self.machine)
-                specifications = specify(self.machine, self.settings, overrides)
-                self.host.apply()
-                self._made = tuple(
-                    self._make(name, entry) for name, entry in specifications.items()
-                )
-                self._overrides = overrides
-            return self._made
+    def made(self, device_type: str | None) -> tuple[Made, ...]:
+        """Return the logical devices, with all of a type; None is every type.
 
-    def _make(self, name: str, specification: Specification) -> Made:
-        physical = specification.physical
-        logical = LogicalDevice(name, physical.device_type)
-        return Made(logical, specification, self.machine[physical])
+        They are made when this is the first use. GPUs that are hidden are not looked
+        for.
+        """
+        with self.lock:
+            wanted = device_type if self.settings.visible is None else "CPU"
+            if self._made is None:
+                limits = physical_limits()
+                limited = any(kind == "GPU" for kind, _ in limits)
+                machine = self.machine("GPU" if limited else wanted)
+                overrides = EnvironmentOverrides.read(machine, limits)
+                specifications = specify(machine, self.settings, overrides)
+                self.host.apply()
+                self._made = _make(specifications, machine)
+                self._overrides = overrides
+            self.machine(wanted)
+            return self._made
 
     @property
     def host_bytes(self) -> int:
         """The memory of this machine."""
-        return next(iter(self.machine.values())).memory_bytes
+        return next(iter(self.machine("CPU").values())).memory_bytes
 
     def set_limit(self, made: Made, limit_bytes: int | None) -> int | None:
         """Change the limit of a device, None to the maximum; return the one before."""
         with self.lock:
             physical, memory = made.specification.physical, made.specification.memory
-            bounds = Bounds.of(physical, self.machine[physical], self._overrides)
+            bounds = Bounds.of(physical, made.hardware, self._overrides)
             others = [
                 MemorySpec(other.limit_bytes, other.specification.memory.growth)
                 for other in self._made or ()
@@ -239,13 +275,26 @@ class Registry:
             self.host.reset()
             self.use_threads(0)
             set_max_running(0)
-            self._machine = None
+            self._machine, self._looked = None, False
             self._overrides = EnvironmentOverrides()
             self._made = None
 
     def renew_lock(self) -> None:
         """In the child of a fork: no other thread lives that could release it."""
         self.lock = threading.RLock()
+
+
+def _make(
+    specifications: dict[str, Specification], machine: Machine
+) -> tuple[Made, ...]:
+    return tuple(
+        Made(
+            LogicalDevice(name, entry.physical.device_type),
+            entry,
+            machine[entry.physical],
+        )
+        for name, entry in specifications.items()
+    )
 
 
 def _add(machine: dict[PhysicalDevice, Hardware], hardware: Hardware) -> PhysicalDevice:

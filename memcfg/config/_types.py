@@ -209,6 +209,15 @@ def require_type(device_type: str) -> str:
     return device_type
 
 
+def device_type_of(device: object) -> str:
+    """Return the type of a device or of its name; TypeError if it is neither."""
+    if isinstance(device, str):
+        return parse_name(device).device_type
+    if isinstance(device, LogicalDevice | PhysicalDevice):
+        return device.device_type
+    raise TypeError(f"expected a device or its name, got {device!r}")
+
+
 def parse_name(name: str) -> DeviceName:
     """Read a device's name, such as ``"GPU:0"``, ``"/gpu:0"``, ``"/device:GPU:0"``."""
     found = _NAME.fullmatch(name)

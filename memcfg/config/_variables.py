@@ -49,10 +49,15 @@ class EnvironmentOverrides:
     ceilings: Mapping[PhysicalDevice, int] = field(default_factory=dict)  # bytes in use
 
     @classmethod
-    def read(cls, machine: Machine) -> EnvironmentOverrides:
-        """Read the variables; FormatError if one of them cannot be honoured."""
+    def read(
+        cls, machine: Machine, limits: Mapping[tuple[str, int], str]
+    ) -> EnvironmentOverrides:
+        """Hold `physical_limits` against the hardware, and read what else there is.
+
+        FormatError if one of the variables cannot be honoured.
+        """
         ceilings: dict[PhysicalDevice, int] = {}
-        for (device_type, index), size in _physical_limits().items():
+        for (device_type, index), size in limits.items():
             name = f"/physical_device:{device_type}:{index}"
             device = PhysicalDevice(name, device_type)
             if device not in machine:
@@ -87,7 +92,7 @@ def _forced_growth() -> bool | None:
     return text.lower() == "true"
 
 
-def _physical_limits() -> dict[tuple[str, int], str]:
+def physical_limits() -> dict[tuple[str, int], str]:
     """Read ``MEMCFG_MEMORY_LIMIT``: sizes by type and index of the hardware."""
     limits: dict[tuple[str, int], str] = {}
     for entry in _entries(LIMITS):

@@ -19,14 +19,17 @@ __all__ = [
     "nonnegative",
     "numbers",
     "padding_name",
+    "padding_of",
     "pair",
     "real",
     "resolve_padding",
+    "sides",
     "unit_interval",
     "unknown",
 ]
 
 Pair = tuple[int, int]
+Sides = tuple[Pair, ...]  # before and after, of each axis
 
 _ALIASES = {"swish": "silu", "hard_swish": "hard_silu"}
 _ALONG_AN_AXIS = ("log_softmax", "softmax")  # activations, of the last axis
@@ -60,6 +63,23 @@ def numbers(value: Any, count: int, what: str) -> tuple[int, ...]:
     if isinstance(value, list | tuple) and len(value) == 1:
         (value,) = value
     return (integer(value, what),)
+
+
+def sides(value: Any, axes: int, what: str) -> Sides:
+    """Return (before, after) of each axis from one number, one an axis, or pairs."""
+    if not isinstance(value, list | tuple):
+        value = (value,) * axes if axes > 1 else ((value, value),)
+    elif axes == 1 and len(value) == 2 and not isinstance(value[0], list | tuple):
+        value = (value,)
+    if len(value) != axes:
+        raise ValueError(f"{what} has {axes} entries, got {value!r}")
+    found = []
+    for each in value:
+        both = tuple(each) if isinstance(each, list | tuple) else (each, each)
+        if len(both) != 2:
+            raise ValueError(f"{what} is one number or two an axis, got {each!r}")
+        found.append((integer(both[0], what, 0), integer(both[1], what, 0)))
+    return tuple(found)
 
 
 def unit_interval(value: Any, what: str) -> float:
@@ -146,14 +166,26 @@ def padding_name(
     return str(name)
 
 
+def padding_of(
+    padding: Any, axes: int, layer: str, known: Sequence[str] = ("valid", "same")
+) -> str | Sides:
+    """Return a word that a layer knows, or numbers as `ZeroPadding2D` takes them."""
+    if isinstance(padding, int | np.integer | list | tuple):
+        return sides(padding, axes, f"{layer}: padding")
+    return padding_name(padding, layer, known)
+
+
 def resolve_padding(
-    padding: str,
+    padding: str | Sides,
     sizes: Sequence[int],
     window: Sequence[int],
     strides: Sequence[int],
     dilation: Sequence[int] = (1, 1),
 ) -> tuple[Pair, Pair]:
     """Turn words into numbers, as TensorFlow does; causal is of the last dimension."""
+    if not isinstance(padding, str):
+        rows, columns = ((0, 0), *padding)[-2:]
+        return rows, columns
     if padding == "valid":
         return (0, 0), (0, 0)
     if padding == "causal":

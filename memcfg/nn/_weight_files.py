@@ -188,20 +188,26 @@ def read_file(
     weights: Sequence[Weight | Entry],
     *,
     whole: bool = False,
+    key_of: Callable[[str], str | None] | None = None,
 ) -> list[Floats]:
-    """Read a model's weights from a safetensors file; `whole`: of a whole model."""
+    """Read a model's weights from a safetensors file; `whole`: of a whole model.
+
+    `key_of` says the key that a name in the file stands for; None: it is passed over.
+    """
     where = os.fspath(path)
     with open_file(path) as file:
         try:
             expected = _MODEL // _FOREIGN if whole else len(_header(weights))
             start, entries = _read_header(file, expected)
             entries.pop("__metadata__", None)
-            _check_names(entries, weights, where)
-            found = {
+            keys = {name: name if key_of is None else key_of(name) for name in entries}
+            _check_names(keys, weights, where)
+            read = {
                 name: read_object(entry, repr(name), _ENTRY)
                 for name, entry in entries.items()
             }
-            _check_offsets(found, os.fstat(file.fileno()).st_size - start)
+            _check_offsets(read, os.fstat(file.fileno()).st_size - start)
+            found = {key: read[name] for name, key in keys.items() if key is not None}
             for weight in weights:
                 _check_entry(weight, found[weight.key], where)
             offsets = [
@@ -238,11 +244,17 @@ def _read_header(file: BufferedReader, expected: int) -> tuple[int, dict[str, An
 
 
 def _check_names(
-    entries: Mapping[str, Any], weights: Sequence[Weight | Entry], where: str
+    keys: Mapping[str, str | None], weights: Sequence[Weight | Entry], where: str
 ) -> None:
+    """Refuse a file that lacks a weight, or has others; `keys` by names in it."""
     wanted = {weight.key for weight in weights}
-    missing = sorted(wanted - entries.keys())
-    extra = sorted(entries.keys() - wanted)
+    met: set[str | None] = {None}
+    extra = []
+    for name, key in keys.items():
+        if key is not None and (key in met or key not in wanted):
+            extra.append(name)
+        met.add(key)
+    missing, extra = sorted(wanted - met), sorted(extra)
     if extra and not missing and extra[0].startswith(("optimizer/", "state/")):
         raise WeightsError(
             f"{where} holds a whole model with its optimizer: nn.models.load_model "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -49,6 +50,116 @@ def fit(name, epochs=2):
         model.compile("adam", "mean_squared_error")
     losses = model.fit(x, y, batch_size=16, epochs=epochs, verbose=0, seed=0)
     return model, losses.history["loss"]
+
+
+# A driver that is initialized leaves no usable GPU to processes that are forked later,
+# so this runs in a process of its own.
+ON_THE_CPU = """
+import os
+import numpy as np
+import memcfg as mc
+from memcfg import config
+from memcfg.config import LogicalDeviceConfiguration as Configuration
+
+def loaded():
+    return "libcuda" in open("/proc/self/maps").read()
+
+for hidden in (False, True):
+    config.reset()
+    if hidden:
+        config.set_visible_devices([], "GPU")
+        assert len(config.list_logical_devices()) == 1
+        config.reset()
+        config.set_visible_devices([], "GPU")
+    (cpu,) = config.list_physical_devices("CPU")
+    config.set_logical_device_configuration(cpu, [Configuration(memory_limit=64)])
+    config.set_memory_growth("CPU:0", True)
+    config.set_host_memory_limit(tracked="1GiB")
+    assert len(config.list_logical_devices("CPU")) == 1
+    x = np.ones((16, 5), np.float32)
+    with mc.device("/CPU:0"):
+        one = mc.nn.Sequential([mc.nn.Input((5,)), mc.nn.Dense(1)])
+        one.compile("sgd", "mean_squared_error")
+    one.fit(x, x[:, :1], verbose=0)
+    two = mc.nn.Sequential([mc.nn.Input((5,)), mc.nn.Dense(1)])
+    two.compile("sgd", "mean_squared_error")
+    two.fit(x, x[:, :1], verbose=0)
+    two.predict(x, verbose=0)
+    with mc.workspace("loop"):
+        assert np.ones(1000).sum() == 1000
+    assert config.get_memory_info("CPU:0")["current"] > 0
+    config.trim("CPU:0")
+    config.set_memory_limit("CPU:0", "65MiB")
+    assert config.memory_fraction("CPU:0") > 0
+    assert not loaded()
+    mc.workspaces.destroy_all_workspaces()
+    one.close()
+    two.close()
+reader, writer = os.pipe()
+if os.fork() == 0:
+    config.reset()
+    os.write(writer, str(config.list_physical_devices("GPU")).encode())
+    os._exit(0)
+os.wait()
+assert b"GPU:0" in os.read(reader, 4096)
+assert not loaded()
+config.reset()
+assert len(config.list_logical_devices()) == 2
+assert loaded()
+"""
+
+
+def test_who_asks_for_a_cpu_does_not_initialize_cuda():
+    environment = {**os.environ, "MEMCFG_CUDA_LIBRARY": driver_path()}
+    command = [sys.executable, "-c", ON_THE_CPU]
+    subprocess.run(command, check=True, env=environment)
+
+
+def test_gpus_that_are_asked_for_later_join_the_devices(monkeypatch):
+    monkeypatch.setenv("MEMCFG_CUDA_LIBRARY", driver_path())
+    config.reset()
+    cpu = config.list_physical_devices("CPU")[0]
+    config.set_logical_device_configuration(cpu, [Configuration(memory_limit=64)] * 2)
+    config.experimental.add_simulated_device("TPU", memory="1GiB")
+    first = config.logical_device()
+    names = [each.name for each in config.list_logical_devices("CPU")]
+    assert names == ["/device:CPU:0", "/device:CPU:1"]
+    assert config.logical_device("GPU:0").name == "/device:GPU:0"
+    every = [each.name for each in config.list_logical_devices()]
+    assert every == [*names, "/device:GPU:0", "/device:TPU:0"]
+    assert [each.device_type for each in config.list_physical_devices()] == [
+        *("CPU", "GPU", "TPU")
+    ]
+    assert config.logical_device() is first
+    with pytest.raises(RuntimeError, match="cannot be modified after first use"):
+        config.set_memory_growth("GPU:0", False)
+    with pytest.raises(RuntimeError, match="cannot be modified after first use"):
+        config.set_visible_devices([], "GPU")
+
+
+def test_what_the_environment_says_of_gpus_is_asking_for_them(monkeypatch):
+    monkeypatch.setenv("MEMCFG_CUDA_LIBRARY", driver_path())
+    monkeypatch.setenv("MEMCFG_SIMULATED_DEVICES", "GPU:1:1GiB")
+    config.reset()
+    config.list_physical_devices("CPU")
+    assert config.logical_device("GPU:1").pool.limit == 2**30  # the simulated one
+    config.reset()
+    monkeypatch.delenv("MEMCFG_SIMULATED_DEVICES")
+    monkeypatch.setenv("MEMCFG_MEMORY_LIMIT", "GPU:3=1MiB")
+    with pytest.raises(ValueError, match="there is no GPU:3"):
+        config.logical_device("CPU:0")
+    monkeypatch.setenv("MEMCFG_MEMORY_LIMIT", "GPU:0=8MiB")
+    config.logical_device("CPU:0")
+    assert config.get_memory_limit("GPU:0") == 8 * MIB
+
+
+def test_hidden_gpus_stay_hidden(gpu, cpu):
+    config.reset()
+    config.set_visible_devices([], "GPU")
+    assert config.list_logical_devices("GPU") == []
+    assert config.list_physical_devices("GPU") == [gpu]
+    assert config.list_logical_devices() == config.list_logical_devices("CPU")
+    assert config.get_visible_devices() == [cpu]
 
 
 def test_it_stands_in_every_listing(gpu, cpu):
@@ -231,6 +342,10 @@ def test_a_driver_that_is_named_must_be_there(monkeypatch):
     monkeypatch.setenv("MEMCFG_CUDA_LIBRARY", NONE)
     with pytest.raises(MissingDependencyError, match="MEMCFG_CUDA_LIBRARY is"):
         config.list_physical_devices()
+    assert config.logical_device("CPU:0").name == "/device:CPU:0"
+    for _ in range(2):
+        with pytest.raises(MissingDependencyError, match="MEMCFG_CUDA_LIBRARY is"):
+            config.list_logical_devices()
 
 
 def test_importing_loads_nothing_of_it():

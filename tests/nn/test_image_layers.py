@@ -46,6 +46,65 @@ def strided(size, window, stride, padding):
             yield out, at, k
 
 
+EXPLICIT = {
+    "Conv2D": lambda **more: nn.Conv2D(4, 3, 2, **more),
+    "DepthwiseConv2D": lambda **more: nn.DepthwiseConv2D(3, 2, **more),
+    "SeparableConv2D": lambda **more: nn.SeparableConv2D(4, 3, 2, **more),
+}
+
+
+@pytest.mark.parametrize("kind", EXPLICIT)
+@pytest.mark.parametrize("padding", [0, 2, (1, 2), ((1, 0), (0, 3))])
+def test_numbers_pad_a_convolution_as_zeros_around_it(kind, padding):
+    x = images(2, 5, 6, 3)
+    found, weights = predicted(EXPLICIT[kind](padding=padding), x)
+    apart = nn.Sequential([nn.ZeroPadding2D(padding), EXPLICIT[kind]()])
+    wanted, _ = predicted(apart, x, weights)
+    np.testing.assert_allclose(found, wanted, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("padding", [1, (2, 3)])
+def test_numbers_pad_a_convolution_of_sequences(padding):
+    x = images(2, 5, 3)
+    found, weights = predicted(nn.Conv1D(4, 3, 2, padding), x)
+    apart = nn.Sequential([nn.ZeroPadding1D(padding), nn.Conv1D(4, 3, 2)])
+    wanted, _ = predicted(apart, x, weights)
+    np.testing.assert_allclose(found, wanted, rtol=2e-6, atol=2e-6)
+
+
+def test_numbers_pad_pooling_by_what_does_not_count():
+    x, sides = images(2, 5, 6, 3), ((1, 0), (0, 2))
+    around = np.pad(x, ((0, 0), *sides, (0, 0)), constant_values=np.nan)
+    windows = [
+        [around[:, i : i + 3, j : j + 3] for j in range(0, 6, 2)] for i in (0, 2)
+    ]
+    for kind, reduce in ((nn.MaxPooling2D, np.nanmax), (nn.AvgPool2D, np.nanmean)):
+        found, _ = predicted(kind(3, (2, 2), sides), x)
+        wanted = [[reduce(each, axis=(1, 2)) for each in row] for row in windows]
+        wanted = np.moveaxis(np.array(wanted), 2, 0)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: nn.Conv2D(2, 3, padding=-1), ValueError, "zero or more"),
+        (lambda: nn.Conv2D(2, 3, padding=(1, 2, 3)), ValueError, "has 2 entries"),
+        (lambda: nn.Conv2D(2, 3, padding=1.5), ValueError, "padding is 'valid'"),
+        (lambda: nn.Conv2D(2, 3, padding=True), TypeError, "an integer"),
+        (lambda: nn.Conv2DTranspose(2, 3, padding=1), ValueError, "padding is"),
+        (
+            lambda: nn.MaxPooling2D(2, padding=2)(nn.Input((4, 4, 1))),
+            ValueError,
+            "in the padding alone",
+        ),
+    ],
+)
+def test_padding_that_cannot_be_honoured(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
 cases = st.tuples(
     st.integers(4, 7), st.integers(1, 3), st.integers(1, 3), st.booleans()
 )

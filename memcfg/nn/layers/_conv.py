@@ -13,6 +13,7 @@ from memcfg.nn._argument_checks import (
     integer,
     numbers,
     padding_name,
+    padding_of,
     resolve_padding,
 )
 from memcfg.nn.initializers import Initializer, get_initializer
@@ -22,6 +23,7 @@ from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from memcfg.nn._argument_checks import Sides
     from memcfg.nn.layers._layer import Shape
 
 __all__ = [
@@ -42,7 +44,7 @@ __all__ = [
 ]
 
 Window = int | tuple[int, ...]
-
+Padding = str | int | tuple[int, ...] | tuple[tuple[int, int], ...]
 
 _PIXEL = {
     "strides": (1, 1),
@@ -70,7 +72,7 @@ class _Convolution:
     bias_initializer: Initializer
     dilation_rate: tuple[int, ...]
     kernel_size: tuple[int, ...]
-    padding: str
+    padding: str | Sides
     strides: tuple[int, ...]
     use_bias: bool
 
@@ -79,7 +81,7 @@ def _take(
     layer: Any,
     kernel_size: Any,
     strides: Any,
-    padding: str,
+    padding: Any,
     data_format: str | None,
     dilation_rate: Any,
     activation: str | None,
@@ -93,9 +95,11 @@ def _take(
     layer.kernel_size = numbers(kernel_size, rank, f"{kind}: kernel_size")
     layer.strides = numbers(strides, rank, f"{kind}: strides")
     paddings: tuple[str, ...] = ("valid", "same")
-    if rank == 1 and "transpose" not in kind.lower():
-        paddings += ("causal",)
-    layer.padding = padding_name(padding, kind, paddings)
+    if "transpose" in kind.lower():
+        layer.padding = padding_name(padding, kind)
+    else:
+        paddings += ("causal",) * (rank == 1)
+        layer.padding = padding_of(padding, rank, kind, paddings)
     layer.dilation_rate = numbers(dilation_rate, rank, f"{kind}: dilation_rate")
     layer.activation = activation_name(activation, kind)
     layer.use_bias = bool(use_bias)
@@ -170,9 +174,10 @@ class Conv2D(_Convolution, Layer):
         Height and width of the window.
     strides : int or tuple of two int, default (1, 1)
         Steps of the window.
-    padding : str, default "valid"
+    padding : str, int, tuple of int or tuple of tuple of int, default "valid"
         ``"valid"`` pads nothing; ``"same"`` pads with zeros so that the output has
-        ``ceil(size / stride)`` places, an odd row or column at the end.
+        ``ceil(size / stride)`` places, an odd row or column at the end. Numbers pad as
+        `ZeroPadding2D` does, without a copy.
     data_format : str, optional
         Only ``"channels_last"`` or None.
     dilation_rate : int or tuple of two int, default (1, 1)
@@ -213,7 +218,7 @@ class Conv2D(_Convolution, Layer):
         filters: int,
         kernel_size: Window,
         strides: Window = (1, 1),
-        padding: str = "valid",
+        padding: Padding = "valid",
         data_format: str | None = None,
         dilation_rate: Window = (1, 1),
         groups: int = 1,
@@ -282,8 +287,9 @@ class Conv1D(_Convolution, Layer):
         Length of the window.
     strides : int, default 1
         Steps of the window.
-    padding : str, default "valid"
+    padding : str, int or tuple of int, default "valid"
         ``"valid"``, ``"same"``, or ``"causal"``: a step reads those up to itself.
+        Numbers pad as `ZeroPadding1D` does.
     data_format : str, optional
         Only ``"channels_last"`` or None.
     dilation_rate : int, default 1
@@ -320,7 +326,7 @@ class Conv1D(_Convolution, Layer):
         filters: int,
         kernel_size: Window,
         strides: Window = 1,
-        padding: str = "valid",
+        padding: Padding = "valid",
         data_format: str | None = None,
         dilation_rate: Window = 1,
         groups: int = 1,
@@ -364,8 +370,8 @@ class DepthwiseConv2D(_Convolution, Layer):
         Height and width of the window.
     strides : int or tuple of two int, default (1, 1)
         Steps of the window.
-    padding : str, default "valid"
-        ``"valid"`` or ``"same"``, as of `Conv2D`.
+    padding : str, int, tuple of int or tuple of tuple of int, default "valid"
+        ``"valid"``, ``"same"`` or numbers, as of `Conv2D`.
     depth_multiplier : int, default 1
         Output channels of an input channel.
     data_format : str, optional
@@ -402,7 +408,7 @@ class DepthwiseConv2D(_Convolution, Layer):
         self,
         kernel_size: Window,
         strides: Window = (1, 1),
-        padding: str = "valid",
+        padding: Padding = "valid",
         depth_multiplier: int = 1,
         data_format: str | None = None,
         dilation_rate: Window = (1, 1),
@@ -458,8 +464,8 @@ class DepthwiseConv1D(_Convolution, Layer):
         Length of the window.
     strides : int, default 1
         Steps of the window.
-    padding : str, default "valid"
-        ``"valid"``, ``"same"`` or ``"causal"``, as of `Conv1D`.
+    padding : str, int or tuple of int, default "valid"
+        ``"valid"``, ``"same"``, ``"causal"`` or numbers, as of `Conv1D`.
     depth_multiplier : int, default 1
         Output channels of an input channel.
     data_format : str, optional
@@ -488,7 +494,7 @@ class DepthwiseConv1D(_Convolution, Layer):
         self,
         kernel_size: Window,
         strides: Window = 1,
-        padding: str = "valid",
+        padding: Padding = "valid",
         depth_multiplier: int = 1,
         data_format: str | None = None,
         dilation_rate: Window = 1,
@@ -532,8 +538,8 @@ class SeparableConv2D(_Convolution, Layer):
         Height and width of the window.
     strides : int or tuple of two int, default (1, 1)
         Steps of the window.
-    padding : str, default "valid"
-        ``"valid"`` or ``"same"``, as of `Conv2D`.
+    padding : str, int, tuple of int or tuple of tuple of int, default "valid"
+        ``"valid"``, ``"same"`` or numbers, as of `Conv2D`.
     data_format : str, optional
         Only ``"channels_last"`` or None.
     dilation_rate : int or tuple of two int, default (1, 1)
@@ -575,7 +581,7 @@ class SeparableConv2D(_Convolution, Layer):
         filters: int,
         kernel_size: Window,
         strides: Window = (1, 1),
-        padding: str = "valid",
+        padding: Padding = "valid",
         data_format: str | None = None,
         dilation_rate: Window = (1, 1),
         depth_multiplier: int = 1,
@@ -641,8 +647,8 @@ class SeparableConv1D(_Convolution, Layer):
         Length of the window.
     strides : int, default 1
         Steps of the window.
-    padding : str, default "valid"
-        ``"valid"``, ``"same"`` or ``"causal"``, as of `Conv1D`.
+    padding : str, int or tuple of int, default "valid"
+        ``"valid"``, ``"same"``, ``"causal"`` or numbers, as of `Conv1D`.
     data_format : str, optional
         Only ``"channels_last"`` or None.
     dilation_rate : int, default 1
@@ -676,7 +682,7 @@ class SeparableConv1D(_Convolution, Layer):
         filters: int,
         kernel_size: Window,
         strides: Window = 1,
-        padding: str = "valid",
+        padding: Padding = "valid",
         data_format: str | None = None,
         dilation_rate: Window = 1,
         depth_multiplier: int = 1,

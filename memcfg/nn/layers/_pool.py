@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from memcfg.nn._argument_checks import (
     check_channels_last,
     numbers,
-    padding_name,
+    padding_of,
     resolve_padding,
 )
 from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
@@ -16,6 +16,7 @@ from memcfg.nn.layers._masking import spread
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from memcfg.nn._argument_checks import Sides
     from memcfg.nn.layers._layer import Shape
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 Window = int | tuple[int, ...]
+Padding = str | int | tuple[int, ...] | tuple[tuple[int, int], ...]
 
 _SLOTS = ("padding", "pool_size", "strides")
 
@@ -47,7 +49,7 @@ class _Windowed:
 
     __slots__ = ()
 
-    padding: str
+    padding: str | Sides
     pool_size: tuple[int, ...]
     strides: tuple[int, ...]
 
@@ -56,7 +58,7 @@ def _take(
     layer: Any,
     pool_size: Any,
     strides: Any,
-    padding: str,
+    padding: Any,
     data_format: str | None,
     name: str | None,
 ) -> None:
@@ -66,7 +68,7 @@ def _take(
     layer.pool_size = numbers(pool_size, rank, f"{kind}: pool_size")
     steps = layer.pool_size if strides is None else strides
     layer.strides = numbers(steps, rank, f"{kind}: strides")
-    layer.padding = padding_name(padding, kind)
+    layer.padding = padding_of(padding, rank, kind)
     Layer.__init__(layer, name)
 
 
@@ -157,8 +159,9 @@ class MaxPooling2D(_Windowed, Layer):
         Height and width of the window, at most 256 places.
     strides : int or tuple of two int, optional
         Steps of the window. None: `pool_size`.
-    padding : str, default "valid"
-        ``"valid"`` or ``"same"``; padding never wins.
+    padding : str, int, tuple of int or tuple of tuple of int, default "valid"
+        ``"valid"``, ``"same"`` or numbers as `ZeroPadding2D` takes them; padding never
+        wins.
     data_format : str, optional
         Only ``"channels_last"`` or None.
     name : str, optional
@@ -175,7 +178,7 @@ class MaxPooling2D(_Windowed, Layer):
         self,
         pool_size: Window = (2, 2),
         strides: Window | None = None,
-        padding: str = "valid",
+        padding: Padding = "valid",
         data_format: str | None = None,
         *,
         name: str | None = None,
@@ -192,8 +195,9 @@ class AveragePooling2D(_Windowed, Layer):
         Height and width of the window, at most 256 places.
     strides : int or tuple of two int, optional
         Steps of the window. None: `pool_size`.
-    padding : str, default "valid"
-        ``"valid"`` or ``"same"``; padding does not count in the mean.
+    padding : str, int, tuple of int or tuple of tuple of int, default "valid"
+        ``"valid"``, ``"same"`` or numbers as `ZeroPadding2D` takes them; padding does
+        not count in the mean.
     data_format : str, optional
         Only ``"channels_last"`` or None.
     name : str, optional
@@ -210,7 +214,7 @@ class AveragePooling2D(_Windowed, Layer):
         self,
         pool_size: Window = (2, 2),
         strides: Window | None = None,
-        padding: str = "valid",
+        padding: Padding = "valid",
         data_format: str | None = None,
         *,
         name: str | None = None,
@@ -227,8 +231,9 @@ class MaxPooling1D(_Windowed, Layer):
         Length of the window, at most 256.
     strides : int, optional
         Steps of the window. None: `pool_size`.
-    padding : str, default "valid"
-        ``"valid"`` or ``"same"``; padding never wins.
+    padding : str, int or tuple of int, default "valid"
+        ``"valid"``, ``"same"`` or numbers as `ZeroPadding1D` takes them; padding never
+        wins.
     data_format : str, optional
         Only ``"channels_last"`` or None.
     name : str, optional
@@ -245,7 +250,7 @@ class MaxPooling1D(_Windowed, Layer):
         self,
         pool_size: Window = 2,
         strides: Window | None = None,
-        padding: str = "valid",
+        padding: Padding = "valid",
         data_format: str | None = None,
         *,
         name: str | None = None,
@@ -262,8 +267,9 @@ class AveragePooling1D(_Windowed, Layer):
         Length of the window, at most 256.
     strides : int, optional
         Steps of the window. None: `pool_size`.
-    padding : str, default "valid"
-        ``"valid"`` or ``"same"``; padding does not count in the mean.
+    padding : str, int or tuple of int, default "valid"
+        ``"valid"``, ``"same"`` or numbers as `ZeroPadding1D` takes them; padding does
+        not count in the mean.
     data_format : str, optional
         Only ``"channels_last"`` or None.
     name : str, optional
@@ -280,7 +286,7 @@ class AveragePooling1D(_Windowed, Layer):
         self,
         pool_size: Window = 2,
         strides: Window | None = None,
-        padding: str = "valid",
+        padding: Padding = "valid",
         data_format: str | None = None,
         *,
         name: str | None = None,

@@ -5,12 +5,19 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from memcfg.nn._argument_checks import check_channels_last, integer, pair, real
+from memcfg.nn._argument_checks import (
+    check_channels_last,
+    integer,
+    pair,
+    real,
+    sides,
+)
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from memcfg.nn._argument_checks import Sides
 __all__ = [
     "Cropping1D",
     "Cropping2D",
@@ -26,8 +33,6 @@ __all__ = [
 
 _SEQUENCES = "sequences (None, steps, features)"
 _IMAGES = "images (None, height, width, channels)"
-
-Sides = tuple[tuple[int, int], ...]  # (before, after) of each axis
 
 
 def reshape(scope: Scope, x: int, *shape: int) -> int:
@@ -167,28 +172,11 @@ class RepeatVector(Layer):
         return scope.apply("broadcast_to", (x,), {"shape": shape})[0]
 
 
-def _sides(value: Any, axes: int, what: str) -> Sides:
-    """Return (before, after) of each axis from one number, one an axis, or pairs."""
-    if not isinstance(value, list | tuple):
-        value = (value,) * axes if axes > 1 else ((value, value),)
-    elif axes == 1 and len(value) == 2 and not isinstance(value[0], list | tuple):
-        value = (value,)
-    if len(value) != axes:
-        raise ValueError(f"{what} has {axes} entries, got {value!r}")
-    found = []
-    for each in value:
-        both = tuple(each) if isinstance(each, list | tuple) else (each, each)
-        if len(both) != 2:
-            raise ValueError(f"{what} is one number or two an axis, got {each!r}")
-        found.append((integer(both[0], what, 0), integer(both[1], what, 0)))
-    return tuple(found)
-
-
-def _pad(scope: Scope, x: int, sides: Sides) -> int:
+def _pad(scope: Scope, x: int, around: Sides) -> int:
     """Append zeros around the axes after the batch."""
-    if not any(map(any, sides)):
+    if not any(map(any, around)):
         return x
-    before, after = zip((0, 0), *sides, (0, 0), strict=True)
+    before, after = zip((0, 0), *around, (0, 0), strict=True)
     attributes = {"before": before, "after": after, "value": 0.0}
     return scope.apply("pad", (x,), attributes)[0]
 
@@ -202,11 +190,11 @@ def _check_crop(layer: Any, shape: Shape) -> None:
             )
 
 
-def _crop(scope: Scope, x: int, sides: Sides) -> int:
+def _crop(scope: Scope, x: int, around: Sides) -> int:
     """Append what takes away the ends of the axes after the batch."""
-    if not any(map(any, sides)):
+    if not any(map(any, around)):
         return x
-    before, after = zip((0, 0), *sides, (0, 0), strict=True)
+    before, after = zip((0, 0), *around, (0, 0), strict=True)
     shape = scope.builder.shape(x)
     end = tuple(n - last for n, last in zip(shape, after, strict=True))
     return scope.apply("slice", (x,), {"begin": before, "end": end})[0]
@@ -235,7 +223,7 @@ class ZeroPadding1D(Layer):
         name: str | None = None,
     ) -> None:
         check_channels_last(data_format, "ZeroPadding1D")
-        self.padding = _sides(padding, 1, "ZeroPadding1D: padding")
+        self.padding = sides(padding, 1, "ZeroPadding1D: padding")
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
@@ -280,7 +268,7 @@ class ZeroPadding2D(Layer):
         name: str | None = None,
     ) -> None:
         check_channels_last(data_format, "ZeroPadding2D")
-        self.padding = _sides(padding, 2, "ZeroPadding2D: padding")
+        self.padding = sides(padding, 2, "ZeroPadding2D: padding")
         super().__init__(name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
@@ -302,7 +290,7 @@ class Cropping1D(Layer):
     __slots__ = ("cropping",)
 
     def __init__(self, cropping: Any = (1, 1), *, name: str | None = None) -> None:
-        self.cropping = _sides(cropping, 1, "Cropping1D: cropping")
+        self.cropping = sides(cropping, 1, "Cropping1D: cropping")
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
@@ -340,7 +328,7 @@ class Cropping2D(Layer):
         name: str | None = None,
     ) -> None:
         check_channels_last(data_format, "Cropping2D")
-        self.cropping = _sides(cropping, 2, "Cropping2D: cropping")
+        self.cropping = sides(cropping, 2, "Cropping2D: cropping")
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:

@@ -1,0 +1,38 @@
+"""Networks of the literature, by name, with the published shapes.
+
+Each function returns a `memcfg.nn.Model` that is not compiled. Classifiers give logits,
+for losses with ``from_logits=True``. Layers with weights are named as torchvision's
+modules where it has the network.
+"""
+
+from __future__ import annotations
+
+from memcfg.models._alexnet import alexnet
+from memcfg.models._densenet import densenet121
+from memcfg.models._googlenet import googlenet
+from memcfg.models._inception_v3 import inception_v3
+from memcfg.models._lenet import lenet5, lenet_300_100
+from memcfg.models._mobilenet_v2 import mobilenet_v2
+from memcfg.models._nin import nin
+from memcfg.models._resnet import resnet18, resnet34, resnet50, resnet101, resnet152
+from memcfg.models._torchvision import load_torchvision_weights
+from memcfg.models._vgg import vgg16, vgg19
+
+__all__ = [
+    "alexnet",
+    "densenet121",
+    "googlenet",
+    "inception_v3",
+    "lenet5",
+    "lenet_300_100",
+    "load_torchvision_weights",
+    "mobilenet_v2",
+    "nin",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "vgg16",
+    "vgg19",
+]

@@ -1,0 +1,74 @@
+"""AlexNet, as one column."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memcfg import nn
+from memcfg.models._parts import adaptive_average
+
+if TYPE_CHECKING:
+    from memcfg.models._parts import Sizes
+
+__all__ = ["alexnet"]
+
+# Place among torchvision's features, filters, window, strides, padding, pooling.
+_CONVOLUTIONS = (
+    (0, 64, 11, 4, 2, True),
+    (3, 192, 5, 1, 2, True),
+    (6, 384, 3, 1, 1, False),
+    (8, 256, 3, 1, 1, False),
+    (10, 256, 3, 1, 1, True),
+)
+
+
+def alexnet(
+    input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "alexnet"
+) -> nn.Model:
+    """Return AlexNet in one column, torchvision's.
+
+    Parameters
+    ----------
+    input_shape : tuple of int, default (224, 224, 3)
+        Of one image, of 63 pixels a side or more.
+    classes : int, default 1000
+        How many logits it gives.
+    name : str, default "alexnet"
+        The model's name.
+
+    Returns
+    -------
+    Model
+        Of 61,100,840 parameters by default. Not compiled.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument cannot be honoured.
+
+    References
+    ----------
+    Krizhevsky, "One weird trick for parallelizing convolutional neural networks",
+    arXiv:1404.5997, 2014.
+    """
+    x = inputs = nn.Input(input_shape)
+    for place, filters, window, strides, padding, pooled in _CONVOLUTIONS:
+        x = nn.Conv2D(
+            filters,
+            window,
+            strides,
+            padding,
+            activation="relu",
+            kernel_initializer="he_normal",
+            name=f"features.{place}",
+        )(x)
+        if pooled:
+            x = nn.MaxPooling2D(3, 2)(x)
+    x = nn.Flatten()(adaptive_average(x, 6))
+    for place in (1, 4):
+        x = nn.Dropout(0.5)(x)
+        x = nn.Dense(
+            4096, "relu", kernel_initializer="he_normal", name=f"classifier.{place}"
+        )(x)
+    x = nn.Dense(classes, name="classifier.6")(x)
+    return nn.Model(inputs, x, name=name)

@@ -1,0 +1,91 @@
+"""Densely connected networks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memcfg import nn
+from memcfg.models._parts import batch_normalized, normalized
+
+if TYPE_CHECKING:
+    from memcfg.models._parts import Sizes
+    from memcfg.nn import SymbolicTensor
+
+__all__ = ["densenet121"]
+
+_COUNTS, _GROWTH, _BOTTLENECK = (6, 12, 24, 16), 32, 4
+
+
+def densenet121(
+    input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "densenet121"
+) -> nn.Model:
+    """Return DenseNet-121: each layer of a block reads all before it.
+
+    Parameters
+    ----------
+    input_shape : tuple of int, default (224, 224, 3)
+        Of one image, of 29 pixels a side or more.
+    classes : int, default 1000
+        How many logits it gives.
+    name : str, default "densenet121"
+        The model's name.
+
+    Returns
+    -------
+    Model
+        Of 7,978,856 trained parameters by default. Not compiled.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument cannot be honoured.
+
+    References
+    ----------
+    Huang, Liu, van der Maaten and Weinberger, "Densely connected convolutional
+    networks", CVPR 2017.
+    """
+    x = inputs = nn.Input(input_shape)
+    x = normalized(x, 64, 7, ("features.conv0", "features.norm0"), strides=2, padding=3)
+    x = nn.MaxPooling2D(3, 2, padding=1)(x)
+    for block, count in enumerate(_COUNTS, 1):
+        for i in range(1, count + 1):
+            x = _layer(x, f"features.denseblock{block}.denselayer{i}")
+        if block < len(_COUNTS):
+            x = _transition(x, f"features.transition{block}")
+    x = nn.ReLU()(batch_normalized(x, "features.norm5"))
+    x = nn.GlobalAveragePooling2D()(x)
+    return nn.Model(inputs, nn.Dense(classes, name="classifier")(x), name=name)
+
+
+def _layer(x: SymbolicTensor, name: str) -> SymbolicTensor:
+    """Append what a layer adds to its input's channels."""
+    y = nn.ReLU()(batch_normalized(x, f"{name}.norm1"))
+    y = normalized(y, _BOTTLENECK * _GROWTH, 1, (f"{name}.conv1", f"{name}.norm2"))
+    y = _convolved(y, _GROWTH, 3, 1, f"{name}.conv2")
+    found: SymbolicTensor = nn.Concatenate()([x, y])
+    return found
+
+
+def _transition(x: SymbolicTensor, name: str) -> SymbolicTensor:
+    """Halve channels, height and width."""
+    channels = x.sample_shape[-1]
+    x = nn.ReLU()(batch_normalized(x, f"{name}.norm"))
+    found: SymbolicTensor = nn.AveragePooling2D()(
+        _convolved(x, channels // 2, 1, 0, f"{name}.conv")
+    )
+    return found
+
+
+def _convolved(
+    x: SymbolicTensor, filters: int, window: int, padding: int, name: str
+) -> SymbolicTensor:
+    found: SymbolicTensor = nn.Conv2D(
+        filters,
+        window,
+        padding=padding,
+        use_bias=False,
+        kernel_initializer="he_normal",
+        name=name,
+    )(x)
+    return found

@@ -1,0 +1,698 @@
+"""What the report on a GPU checks, each in a process of its own.
+
+A check returns goals, whose numbers were measured, and notes beside them. A goal of
+seconds is lost or held, and no more; one of bytes or numbers fails the report.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+import gpu_networks
+import numpy as np
+
+import memcfg as mc
+from memcfg._core import CudaEvent, CudaStream
+from memcfg.devices import OperandSpec
+from memcfg.errors import ResourceExhaustedError
+
+nn = mc.nn
+ROOT = Path(__file__).resolve().parents[2]
+GPU = "/GPU:0"
+MIB = 1 << 20
+SLACK = 16  # MiB; page tables, and what the driver has beside a pool
+SMALL = os.environ.get("MEMCFG_GPU_REPORT_SMALL") == "1"  # a stand-in is slow
+
+
+@dataclass
+class Goal:
+    """A number, and what it is to be at most or at least."""
+
+    what: str
+    value: float | None  # None: it was not measured
+    relation: str  # "<=" or ">="
+    wanted: float
+    unit: str = ""
+    of_time: bool = False  # it cannot fail the report
+    why: str = ""  # it was not measured
+
+    @property
+    def held(self):
+        if self.value is None:
+            return None
+        if self.relation == "<=":
+            return self.value <= self.wanted
+        return self.value >= self.wanted
+
+
+@dataclass
+class Found:
+    """What a check found."""
+
+    goals: list[Goal] = field(default_factory=list)
+    notes: dict = field(default_factory=dict)
+
+    def goal(self, *of, **more):
+        self.goals.append(Goal(*of, **more))
+
+    def time(self, *of, **more):
+        self.goal(*of, of_time=True, **more)
+
+
+def times(full):
+    """How often something is done: as given, or hardly."""
+    return max(2, full // 500) if SMALL else full
+
+
+def device():
+    return mc.config.logical_device(GPU)
+
+
+def free_mib():
+    """Free memory of the GPU as the driver says."""
+    return device().context.memory_info()[0] / MIB
+
+
+def limit_to(mib):
+    (gpu,) = mc.config.list_physical_devices("GPU")[:1]
+    mc.config.set_logical_device_configuration(
+        gpu, [mc.config.LogicalDeviceConfiguration(memory_limit=mib)]
+    )
+
+
+def torch_on_gpu():
+    """PyTorch in float32 without TF32; None where it is not, or without a GPU."""
+    if find_spec("torch") is None:
+        return None
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    return torch
+
+
+NO_TORCH = "PyTorch with CUDA is not installed"
+
+
+def recipe_of(name):
+    recipe = gpu_networks.RECIPES[name]
+    return gpu_networks.tiny(recipe) if SMALL else recipe
+
+
+def compiled(recipe, memory=None):
+    with mc.device(GPU):
+        nn.set_random_seed(0)
+        model = gpu_networks.ours(recipe)
+        loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(nn.SGD(0.01, momentum=0.9), loss, memory=memory)
+    return model
+
+
+# -- who shares the GPU ----------------------------------------------------------------
+
+
+def check_one_context():
+    """PyCUDA, cuBLASLt, cuDNN, PyTorch and memcfg in the primary context."""
+    import pycuda
+    import pycuda.driver as cuda
+
+    found = Found()
+    contexts = {"memcfg": device().context.call(current_context)}
+    primary = cuda.Device(0).retain_primary_context()
+    primary.push()
+    try:
+        contexts["pycuda"] = current_context()
+        found.notes["pycuda"] = pycuda.VERSION_TEXT
+        a, b, x, kernel = share_with_pycuda(found)
+        torch = torch_on_gpu()
+        if torch is not None:
+            contexts["PyTorch"] = current_context()  # of its first call on
+        for name, error in compare_libraries(found, torch, a, b, x, kernel).items():
+            found.goal(f"{name} in one context, error", error, "<=", 1e-4)
+        found.goal("primary contexts in use", len(set(contexts.values())), "<=", 1)
+    finally:
+        primary.pop()
+    return found
+
+
+def current_context():
+    """The address of the thread's context."""
+    library = ctypes.CDLL(os.environ.get("MEMCFG_CUDA_LIBRARY") or "libcuda.so.1")
+    context = ctypes.c_void_p()
+    assert library.cuCtxGetCurrent(ctypes.byref(context)) == 0
+    return context.value
+
+
+def share_with_pycuda(found):
+    """Arrays of PyCUDA's in the pool, changed by a kernel that it has compiled."""
+    from pycuda import gpuarray
+    from pycuda.compiler import SourceModule
+
+    generator = np.random.default_rng(0)
+    take = mc.interop.pycuda_allocator(GPU)
+    host = [
+        generator.standard_normal(shape).astype(np.float32)
+        for shape in ((96, 64), (64, 80), (4, 12, 12, 8), (3, 3, 8, 16))
+    ]
+    before = mc.config.get_memory_info(GPU)["current"]
+    arrays = [gpuarray.to_gpu(each, allocator=take) for each in host]
+    taken = mc.config.get_memory_info(GPU)["current"] - before
+    nbytes = sum(each.nbytes for each in host)
+    found.goal("PyCUDA's arrays in the pool", taken, ">=", nbytes, "B")
+    source = "__global__ void twice(float* x) { x[threadIdx.x] *= 2; }"
+    twice = SourceModule(source).get_function("twice")
+    twice(arrays[0].gpudata, block=(64, 1, 1), grid=(1, 1))
+    host[0].reshape(-1)[:64] *= 2
+    error = float(np.abs(arrays[0].get() - host[0]).max())
+    found.goal("PyCUDA's kernel on the pool's memory, error", error, "<=", 0)
+    return list(zip(arrays, host, strict=True))
+
+
+def compare_libraries(found, torch, a, b, x, kernel):
+    """Relative errors of the library's product and convolution, against float64."""
+    from pycuda import gpuarray
+
+    take = mc.interop.pycuda_allocator(GPU)
+
+    def run(op_type, attributes, operands, shape, wanted):
+        specs = [OperandSpec(array.shape, "float32") for array, _ in operands]
+        out = OperandSpec(shape, "float32")
+        kernels = device().kernels
+        rows = kernels.algorithms(op_type, attributes, specs, [out])
+        name = next((n for n, *_ in rows if n.startswith(wanted)), None)
+        if name is None:
+            return None, None
+        made = kernels.make(op_type, attributes, specs, [out], name)
+        y = gpuarray.empty(shape, np.float32, allocator=take)
+        addresses = [int(array.gpudata) for array, _ in operands]
+        with device().pool.allocate(max(made.scratch_bytes, 1)) as scratch:
+            made.run([*addresses, int(y.gpudata)], scratch.address)
+        return name, y.get()
+
+    window = {
+        "strides": (1, 1),
+        "padding": ((1, 1), (1, 1)),
+        "dilation": (1, 1),
+        "groups": 1,
+    }
+    meant = {
+        "product": a[1].astype(np.float64) @ b[1].astype(np.float64),
+        "convolution": np.zeros((*x[1].shape[:3], kernel[1].shape[3])),
+    }
+    mc.ops.op_type("conv2d").numpy(
+        window,
+        [x[1].astype(np.float64), kernel[1].astype(np.float64)],
+        [meant["convolution"]],
+    )
+    shapes = {name: value.shape for name, value in meant.items()}
+    errors = {}
+    for what, operands, op, attributes, wanted in (
+        ("product", (a, b), "dense", {}, "cublaslt"),
+        ("convolution", (x, kernel), "conv2d", window, "cudnn"),
+    ):
+        name, y = run(op, attributes, operands, shapes[what], wanted)
+        if name is None:
+            found.notes[f"memcfg's {what}"] = f"{wanted} is not there"
+        else:
+            errors[f"memcfg's {what} by {name}"] = relative(y, meant[what])
+    if torch is not None:
+        p, q, image, filters = (
+            torch.from_numpy(host).cuda() for _, host in (a, b, x, kernel)
+        )
+        y = torch.nn.functional.conv2d(
+            image.permute(0, 3, 1, 2), filters.permute(3, 2, 0, 1), padding=1
+        )
+        errors["PyTorch's product"] = relative((p @ q).cpu().numpy(), meant["product"])
+        y = y.permute(0, 2, 3, 1).cpu().numpy()
+        errors["PyTorch's convolution"] = relative(y, meant["convolution"])
+        found.notes["PyTorch"] = torch.__version__
+        found.notes["cuDNN"] = torch.backends.cudnn.version()
+    return errors
+
+
+def relative(y, meant):
+    return float(np.abs(y - meant).max() / np.abs(meant).max())
+
+
+def check_torch_in_the_pool():
+    """PyTorch's tensors lie in the pool, under its limit."""
+    found, limit = Found(), 512
+    limit_to(limit)
+    allocator = mc.interop.torch_allocator(GPU)
+    import torch
+
+    torch.cuda.memory.change_current_allocator(allocator)
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+
+    def train(where):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 32, 3, padding=1),
+            torch.nn.ReLU(),
+            torch.nn.Flatten(),
+            torch.nn.Linear(32 * 16 * 16, 10),
+        )
+        x, y = torch.randn(64, 3, 16, 16), torch.randint(0, 10, (64,))
+        net, x, y = net.to(where), x.to(where), y.to(where)
+        loss = torch.nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        norm = sum(float(p.grad.square().sum()) for p in net.parameters())
+        return loss.item(), norm
+
+    here, there = train("cpu"), train("cuda")
+    apart = max(abs(p - q) / abs(p) for p, q in zip(here, there, strict=True))
+    found.goal("PyTorch in the pool, error of loss and gradients", apart, "<=", 1e-3)
+    peak = device().pool.stats().peak_reserved_bytes / MIB
+    found.goal("PyTorch's peak in a pool's limit", peak, "<=", limit, "MiB")
+    found.goal("PyTorch's tensors in the pool", peak, ">=", 1, "MiB")
+    try:
+        torch.empty(2 * limit * MIB, dtype=torch.uint8, device="cuda")
+    except RuntimeError as error:
+        found.notes["twice the limit"] = str(error).splitlines()[0][:200]
+        refused = 1
+    else:
+        refused = 0
+    found.goal("requests beyond the limit refused", refused, ">=", 1)
+    return found
+
+
+# -- tests and training ----------------------------------------------------------------
+
+
+def check_tests():
+    """The tests that are marked `gpu`."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu"]
+    command += ["-p", "no:cacheprovider"]
+    if find_spec("xdist") is not None:
+        count = min(8, max(1, (os.cpu_count() or 1) // 2))
+        command += ["-n", str(count), "--dist", "loadfile"]
+    folders = [str(ROOT / "tests" / name) for name in ("memory", "core", "devices")]
+    done = subprocess.run(
+        [*command, *folders],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONSAFEPATH": "1"},  # not the folder's memcfg
+    )
+    return read_tests(done)
+
+
+def read_tests(done):
+    """What pytest said, in numbers."""
+    found = Found()
+    last = done.stdout.strip().splitlines()[-1:]
+    counts = {
+        kind: int(count)
+        for count, kind in re.findall(r"(\d+) (\w+)", last[0] if last else "")
+    }
+    broken = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    count = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
+    ended = done.returncode in (0, 1)
+    found.goal("contract suites, failures", count if ended else None, "<=", 0)
+    if not ended:
+        found.goals[-1].why = (done.stderr + done.stdout)[-500:]
+    found.goal("contract suites, tests passed", counts.get("passed", 0), ">=", 1)
+    skipped = re.findall(r"^SKIPPED (.+)", done.stdout, re.MULTILINE)
+    found.notes |= {"failed": broken[:50], "skipped": skipped[:50]}
+    return found
+
+
+def check_digits():
+    """The digits reach the CPU's accuracy; 50 losses differ by 1e-3 at most.
+
+    The losses are those of one convolution. The demo's network is normalized, and
+    enlarges what is rounded: of two sets of kernels on one CPU, its losses were 0.02
+    apart after 50 steps. So its accuracy is compared, and its losses are a note.
+    """
+    found, steps = Found(), 3 if SMALL else 50
+    for name, wanted in (("one convolution", 0.005), ("demo", 0.02)):
+        recipe = recipe_of(name)
+        losses, accuracies = zip(
+            *(train_digits(where, recipe, steps) for where in ("/CPU:0", GPU)),
+            strict=True,
+        )
+        apart = float(np.abs(np.subtract(*losses)).max())
+        if name == "demo":
+            found.notes["losses of the demo's network, GPU's from CPU's"] = apart
+        else:
+            what = f"losses of {steps} steps on digits, GPU's from CPU's"
+            found.goal(what, apart, "<=", 1e-3)
+        what = f"accuracy on digits ({name}), GPU's below CPU's"
+        found.goal(what, accuracies[0] - accuracies[1], "<=", wanted)
+        found.notes[f"accuracy ({name}), CPU and GPU"] = list(accuracies)
+    return found
+
+
+def train_digits(where, recipe, steps):
+    """The losses of some steps, and the accuracy after epochs behind them."""
+    from memcfg.commands._digits import load_digits
+
+    digits, size = load_digits(), recipe.batch if SMALL else 64
+    height, width, _ = recipe.shape
+    x, held_out = (a[:, :height, :width] for a in (digits.x, digits.held_out_x))
+    count = 16 if SMALL else len(x)
+    with mc.device(where):
+        nn.set_random_seed(1)
+        model = gpu_networks.ours(recipe)
+        loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(nn.SGD(0.05, momentum=0.9), loss, metrics=["accuracy"])
+    losses = []
+    for step in range(steps):
+        at = size * (step % (len(x) // size))
+        found = model.train_on_batch(x[at : at + size], digits.y[at : at + size])
+        losses.append(found[0])
+    epochs = 1 if SMALL else 8
+    model.fit(x[:count], digits.y[:count], epochs=epochs, verbose=0, seed=0)
+    found = model.evaluate(held_out[:count], digits.held_out_y[:count], verbose=0)
+    model.close()
+    return losses, float(found[1])
+
+
+def check_limit():
+    """A limit is never exceeded, as the driver's free memory shows."""
+    found, limit = Found(), 4 if SMALL else 512
+    limit_to(limit)
+    recipe = recipe_of("VGG-like")._replace(batch=2 if SMALL else 64)
+    x, y = gpu_networks.data(recipe)
+    for _ in range(2):  # the second time, libraries and kernels are there
+        device().pool.trim()
+        before, most = free_mib(), 0.0
+        model = compiled(recipe)
+        for _ in range(times(20)):
+            model.train_on_batch(x, y)
+            most = max(most, before - free_mib())
+        model.close()
+    what = f"taken by training under {limit} MiB, by cuMemGetInfo"
+    found.goal(what, most, "<=", limit + SLACK, "MiB")
+    device().pool.trim()
+    most, refused, before = take_at_random(limit)
+    what = f"taken by random blocks under {limit} MiB, by cuMemGetInfo"
+    found.goal(what, most, "<=", limit + SLACK, "MiB")
+    found.goal("requests refused meanwhile", refused, ">=", 1)
+    left = before - free_mib()
+    found.goal("not given back by `trim`", left, "<=", SLACK, "MiB")
+    found.notes["beside the limit"] = f"{SLACK} MiB for what the driver needs itself"
+    return found
+
+
+def take_at_random(limit):
+    """Take and free blocks: (most MiB that the GPU lacked, refusals, free before)."""
+    pool, before = device().pool, free_mib()
+    generator, blocks, refused, most = np.random.default_rng(0), [], 0, 0.0
+    for _ in range(times(5000)):
+        if blocks and generator.random() < 0.4:
+            blocks.pop(int(generator.integers(len(blocks)))).free()
+        try:
+            blocks.append(pool.allocate(int(generator.integers(1, limit * MIB // 8))))
+        except ResourceExhaustedError:
+            refused += 1
+        most = max(most, before - free_mib())
+    while not refused:
+        try:
+            blocks.append(pool.allocate(limit * MIB // 8))
+        except ResourceExhaustedError:
+            refused += 1
+        most = max(most, before - free_mib())
+    for block in blocks:
+        block.free()
+    pool.trim()
+    return most, refused, before
+
+
+def check_endurance():
+    """10,000 steps, and 100 models made and closed: the memory is that of before."""
+    found, steps, models = Found(), times(10_000), times(100)
+    recipe = recipe_of("demo")._replace(batch=2 if SMALL else 32)
+    x, y = gpu_networks.data(recipe)
+    pool = device().pool
+
+    def train(count):
+        model = compiled(recipe)
+        for _ in range(count):
+            model.train_on_batch(x, y)
+        return model
+
+    model = train(3)
+    held, before = pool.stats().current_bytes, free_mib()
+    for _ in range(steps):
+        model.train_on_batch(x, y)
+    after = pool.stats().current_bytes - held, before - free_mib()
+    found.goal(f"more in the pool after {steps:,} steps", after[0], "<=", 0, "B")
+    found.goal(f"more of the GPU after {steps:,} steps", after[1], "<=", SLACK, "MiB")
+    model.close()
+    for _ in range(2):
+        train(3).close()
+    pool.trim()
+    held, before = pool.stats().current_bytes, free_mib()
+    for _ in range(models):
+        train(3).close()
+    pool.trim()
+    after = pool.stats().current_bytes - held, before - free_mib()
+    what = f"after {models:,} models made and closed"
+    found.goal(f"more in the pool {what}", after[0], "<=", 0, "B")
+    found.goal(f"more of the GPU {what}", after[1], "<=", SLACK, "MiB")
+    return found
+
+
+# -- seconds ---------------------------------------------------------------------------
+
+
+def check_steps():
+    """Seconds of a step and peak memory beside PyTorch (eager, float32, no TF32).
+
+    Each step uploads its batch from the host and reads the loss. PyTorch's memory is
+    that of its default algorithms; its second time is that of `cudnn.benchmark`.
+    """
+    torch, found, rows = torch_on_gpu(), Found(), {}
+    for name in ("demo", "VGG-like", "ResNet-like"):
+        recipe = recipe_of(name)
+        rows[name] = row = compare_steps(torch, recipe)
+        why = "" if torch else NO_TORCH
+        ratio, part = row.get("torch / memcfg"), row.get("memory, part of torch's")
+        found.time(
+            f"speed of {name}, of PyTorch's eager", ratio, ">=", 1.0, "x", why=why
+        )
+        what = f"peak memory of {name}, of PyTorch's reserved"
+        found.goal(what, part, "<=", 0.8, "x", why=why)
+    found.notes["steps"] = rows
+    return found
+
+
+def compare_steps(torch, recipe):
+    """Times of interleaved steps in milliseconds, and peaks in MiB."""
+    x, y = gpu_networks.data(recipe)
+    pool = device().pool
+    pool.trim()
+    pool.reset_peak()
+    model = compiled(recipe, mc.plan.share())
+    runs = {"memcfg": partial(model.train_on_batch, x, y)}
+    if torch is not None:
+        net = gpu_networks.theirs(recipe).cuda()
+        count = sum(p.numel() for p in net.parameters() if p.requires_grad)
+        own = sum(np.prod(each.shape) for each in model.trainable_weights)
+        assert count == own, f"other networks: {count} and {own} weights"
+        step = gpu_networks.torch_step(torch, net, x, y)
+        runs["torch"] = partial(benchmarked, torch, False, step)
+        torch.cuda.reset_peak_memory_stats()
+        for _ in range(4):
+            runs["torch"]()
+        reserved = torch.cuda.max_memory_reserved() / MIB
+        runs["torch, cudnn.benchmark"] = partial(benchmarked, torch, True, step)
+    for run in runs.values():
+        for _ in range(3):
+            run()
+    taken = {name: [] for name in runs}
+    for _ in range(2 if SMALL else 15):
+        for name, run in runs.items():
+            taken[name].append(seconds(run))
+    middle = {name: statistics.median(each) for name, each in taken.items()}
+    row = {"batch": recipe.batch}
+    row |= {f"{name}, ms": 1e3 * value for name, value in middle.items()}
+    row["memcfg, peak MiB"] = pool.stats().peak_reserved_bytes / MIB
+    if torch is not None:
+        row["torch, reserved MiB"] = reserved
+        row["torch / memcfg"] = middle["torch"] / middle["memcfg"]
+        row["memory, part of torch's"] = row["memcfg, peak MiB"] / reserved
+        del net, step, runs
+        gc.collect()
+        torch.cuda.empty_cache()
+    model.close()
+    return row
+
+
+def benchmarked(torch, on, step):
+    torch.backends.cudnn.benchmark = on
+    return step()
+
+
+def seconds(call):
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def check_allocations():
+    """Nanoseconds of an allocation and its free, beside PyTorch's caching allocator."""
+    found, torch, count = Found(), torch_on_gpu(), times(20_000)
+    pool = device().pool
+    peer = torch and torch._C._cuda_cudaCachingAllocator_raw_alloc
+    drop = torch and torch._C._cuda_cudaCachingAllocator_raw_delete
+
+    def own(size):
+        for _ in range(count):
+            pool.allocate(size).free()
+
+    def other(size):
+        for _ in range(count):
+            drop(peer(size, 0))
+
+    for size in (256, 64 << 10, 4 * MIB):
+        calls = {"memcfg": own, "PyTorch": other} if torch else {"memcfg": own}
+        best = dict.fromkeys(calls, np.inf)
+        for _ in range(5):
+            for name, call in calls.items():
+                best[name] = min(best[name], seconds(partial(call, size)) / count)
+        found.time(
+            f"alloc + free of {size:,} B, of PyTorch's time",
+            best["memcfg"] / best["PyTorch"] if torch else None,
+            *("<=", 1.0, "x"),
+            why="" if torch else NO_TORCH,
+        )
+        found.notes[f"{size} B, ns"] = {n: 1e9 * value for n, value in best.items()}
+    return found
+
+
+def check_copies():
+    """Copies both ways beside compute: their bandwidth, and what compute loses."""
+    found, piece = Found(), MIB // 4 if SMALL else 128 * MIB
+    alone, both = measure_raw(piece)
+    count = 2 if SMALL else 8  # copies each way
+    least = count * piece / min(both)  # seconds that they take
+    one = trace(piece, 1, 0)["compute"]
+    products = 2 if SMALL else int(np.clip(1.5 * least / one, 4, 5000))
+    rows = [
+        (trace(piece, products, 0), trace(piece, products, count))
+        for _ in range(1 if SMALL else 5)
+    ]
+    slower = statistics.median(b["compute"] / a["compute"] for a, b in rows) - 1
+    for way, raw in zip(("to the GPU", "from the GPU"), both, strict=True):
+        took = statistics.median(row[way] for _, row in rows)
+        rate = count * piece / took
+        what = f"copies {way} beside compute, of raw cuMemcpyAsync both ways"
+        found.time(what, rate / raw, ">=", 0.9, "x")
+        found.notes[f"{way}, GiB/s"] = {
+            "beside compute": rate / 2**30,
+            "raw, both ways": raw / 2**30,
+            "raw, alone": alone[way] / 2**30,
+        }
+    found.time("compute beside copies is slower by", slower, "<=", 0.03)
+    found.notes["milliseconds of compute"] = 1e3 * rows[0][0]["compute"]
+    return found
+
+
+def trace(piece, products, copies):
+    """Seconds of queues of a program: products of matrices, and copies both ways."""
+    where, size = device(), 64 if SMALL else 4096
+    matrix = OperandSpec((size, size), "float32")
+    kernel = where.kernels.make("dense", {}, [matrix, matrix], [matrix])
+    scratch = 3 * matrix.nbytes
+    data = scratch + -(-kernel.scratch_bytes // 256) * 256
+    arena = where.pool.arena(tag="report")
+    arena.grow(data + 2 * piece)
+    host = where.tier_memory("host", 2 * piece, tag="report")
+    program = where.program(arena, {"host": host})
+    places = [0, matrix.nbytes, 2 * matrix.nbytes]
+    needed = scratch if kernel.scratch_bytes else None
+    for index in range(max(products, copies)):
+        if index < products:
+            sizes = [matrix.nbytes] * 3
+            program.compute(kernel.instruction(), places, sizes, needed)
+        if index < copies:
+            program.copy(1, (0, data), (1, 0), piece)
+            program.copy(2, (1, piece), (0, data + piece), piece)
+    program.run()
+    spans = {}
+    for queue, begin, end in program.run_traced():
+        spans.setdefault(queue, []).append((begin, end))
+    names = {0: "compute", 1: "from the GPU", 2: "to the GPU"}
+    taken = {
+        names[queue]: max(max(e for _, e in each) - min(b for b, _ in each), 1e-9)
+        for queue, each in spans.items()
+    }
+    del program
+    arena.free()
+    host.free()
+    return taken
+
+
+def measure_raw(piece):
+    """Bytes a second of the driver's copies: each way alone, and (to, from) at once."""
+    where = device()
+    here = where.host_pool.allocate(2 * piece, tag="report")
+    there = where.pool.allocate(2 * piece, tag="report")
+    streams = [CudaStream(where.context) for _ in range(2)]
+    ways = [
+        (streams[0], there.address, here.address),
+        (streams[1], here.address + piece, there.address + piece),
+    ]
+    copy = raw_copy()
+
+    def rates(chosen, count=2 if SMALL else 8):
+        spans = [
+            [CudaEvent(where.context, timing=True) for _ in range(2)] for _ in chosen
+        ]
+        for (stream, *_), (begin, _) in zip(chosen, spans, strict=True):
+            stream.record(begin)
+        for _ in range(count):
+            for stream, target, source in chosen:
+                where.context.call(partial(copy, target, source, piece, stream.handle))
+        for (stream, *_), (_, end) in zip(chosen, spans, strict=True):
+            stream.record(end)
+            stream.synchronize()
+        return [
+            count * piece / max(end.seconds_since(begin), 1e-9) for begin, end in spans
+        ]
+
+    def best(chosen):
+        return [
+            max(each) for each in zip(*(rates(chosen) for _ in range(3)), strict=True)
+        ]
+
+    alone = {"to the GPU": best(ways[:1])[0], "from the GPU": best(ways[1:])[0]}
+    both = best(ways)
+    here.free()
+    there.free()
+    return alone, both
+
+
+def raw_copy():
+    """The driver's cuMemcpyAsync, with nothing of memcfg around it."""
+    library = ctypes.CDLL(os.environ.get("MEMCFG_CUDA_LIBRARY") or "libcuda.so.1")
+    call = library.cuMemcpyAsync
+    call.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p]
+
+    def copy(target, source, nbytes, stream):
+        status = call(target, source, nbytes, stream)
+        assert status == 0, status
+
+    return copy
+
+
+ORDER = (  # what is short, and what others need, first
+    *("one_context", "torch_in_the_pool", "limit", "digits", "steps", "allocations"),
+    *("copies", "endurance", "tests"),
+)
+CHECKS = {name: globals()[f"check_{name}"] for name in ORDER}
