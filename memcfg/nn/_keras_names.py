@@ -83,7 +83,6 @@ _LAYERS = {
     "InputSpec": "a layer says what it reads when it is called",
     "Lambda": "write a Layer with call, or an op of your own (docs/ops.md)",
     "RMSNormalization": "use LayerNormalization",
-    "ReversibleEmbedding": "use Embedding and Dense",
     "SpectralNormalization": _LATER,
     "UnitNormalization": "use LayerNormalization, or divide by a root of nn.ops",
     "Wrapper": "write a Layer that has another as its attribute",

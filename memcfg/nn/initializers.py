@@ -16,6 +16,7 @@ from memcfg.nn._keras_names import absent
 from memcfg.nn._random import fixed_seed
 
 __all__ = [
+    "Bilinear",
     "Constant",
     "GlorotNormal",
     "GlorotUniform",
@@ -229,6 +230,36 @@ class Identity(Initializer):
         if len(shape) != 2:
             raise ValueError(f"Identity makes matrices, not weights of shape {shape}")
         return self.gain * np.eye(*shape, dtype=np.float32)
+
+
+class Bilinear(Initializer):
+    """Start a transposed convolution from bilinear interpolation, channel by channel.
+
+    For kernels of a square window, twice as long as the strides. Caffe and MXNet have
+    it by this name, Keras has not.
+
+    References
+    ----------
+    Long, Shelhamer and Darrell, "Fully convolutional networks for semantic
+    segmentation", CVPR 2015, section 3.3.
+    """
+
+    __slots__ = ()
+
+    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
+        """Return the kernel of hats on the diagonal of both channels."""
+        if len(shape) != 4 or shape[0] != shape[1] or shape[2] != shape[3]:
+            raise ValueError(
+                "Bilinear makes kernels of square windows between as many channels, "
+                f"not weights of shape {shape}"
+            )
+        size, _, channels, _ = shape
+        places = np.arange(size, dtype=np.float32) - (size - 1) / 2
+        hat = (1 - np.abs(places) / (size / 2)).astype(np.float32)
+        kernel = np.zeros(shape, np.float32)
+        diagonal = range(channels)
+        kernel[..., diagonal, diagonal] = np.outer(hat, hat)[..., None]
+        return kernel
 
 
 class Orthogonal(Initializer):
@@ -504,6 +535,7 @@ def _truncated_normal(shape: tuple[int, ...], seed: int) -> np.ndarray:
 
 
 _KINDS: tuple[type[Initializer], ...] = (
+    Bilinear,
     Constant,
     GlorotNormal,
     GlorotUniform,

@@ -2,7 +2,8 @@
 
 Max pooling keeps the winner's place in its window (one byte an element, row by row),
 so that backward needs neither its input nor its output. Of equal maxima the first
-wins, and the first of any NaN.
+wins, and the first of any NaN. Its gradient op puts values at these places: unpooling,
+which `max_pool2d_at`, that takes them from there, is the gradient of.
 """
 
 from __future__ import annotations
@@ -65,6 +66,26 @@ def _infer_global(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
     return [Spec((x[0], x[3]), inputs[0].dtype)]
 
 
+def _infer_unpooled(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
+    index, pooled = inputs
+    out = Spec(tuple(attributes["input_shape"]), pooled.dtype)
+    require(
+        index.shape == pooled.shape == _pooled([out], attributes),
+        f"places of {index.shape} and values of {pooled.shape} are not those of "
+        f"windows over {out.shape}",
+    )
+    return [out]
+
+
+def _infer_at(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
+    index, x = inputs
+    require(
+        index.shape == _pooled([x], attributes),
+        f"places of {index.shape} are not those of windows over {x.shape}",
+    )
+    return [Spec(index.shape, x.dtype)]
+
+
 def _infer_input(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
     return [Spec(tuple(attributes["input_shape"]), inputs[-1].dtype)]
 
@@ -78,6 +99,18 @@ def _max_rule(adjoint: Adjoint) -> Sequence[int | None]:
     return adjoint.emit(
         "max_pool2d_gradient", (index, adjoint.dy), _with_shape(adjoint)
     )
+
+
+def _unpooling_rule(adjoint: Adjoint) -> Sequence[int | None]:
+    attributes = {k: v for k, v in adjoint.attributes.items() if k != "input_shape"}
+    pair = (adjoint.inputs[0], adjoint.dy)
+    return None, *adjoint.emit("max_pool2d_at", pair, attributes)
+
+
+def _at_rule(adjoint: Adjoint) -> Sequence[int | None]:
+    pair = (adjoint.inputs[0], adjoint.dy)
+    attributes = {**adjoint.attributes, "input_shape": adjoint.shape_of(1)}
+    return None, *adjoint.emit("max_pool2d_gradient", pair, attributes)
 
 
 def _average_rule(adjoint: Adjoint) -> Sequence[int | None]:
@@ -131,6 +164,13 @@ def _max_pool2d_gradient(a: Attributes, inputs: Arrays, outputs: Arrays) -> None
     _crop(a, padded, outputs[0])
 
 
+def _max_pool2d_at(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    index, x = inputs
+    view = _windows(a, x, 0)
+    taken = np.take_along_axis(view, index[..., None].astype(np.intp), axis=-1)
+    outputs[0][...] = taken[..., 0]
+
+
 def _average_pool2d(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     (x,) = inputs
     places = _in_image(a, *x.shape[1:3]).sum(axis=-1)
@@ -165,7 +205,14 @@ def _global_average_pool2d_gradient(
 register(
     OpType("max_pool2d", 1, _infer_max, _max_pool2d, (), _max_rule, _window_flops),
     OpType("max_pool2d_inference", 1, _infer_pool, _max_pool2d, flops=_window_flops),
-    OpType("max_pool2d_gradient", 2, _infer_input, _max_pool2d_gradient),
+    OpType(
+        "max_pool2d_gradient",
+        2,
+        _infer_unpooled,
+        _max_pool2d_gradient,
+        gradient=_unpooling_rule,
+    ),
+    OpType("max_pool2d_at", 2, _infer_at, _max_pool2d_at, gradient=_at_rule),
     OpType(
         "average_pool2d",
         1,

@@ -58,13 +58,16 @@ MADE = {  # arguments with options, and the shape of a sample
     "Masking": ((0.5,), {}, STEPS),
     "MaxPooling1D": ((3, 2), {"padding": "same"}, STEPS),
     "MaxPooling2D": ((3, 2), {"padding": ((0, 1), (1, 0))}, IMAGE),
+    "MaxUnpooling2D": ((3, 2), {"padding": 1, "output_size": (6, 6)}, IMAGE),
     "MultiHeadAttention": ((2, 3), OPTIONS | {"dropout": 0.25, "seed": 5}, STEPS),
     "Normalization": ((), {"mean": 1.0, "variance": 2.0}, ROW),
     "PReLU": ((), {"alpha_regularizer": "l2", "shared_axes": [1]}, STEPS),
     "Permute": (((2, 1),), {}, STEPS),
     "ReLU": ((3.0,), {"threshold": 0.1}, ROW),
+    "PositionEmbedding": ((9,), {"initializer": "ones"}, STEPS),
     "RepeatVector": ((3,), {}, ROW),
     "Rescaling": ((0.5,), {"offset": 1.0}, ROW),
+    "ReversibleEmbedding": ((9, 3), {"embeddings_regularizer": "l2"}, (5,)),
     "Reshape": (((2, -1),), {}, ROW),
     "SeparableConv1D": ((3, 2), {"pointwise_regularizer": "l2"}, STEPS),
     "SeparableConv2D": ((3, 2), {"depthwise_regularizer": "l1"}, IMAGE),
@@ -99,6 +102,11 @@ def called(layer, x):
     """The layer's result, of more tensors where it takes more."""
     if isinstance(layer, layers.MultiHeadAttention):
         return layer(x, x)
+    if isinstance(layer, layers.PositionEmbedding):
+        return layers.Add()([x, layer(x)])
+    if isinstance(layer, layers.MaxUnpooling2D):
+        same = layer.pool_size, layer.strides, layer.padding
+        return layer(layers.MaxPooling2D(*same, return_indices=True)(x))
     return layer([x, x] if type(layer).__name__ in OF_TWO else x)
 
 
@@ -113,11 +121,12 @@ def test_the_table_has_each_layer():
 @pytest.mark.parametrize("name", MADE)
 def test_each_layer_trains_in_the_mode_of_inference(name):
     shape = MADE[name][2]
-    dtype = "int32" if name == "Embedding" else "float32"
+    looks_up = name in ("Embedding", "ReversibleEmbedding")
+    dtype = "int32" if looks_up else "float32"
     start = nn.Input(shape, dtype=dtype)
     layer = front = made(name)
     first = start
-    if name != "Embedding":  # the gradient of its weight goes through the layer
+    if not looks_up:  # the gradient of its weight goes through the layer
         front = layers.Dense(shape[-1], bias_initializer="ones")
         first = front(start)
     base = nn.Model(start, called(layer, first))

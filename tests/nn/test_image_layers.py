@@ -86,6 +86,40 @@ def test_numbers_pad_pooling_by_what_does_not_count():
 
 
 @pytest.mark.parametrize(
+    ("size", "strides", "padding"),
+    [(2, None, "valid"), (2, 2, ((0, 1), (0, 1))), (3, 2, 1), (3, 1, "same")],
+)
+def test_unpooling_puts_elements_where_maxima_were(size, strides, padding):
+    x = images(2, 5, 7, 3)
+    start, scale = nn.Input(x.shape[1:]), 10.0
+    same = {"strides": strides, "padding": padding}
+    y, places = nn.MaxPooling2D(size, return_indices=True, **same)(start)
+    assert places.dtype == "uint8"
+    again = nn.MaxUnpooling2D(size, output_size=(5, 7), **same)([y * scale, places])
+    model = nn.Model(start, [y, again])
+    maxima, found = model.predict(x, verbose=0)
+    model.close()
+    wanted = np.zeros_like(x)  # all numbers differ: a maximum's place is known
+    for n, c in np.ndindex(2, 3):
+        for each in maxima[n, :, :, c].ravel():
+            wanted[n, :, :, c][x[n, :, :, c] == each] += scale * each
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_unpooling_needs_the_places_of_its_windows():
+    x, y = nn.Input((8, 8, 3)), nn.Input((3, 4, 3))
+    pooled, places = nn.MaxPooling2D(return_indices=True)(x)
+    assert nn.MaxUnpooling2D()([pooled, places]).shape == (None, 8, 8, 3)
+    assert nn.MaxPooling2D(return_indices=False)(x).shape == (None, 4, 4, 3)
+    with pytest.raises(ValueError, match="not those of windows over"):
+        nn.MaxUnpooling2D()([y, places])
+    with pytest.raises(ValueError, match="not those of windows over"):
+        nn.MaxUnpooling2D(output_size=(11, 8))([pooled, places])
+    with pytest.raises(ValueError, match="output_size is needed"):
+        nn.MaxUnpooling2D(padding="same")
+
+
+@pytest.mark.parametrize(
     ("make", "error", "message"),
     [
         (lambda: nn.Conv2D(2, 3, padding=-1), ValueError, "zero or more"),

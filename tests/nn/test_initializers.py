@@ -189,3 +189,27 @@ def test_a_custom_initializer_is_checked():
 
     with pytest.raises(ValueError, match="returned float64"):
         kernel_of(kernel_initializer=Wrong())
+
+
+@pytest.mark.parametrize("factor", [2, 8])
+def test_bilinear_kernels_interpolate(factor):
+    """A plane stays a plane, behind the border; classes do not mix."""
+    rows, columns = np.mgrid[:5, :6].astype(np.float32)
+    x = np.stack([2 * rows - columns, 3 * columns + 1], -1)[None]
+    start = nn.Input((5, 6, 2))
+    layer = nn.Conv2DTranspose(
+        2, 2 * factor, factor, use_bias=False, kernel_initializer="bilinear"
+    )
+    model = nn.Model(start, layer(start))
+    found = model.predict(x, verbose=0)[0]
+    model.close()
+    down, right = ((np.mgrid[: 6 * factor, : 7 * factor] + 0.5) / factor) - 1
+    wanted = np.stack([2 * down - right, 3 * right + 1], -1)
+    inner = slice(factor, -factor)
+    np.testing.assert_allclose(found[inner, inner], wanted[inner, inner], atol=1e-4)
+
+
+def test_bilinear_kernels_of_other_shapes_are_refused():
+    for shape in ((4, 4, 2, 3), (4, 2, 2, 2), (4, 4)):
+        with pytest.raises(ValueError, match="Bilinear makes kernels"):
+            nn.initializers.Bilinear().draw(shape, 0)

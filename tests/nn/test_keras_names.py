@@ -141,6 +141,7 @@ def test_a_call_takes_arguments_or_refuses_them_in_words(kind):
         "Bidirectional": lambda: mc.nn.Bidirectional(inner),
         "TimeDistributed": lambda: mc.nn.TimeDistributed(inner),
         "Dense": lambda: mc.nn.Dense(2),
+        "ReversibleEmbedding": lambda: mc.nn.ReversibleEmbedding(5, 4),
     }
     if issubclass(getattr(mc.nn, kind), mc.nn.LSTM | mc.nn.GRU | mc.nn.SimpleRNN):
         layer[kind] = lambda: getattr(mc.nn, kind)(2)

@@ -311,3 +311,52 @@ def test_a_users_layer_is_given_its_regularizer():
     model.compile("sgd", "mse")
     x = np.zeros((4, 3), np.float32)
     assert model.evaluate(x, x, verbose=0) == pytest.approx(0.03)
+
+
+def test_a_table_looks_up_and_compares_with_all_of_its_rows():
+    start = nn.Input((4,), dtype="int32")
+    words = nn.ReversibleEmbedding(6, 3)
+    vectors = words(start)
+    model = nn.Model(start, [vectors, words(vectors, reverse=True)])
+    assert model.count_params() == 18
+    (table,) = model.get_weights()
+    x = np.array([[0, 5, 2, 2], [1, 3, 4, 0]], np.int32)
+    found, scores = model.predict(x, verbose=0)
+    np.testing.assert_array_equal(found, table[x])
+    np.testing.assert_allclose(scores, table[x] @ table.T, rtol=1e-5, atol=1e-7)
+    model.close()
+
+
+def test_a_reversed_table_has_the_gradients_of_both_uses(tmp_path):
+    """One step of SGD on the sum of scores, by hand; and a file of the model."""
+    start = nn.Input((2,), dtype="int32")
+    words = nn.ReversibleEmbedding(3, 2)
+    model = nn.Model(start, words(words(start), reverse=True))
+    model.compile(nn.SGD(0.1), "mse")
+    (table,) = model.get_weights()
+    x, y = np.array([[0, 2]], np.int32), np.zeros((1, 2, 3), np.float32)
+    rows = table[x[0]]
+    dy = 2 * (rows @ table.T) / 6
+    gradient = dy.T @ rows
+    np.add.at(gradient, x[0], dy @ table)
+    model.train_on_batch(x, y)
+    (after,) = model.get_weights()
+    np.testing.assert_allclose(after, table - 0.1 * gradient, rtol=1e-5, atol=1e-7)
+    model.save(tmp_path / "m.memcfg")
+    again = nn.models.load_model(tmp_path / "m.memcfg")
+    np.testing.assert_array_equal(
+        again.predict(x, verbose=0), model.predict(x, verbose=0)
+    )
+    again.close()
+    model.close()
+
+
+def test_positions_are_rows_of_a_table():
+    start = nn.Input((3, 2))
+    model = nn.Model(start, nn.PositionEmbedding(5, "uniform")(start))
+    (table,) = model.get_weights()
+    found = model.predict(np.full((2, 3, 2), np.nan, np.float32), verbose=0)
+    np.testing.assert_array_equal(found, np.stack([table[:3]] * 2))
+    model.close()
+    with pytest.raises(ValueError, match="has vectors for 2 steps, got 3"):
+        nn.PositionEmbedding(2)(start)

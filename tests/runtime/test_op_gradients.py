@@ -114,6 +114,19 @@ CASES = {
             {"pool_size": (3, 3), "strides": (2, 1), "padding": ((1, 1), (1, 1))},
         ),
     ],
+    "max_pool2d_at": [([IMAGE], POOL)],
+    "max_pool2d_gradient": [
+        ([(3, 2, 3, 2)], {**POOL, "input_shape": IMAGE}),
+        (
+            [(3, 3, 6, 2)],
+            {
+                "pool_size": (3, 3),
+                "strides": (2, 1),
+                "padding": ((1, 1), (1, 1)),
+                "input_shape": IMAGE,
+            },
+        ),
+    ],
     "average_pool2d": [
         ([IMAGE], POOL),
         (
@@ -148,6 +161,10 @@ def build(type_, shapes, attributes):
     if type_ == "softmax_cross_entropy":
         (logits,) = operands
     else:
+        if type_ in ("max_pool2d_at", "max_pool2d_gradient"):  # at places of others
+            over = attributes.get("input_shape", shapes[0])
+            source = b.tensor("source", over, role="parameter")
+            operands.insert(0, b.apply("max_pool2d", (source,), attributes)[1])
         if type_ == "dropout":
             operands.append(b.tensor("step", (), "int64", role="input"))
         if type_ == "cross_entropy_rows":

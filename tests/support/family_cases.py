@@ -15,6 +15,7 @@ EXACT = {
     *("argmax", "hits", "correct_count", "gather", "one_hot", "cast", "constant"),
     *("concatenate", "split", "transpose", "slice", "pad", "reverse", "broadcast_to"),
     *("fill", "flatten", "reshape", "reduce_max", "max_pool2d", "max_pool2d_inference"),
+    "max_pool2d_at",
 }
 
 
@@ -310,6 +311,7 @@ def pool_cases():
         dy = normal(*y.shape)
         more = {**a, "input_shape": shape}
         yield case("max_pool2d_gradient", [index, dy], more)
+        yield case("max_pool2d_at", [index, normal(*shape)], a)
         yield case("average_pool2d", [normal(*shape)], a)
         yield case("average_pool2d_gradient", [dy], more)
         yield case("global_average_pool2d", [normal(*shape)])

@@ -119,6 +119,18 @@ void pool(const Window& w, const float* x, float* y, Place* index) {
   });
 }
 
+// One row of outputs: what x has at the places of the maxima.
+void take_row(
+    const Window& w, const Place* index, Count out_y, const float* image, float* y) {
+  for (Count out_x = 0; out_x < w.out_width; ++out_x) {
+    for (Count c = 0; c < w.channels; ++c, ++index, ++y) {
+      const Count place = *index;
+      const Count row = place / w.window_width, column = place % w.window_width;
+      *y = image[w.at(out_y, out_x, row, column) + c];
+    }
+  }
+}
+
 void check_places(const SpecReader& reader, const Window& w) {
   if (w.window_height > kPlacesMost || w.window_width > kPlacesMost ||
       w.window_height * w.window_width > kPlacesMost) {
@@ -167,9 +179,29 @@ KernelPtr make_max_pool2d_gradient(const KernelSpec& spec) {
       });
 }
 
+KernelPtr make_max_pool2d_at(const KernelSpec& spec) {
+  const SpecReader reader(spec, {kUint8, kFloat32}, {kFloat32});
+  const Window w(reader, spec.inputs[1], spec.outputs[0]);
+  check_places(reader, w);
+  return function_kernel(
+      {{place_bytes(w), w.input_bytes()}, {w.output_bytes()}},
+      0,
+      [=](void* const* operands, void*) {
+        const auto* index = static_cast<const Place*>(operands[0]);
+        const float* x = input(operands, 1);
+        float* y = output(operands, 2);
+        parallel_for(w.images * w.out_height, w.outputs(), [&](Count i) {
+          const Count at = i * w.out_width * w.channels;
+          const float* image = x + i / w.out_height * w.pixels() * w.channels;
+          take_row(w, index + at, i % w.out_height, image, y + at);
+        });
+      });
+}
+
 const KernelType kMaxPool2d{"max_pool2d", make_max_pool2d};
 const KernelType kMaxPool2dInference{"max_pool2d_inference", make_max_pool2d_inference};
 const KernelType kMaxPool2dGradient{"max_pool2d_gradient", make_max_pool2d_gradient};
+const KernelType kMaxPool2dAt{"max_pool2d_at", make_max_pool2d_at};
 
 }  // namespace
 }  // namespace memcfg

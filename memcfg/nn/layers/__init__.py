@@ -39,7 +39,11 @@ from memcfg.nn.layers._conv import (
     SeparableConvolution1D,
     SeparableConvolution2D,
 )
-from memcfg.nn.layers._embedding import Embedding
+from memcfg.nn.layers._embedding import (
+    Embedding,
+    PositionEmbedding,
+    ReversibleEmbedding,
+)
 from memcfg.nn.layers._layer import Input, Layer, SymbolicTensor
 from memcfg.nn.layers._masking import Masking
 from memcfg.nn.layers._merge import (
@@ -90,6 +94,7 @@ from memcfg.nn.layers._pool import (
     MaxPool2D,
     MaxPooling1D,
     MaxPooling2D,
+    MaxUnpooling2D,
 )
 from memcfg.nn.layers._preprocessing import Normalization
 from memcfg.nn.layers._recurrent import GRU, LSTM, SimpleRNN
@@ -163,6 +168,7 @@ __all__ = [
     "MaxPool2D",
     "MaxPooling1D",
     "MaxPooling2D",
+    "MaxUnpooling2D",
     "Maximum",
     "Minimum",
     "MultiHeadAttention",
@@ -170,10 +176,12 @@ __all__ = [
     "Normalization",
     "PReLU",
     "Permute",
+    "PositionEmbedding",
     "ReLU",
     "RepeatVector",
     "Rescaling",
     "Reshape",
+    "ReversibleEmbedding",
     "SeparableConv1D",
     "SeparableConv2D",
     "SeparableConvolution1D",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.initializers import get_initializer
@@ -11,6 +11,10 @@ from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from memcfg.nn.layers._layer import SymbolicTensor
+
+__all__ = ["Embedding", "PositionEmbedding", "ReversibleEmbedding"]
 
 
 class Embedding(Layer):
@@ -110,3 +114,205 @@ class Embedding(Layer):
             (numbers,) = scope.apply("cast", (indices,), {"dtype": "float32"})
             (scope.mask,) = scope.apply("unequal", (numbers,), {"to": 0.0})
         return scope.apply("gather", (scope.weights["embeddings"], indices))[0]
+
+
+class _Rows(Layer):
+    """Take rows of a table by indices."""
+
+    __slots__ = ()
+
+    arity: ClassVar[int | None] = 2
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op; floats become indices first, as in Keras."""
+        table, indices = inputs
+        if scope.builder.dtype(indices) != "int32":
+            (indices,) = scope.apply("cast", (indices,), {"dtype": "int32"})
+        return scope.apply("gather", (table, indices))[0]
+
+
+class _Scores(Layer):
+    """Multiply each vector by all rows of a table."""
+
+    __slots__ = ()
+
+    arity: ClassVar[int | None] = 2
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        return scope.apply("matmul", inputs, {"transpose_b": True})[0]
+
+
+class ReversibleEmbedding(Layer):
+    """Look up a vector for each index; in reverse, compare vectors with all of them.
+
+    Called with ``reverse=True`` it multiplies by the transposed table, so that the last
+    layer of a language model shares its weight with the first. There is no bias.
+
+    Parameters
+    ----------
+    input_dim : int
+        How many vectors there are; indices are below it.
+    output_dim : int
+        Their length.
+    tie_weights : bool, default True
+        Only True: for a weight of its own use `Embedding` and `Dense`.
+    embeddings_initializer : str or Initializer, default "uniform"
+        For the vectors, of shape ``(input_dim, output_dim)``.
+    embeddings_regularizer : str or Regularizer, optional
+        A penalty on all vectors that is added to the loss.
+    embeddings_constraint : None
+        Cannot be honoured.
+    mask_zero : bool, default False
+        Only False.
+    reverse_dtype, logit_soft_cap : None
+        Cannot be honoured.
+    name : str, optional
+        Unique within a model.
+
+    References
+    ----------
+    Press and Wolf, "Using the output embedding to improve language models", EACL 2017.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> words = mc.nn.ReversibleEmbedding(1000, 16)
+    >>> x = words(mc.nn.Input((20,), dtype="int32"))
+    >>> words(x, reverse=True).shape
+    (None, 20, 1000)
+    """
+
+    __slots__ = ("embeddings_initializer", "input_dim", "output_dim", "tie_weights")
+
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        tie_weights: bool = True,
+        embeddings_initializer: Any = "uniform",
+        embeddings_regularizer: Any = None,
+        embeddings_constraint: None = None,
+        mask_zero: bool = False,
+        reverse_dtype: None = None,
+        logit_soft_cap: None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        kind = "ReversibleEmbedding"
+        for what, value, only in (
+            ("tie_weights", bool(tie_weights), True),
+            ("embeddings_constraint", embeddings_constraint, None),
+            ("mask_zero", bool(mask_zero), False),
+            ("reverse_dtype", reverse_dtype, None),
+            ("logit_soft_cap", logit_soft_cap, None),
+        ):
+            if value is not only:
+                raise ValueError(f"{kind}: {what} must be {only}, got {value!r}")
+        self.tie_weights = True
+        self.input_dim = integer(input_dim, f"{kind}: input_dim")
+        self.output_dim = integer(output_dim, f"{kind}: output_dim")
+        self.embeddings_initializer = get_initializer(embeddings_initializer)
+        super().__init__(name)
+        self._take("embeddings_regularizer", embeddings_regularizer)
+
+    def build(self, input_shape: Any) -> None:
+        """Make the table.
+
+        Parameters
+        ----------
+        input_shape : tuple of (int or None)
+            Of what it is called on first.
+        """
+        self.add_weight(
+            (self.input_dim, self.output_dim),
+            self.embeddings_initializer,
+            regularizer=self._regularizers.get("embeddings"),
+            name="embeddings",
+        )
+
+    def call(self, inputs: Any, reverse: bool = False) -> SymbolicTensor:
+        """Look up, or compare.
+
+        Parameters
+        ----------
+        inputs : SymbolicTensor
+            Indices; in reverse, vectors in the last axis.
+        reverse : bool, default False
+            Which of both.
+
+        Returns
+        -------
+        SymbolicTensor
+            Vectors; in reverse, a number for each vector of the table.
+        """
+        (table,) = self._own
+        layer, operands = (
+            (_Scores, [inputs, table]) if reverse else (_Rows, [table, inputs])
+        )
+        found: SymbolicTensor = layer()(operands)
+        return found
+
+
+class PositionEmbedding(Layer):
+    """Return a learnt vector for each step, whatever the sequences ``(N, L, C)`` hold.
+
+    Parameters
+    ----------
+    sequence_length : int
+        How many vectors there are; sequences may be shorter.
+    initializer : str or Initializer, default "glorot_uniform"
+        For the vectors, of shape ``(sequence_length, C)``.
+    name : str, optional
+        Unique within a model.
+
+    Notes
+    -----
+    Name, arguments and result are those of KerasHub: add it to what it is called on.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> x = mc.nn.Input((20, 16))
+    >>> mc.nn.Add()([x, mc.nn.PositionEmbedding(64)(x)]).shape
+    (None, 20, 16)
+    """
+
+    __slots__ = ("initializer", "sequence_length")
+
+    supports_masking: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        sequence_length: int,
+        initializer: Any = "glorot_uniform",
+        *,
+        name: str | None = None,
+    ) -> None:
+        kind = "PositionEmbedding"
+        self.sequence_length = integer(sequence_length, f"{kind}: sequence_length")
+        self.initializer = get_initializer(initializer)
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Return the table; ValueError for longer sequences."""
+        self.require_rank(shapes[0], 2, "sequences (None, steps, channels)")
+        steps, channels = shapes[0]
+        if steps > self.sequence_length:
+            raise ValueError(
+                f"layer {self.name!r} (PositionEmbedding) has vectors for "
+                f"{self.sequence_length} steps, got {steps}"
+            )
+        shape = (self.sequence_length, channels)
+        return (WeightSpec("position_embeddings", shape, self.initializer),)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append what repeats the table for each sample."""
+        shape = scope.builder.shape(inputs[0])
+        _, steps, channels = shape
+        table = scope.weights["position_embeddings"]
+        if steps < self.sequence_length:
+            part = {"begin": (0, 0), "end": (steps, channels)}
+            (table,) = scope.apply("slice", (table,), part)
+        (table,) = scope.apply("reshape", (table,), {"shape": (1, steps, channels)})
+        return scope.apply("broadcast_to", (table,), {"shape": shape})[0]

@@ -1504,6 +1504,13 @@ class InputLayer(Layer):
         self.dtype = dtype
         self.batch_size = batch_size
 
+    def _take(self, name: str, value: Any) -> None:
+        """Take the dtype of the data, which the constructor did not get."""
+        if name == "dtype" and value in ("float32", "int32"):
+            object.__setattr__(self, "dtype", value)
+        else:
+            super()._take(name, value)
+
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Return the tensor of the data itself."""
         return inputs[0]

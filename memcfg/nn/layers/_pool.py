@@ -8,6 +8,7 @@ from memcfg.nn._argument_checks import (
     check_channels_last,
     numbers,
     padding_of,
+    pair,
     resolve_padding,
 )
 from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
@@ -36,6 +37,7 @@ __all__ = [
     "MaxPool2D",
     "MaxPooling1D",
     "MaxPooling2D",
+    "MaxUnpooling2D",
 ]
 
 Window = int | tuple[int, ...]
@@ -81,20 +83,21 @@ def _specs(layer: Any, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
     return ()
 
 
+def _window(layer: Any, sizes: Sequence[int]) -> dict[str, Any]:
+    """Return the attributes of pooling images of a size."""
+    one = (1,) * (2 - layer.rank)
+    size, strides = one + layer.pool_size, one + layer.strides
+    padding = resolve_padding(layer.padding, sizes, size, strides)
+    return {"pool_size": size, "strides": strides, "padding": padding}
+
+
 def _pool(layer: Any, scope: Scope, x: int, kind: str) -> int:
     """Append a pooling op; a sequence is an image of one row."""
     one = (1,) * (2 - layer.rank)
     if one:
         samples, *sample = scope.builder.shape(x)
         (x,) = scope.apply("reshape", (x,), {"shape": (samples, 1, *sample)})
-    size, strides = one + layer.pool_size, one + layer.strides
-    sizes = scope.builder.shape(x)[1:3]
-    attributes = {
-        "pool_size": size,
-        "strides": strides,
-        "padding": resolve_padding(layer.padding, sizes, size, strides),
-    }
-    y = scope.apply(kind, (x,), attributes)[0]
+    y = scope.apply(kind, (x,), _window(layer, scope.builder.shape(x)[1:3]))[0]
     if one:
         samples, _, *sample = scope.builder.shape(y)
         (y,) = scope.apply("reshape", (y,), {"shape": (samples, *sample)})
@@ -105,6 +108,16 @@ def _trace_max(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
     """Append the op; the winners' places are noted if gradients will ask."""
     kind = "max_pool2d" if scope.builder.training else "max_pool2d_inference"
     return _pool(layer, scope, inputs[0], kind)
+
+
+def _trace_max_and_places(
+    layer: Any, scope: Scope, inputs: Sequence[int]
+) -> int | tuple[int, ...]:
+    """Append the op; with `return_indices` the places are a result."""
+    if not layer.return_indices:
+        return _trace_max(layer, scope, inputs)
+    attributes = _window(layer, scope.builder.shape(inputs[0])[1:3])
+    return scope.apply("max_pool2d", inputs, attributes)
 
 
 def _trace_average(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
@@ -164,15 +177,18 @@ class MaxPooling2D(_Windowed, Layer):
         wins.
     data_format : str, optional
         Only ``"channels_last"`` or None.
+    return_indices : bool, default False
+        Whether the result is a pair: the maxima, and their places in their windows, of
+        dtype uint8, for `MaxUnpooling2D`.
     name : str, optional
         Unique within a model.
     """
 
-    __slots__ = _SLOTS
+    __slots__ = (*_SLOTS, "return_indices")
 
     rank: ClassVar[int] = 2
     specs = _specs
-    trace = _trace_max
+    trace = _trace_max_and_places
 
     def __init__(
         self,
@@ -181,9 +197,83 @@ class MaxPooling2D(_Windowed, Layer):
         padding: Padding = "valid",
         data_format: str | None = None,
         *,
+        return_indices: bool = False,
+        name: str | None = None,
+    ) -> None:
+        self.return_indices = bool(return_indices)
+        _take(self, pool_size, strides, padding, data_format, name)
+
+
+class MaxUnpooling2D(_Windowed, Layer):
+    """Put each element where a maximum was, and zeros elsewhere.
+
+    It is called on a list: images, and what `MaxPooling2D` with ``return_indices=True``
+    and the same windows returned as places.
+
+    Parameters
+    ----------
+    pool_size : int or tuple of two int, default (2, 2)
+        Height and width of the windows.
+    strides : int or tuple of two int, optional
+        Their steps. None: `pool_size`.
+    padding : str, int, tuple of int or tuple of tuple of int, default "valid"
+        As of the pooling.
+    data_format : str, optional
+        Only ``"channels_last"`` or None.
+    output_size : tuple of two int, optional
+        Height and width of what was pooled. None: the smallest that the windows, with
+        padding ``"valid"``, cover.
+    name : str, optional
+        Unique within a model.
+
+    References
+    ----------
+    Zeiler and Fergus, "Visualizing and understanding convolutional networks", ECCV
+    2014.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> x = mc.nn.Input((8, 6, 3))
+    >>> y, places = mc.nn.MaxPooling2D(return_indices=True)(x)
+    >>> mc.nn.MaxUnpooling2D()([y, places]).shape
+    (None, 8, 6, 3)
+    """
+
+    __slots__ = (*_SLOTS, "output_size")
+
+    arity: ClassVar[int | None] = 2
+    rank: ClassVar[int] = 2
+    specs = _specs
+
+    def __init__(
+        self,
+        pool_size: Window = (2, 2),
+        strides: Window | None = None,
+        padding: Padding = "valid",
+        data_format: str | None = None,
+        output_size: tuple[int, int] | None = None,
+        *,
         name: str | None = None,
     ) -> None:
         _take(self, pool_size, strides, padding, data_format, name)
+        what = "MaxUnpooling2D: output_size"
+        self.output_size = None if output_size is None else pair(output_size, what)
+        if self.output_size is None and self.padding != "valid":
+            raise ValueError(f"{what} is needed with padding={padding!r}")
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the gradient op of the pooling."""
+        x, places = inputs
+        samples, *sizes, channels = scope.builder.shape(x)
+        out = self.output_size or tuple(
+            (count - 1) * step + window
+            for count, step, window in zip(
+                sizes, self.strides, self.pool_size, strict=True
+            )
+        )
+        attributes = {**_window(self, out), "input_shape": (samples, *out, channels)}
+        return scope.apply("max_pool2d_gradient", (places, x), attributes)[0]
 
 
 class AveragePooling2D(_Windowed, Layer):

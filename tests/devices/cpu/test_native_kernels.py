@@ -115,6 +115,8 @@ def test_pools(table, drawn, seed):
     dy = normal(*y_shape, seed=1)
     index = Case("max_pool2d", [x], outputs, a).reference()[1]
     check(table, Case("max_pool2d_gradient", [index, dy], [f32(x_shape)], a))
+    other = normal(*x_shape, seed=2)
+    check(table, Case("max_pool2d_at", [index, other], outputs[:1], a), exact=True)
     check(table, Case("average_pool2d_gradient", [dy], [f32(x_shape)], a))
 
 

@@ -142,6 +142,27 @@ def _write_max_pool_gradient(writer: Writer) -> None:
     )
 
 
+def _write_max_pool_at(writer: Writer) -> None:
+    writer.need(["uint8", "float32"], ["float32"])
+    writer.loop(
+        """
+const Index c = i % channels, ow = i / channels % out_width;
+const Index oh = i / channels / out_width % out_height;
+const Index image = i / channels / out_width / out_height;
+const Index place = index[i];
+const Index h = oh * stride_h + place / pool_width - top;
+const Index w = ow * stride_w + place % pool_width - left;
+y[i] = x[((image * height + h) * width + w) * channels + c];""",
+        {
+            "const unsigned char* index": writer.operand(0),
+            "const float* x": writer.operand(1),
+            "float* y": writer.output(),
+            **_numbers(writer, writer.inputs[1].shape, writer.outputs[0].shape),
+        },
+        writer.outputs[0].size,
+    )
+
+
 def _write_average_pool_gradient(writer: Writer) -> None:
     writer.need(["float32"], ["float32"])
     _backward(
@@ -175,6 +196,7 @@ FAMILY: dict[str, Callable[[Writer], None]] = {
     "max_pool2d": _write_max_pool,
     "max_pool2d_inference": _write_max_pool,
     "max_pool2d_gradient": _write_max_pool_gradient,
+    "max_pool2d_at": _write_max_pool_at,
     "average_pool2d": _write_average_pool,
     "average_pool2d_gradient": _write_average_pool_gradient,
     "global_average_pool2d_gradient": _write_global_average_gradient,
