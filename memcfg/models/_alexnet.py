@@ -20,6 +20,7 @@ _CONVOLUTIONS = (
     (8, 256, 3, 1, 1, False),
     (10, 256, 3, 1, 1, True),
 )
+_UNITS = 4096  # of the first two dense layers
 
 
 def alexnet(
@@ -68,7 +69,7 @@ def alexnet(
     for place in (1, 4):
         x = nn.Dropout(0.5)(x)
         x = nn.Dense(
-            4096, "relu", kernel_initializer="he_normal", name=f"classifier.{place}"
+            _UNITS, "relu", kernel_initializer="he_normal", name=f"classifier.{place}"
         )(x)
     x = nn.Dense(classes, name="classifier.6")(x)
     return nn.Model(inputs, x, name=name)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["vgg16", "vgg19"]
 
 _FILTERS = (64, 128, 256, 512, 512)
+_UNITS = 4096  # of the first two dense layers
 
 
 def vgg16(
@@ -103,7 +104,7 @@ def _vgg(
     start = nn.RandomNormal(stddev=0.01)
     for place in (0, 3):
         x = nn.Dense(
-            4096, "relu", kernel_initializer=start, name=f"classifier.{place}"
+            _UNITS, "relu", kernel_initializer=start, name=f"classifier.{place}"
         )(x)
         x = nn.Dropout(0.5)(x)
     x = nn.Dense(classes, kernel_initializer=start, name="classifier.6")(x)

@@ -6,10 +6,11 @@ import inspect
 import math
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
-from zoo_table import PUBLISHED, SMALL
+from zoo_table import FAMILIES, PUBLISHED, SMALL
 
 import memcfg as mc
 
@@ -25,7 +26,7 @@ def batch(model, samples=2):
     """Samples and labels of a model's shapes; indices where it reads them."""
     random = np.random.default_rng(0)
     x = [
-        random.integers(1, 5, (samples, *start.sample_shape)).astype(np.int32)
+        random.integers(0, 2, (samples, *start.sample_shape)).astype(np.int32)
         if start.dtype == "int32"
         else random.normal(size=(samples, *start.sample_shape)).astype(np.float32)
         for start in model.inputs
@@ -35,14 +36,6 @@ def batch(model, samples=2):
         for end in model.outputs
     ]
     return x if len(x) > 1 else x[0], y if len(y) > 1 else y[0]
-
-
-def compiled(name, policy=None, seed=7):
-    nn.set_random_seed(seed)
-    model = SMALL[name]()
-    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(nn.SGD(1e-3), loss, memory=policy)
-    return model
 
 
 def test_every_network_is_in_both_tables():
@@ -56,18 +49,39 @@ def test_parameters_and_outputs_are_those_published(published):
     model = getattr(models, published.name)(**published.options)
     assert trained(model) == published.parameters
     assert model.output_shape == published.output_shape
-    assert model.name == published.name
+    assert model.name == published.name + str(published.options.get("depth", ""))
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_a_step_trains_and_takes_what_is_planned(name):
-    model = compiled(name)
-    x, y = batch(model)
-    losses = [model.train_on_batch(x, y) for _ in range(2)]
+def run(model, policy, data, steps=2):
+    """Train a few steps; check what was planned, and return losses and weights."""
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(nn.SGD(1e-3), loss, memory=policy)
+    losses = [model.train_on_batch(*data) for _ in range(steps)]
+    weights = [zlib.crc32(each.numpy()) for each in model.weights]
     assert np.isfinite(losses).all()
-    assert np.all(np.diff(losses, axis=0) != 0)
     predicted = model.memory_plan.peak_bytes
     assert model.memory_report(verify=True).measured_peak_bytes == predicted
+    return losses, weights, predicted
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_a_step_trains_takes_what_is_planned_and_has_the_bits_of_any_plan(
+    name, monkeypatch
+):
+    for module in ("alexnet", "fcn", "vgg"):  # hundreds of MB otherwise
+        monkeypatch.setattr(f"memcfg.models._{module}._UNITS", 64)
+    nn.set_random_seed(7)
+    model = SMALL[name]()
+    data = batch(model)
+    start = model.get_weights()
+    losses, weights, peak = run(model, "share", data)
+    assert np.all(np.diff(losses, axis=0) != 0)
+    if name in FAMILIES:
+        for policy in ("keep_all", "sqrt_checkpoint"):
+            model.set_weights(start)
+            found = run(model, policy, data)
+            assert found[:2] == (losses, weights)
+            assert (found[2] > peak) == (policy == "keep_all")
     model.close()
 
 
@@ -75,10 +89,11 @@ def test_a_step_trains_and_takes_what_is_planned(name):
 def test_arguments_are_few_and_checked(name):
     function = getattr(models, name)
     assert "name" in inspect.signature(function).parameters
-    with pytest.raises(TypeError):
-        function(include_top=True)
-    with pytest.raises(TypeError):
-        function(name=3)
+    given = {"depth": 20} if name == "resnet" else {}
+    with pytest.raises(TypeError, match="include_top"):
+        function(**given, include_top=True)
+    with pytest.raises(TypeError, match="a name is a string"):
+        function(**given, name=3)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vgg16", "lenet5", "nin", "densenet121"])
@@ -93,6 +108,28 @@ def test_arguments_are_few_and_checked(name):
 def test_what_cannot_be_honoured_is_refused(name, options, message):
     with pytest.raises(ValueError, match=message):
         getattr(models, name)(**options)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: models.resnet(21), "6 n . 2"),
+        (lambda: models.resnet(2), "none of version 1"),
+        (lambda: models.resnet(20, version=3), "version is 1 or 2"),
+        (lambda: models.resnet(32, version=2), "none of version 2"),
+        (lambda: models.unet((100, 100, 1)), "cannot be halved at level 4"),
+        (lambda: models.unet((64, 64, 1), padding="full"), "padding is 'valid'"),
+        (lambda: models.gpt(2, 30, 4), r"hidden \(30\) is not a multiple of heads"),
+        (lambda: models.gpt(0, 30, 3), "layers must be positive"),
+        (lambda: models.lstm_lm(dropout=1.0), "rate"),
+        (lambda: models.mobilenet(alpha=0.01), "must be positive"),
+        (lambda: models.inception_v3((64, 64, 3)), "cannot take an input of shape"),
+    ],
+)
+def test_what_a_network_cannot_be_is_said(make, message):
+    with pytest.raises(ValueError, match=message) as error:
+        make()
+    assert "\n" not in str(error.value)
 
 
 def test_networks_are_not_imported_before_they_are_named():

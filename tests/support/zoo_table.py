@@ -56,8 +56,91 @@ PUBLISHED = [
     _classifier("resnet50", 25_557_032),
     _classifier("resnet101", 44_549_160),
     _classifier("resnet152", 60_192_808),
+    Published(
+        "resnet",
+        {"depth": 20},
+        269_722,
+        (None, 10),
+        "0.27M: He et al., CVPR 2016, table 6",
+    ),
+    Published("resnet", {"depth": 110}, 1_727_962, (None, 10), "1.7M: ibid."),
+    Published("resnet", {"depth": 1202}, 19_421_274, (None, 10), "19.4M: ibid."),
+    Published(
+        "resnet",
+        {"depth": 1001},
+        10_327_706,
+        (None, 10),
+        "10.2M without normalisation: He et al., ECCV 2016, table 4; pytorchcv 0.0.67",
+    ),
+    _classifier("mobilenet", 4_231_976, "of 4,253,864: Keras 3.15 Applications, 2026"),
     _classifier("mobilenet_v2", 3_504_872),
     _classifier("densenet121", 7_978_856),
+    Published(
+        "unet",
+        {},
+        31_030_658,
+        (None, 388, 388, 2),
+        "23 convolutions of figure 1: Ronneberger et al., MICCAI 2015",
+    ),
+    Published(
+        "fcn8",
+        {},
+        134_489_759,
+        (None, 500, 500, 21),
+        "134M: Long et al., CVPR 2015, table 1; layers of fcn8s.prototxt",
+    ),
+    Published(
+        "segnet",
+        {},
+        29_449_355,
+        (None, 360, 480, 11),
+        "29.4M, 117 MB: Badrinarayanan et al., TPAMI 2017, table 6",
+    ),
+    Published(
+        "lstm_lm",
+        {},
+        19_775_200,
+        (None, 35, 10_000),
+        "20M, medium: Gal and Ghahramani, NeurIPS 2016, table 1",
+    ),
+    Published(
+        "lstm_lm", {"units": 1500}, 66_022_000, (None, 35, 10_000), "66M, large: ibid."
+    ),
+    Published(
+        "seq2seq_attention",
+        {},
+        217_082_000,
+        (None, 50, 50_000),
+        "sizes of section 4.1: Luong et al., EMNLP 2015",
+    ),
+    Published(
+        "bert_encoder",
+        {},
+        108_891_648,
+        (None, 512, 768),
+        "109,482,240 with the pooler: Hugging Face's bert-base-uncased, 2018",
+    ),
+    Published(
+        "bert_encoder",
+        {"classes": 2},
+        109_482_240 + 2 * 769,
+        (None, 2),
+        "Hugging Face's BertForSequenceClassification, 2018",
+    ),
+    Published(
+        "gpt",
+        {},
+        124_439_808,
+        (None, 1024, 50_257),
+        "Hugging Face's gpt2, 2019 (117M in the paper's first version)",
+    ),
+    Published(
+        "gpt",
+        {"layers": 24, "hidden": 1024, "heads": 16},
+        354_823_168,
+        (None, 1024, 50_257),
+        "Hugging Face's gpt2-medium, 2019",
+    ),
 ]
 
 # Every network, for inputs that a step takes milliseconds for.
@@ -76,6 +159,21 @@ SMALL = {
     "resnet50": lambda: models.resnet50(IMAGE, 5),
     "resnet101": lambda: models.resnet101(IMAGE, 5),
     "resnet152": lambda: models.resnet152(IMAGE, 5),
+    "resnet": lambda: models.resnet(11, (16, 16, 3), 5),
+    "mobilenet": lambda: models.mobilenet(IMAGE, 5, alpha=0.25),
     "mobilenet_v2": lambda: models.mobilenet_v2(IMAGE, 5),
     "densenet121": lambda: models.densenet121(IMAGE, 5),
+    "unet": lambda: models.unet(IMAGE, padding="same"),
+    "fcn8": lambda: models.fcn8((16, 17, 3), 5),
+    "segnet": lambda: models.segnet((33, 40, 3), 5),
+    "lstm_lm": lambda: models.lstm_lm(2, 12, vocabulary_size=30, sequence_length=7),
+    "seq2seq_attention": lambda: models.seq2seq_attention(
+        2, 12, vocabulary_size=30, sequence_length=7
+    ),
+    "bert_encoder": lambda: models.bert_encoder(
+        2, 24, 3, vocabulary_size=30, sequence_length=9, mask_zero=True, classes=4
+    ),
+    "gpt": lambda: models.gpt(2, 24, 3, vocabulary_size=30, sequence_length=9),
 }
+# Of each family one, for what takes several models' time.
+FAMILIES = sorted(SMALL.keys() - {"vgg19", "resnet34", "resnet101", "resnet152"})

@@ -1,0 +1,95 @@
+"""U-Net."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memcfg import nn
+
+if TYPE_CHECKING:
+    from memcfg.models._parts import Sizes
+    from memcfg.nn import SymbolicTensor
+
+__all__ = ["unet"]
+
+_WIDTHS = (64, 128, 256, 512)
+
+
+def unet(
+    input_shape: Sizes = (572, 572, 1),
+    classes: int = 2,
+    padding: str = "valid",
+    name: str = "unet",
+) -> nn.Model:
+    """Return U-Net: maps of the way down are joined to those of the way up.
+
+    Parameters
+    ----------
+    input_shape : tuple of int, default (572, 572, 1)
+        Of one image.
+    classes : int, default 2
+        How many logits it gives for a pixel.
+    padding : {"valid", "same"}, default "valid"
+        ``"valid"``: as published, convolutions are not padded, maps are cropped before
+        they are joined, and the output is 184 pixels smaller a side. ``"same"``: the
+        output has the input's size.
+    name : str, default "unet"
+        The model's name.
+
+    Returns
+    -------
+    Model
+        Of 31,030,658 parameters by default. Not compiled.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument cannot be honoured, or a size is odd where it is halved.
+
+    References
+    ----------
+    Ronneberger, Fischer and Brox, "U-Net: convolutional networks for biomedical image
+    segmentation", MICCAI 2015.
+    """
+    x = inputs = nn.Input(input_shape)
+    skips = []
+    for level, width in enumerate(_WIDTHS, 1):
+        x = _twice(x, width, padding, f"down{level}")
+        skips.append(x)
+        if any(size % 2 for size in x.sample_shape[:2]):
+            raise ValueError(
+                f"unet: maps of {x.sample_shape[:2]} cannot be halved at level {level}:"
+                " choose another height and width"
+            )
+        x = nn.MaxPooling2D()(x)
+    x = nn.Dropout(0.5)(_twice(x, 1024, padding, "bottom"))
+    for level, width in reversed(list(enumerate(_WIDTHS, 1))):
+        x = nn.Conv2DTranspose(width, 2, 2, name=f"up{level}.conv0")(x)
+        x = nn.Concatenate()([_cropped(skips.pop(), x), x])
+        x = _twice(x, width, padding, f"up{level}")
+    return nn.Model(inputs, nn.Conv2D(classes, 1, name="logits")(x), name=name)
+
+
+def _twice(x: SymbolicTensor, width: int, padding: str, name: str) -> SymbolicTensor:
+    for i in (1, 2):
+        x = nn.Conv2D(
+            width,
+            3,
+            padding=padding,
+            activation="relu",
+            kernel_initializer="he_normal",
+            name=f"{name}.conv{i}",
+        )(x)
+    return x
+
+
+def _cropped(x: SymbolicTensor, to: SymbolicTensor) -> SymbolicTensor:
+    """Cut the middle out of a map."""
+    beyond = [
+        a - b for a, b in zip(x.sample_shape[:2], to.sample_shape[:2], strict=True)
+    ]
+    if not any(beyond):
+        return x
+    sides = tuple((each // 2, each - each // 2) for each in beyond)
+    found: SymbolicTensor = nn.Cropping2D(sides)(x)
+    return found
