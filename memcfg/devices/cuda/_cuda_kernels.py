@@ -17,6 +17,7 @@ from memcfg.devices.cuda._codec_sources import CODECS
 from memcfg.devices.cuda._convolution_spec import describe_convolution
 from memcfg.devices.cuda._cublaslt import ChosenProduct, CublasLt, describe_product
 from memcfg.devices.cuda._cudnn import ChosenConvolution, Cudnn
+from memcfg.devices.cuda._kernel_times import measure_launches
 from memcfg.devices.cuda._sources import CudaSource, cuda_source
 from memcfg.errors import KernelError
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from memcfg._core import CudaFunction
     from memcfg.devices._contract import OperandSpec
     from memcfg.devices.cuda._bound_launch import Bound
+    from memcfg.memory import Pool
 
 Compiler: TypeAlias = Callable[[str, int], bytes]  # source, capability: image
 LoadCublasLt: TypeAlias = Callable[[CudaContext], CublasLt | None]
@@ -33,6 +35,7 @@ LoadCudnn: TypeAlias = Callable[[CudaContext], Cudnn | None]
 _Work: TypeAlias = CudaSource | ChosenProduct | ChosenConvolution
 
 _GENERATED = "cuda"
+_MEASURE = "MEMCFG_CUDA_MEASURE"
 _TOGETHER = 16  # sources that are compiled as one, where others could be beside them
 
 
@@ -53,6 +56,7 @@ class CudaModules:
         self._capability = capability
         self._compiler = compiler
         self._functions: dict[str, CudaFunction] = {}
+        self.times: dict[tuple[Any, ...], list[float]] = {}  # seconds, by the op
 
     @cached_property
     def cublaslt(self) -> CublasLt | None:
@@ -131,14 +135,27 @@ class CudaKernel:
         finally:
             stream.synchronize()  # what has been put there, should one have failed
 
+    def measure(self, pool: Pool) -> float:
+        """Return the seconds of a run, in memory of a pool; 0 if it has not enough."""
+
+        def bind(addresses: Sequence[int]) -> Sequence[Bound]:
+            launches = self.bind(addresses[:-1], addresses[-1])
+            self.table.load(launches)
+            return launches
+
+        sizes = [*(size for size, _ in self.sizes), self.scratch_bytes]
+        return measure_launches(bind, sizes, self.table.modules.context, pool)
+
 
 class CudaKernels(KernelTable):
     """Kernels of every type of op that has a CUDA source, and those of libraries."""
 
     name = "cuda"
 
-    def __init__(self, modules: CudaModules) -> None:
+    def __init__(self, modules: CudaModules, pool: Pool) -> None:
         self.modules = modules
+        self._pool = pool
+        self._measures = _asks_for_times()
 
     def algorithms(
         self,
@@ -147,12 +164,41 @@ class CudaKernels(KernelTable):
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
     ) -> list[tuple[str, int, float]]:
-        """List the libraries', those that they prefer first, and the generated one."""
+        """List the libraries', those that they prefer first, and the generated one.
+
+        Their seconds are measured if ``MEMCFG_CUDA_MEASURE`` asks for it.
+        """
         op = (op_type, attributes, inputs, outputs)
-        generated = cuda_source(*op)  # which checks operands
+        if self._measures:
+            return self.measure(*op)
+        return [(each.algorithm, each.scratch_bytes, 0.0) for each in self._all(*op)]
+
+    def measure(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+    ) -> list[tuple[str, int, float]]:
+        """List the algorithms as `algorithms` does, with the seconds that each takes.
+
+        They run in memory of the device's pool, once for a shape; 0 seconds where it
+        has not the memory, or where there is nothing to choose.
+        """
+        op = (op_type, attributes, inputs, outputs)
+        kernels = self._all(*op)
+        listed = [(each.algorithm, each.scratch_bytes, 0.0) for each in kernels]
+        if len(kernels) == 1:
+            return listed
+        key = (op_type, repr(sorted(attributes.items())), *inputs, *outputs)
+        found = self.modules.times.get(key)
+        if found is None:
+            found = [each.measure(self._pool) for each in kernels]
+            if all(found):
+                self.modules.times[key] = found
         return [
-            (_name(work), work.scratch_bytes, 0.0)
-            for work in (*self._of_libraries(*op), generated)
+            (name, scratch, seconds)
+            for (name, scratch, _), seconds in zip(listed, found, strict=True)
         ]
 
     def make(
@@ -173,9 +219,7 @@ class CudaKernels(KernelTable):
         work = next(fitting, None)
         if work is None:
             raise KernelError(f"{op_type!r} has no algorithm {algorithm!r}")
-        sizes = [(spec.nbytes, False) for spec in inputs]
-        sizes += [(spec.nbytes, True) for spec in outputs]
-        return CudaKernel(work, tuple(sizes), self)
+        return self._kernel(work, inputs, outputs)
 
     def codec(self, name: str, direction: str, read: int, written: int) -> CudaKernel:
         """Make what encodes or decodes, of bytes that are read and written."""
@@ -192,6 +236,29 @@ class CudaKernels(KernelTable):
         self.modules.load({each.launch.function: each.text for each in found})
         for each in found:
             each.function = self.modules.function(each.launch.function)
+
+    def _all(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+    ) -> list[CudaKernel]:
+        """Make a kernel of each algorithm; the default is the first."""
+        op = (op_type, attributes, inputs, outputs)
+        generated = cuda_source(*op)  # which checks operands
+        works = (*self._of_libraries(*op), generated)
+        return [self._kernel(work, inputs, outputs) for work in works]
+
+    def _kernel(
+        self,
+        work: _Work,
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+    ) -> CudaKernel:
+        sizes = [(spec.nbytes, False) for spec in inputs]
+        sizes += [(spec.nbytes, True) for spec in outputs]
+        return CudaKernel(work, tuple(sizes), self)
 
     def _of_libraries(
         self,
@@ -210,6 +277,13 @@ class CudaKernels(KernelTable):
         convolution = describe_convolution(*op)
         if convolution is not None and self.modules.cudnn is not None:
             yield from self.modules.cudnn.choices(convolution)
+
+
+def _asks_for_times() -> bool:
+    value = os.environ.get(_MEASURE, "") or "0"
+    if value not in ("0", "1"):
+        raise KernelError(f"{_MEASURE} is {value!r}; it takes 0 or 1")
+    return value == "1"
 
 
 def _name(work: _Work) -> str:

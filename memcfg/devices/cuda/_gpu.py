@@ -83,7 +83,7 @@ class CudaDevice(Device):
     @cached_property
     def kernels(self) -> CudaKernels:
         """The kernels that run here; compiled when they first run."""
-        return CudaKernels(self._modules)
+        return CudaKernels(self._modules, self.pool)
 
     @cached_property
     def host_pool(self) -> Pool:

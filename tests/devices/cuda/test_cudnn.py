@@ -304,6 +304,58 @@ def test_tf32_is_on_request(monkeypatch, device, module):
         third.kernels.make(*SMALL)
 
 
+# -- seconds ----------------------------------------------------------------
+
+
+def test_each_algorithm_is_measured_on_request(monkeypatch, device, module):
+    unknown = device.kernels.algorithms(*SMALL)
+    assert not module.executed
+    before = device.pool.stats().current_bytes
+    measured = device.kernels.measure(*SMALL)
+    assert [each[:2] for each in measured] == [each[:2] for each in unknown]
+    assert all(seconds > 0 for _, _, seconds in measured)
+    assert module.executed == 2 * [STAGED] + 2 * ["eng0"]  # a run, and a capture
+    assert device.pool.stats().current_bytes == before
+    assert device.kernels.measure(*SMALL) == measured  # and has not run again
+    assert len(module.executed) == 4
+    other = op_of("conv2d", (2, 5, 6, 3), (3, 2, 3, 4), (1, 2))
+    device.kernels.measure(*other)
+    assert len(module.executed) == 8
+    monkeypatch.setenv("MEMCFG_CUDA_MEASURE", "1")
+    asked = gpus.made(gpus.fresh(load_convolutions=module.load))
+    assert all(seconds > 0 for _, _, seconds in asked.kernels.algorithms(*SMALL))
+    vector = OperandSpec((4,), "float32")
+    only = asked.kernels.algorithms("add", {}, [vector] * 2, [vector])
+    assert only == [("cuda", 0, 0.0)]  # there is nothing to choose
+    monkeypatch.setenv("MEMCFG_CUDA_MEASURE", "often")
+    third = gpus.made(gpus.fresh(load_convolutions=module.load))
+    with pytest.raises(KernelError, match="MEMCFG_CUDA_MEASURE is 'often'; it takes"):
+        third.kernels.make(*SMALL)
+
+
+def test_without_memory_times_are_unknown_until_there_is_some(module):
+    limit = 4 << 20
+    hardware = gpus.fresh(load_convolutions=module.load)
+    device = gpus.made(hardware, limit_bytes=limit)
+    large = op_of("conv2d", (1, 40, 40, 2), (3, 3, 2, 200))
+    with device.pool.allocate(limit - (1 << 20), tag="others"):
+        for _, _, seconds in device.kernels.measure(*large):
+            assert seconds == 0
+        assert device.pool.stats().current_bytes <= limit
+    assert not module.executed
+    assert all(seconds > 0 for _, _, seconds in device.kernels.measure(*large))
+    assert device.pool.stats().peak_bytes <= limit
+
+
+def test_a_measurement_that_fails_gives_everything_back(device, module):
+    module.fails = "execute_plan_at_index"
+    with pytest.raises(KernelError, match="cuDNN, eng1"):
+        device.kernels.measure(*SMALL)
+    assert device.pool.stats().current_bytes == 0
+    module.fails = None
+    assert device.kernels.measure(*SMALL)[0][2] > 0
+
+
 # -- failures, threads, processes --------------------------------------------
 
 
