@@ -417,8 +417,8 @@ def _warn(reason: str) -> None:
         return
     _told.add(reason)
     warnings.warn(
-        f"{reason} The slower generated kernels multiply matrices instead; "
-        f"{_VARIABLE}={_NONE} asks for them without this warning.",
+        f"{reason.rstrip('.')}. The slower generated kernels multiply matrices "
+        f"instead; {_VARIABLE}={_NONE} asks for them without this warning.",
         RuntimeWarning,
         stacklevel=3,
     )

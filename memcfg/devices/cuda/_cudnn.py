@@ -376,8 +376,8 @@ def _warn(reason: str) -> None:
         return
     _told.add(reason)
     warnings.warn(
-        f"{reason} The slower generated kernels compute convolutions instead; "
-        f"{_VARIABLE}=none asks for them without this warning.",
+        f"{reason.rstrip('.')}. The slower generated kernels compute convolutions "
+        f"instead; {_VARIABLE}=none asks for them without this warning.",
         RuntimeWarning,
         stacklevel=3,
     )

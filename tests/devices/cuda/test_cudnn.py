@@ -161,6 +161,32 @@ def test_convolutions_are_those_of_numpy(device, module, kind, case):
     assert set(module.executed) == {STAGED, "eng0"}
 
 
+@pytest.fixture(scope="module")
+def real():
+    """The GPU of this machine, with cuDNN; or a skip."""
+    found = gpus.made(gpus.real())
+    with warnings.catch_warnings(action="ignore"):
+        if found.kernels.modules.cudnn is None:
+            pytest.skip("needs cuDNN and its front end")
+    return found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_convolutions_on_a_gpu_are_those_of_numpy(real, kind, case):
+    """Call by call and captured, by every plan; with the scratch that it asks for."""
+    op = op_of(kind, *case)
+    measured = real.kernels.measure(*op)
+    assert any(name.startswith("cudnn:") for name, _, _ in measured)
+    for name, _, seconds in measured:
+        assert seconds > 0
+        found, values = convolve(real, op, name)
+        np.testing.assert_allclose(found, meant(op, values), rtol=1e-4, atol=1e-4)
+        again, _ = convolve(real, op, name)
+        assert again.tobytes() == found.tobytes()
+
+
 @st.composite
 def convolutions(draw):
     groups = draw(st.integers(1, 3))
