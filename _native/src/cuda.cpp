@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "memcfg/cuda_stream.hpp"
 #include "memcfg/error.hpp"
 #include "memcfg/forks.hpp"
 
@@ -189,7 +190,9 @@ CudaContext::Memory CudaContext::memory() const {
 void CudaContext::synchronize() const {
   const Current current(*this);
   current.require();
-  check(api().cuCtxSynchronize(), "cuCtxSynchronize");
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (captures_ == 0) return check(api().cuCtxSynchronize(), "cuCtxSynchronize");
+  check(wait_for_streams(), "cuStreamSynchronize");
 }
 
 void CudaContext::wait() const noexcept {
@@ -198,12 +201,19 @@ void CudaContext::wait() const noexcept {
     const cuda::Status status = api().cuCtxSynchronize();
     if (status != cuda::status::capture_unsupported) return;  // another library's
   }
+  wait_for_streams();
+}
+
+// Pre: the lock is held. The first failure.
+cuda::Status CudaContext::wait_for_streams() const noexcept {
+  cuda::Status failure = 0;
   for (cuda::Stream* stream : streams_) {
-    int status = 0;
-    if (api().cuStreamIsCapturing(stream, &status) == 0 && status == 0) {
-      api().cuStreamSynchronize(stream);
-    }
+    int capturing = 0;
+    cuda::Status status = api().cuStreamIsCapturing(stream, &capturing);
+    if (status == 0 && capturing == 0) status = api().cuStreamSynchronize(stream);
+    if (failure == 0) failure = status;
   }
+  return failure;
 }
 
 void CudaContext::add(cuda::Stream* stream) const {
@@ -216,12 +226,24 @@ void CudaContext::remove(cuda::Stream* stream) const noexcept {
   streams_.erase(stream);
 }
 
-cuda::Status CudaContext::begin_capture(cuda::Stream* stream) const {
+cuda::Status CudaContext::begin_capture(cuda::Stream* stream) const noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const cuda::Status status =
-      api().cuStreamBeginCapture_v2(stream, cuda::kRelaxedCapture);
+  int capturing = 0;
+  cuda::Status status = api().cuStreamIsCapturing(stream, &capturing);
+  if (status == 0 && capturing == 0) status = api().cuStreamSynchronize(stream);
+  if (status == 0)
+    status = api().cuStreamBeginCapture_v2(stream, cuda::kRelaxedCapture);
   if (status == 0) ++captures_;
   return status;
+}
+
+// The stream joins a capture where the event is of one; else there is none to be
+// spoiled, and no reason to wait for who holds the lock.
+cuda::Status CudaContext::wait_event(cuda::Stream* stream,
+                                     cuda::Event* event) const noexcept {
+  std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
+  if (captures_ > 0) lock.lock();
+  return api().cuStreamWaitEvent(stream, event, 0);
 }
 
 cuda::Status CudaContext::end_capture(cuda::Stream* stream,
@@ -310,6 +332,7 @@ CudaSystem::CudaSystem(std::shared_ptr<const CudaContext> context, bool pages)
                   {cuda::kOnDevice, context_->device()},
                   nullptr,
                   {}},
+      zeros_(std::make_unique<CudaStream>(context_, 0)),
       memory_(context_->info().memory),
       virtual_memory_(pages && context_->info().virtual_memory) {
   page_ = host_system().page_size();
@@ -423,11 +446,8 @@ void CudaSystem::give_back(cuda::Address address) const noexcept {
 }
 
 void CudaSystem::zero(void* address, Bytes size) const {
-  const CudaContext::Current current(*context_);
-  current.require();
-  const cuda::Api& api = context_->api();
-  context_->check(api.cuMemsetD8_v2(number(address), 0, size), "cuMemsetD8");
-  context_->check(api.cuStreamSynchronize(nullptr), "cuStreamSynchronize");
+  zeros_->fill(number(address), 0, size);
+  zeros_->synchronize();
 }
 
 void CudaSystem::check() const {

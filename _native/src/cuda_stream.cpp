@@ -165,8 +165,7 @@ void CudaStream::record(const CudaEvent& event) const {
 void CudaStream::wait(const CudaEvent& event) const {
   const Current current(*context_);
   current.require();
-  context_->check(context_->api().cuStreamWaitEvent(handle_, event.handle(), 0),
-                  "cuStreamWaitEvent");
+  context_->check(context_->wait_event(handle_, event.handle()), "cuStreamWaitEvent");
 }
 
 void CudaStream::copy(cuda::Address target, cuda::Address source, Bytes size) const {

@@ -322,13 +322,6 @@ inline Status cuMemFreeHost(void* address) {
   gpu().pinned.erase(found);
   return 0;
 }
-inline Status cuMemsetD8_v2(Address address, unsigned char value, std::size_t count) {
-  const Call call;
-  if (call.refused()) return abi::status::invalid_value;
-  Fill(address, value, count).advance();
-  return 0;
-}
-
 // -- work ----------------------------------------------------------------------------
 
 inline Status cuMemsetD8Async(Address address,

@@ -456,15 +456,12 @@ TEST(captures_end_whatever_happens) {
   two.wait(event);
   two.fill(block, 1, 64);
   CHECK(fails([&] { one.end_capture(); }, "cuStreamEndCapture"));
-  // A wait of the host; of all streams; for what was not captured.
-  for (int i = 0; i < 3; ++i) {
+  // A wait of the host; for what was not captured.
+  for (const bool host : {true, false}) {
     two.record(event);
     one.begin_capture();
     one.fill(block, 1, 64);
-    CHECK_THROWS(memcfg::kernel_failure,
-                 i == 0   ? one.synchronize()
-                 : i == 1 ? context->synchronize()
-                          : one.wait(event));
+    CHECK_THROWS(memcfg::kernel_failure, host ? one.synchronize() : one.wait(event));
     CHECK(fails([&] { one.end_capture(); }, "cuStreamEndCapture"));
   }
   // A capture that nobody ends.
@@ -479,6 +476,70 @@ TEST(captures_end_whatever_happens) {
   one.synchronize();
   CHECK(*cuda_stand_in::bytes_at(block, 1) == 4);
   context->synchronize();
+}
+
+TEST(a_wait_for_all_work_leaves_captures_alone) {
+  const auto context = make_context();
+  Memory memory(context);
+  Blocks device(memory.pool);
+  const Address block = device.take(64);
+  CudaStream one(context, 0), two(context, 0), other(context, 0);
+  for (int i = 0; i < 20; ++i) one.fill(block, 1, 64);
+  one.begin_capture();
+  CHECK(!gpu().pending());  // what was queued there nobody could wait for any more
+  CudaEvent event(context, false);
+  one.fill(block, 5, 64);
+  one.record(event);
+  two.wait(event);
+  for (int i = 0; i < 20; ++i) other.fill(block, 1, 64);
+  context->synchronize();
+  CHECK(other.done());
+  two.record(event);
+  one.wait(event);
+  one.launch(*one.end_capture());
+  context->synchronize();
+  CHECK(*cuda_stand_in::bytes_at(block, 1) == 5 && !gpu().pending());
+}
+
+TEST(threads_wait_for_all_work_while_others_capture) {
+  const auto context = make_context();
+  Memory memory(context);
+  Blocks device(memory.pool);
+  const Address block = device.take(64);
+  std::atomic<int> running{2};
+  std::vector<std::thread> threads;
+  for (unsigned number = 0; number < 2; ++number) {
+    threads.emplace_back([&, number] {
+      CudaStream one(context, 0), two(context, 0);
+      CudaEvent fork(context, false), join(context, false);
+      for (int round = 0; round < 100; ++round) {
+        one.begin_capture();
+        one.fill(block + 16 * number, 1, 8);
+        one.record(fork);
+        two.wait(fork);
+        two.fill(block + 16 * number + 8, 2, 8);
+        two.record(join);
+        one.wait(join);
+        const auto graph = one.end_capture();
+        CHECK(graph->nodes() == 2);
+        one.launch(*graph);
+        one.synchronize();
+      }
+      --running;
+    });
+  }
+  threads.emplace_back([&] {
+    CudaStream stream(context, 0);
+    while (running > 0) {
+      stream.fill(block + 32, 3, 8);
+      context->synchronize();
+      Blocks more(memory.pool);
+      more.take(4 * kMiB);
+      memory.pool->trim(0);
+    }
+  });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(*cuda_stand_in::bytes_at(block + 24, 1) == 2);
 }
 
 // Pools go on amid a capture: what gives memory back waits for the other streams.

@@ -1,6 +1,7 @@
 // Memory of an NVIDIA GPU: the driver, loaded at run time, and a system above it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,6 +17,8 @@
 #include "memcfg/types.hpp"
 
 namespace memcfg {
+
+class CudaStream;
 
 // What the driver says about a GPU.
 struct CudaDeviceInfo {
@@ -97,18 +100,22 @@ class CudaContext : private NoCopy {
     Bytes free = 0;
     Bytes total = 0;
   };
-  Memory memory() const;     // likewise; of all processes
-  void synchronize() const;  // likewise; a failure of earlier work is told here
+  Memory memory() const;  // likewise; of all processes
+  // Waits for all work; amid captures of streams made here, for that of their others.
+  // Throws likewise; a failure of earlier work is told here.
+  void synchronize() const;
 
   // Waits for the work that may use memory. That is all work of the context, but amid
   // a capture, when the driver refuses to wait for all, what streams made here have to
   // do. Pre: the context is current.
   void wait() const noexcept;
 
-  // What begins and ends captures, which `wait` has to know. Pre: it is current.
+  // What lets streams begin, join and end captures, while nobody waits for them. What
+  // is queued on a stream is done before a capture begins. Pre: it is current.
   void add(cuda::Stream* stream) const;
   void remove(cuda::Stream* stream) const noexcept;
-  cuda::Status begin_capture(cuda::Stream* stream) const;
+  cuda::Status begin_capture(cuda::Stream* stream) const noexcept;
+  cuda::Status wait_event(cuda::Stream* stream, cuda::Event* event) const noexcept;
   cuda::Status end_capture(cuda::Stream* stream, cuda::Graph** graph) const noexcept;
 
  private:
@@ -117,9 +124,11 @@ class CudaContext : private NoCopy {
   const cuda::Device device_;
   cuda::Context* handle_ = nullptr;
 
+  cuda::Status wait_for_streams() const noexcept;
+
   mutable std::mutex mutex_;  // never taken in a forked child
   mutable std::set<cuda::Stream*> streams_;
-  mutable int captures_ = 0;  // that are on
+  mutable std::atomic<int> captures_{0};  // that are on; changed under the lock
 };
 
 // Memory that a CUDA driver gives in blocks. Before it goes, all work is waited for.
@@ -210,7 +219,8 @@ class CudaSystem final : public CudaBlocks {
   void note(cuda::Address address, Bytes size, bool mapped) const noexcept;
 
   const cuda::AllocationProperties properties_;
-  Bytes memory_ = 0;  // bytes
+  const std::unique_ptr<const CudaStream> zeros_;  // the default one waits for others
+  Bytes memory_ = 0;                               // bytes
   Bytes page_ = 0;
   bool virtual_memory_ = false;
   mutable std::map<cuda::Address, Pages> reservations_;

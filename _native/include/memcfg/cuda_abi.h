@@ -123,7 +123,6 @@ inline constexpr unsigned kSharedByDefault = 48 << 10;  // bytes; more must be a
             std::size_t count))                                                       \
   FUNCTION(cuMemAlloc_v2, (Address * address, std::size_t size))                      \
   FUNCTION(cuMemFree_v2, (Address address))                                           \
-  FUNCTION(cuMemsetD8_v2, (Address address, unsigned char value, std::size_t count))  \
   FUNCTION(cuMemsetD8Async,                                                           \
            (Address address, unsigned char value, std::size_t count, Stream* stream)) \
   FUNCTION(cuMemcpyAsync,                                                             \
