@@ -10,6 +10,7 @@ from kernel_cases import Case
 from memcfg import ops
 from memcfg.devices import OperandSpec
 from memcfg.devices.cuda._sources import cuda_source
+from memcfg.errors import GraphError
 
 EXACT = {
     *("argmax", "hits", "correct_count", "gather", "one_hot", "cast", "constant"),
@@ -361,3 +362,45 @@ def source_of(each):
     inputs = [OperandSpec(x.shape, x.dtype.name) for x in each.inputs]
     outputs = [OperandSpec(*spec) for spec in each.outputs]
     return cuda_source(each.op_type, each.attributes, inputs, outputs)
+
+
+_SHAPES = ("shape", "input_shape", "kernel_shape", "lengths", "end")  # attributes
+
+
+def empty_cases():
+    """The cases with no elements along some axis, as far as ops and NumPy have them."""
+    found = {
+        name: case(name, inputs, attributes)
+        for name, inputs, attributes in (
+            ("random_uniform", [np.array(0)], {"shape": (3, 0), "key": 1}),
+            ("fill", [], {"shape": (0, 3), "value": 1, "dtype": "float32"}),
+            ("constant", [], {"shape": (0,), "data": ""}),
+        )
+    }
+    for cases in all_cases().values():
+        for each in cases:
+            for gone in sorted({n for x in each.inputs for n in x.shape}):
+                made = _without(each, gone)
+                if made is not None:
+                    shapes = tuple(x.shape for x in made.inputs)
+                    found[made.op_type, shapes, str(made.attributes)] = made
+    return list(found.values())
+
+
+def _without(each, gone):
+    """Cut every axis of a length to none; None where that is no op."""
+    inputs = [
+        x[tuple(slice(0 if n == gone else n) for n in x.shape)] for x in each.inputs
+    ]
+    attributes = {
+        name: tuple(0 if n == gone else n for n in value) if name in _SHAPES else value
+        for name, value in each.attributes.items()
+    }
+    try:
+        made = case(each.op_type, inputs, attributes)
+        with np.errstate(all="ignore"):
+            made.reference()
+        ops.op_type(each.op_type).kernel_attributes(attributes)
+    except (GraphError, ValueError, IndexError, ZeroDivisionError):
+        return None  # a maximum of no values, a window over nothing
+    return made

@@ -42,7 +42,7 @@ def test_an_op_computes_what_it_means(everything, name):
     kind = ops.op_type(name)
     for nesterov in (False, True) if name.startswith("sgd_momentum") else (False,):
         attributes = {**ATTRIBUTES, "nesterov": nesterov}
-        for count in (1, 1003):
+        for count in (0, 1, 1003):
             inputs = operands_of(kind, count)
             shapes = [(count,)] * count_outputs(kind)
             found = run_source(name, inputs, shapes, attributes, text=everything)

@@ -6,13 +6,22 @@ whichever order its blocks and threads run.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from cuda_compiler import HostCuda, compile_with_nvcc
 from elementwise_cases import ATTRIBUTES, count_outputs, operands_of
-from family_cases import EXACT, all_cases, case, normal, outputs_of, source_of
+from family_cases import (
+    EXACT,
+    all_cases,
+    case,
+    empty_cases,
+    normal,
+    outputs_of,
+    source_of,
+)
 from hypothesis import given, settings
 from kernel_cases import Case, check, check_convolution, convolutions, depthwise, pools
 
@@ -70,6 +79,20 @@ def test_pools(table, drawn):
     check(table, case("max_pool2d_gradient", [index, dy], {**a, "input_shape": shape}))
     check(table, case("average_pool2d", [normal(*shape)], a))
     check(table, case("average_pool2d_gradient", [dy], {**a, "input_shape": shape}))
+
+
+def test_operands_without_elements():
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
+        cases = empty_cases()
+        sources = [source_of(each) for each in cases]
+        table = HostCuda("".join({source.text: None for source in sources}))
+        for each in cases:
+            check(table, each, exact=each.op_type in EXACT)
+    assert all(min(launch.grid) > 0 for each in sources for launch in each.launches)
+    # NumPy's meaning of the others takes no empty operands.
+    others = {"slice", "max_pool2d", "max_pool2d_inference", "average_pool2d"}
+    assert {each.op_type for each in cases} == set(PLAIN) - others
 
 
 def test_large_operands_are_counted_in_64_bits(monkeypatch):

@@ -159,6 +159,20 @@ def test_a_kernel_runs_alone(device, arena):
     assert read(device, arena, 64).tolist() == [2] * 16
 
 
+def test_ops_without_elements_run_in_programs(device, arena):
+    empty, wide = OperandSpec((0,), "float32"), OperandSpec((0, 16), "float32")
+    program = device.program(arena, {})
+    made = device.kernels.make("add", {}, [empty, empty], [empty])
+    program.compute(made.instruction(), [0, 0, 0], [0] * 3, None)
+    axes = {"axes": (0,), "keepdims": False}
+    made = device.kernels.make("reduce_sum", axes, [wide], [VECTOR])
+    program.compute(made.instruction(), [0, 64], [0, 64], None)
+    for _ in range(3):
+        device.write(arena, 64, np.ones(16, np.float32))
+        assert program.run() == -1
+        assert not read(device, arena, 64).any()
+
+
 def test_an_op_without_a_source_is_refused(device):
     with pytest.raises(KernelError, match="'nonsense'"):
         device.kernels.make("nonsense", {}, [VECTOR], [VECTOR])

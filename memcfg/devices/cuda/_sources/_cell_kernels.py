@@ -207,11 +207,15 @@ def _backward(writer: Writer, cell: _Cell) -> None:
         },
         units * width,
     )
-    body = """
+    none = "".join(f"slope{i}[sequence * units + u] = 0.0f;\n" for i in states)
+    body = f"""
   const Index sequence = blockIdx.x;
-  for (Index back = 0; back < steps; ++back) {
+  for (Index u = threadIdx.x; steps == 0 && u < units; u += memcfg::kThreads) {{
+    {none}
+  }}
+  for (Index back = 0; back < steps; ++back) {{
     const Index t = steps - 1 - back, row = sequence * steps + t;
-    for (Index u = threadIdx.x; u < units; u += memcfg::kThreads) {
+    for (Index u = threadIdx.x; u < units; u += memcfg::kThreads) {{
       const Index at = sequence * units + u, here = row * units + u;
 """
     for i in states:

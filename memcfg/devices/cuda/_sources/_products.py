@@ -10,7 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from memcfg.devices.cuda._sources._reductions import PRODUCTS, reduce
-from memcfg.devices.cuda._sources._writer import Writer, u32
+from memcfg.devices.cuda._sources._writer import Writer, cut, u32
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,9 +78,7 @@ def multiply(
         return
     tiles = -(-rows // _TILE), -(-columns // _TILE)
     count = batch * tiles[0] * tiles[1]
-    slices = max(1, min(depth // _LEAST_SLICE, _ENOUGH // count))
-    length = -(-depth // slices)
-    slices = -(-depth // length)
+    slices, length = cut(depth, count, _LEAST_SLICE, _ENOUGH)
     whole = batch * rows * columns
     part = writer.scratch(4 * slices * whole) if slices > 1 else None
     place = "part[((slice * batch + g) * rows + m) * columns + n] = sum;"

@@ -10,7 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from memcfg.devices.cuda._sources._prelude import THREADS
-from memcfg.devices.cuda._sources._writer import Writer, f32, f64, u32
+from memcfg.devices.cuda._sources._writer import Writer, cut, f32, f64, u32
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -65,9 +65,7 @@ def reduce(
     stride = min(power_of_two(columns), _SIDE_BY_SIDE)
     lanes = min(power_of_two(each), THREADS // stride)
     tiles = -(-results // (THREADS // lanes))
-    slices = max(1, min(each // _LEAST_SLICE, _ENOUGH // tiles))
-    length = -(-each // slices)
-    slices = -(-each // length)
+    slices, length = cut(each, tiles, _LEAST_SLICE, _ENOUGH)
     ctype, first, join = kind
 
     def append(

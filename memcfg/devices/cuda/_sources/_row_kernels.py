@@ -66,7 +66,7 @@ def _rows(
             "Index inner": writer.number(inner),
             "unsigned int lanes": u32(lanes),
         },
-        max(1, -(-rows // (THREADS // lanes))),
+        -(-rows // (THREADS // lanes)),
     )
 
 
@@ -75,7 +75,7 @@ def _along(writer: Writer) -> tuple[int, int, int]:
     shape = writer.inputs[0].shape
     axis = writer.attributes.get("axis", -1) % len(shape)
     inner = prod(shape[axis + 1 :])
-    return prod(shape) // shape[axis], shape[axis], inner
+    return prod(shape[:axis]) * inner, shape[axis], inner
 
 
 # The greatest of those that are seen, and the sum of the exponentials.
@@ -480,7 +480,7 @@ def _write_threshold_counts(writer: Writer) -> None:
     if count > 2:
         weight = {
             "const float* weights": writer.operand(2),
-            "Index part": writer.number(size // writer.inputs[2].size),
+            "Index part": writer.number(size // max(writer.inputs[2].size, 1)),
         }
     reduce(
         writer,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from memcfg.devices._contract import OperandSpec
     from memcfg.devices.cuda._sources._launch import Argument
 
-__all__ = ["CTYPES", "Writer", "f32", "f64", "i64", "u32", "u64"]
+__all__ = ["CTYPES", "Writer", "cut", "f32", "f64", "i64", "u32", "u64"]
 
 CTYPES = {
     "float32": "float",
@@ -137,7 +137,12 @@ class Writer:
         parameters: Mapping[str, Argument],
         blocks: int,
     ) -> None:
-        """Append a launch; `parameters` are declarations, each with what it is."""
+        """Append a launch; `parameters` are declarations, each with what it is.
+
+        Where there are no blocks there is nothing to be done, and no launch.
+        """
+        if not blocks:
+            return
         declared = ",\n    ".join(parameters).replace("Index ", f"{self.index} ")
         text = (
             f"({declared}) {{\n  typedef {self.index} Index;\n"
@@ -201,4 +206,15 @@ class Writer:
 
 def blocks_of(count: int) -> int:
     """Return how many blocks loop over so many elements."""
-    return max(1, min(-(-count // THREADS), _MOST_BLOCKS))
+    return min(-(-count // THREADS), _MOST_BLOCKS)
+
+
+def cut(count: int, blocks: int, least: int, enough: int) -> tuple[int, int]:
+    """Return into how many slices sums of `count` values are cut, and their length.
+
+    One slice of all sums takes `blocks`; with `enough` of them nothing is cut, nor into
+    less than `least` values.
+    """
+    slices = max(1, min(count // least, enough // max(blocks, 1)))
+    length = max(1, -(-count // slices))
+    return max(1, -(-count // length)), length
