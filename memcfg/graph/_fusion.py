@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memcfg.graph._cost import nominal_seconds
-from memcfg.ops import Spec, Value, op_types
+from memcfg.ops import Spec, Value, op_type, op_types
+from memcfg.ops.chain import Link, join_elementwise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,8 +24,9 @@ def fuse_ops(graph: Graph) -> Graph:
     """Put a composite in place of the ops that it stands for, wherever they are.
 
     Ops are fused where nothing else reads what stays inside of the composite, and all
-    of one phase. The largest composites come first. A fused op has the name of its
-    main part, and stands where the last one stood.
+    of one phase. The largest composites come first; then element-wise ops that follow
+    each other become a chain. A fused op has the name of its main part, a chain that of
+    its last op, and stands where the last one stood.
 
     Parameters
     ----------
@@ -52,6 +54,7 @@ def fuse_ops(graph: Graph) -> Graph:
                     taken.update(match.ops)
                     fused[anchor] = match.op(kind)
                     break
+    _join_chains(graph, kept, fused, taken)
     if not fused:
         return graph
     return _rebuild(
@@ -198,6 +201,84 @@ def _with_value(match: _Match, value: Value, tensor: int) -> Iterator[_Match]:
 def _spec(graph: Graph, tensor: int) -> Spec:
     found = graph.tensors[tensor]
     return Spec(found.shape or (), found.dtype or "float32")
+
+
+def _join_chains(
+    graph: Graph, kept: set[int], fused: dict[int, Op], taken: set[int]
+) -> None:
+    """Add the chains of element-wise ops that stand together, of two or more."""
+    for index in reversed(range(len(graph.ops))):
+        if index in taken or not _is_link(graph.ops[index]):
+            continue
+        found = [index]  # in order; what is joined stands right before
+        while found[0] > 0 and _may_join(graph, found[0] - 1, found, kept, taken):
+            found.insert(0, found[0] - 1)
+        while len(found) > 1 and (made := _chain(graph, found)) is None:
+            del found[0]  # too long for one kernel
+        if len(found) > 1:
+            assert made is not None
+            fused[index] = made
+            taken.update(found)
+
+
+def _is_link(op: Op) -> bool:
+    """Whether it is element-wise, of one output, and no update of state."""
+    formula = op_type(op.type).formula
+    return formula is not None and op.phase != "update" and len(op.outputs) == 1
+
+
+def _may_join(
+    graph: Graph, index: int, found: Sequence[int], kept: set[int], taken: set[int]
+) -> bool:
+    """Whether an op only makes what the ops after it read, in their shape."""
+    op, last = graph.ops[index], graph.ops[found[-1]]
+    if index in taken or not _is_link(op) or op.phase != last.phase:
+        return False
+    (made,) = op.outputs
+    shape = graph.tensors[last.outputs[0]].shape
+    return (
+        made not in kept
+        and bool(shape)
+        and graph.tensors[made].shape == shape
+        and bool(graph.consumers[made])
+        and set(graph.consumers[made]).issubset(found)
+    )
+
+
+def _chain(graph: Graph, found: Sequence[int]) -> Op | None:
+    """Return the ops as one, or None if they are too many."""
+    places: dict[int, int] = {}  # of the chain's inputs; -1 - k of what link k makes
+    inputs: list[int] = []
+    links = []
+    for number, index in enumerate(found):
+        op = graph.ops[index]
+        for tensor in op.inputs:
+            if tensor not in places:
+                places[tensor] = len(inputs)
+                inputs.append(tensor)
+        reads = tuple(places[tensor] for tensor in op.inputs)
+        links.append(Link(op.type, op.attributes, reads))
+        places[op.outputs[0]] = -1 - number
+    scalars = [not graph.tensors[tensor].shape for tensor in inputs]
+    text = join_elementwise(links, scalars)
+    if text is None:
+        return None
+    last = graph.ops[found[-1]]
+    attributes = {"expression": text}
+    specs = [_spec(graph, tensor) for tensor in inputs]
+    results = [_spec(graph, tensor) for tensor in last.outputs]
+    return replace(
+        last,
+        type="chain",
+        inputs=tuple(inputs),
+        attributes=attributes,
+        seconds=nominal_seconds(op_type("chain"), specs, results, attributes),
+        in_place=tuple(
+            (tensor, last.outputs[0])
+            for tensor, single in zip(inputs, scalars, strict=True)
+            if not single
+        ),
+    )
 
 
 def _rebuild(graph: Graph, ops: list[Op]) -> Graph:

@@ -35,6 +35,7 @@ __all__ = [
     "minimum",
     "number",
     "operand",
+    "read",
     "rounded",
     "scalar",
     "select",
@@ -629,3 +630,23 @@ def write(outputs: Sequence[Expression], operands: Sequence[str]) -> str:
             lines.append(" ".join([node.kind, *map(str, arguments)]))
     lines.append(" ".join(["output", *map(str, places)]))
     return "; ".join(lines)
+
+
+def read(
+    text: str, operands: Sequence[Expression], attributes: Mapping[str, Any]
+) -> tuple[Expression, ...]:
+    """Read what `write` wrote, of these operands, with attributes as constants."""
+    nodes: list[Expression] = []
+    for line in text.split("; "):
+        kind, *words = line.split(" ")
+        if kind == "output":
+            break
+        if kind in ("operand", "scalar"):
+            nodes.append(operands[int(words[0])])
+        elif kind == "constant":
+            nodes.append(number(float(np.uint64(words[0]).view(np.float64))))
+        elif kind == "attribute":
+            nodes.append(number(float(attributes[words[0]])))
+        else:
+            nodes.append(_intern(kind, tuple(nodes[int(each)] for each in words), ""))
+    return tuple(nodes[int(each)] for each in words)

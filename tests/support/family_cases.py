@@ -11,6 +11,7 @@ from memcfg import ops
 from memcfg.devices import OperandSpec
 from memcfg.devices.cuda._sources import cuda_source
 from memcfg.errors import GraphError
+from memcfg.ops.chain import Link, join_elementwise
 
 EXACT = {
     *("argmax", "hits", "correct_count", "gather", "one_hot", "cast", "constant"),
@@ -169,6 +170,15 @@ def fused_cases(x, dy, gamma, beta):
     for end in ("_relu", "_relu6", "_add_relu"):
         inputs = [x, dy, y, gamma, mean, variance]
         yield case(f"batch_normalization{end}_gradient", inputs, a)
+
+
+def chain_cases():
+    for shape in ((7, 3), (2, 3, 4, 5), (3000,)):
+        x, y, by = normal(*shape), normal(*shape, seed=1), normal(seed=2).reshape(())
+        links = [Link("scale", {}, (0, 2)), Link("add", {}, (-1, 1))]
+        links.append(Link("leaky_relu", {"negative_slope": 0.1}, (-2,)))
+        text = join_elementwise(links, [False, False, True])
+        yield case("chain", [x, y, by], {"expression": text})
 
 
 def square_cases():
@@ -351,7 +361,7 @@ def all_cases():
         for family in (
             *(convolution_cases, product_cases, reduction_cases, column_cases),
             *(square_cases, softmax_cases, loss_cases, movement_cases, table_cases),
-            *(random_cases, pool_cases, recurrent_cases),
+            *(random_cases, pool_cases, recurrent_cases, chain_cases),
         ):
             for each in family():
                 found.setdefault(each.op_type, []).append(each)

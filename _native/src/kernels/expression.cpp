@@ -532,4 +532,6 @@ KernelPtr make_expression(const KernelSpec& spec) {
   });
 }
 
+const KernelType kChain{"chain", make_expression};
+
 }  // namespace memcfg

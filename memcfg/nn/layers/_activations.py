@@ -86,8 +86,9 @@ class ReLU(Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
-        if self.max_value is None and not self.negative_slope and not self.threshold:
-            return scope.apply("relu", inputs)[0]
+        if self.max_value in (None, 6) and not self.negative_slope + self.threshold:
+            name = "relu" if self.max_value is None else "relu6"
+            return scope.apply(name, inputs)[0]
         attributes = {
             "max_value": _NO_CEILING if self.max_value is None else self.max_value,
             "negative_slope": self.negative_slope,

@@ -32,6 +32,7 @@ _FAMILIES: dict[str, Callable[[Writer], None]] = {
     **_reductions.FAMILY,
     **_row_kernels.FAMILY,
     **_window_kernels.FAMILY,
+    "chain": write_elementwise,
 }
 
 

@@ -1,0 +1,129 @@
+"""Element-wise ops one behind the other, as one: its expression is an attribute.
+
+A chain computes elements as its ops do, to the same bits, and reads and writes each
+array once. `join_elementwise` makes its attributes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from memcfg.ops._expression import (
+    Expression,
+    count_flops,
+    evaluate,
+    instructions,
+    operand,
+    read,
+    scalar,
+    write,
+)
+from memcfg.ops._op_type import (
+    Arrays,
+    Attributes,
+    OpType,
+    Spec,
+    common_dtype,
+    op_type,
+    register,
+    require,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__: list[str] = []
+
+MAX_NODES = 256  # as in _native/src/kernels/expression.cpp
+MAX_OPERANDS = 32
+
+
+class Link(NamedTuple):
+    """An op of a chain; an input is one of the chain's, or minus one less a link.
+
+    Parameters
+    ----------
+    type : str
+        An element-wise op type of one output.
+    attributes : mapping
+        Its attributes.
+    inputs : tuple of int
+        k: the chain's input k. -1 - k: what link k gives.
+    """
+
+    type: str
+    attributes: Attributes
+    inputs: tuple[int, ...]
+
+
+def join_elementwise(links: Sequence[Link], scalars: Sequence[bool]) -> str | None:
+    """Write the expression of a chain, whose last link gives its output.
+
+    Parameters
+    ----------
+    links : sequence of Link
+        The ops, each after what it reads.
+    scalars : sequence of bool
+        For each input of the chain whether it is one number.
+
+    Returns
+    -------
+    str or None
+        What a ``chain`` op has as its attribute ``expression``; None if it would have
+        more than 256 nodes, or more than 32 operands.
+    """
+    inputs = [
+        scalar(str(place)) if single else operand(str(place))
+        for place, single in enumerate(scalars)
+    ]
+    made: list[Expression] = []
+    for link in links:
+        formula = op_type(link.type).formula
+        assert formula is not None
+        numbers = formula.kernel_attributes(link.attributes)
+        given = [inputs[i] if i >= 0 else made[-1 - i] for i in link.inputs]
+        made += read(numbers["expression"], given, numbers)
+    if len(scalars) >= MAX_OPERANDS or len(instructions(made[-1:])[0]) > MAX_NODES:
+        return None
+    return write(made[-1:], [str(place) for place in range(len(scalars))])
+
+
+def _outputs(attributes: Attributes, inputs: Sequence[Any]) -> list[Expression]:
+    leaves = [
+        operand(str(place)) if each.shape else scalar(str(place))
+        for place, each in enumerate(inputs)
+    ]
+    return list(read(attributes["expression"], leaves, {}))
+
+
+def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
+    require("expression" in attributes, "chain needs the attribute 'expression'")
+    arrays = [spec for spec in inputs if spec.shape]
+    require(bool(arrays), "chain needs an array")
+    first = arrays[0]
+    for spec in arrays:
+        require(
+            spec.shape == first.shape,
+            f"chain: shapes {first.shape} and {spec.shape} differ",
+        )
+    return [Spec(first.shape, common_dtype(arrays))]
+
+
+def _chain(attributes: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    values: dict[tuple[str, str], Any] = {}
+    for place, array in enumerate(inputs):
+        if array.shape:
+            values["operand", str(place)] = array
+        else:
+            values["scalar", str(place)] = float(array)
+    found = evaluate(_outputs(attributes, inputs), values, outputs[0].dtype)
+    outputs[0][...] = found[0]
+
+
+def _flops(
+    inputs: Sequence[Spec], outputs: Sequence[Spec], attributes: Attributes
+) -> int:
+    return max(count_flops(_outputs(attributes, inputs)), 1) * outputs[0].size
+
+
+register(OpType("chain", None, _infer, _chain, flops=_flops))
