@@ -567,6 +567,20 @@ def test_a_library_of_an_older_cuda_is_named_for_an_older_driver(without):
         find_cudnn(12040)
 
 
+def test_a_package_has_the_library(without, module, monkeypatch):
+    """Wherever it is installed: the front end finds what is loaded already."""
+    without(module)
+    loaded = []
+    monkeypatch.setattr(_cudnn.ctypes, "CDLL", loaded.append)
+    monkeypatch.setattr(
+        _cudnn, "packaged_library", lambda package, name: f"{package}/{name}"
+    )
+    assert find_cudnn(13010) is module
+    assert find_cudnn(12040) is module
+    names = [f"nvidia-cudnn-cu{major}/libcudnn.so.9" for major in (13, 12)]
+    assert loaded == names
+
+
 def test_a_setting_that_there_is_not_is_refused(monkeypatch):
     monkeypatch.setenv("MEMCFG_CUDNN", "yes")
     with pytest.raises(
