@@ -28,7 +28,7 @@ from memcfg.errors import KernelError, MissingDependencyError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from memcfg._core import CudaContext, CudaStream
+    from memcfg._core import CudaContext, CudaInfo, CudaStream
     from memcfg.devices._contract import OperandSpec
 
 _VARIABLE = "MEMCFG_CUBLASLT_LIBRARY"
@@ -41,7 +41,9 @@ _PIXELWISE = {  # which product a convolution is whose windows are pixels
     "conv2d_gradient_kernel": "dense_gradient_kernel",
     "conv2d_gradient_input": "dense_gradient_input",
 }
-_WORKSPACE = 4 << 20  # bytes that an algorithm may have; the same for every policy
+# Bytes that an algorithm may have, the same for every policy: what NVIDIA recommends
+# for cuBLAS, on GPUs of compute capability 9.0 and newer, and on older ones.
+_WORKSPACE, _WORKSPACE_BEFORE_HOPPER = 32 << 20, 4 << 20
 _ALIGNMENT = 16  # bytes; of operands
 _WORKSPACE_ALIGNMENT = 256  # bytes
 
@@ -157,6 +159,11 @@ def describe_product(
     return Product(0, 1, batch, rows, columns, depth, ta, tb)
 
 
+def workspace_limit(gpu: CudaInfo) -> int:
+    """Return the bytes of workspace that an algorithm may have on a GPU."""
+    return _WORKSPACE if gpu.capability >= 90 else _WORKSPACE_BEFORE_HOPPER
+
+
 class CublasLt:
     """The library at a path, in the context of a GPU.
 
@@ -193,7 +200,9 @@ class CublasLt:
         self._lock = threading.Lock()
         self._chosen: dict[Product, ChosenProduct | None] = {}
         self._made: list[tuple[str, c_void_p]] = []  # what is destroyed, and by what
+        self._workspace = workspace_limit(context.driver.info(context.ordinal))
         context.call(partial(self._make, self._handle, "cublasLt"))
+        self._preference = context.call(self._make_preference)
         ends = (context, self._functions, self._made)
         weakref.finalize(self, _destroy, *ends).atexit = False
 
@@ -246,7 +255,7 @@ class CublasLt:
         choice, count = Choice(), c_int()
         status = self._functions["cublasLtMatmulAlgoGetHeuristic"](
             *(self._handle, description, layouts[0], layouts[1]),
-            *(layouts[2], layouts[2], self._preference()),
+            *(layouts[2], layouts[2], self._preference),
             *(1, byref(choice), byref(count)),
         )
         if status == CONSTANTS["CUBLAS_STATUS_NOT_SUPPORTED"]:
@@ -254,10 +263,10 @@ class CublasLt:
         self._check("cublasLtMatmulAlgoGetHeuristic", status)
         if count.value == 0 or choice.state != 0:
             return None
-        if choice.workspace_bytes > _WORKSPACE:
+        if choice.workspace_bytes > self._workspace:
             raise KernelError(
                 f"cuBLASLt wants {choice.workspace_bytes} bytes of scratch, and may "
-                f"have {_WORKSPACE}"
+                f"have {self._workspace}"
             )
         return ChosenProduct(self, product, description, layouts, choice)
 
@@ -277,12 +286,12 @@ class CublasLt:
             self._set(kind, layout, name, stride)
         return layout
 
-    def _preference(self) -> c_void_p:
+    def _make_preference(self) -> c_void_p:
         """Say what an algorithm may do: nothing whose bits could change."""
         preference, kind = c_void_p(), "cublasLtMatmulPreference"
         self._make(preference, kind)
         values: dict[str, Any] = {
-            "MAX_WORKSPACE_BYTES": c_uint64(_WORKSPACE),
+            "MAX_WORKSPACE_BYTES": c_uint64(self._workspace),
             "REDUCTION_SCHEME_MASK": ctypes.c_uint32(
                 CONSTANTS["CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE"]
             ),

@@ -20,6 +20,7 @@ import pytest
 import memcfg as mc
 import memcfg.workspaces  # before `logical_device`, which it imports, is replaced
 from memcfg import plan as planning
+from memcfg._core import CudaInfo
 from memcfg.devices import OperandSpec
 from memcfg.devices.cuda import _cublaslt
 from memcfg.devices.cuda._cublaslt import (
@@ -167,7 +168,7 @@ def test_both_algorithms_are_listed_with_their_scratch(device):
     "op",
     [
         op_of("dense", {}, [(4, 8), (8, 13), (4, 13)]),  # the double has none
-        op_of("dense", {}, [(1100, 64), (64, 1000), (1100, 1000)]),  # only with more
+        op_of("dense", {}, [(2900, 64), (64, 2900), (2900, 2900)]),  # only with more
         op_of("add", {}, [(4,), (4,), (4,)]),
     ],
     ids=["unsupported", "scratch", "another"],
@@ -191,12 +192,22 @@ def test_an_algorithm_is_chosen_once_for_a_shape(device):
     assert double.counted("searches") == before + 1
 
 
+@pytest.mark.parametrize(
+    ("capability", "mebibytes"), [(75, 4), (80, 4), (89, 4), (90, 32), (120, 32)]
+)
+def test_its_workspace_is_what_nvidia_recommends(capability, mebibytes):
+    gpu = CudaInfo("a GPU", 1 << 34, capability, True)
+    assert _cublaslt.workspace_limit(gpu) == mebibytes << 20
+
+
 def test_all_that_was_made_goes_back():
     gc.collect()  # what earlier tests had
     before = double.counted("alive")
     device = gpus.made(gpus.fresh(load_products=double.load))
     multiply(device, DEEP)
     assert double.counted("alive") == before + 6
+    device.kernels.make(*DENSE)
+    assert double.counted("alive") == before + 10  # one preference is enough
     del device
     gc.collect()
     assert double.counted("alive") == before
