@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 if TYPE_CHECKING:
@@ -11,10 +13,11 @@ T = TypeVar("T")
 
 
 class cached_property(Generic[T]):  # noqa: N801  (the name of functools')
-    """As functools' since Python 3.12.
+    """As functools', but that two threads at once do not both compute.
 
-    That of 3.11 has a lock for all instances, which a fork may find held by a thread
-    that the child does not have. Here two threads at once both compute.
+    Each value has a lock while it is computed, which the child of a fork forgets: the
+    thread that holds it may be one that the child does not have. If computing raises,
+    the next thread tries.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
@@ -33,5 +36,17 @@ class cached_property(Generic[T]):  # noqa: N801  (the name of functools')
         """Compute the value, and keep it as the instance's own attribute."""
         if instance is None:
             return self
-        value: T = instance.__dict__.setdefault(self._name, self._compute(instance))
+        values, key = instance.__dict__, (id(instance), self._name)
+        with _turns.setdefault(key, threading.RLock()):
+            try:
+                if self._name not in values:
+                    values[self._name] = self._compute(instance)
+            finally:
+                _turns.pop(key, None)  # who waits has it, and who comes finds the value
+        value: T = values[self._name]
         return value
+
+
+_turns: dict[tuple[int, str], threading.RLock] = {}  # by instance: it lives meanwhile
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_turns.clear)

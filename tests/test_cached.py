@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 
 import pytest
 
+from memcfg import _cached
 from memcfg._cached import cached_property  # no public name shows the moment
 
 
@@ -31,6 +33,39 @@ def test_it_is_computed_once():
     assert isinstance(Slow.value, cached_property)
 
 
+def test_threads_at_once_compute_it_once():
+    for _ in range(20):
+        barrier, slow = threading.Barrier(8), Slow(lambda: time.sleep(0.002))
+        found = []
+
+        def ask(slow=slow, barrier=barrier, found=found):
+            barrier.wait()
+            found.append(slow.value)
+
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert slow.times == 1
+        assert len({id(each) for each in found}) == 1
+    assert not _cached._turns
+
+
+def test_where_computing_fails_it_is_tried_again():
+    def fail():
+        if slow.times < 3:
+            raise ValueError("no")
+
+    slow = Slow(fail)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no"):
+            _ = slow.value
+    assert slow.value is slow.value
+    assert slow.times == 3
+    assert not _cached._turns
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_computes_while_its_parent_does():
@@ -47,7 +82,8 @@ def test_a_child_computes_while_its_parent_does():
     child = os.fork()
     if child == 0:
         signal.alarm(30)  # ends a child that hangs
-        os._exit(Slow().value is None)
+        slow.wait = lambda: None
+        os._exit(Slow().value is None or slow.value is None)
     go_on.set()
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
