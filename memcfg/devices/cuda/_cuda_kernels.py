@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ _Work: TypeAlias = CudaSource | ChosenProduct | ChosenConvolution
 
 _GENERATED = "cuda"
 _MEASURE = "MEMCFG_CUDA_MEASURE"
+_NAMES = re.compile(r"^(memcfg_\w+)\(", re.MULTILINE)  # of a source's kernels
 _TOGETHER = 16  # sources that are compiled as one, where others could be beside them
 
 
@@ -80,7 +82,7 @@ class CudaModules:
         count = min(os.cpu_count() or 1, -(-len(texts) // _TOGETHER))
         groups = [texts[first::count] for first in range(count)]
         with ThreadPoolExecutor(count, "memcfg compiles") as pool:
-            images = pool.map(self._compile, ["\n".join(group) for group in groups])
+            images = pool.map(self._compile, groups)
             modules = [CudaModule(self.context, image) for image in images]
         place = {text: i % count for i, text in enumerate(texts)}
         for name, text in missing.items():
@@ -90,8 +92,17 @@ class CudaModules:
         """Return one that is loaded."""
         return self._functions[name]
 
-    def _compile(self, text: str) -> bytes:
-        return self._compiler(text, self._capability)
+    def _compile(self, texts: Sequence[str]) -> bytes:
+        """Compile sources as one; KernelError names those that cannot be alone."""
+        try:
+            return self._compiler("\n".join(texts), self._capability)
+        except KernelError as error:
+            if len(texts) > 1:
+                for text in texts:
+                    self._compile([text])
+                raise  # it is their company
+            names = ", ".join(_NAMES.findall(texts[0]))
+            raise KernelError(f"{names}: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -178,6 +178,27 @@ def test_an_op_without_a_source_is_refused(device):
         device.kernels.make("nonsense", {}, [VECTOR], [VECTOR])
 
 
+def test_the_op_is_named_whose_source_does_not_compile():
+    def refuse(text, capability):
+        if "memcfg_softmax_" in text:
+            raise KernelError("kernel.cu(1): error: no")
+        return gpus.compile_for_stand_in(text, capability)
+
+    hardware = CudaHardware(CudaDriver(driver_path()), 0, refuse)
+    device = gpus.made(hardware)
+    arena = device.pool.arena(tag="test")
+    arena.grow(4096)
+    program = device.program(arena, {})
+    for kind in ("relu", "tanh"):
+        kernel = device.kernels.make(kind, {}, [VECTOR], [VECTOR])
+        program.compute(kernel.instruction(), [0, 64], [64] * 2, None)
+    kernel = device.kernels.make("softmax", {}, [VECTOR], [VECTOR])
+    program.compute(kernel.instruction(), [0, 64], [64] * 2, None)
+    named = r"^memcfg_softmax_[0-9a-f]{12}: kernel\.cu\(1\): error: no$"
+    with pytest.raises(KernelError, match=named):
+        program.run()
+
+
 def test_a_source_that_does_not_compile_changes_nothing():
     def refuse(text, capability):
         raise KernelError("line 1: no")
