@@ -28,7 +28,7 @@ from memcfg.devices import OperandSpec
 from memcfg.devices.cuda import _cudnn
 from memcfg.devices.cuda._convolution_spec import describe_convolution
 from memcfg.devices.cuda._cudnn import find_cudnn
-from memcfg.errors import KernelError, MissingDependencyError
+from memcfg.errors import KernelError, MemcfgError, MissingDependencyError
 from memcfg.ops import op_type
 
 DEFAULT = f"cudnn:{STAGED}"
@@ -395,6 +395,30 @@ def test_an_execution_that_fails_names_the_plan(device, module):
     assert "and more" not in str(e.value)
     module.fails = None
     kernel.run(places, block.address + (1 << 14))
+
+
+@pytest.mark.filterwarnings("ignore:a step cannot be captured:RuntimeWarning")
+def test_a_driver_that_fails_anywhere_is_an_error_and_the_next_try_works(device):
+    expected, values = convolve(device, SMALL)
+    before = cuda_stand_in.calls()
+    convolve(device, SMALL, values=values)
+    count = cuda_stand_in.calls() - before
+    failed = 0
+    for after in range(count):
+        cuda_stand_in.fail_calls(after)
+        try:
+            found, _ = convolve(device, SMALL, values=values)
+        except MemcfgError:
+            failed += 1
+        else:
+            assert found.tobytes() == expected.tobytes()
+        finally:
+            cuda_stand_in.fail_calls(None)
+        gc.collect()
+        assert device.pool.stats().current_bytes == 0
+    assert failed > count // 2
+    found, _ = convolve(device, SMALL, values=values)
+    assert found.tobytes() == expected.tobytes()
 
 
 def test_plans_that_do_not_build_are_passed_over(device, module):
