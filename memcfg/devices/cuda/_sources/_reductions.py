@@ -189,39 +189,43 @@ def sum_columns(
     )
 
 
-def _write_sum(writer: Writer) -> None:
+def _join(
+    writer: Writer,
+    axes: Sequence[int],
+    out: str,
+    out_parameters: Mapping[str, Argument] | None = None,
+    kind: tuple[str, str, str] = _SUM,
+) -> None:
+    """Append the reduction of the input along axes; `out` says what y[o] is."""
     writer.need(["float32"], ["float32"])
-    shape = writer.inputs[0].shape
     sum_axes(
         writer,
-        shape,
-        axes_of(writer, len(shape)),
-        value="return x[i];",
-        parameters={"const float* x": writer.operand(0)},
-        out="y[o] = static_cast<float>(total);",
-        out_parameters={"float* y": writer.output()},
-    )
-
-
-def _mean(writer: Writer, axes: Sequence[int]) -> None:
-    writer.need(["float32"], ["float32"])
-    shape = writer.inputs[0].shape
-    sum_axes(
-        writer,
-        shape,
+        writer.inputs[0].shape,
         axes,
         value="return x[i];",
         parameters={"const float* x": writer.operand(0)},
-        out="y[o] = static_cast<float>(total / count);",
-        out_parameters={
-            "float* y": writer.output(),
-            "double count": f64(prod(shape[axis] for axis in axes)),
-        },
+        out=out,
+        out_parameters={"float* y": writer.output(), **(out_parameters or {})},
+        kind=kind,
     )
 
 
+def _own_axes(writer: Writer) -> tuple[int, ...]:
+    return axes_of(writer, len(writer.inputs[0].shape))
+
+
+def _mean(writer: Writer, axes: Sequence[int]) -> None:
+    count = prod(writer.inputs[0].shape[axis] for axis in axes)
+    out = "y[o] = static_cast<float>(total / count);"
+    _join(writer, axes, out, {"double count": f64(count)})
+
+
+def _write_sum(writer: Writer) -> None:
+    _join(writer, _own_axes(writer), "y[o] = static_cast<float>(total);")
+
+
 def _write_mean(writer: Writer) -> None:
-    _mean(writer, axes_of(writer, len(writer.inputs[0].shape)))
+    _mean(writer, _own_axes(writer))
 
 
 def _write_global_average(writer: Writer) -> None:
@@ -229,18 +233,7 @@ def _write_global_average(writer: Writer) -> None:
 
 
 def _write_maximum(writer: Writer) -> None:
-    writer.need(["float32"], ["float32"])
-    shape = writer.inputs[0].shape
-    sum_axes(
-        writer,
-        shape,
-        axes_of(writer, len(shape)),
-        value="return x[i];",
-        parameters={"const float* x": writer.operand(0)},
-        out="y[o] = total;",
-        out_parameters={"float* y": writer.output()},
-        kind=_MAXIMUM,
-    )
+    _join(writer, _own_axes(writer), "y[o] = total;", kind=_MAXIMUM)
 
 
 def _write_maximum_gradient(writer: Writer) -> None:
