@@ -28,7 +28,9 @@ Arena::Arena(std::shared_ptr<Pool> pool, Bytes capacity, const std::string& owne
     : pool_(std::move(pool)), owner_(owner) {
   const System& system = pool_->system();
   void* base = nullptr;
-  if (capacity == 0) {
+  if (is_block()) {
+    if (capacity <= kLargestSize) capacity_ = align_up(capacity, system.page_size());
+  } else if (capacity == 0) {
     const Bytes limit = pool_->limit() == kNoLimit ? 0 : pool_->limit();
     const Bytes wanted = std::max({system.page_size(), limit, system.memory_size()});
     capacity_ = std::min(wanted, kLargestSize);
@@ -37,7 +39,7 @@ Arena::Arena(std::shared_ptr<Pool> pool, Bytes capacity, const std::string& owne
     capacity_ = align_up(capacity, system.page_size());
     base = system.reserve(capacity_, Access::guarded);
   }
-  if (base == nullptr) {
+  if (is_block() ? capacity_ < capacity : base == nullptr) {
     throw out_of_memory_error(*pool_, OutOfMemoryInfo::no_addresses, capacity);
   }
   base_ = static_cast<std::byte*>(base);
@@ -46,14 +48,14 @@ Arena::Arena(std::shared_ptr<Pool> pool, Bytes capacity, const std::string& owne
     tag_ = pool_->number_of(owner_);
     pool_->tags_.add_arena(tag_);
   } catch (...) {
-    system.release(base_, capacity_);
+    if (base_ != nullptr) system.release(base_, capacity_);
     throw;
   }
 }
 
 Arena::~Arena() {
   if (!freed_) {
-    pool_->system().release(base_, capacity_);
+    if (base_ != nullptr) pool_->system().release(base_, capacity_);
     release(0, committed_);
   }
   const Pool::Lock lock(pool_->mutex_);
@@ -120,25 +122,57 @@ void Arena::grow(Bytes requested) {
   const Bytes size = align_up(requested_);
   if (requested <= size) return;
   const Bytes more = requested - size;
-  const bool fits = requested <= capacity_;  // then rounding up stays inside it too
-  const Bytes charge = fits ? align_up(more) : more;
   const System& system = pool_->system();
-  const Bytes pages =
-      fits ? align_up(size + charge, system.page_size()) - committed_ : 0;
+  const bool block = is_block();
+  const bool open = block && capacity_ == 0;  // as large as its first growth
+  // Rounding up stays inside of it too.
+  const bool fits = requested <= (open ? kLargestSize : capacity_);
+  const Bytes charge = fits ? align_up(more) : more;
+  const Bytes end = align_up(size + charge, system.page_size());
+  Bytes pages = 0;
+  if (fits) pages = block && !open ? capacity_ - committed_ : end - committed_;
   pool_->reserve_holding(more, charge, pages);
   if (!fits) fail(more, charge, pages, OutOfMemoryInfo::no_addresses);
-  if (pages > 0 && !system.commit(base_ + committed_, pages, Access::guarded)) {
-    fail(more, charge, pages, OutOfMemoryInfo::no_memory);
+  if (pages > 0 && !take(pages)) {
+    fail(more,
+         charge,
+         pages,
+         block ? OutOfMemoryInfo::upstream_exhausted : OutOfMemoryInfo::no_memory);
   }
-  if (pages > 0 && !pool_->touchable()) {  // new pages of a device need not be zero
+  if (pages > 0 && (block || !pool_->touchable())) {  // theirs need not be zero
     try {
       system.zero(base_ + committed_, pages);
     } catch (const std::runtime_error&) {
-      system.decommit(base_ + committed_, pages, Access::guarded);
+      give_back(pages);
       fail(more, charge, pages, OutOfMemoryInfo::no_memory);
     }
   }
+  if (open) capacity_ = pages;
   commit(requested, pages);
+}
+
+bool Arena::take(Bytes pages) noexcept {
+  const System& system = pool_->system();
+  if (!is_block()) return system.commit(base_ + committed_, pages, Access::guarded);
+  void* base = system.reserve(pages, Access::open);
+  try {
+    if (base == nullptr && pool_->trim(0) > 0) {
+      base = system.reserve(pages, Access::open);
+    }
+  } catch (const std::exception&) {  // the refusal is told
+  }
+  base_ = static_cast<std::byte*>(base);
+  return base != nullptr;
+}
+
+void Arena::give_back(Bytes pages) noexcept {
+  const System& system = pool_->system();
+  if (!is_block()) {
+    system.decommit(base_ + committed_, pages, Access::guarded);
+    return;
+  }
+  system.release(base_, pages);
+  base_ = nullptr;
 }
 
 void Arena::shrink(Bytes requested) {
@@ -149,7 +183,7 @@ void Arena::shrink(Bytes requested) {
   const Bytes before = align_up(requested_);
   if (size < before) require_unheld("shrunk");
   const System& system = pool_->system();
-  const Bytes kept = align_up(size, system.page_size());
+  const Bytes kept = is_block() ? committed_ : align_up(size, system.page_size());
   const Bytes pages = committed_ - kept;
   if (pages > 0) system.decommit(base_ + kept, pages, Access::guarded);
   system.zero(base_ + size, std::min(kept, before) - size);
@@ -160,7 +194,7 @@ void Arena::free() {
   const std::lock_guard<std::mutex> lock(mutex_);
   require_alive();
   require_unheld("freed");
-  pool_->system().release(base_, capacity_);
+  if (base_ != nullptr) pool_->system().release(base_, capacity_);
   freed_ = true;
   release(0, committed_);
 }
@@ -169,8 +203,11 @@ void Arena::check() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const Bytes size = align_up(requested_);
   require(committed_ <= capacity_, "not committed <= capacity");
-  require(committed_ == align_up(size, pool_->system().page_size()),
+  const Bytes page = pool_->system().page_size();
+  const Bytes block = base_ == nullptr || freed_ ? 0 : capacity_;
+  require(committed_ == (is_block() ? block : align_up(size, page)),
           "not whole pages committed");
+  require(size <= capacity_, "the arena is larger than its addresses");
   require(!freed_ || size == 0, "a freed arena is charged");
 }
 

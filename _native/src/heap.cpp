@@ -537,7 +537,8 @@ Bytes Heap::drop_segment(ChunkId id) noexcept {
 // Pre: nothing is allocated.
 void Heap::fill(Bytes size) {
   size = round_up(size, page_);
-  const ChunkId id = allocate(size, page_, Lifetime::unknown).id;
+  const Bytes alignment = system_.whole_blocks() ? kAlignment : page_;  // a new block
+  const ChunkId id = allocate(size, alignment, Lifetime::unknown).id;
   void* const address = reinterpret_cast<void*>(chunks_[id].address.load());
   const bool populated = system_.populate(address, size);
   release(chunks_[id]);

@@ -138,6 +138,9 @@ cdef class Pool(Resource):
     def arena(self, reserve_bytes=None, *, str tag not None=""):
         """Reserve addresses that can be filled with memory from the front.
 
+        Of a resource that has blocks only, an arena is one block: its first growth takes
+        it, of `reserve_bytes`, or of its own size, and no growth goes beyond.
+
         Parameters
         ----------
         reserve_bytes : int or None, default None
@@ -235,7 +238,8 @@ cdef class Arena:
     """Addresses whose front is memory; `Pool.arena` states the arguments and errors.
 
     The base never moves, so views taken before a growth stay valid; the pages behind the
-    last byte cannot be touched.
+    last byte cannot be touched. Where memory comes in blocks there is no base before the
+    first growth, and a block goes back as a whole.
 
     Attributes
     ----------
@@ -285,7 +289,10 @@ cdef class Arena:
 
     @property
     def address(self):
-        """The address of the first byte; a multiple of 64, and it never changes."""
+        """The address of the first byte; a multiple of 64, and it never changes.
+
+        0 before the first growth where memory comes in blocks.
+        """
         self.require_alive()
         return <uintptr_t>self.core.get().base()
 
@@ -297,7 +304,7 @@ cdef class Arena:
 
     @property
     def reserved_addresses(self):
-        """How many bytes the arena can ever have."""
+        """How many bytes the arena can ever have; 0 while that is open."""
         self.require_alive()
         return self.core.get().capacity()
 

@@ -528,15 +528,16 @@ class Executor:
         """Have the programs of these specs; those from before if that fails.
 
         What has moved waits beside the arena until all of it is in its place, however
-        often that is interrupted.
+        often that is interrupted. Where the arena has no room to grow, all of it has.
         """
         self._place_state()
-        graph = next(iter(specs.values())).graph
+        graph, nbytes = next(iter(specs.values())).graph, _nbytes(specs)
         before, state = self._loaded, state_offsets(graph)
+        stays = self._arena.has_room(nbytes)
         moved = {
             name: before.read(self.device, name)
             for name, offset in before.state.items()
-            if state.get(name) != offset
+            if not stays or state.get(name) != offset
         }
         waiting: dict[str, _Value] = {
             name: moved[name] if name in moved else initial[name]
@@ -545,7 +546,11 @@ class Executor:
         }
         made: dict[str, Program] = {}
         try:
-            self._arena.grow(_nbytes(specs))
+            if stays:
+                self._arena.grow(nbytes)
+            else:
+                self._keep({})  # they refer to the one that goes
+                self._arena.replace(nbytes)
             if self._tiers.grow(_tier_bytes(specs)):
                 self._keep({})  # they refer to what was there
             arena = self._arena.get()
@@ -560,6 +565,8 @@ class Executor:
         except BaseException:
             self._keep(made)  # lets go of those from before, and then of these
             self._keep({})
+            if not stays:
+                self._contents = before._replace(arena=self._arena.get(), waiting=moved)
             self._fit()
             raise
         self._keep(made)
@@ -577,6 +584,7 @@ class Executor:
         """Bring the state that waits to its place."""
         found = self._loaded
         if found.waiting:
+            self._arena.grow(_nbytes(found.specs))  # it may have been lost to another
             for name, value in found.waiting.items():
                 found.write(self.device, name, value() if callable(value) else value)
             self._contents = found._replace(waiting={})

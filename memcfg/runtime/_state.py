@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg._core.engine import Arena
+from memcfg.errors import ResourceExhaustedError
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -60,9 +61,29 @@ class ModelArena:
             found = self._arena = self._pool.arena(tag=model_tag(self._owner))
         return found
 
+    def has_room(self, nbytes: int) -> bool:
+        """Whether it can be so large where it is; a block cannot grow."""
+        found = self.now
+        room = 0 if found is None else found.reserved_addresses
+        return room == 0 or nbytes <= room  # 0: that is open
+
     def grow(self, nbytes: int) -> None:
-        """Make it at least so large."""
+        """Make it at least so large; pre: it has room."""
         self.get().grow(nbytes)
+
+    def replace(self, nbytes: int) -> None:
+        """Give it back and have one so large; where that is refused, one as before.
+
+        What was in it is lost. There are never both, since the limit is on their sum.
+        """
+        before = self.nbytes
+        self.free()
+        try:
+            self.get().grow(nbytes)
+        except ResourceExhaustedError:
+            with suppress(ResourceExhaustedError):  # another may have taken it
+                self.get().grow(before)
+            raise
 
     def shrink(self, nbytes: int) -> None:
         """Make it so large, or free it; do nothing while a view into it is out."""

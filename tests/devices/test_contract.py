@@ -31,14 +31,16 @@ DEVICES = {
     "artificial": lambda **limit: ArtificialDevice(**limit),
     "late": lambda **limit: ArtificialDevice(late=0.002, seed=3, **limit),
     "stand-in": lambda **limit: gpus.made(gpus.stand_in(), **limit),
+    "stand-in's blocks": lambda **limit: gpus.made(gpus.stand_in(False), **limit),
     "gpu": lambda **limit: gpus.made(gpus.real(), **limit),
+    "gpu's blocks": lambda **limit: gpus.made(gpus.real(False), **limit),
 }
 VECTOR = OperandSpec((16,), "float32")  # one line of 64 bytes
 
 
 @pytest.fixture(
     params=[
-        pytest.param(name, marks=pytest.mark.gpu if name == "gpu" else ())
+        pytest.param(name, marks=pytest.mark.gpu if name.startswith("gpu") else ())
         for name in DEVICES
     ]
 )
@@ -53,7 +55,7 @@ def device(make):
 
 @pytest.fixture
 def arena(device):
-    found = device.pool.arena(tag="test")
+    found = device.pool.arena(1 << 20, tag="test")
     found.grow(4096)
     return found
 

@@ -355,15 +355,54 @@ TEST(a_lower_limit_counts_arenas) {
   check_pool(*f.pool);
 }
 
-TEST(an_arena_needs_pages_of_its_own) {
+TEST(an_arena_of_a_pool_on_blocks_is_one) {
   const auto below = make_pool(8 * kMiB);
   const auto pool = std::make_shared<Pool>("top", 4 * kMiB, true, below);
-  try {
-    const Arena arena(pool, kMiB, "model");
-    CHECK(false);
-  } catch (const out_of_memory& error) {
-    CHECK(error.info().cause == OutOfMemoryInfo::no_addresses);
+  for (const Bytes capacity : {Bytes{0}, kMiB}) {
+    Arena arena(pool, capacity, "model");
+    arena.check();
+    CHECK(arena.base() == nullptr && below->stats().current == 0);
+    CHECK_THROWS(out_of_memory, arena.grow(5 * kMiB));
+    CHECK(arena.base() == nullptr && pool->stats().current == 0);
+    arena.grow(kMiB - 100);
+    std::byte* const base = arena.base();
+    CHECK(arena.capacity() == kMiB && below->stats().current == kMiB);
+    CHECK(pool->stats().current == kMiB - 64 && pool->stats().reserved == kMiB);
+    for (Bytes i = 0; i < arena.size(); ++i) CHECK(base[i] == std::byte{0});
+    std::memset(base, 7, arena.size());
+    arena.shrink(64);
+    arena.grow(kMiB);
+    CHECK(arena.base() == base && base[63] == std::byte{7});
+    for (Bytes i = 64; i < kMiB - 64; ++i) CHECK(base[i] == std::byte{0});
+    CHECK(out_of_memory_error(arena, kMiB + 1).cause == OutOfMemoryInfo::no_addresses);
+    CHECK(arena.size() == kMiB && below->stats().current == kMiB);
+    arena.check();
+    check_pool(*pool);
+    arena.free();
+    arena.check();
+    CHECK(below->stats().current == 0 && pool->stats().reserved == 0);
   }
+  CHECK_THROWS(out_of_memory, Arena(pool, kNoLimit, "model"));
+  check_pool(*pool);
+}
+
+// Memory that the pool keeps for later makes way for one, in the resource below too.
+TEST(a_block_takes_the_place_of_what_is_free) {
+  const auto below = make_pool(4 * kMiB);
+  const auto pool = std::make_shared<Pool>("top", 64 * kMiB, true, below);
+  {
+    const memcfg::Block freed(pool, {3 * kMiB});
+  }
+  CHECK(below->stats().current >= 3 * kMiB);
+  Arena arena(pool, 0, "model");
+  arena.grow(3 * kMiB);
+  CHECK(below->stats().current == 3 * kMiB);
+  const OutOfMemoryInfo info = [&] {
+    Arena other(pool, 0, "other");
+    return out_of_memory_error(other, 2 * kMiB);
+  }();
+  CHECK(info.cause == OutOfMemoryInfo::upstream_exhausted);
+  CHECK(pool->stats().current == 3 * kMiB && pool->stats().reserved == 3 * kMiB);
   check_pool(*pool);
 }
 

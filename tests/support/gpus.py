@@ -27,26 +27,26 @@ def nothing(context):
 DEFAULTS = (compile_for_stand_in, nothing, nothing)  # of `CudaHardware`, in its place
 
 
-def fresh(ordinal=0, load_products=nothing, load_convolutions=nothing):
+def fresh(ordinal=0, load_products=nothing, load_convolutions=nothing, pages=True):
     """The hardware of the stand-in, where nothing has been loaded yet."""
     driver = CudaDriver(driver_path())
     libraries = (load_products, load_convolutions)
-    return CudaHardware(driver, ordinal, compile_for_stand_in, *libraries)
+    return CudaHardware(driver, ordinal, compile_for_stand_in, *libraries, pages=pages)
 
 
 @cache
-def stand_in():
+def stand_in(pages=True):
     """The same for all tests of a process, which load each kernel once."""
-    return fresh()
+    return fresh(pages=pages)
 
 
 @cache
-def real():
+def real(pages=True):
     """The first GPU of this machine, or a skip."""
     gpus, missing = find_gpus()
     if not gpus:
         pytest.skip(f"needs a GPU: {missing}")
-    return gpus[0]
+    return gpus[0] if pages else CudaHardware(gpus[0]._driver, 0, pages=False)
 
 
 def made(hardware, limit_bytes=None, *, growth=True, name="/device:GPU:0"):

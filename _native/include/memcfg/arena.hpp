@@ -18,15 +18,21 @@ namespace memcfg {
 // Invariant: size <= committed <= capacity, committed is size rounded up to a page,
 // and every byte of [base + committed, base + capacity) faults when touched. The pool
 // is charged `size`, not pages.
+//
+// Of a pool whose resource has blocks only, an arena is one block. Its first growth
+// takes it, of `capacity` bytes, and it keeps it until it is freed: committed is 0 or
+// capacity.
 class Arena {
  public:
   // `capacity`: bytes of addresses, rounded up to a page; 0 asks for the larger of the
-  // pool's limit and the machine's memory, halved until the system grants it.
-  // Throws out_of_memory when the system refuses.
+  // pool's limit and the machine's memory, halved until the system grants it, and of a
+  // block for the size of the first growth. Throws out_of_memory when the system
+  // refuses.
   Arena(std::shared_ptr<Pool> pool, Bytes capacity, const std::string& owner);
   ~Arena();
 
-  std::byte* base() const noexcept { return base_; }  // kept after free()
+  // Kept after free(); null before the first growth of a block.
+  std::byte* base() const noexcept { return base_; }
   Bytes capacity() const noexcept { return capacity_; }
   Bytes size() const;  // bytes, a multiple of kAlignment: requested() rounded up
   // Bytes as asked for, 0 once freed. Waits for nobody.
@@ -40,8 +46,9 @@ class Arena {
   // after free().
   void grow(Bytes requested);
 
-  // Post: size() is at most `requested` rounded up; the memory behind goes back. Throws
-  // still_held while a Pin lives, std::invalid_argument after free().
+  // Post: size() is at most `requested` rounded up; the memory behind goes back, unless
+  // the arena is a block. Throws still_held while a Pin lives, std::invalid_argument
+  // after free().
   void shrink(Bytes requested);
 
   // Gives memory and addresses back. Throws still_held while a Pin lives, and
@@ -53,6 +60,10 @@ class Arena {
 
  private:
   friend class Pin;
+  bool is_block() const noexcept { return pool_->system().whole_blocks(); }
+  // Pre: the lock is held, and the pages are reserved. False when the system refuses.
+  bool take(Bytes pages) noexcept;
+  void give_back(Bytes pages) noexcept;         // what `take` took last
   void require_alive() const;                   // pre: the lock is held
   void require_unheld(const char* what) const;  // pre: the lock is held
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,8 @@ class CudaDevice(Device):
         Whether memory is taken as it is needed; False takes the whole limit at once.
     priority : int, default 0
         The priority of its streams.
+    pages : bool, default True
+        Whether memory comes in pages, where the GPU has them; else in blocks.
 
     Raises
     ------
@@ -71,13 +74,16 @@ class CudaDevice(Device):
         *,
         growth: bool = True,
         priority: int = 0,
+        pages: bool = True,
     ) -> None:
         self.name = name
         self.context = modules.context
         self.priority = priority
         self._modules = modules
-        memory = self.context.resource(name=name)
-        self.page_bytes = memory.page_bytes
+        memory = self.context.resource(name=name, pages=pages)
+        self.page_bytes = max(
+            memory.page_bytes, mmap.PAGESIZE
+        )  # blocks have the host's
         self.pool = Pool(memory, limit=limit_bytes, growth=growth, name=name)
 
     @cached_property
@@ -174,6 +180,8 @@ class CudaHardware(Hardware):
         ``load_products(context)``: what multiplies matrices, or None.
     load_convolutions : callable, optional
         ``load_convolutions(context)``: what computes convolutions, or None.
+    pages : bool, default True
+        Whether its devices have memory in pages, where it has them; else in blocks.
     """
 
     device_type = "GPU"
@@ -188,6 +196,8 @@ class CudaHardware(Hardware):
         compiler: Compiler = compile_with_nvcc,
         load_products: LoadCublasLt = load_cublaslt,
         load_convolutions: LoadCudnn = load_cudnn,
+        *,
+        pages: bool = True,
     ) -> None:
         self.name = f"/physical_device:GPU:{ordinal}"
         self._driver = driver
@@ -195,6 +205,7 @@ class CudaHardware(Hardware):
         self._compiler = compiler
         self._load_products = load_products
         self._load_convolutions = load_convolutions
+        self._pages = pages
         self._info = driver.info(ordinal)
         self.memory_bytes: int = self._info.memory_bytes
 
@@ -229,21 +240,20 @@ class CudaHardware(Hardware):
         """Make a logical device, with its pool.
 
         All memory at once is what is free now, but for what the driver needs beside
-        it, in whole pages. RuntimeError where memory is to be had in blocks only:
-        arenas grow in place, page by page.
+        it, in whole pages.
         """
-        if not self._info.virtual_memory:
-            raise RuntimeError(
-                f"the driver of {self.name} has no virtual memory management, as that "
-                "of some virtual GPUs: models cannot be placed there"
-            )
         context = self._modules.context
         if not growth and limit_bytes == self.memory_bytes:
             free, _ = context.memory_info()
             kept = min(_KEPT, free // 16)
             limit_bytes = max((free - kept) // _PAGE, 1) * _PAGE
         return CudaDevice(
-            name, self._modules, limit_bytes, growth=growth, priority=priority
+            name,
+            self._modules,
+            limit_bytes,
+            growth=growth,
+            priority=priority,
+            pages=self._pages,
         )
 
 

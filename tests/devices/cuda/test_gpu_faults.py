@@ -25,9 +25,9 @@ def _as_it_was():
     cuda_stand_in.reset()
 
 
-@pytest.fixture
-def device():
-    return gpus.made(gpus.stand_in())
+@pytest.fixture(params=["pages", "blocks"])
+def device(request):
+    return gpus.made(gpus.stand_in(pages=request.param == "pages"))
 
 
 def inputs_of(graph):
@@ -109,12 +109,6 @@ def test_work_that_fails_amid_a_step_is_told(device):
         cuda_stand_in.fail_work(None)
     executor.close()
     nothing_is_left(device)
-
-
-def test_memory_in_blocks_alone_is_refused():
-    cuda_stand_in.machine(virtual_memory=False)
-    with pytest.raises(RuntimeError, match="no virtual memory management"):
-        gpus.made(gpus.fresh())
 
 
 def test_work_in_any_order_gives_the_same_bits(device):
