@@ -10,7 +10,9 @@ business of `memcfg.ops`.
 from __future__ import annotations
 
 from memcfg.graph._builder import Builder
+from memcfg.graph._constants import fold_constants
 from memcfg.graph._dead_ops import drop_dead_ops
+from memcfg.graph._duplicates import merge_duplicates
 from memcfg.graph._fusion import fuse_ops
 from memcfg.graph._gradients import gradients
 from memcfg.graph._graph import PHASES, ROLES, Algorithm, Graph, Op, Tensor
@@ -25,8 +27,10 @@ __all__ = [
     "Op",
     "Tensor",
     "drop_dead_ops",
+    "fold_constants",
     "fuse_ops",
     "gradients",
     "hoist_updates",
+    "merge_duplicates",
     "update_order",
 ]

@@ -14,9 +14,11 @@ from memcfg.graph import (
     Builder,
     Graph,
     drop_dead_ops,
+    fold_constants,
     fuse_ops,
     gradients,
     hoist_updates,
+    merge_duplicates,
 )
 from memcfg.nn.layers._layer import Scope
 
@@ -133,7 +135,8 @@ class _Trace:
         keep = outputs if self.key.kind == "predict" else self._loss(outputs)
         updated = self._updates(loss=keep[0]) if self.training else self._move()
         built = self.builder.build(keep=[*keep, *updated])
-        graph = fuse_ops(drop_dead_ops(built))
+        graph = fold_constants(merge_duplicates(drop_dead_ops(built)))
+        graph = fuse_ops(graph)
         return hoist_updates(graph) if updated else graph
 
     def _declare_persistent(self) -> None:
