@@ -1,0 +1,237 @@
+"""Time and memory of the zoo's networks beside PyTorch's on the CPU.
+
+For each network a process a turn and a library, taking turns: the same batch, threads
+and optimizer (SGD with momentum). PyTorch runs eagerly, in both memory formats where
+there are images, and counts with the faster; ``--compile`` adds `torch.compile`. A
+process reports the seconds of a step and the most memory it ever had above what it had
+after its imports; weights are part of both. Ratios of time are PyTorch's over memcfg's,
+ratios of memory memcfg's over PyTorch's. Asserts nothing.
+
+``python tests/bench zoo --networks lenet5,resnet50 --kinds train,predict1``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+KINDS = ("train", "predict1", "predict32")
+SIDES = ("memcfg", "torch", "torch, channels last")
+MIB = 1 << 20
+
+
+def resident(field: str) -> int:
+    """Bytes of this process: ``VmRSS`` now, or ``VmHWM``, the most there were."""
+    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1024
+    raise KeyError(field)
+
+
+def batch_of(network, size):
+    rng = np.random.default_rng(0)
+    if network.words:
+        xs = [
+            rng.integers(0, network.words, (size, *shape)).astype(np.int32)
+            for shape in network.shapes
+        ]
+    else:
+        xs = [
+            rng.normal(size=(size, *shape)).astype(np.float32)
+            for shape in network.shapes
+        ]
+    labels = rng.integers(0, network.classes, (size, *network.target))
+    return xs, labels.astype(np.int32)
+
+
+def memcfg_step(network, kind, size, options):
+    import memcfg as mc
+
+    model = network.build()
+    xs, y = batch_of(network, size)
+    x = xs[0] if len(xs) == 1 else xs
+    model.compile(
+        mc.nn.SGD(0.01, momentum=0.9),
+        mc.nn.SparseCategoricalCrossentropy(from_logits=True),
+        memory=getattr(mc.plan, options.policy)(),
+    )
+    if kind == "train":
+        return lambda: model.train_on_batch(x, y), model.count_params()
+    return lambda: model.predict_on_batch(x), model.count_params()
+
+
+def torch_step(network, kind, size, options):
+    import torch
+    from bench_training import parameter_count
+
+    model = network.torch_build()
+    count = parameter_count(model) - network.extra
+    xs, y = batch_of(network, size)
+    inputs = [torch.from_numpy(x) for x in xs]
+    if inputs[0].dim() == 4:
+        format_ = torch.channels_last
+        if options.side == "torch":
+            format_ = torch.contiguous_format
+        model = model.to(memory_format=format_)
+        inputs = [
+            x.permute(0, 3, 1, 2).contiguous(memory_format=format_) for x in inputs
+        ]
+    if network.words:
+        inputs = [x.long() for x in inputs]
+    if options.compile:
+        model = torch.compile(model)
+    if kind != "train":
+        model.eval()
+
+        def predict():
+            with torch.inference_mode():
+                return model(*inputs)
+
+        return predict, count
+    labels = torch.from_numpy(y).long()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    loss_of = torch.nn.CrossEntropyLoss()
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        found = model(*inputs)
+        if network.words and network.target:
+            found = found.transpose(1, 2)
+        loss = loss_of(found, labels)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step, count
+
+
+def work(options) -> None:
+    """Be one process of one library: print what was measured."""
+    import torch  # both have what the other has, so that the start is the same
+    from zoo_peers import NETWORKS
+
+    from memcfg._core import set_num_threads
+
+    torch.set_num_threads(options.threads)
+    set_num_threads(options.threads)
+    network = NETWORKS[options.worker]
+    size = {"train": network.batch, "predict1": 1, "predict32": 32}[options.kind]
+    before = resident("VmRSS")
+    make = memcfg_step if options.side == "memcfg" else torch_step
+    step, count = make(network, options.kind, size, options)
+    step()
+    began = time.perf_counter()
+    step()
+    once = time.perf_counter() - began
+    times = max(2, min(2000, int(options.seconds / max(once, 1e-6))))
+    found = []
+    for _ in range(times):
+        began = time.perf_counter()
+        step()
+        found.append(time.perf_counter() - began)
+    result = {
+        "seconds": statistics.median(found),
+        "memory": resident("VmHWM") - before,
+        "parameters": count,
+        "batch": size,
+    }
+    print(json.dumps(result))
+
+
+def run(name, kind, side, options) -> dict:
+    command = [sys.executable, __file__, "--worker", name, "--side", side]
+    command += ["--kind", kind, "--threads", str(options.threads)]
+    command += ["--seconds", str(options.seconds), "--policy", options.policy]
+    command += ["--compile"] if options.compile and side != "memcfg" else []
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name}, {side}:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measure(name, kind, options) -> dict:
+    from zoo_peers import NETWORKS
+
+    sides = SIDES if len(NETWORKS[name].shapes[0]) == 3 else SIDES[:2]
+    turns = {side: [] for side in sides}
+    for _ in range(options.turns):
+        for side in sides:
+            turns[side].append(run(name, kind, side, options))
+    counts = {side: turns[side][0]["parameters"] for side in sides}
+    if len(set(counts.values())) > 1:
+        raise SystemExit(f"{name} is not the same network in both libraries: {counts}")
+    seconds = {s: statistics.median(t["seconds"] for t in turns[s]) for s in sides}
+    memory = {s: min(t["memory"] for t in turns[s]) for s in sides}
+    peer = min(sides[1:], key=seconds.__getitem__)
+    ratios = [
+        b["seconds"] / a["seconds"]
+        for a, b in zip(turns["memcfg"], turns[peer], strict=True)
+    ]
+    return {
+        "network": name,
+        "kind": kind,
+        "batch": turns["memcfg"][0]["batch"],
+        "peer": peer,
+        "seconds": seconds,
+        "memory": memory,
+        "speed": seconds[peer] / seconds["memcfg"],
+        "speed_range": [min(ratios), max(ratios)],
+        "memory_ratio": memory["memcfg"] / memory[peer],
+    }
+
+
+def row(result) -> str:
+    own, other = (result["seconds"][s] for s in ("memcfg", result["peer"]))
+    mine, theirs = (result["memory"][s] / MIB for s in ("memcfg", result["peer"]))
+    low, high = result["speed_range"]
+    return (
+        f"{result['network']:18} {result['kind']:9} {result['batch']:3} "
+        f"{1e3 * own:9.2f} {1e3 * other:9.2f} ms {result['speed']:5.2f} "
+        f"({low:.2f}-{high:.2f}) {mine:7.0f} {theirs:7.0f} MiB "
+        f"{result['memory_ratio']:5.2f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--networks", help="names, with commas; all if left out")
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5, help="of each process")
+    parser.add_argument("--policy", default="auto", help="of memcfg.plan")
+    parser.add_argument("--compile", action="store_true", help="torch.compile instead")
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--kind", choices=KINDS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        work(options)
+        return
+    from bench_training import environment
+    from zoo_peers import NETWORKS
+
+    names = options.networks.split(",") if options.networks else list(NETWORKS)
+    results = []
+    for kind in options.kinds.split(","):
+        for name in names:
+            results.append(measure(name, kind, options))
+            print(row(results[-1]), flush=True)
+        speeds = [each["speed"] for each in results if each["kind"] == kind]
+        print(f"{kind}: geometric mean {statistics.geometric_mean(speeds):.2f}")
+    if options.output is not None:
+        found = {"environment": environment(options.threads), "results": results}
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
