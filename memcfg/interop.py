@@ -178,6 +178,11 @@ class _PoolAllocation:
 
     __int__ = __index__
 
+    @property
+    def gpudata(self) -> int:
+        """The address, for kernels of PyCUDA's that are given memory and no array."""
+        return self._address
+
     def free(self) -> None:
         """Free the memory."""
         address, self._address = self._address, 0

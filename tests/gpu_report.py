@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,21 +34,28 @@ import gpu_checks
 PACKAGES = ("memcfg", "numpy", "pycuda", "torch", "nvidia-cudnn-frontend")
 
 
-def run_apart(name, limit):
+def run_apart(name, limit, script=__file__):
     """Run a check in a process of its own; what it found, or why it failed."""
     began = time.monotonic()
-    command = [sys.executable, __file__, "--check", name]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=limit
-        )
-    except subprocess.TimeoutExpired:
-        return {"ok": False, "why": f"more than {limit:.0f} s", "seconds": limit}
-    lines = done.stdout.strip().splitlines()
+    with subprocess.Popen(
+        [sys.executable, script, "--check", name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as child:
+        try:
+            out, told = child.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            return {"ok": False, "why": f"more than {limit:.0f} s", "seconds": limit}
+        finally:
+            with suppress(ProcessLookupError):  # nobody is left of its session
+                os.killpg(child.pid, signal.SIGKILL)
+    lines = out.strip().splitlines()
     took = round(time.monotonic() - began, 1)
-    if done.returncode == 0 and lines:
+    if child.returncode == 0 and lines:
         return {"ok": True, **json.loads(lines[-1]), "seconds": took}
-    why = done.stderr.strip() or f"it ended with {done.returncode}"
+    why = told.strip() or f"it ended with {child.returncode}"
     return {"ok": False, "why": why[-1500:], "seconds": took}
 
 

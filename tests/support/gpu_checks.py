@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -91,14 +92,19 @@ def limit_to(mib):
     )
 
 
-def torch_on_gpu():
-    """PyTorch in float32 without TF32; None where it is not, or without a GPU."""
+def torch_on_gpu(*, use=True):
+    """PyTorch in float32 without TF32; None where it is not, or without a GPU.
+
+    Unless it is to `use` the GPU at once, it can still be given another allocator.
+    """
     if find_spec("torch") is None:
         return None
     import torch
 
     if not torch.cuda.is_available():
         return None
+    if use:
+        torch.cuda.init()  # `raw_alloc` does not do it
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     return torch
 
@@ -138,7 +144,7 @@ def check_one_context():
         a, b, x, kernel = share_with_pycuda(found)
         torch = torch_on_gpu()
         if torch is not None:
-            contexts["PyTorch"] = current_context()  # of its first call on
+            contexts["PyTorch"] = context_of_torch(torch)
         for name, error in compare_libraries(found, torch, a, b, x, kernel).items():
             found.goal(f"{name} in one context, error", error, "<=", 1e-4)
         found.goal("primary contexts in use", len(set(contexts.values())), "<=", 1)
@@ -153,6 +159,14 @@ def current_context():
     context = ctypes.c_void_p()
     assert library.cuCtxGetCurrent(ctypes.byref(context)) == 0
     return context.value
+
+
+def context_of_torch(torch):
+    """The address of the context that PyTorch chooses, in a thread that has none."""
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(current_context).result() is None
+        pool.submit(torch.zeros, 1, device="cuda").result()
+        return pool.submit(current_context).result()
 
 
 def share_with_pycuda(found):
@@ -173,8 +187,9 @@ def share_with_pycuda(found):
     found.goal("PyCUDA's arrays in the pool", taken, ">=", nbytes, "B")
     source = "__global__ void twice(float* x) { x[threadIdx.x] *= 2; }"
     twice = SourceModule(source).get_function("twice")
-    twice(arrays[0].gpudata, block=(64, 1, 1), grid=(1, 1))
-    host[0].reshape(-1)[:64] *= 2
+    for argument in (arrays[0], arrays[0].gpudata):  # the array, and its memory
+        twice(argument, block=(64, 1, 1), grid=(1, 1))
+    host[0].reshape(-1)[:64] *= 4
     error = float(np.abs(arrays[0].get() - host[0]).max())
     found.goal("PyCUDA's kernel on the pool's memory, error", error, "<=", 0)
     return list(zip(arrays, host, strict=True))
@@ -249,12 +264,15 @@ def relative(y, meant):
 def check_torch_in_the_pool():
     """PyTorch's tensors lie in the pool, under its limit."""
     found, limit = Found(), 512
-    limit_to(limit)
-    allocator = mc.interop.torch_allocator(GPU)
+    if torch_on_gpu(use=False) is None:
+        what = "PyTorch in the pool, error of loss and gradients"
+        found.goal(what, None, "<=", 1e-3, why=NO_TORCH)
+        return found
     import torch
 
+    limit_to(limit)
+    allocator = mc.interop.torch_allocator(GPU)
     torch.cuda.memory.change_current_allocator(allocator)
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
 
     def train(where):
         torch.manual_seed(0)
@@ -526,7 +544,7 @@ def compare_steps(torch, recipe):
         row["torch, reserved MiB"] = reserved
         row["torch / memcfg"] = middle["torch"] / middle["memcfg"]
         row["memory, part of torch's"] = row["memcfg, peak MiB"] / reserved
-        del net, step, runs
+        del net, step, runs, run
         gc.collect()
         torch.cuda.empty_cache()
     model.close()
@@ -661,6 +679,7 @@ def measure_raw(piece):
                 where.context.call(partial(copy, target, source, piece, stream.handle))
         for (stream, *_), (_, end) in zip(chosen, spans, strict=True):
             stream.record(end)
+        for stream, *_ in chosen:  # behind all records: the host waits for one
             stream.synchronize()
         return [
             count * piece / max(end.seconds_since(begin), 1e-9) for begin, end in spans

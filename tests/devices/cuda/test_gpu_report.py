@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import gpu_checks
@@ -30,12 +31,8 @@ def gpu(monkeypatch):
     config.reset()
 
 
-# What it has not: pycuda, PyTorch with CUDA, and tests for a GPU.
-ALONE = [
-    name
-    for name in gpu_checks.CHECKS
-    if name not in ("one_context", "torch_in_the_pool", "tests")
-]
+# What it has not: pycuda, and tests for a GPU. PyTorch with CUDA may be missing.
+ALONE = [name for name in gpu_checks.CHECKS if name not in ("one_context", "tests")]
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -138,6 +135,19 @@ class TestTable:
         report = json.loads(paths[0].read_text())
         assert list(report["checks"]) == ["limit", "copies"]
         assert paths[1].read_text() in shown
+
+
+def test_a_check_that_takes_too_long_ends_with_what_it_has_started(tmp_path):
+    script, word = tmp_path / "check.py", tmp_path / "word"
+    late = f"import time; time.sleep(3); open({str(word)!r}, 'w')"
+    script.write_text(
+        "import subprocess, sys\n"
+        f"subprocess.run([sys.executable, '-c', {late!r}], capture_output=True)\n"
+    )
+    found = gpu_report.run_apart("tests", 1, script)
+    assert found == {"ok": False, "why": "more than 1 s", "seconds": 1}
+    time.sleep(4)
+    assert not word.exists()
 
 
 def test_what_pytest_says_is_read():

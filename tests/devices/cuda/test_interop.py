@@ -7,6 +7,7 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import gpus
+import numpy as np
 import pytest
 from cuda_stand_in import driver_path
 
@@ -91,6 +92,7 @@ def test_pycuda_takes_and_frees_in_the_pool(gpu, monkeypatch):
     memory = allocator(3 * MIB)
     assert isinstance(memory, driver.PointerHolderBase)
     assert memory.get_pointer() == int(memory) == memory.__index__() > 0
+    assert np.uintp(memory.gpudata) == int(memory)  # so PyCUDA packs arguments
     with pytest.raises(ResourceExhaustedError):
         allocator(3 * MIB)
     memory.free()
