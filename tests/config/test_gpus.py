@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import cuda_stand_in
 import gpus
@@ -151,6 +153,22 @@ def test_what_the_environment_says_of_gpus_is_asking_for_them(monkeypatch):
     monkeypatch.setenv("MEMCFG_MEMORY_LIMIT", "GPU:0=8MiB")
     config.logical_device("CPU:0")
     assert config.get_memory_limit("GPU:0") == 8 * MIB
+
+
+def test_without_pycuda_there_is_none(monkeypatch):
+    monkeypatch.delenv("MEMCFG_CUDA_LIBRARY", raising=False)
+    monkeypatch.setattr("memcfg.devices.cuda._detect._LIBRARY", driver_path())
+    pycuda = ModuleType("pycuda")
+    pycuda.__spec__ = ModuleSpec("pycuda", None)
+    for module in (None, pycuda):
+        monkeypatch.setitem(sys.modules, "pycuda", module)
+        config.reset()
+        if module is not None:
+            assert len(config.list_physical_devices("GPU")) == 1
+            continue
+        assert config.list_physical_devices("GPU") == []
+        with pytest.raises(ValueError, match=r"pycuda.*: `pip install memcfg\[cuda\]`"):
+            config.logical_device("GPU:0")
 
 
 def test_hidden_gpus_stay_hidden(gpu, cpu):

@@ -20,6 +20,7 @@ from memcfg.devices.cuda._cublaslt import ChosenProduct, CublasLt, describe_prod
 from memcfg.devices.cuda._cudnn import ChosenConvolution, Cudnn
 from memcfg.devices.cuda._kernel_times import measure_launches
 from memcfg.devices.cuda._sources import CudaSource, cuda_source
+from memcfg.devices.cuda._switch import switched_on
 from memcfg.errors import KernelError
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class CudaKernels(KernelTable):
     def __init__(self, modules: CudaModules, pool: Pool) -> None:
         self.modules = modules
         self._pool = pool
-        self._measures = _asks_for_times()
+        self._measures = switched_on(_MEASURE)
 
     def algorithms(
         self,
@@ -288,13 +289,6 @@ class CudaKernels(KernelTable):
         convolution = describe_convolution(*op)
         if convolution is not None and self.modules.cudnn is not None:
             yield from self.modules.cudnn.choices(convolution)
-
-
-def _asks_for_times() -> bool:
-    value = os.environ.get(_MEASURE, "") or "0"
-    if value not in ("0", "1"):
-        raise KernelError(f"{_MEASURE} is {value!r}; it takes 0 or 1")
-    return value == "1"
 
 
 def _name(work: _Work) -> str:

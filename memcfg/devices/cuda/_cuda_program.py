@@ -7,7 +7,6 @@ each part, later ones launch its graph.
 
 from __future__ import annotations
 
-import os
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ import numpy as np
 from memcfg._core import CudaEvent, CudaStream, call_undivided, replay
 from memcfg.devices.cuda._codec_sources import CODECS, UNFIT
 from memcfg.devices.cuda._mapped_space import MappedSpace
+from memcfg.devices.cuda._switch import switched_on
 from memcfg.errors import KernelError
 
 if TYPE_CHECKING:
@@ -81,6 +81,11 @@ class CudaProgram:
         Page-locked memory of the host.
     priority : int
         The priority of its streams.
+
+    Raises
+    ------
+    KernelError
+        If ``MEMCFG_CUDA_GRAPHS`` is neither 0 nor 1.
     """
 
     def __init__(
@@ -109,7 +114,7 @@ class CudaProgram:
         self._graphs: list[CudaGraph] = []
         self._losses: list[int] = []  # by part: the address of its guard's, or 0
         self._plain = False  # nothing in it has to be looked at but losses
-        self._capturing = os.environ.get(_VARIABLE, "") != "0"
+        self._capturing = switched_on(_VARIABLE, default=True)
         self._runs = 0
         self._saved: tuple[int, int, int] | None = None  # from, to, bytes
         self._protects = False  # whether the state has been saved in this run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg._core import CudaDriver
@@ -33,10 +34,12 @@ class FoundGpus(NamedTuple):
 def find_gpus() -> FoundGpus:
     """Find the GPUs of the driver, or of the one that ``MEMCFG_CUDA_LIBRARY`` names.
 
+    Without pycuda, which compiles their kernels, only a driver that is named has any.
+
     Returns
     -------
     FoundGpus
-        None, where there is no driver.
+        None, where there is no driver or no pycuda.
 
     Raises
     ------
@@ -53,6 +56,10 @@ def find_gpus() -> FoundGpus:
         return FoundGpus((), str(error))
     except RuntimeError as error:  # the child of a process that has one
         return FoundGpus((), str(error))
+    if not named and find_spec("pycuda") is None:
+        return FoundGpus(
+            (), "pycuda, which it needs, is not installed: `pip install memcfg[cuda]`"
+        )
     from memcfg.devices.cuda._gpu import CudaHardware
 
     return FoundGpus(

@@ -92,6 +92,9 @@ def test_graphs_can_be_left_out(device, arena, monkeypatch):
         assert program.run() == -1
         assert read(device, arena, 192).tolist() == [6 * value] * 16
     assert program._graphs == []
+    monkeypatch.setenv("MEMCFG_CUDA_GRAPHS", "off")
+    with pytest.raises(KernelError, match="MEMCFG_CUDA_GRAPHS is 'off'; it takes"):
+        swapping_program(device, arena)
 
 
 def test_a_capture_that_is_refused_is_told_once(device, arena, monkeypatch):
