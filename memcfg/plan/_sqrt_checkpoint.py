@@ -71,8 +71,9 @@ def _least_time(
     for _ in range(_ROUNDS):
         if goal < least.load:
             break
-        plan = request.placed(search.least_cost(goal, least).dropped)
+        choice = search.least_cost(goal, least)
+        plan = request.placed(choice.dropped)
         if fits(plan):
             return plan
-        goal -= plan.peak_bytes - limit
+        goal = min(goal - (plan.peak_bytes - limit), choice.load - 1)
     return fallback

@@ -135,6 +135,15 @@ def test_more_memory_never_takes_more_time_on_a_chain():
     assert sqrt_checkpoint()(graph, most).predicted.recompute_seconds == 0
 
 
+def test_a_choice_that_is_placed_above_the_limit_is_not_tried_again():
+    for seed, ops, limit in ((291, 31, 28300), (314, 24, 5369), (417, 37, 10867)):
+        graph = random_step(seed, ops)
+        plan = sqrt_checkpoint()(graph, limit)
+        assert plan.peak_bytes <= limit
+        least = sqrt_checkpoint()(graph).predicted.recompute_seconds
+        assert plan.predicted.recompute_seconds < least / 2
+
+
 def test_the_last_segment_is_not_recomputed():
     graph = chain(64)
     again = recomputed(graph, sqrt_checkpoint()(graph))
