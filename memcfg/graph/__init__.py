@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from memcfg.graph._builder import Builder
 from memcfg.graph._constants import fold_constants
+from memcfg.graph._cost import memory_seconds
 from memcfg.graph._dead_ops import drop_dead_ops
 from memcfg.graph._duplicates import merge_duplicates
 from memcfg.graph._fusion import fuse_ops
@@ -31,6 +32,7 @@ __all__ = [
     "fuse_ops",
     "gradients",
     "hoist_updates",
+    "memory_seconds",
     "merge_duplicates",
     "update_order",
 ]

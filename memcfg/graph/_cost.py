@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from memcfg.ops import OpType, Spec
 
-__all__ = ["nominal_seconds"]
+__all__ = ["memory_seconds", "nominal_seconds"]
 
 _FLOPS_PER_SECOND = 100e9  # two AVX2 cores
 _BYTES_PER_SECOND = 10e9  # one memory channel
@@ -33,5 +33,20 @@ def nominal_seconds(
     traffic = sum(
         spec.size * np.dtype(spec.dtype).itemsize for spec in (*inputs, *outputs)
     )
-    work = max(flops / _FLOPS_PER_SECOND, traffic / _BYTES_PER_SECOND)
-    return work + _SECONDS_PER_OP
+    return max(flops / _FLOPS_PER_SECOND + _SECONDS_PER_OP, memory_seconds(traffic))
+
+
+def memory_seconds(nbytes: int) -> float:
+    """Estimate the seconds of an op whose operands' bytes take all of its time.
+
+    Parameters
+    ----------
+    nbytes : int
+        The bytes of its inputs and outputs.
+
+    Returns
+    -------
+    float
+        Seconds on the nominal machine, as ops of traced graphs have them.
+    """
+    return nbytes / _BYTES_PER_SECOND + _SECONDS_PER_OP

@@ -225,6 +225,9 @@ class OpType:
         ``flops(inputs, outputs, attributes)``; one an output element when left out.
     replayable : bool, default True
         Whether computing it again from the same inputs gives the same bits.
+    contraction : bool, default False
+        Whether it sums products of two operands, as matrix products, convolutions
+        and recurrent cells do; of a composite its parts say so.
     formula : Formula or None, default None
         The expressions of an element-wise op; `elementwise` makes them.
     composite : Composite or None, default None
@@ -239,6 +242,7 @@ class OpType:
     gradient: Rule | None = None
     flops: Flops = one_flop
     replayable: bool = True
+    contraction: bool = False
     formula: Formula | None = None
     composite: Composite | None = None
 

@@ -155,6 +155,7 @@ register(
         _conv2d,
         gradient=_gradient,
         flops=lambda i, o, _: _flops(i[0], i[1], o[0]),
+        contraction=True,
     ),
     OpType(
         "conv2d_gradient_kernel",
@@ -162,6 +163,7 @@ register(
         _infer_kernel,
         _conv2d_gradient_kernel,
         flops=lambda i, o, _: _flops(i[0], o[0], i[1]),
+        contraction=True,
     ),
     OpType(
         "conv2d_gradient_input",
@@ -170,5 +172,6 @@ register(
         _conv2d_gradient_input,
         gradient=_input_gradient,
         flops=lambda i, o, _: _flops(o[0], i[0], i[1]),
+        contraction=True,
     ),
 )

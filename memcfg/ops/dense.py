@@ -76,6 +76,7 @@ register(
         _dense,
         gradient=_gradient,
         flops=lambda i, _o, _a: 2 * i[0].size * i[1].shape[1],
+        contraction=True,
     ),
     OpType(
         "dense_gradient_kernel",
@@ -83,6 +84,7 @@ register(
         _infer_kernel,
         _dense_gradient_kernel,
         flops=lambda i, _o, _a: 2 * i[0].size * i[1].shape[-1],
+        contraction=True,
     ),
     OpType(
         "dense_gradient_input",
@@ -90,5 +92,6 @@ register(
         _infer_input,
         _dense_gradient_input,
         flops=lambda i, _o, _a: 2 * i[1].size * i[0].shape[0],
+        contraction=True,
     ),
 )

@@ -85,4 +85,14 @@ def _flops(inputs: Sequence[Spec], outputs: Sequence[Spec], a: Attributes) -> in
     return 2 * outputs[0].size * inputs[0].shape[-2 if _transposed(a)[0] else -1]
 
 
-register(OpType("matmul", 2, _infer, _matmul, gradient=_gradient, flops=_flops))
+register(
+    OpType(
+        "matmul",
+        2,
+        _infer,
+        _matmul,
+        gradient=_gradient,
+        flops=_flops,
+        contraction=True,
+    )
+)

@@ -261,6 +261,7 @@ for _cell in (
             ((0, 2),) if _lstms else (),
             _cell.gradient,
             _cell.flops,
+            contraction=True,
         ),
         OpType(
             f"{_cell.name}_gradient",
@@ -269,5 +270,6 @@ for _cell in (
             _cell.backward,
             ((1, 0),) if _lstms else (),
             flops=_cell.flops_back,
+            contraction=True,
         ),
     )

@@ -30,6 +30,7 @@ from memcfg.plan._lifetimes import state_updates, with_updates_in_time
 from memcfg.plan._place import Buffer, Placement, place
 from memcfg.plan._plan import Group, Plan, Predicted, Summary
 from memcfg.plan._policy import Policy
+from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._share import share
 from memcfg.plan._simulate import (
     Scheduled,
@@ -47,6 +48,7 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "auto": auto,
         "keep_all": keep_all,
         "share": share,
+        "replay_elementwise": replay_elementwise,
         "sqrt_checkpoint": sqrt_checkpoint,
     }
 )
@@ -78,6 +80,7 @@ __all__ = [
     "lower_bound",
     "place",
     "read_buffers",
+    "replay_elementwise",
     "share",
     "simulate",
     "sqrt_checkpoint",

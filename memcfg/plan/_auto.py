@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memcfg.errors import InfeasiblePlanError
+from memcfg.plan._actions import Compute
+from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._share import share
 from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
 
@@ -26,13 +28,32 @@ class Auto:
         try:
             plan = share()(graph, limit_bytes)
         except InfeasiblePlanError:
-            plan = sqrt_checkpoint()(graph, limit_bytes)  # needs `share`'s at most
+            plan = _fastest(graph, limit_bytes)
         assert plan.summary is not None
         return replace(plan, summary=replace(plan.summary, chosen_by="auto"))
 
 
+def _fastest(graph: Graph, limit_bytes: int | None) -> Plan:
+    """Take the fastest plan that recomputes; refuse with the smallest limit."""
+    plans: list[Plan] = []
+    refusals: list[InfeasiblePlanError] = []
+    for policy in (sqrt_checkpoint(), replay_elementwise()):
+        try:
+            plans.append(policy(graph, limit_bytes))
+        except InfeasiblePlanError as refusal:
+            refusals.append(refusal)
+    if not plans:
+        raise min(refusals, key=lambda refusal: refusal.smallest_limit_bytes)
+    return min(plans, key=_time)
+
+
+def _time(plan: Plan) -> tuple[float, int, int]:
+    computed = sum(isinstance(action, Compute) for action in plan.actions)
+    return plan.predicted.seconds, computed, plan.peak_bytes
+
+
 def auto() -> Policy:
-    """Take the fastest of `keep_all`, `share` and `sqrt_checkpoint` that fits.
+    """Take the fastest of all other policies that fits.
 
     Returns
     -------
@@ -43,7 +64,8 @@ def auto() -> Policy:
     Notes
     -----
     `keep_all` and `share` compute every op once, so nothing is faster, and the peak
-    of `share` is the smaller one: it is taken when it fits. `sqrt_checkpoint`, which
-    takes the least recomputation that fits, is tried when it does not.
+    of `share` is the smaller one: it is taken when it fits. When it does not,
+    `sqrt_checkpoint` and `replay_elementwise` plan for the least recomputation that
+    fits, and the faster plan is taken.
     """
     return Auto()

@@ -49,12 +49,8 @@ class Search:
         self.graph = request.graph
         self.step = request.step
         self._scores: dict[bytes, Choice] = {}
+        self.droppable = request.droppable
         self.nothing = self.score(bytes(len(self.graph.ops)))
-        self.droppable = [
-            index
-            for index, op in enumerate(self.graph.ops)
-            if op.phase == "forward" and op.replayable
-        ]
 
     def score(self, dropped: bytes) -> Choice:
         """Score a choice; what cannot be dropped is struck from it."""

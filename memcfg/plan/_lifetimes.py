@@ -42,6 +42,7 @@ class Request:
     method: str
     limit_bytes: int | None
     began: float
+    replayed: frozenset[int] | None = None  # ops, the others are kept; None: any
 
     @staticmethod
     def of(graph: Graph, method: str, limit_bytes: int | None) -> Request:
@@ -60,10 +61,28 @@ class Request:
         ordered, order = with_updates_in_time(graph)
         return Request(ordered, order, method, limit_bytes, began)
 
+    def replaying(self, ops: frozenset[int]) -> Request:
+        """Ask the same of plans that compute none but these ops again."""
+        return replace(self, replayed=ops)
+
+    @cached_property
+    def droppable(self) -> tuple[int, ...]:
+        """The ops of the forward phase that a plan may compute again."""
+        graph, keep = self.graph, set(self.graph.keep)
+        forward = _needed_forward(graph)
+        return tuple(
+            index
+            for index, op in enumerate(graph.ops)
+            if op.replayable
+            and index in forward
+            and keep.isdisjoint(op.outputs)
+            and (self.replayed is None or index in self.replayed)
+        )
+
     @cached_property
     def step(self) -> search.Step:
         """The graph as numbers."""
-        return _make_step(self.graph)
+        return _make_step(self.graph, frozenset(self.droppable))
 
     def placed(self, dropped: bytes) -> Plan:
         """Make the plan that computes dropped ops again, with the lowest layout.
@@ -161,14 +180,13 @@ def _own_buffers(graph: Graph) -> int:
     return sum(buffers) + max(scratch, default=0)
 
 
-def _make_step(graph: Graph) -> search.Step:
+def _make_step(graph: Graph, droppable: frozenset[int]) -> search.Step:
     """Turn a graph into numbers.
 
     Costs are seconds; in a graph that states none, each op costs 1.
     """
     keep = set(graph.keep)
     persistent = set(graph.persistent)
-    forward = _needed_forward(graph)
     timed = any(op.seconds for op in graph.ops)
     tensors = [
         (
@@ -189,7 +207,7 @@ def _make_step(graph: Graph) -> search.Step:
             align_up(op.scratch_bytes),
             _PHASES[op.phase],
             op.seconds if timed else 1.0,
-            op.replayable and index in forward and keep.isdisjoint(op.outputs),
+            index in droppable,
         )
         for index, op in enumerate(graph.ops)
     ]

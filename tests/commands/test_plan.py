@@ -162,7 +162,8 @@ def test_an_output_is_replaced_whole(graph, tmp_path, monkeypatch, capsys):
 
 
 def test_the_policies_are_named_in_one_table():
-    assert list(POLICIES) == ["auto", "keep_all", "share", "sqrt_checkpoint"]
+    recomputing = ["replay_elementwise", "sqrt_checkpoint"]
+    assert list(POLICIES) == ["auto", "keep_all", "share", *recomputing]
     assert {name: make().name for name, make in POLICIES.items()} == {
         name: name for name in POLICIES
     }

@@ -77,7 +77,7 @@ def test_a_step_trains_takes_what_is_planned_and_has_the_bits_of_any_plan(
     losses, weights, peak = run(model, "share", data)
     assert np.all(np.diff(losses, axis=0) != 0)
     if name in FAMILIES:
-        for policy in ("keep_all", "sqrt_checkpoint"):
+        for policy in ("keep_all", "replay_elementwise", "sqrt_checkpoint"):
             model.set_weights(start)
             found = run(model, policy, data)
             assert found[:2] == (losses, weights)

@@ -64,7 +64,7 @@ def trained(network, optimizer, policy, images, loss):
 def test_weights_are_bit_identical_after_twenty_steps(network, optimizer, images, loss):
     expected, numbers = trained(network, optimizer, "keep_all", images, loss)
     peaks = [expected.memory_plan.peak_bytes]
-    for policy in ("share", "sqrt_checkpoint", "auto"):
+    for policy in ("share", "replay_elementwise", "sqrt_checkpoint", "auto"):
         model, found = trained(network, optimizer, policy, images, loss)
         assert found == numbers
         for first, second in zip(
@@ -73,12 +73,12 @@ def test_weights_are_bit_identical_after_twenty_steps(network, optimizer, images
             assert np.isfinite(first).all()
             assert np.array_equal(first, second)
         peaks.append(model.memory_plan.peak_bytes)
-    assert peaks[1] < peaks[0]
-    assert peaks[2] < peaks[0]
+    assert max(peaks[1:]) < peaks[0]
+    assert max(peaks[2:4]) <= peaks[1]
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("policy", ["keep_all", "share", "sqrt_checkpoint", "auto"])
+@pytest.mark.parametrize("policy", mc.plan.POLICIES)
 def test_reports_agree_with_the_plan_and_change_no_weight(
     network, policy, images, loss
 ):
@@ -93,7 +93,7 @@ def test_reports_agree_with_the_plan_and_change_no_weight(
         assert np.array_equal(first, second)
 
 
-@pytest.mark.parametrize("policy", ["share", "sqrt_checkpoint", "auto"])
+@pytest.mark.parametrize("policy", sorted(mc.plan.POLICIES.keys() - {"keep_all"}))
 def test_the_limit_is_real(cpu, policy, images, loss):
     """At the peak it trains; one byte under it is refused before anything is taken."""
     model = chain()

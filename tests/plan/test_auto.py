@@ -4,7 +4,14 @@ import pytest
 from training_graphs import chain, random_step
 
 from memcfg.errors import InfeasiblePlanError
-from memcfg.plan import auto, keep_all, lower_bound, share, sqrt_checkpoint
+from memcfg.plan import (
+    auto,
+    keep_all,
+    lower_bound,
+    replay_elementwise,
+    share,
+    sqrt_checkpoint,
+)
 
 
 def test_without_a_limit_nothing_is_recomputed():
@@ -27,7 +34,7 @@ def test_it_is_as_fast_as_the_fastest_that_fits():
     for seed in range(20):
         graph = random_step(seed)
         limit = share()(graph).peak_bytes
-        methods = [share(), sqrt_checkpoint()]
+        methods = [share(), sqrt_checkpoint(), replay_elementwise()]
         if keep_all()(graph).peak_bytes <= limit:
             methods.append(keep_all())
         seconds = min(method(graph, limit).predicted.seconds for method in methods)
@@ -36,7 +43,8 @@ def test_it_is_as_fast_as_the_fastest_that_fits():
 
 def test_the_refusal_names_the_least_peak_of_all_methods():
     graph = random_step(4, 14)
-    least = min(p(graph).peak_bytes for p in (keep_all(), share(), sqrt_checkpoint()))
+    policies = (keep_all(), share(), replay_elementwise(), sqrt_checkpoint())
+    least = min(policy(graph).peak_bytes for policy in policies)
     with pytest.raises(InfeasiblePlanError) as refusal:
         auto()(graph, 1)
     assert refusal.value.smallest_limit_bytes == least

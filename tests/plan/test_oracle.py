@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from plan_mutations import Mutator, claimed, with_statistics
 from plan_oracle import WrongPlanError, check
 from swapping import Swapping
-from training_graphs import random_step
+from training_graphs import typed_step
 
 from memcfg.graph import Graph, Op, Tensor
 from memcfg.plan import (
@@ -27,13 +27,14 @@ from memcfg.plan import (
     Wait,
     auto,
     keep_all,
+    replay_elementwise,
     share,
     sqrt_checkpoint,
     violations,
 )
 
 POLICIES = (
-    *(keep_all(), share(), sqrt_checkpoint(), auto()),
+    *(keep_all(), share(), replay_elementwise(), sqrt_checkpoint(), auto()),
     *(Swapping(), Swapping(("host", "file"), early=1, late=3)),
     *(Swapping(("host", "zero_words"), early=4), Swapping(placed=False)),
 )
@@ -41,7 +42,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def planned(chance: random.Random) -> tuple[Graph, list[Plan]]:
-    step = random_step(chance.randrange(10**6), chance.randint(1, 5))
+    step = typed_step(chance.randrange(10**6), chance.randint(1, 5))
     graph = with_statistics(step, chance)
     return graph, [policy(graph) for policy in POLICIES]
 

@@ -17,13 +17,14 @@ from memcfg.plan import (
     auto,
     keep_all,
     lower_bound,
+    replay_elementwise,
     share,
     simulate,
     sqrt_checkpoint,
     validate,
 )
 
-POLICIES = [keep_all(), share(), sqrt_checkpoint(), auto()]
+POLICIES = [keep_all(), share(), replay_elementwise(), sqrt_checkpoint(), auto()]
 by_name = pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p.name)
 
 

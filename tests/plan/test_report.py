@@ -8,7 +8,7 @@ from dataclasses import replace
 from training_graphs import chain, random_step
 
 from memcfg.graph import Graph, Op
-from memcfg.plan import Plan, keep_all, share, sqrt_checkpoint
+from memcfg.plan import Plan, keep_all, replay_elementwise, share, sqrt_checkpoint
 
 
 def test_the_facts_are_told():
@@ -33,7 +33,7 @@ def test_the_facts_are_told():
 
 def test_the_roles_at_the_peak_sum_to_it():
     for seed in range(30):
-        for policy in (keep_all(), share(), sqrt_checkpoint()):
+        for policy in (keep_all(), share(), replay_elementwise(), sqrt_checkpoint()):
             plan = policy(random_step(seed))
             by_role = plan.summary.by_role
             unused = plan.peak_bytes - sum(by_role.values())

@@ -18,7 +18,10 @@ import memcfg as mc
 from memcfg import plan as planning
 from memcfg.runtime import Executor
 
-POLICIES = (planning.keep_all(), planning.share(), planning.sqrt_checkpoint())
+POLICIES = (
+    *(planning.keep_all(), planning.share()),
+    *(planning.replay_elementwise(), planning.sqrt_checkpoint()),
+)
 CARRIED_OUT = (planning.Alloc, planning.Alias, planning.Free, planning.Compute)
 GRAPHS = {
     "chain": lambda: chain(2, 1, 4, 2),

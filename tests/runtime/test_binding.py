@@ -24,6 +24,7 @@ from memcfg.runtime import OWN_BUFFERS, Executor
 POLICIES = {
     "keep_all": planning.keep_all(),
     "share": planning.share(),
+    "replay_elementwise": planning.replay_elementwise(),
     "sqrt_checkpoint": planning.sqrt_checkpoint(),
 }
 MODES = {"planned": {}, "own buffers": {"train": OWN_BUFFERS}}

@@ -19,6 +19,7 @@ from memcfg.units import align_up
 POLICIES = {
     "keep_all": planning.keep_all(),
     "share": planning.share(),
+    "replay_elementwise": planning.replay_elementwise(),
     "sqrt_checkpoint": planning.sqrt_checkpoint(),
 }
 

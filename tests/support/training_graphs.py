@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from memcfg.graph import Graph, Op, Tensor
 
@@ -185,3 +185,38 @@ def early_updates(graph: Graph) -> Graph:
         )
         ops.insert(last + 1, update)
     return Graph(graph.name, graph.tensors, tuple(ops), graph.keep)
+
+
+CHEAP = (
+    *("relu", "bias_relu", "batch_normalization_add_relu", "concatenate"),
+    *("max_pool2d", "dropout", "interpolate", "reshape", "add", "softmax"),
+)
+DEAR = ("conv2d", "conv2d_gradient_input", "dense", "matmul", "lstm", "unheard of")
+
+
+def typed_step(seed: int, forward_ops: int = 12) -> Graph:
+    """A random step whose forward ops are of types and times that real ones have.
+
+    The nominal machine moves 10 GB a second and takes 1 microsecond to start an op;
+    one op in ten takes longer than its bytes do.
+    """
+    chance = random.Random(seed)
+    graph = random_step(seed, forward_ops)
+    ops = []
+    for op in graph.ops:
+        traffic = sum(graph.tensors[t].nbytes for t in (*op.inputs, *op.outputs))
+        seconds = traffic / 10e9 + 1e-6
+        if op.phase == "forward":
+            kind = chance.choice(CHEAP if chance.random() < 0.6 else DEAR)
+            seconds *= chance.choice([0.5, *[1] * 8, 1.01])
+            op = replace(op, type=kind, seconds=seconds)
+        ops.append(op)
+    return replace(graph, ops=tuple(ops))
+
+
+def is_cheap(graph: Graph, index: int) -> bool:
+    """Whether an op of such a step may be computed twice to save memory."""
+    op = graph.ops[index]
+    traffic = sum(graph.tensors[t].nbytes for t in (*op.inputs, *op.outputs))
+    fast = op.seconds <= traffic / 10e9 + 1e-6
+    return op.phase == "forward" and op.type in CHEAP and op.replayable and fast
