@@ -313,9 +313,14 @@ def check_tests():
     """The tests that are marked `gpu`."""
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu"]
     command += ["-p", "no:cacheprovider"]
+    environment = {
+        **os.environ,
+        "PYTHONSAFEPATH": "1",  # not the folder's memcfg
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # whatever is installed there
+    }
     if find_spec("xdist") is not None:
         count = min(8, max(1, (os.cpu_count() or 1) // 2))
-        command += ["-n", str(count), "--dist", "loadfile"]
+        command += ["-p", "xdist.plugin", "-n", str(count), "--dist", "loadfile"]
     folders = [str(ROOT / "tests" / name) for name in ("memory", "core", "devices")]
     done = subprocess.run(
         [*command, *folders],
@@ -323,7 +328,7 @@ def check_tests():
         text=True,
         check=False,
         cwd=ROOT,
-        env={**os.environ, "PYTHONSAFEPATH": "1"},  # not the folder's memcfg
+        env=environment,
     )
     return read_tests(done)
 

@@ -61,17 +61,7 @@ class ImageCache:
             write_atomically(self._path(key), parts)
             self._drop_oldest()
         except OSError as error:
-            reason = f"{self.folder}: {error.strerror or error}"
-            if reason in _told:
-                return
-            _told.add(reason)
-            warnings.warn(
-                f"compiled kernels are not kept on the disk ({reason}), and are "
-                f"compiled again in each process: let {_VARIABLE} name a folder that "
-                f"can be written to, or be {_NONE!r}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            _warn(f"{self.folder}: {error.strerror or error}")
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.image"
@@ -95,8 +85,24 @@ class ImageCache:
 _told: set[str] = set()  # reasons, in this process
 
 
+def _warn(reason: str) -> None:
+    if reason in _told:
+        return
+    _told.add(reason)
+    warnings.warn(
+        f"compiled kernels are not kept on the disk ({reason}), and are compiled again "
+        f"in each process: let {_VARIABLE} name a folder that can be written to, or be "
+        f"{_NONE!r}",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
 def find_image_cache() -> ImageCache | None:
-    """Return the cache that the environment asks for; None if it asks for none."""
+    """Return the cache that the environment asks for; None if it asks for none.
+
+    Nor is there one, but for a warning, where the user has no folder.
+    """
     named = os.environ.get(_VARIABLE, "")
     if named == _NONE:
         return None
@@ -105,6 +111,9 @@ def find_image_cache() -> ImageCache | None:
     caches = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(caches):  # then it does not count
         caches = os.path.expanduser("~/.cache")
+    if not os.path.isabs(caches):
+        _warn("the user has no home directory")
+        return None
     return ImageCache(Path(caches, "memcfg", "cuda"))
 
 

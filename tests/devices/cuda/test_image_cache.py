@@ -226,6 +226,22 @@ def test_the_folder_is_the_users(monkeypatch):
         assert find_image_cache().folder == Path(folder)
 
 
+def test_without_a_home_it_is_told_once(pycuda, monkeypatch, tmp_path):
+    def nobody(number):
+        raise KeyError(number)
+
+    for name in ("MEMCFG_CUDA_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    with pytest.warns(RuntimeWarning, match="no home directory.*MEMCFG_CUDA_CACHE"):
+        assert compile_with_nvcc("kernel", 90) == image("kernel")
+    assert compile_with_nvcc("kernel", 90) == image("kernel")
+    assert len(pycuda.compiled) == 2
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_what_nvcc_refuses_is_told_in_a_line(pycuda, folder):
     told = re.escape(
         "nvcc cannot compile a kernel: kernel.cu(1): error: a; kernel.cu(2): error: b"
