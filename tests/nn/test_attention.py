@@ -104,24 +104,25 @@ def test_attention_of_one_head(kind, masked, causal):
     np.testing.assert_allclose(model.predict(x, verbose=0), y, rtol=1e-4, atol=1e-5)
 
 
-def encoder(**options):
+def encoder(dropout):
     nn.set_random_seed(1)
     inputs = nn.Input((6, 8))
     h = nn.Masking()(inputs)
-    h = h + nn.MultiHeadAttention(2, 4, dropout=0.1, **options)(h, h)
+    h = h + nn.MultiHeadAttention(2, 4, dropout=dropout)(h, h)
     h = nn.LayerNormalization()(h)
     h = nn.AdditiveAttention()([h, h])
     h = nn.Attention(use_scale=True, score_mode="concat")([h, h])
     return nn.Model(inputs, nn.Dense(3)(nn.Flatten()(h)))
 
 
-def test_every_policy_trains_to_the_same_bits():
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_every_policy_trains_to_the_same_bits(dropout):
     rng = np.random.default_rng(0)
     x, _ = masked_inputs(rng, 24, 6, 8, True)
     y = rng.integers(0, 3, 24).astype("i4")
     found = []
     for policy in ("share", "keep_all", "sqrt_checkpoint"):
-        model = encoder()
+        model = encoder(dropout)
         model.compile(nn.Adam(0.01), LOSS, memory=policy)
         history = model.fit(x, y, batch_size=8, epochs=2, verbose=0, seed=0)
         report = model.memory_report()
@@ -130,6 +131,86 @@ def test_every_policy_trains_to_the_same_bits():
     for other in found[1:]:
         for one, two in zip(found[0], other, strict=True):
             np.testing.assert_array_equal(one, two)
+
+
+def masked_model(flash, causal, given):
+    """Self-attention of a masked sequence, and attention to it from another."""
+    nn.set_random_seed(3)
+    x, other, pairs = nn.Input((70, 6)), nn.Input((3, 6)), nn.Input((70, 70))
+    h = nn.Masking()(x)
+    layer = nn.MultiHeadAttention(2, 5, 3, flash_attention=flash)
+    mask = {"attention_mask": pairs} if given else {}
+    h = layer(h, h, use_causal_mask=causal, **mask)
+    y = nn.MultiHeadAttention(3, 4, flash_attention=flash)(other, h)
+    inputs = [x, other, pairs] if given else [x, other]
+    return nn.Model(inputs, nn.Dense(3)(nn.Flatten()(y)))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("given", [False, True])
+def test_scores_in_blocks_train_as_whole_ones(causal, given):
+    rng = np.random.default_rng(0)
+    x, _ = masked_inputs(rng, 6, 70, 6, True)
+    x[:, 0] = 1
+    other = rng.normal(size=(6, 3, 6)).astype("f4")
+    pairs = (rng.random((6, 70, 70)) < 0.5).astype("f4")
+    pairs[:, :, 0] = 1
+    y = rng.integers(0, 3, 6).astype("i4")
+    inputs = [x, other, pairs] if given else [x, other]
+    found, peaks = [], []
+    for flash in (False, None):
+        model = masked_model(flash, causal, given)
+        model.compile(nn.SGD(0.1), LOSS)
+        history = model.fit(inputs, y, batch_size=3, epochs=3, verbose=0)
+        predicted = model.predict(inputs, verbose=0)
+        found.append((history.history["loss"], predicted, *model.get_weights()))
+        peaks.append(model.memory_plan.peak_bytes)
+        assert model.memory_report().measured_peak_bytes == peaks[-1]
+    for one, two in zip(*found, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-4)
+    assert peaks[1] < peaks[0]
+
+
+@pytest.mark.parametrize("policy", ["share", "keep_all", "sqrt_checkpoint"])
+def test_bytes_of_scores_in_blocks(policy):
+    """A causal block whose scores are 8 MiB for each batch."""
+    steps, heads, batch = 512, 4, 2
+    scores = batch * heads * steps * steps * 4
+    peaks = []
+    for flash in (False, None):
+        x = nn.Input((steps, 32))
+        layer = nn.MultiHeadAttention(heads, 8, flash_attention=flash)
+        model = nn.Model(x, nn.Dense(1)(layer(x, x, use_causal_mask=True)))
+        model.compile(nn.SGD(0.1), "mse", memory=policy)
+        data = np.ones((batch, steps, 32), "f4"), np.ones((batch, steps, 1), "f4")
+        model.fit(*data, batch_size=batch, verbose=0)
+        peaks.append(model.memory_plan.peak_bytes)
+        assert model.memory_report().measured_peak_bytes == peaks[-1]
+    assert peaks[0] > 2 * scores  # weights, and their gradient
+    assert peaks[1] < scores / 2
+
+
+def test_scores_are_whole_where_somebody_sees_them():
+    """Dropped while training, returned, or asked for."""
+
+    def has_blocks(layer, **call):
+        x = nn.Input((4, 6))
+        found = layer(x, x, **call)
+        y = found[0] if call.get("return_attention_scores") else found
+        model = nn.Model(x, nn.Dense(1)(y))
+        model.compile("sgd", "mse")
+        graph = model.graph(2)
+        assert any(op.type == "softmax" for op in graph.ops) != any(
+            op.type == "scaled_dot_product_attention" for op in graph.ops
+        )
+        return all(op.type != "softmax" for op in graph.ops)
+
+    assert has_blocks(nn.MultiHeadAttention(2, 3))
+    assert has_blocks(nn.MultiHeadAttention(2, 3, flash_attention=True))
+    assert has_blocks(nn.MultiHeadAttention(2, 3, dropout=0.5), training=False)
+    assert not has_blocks(nn.MultiHeadAttention(2, 3, dropout=0.5))
+    assert not has_blocks(nn.MultiHeadAttention(2, 3, flash_attention=False))
+    assert not has_blocks(nn.MultiHeadAttention(2, 3), return_attention_scores=True)
 
 
 def test_weights_have_keras_shapes_and_order():
@@ -150,6 +231,18 @@ def test_weights_have_keras_shapes_and_order():
             lambda x: nn.MultiHeadAttention(1, 2, attention_axes=(1,)),
             ValueError,
             "attention_axes",
+        ),
+        (
+            lambda x: nn.MultiHeadAttention(1, 2, dropout=0.5, flash_attention=True),
+            ValueError,
+            "no scores to drop",
+        ),
+        (
+            lambda x: nn.MultiHeadAttention(1, 2, flash_attention=True)(
+                x, x, return_attention_scores=True
+            ),
+            ValueError,
+            "no scores to return",
         ),
         (lambda x: nn.MultiHeadAttention(1, 2)(x), TypeError, r"layer\(query, value\)"),
         (lambda x: nn.Attention(score_mode="sum"), ValueError, "not 'sum'"),

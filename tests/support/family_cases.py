@@ -238,6 +238,33 @@ def loss_cases():
             yield case("threshold_counts", inputs, {"threshold_bits": bits})
 
 
+def attention_cases():
+    name = "scaled_dot_product_attention"
+    for (batch, queries, keys), heads, depth, width, a, masks in (
+        ((1, 1, 1), (1,), 1, 1, {}, ()),
+        ((2, 5, 3), (3,), 4, 6, {}, ((1, 3), (5, 3))),
+        ((1, 70, 130), (2,), 9, 33, {}, ((70, 130), (70, 1))),
+        ((2, 67, 67), (), 17, 5, {"causal": True}, ((1, 67),)),
+        ((1, 3, 130), (1,), 2, 70, {"causal": True}, ()),
+        ((1, 130, 66), (1,), 70, 3, {"causal": True}, ()),
+    ):
+        a = {"scale": 0.3, **a}
+        q, k, v = (
+            normal(batch, steps, *heads, size, seed=seed)
+            for seed, (steps, size) in enumerate(
+                ((queries, depth), (keys, depth), (keys, width))
+            )
+        )
+        masks = [(normal(batch, *each, seed=5) > -0.5).astype("f4") for each in masks]
+        for each in masks:
+            each[..., 0] = 1  # of a row that is masked whole float32 loses the scores
+        forward = case(name, [q, k, v, *masks], a)
+        yield forward
+        saved = outputs_of(forward)
+        dy = normal(*saved[0].shape, seed=7)
+        yield case(f"{name}_gradient", [q, k, v, *saved, dy, *masks], a)
+
+
 def movement_cases():
     x = normal(9, 7, 5)
     for axes in ((2, 1, 0), (0, 2, 1), (0, 1, 2), (1, 2, 0)):
@@ -362,6 +389,7 @@ def all_cases():
             *(convolution_cases, product_cases, reduction_cases, column_cases),
             *(square_cases, softmax_cases, loss_cases, movement_cases, table_cases),
             *(random_cases, pool_cases, recurrent_cases, chain_cases),
+            attention_cases,
         ):
             for each in family():
                 found.setdefault(each.op_type, []).append(each)

@@ -63,6 +63,23 @@ class _Attending:
     def _said(self: Any) -> Said:
         return Said() if self._call is None else self._call
 
+    def _drops(self: Any, scope: Scope) -> bool:
+        """Tell whether scores are dropped."""
+        return bool(self.dropout and scope.training and scope.step is not None)
+
+    def _attend_in_blocks(
+        self: Any,
+        scope: Scope,
+        heads: Sequence[int],
+        masks: Sequence[int],
+        scale: float,
+    ) -> int:
+        """Append the op that has no matrix of scores; the steps are the second axis."""
+        causal = {"causal": True} if self._said.causal else {}
+        attributes = {"scale": scale, **causal}
+        kind = "scaled_dot_product_attention"
+        return scope.apply(kind, (*heads, *masks), attributes)[0]
+
     def _attend(
         self: Any, scope: Scope, scores: int, value: int, mask: int | None
     ) -> tuple[int, int]:
@@ -74,7 +91,7 @@ class _Attending:
         causal = {"causal": True} if self._said.causal else {}
         (weights,) = scope.apply("softmax", (scores,), {"axis": -1, **causal})
         dropped = weights
-        if self.dropout and scope.training and scope.step is not None:
+        if scope.step is not None and self._drops(scope):
             key = derive_seed(self.seed, scope.call)
             operands = (weights, scope.step())
             options = {"rate": self.dropout, "key": key}
@@ -179,6 +196,11 @@ class Attention(_Attending, Layer):
             found.append(WeightSpec("concat_score_weight", (), ones))
         return tuple(found)
 
+    @property
+    def _has_products(self) -> bool:
+        """Whether scores are products of queries and keys."""
+        return self.score_mode == "dot"
+
     def _scores(self, scope: Scope, query: int, key: int) -> int:
         if self.score_mode == "concat":
             total = _pairs(scope, query, key)
@@ -198,12 +220,19 @@ class Attention(_Attending, Layer):
         query, value = inputs[:2]
         key = inputs[2] if self._said.key else value
         builder = scope.builder
-        scores = self._scores(scope, query, key)
         own, mask, *_ = scope.masks or (None, None)
         if mask is not None:
             batch, steps = builder.shape(mask)
             mask = _reshape(scope, mask, batch, 1, steps)
-        y, weights = self._attend(scope, scores, value, mask)
+        weights = None
+        if self._has_products and not self._said.scores and not self._drops(scope):
+            if self.use_scale:
+                (query,) = scope.apply("scale", (query, scope.weights["scale"]))
+            masks = () if mask is None else (mask,)
+            y = self._attend_in_blocks(scope, (query, key, value), masks, 1.0)
+        else:
+            scores = self._scores(scope, query, key)
+            y, weights = self._attend(scope, scores, value, mask)
         if own is not None:
             wide = spread(scope, own, builder.shape(y))
             (y,) = scope.apply("masked", (wide, y))
@@ -243,6 +272,8 @@ class AdditiveAttention(_Attending, Layer):
     """
 
     __slots__ = ("_call", "dropout", "use_scale")
+
+    _has_products: ClassVar[bool] = False
 
     __call__ = Attention.__call__
     trace = Attention.trace
@@ -297,7 +328,9 @@ class MultiHeadAttention(_Attending, Layer):
     attention_axes, sliding_window : None
         Not honoured: attention is over the steps, all of them.
     flash_attention : bool, optional
-        Only None or False.
+        Whether the scores are computed in blocks and never whole, forward and backward
+        (Dao et al.). None: where they are neither returned nor dropped while training.
+        True: always, without dropout.
     kernel_initializer : str or Initializer, default "glorot_uniform"
         For the kernels of the projections, of shape ``(features, heads, dim)``, and of
         the output, of shape ``(heads, value_dim, features)``.
@@ -320,6 +353,9 @@ class MultiHeadAttention(_Attending, Layer):
     ----------
     Vaswani et al., "Attention is all you need", NeurIPS 2017.
 
+    Dao, Fu, Ermon, Rudra and Re, "FlashAttention: fast and memory-efficient exact
+    attention with IO-awareness", NeurIPS 2022.
+
     Examples
     --------
     >>> import memcfg as mc
@@ -332,6 +368,7 @@ class MultiHeadAttention(_Attending, Layer):
         "_call",
         "bias_initializer",
         "dropout",
+        "flash_attention",
         "kernel_initializer",
         "key_dim",
         "num_heads",
@@ -366,7 +403,6 @@ class MultiHeadAttention(_Attending, Layer):
         absent = {
             "attention_axes": attention_axes,
             "sliding_window": sliding_window,
-            "flash_attention": flash_attention or None,
             "kernel_constraint": kernel_constraint,
             "bias_constraint": bias_constraint,
             "use_gate": use_gate or None,
@@ -389,6 +425,14 @@ class MultiHeadAttention(_Attending, Layer):
         self.kernel_initializer = get_initializer(kernel_initializer)
         self.bias_initializer = get_initializer(bias_initializer)
         super().__init__(dropout, seed, name)
+        self.flash_attention = (
+            None if flash_attention is None else bool(flash_attention)
+        )
+        if self.flash_attention and self.dropout:
+            raise ValueError(
+                f"{kind}: flash_attention=True keeps no scores to drop: leave it out, "
+                f"or dropout={self.dropout:g}"
+            )
         for argument, value in (
             ("kernel_regularizer", kernel_regularizer),
             ("bias_regularizer", bias_regularizer),
@@ -425,6 +469,10 @@ class MultiHeadAttention(_Attending, Layer):
         """
         if value is None:
             raise TypeError(f"layer {self.name!r} is called as layer(query, value)")
+        if self.flash_attention and return_attention_scores:
+            raise ValueError(
+                f"layer {self.name!r}: flash_attention=True keeps no scores to return"
+            )
         optional = [each for each in (key, attention_mask) if each is not None]
         self._note(
             Said(
@@ -472,7 +520,7 @@ class MultiHeadAttention(_Attending, Layer):
         return found
 
     def _project(self, scope: Scope, part: str, x: int, size: int) -> int:
-        """Append a projection to heads: [batch, heads, steps, size]."""
+        """Append a projection to heads: [batch, steps, heads, size]."""
         batch, steps, features = scope.builder.shape(x)
         width = self.num_heads * size
         kernel = _reshape(scope, scope.weights[f"{part}_kernel"], features, width)
@@ -480,8 +528,7 @@ class MultiHeadAttention(_Attending, Layer):
         if self.use_bias:
             bias = _reshape(scope, scope.weights[f"{part}_bias"], width)
             (y,) = scope.apply("bias", (y, bias))
-        heads = _reshape(scope, y, batch, steps, self.num_heads, size)
-        return _apply(scope, "transpose", heads, axes=(0, 2, 1, 3))
+        return _reshape(scope, y, batch, steps, self.num_heads, size)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> Any:
         """Append projections, scores, means and the output's product."""
@@ -489,17 +536,21 @@ class MultiHeadAttention(_Attending, Layer):
         query, value = inputs[:2]
         key = inputs[2] if said.key else value
         batch, steps, features = builder.shape(query)
-        mask = self._pairs_mask(scope, inputs)
-        q = self._project(scope, "query", query, self.key_dim)
-        k = self._project(scope, "key", key, self.key_dim)
-        v = self._project(scope, "value", value, self.value_dim)
-        factor = 1 / math.sqrt(self.key_dim)
-        q = _apply(scope, "affine", q, factor=factor, term=0.0)
-        (scores,) = scope.apply("matmul", (q, k), {"transpose_b": True})
-        y, weights = self._attend(scope, scores, v, mask)
-        turned = _apply(scope, "transpose", y, axes=(0, 2, 1, 3))
+        masks = self._masks(scope, inputs)
+        heads = (
+            self._project(scope, "query", query, self.key_dim),
+            self._project(scope, "key", key, self.key_dim),
+            self._project(scope, "value", value, self.value_dim),
+        )
+        whole = said.scores or self._drops(scope) or self.flash_attention is False
+        weights = None
+        if whole:
+            y, weights = self._attend_to_all(scope, heads, masks)
+        else:
+            scale = 1 / math.sqrt(self.key_dim)
+            y = self._attend_in_blocks(scope, heads, masks, scale)
         width = self.num_heads * self.value_dim
-        rows = _reshape(scope, turned, batch, steps, width)
+        rows = _reshape(scope, y, batch, steps, width)
         out = scope.weights["attention_output_kernel"]
         features = builder.shape(out)[2]
         kernel = _reshape(scope, out, width, features)
@@ -508,31 +559,45 @@ class MultiHeadAttention(_Attending, Layer):
             (y,) = scope.apply("bias", (y, scope.weights["attention_output_bias"]))
         return (y, weights) if said.scores else y
 
-    def _pairs_mask(self, scope: Scope, inputs: Sequence[int]) -> int | None:
-        """Append the product of all masks, of shape [batch, 1, queries or 1, keys]."""
+    def _attend_to_all(
+        self, scope: Scope, heads: Sequence[int], masks: Sequence[int]
+    ) -> tuple[int, int]:
+        """Append scores, their softmax and the means, a matrix of scores for a head."""
+        turn = {"axes": (0, 2, 1, 3)}
+        q, k, v = (scope.apply("transpose", (each,), turn)[0] for each in heads)
+        q = _apply(scope, "affine", q, factor=1 / math.sqrt(self.key_dim), term=0.0)
+        (scores,) = scope.apply("matmul", (q, k), {"transpose_b": True})
+        y, weights = self._attend(scope, scores, v, _product(scope, masks))
+        return scope.apply("transpose", (y,), turn)[0], weights
+
+    def _masks(self, scope: Scope, inputs: Sequence[int]) -> list[int]:
+        """Append all masks, of shapes [batch, queries or 1, keys or 1]."""
         builder = scope.builder
         own, *others = scope.masks[: 3 if self._said.key else 2] or [None]
         found = []
         if own is not None:
-            batch, queries = builder.shape(own)
-            found.append(_reshape(scope, own, batch, 1, queries, 1))
+            found.append(_reshape(scope, own, *builder.shape(own), 1))
         for mask in dict.fromkeys(others):
             if mask is not None:
                 batch, keys = builder.shape(mask)
-                found.append(_reshape(scope, mask, batch, 1, 1, keys))
+                found.append(_reshape(scope, mask, batch, 1, keys))
         if self._said.mask:
             given = inputs[-1]
-            batch, queries, keys = builder.shape(given)
             if builder.dtype(given) != "float32":
                 given = _apply(scope, "cast", given, dtype="float32")
-            found.append(_reshape(scope, given, batch, 1, queries, keys))
-        if not found:
-            return None
-        wide = np.broadcast_shapes(*map(builder.shape, found))
-        total, *rest = (_broadcast(scope, each, wide) for each in found)
-        for each in rest:
-            (total,) = scope.apply("multiply", (total, each))
-        return total
+            found.append(given)
+        return found
+
+
+def _product(scope: Scope, masks: Sequence[int]) -> int | None:
+    """Append the product of masks, of shape [batch, 1, queries or 1, keys or 1]."""
+    if not masks:
+        return None
+    wide = np.broadcast_shapes(*map(scope.builder.shape, masks))
+    total, *rest = (_broadcast(scope, each, wide) for each in masks)
+    for each in rest:
+        (total,) = scope.apply("multiply", (total, each))
+    return _reshape(scope, total, wide[0], 1, *wide[1:])
 
 
 ATTENTION = (Attention, AdditiveAttention, MultiHeadAttention)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg import ops
 from memcfg.devices.cuda._sources import (
+    _attention_kernels,
     _cell_kernels,
     _movements,
     _products,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["cuda_source"]
 
 _FAMILIES: dict[str, Callable[[Writer], None]] = {
+    **_attention_kernels.FAMILY,
     **_cell_kernels.FAMILY,
     **_movements.FAMILY,
     **_products.FAMILY,

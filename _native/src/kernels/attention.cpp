@@ -1,0 +1,653 @@
+// Scaled dot-product attention without the matrix of scores (Dao, Fu, Ermon, Rudra and
+// Re, "FlashAttention", NeurIPS 2022), and its gradient.
+//
+//   scores = scale * q k^T + mask * 1e9 - 1e9,  y = softmax(scores) v
+//
+// Operands are [batch, steps, heads, features], or without heads. Scores live in blocks
+// of kBlock queries by kBlock keys; the softmax goes on from block to block, by the
+// greatest score and the sum of exponentials so far. Forward keeps these two of each
+// row: a row of which everything is masked has scores of -1e9, whose sum with a
+// logarithm is lost in rounding. Backward computes the scores again, as the same chains
+// of sums.
+//
+// A piece of work (a block of queries; in backward a matrix of scores) is one thread's,
+// so that bits do not depend on how many there are. Pieces go to as many workers, each
+// with blocks of its own in scratch, as there are threads when the kernel is made.
+#include <algorithm>
+#include <limits>
+
+#include "kernels/block_product.hpp"
+#include "kernels/function_kernel.hpp"
+#include "kernels/functions.hpp"
+#include "kernels/parallel.hpp"
+#include "memcfg/threads.hpp"
+
+namespace memcfg {
+namespace {
+
+constexpr Count kBlock = 64;     // queries, and keys, of a block
+constexpr float kMasked = 1e9F;  // subtracted from the score of what is masked
+constexpr float kLowest = std::numeric_limits<float>::lowest();
+
+Count whole_panels(Count count) {
+  return (count + kPanel - 1) / kPanel * kPanel;
+}
+
+// A mask is a factor of each pair; an axis of length 1 has a stride of 0.
+struct Mask {
+  int operand;
+  Count batch, query, key;  // strides
+};
+
+struct Attention {
+  Count batch = 0, queries = 0, keys = 0, heads = 0;
+  Count depth = 0, width = 0;  // features of queries and keys, and of values
+  float scale = 1;
+  bool causal = false;
+  std::vector<Mask> masks{};
+  Bytes q_bytes = 0, k_bytes = 0, v_bytes = 0, y_bytes = 0, row_bytes = 0;
+  std::vector<Bytes> mask_bytes{};
+
+  // The operands are q, k, v and, behind `between` others, the masks.
+  Attention(const SpecReader& reader, const KernelSpec& spec, std::size_t between) {
+    const std::size_t rank = spec.inputs[0].shape.size() == 3 ? 3 : 4;
+    const auto with_heads = [&](std::size_t i) {
+      std::vector<Count> shape = reader.shape(spec.inputs[i], rank);
+      if (rank == 3) shape.insert(shape.begin() + 2, 1);
+      return shape;
+    };
+    const auto q = with_heads(0), k = with_heads(1), v = with_heads(2);
+    batch = q[0], queries = q[1], heads = q[2], depth = q[3];
+    keys = k[1], width = v[3];
+    if (k != std::vector<Count>{batch, keys, heads, depth} ||
+        v != std::vector<Count>{batch, keys, heads, width}) {
+      reader.fail("needs queries, keys and values of one batch and of as many heads");
+    }
+    scale = static_cast<float>(reader.real("scale"));
+    causal = reader.has("causal") && reader.integer("causal", 0) != 0;
+    for (std::size_t i = 3 + between; i < spec.inputs.size(); ++i) {
+      const auto& of = reader.shape(spec.inputs[i], 3);
+      if (of[0] != batch || (of[1] != 1 && of[1] != queries) ||
+          (of[2] != 1 && of[2] != keys)) {
+        reader.fail("needs masks of [batch, queries or 1, keys or 1]");
+      }
+      masks.push_back({static_cast<int>(i),
+                       of[1] * of[2],
+                       of[1] == 1 ? 0 : of[2],
+                       of[2] == 1 ? 0 : Count{1}});
+    }
+    reader.product({batch, heads, queries, std::max(depth, width)});
+    q_bytes = reader.bytes(spec.inputs[0]);
+    k_bytes = reader.bytes(spec.inputs[1]);
+    v_bytes = reader.bytes(spec.inputs[2]);
+    y_bytes = float_bytes(rows() * width);
+    row_bytes = float_bytes(rows());
+    for (const Mask& mask : masks) {
+      const auto place = static_cast<std::size_t>(mask.operand);
+      mask_bytes.push_back(reader.bytes(spec.inputs[place]));
+    }
+  }
+
+  Count rows() const { return batch * heads * queries; }
+
+  Kernel::Sizes sizes() const {
+    return {with_masks({q_bytes, k_bytes, v_bytes}), {y_bytes, row_bytes, row_bytes}};
+  }
+  Kernel::Sizes sizes_of_gradient() const {
+    return {
+        with_masks({q_bytes, k_bytes, v_bytes, y_bytes, row_bytes, row_bytes, y_bytes}),
+        {q_bytes, k_bytes, v_bytes}};
+  }
+
+ private:
+  std::vector<Bytes> with_masks(std::vector<Bytes> operands) const {
+    operands.insert(operands.end(), mask_bytes.begin(), mask_bytes.end());
+    return operands;
+  }
+};
+
+// Scratch of a worker: blocks of whole panels.
+class Blocks {
+ public:
+  explicit Blocks(std::byte* base = nullptr) : base_(base) {}
+
+  float* take(Count rows, Count columns) {
+    auto* const place = reinterpret_cast<float*>(base_ + taken_);
+    taken_ += align_up(float_bytes(rows * columns));
+    return place;
+  }
+  Bytes taken() const { return taken_; }
+
+ private:
+  std::byte* base_;
+  Bytes taken_ = 0;
+};
+
+// to[c][r] = from[r][c], for r < kBlock; zeros from `rows` on to the next panel.
+void transpose(const float* from, Count stride, Count rows, Count columns, float* to) {
+  const Count whole = whole_panels(rows);
+  for (Count first = 0; first < columns; first += kPanel) {
+    const Count last = std::min(columns, first + kPanel);
+    for (Count r = 0; r < rows; ++r) {
+      const float* const row = from + r * stride;
+      for (Count c = first; c < last; ++c) to[c * kBlock + r] = row[c];
+    }
+  }
+  for (Count c = 0; c < columns; ++c) {
+    for (Count r = rows; r < whole; ++r) to[c * kBlock + r] = 0.0F;
+  }
+}
+
+// to[r][c] = from[c][r] * factors[r]
+void transpose_back(const float* from,
+                    const float* factors,
+                    Count rows,
+                    Count columns,
+                    float* to,
+                    Count stride) {
+  for (Count first = 0; first < columns; first += kPanel) {
+    const Count last = std::min(columns, first + kPanel);
+    for (Count r = 0; r < rows; ++r) {
+      const float factor = factors == nullptr ? 1.0F : factors[r];
+      float* const row = to + r * stride;
+      for (Count c = first; c < last; ++c) row[c] = from[c * kBlock + r] * factor;
+    }
+  }
+}
+
+// Rows in the distance of `width`, which has whole panels: zeros behind each.
+void pack(const float* from,
+          Count stride,
+          Count rows,
+          Count columns,
+          Count width,
+          float* to) {
+  for (Count r = 0; r < rows; ++r) {
+    std::copy_n(from + r * stride, columns, to + r * width);
+    std::fill(to + r * width + columns, to + (r + 1) * width, 0.0F);
+  }
+}
+
+// What is added to a block of scores, whose rows or columns are the keys.
+struct Masked {
+  const Attention& of;
+  void* const* operands;
+  Count batch;
+
+  bool any() const { return !of.masks.empty(); }
+
+  // bias[r][c], for the first query and key; beyond `columns` any of them.
+  void fill(Count query,
+            Count key,
+            Count rows,
+            Count columns,
+            bool keys_are_rows,
+            float* bias) const {
+    bool begun = false;
+    for (const Mask& mask : of.masks) {
+      const float* const from = input(operands, mask.operand) + batch * mask.batch +
+                                query * mask.query + key * mask.key;
+      const Count row = keys_are_rows ? mask.key : mask.query;
+      const Count column = keys_are_rows ? mask.query : mask.key;
+      for (Count r = 0; r < rows; ++r) {
+        float* const to = bias + r * kBlock;
+        for (Count c = 0; c < columns; ++c) {
+          const float value = from[r * row + c * column];
+          to[c] = begun ? to[c] * value : value;
+        }
+      }
+      begun = true;
+    }
+    for (Count r = 0; r < rows; ++r) {
+      float* const to = bias + r * kBlock;
+      for (Count c = 0; c < columns; ++c) to[c] = to[c] * kMasked + -kMasked;
+      std::fill(to + columns, to + whole_panels(columns), 0.0F);
+    }
+  }
+};
+
+// A block of products becomes scores; queries are columns, of which the c-th sees the
+// keys up to `seen + c` of these if that is asked for.
+MEMCFG_VECTORIZED void finish_scores(float* scores,
+                                     const float* bias,
+                                     Count keys,
+                                     Count columns,
+                                     float scale,
+                                     bool causal,
+                                     Count seen) {
+  for (Count j = 0; j < keys; ++j) {
+    float* const row = scores + j * kBlock;
+    MEMCFG_INDEPENDENT
+    for (Count c = 0; c < columns; ++c) row[c] *= scale;
+    if (bias != nullptr) {
+      const float* const added = bias + j * kBlock;
+      MEMCFG_INDEPENDENT
+      for (Count c = 0; c < columns; ++c) row[c] += added[c];
+    }
+    if (!causal) continue;
+    const Count hidden = std::min(columns, j - seen);  // the first ones
+    for (Count c = 0; c < hidden; ++c) row[c] = -kInfinity;
+  }
+}
+
+// The softmax goes on: scores become exponentials; `factors` are for what was summed
+// before. Rows of which all scores are -inf sum to 0.
+MEMCFG_VECTORIZED void add_exponentials(float* scores,
+                                        Count keys,
+                                        Count columns,
+                                        float* most,
+                                        float* totals,
+                                        float* factors) {
+  float next[kBlock], sums[kBlock];
+  for (Count c = 0; c < columns; ++c) next[c] = most[c];
+  for (Count j = 0; j < keys; ++j) {
+    const float* const row = scores + j * kBlock;
+    MEMCFG_INDEPENDENT
+    for (Count c = 0; c < columns; ++c) next[c] = maximum_of(next[c], row[c]);
+  }
+  MEMCFG_INDEPENDENT
+  for (Count c = 0; c < columns; ++c) {
+    factors[c] = exp_of(most[c] - next[c]);
+    sums[c] = totals[c] * factors[c];
+    most[c] = next[c];
+  }
+  for (Count j = 0; j < keys; ++j) {
+    float* const row = scores + j * kBlock;
+    MEMCFG_INDEPENDENT
+    for (Count c = 0; c < columns; ++c) {
+      const float power = exp_of(row[c] - next[c]);
+      row[c] = power;
+      sums[c] += power;
+    }
+  }
+  for (Count c = 0; c < columns; ++c) totals[c] = sums[c];
+}
+
+MEMCFG_VECTORIZED void multiply_rows(float* x,
+                                     const float* factors,
+                                     Count rows,
+                                     Count columns) {
+  for (Count r = 0; r < rows; ++r) {
+    MEMCFG_INDEPENDENT
+    for (Count c = 0; c < columns; ++c) x[r * kBlock + c] *= factors[c];
+  }
+}
+
+struct ForwardBlocks : Blocks {
+  float *q, *v, *scores, *bias, *y, *most, *totals, *factors;
+
+  ForwardBlocks(const Attention& of, std::byte* base) : Blocks(base) {
+    q = take(of.depth, kBlock);
+    v = take(kBlock, of.width);
+    scores = take(kBlock, kBlock);
+    bias = of.masks.empty() ? nullptr : take(kBlock, kBlock);
+    y = take(of.width, kBlock);
+    most = take(1, kBlock);
+    totals = take(1, kBlock);
+    factors = take(1, kBlock);
+  }
+};
+
+// One block of queries of one head.
+void attend(const Attention& of,
+            void* const* o,
+            const ForwardBlocks& blocks,
+            Count batch,
+            Count head,
+            Count query) {
+  const int outputs = 3 + static_cast<int>(of.masks.size());
+  const Count step = of.heads * of.depth, v_step = of.heads * of.width;
+  const Count count = std::min(kBlock, of.queries - query);
+  const Count columns = whole_panels(count);
+  const float* const q =
+      input(o, 0) + (batch * of.queries + query) * step + head * of.depth;
+  const float* const k = input(o, 1) + batch * of.keys * step + head * of.depth;
+  const float* const v = input(o, 2) + batch * of.keys * v_step + head * of.width;
+  const Masked masked{of, o, batch};
+
+  transpose(q, step, count, of.depth, blocks.q);
+  std::fill_n(blocks.y, of.width * kBlock, 0.0F);
+  std::fill_n(blocks.most, kBlock, kLowest);
+  std::fill_n(blocks.totals, kBlock, 0.0F);
+  const Count end = of.causal ? std::min(of.keys, query + count) : of.keys;
+  for (Count key = 0; key < end; key += kBlock) {
+    const Count keys = std::min(kBlock, end - key);
+    multiply({k + key * step,
+              step,
+              1,
+              blocks.q,
+              kBlock,
+              blocks.scores,
+              kBlock,
+              keys,
+              of.depth,
+              columns});
+    if (masked.any()) masked.fill(query, key, keys, count, true, blocks.bias);
+    finish_scores(blocks.scores,
+                  blocks.bias,
+                  keys,
+                  columns,
+                  of.scale,
+                  of.causal && key + keys > query,
+                  query - key);
+    add_exponentials(
+        blocks.scores, keys, columns, blocks.most, blocks.totals, blocks.factors);
+    if (key > 0) multiply_rows(blocks.y, blocks.factors, of.width, columns);
+    pack(v + key * v_step, v_step, keys, of.width, of.width, blocks.v);
+    multiply({blocks.v,
+              1,
+              of.width,
+              blocks.scores,
+              kBlock,
+              blocks.y,
+              kBlock,
+              of.width,
+              keys,
+              columns,
+              true});
+  }
+  const Count row = (batch * of.heads + head) * of.queries + query;
+  std::copy_n(blocks.most, count, output(o, outputs + 1) + row);
+  std::copy_n(blocks.totals, count, output(o, outputs + 2) + row);
+  for (Count c = 0; c < count; ++c) blocks.factors[c] = 1.0F / blocks.totals[c];
+  float* const y =
+      output(o, outputs) + (batch * of.queries + query) * v_step + head * of.width;
+  transpose_back(blocks.y, blocks.factors, count, of.width, y, v_step);
+}
+
+// Runs piece(i, scratch of the worker that has it), for i below `pieces`.
+template <class Piece>
+void share(Count pieces,
+           Count workers,
+           Count cost,
+           std::byte* scratch,
+           Bytes each,
+           const Piece& piece) {
+  parallel_for(workers, cost, [&](Count worker) {
+    std::byte* const own = scratch + static_cast<Bytes>(worker) * each;
+    for (Count i = worker; i < pieces; i += workers) piece(i, own);
+  });
+}
+
+std::vector<const char*> floats(std::size_t count) {
+  return std::vector<const char*>(count, kFloat32);
+}
+
+KernelPtr make_attention(const KernelSpec& spec) {
+  const std::size_t count = std::max<std::size_t>(spec.inputs.size(), 3);
+  const SpecReader reader(spec, floats(count), floats(3));
+  const Attention of(reader, spec, 0);
+  const Count blocks = (of.queries + kBlock - 1) / kBlock;
+  const Count pieces = reader.product({of.batch, of.heads, blocks});
+  const Count cost = reader.product({of.rows(), of.keys});
+  const Count workers = std::min<Count>(pieces, max_threads());
+  const Bytes each = ForwardBlocks(of, nullptr).taken();
+  return function_kernel(of.sizes(),
+                         static_cast<Bytes>(workers) * each,
+                         [=](void* const* o, void* scratch) {
+                           share(pieces,
+                                 workers,
+                                 cost,
+                                 static_cast<std::byte*>(scratch),
+                                 each,
+                                 [&](Count i, std::byte* own) {
+                                   const Count head = i / blocks;
+                                   attend(of,
+                                          o,
+                                          ForwardBlocks(of, own),
+                                          head / of.heads,
+                                          head % of.heads,
+                                          i % blocks * kBlock);
+                                 });
+                         });
+}
+
+// A row of products becomes weights and the gradients of the scores. `inverse` is of
+// the row's total.
+MEMCFG_VECTORIZED void differentiate_row(float* scores,
+                                         float* slopes,
+                                         const float* bias,
+                                         Count columns,
+                                         float scale,
+                                         float most,
+                                         float inverse,
+                                         float mean) {
+  MEMCFG_INDEPENDENT
+  for (Count c = 0; c < columns; ++c) scores[c] *= scale;
+  if (bias != nullptr) {
+    MEMCFG_INDEPENDENT
+    for (Count c = 0; c < columns; ++c) scores[c] += bias[c];
+  }
+  MEMCFG_INDEPENDENT
+  for (Count c = 0; c < columns; ++c) {
+    const float weight = exp_of(scores[c] - most) * inverse;
+    scores[c] = weight;
+    slopes[c] = weight * (slopes[c] - mean) * scale;
+  }
+}
+
+MEMCFG_VECTORIZED void add_rows(const float* from,
+                                Count width,
+                                Count rows,
+                                Count columns,
+                                float* to,
+                                Count stride) {
+  for (Count r = 0; r < rows; ++r) {
+    MEMCFG_INDEPENDENT
+    for (Count c = 0; c < columns; ++c) to[r * stride + c] += from[r * width + c];
+  }
+}
+
+// The sum of x * y, in lanes whose number is fixed.
+MEMCFG_VECTORIZED float dot(const float* x, const float* y, Count count) {
+  float lanes[kPanel] = {};
+  Count c = 0;
+  for (; c + kPanel <= count; c += kPanel) {
+    for (Count i = 0; i < kPanel; ++i) lanes[i] += x[c + i] * y[c + i];
+  }
+  for (Count i = 0; c < count; ++c, ++i) lanes[i] += x[c] * y[c];
+  float sum = 0;
+  for (const float lane : lanes) sum += lane;
+  return sum;
+}
+
+struct BackwardBlocks : Blocks {
+  Count wide, wide_v;  // features in whole panels
+  float *k, *k_turned, *v_turned, *q, *dy, *scores, *slopes, *bias;
+  float *dq, *dk, *dv;
+
+  BackwardBlocks(const Attention& of, std::byte* base) : Blocks(base) {
+    wide = whole_panels(of.depth);
+    k = take(kBlock, wide);
+    k_turned = take(of.depth, kBlock);
+    v_turned = take(of.width, kBlock);
+    q = take(kBlock, of.depth);
+    dy = take(kBlock, of.width);
+    scores = take(kBlock, kBlock);
+    slopes = take(kBlock, kBlock);
+    bias = of.masks.empty() ? nullptr : take(kBlock, kBlock);
+    dq = take(kBlock, wide);
+    dk = take(of.depth, kBlock);
+    dv = take(of.width, kBlock);
+  }
+};
+
+// The inputs of the gradient: q, k, v, y, most, totals, dy and the masks.
+struct Backward {
+  const Attention& of;
+  void* const* o;
+  const float* means;  // of each row: the sum of y * dy
+  const BackwardBlocks& blocks;
+  Count batch, head;
+
+  Count step() const { return of.heads * of.depth; }
+  Count v_step() const { return of.heads * of.width; }
+  Count place(Count steps, Count at) const {
+    return (batch * steps + at) * step() + head * of.depth;
+  }
+  Count v_place(Count steps, Count at) const {
+    return (batch * steps + at) * v_step() + head * of.width;
+  }
+  int outputs() const { return 7 + static_cast<int>(of.masks.size()); }
+
+  void differentiate() const {
+    float* const dq = output(o, outputs());
+    for (Count i = 0; i < of.queries; ++i) {
+      std::fill_n(dq + place(of.queries, i), of.depth, 0.0F);
+    }
+    for (Count key = 0; key < of.keys; key += kBlock) {
+      const Count keys = std::min(kBlock, of.keys - key);
+      const float* const k = input(o, 1) + place(of.keys, key);
+      const float* const v = input(o, 2) + v_place(of.keys, key);
+      pack(k, step(), keys, of.depth, blocks.wide, blocks.k);
+      transpose(k, step(), keys, of.depth, blocks.k_turned);
+      transpose(v, v_step(), keys, of.width, blocks.v_turned);
+      std::fill_n(blocks.dk, of.depth * kBlock, 0.0F);
+      std::fill_n(blocks.dv, of.width * kBlock, 0.0F);
+      const Count first = of.causal ? key : 0;  // a multiple of kBlock
+      for (Count query = first; query < of.queries; query += kBlock) {
+        add_block(query, key, keys);
+      }
+      float* const dk = output(o, outputs() + 1) + place(of.keys, key);
+      float* const dv = output(o, outputs() + 2) + v_place(of.keys, key);
+      transpose_back(blocks.dk, nullptr, keys, of.depth, dk, step());
+      transpose_back(blocks.dv, nullptr, keys, of.width, dv, v_step());
+    }
+  }
+
+  void add_block(Count query, Count key, Count keys) const {
+    const Count count = std::min(kBlock, of.queries - query);
+    const Count columns = whole_panels(keys);
+    pack(input(o, 0) + place(of.queries, query),
+         step(),
+         count,
+         of.depth,
+         of.depth,
+         blocks.q);
+    pack(input(o, 6) + v_place(of.queries, query),
+         v_step(),
+         count,
+         of.width,
+         of.width,
+         blocks.dy);
+    multiply({blocks.q,
+              of.depth,
+              1,
+              blocks.k_turned,
+              kBlock,
+              blocks.scores,
+              kBlock,
+              count,
+              of.depth,
+              columns});
+    multiply({blocks.dy,
+              of.width,
+              1,
+              blocks.v_turned,
+              kBlock,
+              blocks.slopes,
+              kBlock,
+              count,
+              of.width,
+              columns});
+    const Masked masked{of, o, batch};
+    if (masked.any()) masked.fill(query, key, count, keys, false, blocks.bias);
+    const Count row = (batch * of.heads + head) * of.queries + query;
+    for (Count i = 0; i < count; ++i) {
+      float* const scores = blocks.scores + i * kBlock;
+      float* const slopes = blocks.slopes + i * kBlock;
+      const float* const bias = masked.any() ? blocks.bias + i * kBlock : nullptr;
+      differentiate_row(scores,
+                        slopes,
+                        bias,
+                        columns,
+                        of.scale,
+                        input(o, 4)[row + i],
+                        1.0F / input(o, 5)[row + i],
+                        means[row + i]);
+      if (!of.causal) continue;
+      for (Count c = query + i - key + 1; c < keys; ++c) scores[c] = slopes[c] = 0.0F;
+    }
+    multiply({blocks.dy,
+              1,
+              of.width,
+              blocks.scores,
+              kBlock,
+              blocks.dv,
+              kBlock,
+              of.width,
+              count,
+              columns,
+              true});
+    multiply({blocks.q,
+              1,
+              of.depth,
+              blocks.slopes,
+              kBlock,
+              blocks.dk,
+              kBlock,
+              of.depth,
+              count,
+              columns,
+              true});
+    multiply({blocks.slopes,
+              kBlock,
+              1,
+              blocks.k,
+              blocks.wide,
+              blocks.dq,
+              blocks.wide,
+              count,
+              keys,
+              blocks.wide});
+    add_rows(blocks.dq,
+             blocks.wide,
+             count,
+             of.depth,
+             output(o, outputs()) + place(of.queries, query),
+             step());
+  }
+};
+
+KernelPtr make_attention_gradient(const KernelSpec& spec) {
+  const std::size_t count = std::max<std::size_t>(spec.inputs.size(), 7);
+  const SpecReader reader(spec, floats(count), floats(3));
+  const Attention of(reader, spec, 4);
+  const Count pieces = reader.product({of.batch, of.heads});
+  const Count cost = reader.product({of.rows(), of.keys});
+  const Count workers = std::min<Count>(pieces, max_threads());
+  const Bytes each = BackwardBlocks(of, nullptr).taken();
+  const Bytes ahead = align_up(float_bytes(of.rows()));
+  return function_kernel(
+      of.sizes_of_gradient(),
+      ahead + static_cast<Bytes>(workers) * each,
+      [=](void* const* o, void* scratch) {
+        float* const means = static_cast<float*>(scratch);
+        parallel_for(pieces, of.rows() * of.width, [&](Count i) {
+          const Count batch = i / of.heads, head = i % of.heads;
+          for (Count query = 0; query < of.queries; ++query) {
+            const Count at =
+                ((batch * of.queries + query) * of.heads + head) * of.width;
+            means[i * of.queries + query] =
+                dot(input(o, 3) + at, input(o, 6) + at, of.width);
+          }
+        });
+        share(pieces,
+              workers,
+              cost,
+              static_cast<std::byte*>(scratch) + ahead,
+              each,
+              [&](Count i, std::byte* own) {
+                const BackwardBlocks blocks(of, own);
+                Backward{of, o, means, blocks, i / of.heads, i % of.heads}
+                    .differentiate();
+              });
+      });
+}
+
+const KernelType kAttention{"scaled_dot_product_attention", make_attention};
+const KernelType kAttentionGradient{"scaled_dot_product_attention_gradient",
+                                    make_attention_gradient};
+
+}  // namespace
+}  // namespace memcfg

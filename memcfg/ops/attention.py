@@ -1,0 +1,189 @@
+"""Scaled dot-product attention, whose matrix of scores is never whole.
+
+Operands: queries ``[batch, queries, heads, features]``, keys ``[batch, keys, heads,
+features]``, values ``[batch, keys, heads, width]``, all without heads if there is one,
+and masks ``[batch, queries or 1, keys or 1]``, whose product is 1 where a pair counts
+and 0 where 1e9 is subtracted from its score. With ``causal`` the i-th query sees the
+first i + 1 keys. Vaswani et al., "Attention is all you need", NeurIPS 2017; Dao et al.,
+"FlashAttention", NeurIPS 2022.
+
+Kernels keep the greatest score and the sum of exponentials of each row, and compute the
+scores again for the gradient. Masks have none.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memcfg.ops._op_type import (
+    Adjoint,
+    Array,
+    Arrays,
+    Attributes,
+    OpType,
+    Spec,
+    common_dtype,
+    register,
+    require,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__: list[str] = []
+
+_NAME = "scaled_dot_product_attention"
+_MASKED = 1e9
+_SAVED = 4  # what the gradient reads between values and masks
+
+
+def _check(inputs: Sequence[Spec], masks: Sequence[Spec], a: Attributes) -> None:
+    """Raise GraphError for operands that do not fit."""
+    unknown = a.keys() - {"scale", "causal"}
+    require(not unknown, f"{_NAME} has no attribute {', '.join(sorted(unknown))}")
+    require("scale" in a, f"{_NAME} needs a scale")
+    q, k, v = (spec.shape for spec in inputs[:3])
+    require(
+        len(q) == len(k) == len(v)
+        and len(q) in (3, 4)
+        and k == (q[0], k[1], *q[2:])
+        and v[:-1] == k[:-1],
+        f"{_NAME}: queries {q}, keys {k} and values {v}",
+    )
+    require(k[1] > 0, f"{_NAME}: there are no keys")
+    for mask in masks:
+        shape = mask.shape
+        require(
+            len(shape) == 3
+            and shape[0] == q[0]
+            and shape[1] in (1, q[1])
+            and shape[2] in (1, k[1]),
+            f"{_NAME}: a mask {shape} for {q[1]} queries and {k[1]} keys",
+        )
+
+
+def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
+    require(len(inputs) >= 3, f"{_NAME} takes queries, keys, values and masks")
+    _check(inputs, inputs[3:], attributes)
+    q, dtype = inputs[0].shape, common_dtype(inputs)
+    rows = (q[0], *q[2:-1], q[1])
+    return [
+        Spec((*q[:-1], inputs[2].shape[-1]), dtype),
+        Spec(rows, dtype, suffix="maximum"),
+        Spec(rows, dtype, suffix="sum"),
+    ]
+
+
+def _infer_gradient(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
+    require(len(inputs) >= 3 + _SAVED, f"{_NAME}_gradient takes 7 inputs and masks")
+    masks = inputs[3 + _SAVED :]
+    saved = _infer([*inputs[:3], *masks], attributes)
+    found = [spec.shape for spec in inputs[3 : 3 + _SAVED]]
+    require(
+        found == [*(spec.shape for spec in saved), saved[0].shape],
+        f"{_NAME}_gradient: what was saved has shapes {found}",
+    )
+    q, k, v = inputs[:3]
+    dtype = common_dtype(inputs)
+    return [
+        Spec(q.shape, dtype),
+        Spec(k.shape, dtype, suffix="key"),
+        Spec(v.shape, dtype, suffix="value"),
+    ]
+
+
+def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
+    q, k, v, *masks = adjoint.inputs
+    operands = (q, k, v, *adjoint.outputs, adjoint.dy, *masks)
+    found = adjoint.emit(f"{_NAME}_gradient", operands, adjoint.attributes)
+    return (*found, *[None] * len(masks))
+
+
+def _with_heads(arrays: Arrays) -> list[Array]:
+    """Return queries, keys or values with an axis of heads."""
+    return [x if x.ndim == 4 else x[:, :, None] for x in arrays]
+
+
+def _scores(a: Attributes, q: Array, k: Array, masks: Arrays) -> Array:
+    """Return the scores [batch, heads, queries, keys]; -inf is what is not seen."""
+    scores: Array = np.einsum("bqhd,bkhd->bhqk", q, k) * a["scale"]
+    if masks:
+        product = masks[0]
+        for mask in masks[1:]:
+            product = product * mask
+        scores = scores + (product * _MASKED - _MASKED)[:, None]
+    if a.get("causal"):
+        scores = np.where(np.tri(*scores.shape[-2:]) > 0, scores, -np.inf)
+    return scores
+
+
+def _attend(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    q, k, v = _with_heads(inputs[:3])
+    scores = _scores(a, q, k, inputs[3:])
+    most = np.maximum(scores.max(-1), np.finfo(scores.dtype).min)
+    powers = np.exp(scores - most[..., None])
+    total = powers.sum(-1)
+    weights = powers / total[..., None]
+    y = np.einsum("bhqk,bkhv->bqhv", weights, v)
+    for output, value in zip(outputs, (y, most, total), strict=True):
+        output[...] = value.reshape(output.shape)
+
+
+def _attend_gradient(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    q, k, v, y, dy = _with_heads([*inputs[:4], inputs[6]])
+    scores = _scores(a, q, k, inputs[7:])
+    most, total = (x.reshape(*scores.shape[:3], 1) for x in inputs[4:6])
+    weights = np.exp(scores - most) / total
+    slopes = np.einsum("bqhv,bkhv->bhqk", dy, v)
+    means = np.einsum("bqhv,bqhv->bhq", y, dy)
+    slopes = weights * (slopes - means[..., None]) * a["scale"]
+    dv = np.einsum("bhqk,bqhv->bkhv", weights, dy)
+    dq = np.einsum("bhqk,bkhd->bqhd", slopes, k)
+    dk = np.einsum("bhqk,bqhd->bkhd", slopes, q)
+    for output, value in zip(outputs, (dq, dk, dv), strict=True):
+        output[...] = value.reshape(output.shape)
+
+
+def _pairs(inputs: Sequence[Spec], a: Attributes) -> int:
+    """Count the scores."""
+    batch, queries, *heads, _ = inputs[0].shape
+    keys = inputs[1].shape[1]
+    pairs = queries * keys
+    if a.get("causal"):
+        seen = min(queries, keys)
+        pairs = seen * (seen + 1) // 2 + (queries - seen) * keys
+    return batch * prod(heads) * pairs
+
+
+def _flops(inputs: Sequence[Spec], _: Sequence[Spec], a: Attributes) -> int:
+    features = inputs[0].shape[-1] + inputs[2].shape[-1]
+    return _pairs(inputs, a) * (2 * features + 20)
+
+
+def _flops_gradient(inputs: Sequence[Spec], _: Sequence[Spec], a: Attributes) -> int:
+    features = 3 * inputs[0].shape[-1] + 2 * inputs[2].shape[-1]
+    return _pairs(inputs, a) * (2 * features + 20)
+
+
+register(
+    OpType(
+        _NAME,
+        None,
+        _infer,
+        _attend,
+        gradient=_gradient,
+        flops=_flops,
+        contraction=True,
+    ),
+    OpType(
+        f"{_NAME}_gradient",
+        None,
+        _infer_gradient,
+        _attend_gradient,
+        flops=_flops_gradient,
+        contraction=True,
+    ),
+)
