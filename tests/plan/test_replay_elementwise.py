@@ -31,7 +31,7 @@ from memcfg.plan._lifetimes import Request
 from memcfg.plan._replay_elementwise import _cheap_ops
 
 nn, models = mc.nn, mc.models
-PRODUCTS = ("conv2d", "dense", "matmul", "lstm", "gru", "simple_rnn")
+PRODUCTS = ("conv2d", "dense", "matmul", "scaled_dot", "lstm", "gru", "simple_rnn")
 SEEDS = st.integers(0, 2**32 - 1)
 
 
