@@ -62,7 +62,9 @@ def nothing_is_left(device):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_call_that_fails_anywhere_is_an_error_and_the_next_try_works(device, policy):
+def test_a_call_that_fails_anywhere_is_an_error_and_the_next_try_works(
+    device, policy, tenths
+):
     graph = NETWORKS["branches"]()
     values = random_values(graph)
 
@@ -80,7 +82,7 @@ def test_a_call_that_fails_anywhere_is_an_error_and_the_next_try_works(device, p
     count = cuda_stand_in.calls() - before
     assert count > 50
     told = 0
-    for number in range(0, count, max(count // 25, 1)):
+    for number in range(0, count, 10 // tenths):
         cuda_stand_in.fail_calls(number)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("warnings.warn", lambda *text, **how: None)
