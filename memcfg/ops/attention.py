@@ -7,6 +7,9 @@ and 0 where 1e9 is subtracted from its score. With ``causal`` the i-th query see
 first i + 1 keys. Vaswani et al., "Attention is all you need", NeurIPS 2017; Dao et al.,
 "FlashAttention", NeurIPS 2022.
 
+With a ``rate`` the weights are dropped as the op ``dropout`` does it to an array of
+them, ``[batch, heads, queries, keys]``, by ``key`` and the last operand, the step.
+
 Kernels keep the greatest score and the sum of exponentials of each row, and compute the
 scores again for the gradient. Masks have none.
 """
@@ -29,6 +32,7 @@ from memcfg.ops._op_type import (
     register,
     require,
 )
+from memcfg.ops.dropout import check_step, keep_mask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,9 +46,11 @@ _SAVED = 4  # what the gradient reads between values and masks
 
 def _check(inputs: Sequence[Spec], masks: Sequence[Spec], a: Attributes) -> None:
     """Raise GraphError for operands that do not fit."""
-    unknown = a.keys() - {"scale", "causal"}
+    unknown = a.keys() - {"scale", "causal", "rate", "key"}
     require(not unknown, f"{_NAME} has no attribute {', '.join(sorted(unknown))}")
     require("scale" in a, f"{_NAME} needs a scale")
+    require(("rate" in a) == ("key" in a), f"{_NAME}: a rate needs a key")
+    require(0 <= a.get("rate", 0) < 1, f"{_NAME}: rate {a.get('rate')} not in [0, 1)")
     q, k, v = (spec.shape for spec in inputs[:3])
     require(
         len(q) == len(k) == len(v)
@@ -65,8 +71,17 @@ def _check(inputs: Sequence[Spec], masks: Sequence[Spec], a: Attributes) -> None
         )
 
 
+def _arrays(inputs: Sequence[Spec], a: Attributes, least: int) -> Sequence[Spec]:
+    """Return the inputs without the step."""
+    count = len(inputs) - ("rate" in a)
+    require(count >= least, f"{_NAME} takes queries, keys, values and masks")
+    if "rate" in a:
+        check_step(inputs[-1], _NAME)
+    return inputs[:count]
+
+
 def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
-    require(len(inputs) >= 3, f"{_NAME} takes queries, keys, values and masks")
+    inputs = _arrays(inputs, attributes, 3)
     _check(inputs, inputs[3:], attributes)
     q, dtype = inputs[0].shape, common_dtype(inputs)
     rows = (q[0], *q[2:-1], q[1])
@@ -78,9 +93,8 @@ def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
 
 
 def _infer_gradient(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
-    require(len(inputs) >= 3 + _SAVED, f"{_NAME}_gradient takes 7 inputs and masks")
-    masks = inputs[3 + _SAVED :]
-    saved = _infer([*inputs[:3], *masks], attributes)
+    saved = _infer([*inputs[:3], *inputs[3 + _SAVED :]], attributes)
+    inputs = _arrays(inputs, attributes, 3 + _SAVED)
     found = [spec.shape for spec in inputs[3 : 3 + _SAVED]]
     require(
         found == [*(spec.shape for spec in saved), saved[0].shape],
@@ -96,10 +110,10 @@ def _infer_gradient(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[
 
 
 def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
-    q, k, v, *masks = adjoint.inputs
-    operands = (q, k, v, *adjoint.outputs, adjoint.dy, *masks)
+    q, k, v, *others = adjoint.inputs
+    operands = (q, k, v, *adjoint.outputs, adjoint.dy, *others)
     found = adjoint.emit(f"{_NAME}_gradient", operands, adjoint.attributes)
-    return (*found, *[None] * len(masks))
+    return (*found, *[None] * len(others))
 
 
 def _with_heads(arrays: Arrays) -> list[Array]:
@@ -120,13 +134,24 @@ def _scores(a: Attributes, q: Array, k: Array, masks: Arrays) -> Array:
     return scores
 
 
+def _kept(a: Attributes, inputs: Arrays, weights: Array) -> Array:
+    """Drop some of the weights."""
+    if "rate" not in a:
+        return weights
+    kept = keep_mask(a["key"], int(inputs[-1]), weights.size, a["rate"])
+    dropped: Array = np.where(
+        kept.reshape(weights.shape), weights * (1 / (1 - a["rate"])), 0
+    )
+    return dropped
+
+
 def _attend(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     q, k, v = _with_heads(inputs[:3])
-    scores = _scores(a, q, k, inputs[3:])
+    scores = _scores(a, q, k, inputs[3 : len(inputs) - ("rate" in a)])
     most = np.maximum(scores.max(-1), np.finfo(scores.dtype).min)
     powers = np.exp(scores - most[..., None])
     total = powers.sum(-1)
-    weights = powers / total[..., None]
+    weights = _kept(a, inputs, powers / total[..., None])
     y = np.einsum("bhqk,bkhv->bqhv", weights, v)
     for output, value in zip(outputs, (y, most, total), strict=True):
         output[...] = value.reshape(output.shape)
@@ -134,13 +159,13 @@ def _attend(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
 
 def _attend_gradient(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     q, k, v, y, dy = _with_heads([*inputs[:4], inputs[6]])
-    scores = _scores(a, q, k, inputs[7:])
+    scores = _scores(a, q, k, inputs[7 : len(inputs) - ("rate" in a)])
     most, total = (x.reshape(*scores.shape[:3], 1) for x in inputs[4:6])
     weights = np.exp(scores - most) / total
-    slopes = np.einsum("bqhv,bkhv->bhqk", dy, v)
+    slopes = _kept(a, inputs, np.einsum("bqhv,bkhv->bhqk", dy, v))
     means = np.einsum("bqhv,bqhv->bhq", y, dy)
     slopes = weights * (slopes - means[..., None]) * a["scale"]
-    dv = np.einsum("bhqk,bqhv->bkhv", weights, dy)
+    dv = np.einsum("bhqk,bqhv->bkhv", _kept(a, inputs, weights), dy)
     dq = np.einsum("bhqk,bkhd->bqhd", slopes, k)
     dk = np.einsum("bhqk,bqhd->bkhd", slopes, q)
     for output, value in zip(outputs, (dq, dk, dv), strict=True):

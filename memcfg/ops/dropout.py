@@ -72,7 +72,8 @@ def _words(key: int, step: int, count: int) -> Array:
     return words.reshape(-1)[:count]
 
 
-def _check_step(step: Spec, what: str) -> None:
+def check_step(step: Spec, what: str) -> None:
+    """Raise GraphError unless this is one int64 number."""
     require(
         step.shape == () and step.dtype == "int64",
         f"{what}: the step is one int64 number",
@@ -82,7 +83,7 @@ def _check_step(step: Spec, what: str) -> None:
 def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
     rate, step = attributes["rate"], inputs[1]
     require(0 <= rate < 1, f"dropout: rate {rate} is not in [0, 1)")
-    _check_step(step, "dropout")
+    check_step(step, "dropout")
     return [Spec(inputs[0].shape, inputs[0].dtype)]
 
 
@@ -100,7 +101,7 @@ def _dropout(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
 
 
 def _infer_uniform(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
-    _check_step(inputs[0], "random_uniform")
+    check_step(inputs[0], "random_uniform")
     return [Spec(tuple(attributes["shape"]), "float32")]
 
 

@@ -119,6 +119,38 @@ TEST(attention_and_its_gradient) {
   }
 }
 
+TEST(weights_that_are_dropped_or_kept_as_by_dropout) {
+  const std::int64_t queries = 67, keys = 70, all = 2 * queries * keys;
+  const Block q(noise(2 * 67 * 3, 1)), k(noise(2 * 70 * 3, 2));
+  const Block step(std::vector<std::int64_t>{5});
+  std::vector<float> unit(2 * 70 * 70);  // values of a key: 1 in its place
+  for (std::size_t i = 0; i < 2 * 70; ++i) unit[i * 70 + i % 70] = 1;
+  const Block v(unit), ones(std::vector<float>(2 * 67 * 70, 1.0F));
+  const OperandSpec row = f32({2, queries}), out = f32({2, queries, keys});
+  const OperandSpec number{{}, "int64"};
+  for (const double rate : {0.0, 0.5}) {
+    const Block y = floats(2 * 67 * 70), kept = floats(2 * 67 * 70);
+    const Block most = floats(2 * 67), total = floats(2 * 67);
+    KernelSpec spec{
+        kName,
+        {},
+        {f32({2, queries, 3}), f32({2, keys, 3}), f32({2, keys, keys}), number},
+        {out, row, row}};
+    spec.set("scale", 1.0);
+    spec.set("rate", rate);
+    spec.set("key", std::int64_t{77});
+    run(spec, {&q, &k, &v, &step, &y, &most, &total});
+    KernelSpec alone{"dropout", {}, {f32({all}), number}, {f32({all})}};
+    alone.set("rate", rate);
+    alone.set("key", std::int64_t{77});
+    run(alone, {&ones, &step, &kept});
+    const auto weights = y.floats(), factors = kept.floats();
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      CHECK((weights[i] == 0) == (factors[i] == 0));
+    }
+  }
+}
+
 TEST(attention_of_operands_that_do_not_fit) {
   using Bad = std::invalid_argument;
   const auto make = [](std::vector<OperandSpec> inputs) {

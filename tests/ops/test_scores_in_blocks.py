@@ -24,8 +24,11 @@ def normal(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def direct(q, k, v, dy, mask, scale, causal):
-    """y, and the gradients of sum(y * dy), by the definition and the chain rule."""
+def direct(q, k, v, dy, mask, scale, causal, kept=1.0):
+    """y, and the gradients of sum(y * dy), by the definition and the chain rule.
+
+    `kept` is what dropout multiplies the weights by, [batch, heads, queries, keys].
+    """
     q, k, v, dy = (np.moveaxis(x.astype(np.float64), 2, 1) for x in (q, k, v, dy))
     hidden = np.zeros((len(q), 1, q.shape[2], k.shape[2]), bool)
     if mask is not None:
@@ -35,18 +38,21 @@ def direct(q, k, v, dy, mask, scale, causal):
     scores = np.where(hidden, -np.inf, q @ k.swapaxes(2, 3) * scale)
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     weights = powers / powers.sum(-1, keepdims=True)
-    slopes = dy @ v.swapaxes(2, 3)
+    slopes = dy @ v.swapaxes(2, 3) * kept
     slopes = weights * (slopes - (slopes * weights).sum(-1, keepdims=True)) * scale
     found = (
-        *(weights @ v, slopes @ k, slopes.swapaxes(2, 3) @ q),
-        weights.swapaxes(2, 3) @ dy,
+        *((weights * kept) @ v, slopes @ k, slopes.swapaxes(2, 3) @ q),
+        (weights * kept).swapaxes(2, 3) @ dy,
     )
     return [np.moveaxis(x, 1, 2) for x in found]
 
 
-def run_both(q, k, v, dy, masks, scale, causal):
+def run_both(q, k, v, dy, masks, scale, causal, dropout=None):
     """y and the gradients of the kernels, and what they saved."""
     a = {"scale": scale, "causal": causal}
+    if dropout is not None:
+        a["rate"], a["key"], step = dropout
+        masks = [*masks, np.array(step)]
     rows = (q.shape[0], *q.shape[2:-1], q.shape[1])
     shapes = [(*q.shape[:-1], v.shape[-1]), rows, rows]
     y, *saved = run_kernel(NAME, [q, k, v, *masks], shapes, a)
@@ -118,6 +124,31 @@ def test_kernels_keep_the_promises_of_all(drawn):
     (y, *_), saved = run_both(*drawn)
     check(table, case(NAME, [q, k, v, *masks], a))
     check(table, case(f"{NAME}_gradient", [q, k, v, y, *saved, dy, *masks], a))
+
+
+@given(
+    steps=st.tuples(*[st.sampled_from([1, 3, 4, 63, 66, 131, 192])] * 2),
+    heads=st.integers(1, 3),
+    rate=st.sampled_from([0.0, 0.1, 0.5, 0.99]),
+    seeds=st.tuples(st.integers(0, 2**63 - 1), st.integers(-(2**63), 2**63 - 1)),
+    causal=st.booleans(),
+)
+@settings(max_examples=25, deadline=None)
+def test_weights_are_dropped_as_those_of_a_whole_matrix(
+    steps, heads, rate, seeds, causal
+):
+    """Which elements, says the kernel of dropout."""
+    queries, keys = steps
+    q, dy = normal(2, queries, heads, 8), normal(2, queries, heads, 5, seed=3)
+    k, v = normal(2, keys, heads, 8, seed=1), normal(2, keys, heads, 5, seed=2)
+    ones = np.ones((2, heads, queries, keys), np.float32)
+    a = {"rate": rate, "key": seeds[0]}
+    (kept,) = run_kernel("dropout", [ones, np.array(seeds[1])], [ones.shape], a)
+    found, _ = run_both(q, k, v, dy, [], 0.5, causal, (rate, *seeds))
+    wanted = direct(q, k, v, dy, None, 0.5, causal, kept.astype(np.float64))
+    for got, expected in zip(found, wanted, strict=True):
+        size = max(1, np.abs(expected).max())
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=3e-5 * size)
 
 
 def test_without_heads_there_is_one():
@@ -242,6 +273,7 @@ def test_operands_that_do_not_fit():
         return builder.tensor(f"t{len(builder._tensors)}", shape)
 
     q, k, v = tensor(2, 3, 4, 5), tensor(2, 6, 4, 5), tensor(2, 6, 4, 7)
+    step = builder.tensor("step", (), "int64")
     a = {"scale": 1.0}
     y, *saved = builder.apply(NAME, (q, k, v, tensor(2, 1, 6)), a)
     assert [builder.shape(x) for x in (y, *saved)] == [(2, 3, 4, 7), *[(2, 4, 3)] * 2]
@@ -254,6 +286,10 @@ def test_operands_that_do_not_fit():
         ((q, tensor(2, 0, 4, 5), tensor(2, 0, 4, 7)), a, "no keys"),
         ((q, k, v), {}, "needs a scale"),
         ((q, k, v), {**a, "dropout": 0.5}, "no attribute dropout"),
+        ((q, k, v, step), {**a, "rate": 0.5}, "needs a key"),
+        ((q, k, v, step), {**a, "rate": 1.0, "key": 1}, "not in"),
+        ((q, k, v), {**a, "rate": 0.5, "key": 1}, "takes queries"),
+        ((q, k, v, v), {**a, "rate": 0.5, "key": 1}, "one int64 number"),
     ):
         with pytest.raises(GraphError, match=words):
             builder.apply(NAME, inputs, attributes)

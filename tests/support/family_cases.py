@@ -247,8 +247,11 @@ def attention_cases():
         ((2, 67, 67), (), 17, 5, {"causal": True}, ((1, 67),)),
         ((1, 3, 130), (1,), 2, 70, {"causal": True}, ()),
         ((1, 130, 66), (1,), 70, 3, {"causal": True}, ()),
+        ((2, 67, 131), (2,), 4, 7, {"rate": 0.4, "key": 2**40 + 3}, ((67, 131),)),
+        ((2, 66, 66), (), 4, 5, {"rate": 0.1, "key": 9, "causal": True}, ()),
     ):
         a = {"scale": 0.3, **a}
+        step = [np.array(2**33 + 5)] if "rate" in a else []
         q, k, v = (
             normal(batch, steps, *heads, size, seed=seed)
             for seed, (steps, size) in enumerate(
@@ -258,11 +261,11 @@ def attention_cases():
         masks = [(normal(batch, *each, seed=5) > -0.5).astype("f4") for each in masks]
         for each in masks:
             each[..., 0] = 1  # of a row that is masked whole float32 loses the scores
-        forward = case(name, [q, k, v, *masks], a)
+        forward = case(name, [q, k, v, *masks, *step], a)
         yield forward
         saved = outputs_of(forward)
         dy = normal(*saved[0].shape, seed=7)
-        yield case(f"{name}_gradient", [q, k, v, *saved, dy, *masks], a)
+        yield case(f"{name}_gradient", [q, k, v, *saved, dy, *masks, *step], a)
 
 
 def movement_cases():

@@ -10,16 +10,22 @@
 // logarithm is lost in rounding. Backward computes the scores again, as the same chains
 // of sums.
 //
+// With a rate the weights are dropped as by the op `dropout` (dropout.cpp), whose
+// elements are those of the array [batch, heads, queries, keys].
+//
 // A piece of work (a block of queries; in backward a matrix of scores) is one thread's,
 // so that bits do not depend on how many there are. Pieces go to as many workers, each
 // with blocks of its own in scratch, as there are threads when the kernel is made.
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "kernels/block_product.hpp"
 #include "kernels/function_kernel.hpp"
 #include "kernels/functions.hpp"
 #include "kernels/parallel.hpp"
+#include "memcfg/philox.hpp"
 #include "memcfg/threads.hpp"
 
 namespace memcfg {
@@ -39,12 +45,21 @@ struct Mask {
   Count batch, query, key;  // strides
 };
 
+// Which weights are kept, and what those are multiplied by.
+struct Dropout {
+  std::uint64_t key = 0;
+  std::uint32_t threshold = 0;
+  float scale = 1;  // 1: all are kept
+  int step = -1;    // the operand; -1: there is none
+};
+
 struct Attention {
   Count batch = 0, queries = 0, keys = 0, heads = 0;
   Count depth = 0, width = 0;  // features of queries and keys, and of values
   float scale = 1;
   bool causal = false;
   std::vector<Mask> masks{};
+  Dropout dropout{};
   Bytes q_bytes = 0, k_bytes = 0, v_bytes = 0, y_bytes = 0, row_bytes = 0;
   std::vector<Bytes> mask_bytes{};
 
@@ -65,7 +80,16 @@ struct Attention {
     }
     scale = static_cast<float>(reader.real("scale"));
     causal = reader.has("causal") && reader.integer("causal", 0) != 0;
-    for (std::size_t i = 3 + between; i < spec.inputs.size(); ++i) {
+    std::size_t end = spec.inputs.size();
+    if (reader.has("rate")) {
+      const double rate = reader.real("rate");
+      if (!(rate >= 0 && rate < 1)) reader.fail("needs 0 <= rate < 1");
+      dropout = {static_cast<std::uint64_t>(reader.integer("key", 0)),
+                 static_cast<std::uint32_t>(std::floor(std::ldexp(rate, 32))),
+                 static_cast<float>(1 / (1 - rate)),
+                 static_cast<int>(--end)};
+    }
+    for (std::size_t i = 3 + between; i < end; ++i) {
       const auto& of = reader.shape(spec.inputs[i], 3);
       if (of[0] != batch || (of[1] != 1 && of[1] != queries) ||
           (of[2] != 1 && of[2] != keys)) {
@@ -90,18 +114,29 @@ struct Attention {
 
   Count rows() const { return batch * heads * queries; }
 
+  // Operands behind q, k, v and what is saved.
+  int others() const {
+    return static_cast<int>(masks.size()) + static_cast<int>(dropout.step >= 0);
+  }
+  std::uint64_t step(void* const* operands) const {
+    std::int64_t value;
+    std::memcpy(&value, operands[dropout.step], sizeof value);
+    return static_cast<std::uint64_t>(value);
+  }
+
   Kernel::Sizes sizes() const {
-    return {with_masks({q_bytes, k_bytes, v_bytes}), {y_bytes, row_bytes, row_bytes}};
+    return {with_others({q_bytes, k_bytes, v_bytes}), {y_bytes, row_bytes, row_bytes}};
   }
   Kernel::Sizes sizes_of_gradient() const {
-    return {
-        with_masks({q_bytes, k_bytes, v_bytes, y_bytes, row_bytes, row_bytes, y_bytes}),
-        {q_bytes, k_bytes, v_bytes}};
+    return {with_others(
+                {q_bytes, k_bytes, v_bytes, y_bytes, row_bytes, row_bytes, y_bytes}),
+            {q_bytes, k_bytes, v_bytes}};
   }
 
  private:
-  std::vector<Bytes> with_masks(std::vector<Bytes> operands) const {
+  std::vector<Bytes> with_others(std::vector<Bytes> operands) const {
     operands.insert(operands.end(), mask_bytes.begin(), mask_bytes.end());
+    if (dropout.step >= 0) operands.push_back(sizeof(std::int64_t));
     return operands;
   }
 };
@@ -273,6 +308,80 @@ MEMCFG_VECTORIZED void multiply_rows(float* x,
   }
 }
 
+// The bits of the keys [key, key + keys) that are kept, for `count` queries from
+// `query` on; `row` is the first one of the matrix among all rows.
+MEMCFG_VECTORIZED void keep(const Dropout& dropout,
+                            std::uint64_t step,
+                            Count keys_in_all,
+                            Count row,
+                            Count count,
+                            Count key,
+                            std::uint64_t* kept) {
+  constexpr int kFours = kBlock / 4;  // counters of a row, and one where it is cut
+  const bool cut = keys_in_all % 4 != 0;
+  const int each = cut ? philox::kLanes : kFours;
+  const Count at_once = philox::kLanes / each;  // rows
+  for (Count i = 0; i < count; i += at_once) {
+    philox::Words x;
+    for (int lane = 0; lane < philox::kLanes; ++lane) {
+      x.word[2][lane] = static_cast<std::uint32_t>(step);
+      x.word[3][lane] = static_cast<std::uint32_t>(step >> 32);
+    }
+    for (Count r = 0; r < at_once; ++r) {
+      const Count element = (row + i + r) * keys_in_all + key;
+      const auto first = static_cast<std::uint64_t>(element) / 4;
+      std::uint32_t* const low = x.word[0] + r * each;
+      std::uint32_t* const high = x.word[1] + r * each;
+      MEMCFG_INDEPENDENT
+      for (int lane = 0; lane < each; ++lane) {
+        const std::uint64_t counter = first + static_cast<std::uint64_t>(lane);
+        low[lane] = static_cast<std::uint32_t>(counter);
+        high[lane] = static_cast<std::uint32_t>(counter >> 32);
+      }
+    }
+    philox::generate(x, dropout.key);
+    std::uint32_t fours[philox::kLanes] = {};
+    for (int word = 0; word < 4; ++word) {
+      for (int lane = 0; lane < philox::kLanes; ++lane) {
+        const bool stays = x.word[word][lane] >= dropout.threshold;
+        fours[lane] |= static_cast<std::uint32_t>(stays) << word;
+      }
+    }
+    for (Count r = i; r < std::min(count, i + at_once); ++r) {
+      const std::uint32_t* const own = fours + (r - i) * each;
+      std::uint64_t bits = 0;
+      for (int lane = 0; lane < kFours; ++lane) {
+        bits |= std::uint64_t{own[lane]} << (4 * lane);
+      }
+      const auto ahead = static_cast<unsigned>(((row + r) * keys_in_all + key) % 4);
+      if (ahead != 0) {
+        bits = bits >> ahead | std::uint64_t{own[kFours]} << (kBlock - ahead);
+      }
+      kept[r] = bits;
+    }
+  }
+}
+
+// Weights that are dropped become 0; queries are columns.
+MEMCFG_VECTORIZED void drop_columns(float* weights,
+                                    Count keys,
+                                    Count columns,
+                                    const std::uint64_t* kept) {
+  std::uint32_t halves[2][kBlock];
+  for (Count c = 0; c < columns; ++c) {
+    halves[0][c] = static_cast<std::uint32_t>(kept[c]);
+    halves[1][c] = static_cast<std::uint32_t>(kept[c] >> 32);
+  }
+  for (Count j = 0; j < keys; ++j) {
+    const std::uint32_t* const bits = halves[j / 32];
+    float* const row = weights + j * kBlock;
+    MEMCFG_INDEPENDENT
+    for (Count c = 0; c < columns; ++c) {
+      row[c] = blend(0U - (bits[c] >> (j % 32) & 1U), row[c], 0.0F);
+    }
+  }
+}
+
 struct ForwardBlocks : Blocks {
   float *q, *v, *scores, *bias, *y, *most, *totals, *factors;
 
@@ -295,7 +404,7 @@ void attend(const Attention& of,
             Count batch,
             Count head,
             Count query) {
-  const int outputs = 3 + static_cast<int>(of.masks.size());
+  const int outputs = 3 + of.others();
   const Count step = of.heads * of.depth, v_step = of.heads * of.width;
   const Count count = std::min(kBlock, of.queries - query);
   const Count columns = whole_panels(count);
@@ -304,6 +413,7 @@ void attend(const Attention& of,
   const float* const k = input(o, 1) + batch * of.keys * step + head * of.depth;
   const float* const v = input(o, 2) + batch * of.keys * v_step + head * of.width;
   const Masked masked{of, o, batch};
+  const Count row = (batch * of.heads + head) * of.queries + query;
 
   transpose(q, step, count, of.depth, blocks.q);
   std::fill_n(blocks.y, of.width * kBlock, 0.0F);
@@ -332,6 +442,11 @@ void attend(const Attention& of,
                   query - key);
     add_exponentials(
         blocks.scores, keys, columns, blocks.most, blocks.totals, blocks.factors);
+    if (of.dropout.step >= 0) {
+      std::uint64_t kept[kBlock] = {};
+      keep(of.dropout, of.step(o), of.keys, row, count, key, kept);
+      drop_columns(blocks.scores, keys, columns, kept);
+    }
     if (key > 0) multiply_rows(blocks.y, blocks.factors, of.width, columns);
     pack(v + key * v_step, v_step, keys, of.width, of.width, blocks.v);
     multiply({blocks.v,
@@ -346,10 +461,11 @@ void attend(const Attention& of,
               columns,
               true});
   }
-  const Count row = (batch * of.heads + head) * of.queries + query;
   std::copy_n(blocks.most, count, output(o, outputs + 1) + row);
   std::copy_n(blocks.totals, count, output(o, outputs + 2) + row);
-  for (Count c = 0; c < count; ++c) blocks.factors[c] = 1.0F / blocks.totals[c];
+  for (Count c = 0; c < count; ++c) {
+    blocks.factors[c] = of.dropout.scale / blocks.totals[c];
+  }
   float* const y =
       output(o, outputs) + (batch * of.queries + query) * v_step + head * of.width;
   transpose_back(blocks.y, blocks.factors, count, of.width, y, v_step);
@@ -369,13 +485,15 @@ void share(Count pieces,
   });
 }
 
-std::vector<const char*> floats(std::size_t count) {
-  return std::vector<const char*>(count, kFloat32);
+// The dtypes of the inputs: floats, and the step behind them.
+SpecReader::Dtypes inputs_of(const KernelSpec& spec, std::size_t least) {
+  SpecReader::Dtypes found(std::max(spec.inputs.size(), least), kFloat32);
+  if (spec.attributes.count("rate") != 0) found.back() = kInt64;
+  return found;
 }
 
 KernelPtr make_attention(const KernelSpec& spec) {
-  const std::size_t count = std::max<std::size_t>(spec.inputs.size(), 3);
-  const SpecReader reader(spec, floats(count), floats(3));
+  const SpecReader reader(spec, inputs_of(spec, 3), {kFloat32, kFloat32, kFloat32});
   const Attention of(reader, spec, 0);
   const Count blocks = (of.queries + kBlock - 1) / kBlock;
   const Count pieces = reader.product({of.batch, of.heads, blocks});
@@ -402,8 +520,8 @@ KernelPtr make_attention(const KernelSpec& spec) {
                          });
 }
 
-// A row of products becomes weights and the gradients of the scores. `inverse` is of
-// the row's total.
+// A row of products becomes weights, of which some are dropped, and the gradients of
+// the scores. `inverse` is of the row's total.
 MEMCFG_VECTORIZED void differentiate_row(float* scores,
                                          float* slopes,
                                          const float* bias,
@@ -411,18 +529,26 @@ MEMCFG_VECTORIZED void differentiate_row(float* scores,
                                          float scale,
                                          float most,
                                          float inverse,
-                                         float mean) {
+                                         float mean,
+                                         std::uint64_t kept,
+                                         float kept_scale) {
   MEMCFG_INDEPENDENT
   for (Count c = 0; c < columns; ++c) scores[c] *= scale;
   if (bias != nullptr) {
     MEMCFG_INDEPENDENT
     for (Count c = 0; c < columns; ++c) scores[c] += bias[c];
   }
-  MEMCFG_INDEPENDENT
-  for (Count c = 0; c < columns; ++c) {
-    const float weight = exp_of(scores[c] - most) * inverse;
-    scores[c] = weight;
-    slopes[c] = weight * (slopes[c] - mean) * scale;
+  for (Count half = 0; half < columns; half += 32) {
+    const auto bits = static_cast<std::uint32_t>(kept >> half);
+    const Count end = std::min<Count>(32, columns - half);
+    MEMCFG_INDEPENDENT
+    for (Count c = 0; c < end; ++c) {
+      const std::uint32_t mask = 0U - (bits >> c & 1U);
+      const float weight = exp_of(scores[half + c] - most) * inverse;
+      const float slope = blend(mask, slopes[half + c] * kept_scale, 0.0F);
+      scores[half + c] = blend(mask, weight * kept_scale, 0.0F);
+      slopes[half + c] = weight * (slope - mean) * scale;
+    }
   }
 }
 
@@ -488,7 +614,7 @@ struct Backward {
   Count v_place(Count steps, Count at) const {
     return (batch * steps + at) * v_step() + head * of.width;
   }
-  int outputs() const { return 7 + static_cast<int>(of.masks.size()); }
+  int outputs() const { return 7 + of.others(); }
 
   void differentiate() const {
     float* const dq = output(o, outputs());
@@ -553,6 +679,11 @@ struct Backward {
     const Masked masked{of, o, batch};
     if (masked.any()) masked.fill(query, key, count, keys, false, blocks.bias);
     const Count row = (batch * of.heads + head) * of.queries + query;
+    std::uint64_t kept[kBlock];
+    std::fill_n(kept, kBlock, ~std::uint64_t{0});
+    if (of.dropout.step >= 0) {
+      keep(of.dropout, of.step(o), of.keys, row, count, key, kept);
+    }
     for (Count i = 0; i < count; ++i) {
       float* const scores = blocks.scores + i * kBlock;
       float* const slopes = blocks.slopes + i * kBlock;
@@ -564,7 +695,9 @@ struct Backward {
                         of.scale,
                         input(o, 4)[row + i],
                         1.0F / input(o, 5)[row + i],
-                        means[row + i]);
+                        means[row + i],
+                        kept[i],
+                        of.dropout.scale);
       if (!of.causal) continue;
       for (Count c = query + i - key + 1; c < keys; ++c) scores[c] = slopes[c] = 0.0F;
     }
@@ -610,8 +743,7 @@ struct Backward {
 };
 
 KernelPtr make_attention_gradient(const KernelSpec& spec) {
-  const std::size_t count = std::max<std::size_t>(spec.inputs.size(), 7);
-  const SpecReader reader(spec, floats(count), floats(3));
+  const SpecReader reader(spec, inputs_of(spec, 7), {kFloat32, kFloat32, kFloat32});
   const Attention of(reader, spec, 4);
   const Count pieces = reader.product({of.batch, of.heads});
   const Count cost = reader.product({of.rows(), of.keys});

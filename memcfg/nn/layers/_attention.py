@@ -75,10 +75,18 @@ class _Attending:
         scale: float,
     ) -> int:
         """Append the op that has no matrix of scores; the steps are the second axis."""
-        causal = {"causal": True} if self._said.causal else {}
-        attributes = {"scale": scale, **causal}
-        kind = "scaled_dot_product_attention"
-        return scope.apply(kind, (*heads, *masks), attributes)[0]
+        attributes = {"scale": scale}
+        operands = [*heads, *masks]
+        if self._said.causal:
+            attributes["causal"] = True
+        if scope.step is not None and self._drops(scope):
+            attributes |= self._dropout(scope)
+            operands.append(scope.step())
+        return scope.apply("scaled_dot_product_attention", operands, attributes)[0]
+
+    def _dropout(self: Any, scope: Scope) -> dict[str, Any]:
+        """Return the attributes of dropout."""
+        return {"rate": self.dropout, "key": derive_seed(self.seed, scope.call)}
 
     def _attend(
         self: Any, scope: Scope, scores: int, value: int, mask: int | None
@@ -92,10 +100,8 @@ class _Attending:
         (weights,) = scope.apply("softmax", (scores,), {"axis": -1, **causal})
         dropped = weights
         if scope.step is not None and self._drops(scope):
-            key = derive_seed(self.seed, scope.call)
             operands = (weights, scope.step())
-            options = {"rate": self.dropout, "key": key}
-            (dropped,) = scope.apply("dropout", operands, options)
+            (dropped,) = scope.apply("dropout", operands, self._dropout(scope))
         return scope.apply("matmul", (dropped, value))[0], weights
 
 
@@ -225,7 +231,7 @@ class Attention(_Attending, Layer):
             batch, steps = builder.shape(mask)
             mask = _reshape(scope, mask, batch, 1, steps)
         weights = None
-        if self._has_products and not self._said.scores and not self._drops(scope):
+        if self._has_products and not self._said.scores:
             if self.use_scale:
                 (query,) = scope.apply("scale", (query, scope.weights["scale"]))
             masks = () if mask is None else (mask,)
@@ -329,8 +335,7 @@ class MultiHeadAttention(_Attending, Layer):
         Not honoured: attention is over the steps, all of them.
     flash_attention : bool, optional
         Whether the scores are computed in blocks and never whole, forward and backward
-        (Dao et al.). None: where they are neither returned nor dropped while training.
-        True: always, without dropout.
+        (Dao et al.). None: unless they are returned. True: always.
     kernel_initializer : str or Initializer, default "glorot_uniform"
         For the kernels of the projections, of shape ``(features, heads, dim)``, and of
         the output, of shape ``(heads, value_dim, features)``.
@@ -428,11 +433,6 @@ class MultiHeadAttention(_Attending, Layer):
         self.flash_attention = (
             None if flash_attention is None else bool(flash_attention)
         )
-        if self.flash_attention and self.dropout:
-            raise ValueError(
-                f"{kind}: flash_attention=True keeps no scores to drop: leave it out, "
-                f"or dropout={self.dropout:g}"
-            )
         for argument, value in (
             ("kernel_regularizer", kernel_regularizer),
             ("bias_regularizer", bias_regularizer),
@@ -542,9 +542,8 @@ class MultiHeadAttention(_Attending, Layer):
             self._project(scope, "key", key, self.key_dim),
             self._project(scope, "value", value, self.value_dim),
         )
-        whole = said.scores or self._drops(scope) or self.flash_attention is False
         weights = None
-        if whole:
+        if said.scores or self.flash_attention is False:
             y, weights = self._attend_to_all(scope, heads, masks)
         else:
             scale = 1 / math.sqrt(self.key_dim)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memcfg.devices.cuda._sources._writer import Writer, f32, u32
+from memcfg.devices.cuda._sources._movements import PHILOX
+from memcfg.devices.cuda._sources._writer import Writer, f32, u32, u64
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from memcfg.devices.cuda._sources._launch import Argument
 
@@ -61,7 +62,7 @@ _FORWARD = """
     if (row < rows) {
       for (Index n = lane; n < count; n += 4) {
         const float power = expf(scores[row][n] - next);
-        scores[row][n] = power;
+        scores[row][n] = kept(first + row, key + n, power);
         sum += power;
       }
     }
@@ -115,7 +116,8 @@ _TILE_OF_SLOPES = """
             const float weight = expf(score(first + m, key + n, sum) - maxima[i]);
             scores[m][n] = weight / totals[i];
           } else {
-            scores[m][n] = scores[m][n] * (sum - means[i]) * scale;
+            const float slope = kept(first + m, key + n, sum);
+            scores[m][n] = scores[m][n] * (slope - means[i]) * scale;
           }
         });
     __syncthreads();
@@ -165,7 +167,10 @@ _KEY_GRADIENT = f"""
       for (Index column = 0; column * kTile < size; ++column) {{
         memcfg::multiply_tile<Index>(
             0, column, count, size, 0, rows, false, false,
-            [&](Index n, Index m) {{ return scores[m][n]; }},
+            [&](Index n, Index m) {{
+              const float value = scores[m][n];
+              return pass == 0 ? kept(first + m, key + n, value) : value;
+            }},
             [&](Index m, Index c) {{ return from[(first + m) * heads * size + c]; }},
             [&](Index n, Index c, float value) {{
               float* place = to + (key + n) * heads * size + c;
@@ -178,11 +183,30 @@ _KEY_GRADIENT = f"""
 """
 
 
+_KEPT_ALL = """
+  const auto kept = [](Index, Index, float value) { return value; };
+"""
+# What dropout makes of element (i, j) of the weights.
+_KEPT = f"""
+  const auto kept = [&](Index i, Index j, float value) -> float {{
+    const unsigned long long row = static_cast<unsigned long long>(pair) * queries + i;
+    const unsigned long long element = row * keys + j, block = element / 4;
+    const unsigned long long step = static_cast<unsigned long long>(*steps);
+    const unsigned long long key = key_of_dropout;
+    {PHILOX}
+    return word[element % 4] >= threshold ? value * kept_scale : 0.0f;
+  }};
+"""
+
+
 class _Operands:
     """What launches of one op have in common."""
 
-    def __init__(self, writer: Writer, masks: Sequence[int]) -> None:
-        writer.need(["float32"] * len(writer.inputs), ["float32"] * 3)
+    def __init__(self, writer: Writer, saved: int) -> None:
+        rate = writer.attributes.get("rate")
+        end = len(writer.inputs) - (rate is not None)
+        step = ["int64"] * (rate is not None)
+        writer.need(["float32"] * end + step, ["float32"] * 3)
         q, k, v = (spec.shape for spec in writer.inputs[:3])
         self.batch, self.queries, *heads, self.depth = q
         self.keys, self.width = k[1], v[-1]
@@ -203,7 +227,7 @@ class _Operands:
             "unsigned int causal": u32(bool(writer.attributes.get("causal"))),
         }
         factors = []
-        for i, place in enumerate(masks):
+        for i, place in enumerate(range(3 + saved, end)):
             _, rows, columns = writer.inputs[place].shape
             strides = (rows * columns, columns * (rows > 1), int(columns > 1))
             self.parameters[f"const float* mask{i}"] = writer.operand(place)
@@ -221,6 +245,16 @@ class _Operands:
     return sum;
   }};
 """
+        if rate is None:
+            self.score += _KEPT_ALL
+            return
+        self.score += _KEPT
+        self.parameters |= {
+            "const long long* steps": writer.operand(end),
+            "unsigned long long key_of_dropout": u64(writer.attributes["key"]),
+            "unsigned int threshold": u32(int(rate * 2**32)),
+            "float kept_scale": f32(1 / (1 - rate)),
+        }
 
     def launch(
         self, writer: Writer, body: str, more: dict[str, Argument], steps: int
@@ -240,7 +274,7 @@ class _Operands:
 
 
 def _write_attention(writer: Writer) -> None:
-    of = _Operands(writer, range(3, len(writer.inputs)))
+    of = _Operands(writer, 0)
     outputs: dict[str, Argument] = {
         "float* y": writer.output(0),
         "float* maxima": writer.output(1),
@@ -251,7 +285,7 @@ def _write_attention(writer: Writer) -> None:
 
 
 def _write_attention_gradient(writer: Writer) -> None:
-    of = _Operands(writer, range(7, len(writer.inputs)))
+    of = _Operands(writer, 4)
     rows = of.batch * of.heads * of.queries
     means = writer.scratch(4 * rows)
     writer.loop(

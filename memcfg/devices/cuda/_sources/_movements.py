@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from memcfg.devices.cuda._sources._launch import Argument, Number
     from memcfg.devices.cuda._sources._writer import Writer
 
-__all__ = ["FAMILY"]
+__all__ = ["FAMILY", "PHILOX"]
 
 _BY_BYTES = {
     1: "unsigned char",
@@ -367,7 +367,7 @@ def _write_interpolate_gradient(writer: Writer) -> None:
 
 
 # Philox4x32-10: the words of block `block`, which are those of four elements.
-_PHILOX = """
+PHILOX = """
   unsigned int word[4] = {
       static_cast<unsigned int>(block), static_cast<unsigned int>(block >> 32),
       static_cast<unsigned int>(step), static_cast<unsigned int>(step >> 32)};
@@ -395,7 +395,7 @@ def _random(
         f"""
         const unsigned long long block = i;
         const unsigned long long step = static_cast<unsigned long long>(*steps);
-        {_PHILOX}
+        {PHILOX}
         for (unsigned int j = 0; j < 4 && 4 * i + j < size; ++j) {{
           {result}
         }}
