@@ -53,7 +53,20 @@ bool has_kernel(const std::string& type) noexcept {
 std::unique_ptr<Kernel> make_kernel(const KernelSpec& spec, const OneDnn* library) {
   KernelPtr kernel = make(spec, library);
   check_operands(spec, *kernel);
+  if (spec.algorithm && *spec.algorithm != kernel->algorithm()) {
+    SpecReader(spec).fail_algorithm();
+  }
   return kernel;
+}
+
+std::vector<Algorithm> list_algorithms(const KernelSpec& spec, const OneDnn* library) {
+  const KernelType* type = KernelType::find(spec.type);
+  if (type != nullptr && type->has_list() && library != nullptr) {
+    const NoFork inside;
+    return type->list(spec, *library);
+  }
+  const KernelPtr only = make_kernel(spec, library);
+  return {{only->algorithm(), only->scratch_bytes()}};
 }
 
 }  // namespace memcfg

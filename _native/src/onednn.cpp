@@ -48,7 +48,8 @@ void check_enumerators(const Api& api) {
     int value;
     const char* name;
   };
-  const std::array<Row, 6> rows{{
+  const std::array<Row, 7> rows{{
+      {api.status2str, onednn::kLast, "last_impl_reached"},
       {api.dt2str, onednn::data_type::f32, "f32"},
       {api.fmt_tag2str, onednn::kTagAny, "any"},
       {api.engine_kind2str, onednn::kCpu, "cpu"},

@@ -74,6 +74,7 @@ __all__ = [
     "get_num_threads",
     "has_kernel",
     "layout_of",
+    "list_algorithms",
     "placement_of",
     "replay",
     "resident_bytes",
@@ -453,6 +454,13 @@ class _Operand(Protocol):
     def dtype(self) -> str: ...
 
 def has_kernel(type: str) -> bool: ...  # noqa: A002
+def list_algorithms(
+    type: str,  # noqa: A002
+    attributes: Mapping[str, Any],
+    inputs: Iterable[_Operand],
+    outputs: Iterable[_Operand],
+    library: OneDNN | None,
+) -> list[tuple[str, int]]: ...
 
 @final
 class Kernel:
@@ -463,6 +471,7 @@ class Kernel:
         inputs: Iterable[_Operand],
         outputs: Iterable[_Operand],
         library: OneDNN | None,
+        algorithm: str | None = None,
     ) -> Self: ...
     @property
     def algorithm(self) -> str: ...

@@ -142,6 +142,7 @@ __all__ = [
     "get_num_threads",
     "has_kernel",
     "layout_of",
+    "list_algorithms",
     "placement_of",
     "replay",
     "resident_bytes",
@@ -228,33 +229,66 @@ def has_kernel(str type not None):
     return native.has_kernel(as_string(type))
 
 
+cdef native.KernelSpec kernel_spec(str type, attributes, inputs, outputs) except *:
+    """Return an op as C++ describes it."""
+    cdef native.KernelSpec spec
+    spec.type = as_string(type)
+    try:
+        for name, value in attributes.items():
+            set_attribute(spec, name, value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise KernelError(
+            f"kernel {type!r}: attribute {name!r} is {value!r}, no number, text or "
+            f"sequence of whole numbers: {error}"
+        ) from None
+    for operand in inputs:
+        spec.inputs.push_back(operand_spec(operand))
+    for operand in outputs:
+        spec.outputs.push_back(operand_spec(operand))
+    return spec
+
+
+def list_algorithms(
+    str type not None, attributes, inputs, outputs, OneDNN library
+):
+    """List name and bytes of scratch of an op's algorithms, the default first."""
+    cdef native.KernelSpec spec = kernel_spec(type, attributes, inputs, outputs)
+    cdef native.OneDnn* loaded = NULL
+    cdef vector[native.Algorithm] found
+    if library is not None:
+        loaded = library.core.get()
+    try:
+        with nogil:
+            found = native.list_algorithms(spec, loaded)
+    except (RuntimeError, ValueError) as error:
+        raise KernelError(str(error)) from None
+    return [(each.name.decode(), each.scratch_bytes) for each in found]
+
+
 @cython.final
 cdef class Kernel:
     """One op bound to its shapes and attributes; any number of threads may run it."""
 
     cdef shared_ptr[native.Kernel] core
     cdef readonly list operands  # bytes of each and whether it is written; inputs first
-    cdef readonly str algorithm  # whose it is: "onednn" or "native"
+    cdef readonly str algorithm  # its name, such as "onednn" or "native"
     cdef readonly size_t scratch_bytes  # that a run needs, provided by the caller
 
-    def __cinit__(self, str type not None, attributes, inputs, outputs, OneDNN library):
-        cdef native.KernelSpec spec
+    def __cinit__(
+        self,
+        str type not None,
+        attributes,
+        inputs,
+        outputs,
+        OneDNN library,
+        str algorithm=None,
+    ):
+        cdef native.KernelSpec spec = kernel_spec(type, attributes, inputs, outputs)
         cdef native.OneDnn* loaded = NULL
-        spec.type = as_string(type)
-        try:
-            for name, value in attributes.items():
-                set_attribute(spec, name, value)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise KernelError(
-                f"kernel {type!r}: attribute {name!r} is {value!r}, no number, text or "
-                f"sequence of whole numbers: {error}"
-            ) from None
-        for operand in inputs:
-            spec.inputs.push_back(operand_spec(operand))
-        for operand in outputs:
-            spec.outputs.push_back(operand_spec(operand))
         if library is not None:
             loaded = library.core.get()
+        if algorithm is not None:
+            spec.algorithm = as_string(algorithm)
         try:
             with nogil:
                 self.core = shared_ptr[native.Kernel](

@@ -420,6 +420,7 @@ cdef extern from "memcfg/kernel.hpp" namespace "memcfg" nogil:
         string type
         vector[OperandSpec] inputs
         vector[OperandSpec] outputs
+        string algorithm  # optional: only set here
         void set_integer "set"(string name, int64_t value)
         void set_real "set"(string name, double value)
         void set_text "set"(string name, string value)
@@ -445,7 +446,14 @@ cdef extern from "memcfg/kernel.hpp" namespace "memcfg" nogil:
             void** operands, void* scratch, RunState* state
         ) except +raise_failure
 
+    cdef cppclass Algorithm:
+        string name
+        size_t scratch_bytes
+
     bint has_kernel(const string& type) noexcept
+    vector[Algorithm] list_algorithms(
+        const KernelSpec& spec, const OneDnn* library
+    ) except +raise_failure
     unique_ptr[Kernel] make_kernel(
         const KernelSpec& spec, const OneDnn* library
     ) except +raise_failure

@@ -48,7 +48,7 @@ class UnboundKernel(Protocol):
 
     @property
     def algorithm(self) -> str:
-        """Its name, such as ``"onednn"``, ``"native"`` or ``"reference"``."""
+        """Its name, such as ``"onednn"``, ``"direct"`` or ``"reference"``."""
 
     @property
     def scratch_bytes(self) -> int:

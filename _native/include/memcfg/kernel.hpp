@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -49,7 +50,7 @@ class Kernel : private NoCopy {
   virtual ~Kernel() = default;
 
   const std::vector<Operand>& operands() const noexcept { return operands_; }
-  // Whose it is: "native" or the library's name.
+  // The name of its algorithm: "native", or one of `list_algorithms`.
   virtual const char* algorithm() const noexcept { return "native"; }
   virtual Bytes scratch_bytes() const noexcept { return 0; }
   virtual std::unique_ptr<RunState> make_run_state() const { return nullptr; }
@@ -74,16 +75,28 @@ struct KernelSpec {
   std::string type;
   std::map<std::string, Attribute> attributes = {};
   std::vector<OperandSpec> inputs = {}, outputs = {};
+  std::optional<std::string> algorithm = {};  // one of `list_algorithms`, or default
 
   void set(const std::string& name, Attribute value) {
     attributes[name] = std::move(value);
   }
 };
 
-// Throws std::invalid_argument for an unknown type, an attribute that is missing or
-// malformed, or operands that the op does not have, and std::runtime_error when the
-// library refuses. `library` may be null: then the types that need oneDNN are unknown.
+// One way to compute an op, with the scratch of its kernel.
+struct Algorithm {
+  std::string name;
+  Bytes scratch_bytes;
+};
+
+// Throws std::invalid_argument for an unknown type or algorithm, an attribute that is
+// missing or malformed, or operands that the op does not have, and std::runtime_error
+// when the library refuses. `library` may be null: then the types that need oneDNN are
+// unknown.
 std::unique_ptr<Kernel> make_kernel(const KernelSpec& spec, const OneDnn* library);
+
+// The algorithms of an op, the default first. Throws as `make_kernel` does; the spec
+// names none.
+std::vector<Algorithm> list_algorithms(const KernelSpec& spec, const OneDnn* library);
 
 // Whether there is a kernel of that type here; an expression needs none.
 bool has_kernel(const std::string& type) noexcept;

@@ -20,6 +20,7 @@ struct Primitive;
 struct Attributes;
 
 using Status = int;  // 0 is success
+inline constexpr Status kLast = 4;  // there is no further implementation
 using Dim = std::int64_t;
 
 inline constexpr int kMaxDims = 12;
@@ -57,8 +58,10 @@ namespace algorithm {
 inline constexpr int convolution_direct = 0x1;
 }  // namespace algorithm
 
-// Which memory descriptor of a primitive descriptor is asked for.
+// What a primitive descriptor is asked for: the name of its implementation, or one of
+// its memory descriptors.
 namespace query {
+inline constexpr int implementation = 8;
 inline constexpr int weights = 131;
 inline constexpr int diff_weights = 132;
 inline constexpr int scratchpad = 136;
@@ -104,6 +107,8 @@ inline constexpr int diff_weights = 161;
   X(primitive_attr_set_scratchpad_mode, Status, (Attributes*, int))                   \
   X(primitive_attr_destroy, Status, (Attributes*))                                    \
   X(primitive_desc_query_md, const MemoryDesc*, (const PrimitiveDesc*, int, int))     \
+  X(primitive_desc_query, Status, (const PrimitiveDesc*, int, int, void*))            \
+  X(primitive_desc_next_impl, Status, (PrimitiveDesc*))                               \
   X(primitive_desc_destroy, Status, (PrimitiveDesc*))                                 \
   X(primitive_create, Status, (Primitive**, const PrimitiveDesc*))                    \
   X(primitive_execute, Status, (const Primitive*, Stream*, int, const ExecArg*))      \

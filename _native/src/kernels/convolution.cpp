@@ -3,6 +3,14 @@
 // Activations lie as [N, H, W, C], kernels as [KH, KW, C / groups, O]. oneDNN is two
 // to four times faster with the kernel packed its own way, so that the kernel is
 // packed into scratch before the primitive (and its gradient unpacked after).
+//
+// Algorithms: "onednn" is what oneDNN prefers; "brgemm" and "direct" name the first of
+// its implementations of that family, whatever the processor's instructions. Its third
+// family is left out, columns of windows and a matrix product ("gemm:"): it takes up to
+// megabytes from the heap in each run, beside the scratch that it asks for. In float32
+// on x86-64 there is no Winograd in oneDNN 3.
+#include <algorithm>
+#include <cstring>
 #include <optional>
 #include <tuple>
 
@@ -120,17 +128,19 @@ Owned<MemoryDesc> describe_nhwc(
   return describe(library, {n, c, h, w}, {h * w * c, 1, w * c, c});
 }
 
-// What copies the pixels that windows of one pixel read to an image of them.
-Call make_gather(const OneDnn& library, const Geometry& g) {
-  const Count pixel = g.channels, row = g.width * pixel;
-  const auto read =
-      describe(library,
-               {g.images, g.channels, g.out_height, g.out_width},
-               {g.height * row, 1, g.strides[0] * row, g.strides[1] * pixel});
-  const auto made =
-      describe_nhwc(library, g.images, g.out_height, g.out_width, g.channels);
-  return reorder(library, read.get(), made.get());
-}
+// The pixels that windows of one pixel read, within their image and as one of them.
+struct Pixels {
+  Pixels(const OneDnn& library, const Geometry& g)
+      : read(describe(library,
+                      {g.images, g.channels, g.out_height, g.out_width},
+                      {g.height * g.width * g.channels,
+                       1,
+                       g.strides[0] * g.width * g.channels,
+                       g.strides[1] * g.channels})),
+        made(describe_nhwc(library, g.images, g.out_height, g.out_width, g.channels)) {}
+
+  Owned<MemoryDesc> read, made;
+};
 
 // The layouts that the three primitives are made from.
 struct Layouts {
@@ -157,69 +167,169 @@ Owned<PrimitiveDesc> choose(const OneDnn& library,
 }
 
 constexpr int kOutput = 2;  // number of the op's output among its operands
+constexpr const char* kDefault = "onednn";
 
-// The primitive whose operand `kOutput` is the image x, the kernel or the image y.
-Owned<PrimitiveDesc> choose(
-    const OneDnn& library, const Geometry& g, const Layouts& l, int x, int y) {
-  const Api& api = library.api();
-  const MemoryDesc *image = l.x.get(), *kernel = l.packed.get(), *out = l.y.get();
-  const MemoryDesc* const bias = nullptr;
-  const auto direct = std::tuple(int{algorithm::convolution_direct}, image, kernel);
-  const auto windows = std::tuple(g.strides, g.dilation, g.before, g.after);
-  auto forward = choose(library,
-                        api.convolution_forward_primitive_desc_create,
-                        std::tuple_cat(std::tuple(int{propagation::forward_training}),
-                                       direct,
-                                       std::tuple(bias, out),
-                                       windows,
-                                       std::tuple(l.attributes.get())));
-  if (y == kOutput) return forward;
-  const auto tail =
-      std::tuple_cat(windows, std::tuple(forward.get(), l.attributes.get()));
-  if (x == kOutput) {
-    return choose(library,
-                  api.convolution_backward_data_primitive_desc_create,
-                  std::tuple_cat(direct, std::tuple(out), tail));
-  }
-  return choose(library,
-                api.convolution_backward_weights_primitive_desc_create,
-                std::tuple_cat(direct, std::tuple(bias, out), tail));
+// The algorithm that oneDNN's name of an implementation means, such as
+// "brg_fwd:avx512_core+brgconv:avx512_core", "brdgmm_dw:avx2" or "jit_1x1:avx2"; null
+// for one that cannot be named.
+const char* family(const char* implementation) {
+  const auto begins = [implementation](const char* text) {
+    return std::strncmp(implementation, text, std::strlen(text)) == 0;
+  };
+  if (begins("brg") || begins("brdgmm")) return "brgemm";
+  return begins("jit") ? "direct" : nullptr;
 }
 
-// A primitive whose operand number `kernel` is packed in scratch, and whose first
-// operand is what `gather`, if there is one, makes of it in so many bytes of scratch.
-// Scratch: the packed kernel, what was gathered, then that of the calls.
-class Convolution final : public Kernel {
- public:
-  Convolution(const OneDnn& library,
-              const Sizes& sizes,
-              Call call,
-              int kernel,
-              const MemoryDesc* plain,
-              const MemoryDesc* packed,
-              bool gradient,
-              std::optional<Call> gather,
-              Bytes gathered_bytes)
-      : Kernel(sizes),
-        call_(std::move(call)),
-        gather_(std::move(gather)),
-        kernel_(kernel),
-        gradient_(gradient),
-        gathered_bytes_(align_up(gathered_bytes)) {
-    if (library.api().memory_desc_equal(plain, packed) != 0) return;
-    packed_bytes_ = align_up(library.api().memory_desc_get_size(packed));
-    repack_.emplace(gradient ? reorder(library, packed, plain)
-                             : reorder(library, plain, packed));
+// Numbers of the image x, the kernel and the image y among an op's operands: two inputs
+// and the output, which is a gradient unless it is y.
+struct Roles {
+  int x, kernel, y;
+  bool gradient() const { return kernel == kOutput; }  // of the kernel
+};
+
+// An implementation that was chosen. Those of a gradient hang on the forward primitive,
+// which oneDNN looks at again when it goes on to the next.
+struct Choice {
+  PrimitiveDesc* get() const { return gradient ? gradient.get() : forward.get(); }
+
+  Owned<PrimitiveDesc> forward, gradient;  // no gradient in conv2d
+};
+
+// A convolution, with the geometry and layouts that its primitives have.
+struct Problem {
+  Problem(const KernelSpec& spec, const OneDnn& to_use, const Roles& numbers)
+      : library(to_use),
+        reader(spec, {kFloat32, kFloat32}, {kFloat32}),
+        roles(numbers),
+        given(reader,
+              operand(spec, roles.x),
+              operand(spec, roles.kernel),
+              operand(spec, roles.y)),
+        gathers(roles.gradient() && given.breaks_scratch()),
+        g(gathers ? given.gathered() : given),
+        l(library, g) {}
+
+  static const OperandSpec& operand(const KernelSpec& spec, int number) {
+    return number == kOutput ? spec.outputs[0]
+                             : spec.inputs[static_cast<std::size_t>(number)];
   }
 
-  const char* algorithm() const noexcept override { return "onednn"; }
-  Bytes scratch_bytes() const noexcept override {
-    Bytes most = call_->scratch_bytes();
-    for (const auto* copy : {&repack_, &gather_}) {
-      if (*copy) most = std::max(most, (*copy)->scratch_bytes());
+  // The implementation that oneDNN prefers; `next` turns it into the next one.
+  Choice first() const {
+    const Api& api = library.api();
+    const MemoryDesc *image = l.x.get(), *kernel = l.packed.get(), *out = l.y.get();
+    const MemoryDesc* const bias = nullptr;
+    const auto direct = std::tuple(int{algorithm::convolution_direct}, image, kernel);
+    const auto windows = std::tuple(g.strides, g.dilation, g.before, g.after);
+    auto forward = choose(library,
+                          api.convolution_forward_primitive_desc_create,
+                          std::tuple_cat(std::tuple(int{propagation::forward_training}),
+                                         direct,
+                                         std::tuple(bias, out),
+                                         windows,
+                                         std::tuple(l.attributes.get())));
+    if (roles.y == kOutput) {
+      return {std::move(forward), {nullptr, api.primitive_desc_destroy}};
     }
-    return packed_bytes_ + gathered_bytes_ + most;
+    const auto tail =
+        std::tuple_cat(windows, std::tuple(forward.get(), l.attributes.get()));
+    auto gradient = roles.x == kOutput
+                        ? choose(library,
+                                 api.convolution_backward_data_primitive_desc_create,
+                                 std::tuple_cat(direct, std::tuple(out), tail))
+                        : choose(library,
+                                 api.convolution_backward_weights_primitive_desc_create,
+                                 std::tuple_cat(direct, std::tuple(bias, out), tail));
+    return {std::move(forward), std::move(gradient)};
   }
+  // Whether there is a next one.
+  bool next(PrimitiveDesc* primitive) const {
+    const Status status = library.api().primitive_desc_next_impl(primitive);
+    if (status == kLast) return false;
+    library.check(status, "choosing a convolution");
+    return true;
+  }
+  // Its algorithm; null if it cannot be named.
+  const char* name(const PrimitiveDesc* primitive) const {
+    const char* text = nullptr;
+    library.check(
+        library.api().primitive_desc_query(primitive, query::implementation, 0, &text),
+        "naming a convolution");
+    return family(text);
+  }
+  const MemoryDesc* packed(const PrimitiveDesc* primitive) const {
+    return layout(
+        library, primitive, roles.gradient() ? query::diff_weights : query::weights);
+  }
+
+  const OneDnn& library;
+  SpecReader reader;
+  Roles roles;
+  Geometry given;  // of the operands
+  bool gathers;    // the pixels that are read, to another image
+  Geometry g;      // of the primitive
+  Layouts l;
+};
+
+// Scratch: the packed kernel, what was gathered, then that of the calls, which run one
+// after another.
+struct Scratch {
+  Scratch(const Problem& p, const PrimitiveDesc* primitive)
+      : calls(scratchpad_bytes(p.library, primitive)) {
+    const Api& api = p.library.api();
+    const MemoryDesc *plain = p.l.kernel.get(), *other = p.packed(primitive);
+    if (api.memory_desc_equal(plain, other) == 0) {
+      packed = align_up(api.memory_desc_get_size(other));
+      add(p.library,
+          p.roles.gradient() ? describe_reorder(p.library, other, plain)
+                             : describe_reorder(p.library, plain, other));
+    }
+    if (p.gathers) {
+      const Pixels pixels(p.library, p.given);
+      gathered = align_up(p.g.x_bytes());
+      add(p.library, describe_reorder(p.library, pixels.read.get(), pixels.made.get()));
+    }
+  }
+
+  void add(const OneDnn& library, const Owned<PrimitiveDesc>& copy) {
+    calls = std::max(calls, scratchpad_bytes(library, copy.get()));
+  }
+  Bytes total() const { return packed + gathered + calls; }
+
+  Bytes packed = 0, gathered = 0, calls;
+};
+
+// A primitive whose kernel is packed in scratch, and whose image x is gathered there if
+// need be.
+class Convolution final : public Kernel {
+ public:
+  Convolution(const Problem& p, const PrimitiveDesc* primitive, const char* algorithm)
+      : Kernel(sizes(p)),
+        algorithm_(algorithm),
+        scratch_(p, primitive),
+        roles_(p.roles) {
+    Call::Operand operands[3];
+    const bool backward = roles_.x == kOutput, gradient = roles_.gradient();
+    const MemoryDesc *plain = p.l.kernel.get(), *packed = p.packed(primitive);
+    at(operands, roles_.x) = {backward ? arg::diff_source : arg::source, p.l.x.get()};
+    at(operands, roles_.kernel) = {gradient ? arg::diff_weights : arg::weights, packed};
+    at(operands, roles_.y) = {
+        roles_.y == kOutput ? arg::destination : arg::diff_destination, p.l.y.get()};
+    call_.emplace(p.library,
+                  primitive,
+                  std::initializer_list{operands[0], operands[1], operands[2]});
+    if (scratch_.packed != 0) {
+      repack_.emplace(gradient ? reorder(p.library, packed, plain)
+                               : reorder(p.library, plain, packed));
+    }
+    if (p.gathers) {
+      const Pixels pixels(p.library, p.given);
+      gather_.emplace(reorder(p.library, pixels.read.get(), pixels.made.get()));
+    }
+  }
+
+  const char* algorithm() const noexcept override { return algorithm_; }
+  Bytes scratch_bytes() const noexcept override { return scratch_.total(); }
 
   std::unique_ptr<RunState> make_run_state() const override {
     return std::make_unique<CallStates>(
@@ -229,67 +339,75 @@ class Convolution final : public Kernel {
   void run(void* const* operands, void* scratch, RunState* state) const override {
     auto& arguments = static_cast<CallStates*>(state)->arguments;
     void* addresses[3] = {operands[0], operands[1], operands[2]};
-    void* const gathered = static_cast<char*>(scratch) + packed_bytes_;
-    void* const rest = static_cast<char*>(gathered) + gathered_bytes_;
-    void* const plain = operands[kernel_];
-    if (repack_) addresses[kernel_] = scratch;
-    if (gather_) gather_->run({addresses[0], gathered}, rest, arguments[2]);
-    if (gather_) addresses[0] = gathered;
-    if (repack_ && !gradient_) repack_->run({plain, scratch}, rest, arguments[1]);
+    void* const gathered = static_cast<char*>(scratch) + scratch_.packed;
+    void* const rest = static_cast<char*>(gathered) + scratch_.gathered;
+    void* const plain = operands[roles_.kernel];
+    const bool gradient = roles_.gradient();
+    if (repack_) addresses[roles_.kernel] = scratch;
+    if (gather_) gather_->run({operands[roles_.x], gathered}, rest, arguments[2]);
+    if (gather_) addresses[roles_.x] = gathered;
+    if (repack_ && !gradient) repack_->run({plain, scratch}, rest, arguments[1]);
     call_->run({addresses[0], addresses[1], addresses[2]}, rest, arguments[0]);
-    if (repack_ && gradient_) repack_->run({scratch, plain}, rest, arguments[1]);
+    if (repack_ && gradient) repack_->run({scratch, plain}, rest, arguments[1]);
   }
 
  private:
+  template <class T>
+  static T& at(T (&operands)[3], int number) {
+    return operands[static_cast<std::size_t>(number)];
+  }
+  static Sizes sizes(const Problem& p) {
+    Bytes bytes[3];
+    at(bytes, p.roles.x) = p.given.x_bytes();
+    at(bytes, p.roles.kernel) = p.g.kernel_bytes();
+    at(bytes, p.roles.y) = p.g.y_bytes();
+    return {{bytes[0], bytes[1]}, {bytes[2]}};
+  }
+
+  const char* algorithm_;
+  Scratch scratch_;
+  Roles roles_;
   std::optional<Call> call_;  // always there
   std::optional<Call> repack_;
   std::optional<Call> gather_;
-  int kernel_;
-  bool gradient_;
-  Bytes packed_bytes_ = 0;
-  Bytes gathered_bytes_;
 };
 
-// The kernel of an op whose operands of these numbers are the image x, the kernel and
-// the image y: two inputs and the output, which is a gradient unless it is y.
 template <int x, int kernel, int y>
 KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
-  const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
-  const OperandSpec* const all[] = {&spec.inputs[0], &spec.inputs[1], &spec.outputs[0]};
-  const Geometry given(reader, *all[x], *all[kernel], *all[y]);
-  const bool gathers = kernel == kOutput && given.breaks_scratch();
-  const Geometry g = gathers ? given.gathered() : given;
-  const Layouts l(library, g);
-  const auto primitive = choose(library, g, l, x, y);
-  constexpr bool gradient = kernel == kOutput;
-  const MemoryDesc* packed =
-      layout(library, primitive.get(), gradient ? query::diff_weights : query::weights);
-  Call::Operand operands[3];
-  operands[x] = {x == kOutput ? arg::diff_source : arg::source, l.x.get()};
-  operands[kernel] = {gradient ? arg::diff_weights : arg::weights, packed};
-  operands[y] = {y == kOutput ? arg::destination : arg::diff_destination, l.y.get()};
-  Bytes bytes[3];
-  bytes[x] = given.x_bytes();
-  bytes[kernel] = g.kernel_bytes();
-  bytes[y] = g.y_bytes();
-  const Kernel::Sizes sizes{{bytes[0], bytes[1]}, {bytes[2]}};
-  Call call(library, primitive.get(), {operands[0], operands[1], operands[2]});
-  std::optional<Call> gather;
-  if (gathers) gather = make_gather(library, given);
-  return std::make_unique<Convolution>(library,
-                                       sizes,
-                                       std::move(call),
-                                       kernel,
-                                       l.kernel.get(),
-                                       packed,
-                                       gradient,
-                                       std::move(gather),
-                                       gathers ? g.x_bytes() : 0);
+  const Problem p(spec, library, {x, kernel, y});
+  const auto primitive = p.first();
+  if (!spec.algorithm || *spec.algorithm == kDefault) {
+    return std::make_unique<Convolution>(p, primitive.get(), kDefault);
+  }
+  do {
+    const char* name = p.name(primitive.get());
+    if (name != nullptr && *spec.algorithm == name) {
+      return std::make_unique<Convolution>(p, primitive.get(), name);
+    }
+  } while (p.next(primitive.get()));
+  p.reader.fail_algorithm();
 }
 
-const KernelType kConv2d{"conv2d", make<0, 1, 2>};
-const KernelType kConv2dGradientKernel{"conv2d_gradient_kernel", make<0, 2, 1>};
-const KernelType kConv2dGradientInput{"conv2d_gradient_input", make<2, 0, 1>};
+// The default, and what can be named; nothing is compiled for it.
+template <int x, int kernel, int y>
+std::vector<Algorithm> list(const KernelSpec& spec, const OneDnn& library) {
+  const Problem p(spec, library, {x, kernel, y});
+  const auto primitive = p.first();
+  std::vector<Algorithm> found{{kDefault, Scratch(p, primitive.get()).total()}};
+  do {
+    const char* name = p.name(primitive.get());
+    const auto same = [name](const Algorithm& each) { return each.name == name; };
+    if (name == nullptr || std::any_of(found.begin(), found.end(), same)) continue;
+    found.push_back({name, Scratch(p, primitive.get()).total()});
+  } while (p.next(primitive.get()));
+  return found;
+}
+
+const KernelType kConv2d{"conv2d", make<0, 1, 2>, list<0, 1, 2>};
+const KernelType kConv2dGradientKernel{
+    "conv2d_gradient_kernel", make<0, 2, 1>, list<0, 2, 1>};
+const KernelType kConv2dGradientInput{
+    "conv2d_gradient_input", make<2, 0, 1>, list<2, 0, 1>};
 
 }  // namespace
 }  // namespace memcfg

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "kernels/spec.hpp"
 #include "memcfg/kernel.hpp"
@@ -19,11 +20,16 @@ class KernelType : private NoCopy {
  public:
   using Make = KernelPtr (*)(const KernelSpec&);
   using MakeOnLibrary = KernelPtr (*)(const KernelSpec&, const OneDnn&);
+  using List = std::vector<Algorithm> (*)(const KernelSpec&, const OneDnn&);
 
   KernelType(const char* name, Make make) noexcept
       : name_(name), make_(make), next_(std::exchange(first(), this)) {}
-  KernelType(const char* name, MakeOnLibrary make) noexcept
-      : name_(name), make_on_library_(make), next_(std::exchange(first(), this)) {}
+  // `list` tells the algorithms; null for a type that has one.
+  KernelType(const char* name, MakeOnLibrary make, List list = nullptr) noexcept
+      : name_(name),
+        make_on_library_(make),
+        list_(list),
+        next_(std::exchange(first(), this)) {}
 
   // Null for a name that no type has.
   static const KernelType* find(const std::string& name) noexcept {
@@ -37,6 +43,10 @@ class KernelType : private NoCopy {
   KernelPtr make(const KernelSpec& spec, const OneDnn& library) const {
     return make_on_library_(spec, library);
   }
+  bool has_list() const noexcept { return list_ != nullptr; }
+  std::vector<Algorithm> list(const KernelSpec& spec, const OneDnn& library) const {
+    return list_(spec, library);
+  }
 
  private:
   static const KernelType*& first() noexcept {
@@ -47,6 +57,7 @@ class KernelType : private NoCopy {
   const char* name_;
   Make make_ = nullptr;
   MakeOnLibrary make_on_library_ = nullptr;
+  List list_ = nullptr;
   const KernelType* next_;
 };
 

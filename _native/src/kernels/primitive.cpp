@@ -45,9 +45,8 @@ Call::Call(const OneDnn& library,
   library_.check(api.primitive_create(&made, primitive), "making a primitive");
   primitive_.reset(made);
   for (const Operand& operand : operands) add(operand);
-  const MemoryDesc* scratchpad = layout(library_, primitive, query::scratchpad);
-  scratch_bytes_ = api.memory_desc_get_size(scratchpad);
-  add({arg::scratchpad, scratchpad});
+  scratch_bytes_ = scratchpad_bytes(library_, primitive);
+  add({arg::scratchpad, layout(library_, primitive, query::scratchpad)});
 }
 
 void Call::add(const Operand& operand) {
@@ -90,7 +89,9 @@ void Call::run(std::initializer_list<void*> addresses,
       "running a primitive");
 }
 
-Call reorder(const OneDnn& library, const MemoryDesc* from, const MemoryDesc* to) {
+Owned<PrimitiveDesc> describe_reorder(const OneDnn& library,
+                                      const MemoryDesc* from,
+                                      const MemoryDesc* to) {
   const Api& api = library.api();
   PrimitiveDesc* made = nullptr;
   const Status status =
@@ -101,8 +102,12 @@ Call reorder(const OneDnn& library, const MemoryDesc* from, const MemoryDesc* to
                                         library.engine(),
                                         user_scratchpad(library).get());
   library.check(status, "making a reorder");
-  const Owned<PrimitiveDesc> owned(made, api.primitive_desc_destroy);
-  return Call(library, made, {{arg::source, from}, {arg::destination, to}});
+  return {made, api.primitive_desc_destroy};
+}
+
+Call reorder(const OneDnn& library, const MemoryDesc* from, const MemoryDesc* to) {
+  const auto made = describe_reorder(library, from, to);
+  return Call(library, made.get(), {{arg::source, from}, {arg::destination, to}});
 }
 
 }  // namespace memcfg::onednn

@@ -79,7 +79,10 @@ struct CallStates final : Kernel::RunState {
   std::vector<Arguments> arguments;
 };
 
-// A call that copies an array from one layout to another.
+// What copies an array from one layout to another: described, and ready to run.
+Owned<PrimitiveDesc> describe_reorder(const OneDnn& library,
+                                      const MemoryDesc* from,
+                                      const MemoryDesc* to);
 Call reorder(const OneDnn& library, const MemoryDesc* from, const MemoryDesc* to);
 
 // The layout that a primitive wants of one operand (`query::...`).
@@ -87,6 +90,11 @@ inline const MemoryDesc* layout(const OneDnn& library,
                                 const PrimitiveDesc* primitive,
                                 int what) {
   return library.api().primitive_desc_query_md(primitive, what, 0);
+}
+// The scratch that a primitive wants.
+inline Bytes scratchpad_bytes(const OneDnn& library, const PrimitiveDesc* primitive) {
+  const MemoryDesc* scratchpad = layout(library, primitive, query::scratchpad);
+  return library.api().memory_desc_get_size(scratchpad);
 }
 
 }  // namespace memcfg::onednn

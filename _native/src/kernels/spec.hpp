@@ -79,6 +79,10 @@ class SpecReader {
   [[noreturn]] void fail(const std::string& words) const {
     throw std::invalid_argument("kernel '" + spec_.type + "' " + words);
   }
+  // Pre: the spec names one.
+  [[noreturn]] void fail_algorithm() const {
+    fail("has no algorithm '" + *spec_.algorithm + "'");
+  }
 
  private:
   Count times(Count left, Count right) const;

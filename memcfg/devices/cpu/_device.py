@@ -71,7 +71,7 @@ class CpuDevice(Device):
     @cached_property
     def kernels(self) -> KernelTable:
         """The kernels that run here; loaded when first asked for."""
-        return kernel_table()
+        return kernel_table(pool=self.pool)
 
     def write(self, arena: Arena, offset: int, array: NDArray[Any]) -> None:
         """Copy an array into an arena, unless it lies there."""

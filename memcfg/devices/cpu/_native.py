@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from memcfg import ops
-from memcfg._core import Kernel, OneDNN, has_kernel
+from memcfg._core import Kernel, OneDNN, has_kernel, list_algorithms
+from memcfg.devices._algorithm_times import AlgorithmTimes, asks_for_times
 from memcfg.devices.cpu._reference import ReferenceKernels
+from memcfg.devices.cpu._run_seconds import measure_runs
 from memcfg.errors import GraphError, KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from memcfg.devices._contract import OperandSpec, UnboundKernel
+    from memcfg.memory import Pool
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class _NativeKernel:
 
     @property
     def algorithm(self) -> str:
-        """Whose it is."""
+        """Its name."""
         return self.kernel.algorithm
 
     @property
@@ -40,6 +43,10 @@ class _NativeKernel:
         """Run once on operands anywhere."""
         self.kernel.run(addresses, scratch)
 
+    def measure(self, pool: Pool) -> float:
+        """Return the seconds of a run, in memory of a pool; 0 if it has not enough."""
+        return measure_runs(self.kernel, pool)
+
 
 class NativeKernels:
     """Convolutions and matrix products on oneDNN, all else on our own kernels.
@@ -48,12 +55,17 @@ class NativeKernels:
     ----------
     library : OneDNN
         The loaded library.
+    pool : Pool or None, default None
+        Where kernels run to be measured; None: nothing is.
     """
 
     name = "onednn"
 
-    def __init__(self, library: OneDNN) -> None:
+    def __init__(self, library: OneDNN, pool: Pool | None = None) -> None:
         self._library = library
+        self._pool = pool
+        self._measures = asks_for_times()
+        self._times = AlgorithmTimes()
         self._reference = ReferenceKernels()
 
     def algorithms(
@@ -63,11 +75,35 @@ class NativeKernels:
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
     ) -> list[tuple[str, int, float]]:
-        """List our own, or oneDNN's, and then NumPy's."""
-        own = self.make(op_type, attributes, inputs, outputs)
-        found = [(own.algorithm, own.scratch_bytes, 0.0)]
-        others = self._reference.algorithms(op_type, attributes, inputs, outputs)
-        return found + [row for row in others if row not in found]
+        """List our own, or oneDNN's, and then NumPy's, which is not measured.
+
+        The seconds of several are measured if ``MEMCFG_MEASURE`` asks for it.
+        """
+        op = (op_type, attributes, inputs, outputs)
+        if self._measures:
+            return self.measure(*op)
+        rows = [(name, scratch, 0.0) for name, scratch in self._list(*op)]
+        return rows + self._reference.algorithms(*op)
+
+    def measure(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+    ) -> list[tuple[str, int, float]]:
+        """List the algorithms as `algorithms` does, with the seconds that each takes.
+
+        They run in memory of the device's pool, once for a shape; 0 seconds where it
+        has not the memory, and where there is nothing to choose.
+        """
+        op = (op_type, attributes, inputs, outputs)
+        if self._pool is None:
+            rows = [(name, scratch, 0.0) for name, scratch in self._list(*op)]
+        else:
+            kernels = [self._native(*op, name) for name, _ in self._list(*op)]
+            rows = self._times.rows(op, kernels, self._pool)
+        return rows + self._reference.algorithms(*op)
 
     def make(
         self,
@@ -81,28 +117,50 @@ class NativeKernels:
 
         A user's op without a native kernel runs as it is meant, in NumPy.
         """
-        if algorithm == self._reference.name:
-            return self._reference.make(op_type, attributes, inputs, outputs)
-        found = self._default(op_type, attributes, inputs, outputs)
-        if algorithm not in (None, found.algorithm):
-            raise KernelError(f"{op_type!r} has no algorithm {algorithm!r}")
-        return found
+        op = (op_type, attributes, inputs, outputs)
+        if algorithm == self._reference.name or not _is_native(op_type):
+            return self._reference.make(*op, algorithm)
+        return self._native(*op, algorithm)
 
-    def _default(
+    def _list(
         self,
         op_type: str,
         attributes: Mapping[str, Any],
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
-    ) -> UnboundKernel:
-        try:
-            kind = ops.op_type(op_type)
-        except GraphError:
-            raise KernelError(f"there is no kernel of type {op_type!r}") from None
-        if kind.formula is None and not has_kernel(op_type):
-            return self._reference.make(op_type, attributes, inputs, outputs)
-        try:
-            numbers = kind.kernel_attributes(attributes)
-        except GraphError as error:
-            raise KernelError(f"kernel {op_type!r}: {error}") from None
-        return _NativeKernel(Kernel(op_type, numbers, inputs, outputs, self._library))
+    ) -> list[tuple[str, int]]:
+        """List name and scratch of native algorithms; nothing is compiled for it."""
+        if not _is_native(op_type):
+            return []
+        numbers = _numbers(op_type, attributes)
+        return list_algorithms(op_type, numbers, inputs, outputs, self._library)
+
+    def _native(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+        algorithm: str | None = None,
+    ) -> _NativeKernel:
+        numbers = _numbers(op_type, attributes)
+        return _NativeKernel(
+            Kernel(op_type, numbers, inputs, outputs, self._library, algorithm)
+        )
+
+
+def _is_native(op_type: str) -> bool:
+    """Tell whether it has a native kernel; KernelError for an unknown type."""
+    try:
+        kind = ops.op_type(op_type)
+    except GraphError:
+        raise KernelError(f"there is no kernel of type {op_type!r}") from None
+    return kind.formula is not None or has_kernel(op_type)
+
+
+def _numbers(op_type: str, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the attributes as native kernels take them; KernelError if they cannot."""
+    try:
+        return ops.op_type(op_type).kernel_attributes(attributes)
+    except GraphError as error:
+        raise KernelError(f"kernel {op_type!r}: {error}") from None

@@ -14,18 +14,21 @@ from memcfg.errors import KernelError, MissingDependencyError
 
 if TYPE_CHECKING:
     from memcfg.devices._contract import KernelTable
+    from memcfg.memory import Pool
 
 _VARIABLE = "MEMCFG_KERNELS"
 _CHOICES = ("auto", "onednn", "reference")
 
 
-def kernel_table(name: str | None = None) -> KernelTable:
+def kernel_table(name: str | None = None, *, pool: Pool | None = None) -> KernelTable:
     """Return the kernels that are asked for.
 
     Parameters
     ----------
     name : {"auto", "onednn", "reference"}, optional
         Which; by default what ``MEMCFG_KERNELS`` says, or ``"auto"``.
+    pool : Pool or None, default None
+        Where kernels run to be measured; None: nothing is.
 
     Returns
     -------
@@ -37,7 +40,8 @@ def kernel_table(name: str | None = None) -> KernelTable:
     KernelError
         If the name or the variable is another than ``auto``, ``onednn`` or
         ``reference``, or the library that it requires, or that
-        ``MEMCFG_ONEDNN_LIBRARY`` names, cannot be loaded.
+        ``MEMCFG_ONEDNN_LIBRARY`` names, cannot be loaded; or ``MEMCFG_MEASURE`` is
+        neither ``0`` nor ``1``.
     MissingDependencyError
         If oneDNN is required and not found.
 
@@ -54,11 +58,11 @@ def kernel_table(name: str | None = None) -> KernelTable:
     if choice == "reference":
         return ReferenceKernels()
     if choice == "onednn":
-        return NativeKernels(OneDNN(find_onednn()))
-    return _onednn_or_reference()
+        return NativeKernels(OneDNN(find_onednn()), pool)
+    return _onednn_or_reference(pool)
 
 
-def _onednn_or_reference() -> KernelTable:
+def _onednn_or_reference(pool: Pool | None) -> KernelTable:
     try:
         path = find_onednn()
     except MissingDependencyError as error:
@@ -69,4 +73,4 @@ def _onednn_or_reference() -> KernelTable:
             stacklevel=3,
         )
         return ReferenceKernels()
-    return NativeKernels(OneDNN(path))
+    return NativeKernels(OneDNN(path), pool)

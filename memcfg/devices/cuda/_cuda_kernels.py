@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memcfg._cached import cached_property
 from memcfg._core import CudaContext, CudaModule, CudaStream
+from memcfg.devices._algorithm_times import AlgorithmTimes, asks_for_times
 from memcfg.devices._contract import KernelTable
 from memcfg.devices.cuda._bound_launch import BoundLaunch, bind_source
 from memcfg.devices.cuda._codec_sources import CODECS
@@ -20,7 +21,6 @@ from memcfg.devices.cuda._cublaslt import ChosenProduct, CublasLt, describe_prod
 from memcfg.devices.cuda._cudnn import ChosenConvolution, Cudnn
 from memcfg.devices.cuda._kernel_times import measure_launches
 from memcfg.devices.cuda._sources import CudaSource, cuda_source
-from memcfg.devices.cuda._switch import switched_on
 from memcfg.errors import KernelError
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ LoadCudnn: TypeAlias = Callable[[CudaContext], Cudnn | None]
 _Work: TypeAlias = CudaSource | ChosenProduct | ChosenConvolution
 
 _GENERATED = "cuda"
-_MEASURE = "MEMCFG_CUDA_MEASURE"
 _NAMES = re.compile(r"^(memcfg_\w+)\(", re.MULTILINE)  # of a source's kernels
 _TOGETHER = 16  # sources that are compiled as one, where others could be beside them
 
@@ -59,7 +58,7 @@ class CudaModules:
         self._capability = capability
         self._compiler = compiler
         self._functions: dict[str, CudaFunction] = {}
-        self.times: dict[tuple[Any, ...], list[float]] = {}  # seconds, by the op
+        self.times = AlgorithmTimes()
 
     @cached_property
     def cublaslt(self) -> CublasLt | None:
@@ -167,7 +166,7 @@ class CudaKernels(KernelTable):
     def __init__(self, modules: CudaModules, pool: Pool) -> None:
         self.modules = modules
         self._pool = pool
-        self._measures = switched_on(_MEASURE)
+        self._measures = asks_for_times()
 
     def algorithms(
         self,
@@ -178,7 +177,7 @@ class CudaKernels(KernelTable):
     ) -> list[tuple[str, int, float]]:
         """List the libraries', those that they prefer first, and the generated one.
 
-        Their seconds are measured if ``MEMCFG_CUDA_MEASURE`` asks for it.
+        Their seconds are measured if ``MEMCFG_MEASURE`` asks for it.
         """
         op = (op_type, attributes, inputs, outputs)
         if self._measures:
@@ -198,20 +197,7 @@ class CudaKernels(KernelTable):
         has not the memory, or where there is nothing to choose.
         """
         op = (op_type, attributes, inputs, outputs)
-        kernels = self._all(*op)
-        listed = [(each.algorithm, each.scratch_bytes, 0.0) for each in kernels]
-        if len(kernels) == 1:
-            return listed
-        key = (op_type, repr(sorted(attributes.items())), *inputs, *outputs)
-        found = self.modules.times.get(key)
-        if found is None:
-            found = [each.measure(self._pool) for each in kernels]
-            if all(found):
-                self.modules.times[key] = found
-        return [
-            (name, scratch, seconds)
-            for (name, scratch, _), seconds in zip(listed, found, strict=True)
-        ]
+        return self.modules.times.rows(op, self._all(*op), self._pool)
 
     def make(
         self,

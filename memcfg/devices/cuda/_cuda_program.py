@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from memcfg._core import CudaEvent, CudaStream, call_undivided, replay
+from memcfg.devices._switch import switched_on
 from memcfg.devices.cuda._codec_sources import CODECS, UNFIT
 from memcfg.devices.cuda._mapped_space import MappedSpace
-from memcfg.devices.cuda._switch import switched_on
 from memcfg.errors import KernelError
 
 if TYPE_CHECKING:

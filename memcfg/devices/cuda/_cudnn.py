@@ -19,10 +19,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from memcfg.devices._contract import OperandSpec
+from memcfg.devices._switch import asks_for_tf32
 from memcfg.devices.cuda._bound_launch import Bound, bind_source
 from memcfg.devices.cuda._packaged_library import packaged_library
 from memcfg.devices.cuda._sources import CudaSource, cuda_source
-from memcfg.devices.cuda._switch import asks_for_tf32
 from memcfg.errors import KernelError, MissingDependencyError
 
 if TYPE_CHECKING:

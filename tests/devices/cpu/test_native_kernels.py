@@ -64,22 +64,6 @@ def test_convolutions_of_usual_size(table, shape):
     check_convolution(table, (a, (n, h, w, c), (k, k, c, o), out))
 
 
-@pytest.mark.parametrize("channels", [1, 3, 7, 12, 16, 17])
-@pytest.mark.parametrize("strides", [(2, 2), (1, 2), (3, 3)])
-@pytest.mark.parametrize("size", [(12, 18), (8, 6), (7, 5)])
-def test_windows_of_one_pixel_a_stride_apart(table, channels, strides, size):
-    """For few channels oneDNN would write behind its scratch."""
-    a = {
-        "strides": strides,
-        "padding": ((0, 0), (0, 0)),
-        "dilation": (1, 1),
-        "groups": 1,
-    }
-    out = [(n - 1) // step + 1 for n, step in zip(size, strides, strict=True)]
-    shapes = (3, *size, channels), (1, 1, channels, 4), (3, *out, 4)
-    check_convolution(table, (a, *shapes))
-
-
 @given(
     lead=st.lists(st.integers(1, 9), min_size=1, max_size=2),
     k=st.sampled_from([1, 3, 8, 31, 400]),

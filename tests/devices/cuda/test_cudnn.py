@@ -347,15 +347,15 @@ def test_each_algorithm_is_measured_on_request(monkeypatch, device, module):
     other = op_of("conv2d", (2, 5, 6, 3), (3, 2, 3, 4), (1, 2))
     device.kernels.measure(*other)
     assert len(module.executed) == 8
-    monkeypatch.setenv("MEMCFG_CUDA_MEASURE", "1")
+    monkeypatch.setenv("MEMCFG_MEASURE", "1")
     asked = gpus.made(gpus.fresh(load_convolutions=module.load))
     assert all(seconds > 0 for _, _, seconds in asked.kernels.algorithms(*SMALL))
     vector = OperandSpec((4,), "float32")
     only = asked.kernels.algorithms("add", {}, [vector] * 2, [vector])
     assert only == [("cuda", 0, 0.0)]  # there is nothing to choose
-    monkeypatch.setenv("MEMCFG_CUDA_MEASURE", "often")
+    monkeypatch.setenv("MEMCFG_MEASURE", "often")
     third = gpus.made(gpus.fresh(load_convolutions=module.load))
-    with pytest.raises(KernelError, match="MEMCFG_CUDA_MEASURE is 'often'; it takes"):
+    with pytest.raises(KernelError, match="MEMCFG_MEASURE is 'often'; it takes"):
         third.kernels.make(*SMALL)
 
 

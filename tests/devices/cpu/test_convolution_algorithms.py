@@ -1,0 +1,295 @@
+"""What oneDNN offers for a convolution: listed by name, with its scratch, and run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from interpreter import random_values
+from kernel_cases import Case, check, convolutions, depthwise, f32, normal
+from kernels import onednn
+from networks import chain
+
+from memcfg import plan as planning
+from memcfg._core import list_algorithms
+from memcfg.devices import CpuDevice, OperandSpec
+from memcfg.devices.cpu import kernel_table
+from memcfg.errors import KernelError
+from memcfg.runtime import Executor
+from memcfg.units import align_up
+
+NAMES = ["onednn", "brgemm", "direct"]
+PLAIN = {
+    "strides": (1, 1),
+    "padding": ((1, 1), (1, 1)),
+    "dilation": (1, 1),
+    "groups": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def library():
+    return onednn()
+
+
+@pytest.fixture(scope="module")
+def table(library):
+    return kernel_table("onednn")
+
+
+@pytest.fixture
+def device(library, monkeypatch):
+    monkeypatch.setenv("MEMCFG_KERNELS", "onednn")
+    return CpuDevice("/device:CPU:0")
+
+
+class Naming:
+    """A table that makes one algorithm."""
+
+    def __init__(self, table, algorithm):
+        self._table = table
+        self._algorithm = algorithm
+
+    def make(self, *op):
+        made = self._table.make(*op, self._algorithm)
+        assert made.algorithm == self._algorithm
+        return made
+
+
+def cases(drawn):
+    """A drawn convolution and its gradients."""
+    a, x, kernel, y = drawn
+    more = {**a, "kernel_shape": kernel, "input_shape": x}
+    for op_type, inputs, output in (
+        ("conv2d", (x, kernel), y),
+        ("conv2d_gradient_kernel", (x, y), kernel),
+        ("conv2d_gradient_input", (kernel, y), x),
+    ):
+        arrays = [normal(*shape, seed=i) for i, shape in enumerate(inputs)]
+        yield Case(op_type, arrays, [f32(output)], more)
+
+
+def op_of(case):
+    inputs = [OperandSpec(x.shape, "float32") for x in case.inputs]
+    outputs = [OperandSpec(shape, dtype) for shape, dtype in case.outputs]
+    return case.op_type, case.attributes, inputs, outputs
+
+
+def native_names(table, op):
+    *names, last = [name for name, _, _ in table.algorithms(*op)]
+    assert last == "reference"
+    return names
+
+
+def check_all(table, drawn):
+    for case in cases(drawn):
+        op = op_of(case)
+        for name in native_names(table, op):
+            check(Naming(table, name), case)
+
+
+def convolution(n, size, channels, units, window=3, stride=1):
+    pad = window // 2
+    a = {**PLAIN, "strides": (stride,) * 2, "padding": ((pad, pad),) * 2}
+    out = (size + 2 * pad - window) // stride + 1
+    x, y = (n, size, size, channels), (n, out, out, units)
+    return a, x, (window, window, channels, units), y
+
+
+@given(drawn=convolutions())
+@settings(max_examples=60, deadline=None)
+def test_each_algorithm_keeps_every_promise(table, drawn):
+    check_all(table, drawn)
+
+
+@given(drawn=depthwise())
+@settings(max_examples=20, deadline=None)
+def test_so_it_does_of_depthwise_convolutions(table, drawn):
+    check_all(table, drawn)
+
+
+@st.composite
+def windows_of_one_pixel(draw):
+    """Where oneDNN gathers what it reads; strides often divide the image."""
+    groups = draw(st.sampled_from([1, 1, 1, 2]))
+    channels, units = (
+        groups * draw(st.sampled_from([1, 2, 3, 5, 7, 8, 12, 16, 17, 24, 32, 40, 64]))
+        for _ in range(2)
+    )
+    strides = tuple(draw(st.integers(1, 3)) for _ in range(2))
+    out = tuple(draw(st.integers(1, 7)) for _ in range(2))
+    size = tuple(
+        (n - 1) * s + 1 + draw(st.integers(0, s - 1))
+        for n, s in zip(out, strides, strict=True)
+    )
+    n = draw(st.integers(1, 3))
+    a = {**PLAIN, "strides": strides, "padding": ((0, 0),) * 2, "groups": groups}
+    kernel = (1, 1, channels // groups, units)
+    return a, (n, *size, channels), kernel, (n, *out, units)
+
+
+@given(drawn=windows_of_one_pixel())
+@settings(max_examples=60, deadline=None)
+def test_so_it_does_of_windows_of_one_pixel(table, drawn):
+    check_all(table, drawn)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 7, 12, 16, 17])
+@pytest.mark.parametrize("strides", [(2, 2), (1, 2), (3, 3)])
+@pytest.mark.parametrize("size", [(12, 18), (8, 6), (7, 5)])
+def test_windows_of_one_pixel_a_stride_apart(table, channels, strides, size):
+    """For few channels oneDNN would write behind its scratch."""
+    a = {**PLAIN, "strides": strides, "padding": ((0, 0),) * 2}
+    out = [(n - 1) // step + 1 for n, step in zip(size, strides, strict=True)]
+    check_all(table, (a, (3, *size, channels), (1, 1, channels, 4), (3, *out, 4)))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(8, 14, 32, 32), (4, 12, 16, 64, 1), (4, 12, 32, 16, 1, 2), (2, 20, 3, 8, 7, 2)],
+)
+def test_usual_shapes(table, shape):
+    check_all(table, convolution(*shape))
+
+
+def test_what_is_listed_is_what_is_made(table):
+    for case in cases(convolution(2, 8, 16, 32)):
+        rows = table.algorithms(*op_of(case))
+        names = [name for name, _, _ in rows]
+        assert names[0] == table.make(*op_of(case)).algorithm == "onednn"
+        assert names == [n for n in (*NAMES, "reference") if n in names]
+        assert "direct" in names
+        for name, scratch, seconds in rows:
+            made = table.make(*op_of(case), name)
+            assert (made.algorithm, made.scratch_bytes) == (name, scratch)
+            assert seconds == 0
+
+
+def test_scratch_has_the_kernel_as_it_is_packed(table):
+    """A multiple of 16 channels: nothing is padded, and nothing else is kept."""
+    op = op_of(next(cases(convolution(2, 8, 16, 32))))
+    scratch = {name: nbytes for name, nbytes, _ in table.algorithms(*op)}
+    assert scratch["direct"] == 3 * 3 * 16 * 32 * 4
+
+
+@pytest.mark.parametrize("name", ["winograd", "gemm", "Direct", "", "native"])
+def test_another_name_is_refused(table, name):
+    for case in cases(convolution(2, 8, 16, 32)):
+        with pytest.raises(KernelError, match=f"no algorithm '{name}'"):
+            table.make(*op_of(case), name)
+
+
+def test_an_op_that_cannot_be_has_no_list(table, library):
+    a, x, kernel, _ = convolution(2, 8, 16, 32)
+    specs = [OperandSpec(shape, "float32") for shape in (x, kernel, (2, 9, 8, 32))]
+    op = ("conv2d", a, specs[:2], specs[2:])
+    with pytest.raises(KernelError, match="output shape"):
+        table.algorithms(*op)
+    with pytest.raises(KernelError, match="needs oneDNN"):
+        list_algorithms(*op, None)
+    with pytest.raises(KernelError, match="no kernel of type 'nothing'"):
+        table.algorithms("nothing", {}, [], [])
+
+
+# -- seconds ----------------------------------------------------------------
+
+
+def test_algorithms_are_measured_on_request(device, monkeypatch):
+    op = op_of(next(cases(convolution(2, 8, 16, 32))))
+    unknown = device.kernels.algorithms(*op)
+    assert not any(seconds for _, _, seconds in unknown)
+    assert device.pool.stats().peak_bytes == 0
+    measured = device.kernels.measure(*op)
+    assert [row[:2] for row in measured] == [row[:2] for row in unknown]
+    *native, reference = measured
+    assert all(seconds > 0 for _, _, seconds in native)
+    assert reference == ("reference", 0, 0.0)
+    assert device.kernels.measure(*op) == measured  # and has not run again
+    largest = max(align_up(scratch) for _, scratch, _ in native)
+    operands = sum(align_up(spec.nbytes) for specs in op[2:] for spec in specs)
+    assert device.pool.stats().peak_bytes == operands + largest
+    assert device.pool.stats().current_bytes == 0
+    vector = OperandSpec((16,), "float32")
+    only = device.kernels.measure("add", {}, [vector] * 2, [vector])
+    assert only == [("native", 0, 0.0), ("reference", 0, 0.0)]  # nothing to choose
+
+    monkeypatch.setenv("MEMCFG_MEASURE", "1")
+    asked = CpuDevice("/device:CPU:0").kernels.algorithms(*op)
+    assert all(seconds > 0 for _, _, seconds in asked[:-1])
+    without_pool = kernel_table("onednn").algorithms(*op)
+    assert without_pool == unknown
+    monkeypatch.setenv("MEMCFG_MEASURE", "often")
+    with pytest.raises(KernelError, match="MEMCFG_MEASURE is 'often'; it takes 0 or 1"):
+        _ = CpuDevice("/device:CPU:0").kernels
+
+
+def test_without_memory_seconds_are_unknown_until_there_is_some(library, monkeypatch):
+    monkeypatch.setenv("MEMCFG_KERNELS", "onednn")
+    device = CpuDevice("/device:CPU:0", limit_bytes=1 << 20)
+    op = op_of(next(cases(convolution(2, 16, 16, 32))))
+    with device.pool.allocate(1 << 19, tag="others"), device.pool.allocate(1 << 19):
+        assert not any(seconds for _, _, seconds in device.kernels.measure(*op))
+    *native, _ = device.kernels.measure(*op)
+    assert all(seconds > 0 for _, _, seconds in native)
+    assert device.pool.stats().peak_bytes <= 1 << 20
+
+
+# -- plans --------------------------------------------------------------------
+
+
+def naming(name):
+    """A policy: `keep_all`, whose convolutions are of one algorithm."""
+
+    def plan(graph, limit_bytes=None):
+        found = planning.keep_all()(graph)
+        actions = [
+            replace(each, algorithm=name)
+            if isinstance(each, planning.Compute) and is_convolution(graph, each.op)
+            else each
+            for each in found.actions
+        ]
+        found = replace(found, actions=tuple(actions))
+        peak = planning.simulate(graph, found).peak_bytes
+        return replace(found, predicted=planning.Predicted(peak_bytes=peak))
+
+    return plan
+
+
+def is_convolution(graph, op):
+    return graph.ops[op].type.startswith("conv2d")
+
+
+class Noting:
+    """A kernel that notes its algorithm where it goes into a program."""
+
+    def __init__(self, made, ran):
+        self._made = made
+        self._ran = ran
+
+    def __getattr__(self, name):
+        return getattr(self._made, name)
+
+    def instruction(self):
+        self._ran.append(self._made.algorithm)
+        return self._made.instruction()
+
+
+@pytest.mark.parametrize("name", ["onednn", "direct", "reference"])
+def test_the_algorithm_that_a_plan_names_runs(device, monkeypatch, name):
+    ran = []
+    make = device.kernels.make
+
+    def noting(*op):
+        made = make(*op)
+        return Noting(made, ran) if op[0].startswith("conv2d") else made
+
+    monkeypatch.setattr(device.kernels, "make", noting)
+    graph = chain(depth=2)
+    executor = Executor(device, name="model")
+    executor.load({"train": graph}, naming(name), random_values(graph))
+    executor.run("train")
+    executor.close()
+    assert ran == [name] * sum(is_convolution(graph, i) for i in range(len(graph.ops)))
+    assert len(ran) > 1
