@@ -91,6 +91,15 @@ class KernelTable(Protocol):
     def name(self) -> str:
         """Which kernels: ``"onednn"``, ``"reference"`` or ``"cuda"``."""
 
+    def has(self, op_type: str) -> bool:
+        """Say whether there is a kernel of its own for a type, beside its meaning.
+
+        Parameters
+        ----------
+        op_type : str
+            The type's name.
+        """
+
     def algorithms(
         self,
         op_type: str,

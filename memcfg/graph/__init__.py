@@ -17,6 +17,7 @@ from memcfg.graph._duplicates import merge_duplicates
 from memcfg.graph._fusion import fuse_ops
 from memcfg.graph._gradients import gradients
 from memcfg.graph._graph import PHASES, ROLES, Algorithm, Graph, Op, Tensor
+from memcfg.graph._tiled_updates import tile_updates
 from memcfg.graph._updates import hoist_updates, update_order
 
 __all__ = [
@@ -34,5 +35,6 @@ __all__ = [
     "hoist_updates",
     "memory_seconds",
     "merge_duplicates",
+    "tile_updates",
     "update_order",
 ]

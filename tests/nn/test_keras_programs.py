@@ -17,6 +17,7 @@ ROOMS = (layers, losses, optimizers, optimizers.schedules, callbacks)
 NOT_KERAS = {
     *("LocalResponseNormalization", "PerformanceListener", "ScoreIterationListener"),
     *("Optimizer", "LearningRateSchedule", "CallbackList", "Target", "SymbolicTensor"),
+    *("PositionEmbedding", "MaxUnpooling2D"),
 }
 
 

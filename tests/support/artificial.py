@@ -102,6 +102,9 @@ class RemoteKernels:
     def __init__(self) -> None:
         self._table = kernel_table()
 
+    def has(self, op_type):
+        return self._table.has(op_type)
+
     def algorithms(self, *op):
         return self._table.algorithms(*op)
 

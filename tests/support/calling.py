@@ -35,6 +35,9 @@ class CallingKernels:
         self._table = kernel_table("reference")
         self._calls = before, behind
 
+    def has(self, op_type):
+        return self._table.has(op_type)
+
     def algorithms(self, *op):
         return self._table.algorithms(*op)
 

@@ -13,6 +13,7 @@ from memcfg.devices.cuda._sources import cuda_source
 from memcfg.errors import GraphError
 from memcfg.ops.chain import Link, join_elementwise
 
+CPU_ONLY = {"dense_update"}  # made where a device has a kernel for it
 EXACT = {
     *("argmax", "hits", "correct_count", "gather", "one_hot", "cast", "constant"),
     *("concatenate", "split", "transpose", "slice", "pad", "reverse", "broadcast_to"),

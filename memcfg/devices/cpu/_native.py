@@ -68,6 +68,10 @@ class NativeKernels:
         self._times = AlgorithmTimes()
         self._reference = ReferenceKernels()
 
+    def has(self, op_type: str) -> bool:
+        """Say whether there is a native kernel."""
+        return has_kernel(op_type)
+
     def algorithms(
         self,
         op_type: str,

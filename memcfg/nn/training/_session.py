@@ -11,6 +11,7 @@ import numpy.typing as npt
 from memcfg import config
 from memcfg._cached import cached_property
 from memcfg.errors import ResourceExhaustedError
+from memcfg.graph import tile_updates
 from memcfg.nn.inputs._array_checks import Field
 from memcfg.nn.inputs._samples import Wanted
 from memcfg.nn.layers._embedding import Embedding
@@ -335,7 +336,7 @@ class Session:
             self._check_planned(key)
             training = self._training or key.kind == "train"
             return self.executor.plan(
-                trace(self._spec_for(training), key), self._policy
+                self._trace(self._spec_for(training), key), self._policy
             )
 
     def graph(self, key: ProgramKey) -> Graph:
@@ -343,7 +344,7 @@ class Session:
         with self.lock.turn():
             self.lock.require_no_step()
             training = self._training or key.kind == "train"
-            return self.executor.annotate(trace(self._spec_for(training), key))
+            return self.executor.annotate(self._trace(self._spec_for(training), key))
 
     def loaded_plan(self, key: ProgramKey) -> Plan:
         """Return the plan of a loaded program; RuntimeError if it is not planned."""
@@ -357,6 +358,13 @@ class Session:
                 f"{self._modes.of(key.kind).value!r}. memory_report() says what it "
                 "takes; compile with mode 'enabled' to have it planned"
             )
+
+    def _trace(self, spec: TraceSpec, key: ProgramKey) -> Graph:
+        """Trace a program for the device."""
+        graph = trace(spec, key)
+        if self.executor.device.kernels.has("dense_update"):
+            graph = tile_updates(graph)
+        return graph
 
     def _spec_for(self, training: bool) -> TraceSpec:
         return self._spec if training else replace(self._spec, optimizer=None)
@@ -389,7 +397,7 @@ class Session:
     ) -> None:
         spec = self._spec_for(training)
         known = self._graphs if training == self._training else {}
-        graphs = {key: known.get(key) or trace(spec, key) for key in keys}
+        graphs = {key: known.get(key) or self._trace(spec, key) for key in keys}
         initial = self._initial(graphs[keys[0]])
         self._drop_programs()
         debug_mode = config.get_debug_mode()

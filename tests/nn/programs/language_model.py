@@ -23,3 +23,15 @@ model.compile(
 history = model.fit(x, y, batch_size=32, epochs=10, verbose=0)
 assert history.history["loss"][-1] < history.history["loss"][0] / 3
 assert history.history["accuracy"][-1] > 0.75
+
+# The same with one matrix for letters that are read and letters that are guessed.
+letters_of = keras.layers.ReversibleEmbedding(len(letters), 24)
+h = keras.layers.GRU(24, return_sequences=True)(letters_of(inputs))
+tied = keras.Model(inputs, letters_of(h, reverse=True))
+assert len(tied.trainable_weights) == 4
+tied.compile(
+    optimizer=keras.optimizers.Adam(0.02),
+    loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+)
+losses = tied.fit(x, y, batch_size=32, epochs=10, verbose=0).history["loss"]
+assert losses[-1] < losses[0] / 2

@@ -16,7 +16,7 @@ from memcfg.devices.cuda._sources._launch import (
     Operand,
     Scratch,
 )
-from memcfg.devices.cuda._sources._make import cuda_source
+from memcfg.devices.cuda._sources._make import cuda_source, has_source
 from memcfg.devices.cuda._sources._prelude import COMPILER_OPTIONS
 
 __all__ = [
@@ -28,4 +28,5 @@ __all__ = [
     "Operand",
     "Scratch",
     "cuda_source",
+    "has_source",
 ]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from memcfg.devices._contract import OperandSpec
     from memcfg.devices.cuda._sources._launch import CudaSource
 
-__all__ = ["cuda_source"]
+__all__ = ["cuda_source", "has_source"]
 
 _FAMILIES: dict[str, Callable[[Writer], None]] = {
     **_attention_kernels.FAMILY,
@@ -36,6 +36,11 @@ _FAMILIES: dict[str, Callable[[Writer], None]] = {
     **_window_kernels.FAMILY,
     "chain": write_elementwise,
 }
+
+
+def has_source(op_type: str) -> bool:
+    """Say whether a type that has no expression has a source."""
+    return op_type in _FAMILIES
 
 
 def cuda_source(

@@ -1,0 +1,95 @@
+"""Tiled updates: a large gradient that one update reads is made and used in blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from memcfg.graph._cost import nominal_seconds
+from memcfg.ops import Spec, op_type
+from memcfg.ops.dense_update import update_attributes
+
+if TYPE_CHECKING:
+    from memcfg.graph._graph import Graph, Op
+
+__all__ = ["tile_updates"]
+
+_LARGE = 4 << 20  # bytes; smaller gradients are not worth more calls
+
+
+def tile_updates(graph: Graph) -> Graph:
+    """Compute large gradients of dense layers in blocks, each of which is used at once.
+
+    That is done where an update is the only reader of the gradient and works element
+    by element. A gradient that something else reads (clipping by its norm, a sum over
+    several uses of a weight) stays whole.
+
+    Parameters
+    ----------
+    graph : Graph
+        A training step.
+
+    Returns
+    -------
+    Graph
+        The same step; the update has become a ``dense_update``.
+    """
+    kept = {*graph.keep, *graph.losses}
+    gone: set[int] = set()  # ops
+    made: dict[int, Op] = {}  # by the place of the update
+    for index, op in enumerate(graph.ops):
+        if op.type != "dense_gradient_kernel" or op.outputs[0] in kept:
+            continue
+        (gradient,) = op.outputs
+        readers = graph.consumers[gradient]
+        if graph.tensors[gradient].nbytes < _LARGE or len(readers) != 1:
+            continue
+        update = graph.ops[readers[0]]
+        formula = op_type(update.type).formula
+        if (
+            update.phase == "update"
+            and formula is not None
+            and update.inputs.count(gradient) == 1
+            and _shape_of_all(graph, update, gradient)
+        ):
+            gone.add(index)
+            made[readers[0]] = _tiled(graph, op, update)
+    if not made:
+        return graph
+    ops = [made.get(i, op) for i, op in enumerate(graph.ops) if i not in gone]
+    dropped = {graph.ops[index].outputs[0] for index in gone}
+    left = [i for i in range(len(graph.tensors)) if i not in dropped]
+    return graph.restricted(left, ops)
+
+
+def _shape_of_all(graph: Graph, update: Op, gradient: int) -> bool:
+    """Whether all arrays that are read and written have the gradient's shape."""
+    shape = graph.tensors[gradient].shape
+    read = (graph.tensors[tensor].shape for tensor in update.inputs)
+    written = (graph.tensors[tensor].shape for tensor in update.outputs)
+    return all(each in ((), shape) for each in read) and all(
+        each == shape for each in written
+    )
+
+
+def _tiled(graph: Graph, product: Op, update: Op) -> Op:
+    place = update.inputs.index(product.outputs[0])
+    others = (*update.inputs[:place], *update.inputs[place + 1 :])
+    inputs = (*product.inputs, *others)
+    attributes = update_attributes(update.type, update.attributes, place)
+    specs = [
+        Spec(graph.tensors[i].shape or (), graph.tensors[i].dtype or "float32")
+        for i in (*inputs, *update.outputs)
+    ]
+    return replace(
+        update,
+        type="dense_update",
+        inputs=inputs,
+        seconds=nominal_seconds(
+            op_type("dense_update"),
+            specs[: len(inputs)],
+            specs[len(inputs) :],
+            attributes,
+        ),
+        attributes=attributes,
+    )
