@@ -20,12 +20,7 @@ from memcfg.devices.cuda._convolution_spec import describe_convolution
 from memcfg.devices.cuda._cublaslt import ChosenProduct, CublasLt, describe_product
 from memcfg.devices.cuda._cudnn import ChosenConvolution, Cudnn
 from memcfg.devices.cuda._kernel_times import measure_launches
-<<<<<<< HEAD
-from memcfg.devices.cuda._sources import CudaSource, cuda_source
-=======
 from memcfg.devices.cuda._sources import CudaSource, cuda_source, has_source
-from memcfg.devices.cuda._switch import switched_on
->>>>>>> f6297f3 (Use up large gradients of dense layers block by block)
 from memcfg.errors import KernelError
 
 if TYPE_CHECKING:
