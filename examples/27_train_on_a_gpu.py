@@ -16,7 +16,7 @@ if not gpus:
 
 mc.config.set_logical_device_configuration(
     gpus[0],
-    [mc.config.LogicalDeviceConfiguration(memory_limit=64)],  # MiB
+    [mc.config.LogicalDeviceConfiguration(memory_limit=512)],  # MiB
 )
 print(mc.config.get_device_details(gpus[0]))
 

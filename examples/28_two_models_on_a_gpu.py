@@ -20,8 +20,8 @@ mc.config.set_memory_growth(gpus[0], True)
 mc.config.set_logical_device_configuration(
     gpus[0],
     [
-        mc.config.LogicalDeviceConfiguration(memory_limit=32),  # MiB
-        mc.config.LogicalDeviceConfiguration(memory_limit="24MiB"),
+        mc.config.LogicalDeviceConfiguration(memory_limit=256),  # MiB
+        mc.config.LogicalDeviceConfiguration(memory_limit="192MiB"),
     ],
 )
 
