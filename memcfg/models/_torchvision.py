@@ -6,6 +6,7 @@ a layer's and a parameter's: ``layer1.0.conv1.weight``.
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +17,6 @@ from memcfg.errors import WeightsError
 from memcfg.nn._weight_files import Entry, read_file
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
 
     from memcfg.nn import Layer, Model
@@ -62,12 +62,24 @@ def load_torchvision_weights(model: Model, filepath: str | os.PathLike[str]) -> 
 
     Raises
     ------
+    TypeError
+        If `model` is no model or `filepath` no path.
     OSError
         If it cannot be read.
     WeightsError
         If names, shapes or dtypes differ, or the file is damaged; nothing changed
         then.
     """
+    if not isinstance(model, nn.Model):
+        raise TypeError(
+            f"load_torchvision_weights: the model is a {type(model).__name__}; write "
+            "the model first, then the path"
+        )
+    if not isinstance(filepath, str | os.PathLike):
+        raise TypeError(
+            f"load_torchvision_weights: the path is a {type(filepath).__name__}; write "
+            "a state_dict() to a file by safetensors.torch.save_file"
+        )
     sources = [
         _source(layer, variable.name, variable.shape)
         for layer in model.layers

@@ -120,6 +120,13 @@ def test_damaged_and_missing_files(path, tmp_path):
         models.load_torchvision_weights(model, path)
 
 
+def test_what_is_no_model_or_no_path_is_refused(path):
+    with pytest.raises(TypeError, match="the model is a str; write the model first"):
+        models.load_torchvision_weights(str(path), small())
+    with pytest.raises(TypeError, match=r"the path is a dict; write a state_dict\(\)"):
+        models.load_torchvision_weights(small(), {})
+
+
 def test_models_of_other_layers_are_refused(path):
     model = nn.Sequential([nn.Input((3, 2)), nn.LSTM(3, name="cells")])
     with pytest.raises(WeightsError, match="'cells' is a LSTM"):
