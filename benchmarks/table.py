@@ -14,6 +14,8 @@ OTHERS = {  # with a script of their own
     "layers_2_threads.json",
     "workspace_modes.json",
     "workspaces.json",
+    "zoo.json",
+    "zoo_replay_elementwise.json",
 }
 HEAD = """| network, batch | threads | processor | memcfg | PyTorch | ratio | measured |
 | --- | --- | --- | --- | --- | --- | --- |

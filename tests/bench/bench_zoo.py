@@ -25,6 +25,7 @@ import numpy as np
 KINDS = ("train", "predict1", "predict32")
 SIDES = ("memcfg", "torch", "torch, channels last")
 MIB = 1 << 20
+RATE = 1e-4  # a random batch over and over: larger ones diverge
 
 
 def resident(field: str) -> int:
@@ -58,7 +59,7 @@ def memcfg_step(network, kind, size, options):
     xs, y = batch_of(network, size)
     x = xs[0] if len(xs) == 1 else xs
     model.compile(
-        mc.nn.SGD(0.01, momentum=0.9),
+        mc.nn.SGD(RATE, momentum=0.9),
         mc.nn.SparseCategoricalCrossentropy(from_logits=True),
         memory=getattr(mc.plan, options.policy)(),
     )
@@ -96,7 +97,7 @@ def torch_step(network, kind, size, options):
 
         return predict, count
     labels = torch.from_numpy(y).long()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
     loss_of = torch.nn.CrossEntropyLoss()
 
     def step():
@@ -216,7 +217,6 @@ def main() -> None:
     if options.worker:
         work(options)
         return
-    from bench_training import environment
     from zoo_peers import NETWORKS
 
     names = options.networks.split(",") if options.networks else list(NETWORKS)
@@ -225,12 +225,20 @@ def main() -> None:
         for name in names:
             results.append(measure(name, kind, options))
             print(row(results[-1]), flush=True)
+            write(results, options)  # what is there, if the rest fails
         speeds = [each["speed"] for each in results if each["kind"] == kind]
         print(f"{kind}: geometric mean {statistics.geometric_mean(speeds):.2f}")
-    if options.output is not None:
-        found = {"environment": environment(options.threads), "results": results}
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def write(results, options) -> None:
+    from bench_training import environment
+
+    if options.output is None:
+        return
+    place = environment(options.threads) | {"policy": options.policy}
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    document = {"environment": place, "results": results}
+    options.output.write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":
