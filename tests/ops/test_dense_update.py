@@ -77,11 +77,26 @@ def test_rows_may_lie_in_several_axes(table):
     check(table, update_case("sgd", 4, 30, 9, lead=(2, 3)))
 
 
-def test_a_block_gives_the_bits_of_the_whole(table):
-    """With the product of the blocks; the update is of elements alone."""
+def test_blocks_are_the_product_and_the_update_one_by_one(table):
+    """Of the native kernels; the product's sums may come in another order."""
     made = update_case("adam", 16, 700, 520)
     made.pairs = {}
-    assert execute(table, made, 0xFF, 64) == execute(table, made, 0x5A, 0)
+    x, dy, *others = made.inputs
+    (whole,) = execute(
+        table, Case("dense_gradient_kernel", [x, dy], [f32((700, 520))]), 0xFF, 64
+    )
+    gradient = np.frombuffer(whole, np.float32).reshape(700, 520)
+    others.insert(made.attributes["gradient"], gradient)
+    alone = Case("adam", others, made.outputs, SETTINGS["adam"])
+    for found, wanted in zip(
+        execute(table, made, 0xFF, 64), execute(table, alone, 0xFF, 64), strict=True
+    ):
+        np.testing.assert_allclose(
+            np.frombuffer(found, np.float32),
+            np.frombuffer(wanted, np.float32),
+            rtol=1e-5,
+            atol=1e-6,
+        )
 
 
 def test_what_does_not_fit_is_refused():
@@ -172,8 +187,14 @@ def test_clipping_by_the_norm_of_all_keeps_gradients_whole(table, monkeypatch):
     assert types.count("dense_gradient_kernel") == 2
 
 
-def test_windows_of_accumulated_gradients_keep_them_whole(table, monkeypatch):
+def test_windows_sum_up_gradients_in_blocks(table, monkeypatch):
+    """What adds a gradient to the sum of a window is an update, too."""
     options = {"gradient_accumulation_steps": 2}
-    losses, _, types, _ = trained(mc.plan.share(), True, monkeypatch, **options)
-    assert np.isfinite(losses).all()
-    assert types.count("dense_gradient_kernel") + types.count("dense_update") == 2
+    losses, weights, types, _ = trained(mc.plan.share(), True, monkeypatch, **options)
+    assert types.count("dense_gradient_kernel") == 1  # of the small layer
+    assert types.count("dense_update") == 1
+    whole = trained(mc.plan.share(), False, monkeypatch, **options)
+    assert "dense_update" not in whole[2]
+    np.testing.assert_allclose(losses, whole[0], rtol=1e-5)
+    for a, b in zip(weights, whole[1], strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
