@@ -26,6 +26,7 @@ __all__ = [
     "equal",
     "erf",
     "evaluate",
+    "evaluate_over",
     "exp",
     "floor",
     "instructions",
@@ -36,6 +37,7 @@ __all__ = [
     "number",
     "operand",
     "read",
+    "read_over",
     "rounded",
     "scalar",
     "select",
@@ -650,3 +652,21 @@ def read(
         else:
             nodes.append(_intern(kind, tuple(nodes[int(each)] for each in words), ""))
     return tuple(nodes[int(each)] for each in words)
+
+
+def read_over(text: str, operands: Sequence[Any]) -> tuple[Expression, ...]:
+    """Read what `write` wrote; of operands of shape () it has the one number."""
+    leaves = [
+        operand(str(i)) if each.shape else scalar(str(i))
+        for i, each in enumerate(operands)
+    ]
+    return read(text, leaves, {})
+
+
+def evaluate_over(text: str, arrays: Sequence[Any], dtype: Any) -> list[Any]:
+    """Compute what `write` wrote with NumPy, of these arrays."""
+    values: dict[tuple[str, str], Any] = {}
+    for i, array in enumerate(arrays):
+        kind = "operand" if array.shape else "scalar"
+        values[kind, str(i)] = array if array.shape else float(array)
+    return evaluate(read_over(text, arrays), values, dtype)

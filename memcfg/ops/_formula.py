@@ -35,10 +35,10 @@ from memcfg.ops._op_type import (
     require,
 )
 
-__all__ = ["elementwise"]
+__all__ = ["MAX_NODES", "MAX_OPERANDS", "elementwise"]
 
-_MAX_NODES = 256  # as in _native/src/kernels/expression.cpp
-_MAX_OPERANDS = 32
+MAX_NODES = 256  # as in _native/src/kernels/expression.cpp
+MAX_OPERANDS = 32
 
 Outputs: TypeAlias = tuple[Expression, ...]
 Trace: TypeAlias = Callable[[Mapping[str, bool]], Outputs]
@@ -310,12 +310,12 @@ def _check_size(
 ) -> None:
     """Raise ValueError for more than kernels take."""
     nodes = len(instructions(outputs)[0])
-    if nodes > _MAX_NODES:
-        raise ValueError(f"op type {name!r} has {nodes} nodes, of {_MAX_NODES} at most")
+    if nodes > MAX_NODES:
+        raise ValueError(f"op type {name!r} has {nodes} nodes, of {MAX_NODES} at most")
     count = len(operands) + len(outputs)
-    if count > _MAX_OPERANDS:
+    if count > MAX_OPERANDS:
         raise ValueError(
-            f"op type {name!r} has {count} operands and outputs, of {_MAX_OPERANDS} at "
+            f"op type {name!r} has {count} operands and outputs, of {MAX_OPERANDS} at "
             "most"
         )
 

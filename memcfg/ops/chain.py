@@ -6,18 +6,20 @@ array once. `join_elementwise` makes its attributes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.ops._expression import (
     Expression,
     count_flops,
-    evaluate,
+    evaluate_over,
     instructions,
     operand,
     read,
+    read_over,
     scalar,
     write,
 )
+from memcfg.ops._formula import MAX_NODES, MAX_OPERANDS
 from memcfg.ops._op_type import (
     Arrays,
     Attributes,
@@ -33,9 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__: list[str] = []
-
-MAX_NODES = 256  # as in _native/src/kernels/expression.cpp
-MAX_OPERANDS = 32
 
 
 class Link(NamedTuple):
@@ -88,14 +87,6 @@ def join_elementwise(links: Sequence[Link], scalars: Sequence[bool]) -> str | No
     return write(made[-1:], [str(place) for place in range(len(scalars))])
 
 
-def _outputs(attributes: Attributes, inputs: Sequence[Any]) -> list[Expression]:
-    leaves = [
-        operand(str(place)) if each.shape else scalar(str(place))
-        for place, each in enumerate(inputs)
-    ]
-    return list(read(attributes["expression"], leaves, {}))
-
-
 def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
     require("expression" in attributes, "chain needs the attribute 'expression'")
     arrays = [spec for spec in inputs if spec.shape]
@@ -110,20 +101,15 @@ def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
 
 
 def _chain(attributes: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-    values: dict[tuple[str, str], Any] = {}
-    for place, array in enumerate(inputs):
-        if array.shape:
-            values["operand", str(place)] = array
-        else:
-            values["scalar", str(place)] = float(array)
-    found = evaluate(_outputs(attributes, inputs), values, outputs[0].dtype)
-    outputs[0][...] = found[0]
+    dtype = outputs[0].dtype
+    (outputs[0][...],) = evaluate_over(attributes["expression"], inputs, dtype)
 
 
 def _flops(
     inputs: Sequence[Spec], outputs: Sequence[Spec], attributes: Attributes
 ) -> int:
-    return max(count_flops(_outputs(attributes, inputs)), 1) * outputs[0].size
+    each = count_flops(read_over(attributes["expression"], inputs))
+    return max(each, 1) * outputs[0].size
 
 
 register(OpType("chain", None, _infer, _chain, flops=_flops))

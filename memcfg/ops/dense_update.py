@@ -11,11 +11,11 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from memcfg.ops._expression import (
-    Expression,
     count_flops,
-    evaluate,
+    evaluate_over,
     operand,
     read,
+    read_over,
     scalar,
     write,
 )
@@ -80,13 +80,6 @@ def _operands(
     return found
 
 
-def _leaves(operands: Sequence[Any]) -> list[Expression]:
-    return [
-        operand(str(i)) if each.shape else scalar(str(i))
-        for i, each in enumerate(operands)
-    ]
-
-
 def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
     require(len(inputs) > _PRODUCT, "dense_update reads x, dy and what it updates")
     x, dy = inputs[:_PRODUCT]
@@ -102,21 +95,14 @@ def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
             spec.shape in ((), gradient.shape),
             f"dense_update: a gradient of {gradient.shape} and state of {spec.shape}",
         )
-    count = len(read(attributes["expression"], _leaves(operands), {}))
+    count = len(read_over(attributes["expression"], operands))
     return [gradient._replace(suffix=f"new{i}" if i else "") for i in range(count)]
 
 
 def _dense_update(attributes: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     x, dy = (each.reshape(-1, each.shape[-1]) for each in inputs[:_PRODUCT])
     operands = _operands(inputs, attributes, x.T @ dy)
-    values: dict[tuple[str, str], Any] = {}
-    for i, array in enumerate(operands):
-        if array.shape:
-            values["operand", str(i)] = array
-        else:
-            values["scalar", str(i)] = float(array)
-    expressions = read(attributes["expression"], _leaves(operands), {})
-    found = evaluate(expressions, values, outputs[0].dtype)
+    found = evaluate_over(attributes["expression"], operands, outputs[0].dtype)
     for output, each in zip(outputs, [each.copy() for each in found], strict=True):
         output[...] = each
 
@@ -126,7 +112,7 @@ def _flops(
 ) -> int:
     x = inputs[0]
     operands = _operands(inputs, attributes, outputs[0])
-    formula = count_flops(read(attributes["expression"], _leaves(operands), {}))
+    formula = count_flops(read_over(attributes["expression"], operands))
     return (2 * prod(x.shape[:-1]) + formula) * outputs[0].size
 
 
