@@ -65,26 +65,6 @@ struct Factors {
   float* shift;
 };
 
-// What follows a normalisation, and the gradient before it by what came out.
-struct Identity {
-  static MEMCFG_INLINE float of(float x) { return x; }
-  static MEMCFG_INLINE float gradient(const float*, const float* dy, Count i) {
-    return dy[i];
-  }
-};
-struct Relu {
-  static MEMCFG_INLINE float of(float x) { return relu_of(x); }
-  static MEMCFG_INLINE float gradient(const float* y, const float* dy, Count i) {
-    return relu_gradient_of(y[i], dy[i]);
-  }
-};
-struct Relu6 {
-  static MEMCFG_INLINE float of(float x) { return relu6_of(x); }
-  static MEMCFG_INLINE float gradient(const float* y, const float* dy, Count i) {
-    return relu6_gradient_of(y[i], dy[i]);
-  }
-};
-
 // What a kernel reads and writes beside its factors, from one element on.
 struct Forward {
   const float* x;

@@ -7,13 +7,6 @@
 namespace memcfg {
 namespace {
 
-struct Identity {
-  static MEMCFG_INLINE float of(float x) { return x; }
-};
-struct Relu {
-  static MEMCFG_INLINE float of(float x) { return relu_of(x); }
-};
-
 // y = activation(x + b) for `count` elements, b over and over. In place: y = x.
 template <class Activation>
 MEMCFG_VECTORIZED void add_bias(
@@ -34,7 +27,7 @@ MEMCFG_VECTORIZED void sum_relu_gradient(const float* y,
                                          float* out) {
   float* const outs[1] = {out};
   sum_rows<1>(rows, channels, outs, [=](Count i, Count) {
-    dx[i] = relu_gradient_of(y[i], dy[i]);
+    dx[i] = Relu::gradient(y, dy, i);
     return Terms<1>{{dx[i]}};
   });
 }

@@ -53,19 +53,30 @@ MEMCFG_INLINE float minimum_of(float a, float b) {
   return blend(mask_of(a < b) | mask_of(a != a), a, b);
 }
 
-// Rectifiers, and their gradients by what they gave, as memcfg/ops writes them.
-MEMCFG_INLINE float relu_of(float x) {
-  return blend(x < 0.0F, 0.0F, x);  // NaN stays NaN
-}
-MEMCFG_INLINE float relu_gradient_of(float y, float dy) {
-  return blend(y > 0.0F, dy, 0.0F);
-}
-MEMCFG_INLINE float relu6_of(float x) {
-  return blend(x < 0.0F, 0.0F, blend(x > 6.0F, 6.0F, x));
-}
-MEMCFG_INLINE float relu6_gradient_of(float y, float dy) {
-  return blend(y > 0.0F, blend(y < 6.0F, dy, 0.0F), 0.0F);
-}
+// What kernels do to a result on the way, as memcfg/ops writes it: of a value, and the
+// gradient before it of element i, by what came out.
+struct Identity {
+  static MEMCFG_INLINE float of(float x) { return x; }
+  static MEMCFG_INLINE float gradient(const float*, const float* dy, Count i) {
+    return dy[i];
+  }
+};
+struct Relu {
+  static MEMCFG_INLINE float of(float x) {
+    return blend(x < 0.0F, 0.0F, x);  // NaN stays NaN
+  }
+  static MEMCFG_INLINE float gradient(const float* y, const float* dy, Count i) {
+    return blend(y[i] > 0.0F, dy[i], 0.0F);
+  }
+};
+struct Relu6 {
+  static MEMCFG_INLINE float of(float x) {
+    return blend(x < 0.0F, 0.0F, blend(x > 6.0F, 6.0F, x));
+  }
+  static MEMCFG_INLINE float gradient(const float* y, const float* dy, Count i) {
+    return blend(y[i] > 0.0F, blend(y[i] < 6.0F, dy[i], 0.0F), 0.0F);
+  }
+};
 
 inline constexpr float kLog2High = 0x1.62e4p-1F;          // log(2), of 15 bits
 inline constexpr float kLog2Low = 0x1.7f7d1cp-20F;        // the rest of it
