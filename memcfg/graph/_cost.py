@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memcfg.ops import Spec
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from memcfg.ops import OpType, Spec
+    from memcfg.graph._graph import Graph
+    from memcfg.ops import OpType
 
-__all__ = ["memory_seconds", "nominal_seconds"]
+__all__ = ["memory_seconds", "nominal_seconds", "nominal_seconds_of"]
 
 _FLOPS_PER_SECOND = 100e9  # two AVX2 cores
 _BYTES_PER_SECOND = 10e9  # one memory channel
@@ -50,3 +53,16 @@ def memory_seconds(nbytes: int) -> float:
         Seconds on the nominal machine, as ops of traced graphs have them.
     """
     return nbytes / _BYTES_PER_SECOND + _SECONDS_PER_OP
+
+
+def nominal_seconds_of(
+    graph: Graph,
+    kind: OpType,
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    attributes: Mapping[str, Any],
+) -> float:
+    """Estimate the seconds of an op on tensors of a graph."""
+    found = [graph.tensors[tensor] for tensor in (*inputs, *outputs)]
+    specs = [Spec(each.shape or (), each.dtype or "float32") for each in found]
+    return nominal_seconds(kind, specs[: len(inputs)], specs[len(inputs) :], attributes)

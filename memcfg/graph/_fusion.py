@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from memcfg.graph._cost import nominal_seconds
-from memcfg.ops import Spec, Value, op_type, op_types
+from memcfg.graph._cost import nominal_seconds_of
+from memcfg.ops import Value, op_type, op_types
 from memcfg.ops.chain import Link, join_elementwise
 
 if TYPE_CHECKING:
@@ -130,12 +130,7 @@ class _Match:
             type=kind.name,
             inputs=inputs,
             outputs=outputs,
-            seconds=nominal_seconds(
-                kind,
-                [_spec(graph, tensor) for tensor in inputs],
-                [_spec(graph, tensor) for tensor in outputs],
-                main.attributes,
-            ),
+            seconds=nominal_seconds_of(graph, kind, inputs, outputs, main.attributes),
             replayable=all(graph.ops[index].replayable for index in self.ops),
             in_place=tuple((inputs[i], outputs[o]) for i, o in kind.in_place),
         )
@@ -196,11 +191,6 @@ def _with_value(match: _Match, value: Value, tensor: int) -> Iterator[_Match]:
         outputs = match.graph.ops[maker].outputs
         if value.place < len(outputs) and outputs[value.place] == tensor:
             yield from _with_part(begun, value.part, maker)
-
-
-def _spec(graph: Graph, tensor: int) -> Spec:
-    found = graph.tensors[tensor]
-    return Spec(found.shape or (), found.dtype or "float32")
 
 
 def _join_chains(
@@ -265,14 +255,13 @@ def _chain(graph: Graph, found: Sequence[int]) -> Op | None:
         return None
     last = graph.ops[found[-1]]
     attributes = {"expression": text}
-    specs = [_spec(graph, tensor) for tensor in inputs]
-    results = [_spec(graph, tensor) for tensor in last.outputs]
+    kind = op_type("chain")
     return replace(
         last,
         type="chain",
         inputs=tuple(inputs),
         attributes=attributes,
-        seconds=nominal_seconds(op_type("chain"), specs, results, attributes),
+        seconds=nominal_seconds_of(graph, kind, inputs, last.outputs, attributes),
         in_place=tuple(
             (tensor, last.outputs[0])
             for tensor, single in zip(inputs, scalars, strict=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from memcfg.graph._cost import nominal_seconds
-from memcfg.ops import Spec, op_type
+from memcfg.graph._cost import nominal_seconds_of
+from memcfg.ops import op_type
 from memcfg.ops.dense_update import update_attributes
 
 if TYPE_CHECKING:
@@ -77,19 +77,12 @@ def _tiled(graph: Graph, product: Op, update: Op) -> Op:
     others = (*update.inputs[:place], *update.inputs[place + 1 :])
     inputs = (*product.inputs, *others)
     attributes = update_attributes(update.type, update.attributes, place)
-    specs = [
-        Spec(graph.tensors[i].shape or (), graph.tensors[i].dtype or "float32")
-        for i in (*inputs, *update.outputs)
-    ]
     return replace(
         update,
         type="dense_update",
         inputs=inputs,
-        seconds=nominal_seconds(
-            op_type("dense_update"),
-            specs[: len(inputs)],
-            specs[len(inputs) :],
-            attributes,
+        seconds=nominal_seconds_of(
+            graph, op_type("dense_update"), inputs, update.outputs, attributes
         ),
         attributes=attributes,
     )
