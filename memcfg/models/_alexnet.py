@@ -21,6 +21,10 @@ _CONVOLUTIONS = (
     (10, 256, 3, 1, 1, True),
 )
 _UNITS = 4096  # of the first two dense layers
+# PyTorch's, as torchvision's AlexNet has them. He's keep the deviation through each
+# layer, and three poolings of maxima then raise it: a loss of 28 at the start, where
+# that of equal chances is 6.9.
+_START = nn.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
 
 
 def alexnet(
@@ -60,7 +64,7 @@ def alexnet(
             strides,
             padding,
             activation="relu",
-            kernel_initializer="he_normal",
+            kernel_initializer=_START,
             name=f"features.{place}",
         )(x)
         if pooled:
@@ -69,7 +73,7 @@ def alexnet(
     for place in (1, 4):
         x = nn.Dropout(0.5)(x)
         x = nn.Dense(
-            _UNITS, "relu", kernel_initializer="he_normal", name=f"classifier.{place}"
+            _UNITS, "relu", kernel_initializer=_START, name=f"classifier.{place}"
         )(x)
-    x = nn.Dense(classes, name="classifier.6")(x)
+    x = nn.Dense(classes, kernel_initializer=_START, name="classifier.6")(x)
     return nn.Model(inputs, x, name=name)
