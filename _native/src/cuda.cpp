@@ -335,16 +335,62 @@ CudaSystem::CudaSystem(std::shared_ptr<const CudaContext> context, bool pages)
       zeros_(std::make_unique<CudaStream>(context_, 0)),
       memory_(context_->info().memory),
       virtual_memory_(pages && context_->info().virtual_memory) {
-  page_ = host_system().page_size();
-  if (!virtual_memory_) return;
-  std::size_t granularity = 0;
-  context_->driver().check(context_->api().cuMemGetAllocationGranularity(
-                               &granularity, &properties_, cuda::kMinimumGranularity),
-                           "cuMemGetAllocationGranularity");
-  while (page_ < granularity) page_ *= 2;
+  if (virtual_memory_) try_pages();
+  if (!virtual_memory_) page_ = host_system().page_size();
 }
 
 CudaSystem::~CudaSystem() = default;
+
+// A driver may announce virtual memory and refuse it (containers, virtual GPUs): one
+// page is made, mapped and given back. A GPU that has no page left for `cuMemAlloc`
+// either is full, and refuses nothing.
+void CudaSystem::try_pages() {
+  const CudaContext::Current current(*context_);
+  current.require();
+  const cuda::Api& api = context_->api();
+  std::size_t granularity = 0;
+  const char* call = "cuMemGetAllocationGranularity";
+  cuda::Status status = api.cuMemGetAllocationGranularity(
+      &granularity, &properties_, cuda::kMinimumGranularity);
+  page_ = host_system().page_size();
+  while (page_ < granularity) page_ *= 2;
+  cuda::Address address = 0;
+  if (status == 0) {
+    call = "cuMemAddressReserve";
+    status = api.cuMemAddressReserve(&address, page_, page_, 0, 0);
+  }
+  if (status == 0) {
+    status = try_page(address, call);
+    api.cuMemAddressFree(address, page_);
+  }
+  if (status == 0) return;
+  if (status == cuda::status::out_of_memory) {
+    const cuda::Address block = take(page_);
+    if (block == 0) return;
+    give_back(block);
+  }
+  virtual_memory_ = false;
+  refusal_ = std::string(call) + ": " + context_->driver().words(status);
+}
+
+// Maps a page and unmaps it; the first status that is no success, and which call's.
+cuda::Status CudaSystem::try_page(cuda::Address address, const char*& call) const {
+  const cuda::Api& api = context_->api();
+  cuda::Handle handle = 0;
+  call = "cuMemCreate";
+  cuda::Status status = api.cuMemCreate(&handle, page_, &properties_, 0);
+  if (status != 0) return status;
+  call = "cuMemMap";
+  status = api.cuMemMap(address, page_, 0, handle, 0);
+  api.cuMemRelease(handle);
+  if (status != 0) return status;
+  call = "cuMemSetAccess";
+  const cuda::AccessDescription access{properties_.location, cuda::kReadAndWrite};
+  status = api.cuMemSetAccess(address, page_, &access, 1);
+  context_->wait();
+  api.cuMemUnmap(address, page_);
+  return status;
+}
 
 void* CudaSystem::reserve(Bytes size, Access) const noexcept try {
   if (!virtual_memory_) return nullptr;
@@ -463,9 +509,11 @@ void CudaSystem::check() const {
 
 std::shared_ptr<Resource> make_cuda_resource(std::string name,
                                              std::shared_ptr<const CudaContext> context,
-                                             bool pages) {
-  return std::make_shared<DeviceResource>(
-      std::move(name), std::make_shared<CudaSystem>(std::move(context), pages));
+                                             bool pages,
+                                             std::string* refusal) {
+  auto system = std::make_shared<CudaSystem>(std::move(context), pages);
+  if (refusal != nullptr) *refusal = system->refusal();
+  return std::make_shared<DeviceResource>(std::move(name), std::move(system));
 }
 
 std::shared_ptr<Resource> make_pinned_resource(

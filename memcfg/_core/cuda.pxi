@@ -7,7 +7,7 @@ class CudaInfo(NamedTuple):
     name: str
     memory_bytes: int
     capability: int  # 90 is compute capability 9.0
-    virtual_memory: bool  # whether a pool maps page by page, rather than blocks
+    virtual_memory: bool  # whether it announces that pools can map page by page
 
 
 @cython.final
@@ -46,6 +46,7 @@ cdef class CudaContext:
     cdef shared_ptr[native.CudaContext] core
     cdef readonly CudaDriver driver
     cdef readonly int ordinal
+    cdef bint told  # that it refuses pages
 
     def __cinit__(self, CudaDriver driver not None, int ordinal):
         self.driver = driver
@@ -86,7 +87,7 @@ cdef class CudaContext:
         """Make the resource of the GPU's memory, for a pool on top.
 
         It has pages where the GPU has virtual memory management, and without `pages`
-        blocks.
+        blocks. RuntimeWarning, once, where the driver announces pages and refuses them.
         """
         return CudaResource(self, False, name=name, pages=pages)
 
@@ -111,12 +112,25 @@ cdef class CudaResource(Resource):
         bint pages=True,
     ):
         cdef string text = as_string(name)
+        cdef string refusal
         self.pinned = pinned
         with nogil:
             if pinned:
                 self.core = native.make_pinned_resource(text, context.core)
             else:
-                self.core = native.make_cuda_resource(text, context.core, pages)
+                self.core = native.make_cuda_resource(
+                    text, context.core, pages, &refusal
+                )
+        if refusal.size() and not context.told:
+            context.told = True
+            warn(
+                "the GPU's driver announces virtual memory and refuses it "
+                f"({as_text(refusal)}): memory comes in blocks by cuMemAlloc, where a "
+                "model that grows is copied to the host and back. A newer driver, or "
+                "fewer restrictions of a container or virtual GPU, may mend it",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     @property
     def page_bytes(self):

@@ -153,7 +153,7 @@ cdef extern from "memcfg/cuda.hpp" namespace "memcfg" nogil:
         const CurrentContext& require() except +raise_failure
 
     shared_ptr[Resource] make_cuda_resource(
-        string name, shared_ptr[CudaContext] context, bool pages
+        string name, shared_ptr[CudaContext] context, bool pages, string* refusal
     ) except +raise_failure
     shared_ptr[Resource] make_pinned_resource(
         string name, shared_ptr[CudaContext] context

@@ -150,6 +150,29 @@ def test_a_context_tells_memory_and_priorities(context, pool):
     assert context.memory_info() == (1 << 30, 1 << 30)
 
 
+@pytest.mark.parametrize(
+    "call", ["cuMemGetAllocationGranularity", "cuMemCreate", "cuMemMap"]
+)
+def test_a_driver_that_refuses_pages_has_blocks(context, call):
+    cuda_stand_in.refuse(call)
+    told = f"refuses it \\({call}: CUDA_ERROR_.*cuMemAlloc"
+    with pytest.warns(RuntimeWarning, match=told):
+        pool = Pool(context.resource(name="GPU:0"), limit="64MiB")
+    assert pool.upstream.page_bytes == 1
+    context.resource()  # once is enough
+    with pool.allocate(3 << 20):
+        assert cuda_stand_in.used() == pool.stats().reserved_bytes
+    with pytest.raises(ResourceExhaustedError):
+        pool.allocate(65 << 20)
+    pool.trim()
+    assert cuda_stand_in.used() == 0
+
+
+def test_a_full_gpu_refuses_no_pages(context):
+    cuda_stand_in.machine(memory=1 << 20)
+    assert context.resource().page_bytes == 2 << 20
+
+
 def test_several_gpus(driver):
     cuda_stand_in.machine(count=2)
     contexts = [CudaContext(driver, ordinal) for ordinal in range(driver.device_count)]
@@ -425,6 +448,7 @@ def one_of_everything(driver):
     del blocks
 
 
+@pytest.mark.filterwarnings("ignore:the GPU's driver announces")
 @pytest.mark.parametrize("once", [True, False])
 def test_a_failure_at_any_call_is_an_error_and_loses_nothing(driver, once):
     one_of_everything(driver)

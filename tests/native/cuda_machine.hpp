@@ -197,8 +197,9 @@ struct Function {
 // One machine with GPUs. Tests change what is public.
 struct Gpu {
   std::size_t memory = std::size_t{1} << 30;  // bytes of each
-  int virtual_memory = 1;
-  int count = 1;               // of GPUs; 0: cuInit finds none
+  int virtual_memory = 1;                     // whether it is announced
+  std::string refused;  // the call of virtual memory that is refused all the same
+  int count = 1;        // of GPUs; 0: cuInit finds none
   long calls_left = 1L << 60;  // then calls fail that may fail,
   bool once = false;           // or just one does
   long calls = 0;              // so far, that may fail

@@ -16,6 +16,11 @@ void memcfg_stand_in_machine(std::size_t memory, int count, int virtual_memory) 
   gpu().virtual_memory = virtual_memory;
 }
 
+// Which call of the virtual memory that is announced the driver refuses; empty: none.
+void memcfg_stand_in_refuse(const char* call) {
+  gpu().refused = call;
+}
+
 // Whether work is done when somebody waits, in an order that the seed chooses.
 void memcfg_stand_in_late(bool late, unsigned seed) {
   gpu().late = late;

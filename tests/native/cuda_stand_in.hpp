@@ -30,6 +30,8 @@ class Call {
     refused_ = left == 0 || (left < 0 && !gpu().once);
   }
   bool refused() const { return refused_; }
+  // Whether a driver that announces virtual memory does not have this call.
+  bool lacks(const char* call) const { return gpu().refused == call; }
 
  private:
   const std::lock_guard<std::recursive_mutex> lock_;
@@ -100,6 +102,9 @@ inline Status cuGetErrorName(Status status, const char** name) {
       return 0;
     case abi::status::launch_failed:
       *name = "CUDA_ERROR_LAUNCH_FAILED";
+      return 0;
+    case abi::status::not_supported:
+      *name = "CUDA_ERROR_NOT_SUPPORTED";
       return 0;
     case abi::status::capture_unsupported:
       *name = "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED";
@@ -193,6 +198,7 @@ inline Status cuMemGetAllocationGranularity(std::size_t* nbytes,
                                             const AllocationProperties* what,
                                             int) {
   const Call call(false);
+  if (call.lacks("cuMemGetAllocationGranularity")) return abi::status::not_supported;
   if (call.refused()) return abi::status::invalid_value;
   demand(what->type == abi::kPinnedAllocation && what->location.type == abi::kOnDevice,
          "properties of no allocation");
@@ -206,6 +212,7 @@ inline Status cuMemAddressReserve(Address* address,
                                   unsigned long long) {
   const Call call;
   demand(size > 0 && size % kPage == 0, "reserve: not whole pages");
+  if (call.lacks("cuMemAddressReserve")) return abi::status::not_supported;
   if (call.refused()) return abi::status::out_of_memory;
   *address = addresses(size, std::max(alignment, kPage));
   gpu().reserved.emplace(*address, size);
@@ -228,6 +235,7 @@ inline Status cuMemCreate(Handle* handle,
                           unsigned long long) {
   const Call call;
   demand(size > 0 && size % kPage == 0, "create: not whole pages");
+  if (call.lacks("cuMemCreate")) return abi::status::not_supported;
   std::shared_ptr<Physical> bytes =
       call.refused() ? nullptr : take(size, what->location.id);
   if (bytes == nullptr) return abi::status::out_of_memory;
@@ -254,6 +262,7 @@ inline Status cuMemMap(Address address,
   demand(range != gpu().reserved.begin() &&
              address + size <= std::prev(range)->first + std::prev(range)->second,
          "map: not reserved");
+  if (call.lacks("cuMemMap")) return abi::status::out_of_memory;
   if (call.refused()) return abi::status::out_of_memory;
   demand(gpu().mapped.emplace(address, Gpu::Mapping{found->second, false}).second,
          "map: mapped already");
@@ -275,6 +284,7 @@ inline Status cuMemSetAccess(Address address,
   const Call call;
   demand(count == 1 && access->flags == abi::kReadAndWrite,
          "an access of another kind");
+  if (call.lacks("cuMemSetAccess")) return abi::status::not_supported;
   if (call.refused()) return abi::status::invalid_value;
   for (Address page = address; page < address + size; page += kPage) {
     const auto found = gpu().mapped.find(page);

@@ -64,8 +64,9 @@ inline Shared file_of(const Faulty& system) {
   return files::nameless(Bytes{64} << 20, system);
 }
 
-inline Shared cuda(bool virtual_memory = true) {
+inline Shared cuda(bool virtual_memory = true, const char* refused = "") {
   cuda_stand_in::gpu().virtual_memory = virtual_memory;
+  cuda_stand_in::gpu().refused = refused;
   const auto driver = std::make_shared<memcfg::CudaDriver>(cuda_stand_in::api());
   const auto context = std::make_shared<memcfg::CudaContext>(driver, 0);
   return std::make_shared<memcfg::DeviceResource>(
@@ -98,6 +99,8 @@ inline const Case kCases[] = {
     {"CUDA", [](const Faulty&) { return cuda(); }},
     {"pool on CUDA", [](const Faulty&) { return pool_on(cuda()); }},
     {"pool on CUDA blocks", [](const Faulty&) { return pool_on(cuda(false)); }},
+    {"pool on CUDA that refuses pages",
+     [](const Faulty&) { return pool_on(cuda(true, "cuMemCreate")); }},
     {"file", file_of},
     {"pool on a file", [](const Faulty& s) { return pool_on(file_of(s)); }},
     {"all at once",

@@ -175,6 +175,59 @@ TEST(a_failure_at_any_call_loses_nothing) {
   }
 }
 
+constexpr const char* kPageCalls[] = {"cuMemGetAllocationGranularity",
+                                      "cuMemAddressReserve",
+                                      "cuMemCreate",
+                                      "cuMemMap",
+                                      "cuMemSetAccess"};
+
+TEST(pages_that_are_announced_and_refused_are_blocks) {
+  gpu().virtual_memory = 1;
+  const auto driver = std::make_shared<CudaDriver>(cuda_stand_in::api());
+  const auto context = std::make_shared<CudaContext>(driver, 0);
+  for (const char* const call : kPageCalls) {
+    gpu().refused = call;
+    const auto system = std::make_shared<memcfg::CudaSystem>(context);
+    CHECK(!system->has_pages() && system->refusal().rfind(call, 0) == 0);
+    CHECK(gpu().used == 0 && gpu().reserved.empty() && gpu().physical.empty());
+    CHECK(system->reserve(kPage, Access::guarded) == nullptr);
+    gpu().refused.clear();
+  }
+  const memcfg::CudaSystem pages(context);
+  CHECK(pages.has_pages() && pages.refusal().empty());
+  CHECK(memcfg::CudaSystem(context, false).refusal().empty());  // nobody asked
+}
+
+TEST(blocks_of_a_driver_that_refuses_pages_hold_the_limit) {
+  for (const char* const call : kPageCalls) {
+    {
+      Pool pool("GPU:0", 64 * kMiB, true, stacks::cuda(true, call));
+      void* const block = pool.allocate({20 * kMiB});
+      CHECK(byte_at(block) == cuda_stand_in::kGarbage);
+      CHECK(gpu().used == pool.stats().reserved && gpu().used >= 20 * kMiB);
+      CHECK_THROWS(memcfg::out_of_memory, pool.allocate({62 * kMiB}));
+      pool.deallocate(block, 20 * kMiB);
+      pool.trim(0);
+      CHECK(gpu().used == 0);
+    }
+    CHECK(gpu().all_back());
+  }
+  gpu().refused.clear();
+}
+
+TEST(a_gpu_that_is_full_refuses_no_pages) {
+  gpu().virtual_memory = 1;
+  const auto all = gpu().memory;
+  gpu().memory = kPage - 1;
+  const auto driver = std::make_shared<CudaDriver>(cuda_stand_in::api());
+  {
+    const memcfg::CudaSystem system(std::make_shared<CudaContext>(driver, 0));
+    CHECK(system.has_pages() && system.refusal().empty());
+  }
+  gpu().memory = all;
+  CHECK(gpu().all_back());
+}
+
 TEST(a_child_of_a_fork_never_calls_the_driver) {
   const auto pool = pool_on_cuda(64 * kMiB);
   void* const block = pool->allocate({kMiB});

@@ -61,6 +61,7 @@ def _library() -> ctypes.CDLL:
         ctypes.c_int,
         ctypes.c_int,
     ]
+    library.memcfg_stand_in_refuse.argtypes = [ctypes.c_char_p]
     library.memcfg_stand_in_late.argtypes = [ctypes.c_bool, ctypes.c_uint]
     library.memcfg_stand_in_fail_calls.argtypes = [ctypes.c_long, ctypes.c_bool]
     library.memcfg_stand_in_fail_work.argtypes = [ctypes.c_long]
@@ -75,6 +76,11 @@ def _library() -> ctypes.CDLL:
 def machine(memory: int = 1 << 30, count: int = 1, virtual_memory: bool = True) -> None:
     """Say how many bytes each GPU has, how many there are, and what they can."""
     _library().memcfg_stand_in_machine(memory, count, virtual_memory)
+
+
+def refuse(call: str | None) -> None:
+    """Refuse a call of the virtual memory that the driver announces; None: none."""
+    _library().memcfg_stand_in_refuse((call or "").encode())
 
 
 def late(seed: int | None) -> None:
@@ -120,6 +126,7 @@ def all_back() -> bool:
 def reset() -> None:
     """Make the machine what it was at first; what is in use stays."""
     machine()
+    refuse(None)
     late(0)
     fail_calls(None)
     fail_work(None)

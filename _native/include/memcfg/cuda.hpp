@@ -25,7 +25,7 @@ struct CudaDeviceInfo {
   std::string name;
   Bytes memory = 0;             // all that it has
   int capability = 0;           // 90 is compute capability 9.0
-  bool virtual_memory = false;  // whether addresses and memory can be had apart
+  bool virtual_memory = false;  // whether it announces addresses apart from memory
 };
 
 // The driver. Its code stays mapped until the process ends.
@@ -51,11 +51,11 @@ class CudaDriver : private NoCopy {
 
   // Throws kernel_failure naming `what` unless status is success.
   void check(cuda::Status status, const char* what) const;
+  std::string words(cuda::Status status) const;  // its name and number
   // Throws std::runtime_error in a forked process.
   void require_usable() const;
 
  private:
-  std::string words(cuda::Status status) const;
   int attribute(int attribute, cuda::Device device) const;
 
   const cuda::Api api_;
@@ -182,7 +182,8 @@ class CudaHostSystem final : public CudaBlocks {
   void give_back(cuda::Address address) const noexcept override;
 };
 
-// The memory of a GPU. Where the driver has virtual memory management, addresses are
+// The memory of a GPU. Where the driver has virtual memory management, and does not
+// refuse one page when this is made, addresses are
 // reserved and pages of the driver's granularity mapped one by one; a page's memory has
 // gone as soon as it is unmapped, since its handle is released when it is mapped. Else
 // only whole blocks are to be had. Before memory goes, all work of the context is
@@ -200,6 +201,8 @@ class CudaSystem final : public CudaBlocks {
   Bytes memory_size() const noexcept override { return memory_; }
   SpaceKind kind() const noexcept override { return SpaceKind::device; }
   bool has_pages() const noexcept override { return virtual_memory_; }
+  // Why there are no pages though the driver announces them; else empty.
+  const std::string& refusal() const noexcept { return refusal_; }
 
   void* reserve(Bytes size, Access) const noexcept override;
   bool commit(void* address, Bytes size, Access) const noexcept override;
@@ -214,6 +217,8 @@ class CudaSystem final : public CudaBlocks {
 
   cuda::Address take(Bytes size) const noexcept override;
   void give_back(cuda::Address address) const noexcept override;
+  void try_pages();
+  cuda::Status try_page(cuda::Address address, const char*& call) const;
   bool map_page(cuda::Address address) const noexcept;
   void unmap_pages(cuda::Address address, Bytes size) const noexcept;
   void note(cuda::Address address, Bytes size, bool mapped) const noexcept;
@@ -223,14 +228,16 @@ class CudaSystem final : public CudaBlocks {
   Bytes memory_ = 0;                               // bytes
   Bytes page_ = 0;
   bool virtual_memory_ = false;
+  std::string refusal_;
   mutable std::map<cuda::Address, Pages> reservations_;
 };
 
-// The memory of a GPU, for a pool on top; without `pages` in blocks. Throws
-// kernel_failure.
+// The memory of a GPU, for a pool on top; without `pages` in blocks. `refusal` takes
+// that of its system. Throws kernel_failure.
 std::shared_ptr<Resource> make_cuda_resource(std::string name,
                                              std::shared_ptr<const CudaContext> context,
-                                             bool pages = true);
+                                             bool pages = true,
+                                             std::string* refusal = nullptr);
 
 // Pinned memory of the host, for a pool on top; how much there is nobody says.
 std::shared_ptr<Resource> make_pinned_resource(

@@ -31,6 +31,7 @@ inline constexpr Status invalid_handle = 400;
 inline constexpr Status not_found = 500;
 inline constexpr Status not_ready = 600;
 inline constexpr Status launch_failed = 719;
+inline constexpr Status not_supported = 801;
 inline constexpr Status capture_unsupported = 900;
 inline constexpr Status capture_invalidated = 901;
 inline constexpr Status capture_unmatched = 903;
