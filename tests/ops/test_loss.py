@@ -48,6 +48,28 @@ def test_cross_entropy_of_rows(lead, classes, seed):
     assert again.tobytes() == slopes.tobytes()
 
 
+def test_cross_entropy_over_a_vocabulary():
+    random = np.random.default_rng(3)
+    x = (9 * random.normal(size=(6, 8191))).astype("f4")
+    x[1, 5], x[2, :4000], x[3, 7] = 300, -300, np.nan
+    labels = np.array([0, 5, 4001, 1, 8190, 8191], np.int32)
+    loss, kept = run_kernel(
+        "softmax_cross_entropy", [x[:3], labels[:3]], [(), (3, 8191)]
+    )
+    wide = x.astype(np.float64)
+    powers = np.exp(wide - wide.max(-1, keepdims=True))
+    wanted = powers / powers.sum(-1, keepdims=True)
+    np.testing.assert_allclose(kept, wanted[:3], rtol=1e-5, atol=1e-12)
+    rows = -np.log(wanted[range(5), labels[:5]])
+    np.testing.assert_allclose(loss, rows[:3].mean(), rtol=1e-5)
+    (alone,) = run_kernel("softmax_cross_entropy_inference", [x[:3], labels[:3]], [()])
+    assert alone.tobytes() == loss.tobytes()
+    losses, kept = run_kernel("cross_entropy_rows", [x, labels], [(6,), x.shape])
+    np.testing.assert_allclose(losses[:5], rows, rtol=1e-5)
+    assert np.isnan(kept[3]).all()
+    assert np.isnan(losses[5])
+
+
 @given(
     lead=LEADS,
     classes=st.integers(1, 9),

@@ -2,8 +2,9 @@
 //
 // The products with the input's kernel come in as z[batch, steps, width]; a step is one
 // product with the recurrent kernel on oneDNN, and then a pass over rows. Backward goes
-// from the last step to the first, and takes the gradient of the recurrent kernel as
-// one product at the end. Gates have Keras's order: i, f, c, o and z, r, h.
+// from the last step to the first, on a copy of the recurrent kernel that is transposed
+// once, and takes the gradient of that kernel as one product at the end. Gates have
+// Keras's order: i, f, c, o and z, r, h.
 //
 // A step whose mask is 0 keeps the state; `carry` is what a state's gradient hands to
 // the step before beside the product.
@@ -187,16 +188,17 @@ void run_product(const Product& product,
 
 struct ProductStates final : Kernel::RunState {
   std::vector<std::unique_ptr<Kernel::RunState>> each;
+  Arguments copy;
 };
 
-// A kernel of a few products and of buffers in scratch.
+// A kernel of a few products, a copy into another layout and buffers in scratch.
 class Recurrent : public Kernel {
  public:
   Recurrent(const Sizes& sizes, const Extents& extents)
       : Kernel(sizes), extents_(extents) {}
   const char* algorithm() const noexcept override { return "onednn"; }
   Bytes scratch_bytes() const noexcept override {
-    Bytes most = 0;
+    Bytes most = copy_ ? copy_->scratch_bytes() : 0;
     for (const auto& product : products_) {
       most = std::max(most, product->scratch_bytes());
     }
@@ -207,12 +209,17 @@ class Recurrent : public Kernel {
     for (const auto& product : products_) {
       states->each.push_back(product->make_run_state());
     }
+    if (copy_) states->copy = copy_->make_arguments();
     return states;
   }
 
  protected:
   void add_product(const OneDnn& library, const Matrix& left, const Matrix& right) {
     products_.push_back(std::make_unique<Product>(library, Sizes{}, left, right, 0, 1));
+  }
+  void add_copy(const OneDnn& library, const Matrix& from, const Matrix& to) {
+    const auto source = describe(library, from), target = describe(library, to);
+    copy_.emplace(reorder(library, source.get(), target.get()));
   }
   // A buffer in scratch: where it begins.
   Bytes reserve(Bytes bytes) {
@@ -236,11 +243,17 @@ class Recurrent : public Kernel {
                 static_cast<char*>(scratch) + used_,
                 static_cast<ProductStates*>(state)->each[index].get());
   }
+  void copy(const float* from, float* to, void* scratch, RunState* state) const {
+    copy_->run({const_cast<float*>(from), to},
+               static_cast<char*>(scratch) + used_,
+               static_cast<ProductStates*>(state)->copy);
+  }
 
   Extents extents_;
 
  private:
   std::vector<std::unique_ptr<Product>> products_;
+  std::optional<Call> copy_;
   Bytes used_ = 0;
 };
 
@@ -327,9 +340,10 @@ class RecurrentBackward final : public Recurrent {
     before_ = reserve(e.of(e.units));
     dproduct_ = Cell::kBias ? reserve(e.of(e.width)) : 0;
     const Dim rows = e.batch * e.steps;
-    add_product(library,
-                {e.batch, e.width, e.steps * e.width, 1},
-                {e.width, e.units, 1, e.width});
+    const Matrix turned{e.width, e.units, e.units, 1};
+    turned_ = reserve(e.kernel());
+    add_copy(library, {e.width, e.units, 1, e.width}, turned);
+    add_product(library, {e.batch, e.width, e.steps * e.width, 1}, turned);
     add_product(library, {e.units, rows, 1, e.units}, {rows, e.width, e.width, 1});
   }
 
@@ -356,6 +370,8 @@ class RecurrentBackward final : public Recurrent {
     float* carry = buffer(scratch, carry_);
     float* dc = Cell::kCells ? buffer(scratch, dc_) : nullptr;
     float* before = buffer(scratch, before_);
+    float* turned = buffer(scratch, turned_);
+    copy(kernel, turned, scratch, state);
     float* dproduct = Cell::kBias ? buffer(scratch, dproduct_) : nullptr;
     const float* slopes = Cell::kBias ? dproduct : dz;  // of the products
     std::fill_n(dh, e.batch * n, 0.0F);
@@ -387,7 +403,7 @@ class RecurrentBackward final : public Recurrent {
           Cell::backward(s, n);
         }
       });
-      multiply(0, slopes + t * e.width, kernel, dh, scratch, state);
+      multiply(0, slopes + t * e.width, turned, dh, scratch, state);
     }
     for (Count i = 0; i < e.batch * n; ++i) dh0[i] = dh[i] + carry[i];
     if constexpr (Cell::kCells) std::copy_n(dc, e.batch * n, dc0);
@@ -435,7 +451,7 @@ class RecurrentBackward final : public Recurrent {
   }
 
   bool cells_;
-  Bytes dh_, carry_, dc_, before_, dproduct_;
+  Bytes dh_, carry_, dc_, before_, dproduct_, turned_;
 };
 
 template <class Cell>

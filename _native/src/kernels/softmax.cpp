@@ -1,18 +1,18 @@
 // softmax, log_softmax and their gradients along an axis.
 //
 // An array is seen as [outer, length, inner]; the axis is `length`. Where inner is 1 a
-// row is summed in kLanes interleaved sums, elsewhere columns go side by side: in both
+// row is summed in interleaved sums, elsewhere columns go side by side: in both
 // the order of additions depends on the shape alone.
 #include <cmath>
 
 #include "kernels/function_kernel.hpp"
 #include "kernels/functions.hpp"
 #include "kernels/parallel.hpp"
+#include "kernels/rows.hpp"
 
 namespace memcfg {
 namespace {
 
-constexpr Count kLanes = 16;    // partial sums of a row
 constexpr Count kColumns = 64;  // columns that go side by side
 constexpr Count kCost = 16;     // one exponential in elements of a plain loop
 
@@ -34,54 +34,18 @@ struct Shape {
   Bytes bytes() const { return float_bytes(outer * length * inner); }
 };
 
-// The sum of the lanes, or the greatest.
-MEMCFG_INLINE float reduce(const float (&lanes)[kLanes], bool sums) {
-  float result = lanes[0];
-  for (Count i = 1; i < kLanes; ++i) {
-    result = sums ? result + lanes[i] : maximum_of(result, lanes[i]);
-  }
-  return result;
-}
-
-MEMCFG_INLINE float greatest(const float* x, Count n) {
-  float lanes[kLanes];
-  for (Count i = 0; i < kLanes; ++i) lanes[i] = x[0];
-  const Count whole = n / kLanes * kLanes;
-  for (Count j = 0; j < whole; j += kLanes) {
-    MEMCFG_INDEPENDENT
-    for (Count i = 0; i < kLanes; ++i) lanes[i] = maximum_of(lanes[i], x[j + i]);
-  }
-  for (Count j = whole; j < n; ++j) {
-    lanes[j - whole] = maximum_of(lanes[j - whole], x[j]);
-  }
-  return reduce(lanes, false);
-}
-
-// The sum of term(j) over [0, n).
-template <class Term>
-MEMCFG_INLINE float sum(Count n, const Term& term) {
-  float lanes[kLanes] = {};
-  const Count whole = n / kLanes * kLanes;
-  for (Count j = 0; j < whole; j += kLanes) {
-    MEMCFG_INDEPENDENT
-    for (Count i = 0; i < kLanes; ++i) lanes[i] += term(j + i);
-  }
-  for (Count j = whole; j < n; ++j) lanes[j - whole] += term(j);
-  return reduce(lanes, true);
-}
-
 MEMCFG_VECTORIZED void softmax_row(const float* x, Count n, float* y) {
   const float most = greatest(x, n);
   MEMCFG_INDEPENDENT
   for (Count j = 0; j < n; ++j) y[j] = exp_of(x[j] - most);
-  const float factor = 1.0F / sum(n, [=](Count j) { return y[j]; });
+  const float factor = 1.0F / sum<float>(n, [=](Count j) { return y[j]; });
   MEMCFG_INDEPENDENT
   for (Count j = 0; j < n; ++j) y[j] *= factor;
 }
 
 MEMCFG_VECTORIZED void log_softmax_row(const float* x, Count n, float* y) {
   const float most = greatest(x, n);
-  const float total = sum(n, [=](Count j) { return exp_of(x[j] - most); });
+  const float total = sum<float>(n, [=](Count j) { return exp_of(x[j] - most); });
   const float shift = std::log(total);
   MEMCFG_INDEPENDENT
   for (Count j = 0; j < n; ++j) y[j] = (x[j] - most) - shift;
@@ -91,7 +55,7 @@ MEMCFG_VECTORIZED void softmax_gradient_row(const float* y,
                                             const float* dy,
                                             Count n,
                                             float* dx) {
-  const float mean = sum(n, [=](Count j) { return y[j] * dy[j]; });
+  const float mean = sum<float>(n, [=](Count j) { return y[j] * dy[j]; });
   MEMCFG_INDEPENDENT
   for (Count j = 0; j < n; ++j) dx[j] = y[j] * (dy[j] - mean);
 }
@@ -100,7 +64,7 @@ MEMCFG_VECTORIZED void log_softmax_gradient_row(const float* y,
                                                 const float* dy,
                                                 Count n,
                                                 float* dx) {
-  const float total = sum(n, [=](Count j) { return dy[j]; });
+  const float total = sum<float>(n, [=](Count j) { return dy[j]; });
   MEMCFG_INDEPENDENT
   for (Count j = 0; j < n; ++j) dx[j] = dy[j] - exp_of(y[j]) * total;
 }

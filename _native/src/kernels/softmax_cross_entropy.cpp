@@ -1,12 +1,15 @@
 // Softmax cross-entropy from logits: loss = mean of -log softmax(logits)[label].
 //
-// The row's maximum is subtracted first; the mean is taken in double, row after
-// row. A label out of range reads nothing and makes the loss NaN.
+// The row's maximum is subtracted first; exponentials are added up in double, and the
+// mean is taken in double, row after row. A label out of range reads nothing and makes
+// the loss NaN.
 #include <cmath>
 #include <limits>
 
 #include "kernels/function_kernel.hpp"
+#include "kernels/functions.hpp"
 #include "kernels/parallel.hpp"
+#include "kernels/rows.hpp"
 
 namespace memcfg {
 namespace {
@@ -31,22 +34,26 @@ bool in_range(Label label, Count classes) {
 }
 
 // The loss of one row; probabilities may be null, or `logits` itself.
-double row_loss(const float* logits, Label label, Count classes, float* probabilities) {
-  float most = logits[0];
-  for (Count k = 1; k < classes; ++k) most = logits[k] > most ? logits[k] : most;
+MEMCFG_VECTORIZED double row_loss(const float* logits,
+                                  Label label,
+                                  Count classes,
+                                  float* probabilities) {
+  const float most = greatest(logits, classes);
   const double chosen = in_range(label, classes)
                             ? double{logits[label]} - double{most}
                             : std::numeric_limits<double>::quiet_NaN();
-  double total = 0;
-  for (Count k = 0; k < classes; ++k) {
-    const float value = std::exp(logits[k] - most);
-    total += value;
-    if (probabilities != nullptr) probabilities[k] = value;
+  if (probabilities == nullptr) {
+    const double total =
+        sum<double>(classes, [=](Count k) { return double{exp_of(logits[k] - most)}; });
+    return std::log(total) - chosen;
   }
-  if (probabilities != nullptr) {
-    const float factor = static_cast<float>(1 / total);
-    for (Count k = 0; k < classes; ++k) probabilities[k] *= factor;
-  }
+  MEMCFG_INDEPENDENT
+  for (Count k = 0; k < classes; ++k) probabilities[k] = exp_of(logits[k] - most);
+  const double total =
+      sum<double>(classes, [=](Count k) { return double{probabilities[k]}; });
+  const float factor = static_cast<float>(1 / total);
+  MEMCFG_INDEPENDENT
+  for (Count k = 0; k < classes; ++k) probabilities[k] *= factor;
   return std::log(total) - chosen;
 }
 
