@@ -5,6 +5,7 @@
 #include "kernels/expression.hpp"
 #include "kernels/function_kernel.hpp"
 #include "memcfg/forks.hpp"
+#include "memcfg/threads.hpp"
 
 namespace memcfg {
 namespace {
@@ -51,6 +52,7 @@ bool has_kernel(const std::string& type) noexcept {
 }
 
 std::unique_ptr<Kernel> make_kernel(const KernelSpec& spec, const OneDnn* library) {
+  const ThreadCount count(spec.threads);
   KernelPtr kernel = make(spec, library);
   check_operands(spec, *kernel);
   if (spec.algorithm && *spec.algorithm != kernel->algorithm()) {
@@ -62,6 +64,7 @@ std::unique_ptr<Kernel> make_kernel(const KernelSpec& spec, const OneDnn* librar
 std::vector<Algorithm> list_algorithms(const KernelSpec& spec, const OneDnn* library) {
   const KernelType* type = KernelType::find(spec.type);
   if (type != nullptr && type->has_list() && library != nullptr) {
+    const ThreadCount count(spec.threads);
     const NoFork inside;
     return type->list(spec, *library);
   }

@@ -233,6 +233,7 @@ cdef native.KernelSpec kernel_spec(str type, attributes, inputs, outputs) except
     """Return an op as C++ describes it."""
     cdef native.KernelSpec spec
     spec.type = as_string(type)
+    spec.threads = _threads
     try:
         for name, value in attributes.items():
             set_attribute(spec, name, value)
@@ -306,6 +307,7 @@ cdef class Kernel:
         cdef vector[void*] operands
         cdef size_t address
         cdef unique_ptr[native.RunState] state
+        cdef unique_ptr[native.ThreadCount] count
         for address in addresses:
             operands.push_back(<void*>address)
         if operands.size() != self.core.get().operands().size():
@@ -317,6 +319,7 @@ cdef class Kernel:
             raise KernelError(f"the kernel needs {self.scratch_bytes} bytes of scratch")
         try:
             with nogil:
+                count.reset(new native.ThreadCount(_threads))
                 state = self.core.get().make_run_state()
                 self.core.get().run(operands.data(), <void*>scratch, state.get())
         except (RuntimeError, ValueError) as error:

@@ -421,6 +421,7 @@ cdef extern from "memcfg/kernel.hpp" namespace "memcfg" nogil:
         vector[OperandSpec] inputs
         vector[OperandSpec] outputs
         string algorithm  # optional: only set here
+        int threads
         void set_integer "set"(string name, int64_t value)
         void set_real "set"(string name, double value)
         void set_text "set"(string name, string value)

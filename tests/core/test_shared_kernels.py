@@ -136,3 +136,15 @@ def test_programs_share_a_kernel(library, kernel_type, shapes):
         return work
 
     assert work_together([work_of(hand) for hand in hands]) == [True] * HANDS
+
+
+def test_a_kernel_is_made_for_the_threads_that_are_set(library):
+    kind = "conv2d_gradient_kernel"
+    shapes = [(32, 14, 14, 6), (32, 14, 14, 16), (3, 3, 6, 16)]
+    hands = []
+    for threads in (1, 4):
+        set_num_threads(threads)
+        hands.append(Hand(kind, shapes, library, 3))
+    one, four = hands
+    assert one.scratch.size < four.scratch.size  # a sum for each thread
+    np.testing.assert_allclose(one.expected, four.expected, rtol=1e-4, atol=1e-3)

@@ -76,6 +76,9 @@ struct KernelSpec {
   std::map<std::string, Attribute> attributes = {};
   std::vector<OperandSpec> inputs = {}, outputs = {};
   std::optional<std::string> algorithm = {};  // one of `list_algorithms`, or default
+  // That will run it; 0: as OpenMP says. oneDNN divides work, and counts scratch, for
+  // that many, whichever number runs it.
+  int threads = 0;
 
   void set(const std::string& name, Attribute value) {
     attributes[name] = std::move(value);
