@@ -186,6 +186,9 @@ class Device(Protocol):
         The spaces that tensors can be swapped to, and of what kind they are.
     fallible : bool
         Whether a kernel can fail, so that programs save the state that they change.
+    spares_scratch : bool
+        Whether a plan that does not fit may take algorithms of less scratch than the
+        defaults, which are slower and round differently.
     page_bytes : int
         What the pool's limit counts: pages of so many bytes, or bytes in use if it is
         1. An arena has whole pages.
@@ -197,6 +200,7 @@ class Device(Protocol):
     space: Space
     tiers: Mapping[str, Space]
     fallible: bool
+    spares_scratch: bool = False
     page_bytes: int
 
     @property

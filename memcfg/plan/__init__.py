@@ -26,6 +26,7 @@ from memcfg.plan._bound import lower_bound
 from memcfg.plan._csv import read_buffers, write_placement
 from memcfg.plan._judge import unchecked_claims, validate, violations
 from memcfg.plan._keep_all import keep_all
+from memcfg.plan._less_scratch import plan_within
 from memcfg.plan._lifetimes import state_updates, with_updates_in_time
 from memcfg.plan._place import Buffer, Placement, place
 from memcfg.plan._plan import Group, Plan, Predicted, Summary
@@ -79,6 +80,7 @@ __all__ = [
     "keep_all",
     "lower_bound",
     "place",
+    "plan_within",
     "read_buffers",
     "replay_elementwise",
     "share",

@@ -29,7 +29,7 @@ _TRIES = 1000  # orders that the climb tries in a small graph
 _EQUAL, _SMALLER_TOO = 1, 2  # in-place rules
 _LARGEST = 2**62  # bytes; sums of sizes stay below it, so 64 bits hold them
 _NO_SIZE = 2**63  # bytes; no file states a size that large
-_FEW = 3  # names that a group of a summary shows
+FEW = 3  # names that a group of a summary shows
 _PHASES = {"forward": 0, "backward": 1, "update": 2}
 
 
@@ -165,7 +165,7 @@ def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
 def _group(graph: Graph, items: Iterable[tuple[str, Sequence[int]]]) -> Group:
     """Sum the tensors of named things; the largest are shown, of equals the first."""
     sizes = [(name, sum(_rounded(graph, t) for t in each)) for name, each in items]
-    largest = sorted(sizes, key=lambda item: -item[1])[:_FEW]
+    largest = sorted(sizes, key=lambda item: -item[1])[:FEW]
     names = tuple(name for name, _ in largest)
     return Group(len(sizes), sum(nbytes for _, nbytes in sizes), names)
 

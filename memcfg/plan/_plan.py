@@ -120,6 +120,9 @@ class Summary:
         The peak of `keep_all`, in which every tensor has its own bytes.
     chosen_by : str, default ""
         The policy that chose the method, if that is another.
+    less_scratch : Group, default Group()
+        Ops that do not have the default algorithm, for its scratch, and the bytes that
+        the policy needs more where they have.
     """
 
     kept: Group
@@ -129,6 +132,7 @@ class Summary:
     peak_op: str
     all_bytes: int
     chosen_by: str = ""
+    less_scratch: Group = Group()
 
 
 @dataclass(frozen=True)
@@ -304,11 +308,15 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _deeds(summary: Summary) -> list[Row]:
-    return [
+    rows = [
         _group("kept", summary.kept, "tensors for the backward phase"),
         _group("shared", summary.in_place, "outputs in place"),
         _group("recomputed", summary.recomputed, "ops"),
     ]
+    if summary.less_scratch.count:
+        what = "ops by other algorithms"
+        rows.append(_group("less scratch", summary.less_scratch, what))
+    return rows
 
 
 def _group(label: str, group: Group, what: str) -> Row:

@@ -5,6 +5,7 @@ Owns the refusal when a graph does not fit the budget. Takes no memory.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from memcfg.runtime._kernels import Kernels
 from memcfg.runtime._modes import ExecutionMode, Layout, held, with_margin
 from memcfg.runtime._schedule import Schedule
 from memcfg.runtime._state import state_bytes
-from memcfg.units import align_up
+from memcfg.units import align_up, format_bytes
 
 if TYPE_CHECKING:
     from memcfg.devices import Device
@@ -102,7 +103,7 @@ def _planned_all(
     budget: Budget,
     known: Mapping[str, ProgramSpec],
 ) -> dict[str, ProgramSpec]:
-    specs: dict[str, ProgramSpec] = {}
+    specs: dict[str, PlannedSpec] = {}
     failures: list[tuple[str, InfeasiblePlanError]] = []
     for name, source in graphs.items():
         old = known.get(name)
@@ -116,7 +117,34 @@ def _planned_all(
     if failures:
         name, worst = max(failures, key=lambda item: item[1].smallest_limit_bytes)
         raise budget.refusal(name, worst)
-    return specs
+    _tell_less_scratch(
+        [spec.plan for name, spec in specs.items() if spec is not known.get(name)],
+        budget,
+    )
+    return dict(specs)
+
+
+def _tell_less_scratch(plans: Sequence[planning.Plan], budget: Budget) -> None:
+    """Warn, once for all, where the algorithms of the device's choice do not fit."""
+    found = [
+        (plan.peak_bytes + plan.summary.less_scratch.nbytes, plan.summary.less_scratch)
+        for plan in plans
+        if plan.summary is not None and plan.summary.less_scratch.count
+    ]
+    if not found:
+        return
+    enough, group = max(found, key=lambda each: each[0])
+    missing = format_bytes(enough - (budget.nbytes or 0))
+    names = ", ".join(group.names)
+    if group.count > len(group.names):
+        names = f"{group.count} ops ({names}, ...)"
+    warnings.warn(
+        f"{budget.owner}: the limit of {budget.device.name} has no room for the "
+        f"scratch of the algorithms that it prefers, so {names} take others, which may "
+        f"be slower and round differently. {missing} more would do",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> PlannedSpec:
@@ -128,7 +156,10 @@ def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> PlannedSpec:
             policy(source, limit_bytes=limit)  # says so
         raise
     graph = kernels.annotate(source)
-    plan = policy(graph, limit_bytes=budget.nbytes)
+    if budget.device.spares_scratch:
+        plan = planning.plan_within(policy, graph, budget.nbytes)
+    else:
+        plan = policy(graph, limit_bytes=budget.nbytes)
     if not isinstance(plan, planning.Plan):
         raise TypeError(f"a policy returns a Plan, not {type(plan).__name__}")
     planning.validate(graph, plan)

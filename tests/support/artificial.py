@@ -121,6 +121,7 @@ class ArtificialDevice:
     space = "device"
     tiers = MappingProxyType({"host": "host", "file": "file"})
     fallible = True
+    spares_scratch = False
     page_bytes = 1
 
     def __init__(self, limit_bytes=None, *, seed=0, late=0.0, name="/device:ODD:0"):
