@@ -247,7 +247,11 @@ int cublasLtMatmulAlgoGetHeuristic(Handle* handle,
   if (c->rows != d->rows || c->columns != d->columns) return invalid("sizes of c");
   found.workspace = found.algorithm.data[5];
   if (d->rows == 13) return kNotSupported;
-  if (found.workspace > preference->workspace) return kSuccess;  // and none is found
+  if (found.workspace > preference->workspace) {
+    const bool another = preference->workspace == 0 && found.algorithm.data[3] < 128;
+    if (!another) return kSuccess;  // none is found
+    found.workspace = found.algorithm.data[5] = 0;
+  }
   *count = 1;
   return kSuccess;
 }
@@ -272,8 +276,11 @@ int cublasLtMatmul(Handle* handle,
     return invalid("product");
   }
   Algorithm fits;
-  if (!measure(*description, *a_layout, *b_layout, *d_layout, fits) ||
-      std::memcmp(&fits, algorithm, sizeof fits) != 0) {
+  if (!measure(*description, *a_layout, *b_layout, *d_layout, fits)) {
+    return invalid("sizes");
+  }
+  if (algorithm->data[5] == 0) fits.data[5] = 0;
+  if (std::memcmp(&fits, algorithm, sizeof fits) != 0) {
     return invalid("an algorithm of another product");
   }
   if (*alpha != 1 || *beta != 0 || c != d) return invalid("factors");

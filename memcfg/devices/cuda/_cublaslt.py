@@ -198,19 +198,21 @@ class CublasLt:
         self.version: int = self._functions["cublasLtGetVersion"]()  # 130100 is 13.1
         self._handle = c_void_p()
         self._lock = threading.Lock()
-        self._chosen: dict[Product, ChosenProduct | None] = {}
+        self._chosen: dict[Product, tuple[ChosenProduct, ...]] = {}
         self._made: list[tuple[str, c_void_p]] = []  # what is destroyed, and by what
         self._workspace = workspace_limit(context.driver.info(context.ordinal))
         context.call(partial(self._make, self._handle, "cublasLt"))
-        self._preference = context.call(self._make_preference)
+        make = self._make_preference
+        self._preference = context.call(partial(make, self._workspace))
+        self._frugal = context.call(partial(make, 0))
         ends = (context, self._functions, self._made)
         weakref.finalize(self, _destroy, *ends).atexit = False
 
-    def choose(self, product: Product) -> ChosenProduct | None:
-        """Choose an algorithm, once and for all; None if there is none for it."""
+    def choices(self, product: Product) -> tuple[ChosenProduct, ...]:
+        """Choose an algorithm, once and for all, and one that needs no workspace."""
         return self._context.call(partial(self._choose_once, product))
 
-    def _choose_once(self, product: Product) -> ChosenProduct | None:
+    def _choose_once(self, product: Product) -> tuple[ChosenProduct, ...]:
         with self._lock:  # never in a forked child, whose context is refused
             if product not in self._chosen:
                 self._chosen[product] = self._choose(product)
@@ -237,7 +239,7 @@ class CublasLt:
         )
         self._context.call(partial(self._call, "cublasLtMatmul", *arguments))
 
-    def _choose(self, product: Product) -> ChosenProduct | None:
+    def _choose(self, product: Product) -> tuple[ChosenProduct, ...]:
         p = product
         description = c_void_p()
         float32 = CONSTANTS["CUDA_R_32F"]
@@ -252,10 +254,29 @@ class CublasLt:
             self._layout(p.batch, p.rows, p.depth, p.transpose_a),
             self._layout(p.batch, p.rows, p.columns, transposed=False),
         )
+        made = partial(ChosenProduct, self, product, description, layouts)
+        first = self._ask(description, layouts, self._preference, self._workspace)
+        if first is None:
+            return ()
+        if not first.workspace_bytes:
+            return (made(first, "cublaslt"),)
+        second = self._ask(description, layouts, self._frugal, 0)
+        if second is None:
+            return (made(first, "cublaslt"),)
+        return made(first, "cublaslt"), made(second, "cublaslt:0")
+
+    def _ask(
+        self,
+        description: c_void_p,
+        layouts: tuple[c_void_p, c_void_p, c_void_p],
+        preference: c_void_p,
+        workspace: int,
+    ) -> Choice | None:
+        """Return the algorithm that it ranks first; None if there is none."""
         choice, count = Choice(), c_int()
         status = self._functions["cublasLtMatmulAlgoGetHeuristic"](
             *(self._handle, description, layouts[0], layouts[1]),
-            *(layouts[2], layouts[2], self._preference),
+            *(layouts[2], layouts[2], preference),
             *(1, byref(choice), byref(count)),
         )
         if status == CONSTANTS["CUBLAS_STATUS_NOT_SUPPORTED"]:
@@ -263,12 +284,12 @@ class CublasLt:
         self._check("cublasLtMatmulAlgoGetHeuristic", status)
         if count.value == 0 or choice.state != 0:
             return None
-        if choice.workspace_bytes > self._workspace:
+        if choice.workspace_bytes > workspace:
             raise KernelError(
                 f"cuBLASLt wants {choice.workspace_bytes} bytes of scratch, and may "
-                f"have {self._workspace}"
+                f"have {workspace}"
             )
-        return ChosenProduct(self, product, description, layouts, choice)
+        return choice
 
     def _layout(
         self, batch: int, rows: int, columns: int, transposed: bool
@@ -286,12 +307,12 @@ class CublasLt:
             self._set(kind, layout, name, stride)
         return layout
 
-    def _make_preference(self) -> c_void_p:
+    def _make_preference(self, workspace: int) -> c_void_p:
         """Say what an algorithm may do: nothing whose bits could change."""
         preference, kind = c_void_p(), "cublasLtMatmulPreference"
         self._make(preference, kind)
         values: dict[str, Any] = {
-            "MAX_WORKSPACE_BYTES": c_uint64(self._workspace),
+            "MAX_WORKSPACE_BYTES": c_uint64(workspace),
             "REDUCTION_SCHEME_MASK": ctypes.c_uint32(
                 CONSTANTS["CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE"]
             ),
@@ -331,8 +352,7 @@ class ChosenProduct:
     description: c_void_p
     layouts: tuple[c_void_p, c_void_p, c_void_p]  # as the library has a, b and out
     choice: Choice
-
-    algorithm = "cublaslt"
+    algorithm: str  # its name
 
     @property
     def scratch_bytes(self) -> int:

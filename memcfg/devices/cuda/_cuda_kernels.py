@@ -273,9 +273,7 @@ class CudaKernels(KernelTable):
         op = (op_type, attributes, inputs, outputs)
         product = describe_product(*op)
         if product is not None and self.modules.cublaslt is not None:
-            chosen = self.modules.cublaslt.choose(product)
-            if chosen is not None:
-                yield chosen
+            yield from self.modules.cublaslt.choices(product)
         convolution = describe_convolution(*op)
         if convolution is not None and self.modules.cudnn is not None:
             yield from self.modules.cudnn.choices(convolution)

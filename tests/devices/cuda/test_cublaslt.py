@@ -151,11 +151,22 @@ def test_a_convolution_of_pixels_is_cublaslts_before_it_is_cudnns():
     assert [names[0], names[1][:6], names[-1]] == ["cublaslt", "cudnn:", "cuda"]
 
 
-def test_both_algorithms_are_listed_with_their_scratch(device):
+def test_algorithms_are_listed_with_their_scratch(device):
     listed = device.kernels.algorithms(*DEEP)
     assert listed[0] == ("cublaslt", 4 * 5 * 6 + 256, 0.0)
-    assert [name for name, _, _ in listed] == ["cublaslt", "cuda"]
-    assert device.kernels.algorithms(*DENSE)[0] == ("cublaslt", 0, 0.0)
+    assert listed[1] == ("cublaslt:0", 0, 0.0)
+    assert [name for name, _, _ in listed] == ["cublaslt", "cublaslt:0", "cuda"]
+    few = device.kernels.algorithms(*DENSE)
+    assert few[0] == ("cublaslt", 0, 0.0)
+    assert [name for name, _, _ in few] == ["cublaslt", "cuda"]
+    deeper = op_of("dense", {}, [(5, 200), (200, 6), (5, 6)])  # only with workspace
+    assert [row[0] for row in device.kernels.algorithms(*deeper)] == [
+        "cublaslt",
+        "cuda",
+    ]
+    first, values = multiply(device, DEEP)
+    frugal, _ = multiply(device, DEEP, "cublaslt:0", values)
+    np.testing.assert_allclose(first, frugal, rtol=1e-5, atol=1e-5)
     for op in (DENSE, DEEP):
         by_library, values = multiply(device, op)
         before = double.counted("products")
@@ -205,9 +216,9 @@ def test_all_that_was_made_goes_back():
     before = double.counted("alive")
     device = gpus.made(gpus.fresh(load_products=double.load))
     multiply(device, DEEP)
-    assert double.counted("alive") == before + 6
+    assert double.counted("alive") == before + 7
     device.kernels.make(*DENSE)
-    assert double.counted("alive") == before + 10  # one preference is enough
+    assert double.counted("alive") == before + 11  # two preferences are enough
     del device
     gc.collect()
     assert double.counted("alive") == before
