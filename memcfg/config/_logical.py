@@ -17,12 +17,14 @@ from memcfg.config._physical import only, physical_device
 from memcfg.config._registry import registry
 from memcfg.config._types import (
     MAX_BYTES,
+    TYPES,
     LogicalDevice,
     PhysicalDevice,
     device_type_of,
     exact_value,
     limit_from_bytes,
     parse_name,
+    spelling,
 )
 from memcfg.units import parse_bytes
 
@@ -118,8 +120,9 @@ def device(name: AnyDevice) -> Iterator[LogicalDevice]:
     TypeError
         If `name` is neither a name nor a device.
     ValueError
-        If the name cannot be read, several devices match, or none does and soft
-        placement is off or there is no ``CPU:0`` to fall back to.
+        If the name cannot be read or its type is unknown (``"cuda:0"`` is
+        ``"/GPU:0"`` here), several devices match, or none does and soft placement is
+        off or there is no ``CPU:0`` to fall back to.
     ValueError, ResourceExhaustedError
         What `list_logical_devices` raises.
 
@@ -362,13 +365,16 @@ def _place(name: AnyDevice) -> Made:
     if found is not None:
         return found
     fallback = _matching(_FALLBACK)
-    if fallback is None or not registry.options.soft_placement:
-        raise _missing("Could not satisfy the placement on", name)
     missing = parse_name(_name(name))
+    kind = missing.device_type
+    here = {device.device_type for device in registry.machine(kind)}
+    known = kind in here.union(TYPES)
+    if fallback is None or not registry.options.soft_placement or not known:
+        raise _missing("Could not satisfy the placement on", name)
     with registry.lock:
-        known = missing in registry.options.warned
+        told = missing in registry.options.warned
         registry.options.warned.add(missing)
-    if not known:
+    if not told:
         warnings.warn(
             f"there is no {_name(name)!r}, so {_FALLBACK.name} is used; "
             "memcfg.config.set_soft_device_placement(False) makes this an error"
@@ -391,7 +397,9 @@ def _missing(what: str, device: AnyDevice) -> ValueError:
     kind = device_type_of(device)
     there = ", ".join(made.logical.name for made in registry.made(kind))
     why = registry.why_missing(kind)
-    return ValueError(f"{what} {_name(device)!r}; there are: {there}{why}")
+    here = spelling(_name(device))
+    hint = f". Write {here}" if here else ""
+    return ValueError(f"{what} {_name(device)!r}; there are: {there}{why}{hint}")
 
 
 def _matching(device: AnyDevice) -> Made | None:

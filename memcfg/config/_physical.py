@@ -17,6 +17,7 @@ from memcfg.config._types import (
     limit_from_bytes,
     parse_name,
     require_type,
+    spelling,
 )
 from memcfg.config._variables import MAX_DEVICE_BYTES, check_simulated_type
 
@@ -462,7 +463,8 @@ def physical_device(device: str | PhysicalDevice) -> PhysicalDevice:
     meant = only(found, shown, [item.name for item in found])
     if meant is None:
         there = ", ".join(item.name for item in machine)
-        why = registry.why_missing(kind)
+        why, right = registry.why_missing(kind), spelling(shown)
+        why += f". Write {right}" if right else ""
         raise ValueError(f"Unrecognized device {shown!r}; there are: {there}{why}")
     return meant
 

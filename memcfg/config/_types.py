@@ -34,6 +34,8 @@ _NAME = re.compile(
     rf"(?:{_NUMBERED}|{_ALONE})"
 )
 _TYPE = re.compile(r"[A-Z][A-Z0-9_]*")
+_OTHERS = re.compile(r"/?(?:device:)?cuda(?::([0-9]+))?", re.IGNORECASE)
+TYPES = ("CPU", "GPU", "TPU")  # that TensorFlow has, here or not
 
 
 @dataclass(frozen=True)
@@ -218,11 +220,18 @@ def device_type_of(device: object) -> str:
     raise TypeError(f"expected a device or its name, got {device!r}")
 
 
+def spelling(name: str) -> str:
+    """Return how a name of other libraries is written here; empty if it is none."""
+    found = _OTHERS.fullmatch(name)
+    return f"'/GPU:{found[1] or 0}'" if found else ""
+
+
 def parse_name(name: str) -> DeviceName:
     """Read a device's name, such as ``"GPU:0"``, ``"/gpu:0"``, ``"/device:GPU:0"``."""
     found = _NAME.fullmatch(name)
     if found is None:
-        raise ValueError(f"Failed parsing device name {name!r}; write it like 'CPU:0'")
+        right = spelling(name) or "it like 'CPU:0'"
+        raise ValueError(f"Failed parsing device name {name!r}; write {right}")
     for part, here in _THIS_PROCESS.items():
         if found[part] not in (None, here):
             raise ValueError(

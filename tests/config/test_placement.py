@@ -90,6 +90,41 @@ class TestSoftPlacement:
         assert found == ["/device:CPU:0"] * 5
         assert [str(w.message).split("'")[1] for w in caught] == ["GPU:0", "TPU:0"]
 
+    # [T] tf.device: "Unknown attribute 'cuda' is encountered"; a type that TensorFlow
+    # does not have is no missing device
+    @pytest.mark.parametrize(
+        ("name", "told"),
+        [
+            ("cuda:0", "Write '/GPU:0'"),
+            ("cuda:3", "Write '/GPU:3'"),
+            ("cuda", "write '/GPU:0'"),
+            ("CUDA", "Write '/GPU:0'"),
+            ("/device:CUDA:1", "Write '/GPU:1'"),
+            ("xla:0", "there are: /device:CPU:0"),
+        ],
+    )
+    @pytest.mark.parametrize("soft", [True, False])
+    def test_an_unknown_type_is_an_error(self, name, told, soft):
+        config.set_soft_device_placement(soft)
+        with pytest.raises(ValueError, match=told), config.device(name):
+            pytest.fail("the block was entered")
+        for ask in (config.get_memory_info, config.logical_device):
+            with pytest.raises(ValueError, match=told):
+                ask(name)
+        if "/" not in name:
+            with pytest.raises(ValueError, match=r"[wW]rite '/GPU|there are"):
+                config.set_memory_growth(name, True)
+
+    def test_a_simulated_type_is_known(self):
+        config.experimental.add_simulated_device("XLA", memory="1GiB")
+        with pytest.warns(RuntimeWarning, match="so /device:CPU:0"):
+            assert placed("XLA:7") == "/device:CPU:0"
+        assert placed("xla:0") == "/device:XLA:0"
+
+    def test_case_does_not_matter(self, gpus):
+        for name in ("gpu:1", "GPU:1", "/Gpu:1", "/device:gpu:1"):
+            assert placed(name) == "/device:GPU:1"
+
     # [T] "without it, an unknown device is an error"
     def test_without_it_a_missing_device_is_an_error(self):
         config.set_soft_device_placement(False)
