@@ -948,6 +948,7 @@ class Model(FixedAttributes):
         Keras goes on with means over all batches until this is called.
         """
 
+    @outside_workspaces
     def predict_on_batch(self, x: Any) -> Any:
         """Return the model's outputs for one batch.
 
@@ -968,8 +969,11 @@ class Model(FixedAttributes):
         InfeasiblePlanError
             If no plan fits the device's limit.
         """
-        found = samples(self._wanted("predict"), x, labelled=False)
-        return self.predict(x, batch_size=len(found.xs[0]), verbose=0)
+        session, batch = self._batch("predict", x)
+        network = self._built_network()
+        found = Predictions(batch.size, network.outputs, None)
+        session.step("predict", batch, results=found.next_rows(batch.size))
+        return network.gives.pack(found.arrays())
 
     @outside_workspaces
     def plan(self, batch_size: int = 32) -> Plan:
@@ -1497,13 +1501,16 @@ class Model(FixedAttributes):
         return session.wanted(labelled=kind != "predict")
 
     def _batch(
-        self, kind: str, x: Any, y: Any, weights: Any, classes: Any
+        self, kind: str, x: Any, y: Any = None, weights: Any = None, classes: Any = None
     ) -> tuple[Session, Batch]:
         """Check a batch, and have its program loaded."""
         found, session = self._parts.config, self._parts.session
+        labelled = kind != "predict"
         table = None if classes is None else check_class_weight(classes)
-        wanted = None if session is None or found is None else session.wanted()
-        given = samples(wanted, x, y, weights, labelled=True)
+        wanted = None
+        if session is not None and (found is not None or not labelled):
+            wanted = session.wanted(labelled=labelled)
+        given = samples(wanted, x, y, weights, labelled=labelled)
         weighing = given.weighing or ((),) * (table is not None)
         if (
             session is not None
@@ -1514,8 +1521,9 @@ class Model(FixedAttributes):
 
         def load() -> tuple[Session, Batch]:
             session = self._built_session()
-            self._compiled("a loss")
-            wanted = session.wanted()
+            if labelled:
+                self._compiled("a loss")
+            wanted = session.wanted(labelled=labelled)
             arranged = given.arranged(wanted)
             batch = Batch(columns(arranged, wanted, table), weighing)
             session.require([ProgramKey(kind, batch.size, weighing)])
