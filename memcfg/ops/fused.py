@@ -5,22 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memcfg.ops._composite import composite
-from memcfg.ops._op_type import (
-    Arrays,
-    Attributes,
-    OpType,
-    Spec,
-    op_type,
-    register,
-    require,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from memcfg.ops._composite import Call, Value
 
 __all__: list[str] = []
+
+
+def _dense_bias(call: Call, x: Value, kernel: Value, bias: Value) -> Any:
+    return call("bias", call("dense", x, kernel), bias)
+
+
+def _convolution_bias(call: Call, x: Value, kernel: Value, bias: Value) -> Any:
+    return call("bias", call("conv2d", x, kernel), bias)
 
 
 def _biased(call: Call, x: Value, bias: Value) -> Any:
@@ -34,29 +31,9 @@ def _biased_gradient(call: Call, y: Value, dy: Value) -> Any:
 
 composite("bias_relu", _biased, ((0, 0),))
 composite("bias_relu_gradient", _biased_gradient, ((0, 0), (1, 0)))
-
-
-def _of_part(kind: str) -> OpType:
-    """Make a gradient whose y is the channels from `first` on of what is read."""
-
-    def infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
-        y, dy = inputs
-        last = attributes["first"] + dy.shape[-1]
-        require(
-            y.shape[:-1] == dy.shape[:-1] and last <= y.shape[-1],
-            f"channels {attributes['first']} to {last} of {y.shape} for {dy.shape}",
-        )
-        return op_type(kind).infer([dy, dy], {})
-
-    def numpy(attributes: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-        (y, dy), first = inputs, attributes["first"]
-        part = y[..., first : first + dy.shape[-1]]
-        op_type(kind).numpy({}, [part, dy], outputs)
-
-    return OpType(f"{kind}_at", 2, infer, numpy, ((1, 0),))
-
-
-register(_of_part("relu_gradient"), _of_part("bias_relu_gradient"))
+# Behind what a ReLU follows: that takes the bias along in its own pass.
+composite("dense_bias", _dense_bias)
+composite("conv2d_bias", _convolution_bias)
 
 
 def _normalize_add(activation: str) -> None:
@@ -86,7 +63,7 @@ def _normalize_add(activation: str) -> None:
 
 
 def _normalize_activate(activation: str) -> None:
-    """Register a batch normalisation with an activation."""
+    """Register a batch normalisation with an activation, and their gradients."""
 
     def training(call: Call, x: Value, gamma: Value, beta: Value) -> Any:
         y, *moments = call("batch_normalization", x, gamma, beta, outputs=3)
@@ -98,8 +75,23 @@ def _normalize_activate(activation: str) -> None:
         kind = "batch_normalization_inference"
         return call(activation, call(kind, x, gamma, beta, mean, variance))
 
+    def gradient(
+        call: Call,
+        x: Value,
+        dy: Value,
+        y: Value,
+        gamma: Value,
+        mean: Value,
+        variance: Value,
+    ) -> Any:
+        dz = call(f"{activation}_gradient", y, dy)
+        kind = "batch_normalization_gradient"
+        return call(kind, x, dz, gamma, mean, variance, outputs=3)
+
     composite(f"batch_normalization_{activation}", training, ((0, 0),))
     composite(f"batch_normalization_inference_{activation}", inference, ((0, 0),))
+    pairs = ((1, 0), (2, 0))
+    composite(f"batch_normalization_{activation}_gradient", gradient, pairs)
 
 
 def _gradient_of_both(

@@ -126,5 +126,62 @@ def test_fused_steps_keep_what_they_kept(name):
     assert [graph.tensors[i].name for i in graph.persistent] == [
         fused.tensors[i].name for i in fused.persistent
     ]
-    flops = [sum(op.type == "conv2d" for op in each.ops) for each in (graph, fused)]
-    assert flops[0] == flops[1]
+    for kind in ("conv2d", "dense"):  # alone, or with its bias
+        names = (kind, f"{kind}_bias")
+        counts = [sum(op.type in names for op in g.ops) for g in (graph, fused)]
+        assert counts[0] == counts[1]
+
+
+WINDOW = {
+    "strides": (1, 2),
+    "padding": ((1, 0), (0, 1)),
+    "dilation": (1, 1),
+    "groups": 1,
+}
+
+
+def biased(kind, follow=()):
+    """A product with a bias, and what follows; the graph keeps the last."""
+    builder = Builder("biased")
+    x = builder.tensor("x", SHAPE, role="input")
+    shape = (3, 4) if kind == "dense" else (2, 2, 3, 4)
+    kernel = builder.tensor("kernel", shape, role="parameter")
+    bias = builder.tensor("bias", (4,), role="parameter")
+    (y,) = builder.apply(
+        kind, (x, kernel), {} if kind == "dense" else WINDOW, name="layer"
+    )
+    (y,) = builder.apply("bias", (y, bias), name="layer/bias_add")
+    for each in follow:
+        (y,) = builder.apply(each, (y,))
+    return builder, builder.build([y]), (x, kernel, bias)
+
+
+@pytest.mark.parametrize("kind", ["dense", "conv2d"])
+@pytest.mark.parametrize("follow", [(), ("tanh",)], ids=str)
+def test_a_product_takes_its_bias_along(kind, follow):
+    _, graph, inputs = biased(kind, follow)
+    fused = fuse_ops(graph)
+    assert types(fused) == [f"{kind}_bias", *follow]
+    op = fused.ops[0]
+    assert (op.name, op.inputs, op.in_place) == ("layer", inputs, ())
+    assert op.attributes == graph.ops[0].attributes
+    assert op.seconds < sum(each.seconds for each in graph.ops[:2])
+    before, after = evaluate(graph), evaluate(fused)
+    for name, array in after.items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+@pytest.mark.parametrize("kind", ["dense", "conv2d"])
+def test_a_relu_takes_the_bias_along_instead(kind):
+    """In the one pass that it needs: a ReLU of oneDNN's or cuDNN's would hide NaN."""
+    _, graph, _ = biased(kind, ("relu",))
+    assert types(fuse_ops(graph)) == [kind, "bias_relu"]
+
+
+def test_a_product_that_others_read_keeps_its_bias_apart():
+    for reads in (False, True):
+        builder, graph, _ = biased("dense")
+        (y,) = graph.ops[0].outputs
+        kept = [*graph.keep, *(builder.apply("tanh", (y,)) if reads else (y,))]
+        graph = builder.build(kept)
+        assert fuse_ops(graph) is graph

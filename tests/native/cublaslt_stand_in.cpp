@@ -15,6 +15,8 @@ enum { kSuccess = 0, kInvalid = 7, kFailed = 13, kNotSupported = 15 };
 struct Description {
   int compute, scale;
   int transposed[2] = {0, 0};
+  std::uint32_t epilogue = 1;
+  const void* bias = nullptr;
 };
 struct Layout {
   int type;
@@ -184,8 +186,11 @@ int cublasLtMatmulDescSetAttribute(Description* made,
                                    int which,
                                    const void* value,
                                    std::size_t size) {
-  if (!known({made}) || (which != 3 && which != 4)) return invalid("description");
-  return take(made->transposed[which - 3], value, size);
+  if (!known({made})) return invalid("description");
+  if (which == 3 || which == 4) return take(made->transposed[which - 3], value, size);
+  if (which == 7) return take(made->epilogue, value, size);
+  if (which == 8) return take(made->bias, value, size);
+  return invalid("attribute of a description");
 }
 int cublasLtMatrixLayoutCreate(Layout** made,
                                int type,
@@ -246,7 +251,10 @@ int cublasLtMatmulAlgoGetHeuristic(Handle* handle,
   if (!measure(*description, *a, *b, *d, found.algorithm)) return invalid("sizes");
   if (c->rows != d->rows || c->columns != d->columns) return invalid("sizes of c");
   found.workspace = found.algorithm.data[5];
-  if (d->rows == 13) return kNotSupported;
+  const bool biased = description->epilogue == 4;
+  if (!biased && description->epilogue != 1) return invalid("epilogue");
+  if (biased != (description->bias != nullptr)) return invalid("bias");
+  if (d->rows == 13 || (biased && d->rows == 11)) return kNotSupported;
   if (found.workspace > preference->workspace) {
     const bool another = preference->workspace == 0 && found.algorithm.data[3] < 128;
     if (!another) return kSuccess;  // none is found
@@ -291,6 +299,10 @@ int cublasLtMatmul(Handle* handle,
       (workspace == nullptr) != (workspace_bytes == 0)) {
     return invalid("workspace");
   }
+  if ((description->epilogue == 4) != (description->bias != nullptr) ||
+      !aligned(description->bias, 16)) {
+    return invalid("bias");
+  }
   int tf32 = description->compute == 77;
   int* const turned = description->transposed;
   std::uint64_t* const sizes = fits.data;
@@ -313,6 +325,7 @@ int cublasLtMatmul(Handle* handle,
       &turned[0],
       &turned[1],
       &tf32,
+      &description->bias,
   };
   ++products;
   const int status =

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from family_cases import case, fused_cases
+from family_cases import biased_cases, case, fused_cases, window
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import ROWS, check, execute, normal
+from kernel_cases import ROWS, check, convolutions, depthwise, execute, normal
 
 from memcfg import ops
+from memcfg.devices import OperandSpec
 from memcfg.devices.cpu import kernel_table
-from memcfg.errors import GraphError, MissingDependencyError
+from memcfg.errors import GraphError, KernelError, MissingDependencyError
 from memcfg.ops import Spec, Value
 from memcfg.ops._composite import composite
 
@@ -79,7 +80,116 @@ def test_composites_of_any_shape_are_their_parts(table, lead, channels, seed):
 
 
 def test_every_composite_is_tested():
-    assert {made.op_type for made in cases((4, 3))} == set(COMPOSITES)
+    tested = {made.op_type for made in (*cases((4, 3)), *biased_cases())}
+    assert tested == set(COMPOSITES)
+
+
+# -- products with a bias: oneDNN may add it first, and round otherwise --------
+
+
+def check_biased(table, made):
+    """Against NumPy's meaning, and the native kernels of the parts."""
+    check(table, made)
+    (wanted,) = one_by_one(table, made)
+    (found,) = execute(table, made, 0xFF, 64)
+    wanted, found = (np.frombuffer(each, np.float32) for each in (wanted, found))
+    scale = np.abs(wanted).max()
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6 * scale)
+
+
+@pytest.mark.parametrize("made", [*biased_cases()], ids=lambda made: made.op_type)
+def test_a_product_with_a_bias_is_both(table, made):
+    check_biased(table, made)
+
+
+@given(
+    rows=st.integers(1, 70),
+    inputs=st.integers(1, 70),
+    units=st.integers(1, 70),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=25, deadline=None)
+def test_dense_of_any_shape_with_a_bias(table, rows, inputs, units, seed):
+    operands = (normal(rows, inputs, seed=seed), normal(inputs, units, seed=seed + 1))
+    bias = normal(units, seed=seed + 2)
+    check_biased(table, case("dense_bias", [*operands, bias]))
+
+
+def test_dense_in_blocks_of_rows_with_a_bias(table):
+    """More rows and units than one product takes at once."""
+    operands = (normal(600, 20), normal(20, 300, seed=1), normal(300, seed=2))
+    check_biased(table, case("dense_bias", operands))
+
+
+@given(drawn=convolutions() | depthwise(), seed=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_any_convolution_with_a_bias(table, drawn, seed):
+    a, x, kernel, y = drawn
+    operands = [normal(*x, seed=seed), normal(*kernel, seed=1), normal(y[3], seed=2)]
+    made = case("conv2d_bias", operands, a)
+    check_biased(table, made)
+    op = _op_of(made)
+    for name, scratch, _ in table.algorithms(*op)[:-1]:
+        assert table.make(*op, name).scratch_bytes == scratch
+        check(_Naming(table, name), made)
+
+
+def _op_of(made):
+    inputs = [OperandSpec(x.shape, x.dtype.name) for x in made.inputs]
+    outputs = [OperandSpec(shape, dtype) for shape, dtype in made.outputs]
+    return made.op_type, made.attributes, inputs, outputs
+
+
+class _Naming:
+    """A table that makes one algorithm."""
+
+    def __init__(self, table, algorithm):
+        self._table = table
+        self._algorithm = algorithm
+
+    def make(self, *op):
+        return self._table.make(*op, self._algorithm)
+
+
+def test_a_convolution_with_a_bias_has_the_algorithms_of_one_without(table):
+    made = next(each for each in biased_cases() if each.op_type == "conv2d_bias")
+    name, attributes, inputs, outputs = _op_of(made)
+    with_bias = table.algorithms(name, attributes, inputs, outputs)
+    assert with_bias == table.algorithms("conv2d", attributes, inputs[:2], outputs)
+    assert with_bias[0][0] == "onednn"
+
+
+@pytest.mark.parametrize("name", ["dense_bias", "conv2d_bias"])
+def test_a_bias_that_is_not_finite_reaches_its_channel_alone(table, name):
+    made = next(each for each in biased_cases() if each.op_type == name)
+    x, kernel, _ = made.inputs
+    special = np.float32([np.nan, np.inf, -np.inf, -0.0])
+    bias = np.resize(special, kernel.shape[-1])
+    made = case(name, [x, kernel, bias], made.attributes)
+    (found,) = execute(table, made, 0xFF, 64)
+    found = np.frombuffer(found, np.float32).reshape(made.outputs[0][0])
+    for channel, value in enumerate(bias):
+        column = found[..., channel]
+        if value == 0:
+            assert np.isfinite(column).all()
+        else:
+            np.testing.assert_array_equal(column, np.full_like(column, value))
+
+
+def test_a_bias_of_another_length_is_refused(table):
+    x, image = OperandSpec((4, 5), "float32"), OperandSpec((1, 4, 4, 5), "float32")
+    bias = OperandSpec((4,), "float32")
+    kernels = {
+        "dense_bias": (x, OperandSpec((5, 3), "float32"), (4, 3), {}),
+        "conv2d_bias": (
+            *(image, OperandSpec((1, 1, 5, 3), "float32"), (1, 4, 4, 3)),
+            window(),
+        ),
+    }
+    for name, (first, kernel, out, attributes) in kernels.items():
+        outputs = [OperandSpec(out, "float32")]
+        with pytest.raises(KernelError, match="has a bias of other"):
+            table.make(name, attributes, [first, kernel, bias], outputs)
 
 
 def test_what_is_not_finite_stays_so(table):

@@ -24,7 +24,7 @@ product(
     const float* a, const float* b, float* out, float* part, size_t part_bytes,
     size_t rows, size_t columns, size_t depth, size_t batch, long long a_leading,
     long long b_leading, long long leading, long long a_stride, long long b_stride,
-    long long stride, int a_turned, int b_turned, int tf32) {
+    long long stride, int a_turned, int b_turned, int tf32, const float* bias) {
   for (size_t i = 0; i < part_bytes / 4; ++i) part[i] = __int_as_float(0x7fc00000);
   for (size_t g = 0; g < batch; ++g) {
     for (size_t n = 0; n < columns; ++n) {
@@ -39,7 +39,7 @@ product(
         }
         float* place = part_bytes ? part + (g * columns + n) * rows + m : &sum;
         *place = sum;
-        out[g * stride + m + n * leading] = *place;
+        out[g * stride + m + n * leading] = bias ? *place + bias[m] : *place;
       }
     }
   }

@@ -69,7 +69,7 @@ SHAPES = {  # x, kernel, strides, padding, dilation
     "gaps": ((2, 4, 4, 3), (2, 2, 3, 4), (3, 3), NONE, (1, 1)),
     "large": ((64, 224, 224, 64), (3, 3, 64, 64), (1, 1), SAME, (1, 1)),
 }
-KINDS = ("conv2d", "conv2d_gradient_input", "conv2d_gradient_kernel")
+KINDS = ("conv2d", "conv2d_bias", "conv2d_gradient_input", "conv2d_gradient_kernel")
 
 
 def specs():

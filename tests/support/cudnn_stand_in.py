@@ -35,7 +35,8 @@ struct Window {
 extern "C" __global__ void __launch_bounds__(1)
 convolution(
     float* x, float* w, float* y, float* part, unsigned long long part_bytes,
-    Tensor tx, Tensor tw, Tensor ty, Window window, int out, int tf32) {
+    Tensor tx, Tensor tw, Tensor ty, Window window, int out, int tf32,
+    const float* bias) {
   for (unsigned long long i = 0; i < part_bytes / 4; ++i) {
     part[i] = __int_as_float(0x7fc00000);
   }
@@ -61,7 +62,9 @@ convolution(
     if (out == 1) sums[iw] += rounded(x[ix], tf32) * rounded(y[iy], tf32);
     if (out == 2) sums[iy] += rounded(x[ix], tf32) * rounded(w[iw], tf32);
   }
-  for (long long i = 0; i < size; ++i) target[i] = sums[i];
+  for (long long i = 0; i < size; ++i) {
+    target[i] = bias ? sums[i] + bias[i % ty.dim[1]] : sums[i];  // channels are last
+  }
 }
 """
 
@@ -139,6 +142,7 @@ class Graph:
         need(set(kinds.values()) == {"float32"}, "types")
         self.module, self.notes, self.limit = module, set(), None
         self.places = {}  # "x", "w", "y": tensors
+        self.added = None  # the bias
         self.planned, self.built = False, set()
 
     def tensor(self, *, name, dim, stride, data_type):
@@ -164,8 +168,19 @@ class Graph:
     def conv_wgrad(self, *, image, loss, **window):
         return self._convolution({"x": image, "w": Tensor(), "y": loss}, "w", **window)
 
+    def bias(self, *, input, bias):  # noqa: A002 - cuDNN's name
+        need(input is self.places["y"] is self.out, "a bias of something else")
+        need(not (input.output or input.kind), "an output between two nodes")
+        self.added, self.out = bias, Tensor()
+        self.places["y"] = self.out
+        return self.out
+
     def validate(self):
         self.module.call("validate")
+        if self.added is not None:
+            self.added.check("bias")
+            need(not self.added.output, "a bias that is an output")
+            need(self.added.dim == [1, self.out.dim[1], 1, 1], "the bias' size")
         for what, each in self.places.items():
             each.check(what)
             need(each.output == (each is self.out), f"{what}: output or input")
@@ -225,9 +240,13 @@ class Graph:
             self.module.call("execute_plan_at_index")
             self.module.check_handle(handle)
             need(index in self.built, "a plan that was not built")
-            need(pack.keys() == set(self.places.values()), "tensors")
+            tensors = {*self.places.values()}
+            if self.added is not None:
+                tensors.add(self.added)
+            need(pack.keys() == tensors, "tensors")
             addresses = [pack[self.places[name]] for name in "xwy"]
-            need(all(each and each % 16 == 0 for each in addresses), "alignment")
+            bias = None if self.added is None else pack[self.added]
+            need(all(each and each % 16 == 0 for each in pack.values()), "alignment")
             size = self._workspace(index)
             need(bool(workspace) == bool(size), "a workspace that is needed, or not")
             need(workspace % 256 == 0, "alignment of the workspace")
@@ -240,7 +259,7 @@ class Graph:
             numbers = (ctypes.c_int(out), ctypes.c_int(tf32))
             arguments = (
                 *(*pointers, ctypes.c_ulonglong(size)),
-                *(*tensors, window, *numbers),
+                *(*tensors, window, *numbers, ctypes.c_void_p(bias)),
             )
             handle.launch(arguments)
             self.module.executed.append(PLANS[index][0])

@@ -146,7 +146,6 @@ def column_cases():
                 kind = f"{kind}_inference"
                 yield case(kind, [x, gamma, beta, mean, variance], a)
         yield from fused_cases(x, dy, gamma, beta)
-        yield from activated_cases(x, dy, gamma, beta)
     x = 1000 + normal(500, 3)
     ones = np.ones(3, np.float32)
     yield case("batch_normalization", [x, ones, ones], {"epsilon": 1e-3})
@@ -169,30 +168,17 @@ def fused_cases(x, dy, gamma, beta):
         yield case(f"batch_normalization{end}", [x, gamma, beta, *more], a)
         inputs = [x, 9 * gamma, beta, mean, variance, *more]
         yield case(f"batch_normalization_inference{end}", inputs, a)
-    inputs = [x, dy, y, gamma, mean, variance]
-    yield case("batch_normalization_add_relu_gradient", inputs, a)
+    for end in ("_relu", "_relu6", "_add_relu"):
+        inputs = [x, dy, y, gamma, mean, variance]
+        yield case(f"batch_normalization{end}_gradient", inputs, a)
 
 
-def activated_cases(x, dy, gamma, beta):
-    """Gradients of what an activation followed; arrays are also parts of wider ones."""
-    a = {"epsilon": 1e-3}
-    mean, variance = outputs_of(case("batch_normalization", [x, gamma, beta], a))[1:]
-    y = np.float32([6, 0, 2.5, -0.0])[np.arange(x.size) % 4].reshape(x.shape)
-
-    def part(array, before, after):
-        pads = [(0, 0)] * (array.ndim - 1) + [(before, after)]
-        return np.pad(array, pads, constant_values=7)
-
-    for before, after in ((0, 3), (2, 0), (1, 70)):
-        given = [part(y, before, after), dy]
-        yield case("bias_relu_gradient_at", given, {"first": before})
-        yield case("relu_gradient_at", given, {"first": before})
-    for end in ("relu", "relu6"):
-        rest = [dy, 2 * gamma, beta, mean, variance]
-        kind = f"batch_normalization_{end}_gradient"
-        yield case(kind, [x, *rest], a)
-        for before, after in ((0, 3), (2, 70)):
-            yield case(kind, [part(x, before, after), *rest], {**a, "first": before})
+def biased_cases():
+    """Contractions that have a bias; some of more than one tile or piece."""
+    for made in (*convolution_cases(), *product_cases()):
+        if made.op_type in ("conv2d", "dense"):
+            inputs = [*made.inputs, normal(made.inputs[1].shape[-1], seed=2)]
+            yield case(f"{made.op_type}_bias", inputs, made.attributes)
 
 
 def chain_cases():
@@ -412,10 +398,10 @@ def all_cases():
     found = {}
     with np.errstate(all="ignore"):
         for family in (
-            *(convolution_cases, product_cases, reduction_cases, column_cases),
+            *(convolution_cases, product_cases, biased_cases, reduction_cases),
             *(square_cases, softmax_cases, loss_cases, movement_cases, table_cases),
             *(random_cases, pool_cases, recurrent_cases, chain_cases),
-            attention_cases,
+            *(column_cases, attention_cases),
         ):
             for each in family():
                 found.setdefault(each.op_type, []).append(each)

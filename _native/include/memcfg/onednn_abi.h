@@ -72,6 +72,7 @@ namespace arg {
 inline constexpr int source = 1;
 inline constexpr int destination = 17;
 inline constexpr int weights = 33;
+inline constexpr int bias = 41;
 inline constexpr int scratchpad = 80;
 inline constexpr int diff_source = 129;
 inline constexpr int diff_destination = 145;

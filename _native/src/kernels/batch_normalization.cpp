@@ -24,44 +24,35 @@ constexpr Count kTileRows = 32;  // its rows; of few channels, as many elements
 
 struct Shape {
   Count rows, channels, count, width, chunk;
-  Count first = 0;  // of x's channels that is read
-  Count wide;       // x's row
-  Count stride;     // how far apart in x are two times `width` elements
   double epsilon;
 
-  // With "first", x has rows of more channels than y.
-  Shape(const SpecReader& reader, const OperandSpec& x, const OperandSpec& y) {
-    const SpecReader::Rows found = reader.rows(y);
+  explicit Shape(const SpecReader& reader, const OperandSpec& x) {
+    const SpecReader::Rows found = reader.rows(x);
     rows = found.rows;
     channels = found.channels;
     count = found.count;
     epsilon = reader.real("epsilon");
-    wide = reader.rows(x).channels;
-    if (reader.has("first")) first = reader.integer("first", 0);
-    if (wide - channels < first) reader.fail("reads channels that are not there");
-    width = wide > channels ? channels : period(channels);
-    stride = wide > channels ? wide : width;
+    width = period(channels);
     chunk = std::max(kChunk / width, Count{1}) * width;
   }
 };
 
 // The factors of one channel, each repeated to the period, in caller's scratch.
 struct Factors {
-  static constexpr Count kArrays = 5;
+  static constexpr Count kArrays = 4;
   static Count floats(const Shape& shape) { return kArrays * shape.width; }
 
   Factors(float* scratch, const Shape& shape)
       : mean(scratch),
         scale(mean + shape.width),
         slope(scale + shape.width),
-        shift(slope + shape.width),
-        beta(shift + shape.width) {}
+        shift(slope + shape.width) {}
 
   // set(channel) writes the channel's first copy; the rest are repeated.
   template <class Set>
   void fill(const Shape& shape, const Set& set) const {
     for (Count c = 0; c < shape.channels; ++c) set(c);
-    for (float* values : {mean, scale, slope, shift, beta}) {
+    for (float* values : {mean, scale, slope, shift}) {
       for (Count j = shape.channels; j < shape.width; ++j) {
         values[j] = values[j - shape.channels];
       }
@@ -72,13 +63,7 @@ struct Factors {
   float* scale;
   float* slope;
   float* shift;
-  float* beta;
 };
-
-// The same bits in both directions.
-float scale_of(float gamma, float variance, double epsilon) {
-  return static_cast<float>(gamma / std::sqrt(variance + epsilon));
-}
 
 // What a kernel reads and writes beside its factors, from one element on.
 struct Forward {
@@ -93,33 +78,25 @@ struct Backward {
   const float* y;  // the ReLU's output; null: there is no ReLU
   float* dx;       // may be dy, or y
   float* dz;       // the gradient behind the ReLU, may be dy or y; null: not wanted
-  Backward at(Count i, Count x_at) const {
-    return {x + x_at, dy + i, y ? y + i : nullptr, dx + i, dz ? dz + i : nullptr};
+  Backward at(Count i) const {
+    return {x + i, dy + i, y ? y + i : nullptr, dx + i, dz ? dz + i : nullptr};
   }
 };
 
-// Where the gradient sees what an activation lets through: in its result, or in x, of
-// which the result is computed again.
-enum class Seen { kInResult, kInX };
-
-MEMCFG_INLINE float normalized(float x, float mean, float scale, float beta) {
-  return (x - mean) * scale + beta;
-}
-
-// y = activation((x - mean) * scale + beta + other)
+// y = activation((x - mean) * scale + shift + other)
 template <class Activation, bool adds>
 MEMCFG_VECTORIZED void normalize(const Forward& p,
                                  const Factors& f,
                                  Count count,
                                  Count width) {
   const float *x = p.x, *other = p.other;
-  const float *mean = f.mean, *scale = f.scale, *beta = f.beta;
+  const float *mean = f.mean, *scale = f.scale, *shift = f.shift;
   float* y = p.y;
   for (Count i = 0; i < count; i += width) {
     const Count length = std::min(width, count - i);
     MEMCFG_INDEPENDENT
     for (Count j = 0; j < length; ++j) {
-      const float value = normalized(x[i + j], mean[j], scale[j], beta[j]);
+      const float value = (x[i + j] - mean[j]) * scale[j] + shift[j];
       y[i + j] = Activation::of(adds ? value + other[i + j] : value);
     }
   }
@@ -127,57 +104,39 @@ MEMCFG_VECTORIZED void normalize(const Forward& p,
 
 // The sums of the gradient: dbeta = sum(dz), and dgamma = sum(dz * (x - mean)), still
 // without its factor 1 / sqrt(variance + epsilon).
-template <class Activation, Seen seen, bool keeps>
+template <class Activation, bool keeps>
 MEMCFG_VECTORIZED void sum_gradient(const Backward& p,
-                                    const Factors& f,
+                                    const float* mean,
                                     Count rows,
                                     Count channels,
-                                    Count wide,
                                     float* sums,
                                     float* products) {
   const float *x = p.x, *y = p.y, *dy = p.dy;
-  const float *mean = f.mean, *scale = f.scale, *beta = f.beta;
   float* kept = p.dz;
   float* const outs[2] = {sums, products};
-  const auto term = [=](float of_x, Count i, Count j) {
-    const float dz =
-        seen == Seen::kInX
-            ? Activation::gradient(normalized(of_x, mean[j], scale[j], beta[j]), dy[i])
-            : Activation::gradient(y, dy, i);
+  sum_rows<2>(rows, channels, outs, [=](Count i, Count j) {
+    const float dz = Activation::gradient(y, dy, i);
     if (keeps) kept[i] = dz;
-    return Terms<2>{{dz, dz * (of_x - mean[j])}};
-  };
-  if (wide == channels) {
-    sum_rows<2>(
-        rows, channels, outs, [=](Count i, Count j) { return term(x[i], i, j); });
-    return;
-  }
-  for (float* each : outs) std::fill_n(each, channels, 0.0F);
-  accumulate_rows<2>(rows, channels, outs, [=](Count row, Count j) {
-    return term(x[row * wide + j], row * channels + j, j);
+    return Terms<2>{{dz, dz * (x[i] - mean[j])}};
   });
 }
 
 // dx = scale * ((dz - shift) - slope * (x - mean)): exactly 0 where a channel has one
 // value, since both differences are.
-template <class Activation, Seen seen>
-MEMCFG_VECTORIZED void differentiate(
-    const Backward& p, const Factors& f, Count count, Count width, Count stride) {
-  const float *y = p.y, *dy = p.dy;
+template <class Activation>
+MEMCFG_VECTORIZED void differentiate(const Backward& p,
+                                     const Factors& f,
+                                     Count count,
+                                     Count width) {
+  const float *x = p.x, *y = p.y, *dy = p.dy;
   const float *mean = f.mean, *scale = f.scale, *slope = f.slope, *shift = f.shift;
-  const float* beta = f.beta;
   float* dx = p.dx;
-  const float* x = p.x;
-  for (Count i = 0; i < count; i += width, x += stride) {
+  for (Count i = 0; i < count; i += width) {
     const Count length = std::min(width, count - i);
     MEMCFG_INDEPENDENT
     for (Count j = 0; j < length; ++j) {
-      const float dz =
-          seen == Seen::kInX
-              ? Activation::gradient(normalized(x[j], mean[j], scale[j], beta[j]),
-                                     dy[i + j])
-              : Activation::gradient(y, dy, i + j);
-      dx[i + j] = scale[j] * ((dz - shift[j]) - slope[j] * (x[j] - mean[j]));
+      const float dz = Activation::gradient(y, dy, i + j);
+      dx[i + j] = scale[j] * ((dz - shift[j]) - slope[j] * (x[i + j] - mean[j]));
     }
   }
 }
@@ -322,9 +281,10 @@ void apply(const Shape& shape,
            const float* variance) {
   factors.fill(shape, [&](Count c) {
     factors.mean[c] = mean[c];
-    factors.scale[c] = scale_of(gamma[c], variance[c], shape.epsilon);
-    factors.slope[c] = factors.shift[c] = 0;
-    factors.beta[c] = beta[c];
+    factors.scale[c] =
+        static_cast<float>(gamma[c] / std::sqrt(variance[c] + shape.epsilon));
+    factors.slope[c] = 0;
+    factors.shift[c] = beta[c];
   });
   parallel_chunks(shape.count, shape.chunk, [&](Count begin, Count length) {
     normalize<Activation, adds>(arrays.at(begin), factors, length, shape.width);
@@ -336,7 +296,7 @@ template <class Activation, bool adds>
 KernelPtr make_training(const KernelSpec& spec) {
   const SpecReader reader(
       spec, adds ? Dtypes(4, kFloat32) : Dtypes(3, kFloat32), Dtypes(3, kFloat32));
-  const Shape shape(reader, spec.inputs[0], spec.inputs[0]);
+  const Shape shape(reader, spec.inputs[0]);
   const ColumnSum sum(shape.rows, shape.channels, 2);
   const Bytes all = float_bytes(shape.count), each = float_bytes(shape.channels);
   Kernel::Sizes sizes{{all, each, each}, {all, each, each}};
@@ -365,7 +325,7 @@ template <class Activation, bool adds>
 KernelPtr make_inference(const KernelSpec& spec) {
   const SpecReader reader(
       spec, adds ? Dtypes(6, kFloat32) : Dtypes(5, kFloat32), Dtypes(1, kFloat32));
-  const Shape shape(reader, spec.inputs[0], spec.inputs[0]);
+  const Shape shape(reader, spec.inputs[0]);
   const Bytes all = float_bytes(shape.count), each = float_bytes(shape.channels);
   Kernel::Sizes sizes{{all, each, each, each, each}, {all}};
   if (adds) sizes.inputs.push_back(all);
@@ -383,56 +343,43 @@ KernelPtr make_inference(const KernelSpec& spec) {
       });
 }
 
-// x, dy, gamma, mean, variance: dx, dgamma, dbeta. With an activation its y comes third
-// and dz is made last, or beta comes after gamma.
-template <class Activation, Seen seen, bool keeps>
+// x, dy, the ReLU's y, gamma, mean, variance: dx, dgamma, dbeta and dz.
+template <class Activation, bool keeps>
 KernelPtr make_gradient(const KernelSpec& spec) {
-  constexpr bool reads_y = seen == Seen::kInResult,
-                 alone = !reads_y && !keeps && std::is_same_v<Activation, Identity>;
-  constexpr bool reads_beta = !reads_y && !alone;
+  constexpr bool masks = !std::is_same_v<Activation, Identity>;
   const SpecReader reader(spec,
-                          alone ? Dtypes(5, kFloat32) : Dtypes(6, kFloat32),
+                          masks ? Dtypes(6, kFloat32) : Dtypes(5, kFloat32),
                           keeps ? Dtypes(4, kFloat32) : Dtypes(3, kFloat32));
-  const Shape shape(reader, spec.inputs[0], spec.inputs[1]);
+  const Shape shape(reader, spec.inputs[0]);
   const ColumnSum sum(shape.rows, shape.channels, 2);
   const Bytes all = float_bytes(shape.count), each = float_bytes(shape.channels);
-  Kernel::Sizes sizes{{reader.bytes(spec.inputs[0]), all, each, each, each},
-                      {all, each, each}};
-  if (reads_y) sizes.inputs.insert(sizes.inputs.begin() + 1, all);
-  if (reads_beta) sizes.inputs.push_back(each);
+  Kernel::Sizes sizes{{all, all, each, each, each}, {all, each, each}};
+  if (masks) sizes.inputs.insert(sizes.inputs.begin(), all);
   if (keeps) sizes.outputs.push_back(all);
   return function_kernel(
       sizes,
       float_bytes(Factors::floats(shape) + 2 * sum.partials()),
       [=](void* const* operands, void* scratch) {
-        constexpr int of_gamma = reads_y ? 3 : 2;
-        constexpr int of_mean = of_gamma + (reads_beta ? 2 : 1), first = of_mean + 2;
+        constexpr int weights = masks ? 3 : 2, first = weights + 3;
         float* floats = static_cast<float*>(scratch);
-        const Backward arrays{input(operands, 0) + shape.first,
+        const Backward arrays{input(operands, 0),
                               input(operands, 1),
-                              reads_y ? input(operands, 2) : nullptr,
+                              masks ? input(operands, 2) : nullptr,
                               output(operands, first),
                               keeps ? output(operands, first + 3) : nullptr};
-        const float* gamma = input(operands, of_gamma);
-        const float* beta = reads_beta ? input(operands, of_gamma + 1) : nullptr;
-        const float* mean = input(operands, of_mean);
-        const float* variance = input(operands, of_mean + 1);
+        const float* gamma = input(operands, weights);
+        const float* mean = input(operands, weights + 1);
+        const float* variance = input(operands, weights + 2);
         float* dgamma = output(operands, first + 1);
         float* dbeta = output(operands, first + 2);
         const Factors factors(floats, shape);
-        factors.fill(shape, [&](Count c) {
-          factors.mean[c] = mean[c];
-          factors.scale[c] = scale_of(gamma[c], variance[c], shape.epsilon);
-          factors.slope[c] = factors.shift[c] = 0;
-          factors.beta[c] = reads_beta ? beta[c] : 0;
-        });
+        repeat(mean, shape.channels, factors.mean);
         float* partials = floats + Factors::floats(shape);
         sum.run(
             [&](Count row, Count rows, float* sums, float* products) {
               const Count c = shape.channels;
-              const Backward from = arrays.at(row * c, row * shape.wide);
-              sum_gradient<Activation, seen, keeps>(
-                  from, factors, rows, c, shape.wide, sums, products);
+              sum_gradient<Activation, keeps>(
+                  arrays.at(row * c), factors.mean, rows, c, sums, products);
             },
             [=](Count c, double of_dz, double of_products) {
               dbeta[c] = static_cast<float>(of_dz);
@@ -443,6 +390,7 @@ KernelPtr make_gradient(const KernelSpec& spec) {
         const double rows = static_cast<double>(shape.rows);
         factors.fill(shape, [&](Count c) {
           const double inverse = 1 / std::sqrt(variance[c] + shape.epsilon);
+          factors.scale[c] = static_cast<float>(gamma[c] * inverse);
           factors.slope[c] = static_cast<float>(inverse * inverse * dgamma[c] / rows);
           factors.shift[c] = static_cast<float>(dbeta[c] / rows);
           dgamma[c] = static_cast<float>(dgamma[c] * inverse);
@@ -451,12 +399,7 @@ KernelPtr make_gradient(const KernelSpec& spec) {
         if (keeps) again.dy = arrays.dz;  // dz may have taken the bytes of dy, or of y
         using Again = std::conditional_t<keeps, Identity, Activation>;
         parallel_chunks(shape.count, shape.chunk, [&](Count begin, Count length) {
-          const Count row = begin / shape.width;
-          differentiate<Again, seen>(again.at(begin, row * shape.stride),
-                                     factors,
-                                     length,
-                                     shape.width,
-                                     shape.stride);
+          differentiate<Again>(again.at(begin), factors, length, shape.width);
         });
       });
 }
@@ -476,13 +419,13 @@ MEMCFG_FORWARD(AddRelu, "_add_relu", Relu, true);
 #undef MEMCFG_FORWARD
 
 const KernelType kGradient{"batch_normalization_gradient",
-                           make_gradient<Identity, Seen::kInX, false>};
+                           make_gradient<Identity, false>};
 const KernelType kGradientRelu{"batch_normalization_relu_gradient",
-                               make_gradient<Relu, Seen::kInX, false>};
+                               make_gradient<Relu, false>};
 const KernelType kGradientRelu6{"batch_normalization_relu6_gradient",
-                                make_gradient<Relu6, Seen::kInX, false>};
+                                make_gradient<Relu6, false>};
 const KernelType kGradientAddRelu{"batch_normalization_add_relu_gradient",
-                                  make_gradient<Relu, Seen::kInResult, true>};
+                                  make_gradient<Relu, true>};
 
 }  // namespace
 }  // namespace memcfg

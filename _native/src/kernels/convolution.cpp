@@ -1,4 +1,4 @@
-// conv2d and its gradients on oneDNN.
+// conv2d, with and without a bias, and its gradients on oneDNN.
 //
 // Activations lie as [N, H, W, C], kernels as [KH, KW, C / groups, O]. oneDNN is two
 // to four times faster with the kernel packed its own way, so that the kernel is
@@ -149,9 +149,10 @@ struct Layouts {
         y(describe_nhwc(library, g.images, g.out_height, g.out_width, g.out_channels)),
         kernel(describe(library, g.kernel_dims(), g.kernel_strides())),
         packed(describe_any(library, g.kernel_dims())),
+        bias(describe(library, {g.out_channels}, {1})),
         attributes(user_scratchpad(library)) {}
 
-  Owned<MemoryDesc> x, y, kernel, packed;
+  Owned<MemoryDesc> x, y, kernel, packed, bias;
   Owned<Attributes> attributes;
 };
 
@@ -166,7 +167,8 @@ Owned<PrimitiveDesc> choose(const OneDnn& library,
   return {made, library.api().primitive_desc_destroy};
 }
 
-constexpr int kOutput = 2;  // number of the op's output among its operands
+constexpr int kBias = 2;    // number of the bias among the operands of an op with one
+constexpr int kOutput = 2;  // number of the output among those that are no bias
 constexpr const char* kDefault = "onednn";
 
 // The algorithm that oneDNN's name of an implementation means, such as
@@ -181,9 +183,11 @@ const char* family(const char* implementation) {
 }
 
 // Numbers of the image x, the kernel and the image y among an op's operands: two inputs
-// and the output, which is a gradient unless it is y.
+// and the output, which is a gradient unless it is y. A bias may stand before the
+// output.
 struct Roles {
   int x, kernel, y;
+  bool biased;
   bool gradient() const { return kernel == kOutput; }  // of the kernel
 };
 
@@ -199,7 +203,7 @@ struct Choice {
 struct Problem {
   Problem(const KernelSpec& spec, const OneDnn& to_use, const Roles& numbers)
       : library(to_use),
-        reader(spec, {kFloat32, kFloat32}, {kFloat32}),
+        reader(spec, SpecReader::Dtypes(numbers.biased ? 3 : 2, kFloat32), {kFloat32}),
         roles(numbers),
         given(reader,
               operand(spec, roles.x),
@@ -207,7 +211,11 @@ struct Problem {
               operand(spec, roles.y)),
         gathers(roles.gradient() && given.breaks_scratch()),
         g(gathers ? given.gathered() : given),
-        l(library, g) {}
+        l(library, g) {
+    if (roles.biased && reader.shape(spec.inputs[kBias], 1)[0] != g.out_channels) {
+      reader.fail("has a bias of other channels");
+    }
+  }
 
   static const OperandSpec& operand(const KernelSpec& spec, int number) {
     return number == kOutput ? spec.outputs[0]
@@ -218,14 +226,15 @@ struct Problem {
   Choice first() const {
     const Api& api = library.api();
     const MemoryDesc *image = l.x.get(), *kernel = l.packed.get(), *out = l.y.get();
-    const MemoryDesc* const bias = nullptr;
+    const MemoryDesc* const bias = nullptr;  // of a gradient
+    const MemoryDesc* const own = roles.biased ? l.bias.get() : bias;
     const auto direct = std::tuple(int{algorithm::convolution_direct}, image, kernel);
     const auto windows = std::tuple(g.strides, g.dilation, g.before, g.after);
     auto forward = choose(library,
                           api.convolution_forward_primitive_desc_create,
                           std::tuple_cat(std::tuple(int{propagation::forward_training}),
                                          direct,
-                                         std::tuple(bias, out),
+                                         std::tuple(own, out),
                                          windows,
                                          std::tuple(l.attributes.get())));
     if (roles.y == kOutput) {
@@ -315,9 +324,16 @@ class Convolution final : public Kernel {
     at(operands, roles_.kernel) = {gradient ? arg::diff_weights : arg::weights, packed};
     at(operands, roles_.y) = {
         roles_.y == kOutput ? arg::destination : arg::diff_destination, p.l.y.get()};
-    call_.emplace(p.library,
-                  primitive,
-                  std::initializer_list{operands[0], operands[1], operands[2]});
+    if (roles_.biased) {
+      const Call::Operand bias{arg::bias, p.l.bias.get()};
+      call_.emplace(p.library,
+                    primitive,
+                    std::initializer_list{operands[0], operands[1], operands[2], bias});
+    } else {
+      call_.emplace(p.library,
+                    primitive,
+                    std::initializer_list{operands[0], operands[1], operands[2]});
+    }
     if (scratch_.packed != 0) {
       repack_.emplace(gradient ? reorder(p.library, packed, plain)
                                : reorder(p.library, plain, packed));
@@ -338,16 +354,23 @@ class Convolution final : public Kernel {
 
   void run(void* const* operands, void* scratch, RunState* state) const override {
     auto& arguments = static_cast<CallStates*>(state)->arguments;
-    void* addresses[3] = {operands[0], operands[1], operands[2]};
+    void* const output = operands[roles_.biased ? kBias + 1 : kOutput];
+    void* addresses[3] = {operands[0], operands[1], output};
     void* const gathered = static_cast<char*>(scratch) + scratch_.packed;
     void* const rest = static_cast<char*>(gathered) + scratch_.gathered;
-    void* const plain = operands[roles_.kernel];
+    void* const plain = addresses[roles_.kernel];
     const bool gradient = roles_.gradient();
     if (repack_) addresses[roles_.kernel] = scratch;
     if (gather_) gather_->run({operands[roles_.x], gathered}, rest, arguments[2]);
     if (gather_) addresses[roles_.x] = gathered;
     if (repack_ && !gradient) repack_->run({plain, scratch}, rest, arguments[1]);
-    call_->run({addresses[0], addresses[1], addresses[2]}, rest, arguments[0]);
+    if (roles_.biased) {
+      call_->run({addresses[0], addresses[1], addresses[2], operands[kBias]},
+                 rest,
+                 arguments[0]);
+    } else {
+      call_->run({addresses[0], addresses[1], addresses[2]}, rest, arguments[0]);
+    }
     if (repack_ && gradient) repack_->run({scratch, plain}, rest, arguments[1]);
   }
 
@@ -361,7 +384,8 @@ class Convolution final : public Kernel {
     at(bytes, p.roles.x) = p.given.x_bytes();
     at(bytes, p.roles.kernel) = p.g.kernel_bytes();
     at(bytes, p.roles.y) = p.g.y_bytes();
-    return {{bytes[0], bytes[1]}, {bytes[2]}};
+    if (!p.roles.biased) return {{bytes[0], bytes[1]}, {bytes[2]}};
+    return {{bytes[0], bytes[1], float_bytes(p.g.out_channels)}, {bytes[2]}};
   }
 
   const char* algorithm_;
@@ -372,9 +396,9 @@ class Convolution final : public Kernel {
   std::optional<Call> gather_;
 };
 
-template <int x, int kernel, int y>
+template <int x, int kernel, int y, bool biased = false>
 KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
-  const Problem p(spec, library, {x, kernel, y});
+  const Problem p(spec, library, {x, kernel, y, biased});
   const auto primitive = p.first();
   if (!spec.algorithm || *spec.algorithm == kDefault) {
     return std::make_unique<Convolution>(p, primitive.get(), kDefault);
@@ -389,9 +413,9 @@ KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
 }
 
 // The default, and what can be named; nothing is compiled for it.
-template <int x, int kernel, int y>
+template <int x, int kernel, int y, bool biased = false>
 std::vector<Algorithm> list(const KernelSpec& spec, const OneDnn& library) {
-  const Problem p(spec, library, {x, kernel, y});
+  const Problem p(spec, library, {x, kernel, y, biased});
   const auto primitive = p.first();
   std::vector<Algorithm> found{{kDefault, Scratch(p, primitive.get()).total()}};
   do {
@@ -404,6 +428,7 @@ std::vector<Algorithm> list(const KernelSpec& spec, const OneDnn& library) {
 }
 
 const KernelType kConv2d{"conv2d", make<0, 1, 2>, list<0, 1, 2>};
+const KernelType kConv2dBias{"conv2d_bias", make<0, 1, 2, true>, list<0, 1, 2, true>};
 const KernelType kConv2dGradientKernel{
     "conv2d_gradient_kernel", make<0, 2, 1>, list<0, 2, 1>};
 const KernelType kConv2dGradientInput{

@@ -1,4 +1,5 @@
-// dense and its gradients: one matrix product each, on oneDNN.
+// dense, with and without a bias, and its gradients: one matrix product each, on
+// oneDNN.
 #include "kernels/product.hpp"
 
 namespace memcfg {
@@ -31,6 +32,17 @@ KernelPtr make_dense(const KernelSpec& spec, const OneDnn& library) {
   return std::make_unique<Product>(library, sizes, x, kernel, 0, 1);
 }
 
+// y[M, N] = x[M, K] kernel[K, N] + bias[N]
+KernelPtr make_dense_bias(const KernelSpec& spec, const OneDnn& library) {
+  const SpecReader reader(spec, {kFloat32, kFloat32, kFloat32}, {kFloat32});
+  const Extents s(reader, spec.inputs[0], spec.outputs[0]);
+  if (reader.count(spec.inputs[2]) != s.n) reader.fail("has a bias of other units");
+  const Matrix x{s.m, s.k, s.k, 1}, kernel{s.k, s.n, s.n, 1};
+  const Kernel::Sizes sizes{{s.x_bytes(), s.kernel_bytes(), float_bytes(s.n)},
+                            {s.y_bytes()}};
+  return std::make_unique<Product>(library, sizes, x, kernel, 0, 1, true);
+}
+
 // dkernel[K, N] = x[M, K]^T dy[M, N]
 KernelPtr make_dense_gradient_kernel(const KernelSpec& spec, const OneDnn& library) {
   const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
@@ -50,6 +62,7 @@ KernelPtr make_dense_gradient_input(const KernelSpec& spec, const OneDnn& librar
 }
 
 const KernelType kDense{"dense", make_dense};
+const KernelType kDenseBias{"dense_bias", make_dense_bias};
 const KernelType kDenseGradientKernel{"dense_gradient_kernel",
                                       make_dense_gradient_kernel};
 const KernelType kDenseGradientInput{"dense_gradient_input", make_dense_gradient_input};

@@ -15,25 +15,27 @@ Owned<MemoryDesc> describe(const OneDnn& library, const Matrix& matrix) {
 Call make_product(const OneDnn& library,
                   const Matrix& left,
                   const Matrix& right,
-                  const Matrix& result) {
+                  const Matrix& result,
+                  bool biased) {
   const Api& api = library.api();
   const auto a = describe(library, left);
   const auto b = describe(library, right);
   const auto c = describe(library, result);
+  const auto bias = describe(library, Matrix{1, result.columns, result.columns, 1});
   PrimitiveDesc* made = nullptr;
   library.check(api.matmul_primitive_desc_create(&made,
                                                  library.engine(),
                                                  a.get(),
                                                  b.get(),
-                                                 nullptr,
+                                                 biased ? bias.get() : nullptr,
                                                  c.get(),
                                                  user_scratchpad(library).get()),
                 "choosing a matrix product");
   const Owned<PrimitiveDesc> primitive(made, api.primitive_desc_destroy);
-  return Call(
-      library,
-      made,
-      {{arg::source, a.get()}, {arg::weights, b.get()}, {arg::destination, c.get()}});
+  const Call::Operand x{arg::source, a.get()}, kernel{arg::weights, b.get()};
+  const Call::Operand y{arg::destination, c.get()};
+  if (biased) return Call(library, made, {x, kernel, y, {arg::bias, bias.get()}});
+  return Call(library, made, {x, kernel, y});
 }
 
 }  // namespace memcfg::onednn

@@ -24,12 +24,15 @@ inline constexpr Dim kRowsMost = 256;
 
 Owned<MemoryDesc> describe(const OneDnn& library, const Matrix& matrix);
 
+// Operands: left, right, result, and the bias of the result's columns if there is one.
 Call make_product(const OneDnn& library,
                   const Matrix& left,
                   const Matrix& right,
-                  const Matrix& result);
+                  const Matrix& result,
+                  bool biased = false);
 
-// result = operands[left] x operands[right], in blocks of rows.
+// result = operands[left] x operands[right], in blocks of rows; and the bias
+// operands[2] is added to each row, if there is one.
 class Product final : public Kernel {
  public:
   Product(const OneDnn& library,
@@ -37,10 +40,12 @@ class Product final : public Kernel {
           Matrix left,
           const Matrix& right,
           int left_operand,
-          int right_operand)
+          int right_operand,
+          bool biased = false)
       : Kernel(sizes),
         left_operand_(left_operand),
         right_operand_(right_operand),
+        biased_(biased),
         rows_(left.rows) {
     const bool large = left.rows > kRowsMost && right.columns > kRowsMost;
     block_ = large ? kRowsMost : left.rows;
@@ -52,9 +57,9 @@ class Product final : public Kernel {
     result_bytes_ = block_ * right.columns * Dim{kFloat};
     const Dim rest = left.rows % block_;
     left.rows = result.rows = block_;
-    whole_.emplace(make_product(library, left, right, result));
+    whole_.emplace(make_product(library, left, right, result, biased));
     left.rows = result.rows = rest;
-    if (rest != 0) rest_.emplace(make_product(library, left, right, result));
+    if (rest != 0) rest_.emplace(make_product(library, left, right, result, biased));
   }
 
   const char* algorithm() const noexcept override { return "onednn"; }
@@ -74,7 +79,7 @@ class Product final : public Kernel {
   void run(void* const* operands, void* scratch, RunState* state) const override {
     auto& arguments = static_cast<CallStates*>(state)->arguments;
     char* left = static_cast<char*>(operands[left_operand_]);
-    char* result = static_cast<char*>(operands[2]);
+    char* result = static_cast<char*>(operands[biased_ ? 3 : 2]);
     if (transpose_) {
       char* const transposed = static_cast<char*>(scratch);
       scratch = transposed + transposed_bytes_;
@@ -84,8 +89,13 @@ class Product final : public Kernel {
     for (Dim row = 0; row < rows_; row += block_) {
       const bool whole = row + block_ <= rows_;
       const Call& call = whole ? *whole_ : *rest_;
-      call.run(
-          {left, operands[right_operand_], result}, scratch, arguments[whole ? 0 : 1]);
+      Arguments& places = arguments[whole ? 0 : 1];
+      void* const right = operands[right_operand_];
+      if (biased_) {
+        call.run({left, right, result, operands[2]}, scratch, places);
+      } else {
+        call.run({left, right, result}, scratch, places);
+      }
       left += left_bytes_;
       result += result_bytes_;
     }
@@ -107,6 +117,7 @@ class Product final : public Kernel {
   std::optional<Call> whole_, rest_, transpose_;
   Bytes transposed_bytes_ = 0;
   int left_operand_, right_operand_;
+  bool biased_;
   Dim rows_;
   Dim block_ = 0, left_bytes_ = 0, result_bytes_ = 0;
 };

@@ -21,7 +21,8 @@ class ConvolutionSpec:
     Parameters
     ----------
     op_type : str
-        ``"conv2d"``, ``"conv2d_gradient_input"`` or ``"conv2d_gradient_kernel"``.
+        ``"conv2d"``, ``"conv2d_bias"``, ``"conv2d_gradient_input"`` or
+        ``"conv2d_gradient_kernel"``.
     x, y : tuple of int
         [N, H, W, C].
     kernel : tuple of int
@@ -43,7 +44,8 @@ class ConvolutionSpec:
     @property
     def kernel_place(self) -> int:
         """Which operand is the kernel, or its gradient."""
-        return {"conv2d": 1, "conv2d_gradient_input": 0}.get(self.op_type, 2)
+        places = {"conv2d_gradient_input": 0, "conv2d_gradient_kernel": 2}
+        return places.get(self.op_type, 1)
 
     @property
     def pixelwise(self) -> bool:
@@ -67,6 +69,8 @@ def describe_convolution(
     match op_type:
         case "conv2d":
             x, kernel, y = shapes
+        case "conv2d_bias":
+            x, kernel, _, y = shapes
         case "conv2d_gradient_kernel":
             x, y, kernel = shapes
         case "conv2d_gradient_input":

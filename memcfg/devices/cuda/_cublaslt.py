@@ -35,9 +35,13 @@ _VARIABLE = "MEMCFG_CUBLASLT_LIBRARY"
 _NONE = "none"  # asks for generated kernels
 _PACKAGES = {13: "nvidia-cublas", 12: "nvidia-cublas-cu12"}  # by the major version
 
-_PRODUCTS = ("dense", "dense_gradient_kernel", "dense_gradient_input", "matmul")
+_PRODUCTS = (
+    *("dense", "dense_bias", "dense_gradient_kernel", "dense_gradient_input"),
+    "matmul",
+)
 _PIXELWISE = {  # which product a convolution is whose windows are pixels
     "conv2d": "dense",
+    "conv2d_bias": "dense_bias",
     "conv2d_gradient_kernel": "dense_gradient_kernel",
     "conv2d_gradient_input": "dense_gradient_input",
 }
@@ -58,6 +62,9 @@ CONSTANTS = {
     "CUDA_R_32F": 0,
     "CUBLASLT_MATMUL_DESC_TRANSA": 3,
     "CUBLASLT_MATMUL_DESC_TRANSB": 4,
+    "CUBLASLT_MATMUL_DESC_EPILOGUE": 7,
+    "CUBLASLT_MATMUL_DESC_BIAS_POINTER": 8,
+    "CUBLASLT_EPILOGUE_BIAS": 4,
     "CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT": 5,
     "CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET": 6,
     "CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES": 1,
@@ -127,6 +134,7 @@ class Product:
     depth: int
     transpose_a: bool = False  # it has depth x rows
     transpose_b: bool = False
+    bias: int | None = None  # the operand that is added to each row
 
 
 def describe_product(
@@ -141,10 +149,12 @@ def describe_product(
         op_type = _PIXELWISE[op_type]
     if op_type not in _PRODUCTS or not all(spec.size for spec in (*inputs, *outputs)):
         return None
-    first, second = (spec.shape for spec in inputs)
+    first, second = (spec.shape for spec in inputs[:2])
     match op_type:
-        case "dense":
-            return Product(0, 1, 1, prod(first[:-1]), second[-1], first[-1])
+        case "dense" | "dense_bias":
+            bias = 2 if op_type == "dense_bias" else None
+            sizes = (prod(first[:-1]), second[-1], first[-1])
+            return Product(0, 1, 1, *sizes, bias=bias)
         case "dense_gradient_kernel":
             depth = prod(first[:-1])
             return Product(0, 1, 1, first[-1], second[-1], depth, transpose_a=True)
@@ -223,6 +233,7 @@ class CublasLt:
         chosen: ChosenProduct,
         a: int,
         b: int,
+        bias: int | None,
         out: int,
         scratch: int,
         stream: CudaStream,
@@ -237,7 +248,22 @@ class CublasLt:
             *(byref(zero), out, layout_out, out, layout_out),
             *(byref(chosen.choice.algorithm), workspace, size, stream.handle),
         )
-        self._context.call(partial(self._call, "cublasLtMatmul", *arguments))
+        call = partial(self._call, "cublasLtMatmul", *arguments)
+        if bias is not None:
+            call = partial(self._call_with_bias, chosen.description, bias, call)
+        self._context.call(call)
+
+    def _call_with_bias(
+        self, description: c_void_p, bias: int, call: Callable[[], None]
+    ) -> None:
+        """Have a description that many ops share name a bias while it is read."""
+        with self._lock:
+            self._set_bias(description, bias)
+            call()
+
+    def _set_bias(self, description: c_void_p, bias: int) -> None:
+        name = "MATMUL_DESC_BIAS_POINTER"
+        self._set("cublasLtMatmulDesc", description, name, c_void_p(bias))
 
     def _choose(self, product: Product) -> tuple[ChosenProduct, ...]:
         p = product
@@ -249,6 +275,10 @@ class CublasLt:
         for name, transposed in turned:
             value = CONSTANTS[f"CUBLAS_OP_{'T' if transposed else 'N'}"]
             self._set(kind, description, f"MATMUL_DESC_{name}", c_int(value))
+        if p.bias is not None:
+            epilogue = ctypes.c_uint32(CONSTANTS["CUBLASLT_EPILOGUE_BIAS"])
+            self._set(kind, description, "MATMUL_DESC_EPILOGUE", epilogue)
+            self._set_bias(description, _ALIGNMENT)  # which is all that is read of it
         layouts = (
             self._layout(p.batch, p.depth, p.columns, p.transpose_b),
             self._layout(p.batch, p.rows, p.depth, p.transpose_a),
@@ -362,8 +392,10 @@ class ChosenProduct:
 
     def bind(self, addresses: Sequence[int], scratch: int) -> list[BoundProduct]:
         """Return it on operands at these addresses."""
-        a, b = addresses[self.product.a], addresses[self.product.b]
-        return [BoundProduct(self, a, b, addresses[2], scratch)]
+        product = self.product
+        a, b = addresses[product.a], addresses[product.b]
+        bias = None if product.bias is None else addresses[product.bias]
+        return [BoundProduct(self, a, b, bias, addresses[-1], scratch)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,13 +405,15 @@ class BoundProduct:
     chosen: ChosenProduct
     a: int
     b: int
+    bias: int | None
     out: int
     scratch: int
 
     def issue(self, stream: CudaStream) -> None:
         """Put it on a stream."""
         self.chosen.library.multiply(
-            self.chosen, self.a, self.b, self.out, self.scratch, stream
+            *(self.chosen, self.a, self.b, self.bias, self.out, self.scratch),
+            stream,
         )
 
 

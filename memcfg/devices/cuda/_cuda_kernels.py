@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,6 +21,7 @@ from memcfg.devices.cuda._cublaslt import ChosenProduct, CublasLt, describe_prod
 from memcfg.devices.cuda._cudnn import ChosenConvolution, Cudnn
 from memcfg.devices.cuda._kernel_times import measure_launches
 from memcfg.devices.cuda._sources import CudaSource, cuda_source, has_source
+from memcfg.devices.cuda._then_bias import ThenBias, then_bias
 from memcfg.errors import KernelError
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 Compiler: TypeAlias = Callable[[str, int], bytes]  # source, capability: image
 LoadCublasLt: TypeAlias = Callable[[CudaContext], CublasLt | None]
 LoadCudnn: TypeAlias = Callable[[CudaContext], Cudnn | None]
-_Work: TypeAlias = CudaSource | ChosenProduct | ChosenConvolution
+_Chosen: TypeAlias = ChosenProduct | ChosenConvolution | ThenBias
+_Work: TypeAlias = CudaSource | _Chosen
 
 _GENERATED = "cuda"
 _NAMES = re.compile(r"^(memcfg_\w+)\(", re.MULTILINE)  # of a source's kernels
@@ -268,14 +270,25 @@ class CudaKernels(KernelTable):
         attributes: Mapping[str, Any],
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
-    ) -> Iterator[ChosenProduct | ChosenConvolution]:
-        """Yield libraries' ways of a valid op; they are looked for by now."""
+    ) -> Iterator[_Chosen]:
+        """Yield libraries' ways of a valid op; they are looked for by now.
+
+        A product has its bias in it, if there is an algorithm that does it. Of a
+        convolution the plans with a bias come last: cuDNN has fewer engines for them.
+        """
         op = (op_type, attributes, inputs, outputs)
         product = describe_product(*op)
         if product is not None and self.modules.cublaslt is not None:
-            yield from self.modules.cublaslt.choices(product)
+            own = [*self.modules.cublaslt.choices(product)]
+            yield from own
+            if product.bias is not None and not own:
+                apart = replace(product, bias=None)
+                yield from then_bias(self.modules.cublaslt.choices(apart), *op[2:])
         convolution = describe_convolution(*op)
         if convolution is not None and self.modules.cudnn is not None:
+            if convolution.op_type == "conv2d_bias":
+                plain = replace(convolution, op_type="conv2d")
+                yield from then_bias(self.modules.cudnn.choices(plain), *op[2:])
             yield from self.modules.cudnn.choices(convolution)
 
 

@@ -312,6 +312,7 @@ def find_cudnn(cuda: int) -> Any:
 
 def _write(graph: Any, spec: ConvolutionSpec, kind: Any) -> tuple[Any, ...]:
     """Write a convolution into a graph; give its tensors as its operands are."""
+    made: tuple[Any, ...]
     rows, columns, channels, units = spec.kernel
     kernel = (units, rows, columns, channels)
     (top, bottom), (left, right) = spec.padding
@@ -327,9 +328,12 @@ def _write(graph: Any, spec: ConvolutionSpec, kind: Any) -> tuple[Any, ...]:
         return graph.tensor(name=name, dim=dim, stride=stride, data_type=kind)
 
     match spec.op_type:
-        case "conv2d":
+        case "conv2d" | "conv2d_bias":
             made = (tensor("x", spec.x), tensor("kernel", kernel))
             out = graph.conv_fprop(image=made[0], weight=made[1], **window)
+            if spec.op_type == "conv2d_bias":
+                made = (*made, tensor("bias", (1, 1, 1, units)))
+                out = graph.bias(input=out, bias=made[2])
             shape = spec.y
         case "conv2d_gradient_input":
             made = (tensor("kernel", kernel), tensor("dy", spec.y))

@@ -101,6 +101,9 @@ CASES = [
     ),
     ("matmul", {"transpose_a": True}, [(5, 4), (5, 6), (4, 6)]),
     ("conv2d", PIXELS, [(2, 3, 5, 4), (1, 1, 4, 6), (2, 3, 5, 6)]),
+    ("dense_bias", {}, [(4, 8), (8, 5), (5,), (4, 5)]),
+    ("dense_bias", {}, [(2, 3, 70), (70, 6), (6,), (2, 3, 6)]),
+    ("conv2d_bias", PIXELS, [(2, 3, 5, 4), (1, 1, 4, 6), (6,), (2, 3, 5, 6)]),
     (
         *("conv2d_gradient_kernel", {**PIXELS, "kernel_shape": (1, 1, 4, 6)}),
         [(2, 7, 5, 4), (2, 7, 5, 6), (1, 1, 4, 6)],
@@ -122,6 +125,35 @@ def test_products_are_those_of_numpy(device, case):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     again, _ = multiply(device, op)
     assert again.tobytes() == found.tobytes()
+
+
+def test_biases_of_one_shape_are_each_products_own(device):
+    """They share a description, which names the bias."""
+    op = op_of("dense_bias", {}, [(4, 8), (8, 5), (5,), (4, 5)])
+    values = [np.ones(spec.shape, np.float32) for spec in op[2]]
+    for number in (1.0, 2.5, np.nan):
+        values[2] = np.full(5, number, np.float32)
+        found, _ = multiply(device, op, "cublaslt", values)
+        np.testing.assert_array_equal(found, np.full((4, 5), 8 + number, np.float32))
+
+
+@pytest.mark.parametrize("columns", [11, 13], ids=["without a bias", "at all"])
+def test_a_bias_that_it_does_not_add_is_a_kernel_of_its_own(device, columns):
+    """The double multiplies matrices of 11 columns, of 13 not even that."""
+    shapes = [(4, 70), (70, columns), (columns,), (4, columns)]
+    op = op_of("dense_bias", {}, shapes)
+    listed = device.kernels.algorithms(*op)
+    wanted = [
+        ("cublaslt+bias", 4 * 4 * columns + 256, 0.0),
+        ("cublaslt:0+bias", 0, 0.0),
+    ]
+    wanted = wanted if columns == 11 else []
+    assert listed[:-1] == wanted
+    assert listed[-1][0] == "cuda"
+    cuda_stand_in.late(7)
+    found, values = multiply(device, op)
+    expected = values[0] @ values[1] + values[2]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

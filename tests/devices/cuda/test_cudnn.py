@@ -63,11 +63,12 @@ def op_of(kind, x, kernel, strides=(1, 1), padding=((0, 0), (0, 0)), dilation=(1
     }
     shapes = {
         "conv2d": (x, kernel, y),
+        "conv2d_bias": (x, kernel, kernel[3:], y),
         "conv2d_gradient_input": (kernel, y, x),
         "conv2d_gradient_kernel": (x, y, kernel),
     }[kind]
     more = {"conv2d_gradient_input": "input_shape"}.get(kind, "kernel_shape")
-    if kind != "conv2d":
+    if "gradient" in kind:
         attributes[more] = shapes[2]
     *inputs, output = (OperandSpec(shape, "float32") for shape in shapes)
     return kind, attributes, inputs, [output]
@@ -161,6 +162,27 @@ def test_convolutions_are_those_of_numpy(device, module, kind, case):
     assert set(module.executed) == {STAGED, "eng0"}
 
 
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_convolutions_with_a_bias_are_those_of_numpy(device, module, case):
+    """Plans without it come first: cuDNN has more engines for them."""
+    op = op_of("conv2d_bias", *case)
+    cuda_stand_in.late(7)
+    names = named(device, op)
+    apart = [f"{DEFAULT}+bias", "cudnn:eng0+bias"]
+    assert names == [*apart, DEFAULT, "cudnn:eng0", "cuda"]
+    plain = op_of("conv2d", *case)
+    scratch = [size for _, size, _ in device.kernels.algorithms(*op)]
+    assert scratch[:2] == [size for _, size, _ in device.kernels.algorithms(*plain)[:2]]
+    for name in names:
+        found, values = convolve(device, op, name)
+        np.testing.assert_allclose(found, meant(op, values), rtol=1e-5, atol=1e-5)
+        values[2][0] = np.nan
+        found, _ = convolve(device, op, name, values)
+        assert np.isnan(found[..., 0]).all()
+        assert np.isfinite(found[..., 1:]).all()
+    assert module.searches == 2
+
+
 @pytest.fixture(scope="module")
 def real():
     """The GPU of this machine, with cuDNN; or a skip."""
@@ -173,7 +195,7 @@ def real():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "conv2d_bias"])
 def test_convolutions_on_a_gpu_are_those_of_numpy(real, kind, case):
     """Call by call and captured, by every plan; with the scratch that it asks for."""
     op = op_of(kind, *case)
@@ -200,7 +222,7 @@ def convolutions(draw):
         for i in (0, 1)
     ]
     return op_of(
-        draw(st.sampled_from(KINDS)),
+        draw(st.sampled_from([*KINDS, "conv2d_bias"])),
         (draw(st.integers(1, 2)), *image, channels),
         (*kernel, channels // groups, units),
         tuple(strides),

@@ -6,6 +6,7 @@ whose left matrix is read from under its windows.
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -136,9 +137,14 @@ def _matrices(
     sizes: tuple[int, int, int],
     a: tuple[int, int, int, int],
     b: tuple[int, int, int, int],
+    bias: int | None = None,
 ) -> None:
-    """Append products of matrices; each is (operand, batch, row and column stride)."""
+    """Append products of matrices; each is (operand, batch, row and column stride).
+
+    An operand may be added to each row.
+    """
     rows, columns, depth = sizes
+    more, added = _bias(writer, bias, "n")
     multiply(
         writer,
         batch=batch,
@@ -147,7 +153,7 @@ def _matrices(
         depth=depth,
         a="return a[g * ag + m * am + k * ak];",
         b="return b[g * bg + k * bk + n * bn];",
-        store="c[(g * rows + m) * columns + n] = sum;",
+        store=f"c[(g * rows + m) * columns + n] = sum{added};",
         parameters={
             "const float* a": writer.operand(a[0]),
             "const float* b": writer.operand(b[0]),
@@ -160,20 +166,30 @@ def _matrices(
                 for name, value in zip(("bg", "bk", "bn"), b[1:], strict=True)
             },
         },
-        out_parameters={"float* c": writer.output()},
+        out_parameters={"float* c": writer.output(), **more},
         along_k=(a[3] == 1, b[2] == 1 and b[3] != 1),
     )
 
 
-def _write_dense(writer: Writer) -> None:
-    writer.need(["float32"] * 2, ["float32"])
-    (*lead, depth), (_, columns) = (spec.shape for spec in writer.inputs)
+def _bias(
+    writer: Writer, operand: int | None, place: str
+) -> tuple[dict[str, Argument], str]:
+    """Return the parameter of a bias, and what is added to a sum."""
+    if operand is None:
+        return {}, ""
+    return {"const float* bias": writer.operand(operand)}, f" + bias[{place}]"
+
+
+def _write_dense(writer: Writer, bias: int | None = None) -> None:
+    writer.need(["float32"] * (2 if bias is None else 3), ["float32"])
+    (*lead, depth), (_, columns) = (spec.shape for spec in writer.inputs[:2])
     _matrices(
         writer,
         1,
         (prod(lead), columns, depth),
         (0, 0, depth, 1),
         (1, 0, columns, 1),
+        bias,
     )
 
 
@@ -251,11 +267,12 @@ def _window(
     return {f"Index {name}": writer.number(value) for name, value in numbers.items()}
 
 
-def _write_convolution(writer: Writer) -> None:
-    writer.need(["float32"] * 2, ["float32"])
-    x, kernel = (spec.shape for spec in writer.inputs)
+def _write_convolution(writer: Writer, bias: int | None = None) -> None:
+    writer.need(["float32"] * (2 if bias is None else 3), ["float32"])
+    x, kernel = (spec.shape for spec in writer.inputs[:2])
     y, groups = writer.outputs[0].shape, writer.attributes["groups"]
     window = _window(writer, x, kernel, y)
+    more, added = _bias(writer, bias, "g * group_units + n")
     multiply(
         writer,
         batch=groups,
@@ -264,13 +281,13 @@ def _write_convolution(writer: Writer) -> None:
         depth=prod(kernel[:3]),
         a=_PIXEL.format("m") + _PLACE.format("k", "group_channels") + _UNDER,
         b="return kernel[k * units + g * group_units + n];",
-        store="y[m * units + g * group_units + n] = sum;",
+        store=f"y[m * units + g * group_units + n] = sum{added};",
         parameters={
             "const float* x": writer.operand(0),
             "const float* kernel": writer.operand(1),
             **window,
         },
-        out_parameters={"float* y": writer.output(), **window},
+        out_parameters={"float* y": writer.output(), **more, **window},
         batch_inside=True,
     )
 
@@ -338,10 +355,12 @@ def _write_input_gradient(writer: Writer) -> None:
 
 FAMILY: dict[str, Callable[[Writer], None]] = {
     "dense": _write_dense,
+    "dense_bias": partial(_write_dense, bias=2),
     "dense_gradient_kernel": _write_dense_gradient_kernel,
     "dense_gradient_input": _write_dense_gradient_input,
     "matmul": _write_matmul,
     "conv2d": _write_convolution,
+    "conv2d_bias": partial(_write_convolution, bias=2),
     "conv2d_gradient_kernel": _write_kernel_gradient,
     "conv2d_gradient_input": _write_input_gradient,
 }

@@ -1,0 +1,51 @@
+"""A library's work, and a bias that a generated kernel adds to what it made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memcfg.devices.cuda._bound_launch import Bound, bind_source
+from memcfg.devices.cuda._sources import CudaSource, cuda_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from memcfg.devices._contract import OperandSpec
+    from memcfg.devices.cuda._cublaslt import ChosenProduct
+    from memcfg.devices.cuda._cudnn import ChosenConvolution
+
+
+@dataclass(frozen=True, eq=False)
+class ThenBias:
+    """A product or a convolution without its bias, which stands before the output."""
+
+    work: ChosenProduct | ChosenConvolution
+    source: CudaSource
+
+    @property
+    def algorithm(self) -> str:
+        """Its name."""
+        return f"{self.work.algorithm}+bias"
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of scratch that it needs."""
+        return max(self.work.scratch_bytes, self.source.scratch_bytes)
+
+    def bind(self, addresses: Sequence[int], scratch: int) -> list[Bound]:
+        """Return it on operands at these addresses."""
+        *inputs, bias, out = addresses
+        made: list[Bound] = [*self.work.bind([*inputs, out], scratch)]
+        return [*made, *bind_source(self.source, [out, bias, out], scratch)]
+
+
+def then_bias(
+    works: Iterable[ChosenProduct | ChosenConvolution],
+    inputs: Sequence[OperandSpec],
+    outputs: Sequence[OperandSpec],
+) -> Iterator[ThenBias]:
+    """Yield what gives the outputs of an op whose last input is a bias."""
+    source = cuda_source("bias", {}, [outputs[0], inputs[-1]], outputs)
+    for work in works:
+        yield ThenBias(work, source)
