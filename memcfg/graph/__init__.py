@@ -1,8 +1,8 @@
 """One training step as a static graph of ops over tensors.
 
 Owns the vocabulary (`Tensor`, `Op`, `Graph`), the `Builder` that traces a model,
-reverse-mode `gradients`, the passes that make a graph smaller, and the interchange
-format. Refuses devices, arrays, plans
+reverse-mode `gradients`, the passes that make a graph smaller or need
+less memory, and the interchange format. Refuses devices, arrays, plans
 and clocks: everything here is values in, values out. What an op type means is the
 business of `memcfg.ops`.
 """
@@ -10,6 +10,10 @@ business of `memcfg.ops`.
 from __future__ import annotations
 
 from memcfg.graph._builder import Builder
+from memcfg.graph._concatenations import (
+    read_concatenations,
+    split_convolution_gradients,
+)
 from memcfg.graph._constants import fold_constants
 from memcfg.graph._cost import memory_seconds
 from memcfg.graph._dead_ops import drop_dead_ops
@@ -17,6 +21,7 @@ from memcfg.graph._duplicates import merge_duplicates
 from memcfg.graph._fusion import fuse_ops
 from memcfg.graph._gradients import gradients
 from memcfg.graph._graph import PHASES, ROLES, Algorithm, Graph, Op, Tensor
+from memcfg.graph._kept_activations import spare_activations
 from memcfg.graph._tiled_updates import tile_updates
 from memcfg.graph._updates import hoist_updates, update_order
 
@@ -35,6 +40,9 @@ __all__ = [
     "hoist_updates",
     "memory_seconds",
     "merge_duplicates",
+    "read_concatenations",
+    "spare_activations",
+    "split_convolution_gradients",
     "tile_updates",
     "update_order",
 ]

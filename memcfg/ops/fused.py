@@ -5,8 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memcfg.ops._composite import composite
+from memcfg.ops._op_type import (
+    Arrays,
+    Attributes,
+    OpType,
+    Spec,
+    op_type,
+    register,
+    require,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memcfg.ops._composite import Call, Value
 
 __all__: list[str] = []
@@ -36,6 +47,29 @@ composite("dense_bias", _dense_bias)
 composite("conv2d_bias", _convolution_bias)
 
 
+def _of_part(kind: str) -> OpType:
+    """Make a gradient whose y is the channels from `first` on of what is read."""
+
+    def infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
+        y, dy = inputs
+        last = attributes["first"] + dy.shape[-1]
+        require(
+            y.shape[:-1] == dy.shape[:-1] and last <= y.shape[-1],
+            f"channels {attributes['first']} to {last} of {y.shape} for {dy.shape}",
+        )
+        return op_type(kind).infer([dy, dy], {})
+
+    def numpy(attributes: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+        (y, dy), first = inputs, attributes["first"]
+        part = y[..., first : first + dy.shape[-1]]
+        op_type(kind).numpy({}, [part, dy], outputs)
+
+    return OpType(f"{kind}_at", 2, infer, numpy, ((1, 0),))
+
+
+register(_of_part("relu_gradient"), _of_part("bias_relu_gradient"))
+
+
 def _normalize_add(activation: str) -> None:
     """Register a batch normalisation to which an array is added, and what follows."""
 
@@ -63,7 +97,7 @@ def _normalize_add(activation: str) -> None:
 
 
 def _normalize_activate(activation: str) -> None:
-    """Register a batch normalisation with an activation, and their gradients."""
+    """Register a batch normalisation with an activation."""
 
     def training(call: Call, x: Value, gamma: Value, beta: Value) -> Any:
         y, *moments = call("batch_normalization", x, gamma, beta, outputs=3)
@@ -75,23 +109,8 @@ def _normalize_activate(activation: str) -> None:
         kind = "batch_normalization_inference"
         return call(activation, call(kind, x, gamma, beta, mean, variance))
 
-    def gradient(
-        call: Call,
-        x: Value,
-        dy: Value,
-        y: Value,
-        gamma: Value,
-        mean: Value,
-        variance: Value,
-    ) -> Any:
-        dz = call(f"{activation}_gradient", y, dy)
-        kind = "batch_normalization_gradient"
-        return call(kind, x, dz, gamma, mean, variance, outputs=3)
-
     composite(f"batch_normalization_{activation}", training, ((0, 0),))
     composite(f"batch_normalization_inference_{activation}", inference, ((0, 0),))
-    pairs = ((1, 0), (2, 0))
-    composite(f"batch_normalization_{activation}_gradient", gradient, pairs)
 
 
 def _gradient_of_both(

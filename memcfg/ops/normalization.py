@@ -19,6 +19,7 @@ from memcfg.ops._op_type import (
     OpType,
     Spec,
     common_dtype,
+    op_type,
     register,
     require,
 )
@@ -126,6 +127,49 @@ def _batch_normalization_gradient(
     outputs[0][...], outputs[1][...], outputs[2][...] = dx, dgamma, dbeta
 
 
+def _infer_activated_gradient(
+    inputs: Sequence[Spec], attributes: Attributes
+) -> Sequence[Spec]:
+    """Take an x of more channels than dy: those from ``first`` on are read."""
+    x, dy = inputs[0], inputs[1]
+    last = attributes.get("first", 0) + dy.shape[-1]
+    require(
+        x.shape[:-1] == dy.shape[:-1] and last <= x.shape[-1],
+        f"channels {attributes.get('first', 0)} to {last} of {x.shape} for {dy.shape}",
+    )
+    _check(inputs[1:], (1, 2, 3, 4))
+    common_dtype(inputs)
+    return _infer_gradient(inputs[1:], attributes)
+
+
+def _activated_gradient(activation: str) -> OpType:
+    """Make the gradient of a normalisation and an activation, which sees x alone.
+
+    What the activation lets through is seen where x is normalised again, so that its
+    result need not be kept.
+    """
+
+    def numpy(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+        wide, dy, gamma, beta, mean, variance = inputs
+        first = a.get("first", 0)
+        x = wide[..., first : first + dy.shape[-1]]
+        y, dz = np.empty_like(dy), np.empty_like(dy)
+        op_type(activation).numpy(
+            {}, [_normalized(a, x, gamma, beta, mean, variance)], [y]
+        )
+        op_type(f"{activation}_gradient").numpy({}, [y, dy], [dz])
+        _batch_normalization_gradient(a, [x, dz, gamma, mean, variance], outputs)
+
+    return OpType(
+        f"batch_normalization_{activation}_gradient",
+        6,
+        _infer_activated_gradient,
+        numpy,
+        ((1, 0),),
+        flops=lambda i, _o, _a: 14 * i[1].size,
+    )
+
+
 def _normalized(
     a: Attributes, x: Array, gamma: Array, beta: Array, mean: Array, variance: Array
 ) -> Array:
@@ -163,4 +207,6 @@ register(
         ((1, 0),),
         flops=lambda i, _o, _a: 10 * i[0].size,
     ),
+    _activated_gradient("relu"),
+    _activated_gradient("relu6"),
 )

@@ -88,6 +88,25 @@ def test_a_step_trains_takes_what_is_planned_and_has_the_bits_of_any_plan(
     model.close()
 
 
+@pytest.mark.parametrize(
+    ("make", "samples", "mebibytes"),
+    [
+        (models.densenet121, 8, 731),
+        (models.inception_v3, 8, 761),
+        (models.resnet50, 16, 1449),
+        (models.vgg16, 8, 1377),
+        (lambda: models.unet((256, 256, 3), 2, "same"), 2, 597),
+    ],
+)
+def test_backward_keeps_nothing_twice(make, samples, mebibytes):
+    """Neither a mask's array nor what lies in a concatenation."""
+    model = make()
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(nn.SGD(1e-4, momentum=0.9), loss)
+    plan = mc.plan.share()(model.graph(samples))
+    assert plan.peak_bytes <= mebibytes * 2**20
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_arguments_are_few_and_checked(name):
     function = getattr(models, name)

@@ -347,6 +347,51 @@ def test_an_index_out_of_range_stops_before_a_weight_changes():
     model.close()
 
 
+def tied(x):
+    return nn.ReversibleEmbedding(4, 3, name="words")(x)
+
+
+def reshaped(x):
+    return nn.Embedding(4, 3, name="words")(nn.Reshape((2, 1))(x))
+
+
+def nested(x):
+    words = [nn.Input((2,), dtype="int32"), nn.Embedding(4, 3, name="words")]
+    return nn.Sequential(words)(x)
+
+
+def joined(x):
+    both = nn.Concatenate()([nn.Permute((1,))(x), x])
+    larger = nn.Flatten()(nn.Embedding(5, 3)(x))
+    words = nn.Flatten()(nn.Embedding(4, 3, name="words")(both))
+    return nn.Concatenate()([larger, words])
+
+
+@pytest.mark.parametrize("layers", [tied, reshaped, nested, joined])
+def test_an_index_out_of_range_is_named_wherever_it_is_looked_up(layers):
+    x = nn.Input((2,), dtype="int32")
+    model = nn.Model(x, layers(x))
+    indices = np.array([[0, 1], [2, 4]], np.int32)
+    words = r"index 4, which is out of range: .*words/embeddings', which has 4"
+    whole = mc.data.Dataset.from_tensor_slices(indices).batch(2)
+    for x in (indices, whole):
+        with pytest.raises(ValueError, match=words):
+            model.predict(x, verbose=0)
+    for call in (model, model.predict_on_batch):
+        with pytest.raises(ValueError, match="has the index -1"):
+            call(indices - 1)
+    assert np.isfinite(model.predict(indices % 4, verbose=0)).all()
+    model.close()
+
+
+def test_columns_that_index_tables_of_their_own_are_not_mixed_up():
+    x = nn.Input((2,), dtype="int32")
+    pair = [nn.Embedding(rows, 3)(x[:, i]) for i, rows in enumerate((4, 90))]
+    model = nn.Model(x, nn.Concatenate()(pair))
+    assert np.isfinite(model.predict(np.array([[3, 89]], np.int32), verbose=0)).all()
+    model.close()
+
+
 def test_index_0_is_no_step_where_it_is_masked():
     x = nn.Input((4,))
     h = nn.SimpleRNN(3, activation="linear")(nn.Embedding(5, 2, mask_zero=True)(x))

@@ -251,8 +251,8 @@ def test_a_graph_from_a_file_gets_the_same_plan():
     ("make", "batch", "part", "time"),
     [
         (models.resnet50, 16, 0.65, 0.05),
-        (models.densenet121, 16, 0.33, 0.1),
-        (models.inception_v3, 16, 0.52, 0.05),
+        (models.densenet121, 16, 0.44, 0.1),
+        (models.inception_v3, 16, 0.59, 0.05),
         (models.mobilenet, 16, 0.60, 0.1),
     ],
 )
@@ -274,7 +274,7 @@ def test_networks_with_batch_normalisation_take_far_less_memory(
 
 def test_auto_takes_the_faster_of_both_that_recompute():
     taken = set()
-    for make in (models.vgg16, models.mobilenet):
+    for make in (models.resnet18, models.mobilenet):
         graph = compiled(make(), 8)
         least, most = replay_elementwise()(graph).peak_bytes, share()(graph).peak_bytes
         for quarter in (1, 2, 3):

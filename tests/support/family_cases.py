@@ -146,6 +146,7 @@ def column_cases():
                 kind = f"{kind}_inference"
                 yield case(kind, [x, gamma, beta, mean, variance], a)
         yield from fused_cases(x, dy, gamma, beta)
+        yield from activated_cases(x, dy, gamma, beta)
     x = 1000 + normal(500, 3)
     ones = np.ones(3, np.float32)
     yield case("batch_normalization", [x, ones, ones], {"epsilon": 1e-3})
@@ -168,9 +169,30 @@ def fused_cases(x, dy, gamma, beta):
         yield case(f"batch_normalization{end}", [x, gamma, beta, *more], a)
         inputs = [x, 9 * gamma, beta, mean, variance, *more]
         yield case(f"batch_normalization_inference{end}", inputs, a)
-    for end in ("_relu", "_relu6", "_add_relu"):
-        inputs = [x, dy, y, gamma, mean, variance]
-        yield case(f"batch_normalization{end}_gradient", inputs, a)
+    inputs = [x, dy, y, gamma, mean, variance]
+    yield case("batch_normalization_add_relu_gradient", inputs, a)
+
+
+def activated_cases(x, dy, gamma, beta):
+    """Gradients of what an activation followed; arrays are also parts of wider ones."""
+    a = {"epsilon": 1e-3}
+    mean, variance = outputs_of(case("batch_normalization", [x, gamma, beta], a))[1:]
+    y = np.float32([6, 0, 2.5, -0.0])[np.arange(x.size) % 4].reshape(x.shape)
+
+    def part(array, before, after):
+        pads = [(0, 0)] * (array.ndim - 1) + [(before, after)]
+        return np.pad(array, pads, constant_values=7)
+
+    for before, after in ((0, 3), (2, 0), (1, 70)):
+        given = [part(y, before, after), dy]
+        yield case("bias_relu_gradient_at", given, {"first": before})
+        yield case("relu_gradient_at", given, {"first": before})
+    for end in ("relu", "relu6"):
+        rest = [dy, 2 * gamma, beta, mean, variance]
+        kind = f"batch_normalization_{end}_gradient"
+        yield case(kind, [x, *rest], a)
+        for before, after in ((0, 3), (2, 70)):
+            yield case(kind, [part(x, before, after), *rest], {**a, "first": before})
 
 
 def biased_cases():

@@ -24,35 +24,44 @@ constexpr Count kTileRows = 32;  // its rows; of few channels, as many elements
 
 struct Shape {
   Count rows, channels, count, width, chunk;
+  Count first = 0;  // of x's channels that is read
+  Count wide;       // x's row
+  Count stride;     // how far apart in x are two times `width` elements
   double epsilon;
 
-  explicit Shape(const SpecReader& reader, const OperandSpec& x) {
-    const SpecReader::Rows found = reader.rows(x);
+  // With "first", x has rows of more channels than y.
+  Shape(const SpecReader& reader, const OperandSpec& x, const OperandSpec& y) {
+    const SpecReader::Rows found = reader.rows(y);
     rows = found.rows;
     channels = found.channels;
     count = found.count;
     epsilon = reader.real("epsilon");
-    width = period(channels);
+    wide = reader.rows(x).channels;
+    if (reader.has("first")) first = reader.integer("first", 0);
+    if (wide - channels < first) reader.fail("reads channels that are not there");
+    width = wide > channels ? channels : period(channels);
+    stride = wide > channels ? wide : width;
     chunk = std::max(kChunk / width, Count{1}) * width;
   }
 };
 
 // The factors of one channel, each repeated to the period, in caller's scratch.
 struct Factors {
-  static constexpr Count kArrays = 4;
+  static constexpr Count kArrays = 5;
   static Count floats(const Shape& shape) { return kArrays * shape.width; }
 
   Factors(float* scratch, const Shape& shape)
       : mean(scratch),
         scale(mean + shape.width),
         slope(scale + shape.width),
-        shift(slope + shape.width) {}
+        shift(slope + shape.width),
+        beta(shift + shape.width) {}
 
   // set(channel) writes the channel's first copy; the rest are repeated.
   template <class Set>
   void fill(const Shape& shape, const Set& set) const {
     for (Count c = 0; c < shape.channels; ++c) set(c);
-    for (float* values : {mean, scale, slope, shift}) {
+    for (float* values : {mean, scale, slope, shift, beta}) {
       for (Count j = shape.channels; j < shape.width; ++j) {
         values[j] = values[j - shape.channels];
       }
@@ -63,7 +72,13 @@ struct Factors {
   float* scale;
   float* slope;
   float* shift;
+  float* beta;
 };
+
+// The same bits in both directions.
+float scale_of(float gamma, float variance, double epsilon) {
+  return static_cast<float>(gamma / std::sqrt(variance + epsilon));
+}
 
 // What a kernel reads and writes beside its factors, from one element on.
 struct Forward {
@@ -78,25 +93,33 @@ struct Backward {
   const float* y;  // the ReLU's output; null: there is no ReLU
   float* dx;       // may be dy, or y
   float* dz;       // the gradient behind the ReLU, may be dy or y; null: not wanted
-  Backward at(Count i) const {
-    return {x + i, dy + i, y ? y + i : nullptr, dx + i, dz ? dz + i : nullptr};
+  Backward at(Count i, Count x_at) const {
+    return {x + x_at, dy + i, y ? y + i : nullptr, dx + i, dz ? dz + i : nullptr};
   }
 };
 
-// y = activation((x - mean) * scale + shift + other)
+// Where the gradient sees what an activation lets through: in its result, or in x, of
+// which the result is computed again.
+enum class Seen { kInResult, kInX };
+
+MEMCFG_INLINE float normalized(float x, float mean, float scale, float beta) {
+  return (x - mean) * scale + beta;
+}
+
+// y = activation((x - mean) * scale + beta + other)
 template <class Activation, bool adds>
 MEMCFG_VECTORIZED void normalize(const Forward& p,
                                  const Factors& f,
                                  Count count,
                                  Count width) {
   const float *x = p.x, *other = p.other;
-  const float *mean = f.mean, *scale = f.scale, *shift = f.shift;
+  const float *mean = f.mean, *scale = f.scale, *beta = f.beta;
   float* y = p.y;
   for (Count i = 0; i < count; i += width) {
     const Count length = std::min(width, count - i);
     MEMCFG_INDEPENDENT
     for (Count j = 0; j < length; ++j) {
-      const float value = (x[i + j] - mean[j]) * scale[j] + shift[j];
+      const float value = normalized(x[i + j], mean[j], scale[j], beta[j]);
       y[i + j] = Activation::of(adds ? value + other[i + j] : value);
     }
   }
@@ -104,39 +127,57 @@ MEMCFG_VECTORIZED void normalize(const Forward& p,
 
 // The sums of the gradient: dbeta = sum(dz), and dgamma = sum(dz * (x - mean)), still
 // without its factor 1 / sqrt(variance + epsilon).
-template <class Activation, bool keeps>
+template <class Activation, Seen seen, bool keeps>
 MEMCFG_VECTORIZED void sum_gradient(const Backward& p,
-                                    const float* mean,
+                                    const Factors& f,
                                     Count rows,
                                     Count channels,
+                                    Count wide,
                                     float* sums,
                                     float* products) {
   const float *x = p.x, *y = p.y, *dy = p.dy;
+  const float *mean = f.mean, *scale = f.scale, *beta = f.beta;
   float* kept = p.dz;
   float* const outs[2] = {sums, products};
-  sum_rows<2>(rows, channels, outs, [=](Count i, Count j) {
-    const float dz = Activation::gradient(y, dy, i);
+  const auto term = [=](float of_x, Count i, Count j) {
+    const float dz =
+        seen == Seen::kInX
+            ? Activation::gradient(normalized(of_x, mean[j], scale[j], beta[j]), dy[i])
+            : Activation::gradient(y, dy, i);
     if (keeps) kept[i] = dz;
-    return Terms<2>{{dz, dz * (x[i] - mean[j])}};
+    return Terms<2>{{dz, dz * (of_x - mean[j])}};
+  };
+  if (wide == channels) {
+    sum_rows<2>(
+        rows, channels, outs, [=](Count i, Count j) { return term(x[i], i, j); });
+    return;
+  }
+  for (float* each : outs) std::fill_n(each, channels, 0.0F);
+  accumulate_rows<2>(rows, channels, outs, [=](Count row, Count j) {
+    return term(x[row * wide + j], row * channels + j, j);
   });
 }
 
 // dx = scale * ((dz - shift) - slope * (x - mean)): exactly 0 where a channel has one
 // value, since both differences are.
-template <class Activation>
-MEMCFG_VECTORIZED void differentiate(const Backward& p,
-                                     const Factors& f,
-                                     Count count,
-                                     Count width) {
-  const float *x = p.x, *y = p.y, *dy = p.dy;
+template <class Activation, Seen seen>
+MEMCFG_VECTORIZED void differentiate(
+    const Backward& p, const Factors& f, Count count, Count width, Count stride) {
+  const float *y = p.y, *dy = p.dy;
   const float *mean = f.mean, *scale = f.scale, *slope = f.slope, *shift = f.shift;
+  const float* beta = f.beta;
   float* dx = p.dx;
-  for (Count i = 0; i < count; i += width) {
+  const float* x = p.x;
+  for (Count i = 0; i < count; i += width, x += stride) {
     const Count length = std::min(width, count - i);
     MEMCFG_INDEPENDENT
     for (Count j = 0; j < length; ++j) {
-      const float dz = Activation::gradient(y, dy, i + j);
-      dx[i + j] = scale[j] * ((dz - shift[j]) - slope[j] * (x[i + j] - mean[j]));
+      const float dz =
+          seen == Seen::kInX
+              ? Activation::gradient(normalized(x[j], mean[j], scale[j], beta[j]),
+                                     dy[i + j])
+              : Activation::gradient(y, dy, i + j);
+      dx[i + j] = scale[j] * ((dz - shift[j]) - slope[j] * (x[j] - mean[j]));
     }
   }
 }
@@ -281,10 +322,9 @@ void apply(const Shape& shape,
            const float* variance) {
   factors.fill(shape, [&](Count c) {
     factors.mean[c] = mean[c];
-    factors.scale[c] =
-        static_cast<float>(gamma[c] / std::sqrt(variance[c] + shape.epsilon));
-    factors.slope[c] = 0;
-    factors.shift[c] = beta[c];
+    factors.scale[c] = scale_of(gamma[c], variance[c], shape.epsilon);
+    factors.slope[c] = factors.shift[c] = 0;
+    factors.beta[c] = beta[c];
   });
   parallel_chunks(shape.count, shape.chunk, [&](Count begin, Count length) {
     normalize<Activation, adds>(arrays.at(begin), factors, length, shape.width);
@@ -296,7 +336,7 @@ template <class Activation, bool adds>
 KernelPtr make_training(const KernelSpec& spec) {
   const SpecReader reader(
       spec, adds ? Dtypes(4, kFloat32) : Dtypes(3, kFloat32), Dtypes(3, kFloat32));
-  const Shape shape(reader, spec.inputs[0]);
+  const Shape shape(reader, spec.inputs[0], spec.inputs[0]);
   const ColumnSum sum(shape.rows, shape.channels, 2);
   const Bytes all = float_bytes(shape.count), each = float_bytes(shape.channels);
   Kernel::Sizes sizes{{all, each, each}, {all, each, each}};
@@ -325,7 +365,7 @@ template <class Activation, bool adds>
 KernelPtr make_inference(const KernelSpec& spec) {
   const SpecReader reader(
       spec, adds ? Dtypes(6, kFloat32) : Dtypes(5, kFloat32), Dtypes(1, kFloat32));
-  const Shape shape(reader, spec.inputs[0]);
+  const Shape shape(reader, spec.inputs[0], spec.inputs[0]);
   const Bytes all = float_bytes(shape.count), each = float_bytes(shape.channels);
   Kernel::Sizes sizes{{all, each, each, each, each}, {all}};
   if (adds) sizes.inputs.push_back(all);
@@ -343,43 +383,56 @@ KernelPtr make_inference(const KernelSpec& spec) {
       });
 }
 
-// x, dy, the ReLU's y, gamma, mean, variance: dx, dgamma, dbeta and dz.
-template <class Activation, bool keeps>
+// x, dy, gamma, mean, variance: dx, dgamma, dbeta. With an activation its y comes third
+// and dz is made last, or beta comes after gamma.
+template <class Activation, Seen seen, bool keeps>
 KernelPtr make_gradient(const KernelSpec& spec) {
-  constexpr bool masks = !std::is_same_v<Activation, Identity>;
+  constexpr bool reads_y = seen == Seen::kInResult,
+                 alone = !reads_y && !keeps && std::is_same_v<Activation, Identity>;
+  constexpr bool reads_beta = !reads_y && !alone;
   const SpecReader reader(spec,
-                          masks ? Dtypes(6, kFloat32) : Dtypes(5, kFloat32),
+                          alone ? Dtypes(5, kFloat32) : Dtypes(6, kFloat32),
                           keeps ? Dtypes(4, kFloat32) : Dtypes(3, kFloat32));
-  const Shape shape(reader, spec.inputs[0]);
+  const Shape shape(reader, spec.inputs[0], spec.inputs[1]);
   const ColumnSum sum(shape.rows, shape.channels, 2);
   const Bytes all = float_bytes(shape.count), each = float_bytes(shape.channels);
-  Kernel::Sizes sizes{{all, all, each, each, each}, {all, each, each}};
-  if (masks) sizes.inputs.insert(sizes.inputs.begin(), all);
+  Kernel::Sizes sizes{{reader.bytes(spec.inputs[0]), all, each, each, each},
+                      {all, each, each}};
+  if (reads_y) sizes.inputs.insert(sizes.inputs.begin() + 1, all);
+  if (reads_beta) sizes.inputs.push_back(each);
   if (keeps) sizes.outputs.push_back(all);
   return function_kernel(
       sizes,
       float_bytes(Factors::floats(shape) + 2 * sum.partials()),
       [=](void* const* operands, void* scratch) {
-        constexpr int weights = masks ? 3 : 2, first = weights + 3;
+        constexpr int of_gamma = reads_y ? 3 : 2;
+        constexpr int of_mean = of_gamma + (reads_beta ? 2 : 1), first = of_mean + 2;
         float* floats = static_cast<float*>(scratch);
-        const Backward arrays{input(operands, 0),
+        const Backward arrays{input(operands, 0) + shape.first,
                               input(operands, 1),
-                              masks ? input(operands, 2) : nullptr,
+                              reads_y ? input(operands, 2) : nullptr,
                               output(operands, first),
                               keeps ? output(operands, first + 3) : nullptr};
-        const float* gamma = input(operands, weights);
-        const float* mean = input(operands, weights + 1);
-        const float* variance = input(operands, weights + 2);
+        const float* gamma = input(operands, of_gamma);
+        const float* beta = reads_beta ? input(operands, of_gamma + 1) : nullptr;
+        const float* mean = input(operands, of_mean);
+        const float* variance = input(operands, of_mean + 1);
         float* dgamma = output(operands, first + 1);
         float* dbeta = output(operands, first + 2);
         const Factors factors(floats, shape);
-        repeat(mean, shape.channels, factors.mean);
+        factors.fill(shape, [&](Count c) {
+          factors.mean[c] = mean[c];
+          factors.scale[c] = scale_of(gamma[c], variance[c], shape.epsilon);
+          factors.slope[c] = factors.shift[c] = 0;
+          factors.beta[c] = reads_beta ? beta[c] : 0;
+        });
         float* partials = floats + Factors::floats(shape);
         sum.run(
             [&](Count row, Count rows, float* sums, float* products) {
               const Count c = shape.channels;
-              sum_gradient<Activation, keeps>(
-                  arrays.at(row * c), factors.mean, rows, c, sums, products);
+              const Backward from = arrays.at(row * c, row * shape.wide);
+              sum_gradient<Activation, seen, keeps>(
+                  from, factors, rows, c, shape.wide, sums, products);
             },
             [=](Count c, double of_dz, double of_products) {
               dbeta[c] = static_cast<float>(of_dz);
@@ -390,7 +443,6 @@ KernelPtr make_gradient(const KernelSpec& spec) {
         const double rows = static_cast<double>(shape.rows);
         factors.fill(shape, [&](Count c) {
           const double inverse = 1 / std::sqrt(variance[c] + shape.epsilon);
-          factors.scale[c] = static_cast<float>(gamma[c] * inverse);
           factors.slope[c] = static_cast<float>(inverse * inverse * dgamma[c] / rows);
           factors.shift[c] = static_cast<float>(dbeta[c] / rows);
           dgamma[c] = static_cast<float>(dgamma[c] * inverse);
@@ -399,7 +451,12 @@ KernelPtr make_gradient(const KernelSpec& spec) {
         if (keeps) again.dy = arrays.dz;  // dz may have taken the bytes of dy, or of y
         using Again = std::conditional_t<keeps, Identity, Activation>;
         parallel_chunks(shape.count, shape.chunk, [&](Count begin, Count length) {
-          differentiate<Again>(again.at(begin), factors, length, shape.width);
+          const Count row = begin / shape.width;
+          differentiate<Again, seen>(again.at(begin, row * shape.stride),
+                                     factors,
+                                     length,
+                                     shape.width,
+                                     shape.stride);
         });
       });
 }
@@ -419,13 +476,13 @@ MEMCFG_FORWARD(AddRelu, "_add_relu", Relu, true);
 #undef MEMCFG_FORWARD
 
 const KernelType kGradient{"batch_normalization_gradient",
-                           make_gradient<Identity, false>};
+                           make_gradient<Identity, Seen::kInX, false>};
 const KernelType kGradientRelu{"batch_normalization_relu_gradient",
-                               make_gradient<Relu, false>};
+                               make_gradient<Relu, Seen::kInX, false>};
 const KernelType kGradientRelu6{"batch_normalization_relu6_gradient",
-                                make_gradient<Relu6, false>};
+                                make_gradient<Relu6, Seen::kInX, false>};
 const KernelType kGradientAddRelu{"batch_normalization_add_relu_gradient",
-                                  make_gradient<Relu, true>};
+                                  make_gradient<Relu, Seen::kInResult, true>};
 
 }  // namespace
 }  // namespace memcfg

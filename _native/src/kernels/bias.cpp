@@ -18,16 +18,27 @@ MEMCFG_VECTORIZED void add_bias(
   }
 }
 
-// dx = dy where y is positive, else 0; and its sums. In place: dx is either.
+// dx = dy where y is positive, else 0; and its sums. In place: dx is dy, or y if its
+// rows are no wider.
 MEMCFG_VECTORIZED void sum_relu_gradient(const float* y,
                                          const float* dy,
                                          Count rows,
                                          Count channels,
+                                         Count wide,
                                          float* dx,
                                          float* out) {
   float* const outs[1] = {out};
-  sum_rows<1>(rows, channels, outs, [=](Count i, Count) {
-    dx[i] = Relu::gradient(y, dy, i);
+  if (wide == channels) {
+    sum_rows<1>(rows, channels, outs, [=](Count i, Count) {
+      dx[i] = Relu::gradient(y, dy, i);
+      return Terms<1>{{dx[i]}};
+    });
+    return;
+  }
+  std::fill_n(out, channels, 0.0F);
+  accumulate_rows<1>(rows, channels, outs, [=](Count row, Count j) {
+    const Count i = row * channels + j;
+    dx[i] = Relu::gradient(y[row * wide + j], dy[i]);
     return Terms<1>{{dx[i]}};
   });
 }
@@ -77,30 +88,74 @@ KernelPtr make_bias_gradient(const KernelSpec& spec) {
 
 KernelPtr make_bias_relu_gradient(const KernelSpec& spec) {
   const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32, kFloat32});
-  const SpecReader::Rows shape = reader.rows(spec.inputs[0]);
-  const Count channels = shape.channels;
+  const SpecReader::Rows shape = reader.rows(spec.inputs[1]);
+  const Count channels = shape.channels, wide = reader.rows(spec.inputs[0]).channels;
+  const Count place = reader.has("first") ? reader.integer("first", 0) : 0;
+  if (wide - channels < place) reader.fail("reads channels that are not there");
   const ColumnSum sum(shape.rows, channels);
   const Bytes all = float_bytes(shape.count);
   return function_kernel(
-      {{all, all}, {all, float_bytes(channels)}},
+      {{reader.bytes(spec.inputs[0]), all}, {all, float_bytes(channels)}},
       float_bytes(sum.partials()),
       [=](void* const* operands, void* scratch) {
-        const float *y = input(operands, 0), *dy = input(operands, 1);
+        const float *y = input(operands, 0) + place, *dy = input(operands, 1);
         float *dx = output(operands, 2), *db = output(operands, 3);
         sum.run(
             [=](Count first, Count length, float* out) {
               const Count at = first * channels;
-              sum_relu_gradient(y + at, dy + at, length, channels, dx + at, out);
+              sum_relu_gradient(
+                  y + first * wide, dy + at, length, channels, wide, dx + at, out);
             },
             [=](Count c, double total) { db[c] = static_cast<float>(total); },
             static_cast<float*>(scratch));
       });
 }
 
+// dx = dy where y is positive, which is the channels from "first" on of wider rows.
+MEMCFG_VECTORIZED void mask_rows(const float* y,
+                                 const float* dy,
+                                 Count rows,
+                                 Count channels,
+                                 Count wide,
+                                 float* dx) {
+  for (Count i = 0; i < rows; ++i, y += wide, dy += channels, dx += channels) {
+    MEMCFG_INDEPENDENT
+    for (Count j = 0; j < channels; ++j) dx[j] = Relu::gradient(y[j], dy[j]);
+  }
+}
+
+KernelPtr make_relu_gradient_at(const KernelSpec& spec) {
+  const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
+  const SpecReader::Rows shape = reader.rows(spec.inputs[1]);
+  const Count channels = shape.channels, wide = reader.rows(spec.inputs[0]).channels;
+  const Count place = reader.integer("first", 0);
+  if (wide - channels < place) reader.fail("reads channels that are not there");
+  const Count chunk = std::max(kChunk / channels, Count{1}) * channels;
+  const Bytes all = float_bytes(shape.count);
+  return function_kernel(
+      {{reader.bytes(spec.inputs[0]), all}, {all}},
+      0,
+      [=](void* const* operands, void*) {
+        const float *y = input(operands, 0) + place, *dy = input(operands, 1);
+        float* dx = output(operands, 2);
+        parallel_chunks(shape.count, chunk, [=](Count begin, Count length) {
+          const Count row = begin / channels;
+          mask_rows(y + row * wide,
+                    dy + begin,
+                    length / channels,
+                    channels,
+                    wide,
+                    dx + begin);
+        });
+      });
+}
+
+const KernelType kReluGradientAt{"relu_gradient_at", make_relu_gradient_at};
 const KernelType kBias{"bias", make_bias<Identity>};
 const KernelType kBiasRelu{"bias_relu", make_bias<Relu>};
 const KernelType kBiasGradient{"bias_gradient", make_bias_gradient};
 const KernelType kBiasReluGradient{"bias_relu_gradient", make_bias_relu_gradient};
+const KernelType kBiasReluGradientAt{"bias_relu_gradient_at", make_bias_relu_gradient};
 
 }  // namespace
 }  // namespace memcfg

@@ -29,38 +29,45 @@ struct Terms {
   float of[K];
 };
 
-// acc[k][j] += term(i * stride + j, j).of[k] for all i, four or two rows at a time:
-// rows often lie a multiple of a cache's way apart, which has place for a few lines of
-// them.
+// acc[k][j] += term(row, j).of[k] for all rows, four or two at a time: rows often lie a
+// multiple of a cache's way apart, which has place for a few lines of them.
 template <int K, class Term>
-MEMCFG_INLINE void accumulate(
-    Count rows, Count width, Count stride, float* const (&acc)[K], Term term) {
+MEMCFG_INLINE void accumulate_rows(Count rows,
+                                   Count width,
+                                   float* const (&acc)[K],
+                                   Term term) {
   Count i = 0;
   if (K == 1) {
     for (; i + 4 <= rows; i += 4) {
-      const Count a = i * stride, b = a + stride, c = b + stride, d = c + stride;
       MEMCFG_INDEPENDENT
       for (Count j = 0; j < width; ++j) {
-        acc[0][j] += (term(a + j, j).of[0] + term(b + j, j).of[0]) +
-                     (term(c + j, j).of[0] + term(d + j, j).of[0]);
+        acc[0][j] += (term(i, j).of[0] + term(i + 1, j).of[0]) +
+                     (term(i + 2, j).of[0] + term(i + 3, j).of[0]);
       }
     }
   }
   for (; i + 2 <= rows; i += 2) {
-    const Count a = i * stride, b = a + stride;
     MEMCFG_INDEPENDENT
     for (Count j = 0; j < width; ++j) {
-      const Terms<K> p = term(a + j, j), q = term(b + j, j);
+      const Terms<K> p = term(i, j), q = term(i + 1, j);
       for (int k = 0; k < K; ++k) acc[k][j] += p.of[k] + q.of[k];
     }
   }
   for (; i < rows; ++i) {
     MEMCFG_INDEPENDENT
     for (Count j = 0; j < width; ++j) {
-      const Terms<K> p = term(i * stride + j, j);
+      const Terms<K> p = term(i, j);
       for (int k = 0; k < K; ++k) acc[k][j] += p.of[k];
     }
   }
+}
+
+// The same of rows that lie `stride` apart: term(i * stride + j, j).
+template <int K, class Term>
+MEMCFG_INLINE void accumulate(
+    Count rows, Count width, Count stride, float* const (&acc)[K], Term term) {
+  accumulate_rows<K>(
+      rows, width, acc, [=](Count i, Count j) { return term(i * stride + j, j); });
 }
 
 // Sums over the rows of a row-major [rows, channels] block; each is out[channels].

@@ -54,9 +54,10 @@ MEMCFG_INLINE float minimum_of(float a, float b) {
 }
 
 // What kernels do to a result on the way, as memcfg/ops writes it: of a value, and the
-// gradient before it of element i, by what came out.
+// gradient before it by what came out or by what went in, which give the same bits.
 struct Identity {
   static MEMCFG_INLINE float of(float x) { return x; }
+  static MEMCFG_INLINE float gradient(float, float dy) { return dy; }
   static MEMCFG_INLINE float gradient(const float*, const float* dy, Count i) {
     return dy[i];
   }
@@ -65,16 +66,22 @@ struct Relu {
   static MEMCFG_INLINE float of(float x) {
     return blend(x < 0.0F, 0.0F, x);  // NaN stays NaN
   }
+  static MEMCFG_INLINE float gradient(float y, float dy) {
+    return blend(y > 0.0F, dy, 0.0F);
+  }
   static MEMCFG_INLINE float gradient(const float* y, const float* dy, Count i) {
-    return blend(y[i] > 0.0F, dy[i], 0.0F);
+    return gradient(y[i], dy[i]);
   }
 };
 struct Relu6 {
   static MEMCFG_INLINE float of(float x) {
     return blend(x < 0.0F, 0.0F, blend(x > 6.0F, 6.0F, x));
   }
+  static MEMCFG_INLINE float gradient(float y, float dy) {
+    return blend(y > 0.0F, blend(y < 6.0F, dy, 0.0F), 0.0F);
+  }
   static MEMCFG_INLINE float gradient(const float* y, const float* dy, Count i) {
-    return blend(y[i] > 0.0F, blend(y[i] < 6.0F, dy[i], 0.0F), 0.0F);
+    return gradient(y[i], dy[i]);
   }
 };
 

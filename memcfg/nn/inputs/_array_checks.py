@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Field",
+    "Table",
     "check_samples",
     "check_steps",
     "check_x",
@@ -37,13 +38,21 @@ _PART = 1 << 16  # elements that are looked at at once
 Array = npt.NDArray[Any]
 
 
+class Table(NamedTuple):
+    """What indices are rows of."""
+
+    name: str
+    rows: int
+
+
 class Field(NamedTuple):
     """What one array of a batch must be."""
 
     name: str  # of the program's input
     shape: Shape  # of a sample
     dtype: str
-    classes: int | None = None
+    classes: int | None = None  # of labels
+    table: Table | None = None  # of which samples are rows
 
 
 def check_x(x: Any, what: str = "x", field: Field | None = None) -> Array:
@@ -97,14 +106,15 @@ def conform_x(x: Array, field: Field, what: str = "x") -> Array:
         raise ValueError(
             f"{what} has shape {x.shape}, but the model reads {show_shape(field.shape)}"
         )
-    if field.classes is not None and type(x) is np.ndarray:
+    if field.table is not None and type(x) is np.ndarray:
+        table, rows = field.table
         ends = np.minimum.reduce(x, None), np.maximum.reduce(x, None)
         for end in map(float, ends):  # beyond int32: the conversion says what is wrong
-            if -(2**31) <= end <= -1 or field.classes <= end < 2**31:
+            if -(2**31) <= end <= -1 or rows <= end < 2**31:
                 raise ValueError(
-                    f"{what} has the index {int(end)}, which is out of range: it feeds "
-                    f"an Embedding of input_dim={field.classes}, so indices are 0 to "
-                    f"{field.classes - 1}"
+                    f"{what} has the index {int(end)}, which is out of range: it is a "
+                    f"row of {table!r}, which has {rows}, so indices are 0 to "
+                    f"{rows - 1}"
                 )
     return x
 

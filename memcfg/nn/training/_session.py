@@ -14,7 +14,7 @@ from memcfg.errors import ResourceExhaustedError
 from memcfg.graph import tile_updates
 from memcfg.nn.inputs._array_checks import Field
 from memcfg.nn.inputs._samples import Wanted
-from memcfg.nn.layers._embedding import Embedding
+from memcfg.nn.training._index_tables import index_tables
 from memcfg.nn.training._tracing import (
     KINDS,
     ProgramKey,
@@ -185,8 +185,9 @@ class Session:
     def _unlabelled(self) -> Wanted:
         network = self._spec.network
         names = input_names("x", len(network.inputs))
+        tables = index_tables(self._spec)
         xs = tuple(
-            Field(name, tensor.sample_shape, tensor.dtype, _rows(network, tensor))
+            Field(name, tensor.sample_shape, tensor.dtype, table=tables.get(name))
             for name, tensor in zip(names, network.inputs, strict=True)
         )
         return Wanted(xs, (), network.takes, network.gives)
@@ -562,13 +563,3 @@ def device_of(model: str, name: str | None) -> Device:
             f"{model!r} was compiled for {name}, which is no longer configured: "
             f"compile it again ({error})"
         ) from error
-
-
-def _rows(network: Any, tensor: Any) -> int | None:
-    """Return how many vectors an Embedding has that reads an input; None for none."""
-    found = [
-        node.layer.input_dim
-        for node in network.nodes
-        if isinstance(node.layer, Embedding) and node.inputs[0] is tensor
-    ]
-    return min(found, default=None)

@@ -19,6 +19,9 @@ from memcfg.graph import (
     gradients,
     hoist_updates,
     merge_duplicates,
+    read_concatenations,
+    spare_activations,
+    split_convolution_gradients,
 )
 from memcfg.nn.layers._layer import Scope
 
@@ -136,8 +139,8 @@ class _Trace:
         updated = self._updates(loss=keep[0]) if self.training else self._move()
         built = self.builder.build(keep=[*keep, *updated])
         graph = fold_constants(merge_duplicates(drop_dead_ops(built)))
-        graph = fuse_ops(graph)
-        return hoist_updates(graph) if updated else graph
+        graph = fuse_ops(split_convolution_gradients(spare_activations(graph)))
+        return read_concatenations(hoist_updates(graph)) if updated else graph
 
     def _declare_persistent(self) -> None:
         for weight in self.spec.network.weights:

@@ -281,10 +281,10 @@ _FORWARD = {
     "relu": "value < 0.0f ? 0.0f : value",  # NaN stays NaN
     "relu6": "value < 0.0f ? 0.0f : value > 6.0f ? 6.0f : value",
 }
-_BACKWARD = {
+_BACKWARD = {  # of what came out, or what went in, under the name value
     "": "dy[i]",
-    "relu": "y[i] > 0.0f ? dy[i] : 0.0f",
-    "relu6": "y[i] > 0.0f && y[i] < 6.0f ? dy[i] : 0.0f",
+    "relu": "value > 0.0f ? dy[i] : 0.0f",
+    "relu6": "value > 0.0f && value < 6.0f ? dy[i] : 0.0f",
 }
 
 
@@ -316,20 +316,38 @@ def _write_bias_relu_gradient(writer: Writer) -> None:
     _sum_channels(writer, writer.output(), writer.output(1))
 
 
+def _write_relu_gradient_at(writer: Writer) -> None:
+    writer.need(["float32"] * 2, ["float32"])
+    _write_slope(writer, "relu", writer.operand(0), writer.operand(1), writer.output())
+
+
 def _write_slope(
     writer: Writer, activation: str, y: Argument, dy: Argument, dz: Argument
 ) -> None:
-    """Append the gradient before an activation, of all elements."""
+    """Append the gradient before an activation, of all elements of dy."""
+    place, lengths = _place_of_wide(writer, writer.inputs[0].shape[-1])
     writer.loop(
-        f"dz[i] = {_BACKWARD[activation]};",
-        {"const float* y": y, "const float* dy": dy, "float* dz": dz},
-        writer.inputs[0].size,
+        f"const float value = y[{place}]; dz[i] = {_BACKWARD[activation]};",
+        {"const float* y": y, "const float* dy": dy, "float* dz": dz, **lengths},
+        writer.inputs[1].size,
     )
 
 
+def _place_of_wide(writer: Writer, wide: int) -> tuple[str, dict[str, Argument]]:
+    """Say where element i of dy is in an array with rows of more channels."""
+    channels = writer.inputs[1].shape[-1]
+    if wide == channels:
+        return "i", {}
+    return "i / narrow * wide + first + i % narrow", {
+        "Index narrow": writer.number(channels),
+        "Index wide": writer.number(wide),
+        "Index first": writer.number(writer.attributes["first"]),
+    }
+
+
 def _sum_channels(writer: Writer, x: Argument, out: Argument) -> None:
-    """Append the sum of each channel of the first input's shape."""
-    shape = writer.inputs[0].shape
+    """Append the sum of each channel of the last input's shape."""
+    shape = writer.inputs[-1].shape
     sum_columns(
         writer,
         prod(shape[:-1]),
@@ -505,38 +523,79 @@ def _normalize(
 def _write_batch_gradient(
     writer: Writer, activation: str = "", *, keeps: bool = False
 ) -> None:
-    """Operands are x, dy, y where there is an activation, gamma, mean, variance."""
-    inputs = 6 if activation else 5
+    """Write the gradient; see `_write_activated_gradient` for one that sees x alone.
+
+    Operands are x, dy, y where there is an activation, gamma, mean, variance.
+    """
+    inputs = 6 if keeps else 5
     writer.need(["float32"] * inputs, ["float32"] * (4 if keeps else 3))
-    gamma, mean, variance = range(inputs - 3, inputs)
-    shape = writer.inputs[0].shape
-    rows, columns = prod(shape[:-1]), shape[-1]
-    both: dict[str, Argument] = {
-        "const float* x": writer.operand(0),
-        "const float* dy": writer.operand(1),
-    }
+    dy = writer.operand(1)
     if keeps:
-        dz = writer.output(3)
-        _write_slope(writer, activation, writer.operand(2), writer.operand(1), dz)
-        activation, both["const float* dy"] = "", dz
-    elif activation:
-        both["const float* y"] = writer.operand(2)
-    epsilon = f32(writer.attributes["epsilon"])
-    statistics: dict[str, Argument] = {
+        dy = writer.output(3)
+        _write_slope(writer, activation, writer.operand(2), writer.operand(1), dy)
+    gamma, mean, variance = range(inputs - 3, inputs)
+    _write_moments_gradient(writer, dy, (gamma, mean, variance), "dy[i]", {}, "i", {})
+
+
+def _write_activated_gradient(writer: Writer, activation: str) -> None:
+    """Operands are x, dy, gamma, beta, mean, variance; x may have more channels."""
+    writer.need(["float32"] * 6, ["float32"] * 3)
+    place, lengths = _place_of_wide(writer, writer.inputs[0].shape[-1])
+    channels = writer.inputs[1].shape[-1]
+    let_through = f"""[&] {{
+          const Index c = i % let_channels;
+          const float factor = let_gamma[c] / sqrtf(variance[c] + epsilon);
+          const float value = (x[{place}] - mean[c]) * factor + beta[c];
+          return {_BACKWARD[activation]};
+        }}()"""
+    _write_moments_gradient(
+        writer,
+        writer.operand(1),
+        (2, 4, 5),
+        let_through,
+        {
+            "const float* let_gamma": writer.operand(2),
+            "const float* beta": writer.operand(3),
+            "Index let_channels": writer.number(channels),
+        },
+        place,
+        lengths,
+    )
+
+
+def _write_moments_gradient(
+    writer: Writer,
+    dy: Argument,
+    weights: tuple[int, int, int],
+    dz: str,
+    more: dict[str, Argument],
+    place: str,
+    lengths: dict[str, Argument],
+) -> None:
+    """Append dx, dgamma and dbeta of dz, an expression; x lies at `place`."""
+    gamma, mean, variance = weights
+    shape = writer.inputs[1].shape
+    rows, columns = prod(shape[:-1]), shape[-1]
+    operands: dict[str, Argument] = {
+        "const float* x": writer.operand(0),
+        "const float* dy": dy,
         "const float* mean": writer.operand(mean),
         "const float* variance": writer.operand(variance),
-        "float epsilon": epsilon,
+        "float epsilon": f32(writer.attributes["epsilon"]),
+        **more,
+        **lengths,
     }
-    slope = f"const float dz = {_BACKWARD[activation]};"
+    slope = f"const float dz = {dz};"
     sum_columns(
         writer,
         rows,
         columns,
         value=f"""
         {slope}
-        const float normalized = (x[i] - mean[o]) / sqrtf(variance[o] + epsilon);
+        const float normalized =
+            (x[{place}] - mean[o]) / sqrtf(variance[o] + epsilon);
         return dz * normalized;""",
-        parameters={**both, **statistics},
+        parameters=operands,
         out="dgamma[o] = static_cast<float>(total);",
         out_parameters={"float* dgamma": writer.output(1)},
     )
@@ -545,7 +604,7 @@ def _write_batch_gradient(
         rows,
         columns,
         value=f"{slope} return dz;",
-        parameters={name: each for name, each in both.items() if name[-1] != "x"},
+        parameters=operands if more else {"const float* dy": dy},
         out="dbeta[o] = static_cast<float>(total);",
         out_parameters={"float* dbeta": writer.output(2)},
     )
@@ -554,21 +613,20 @@ def _write_batch_gradient(
         const Index c = i % channels;
         {slope}
         const float inverse = 1.0f / sqrtf(variance[c] + epsilon);
-        const float normalized = (x[i] - mean[c]) * inverse;
+        const float normalized = (x[{place}] - mean[c]) * inverse;
         const float rest = dz - dbeta[c] / rows - normalized * (dgamma[c] / rows);
         dx[i] = gamma[c] * inverse * rest;
         """,
         {
-            **both,
+            **operands,
             "const float* gamma": writer.operand(gamma),
-            **statistics,
             "const float* dgamma": writer.output(1),
             "const float* dbeta": writer.output(2),
             "float* dx": writer.output(),
             "float rows": f32(rows),
             "Index channels": writer.number(columns),
         },
-        writer.inputs[0].size,
+        writer.inputs[1].size,
     )
 
 
@@ -582,6 +640,8 @@ FAMILY: dict[str, Callable[[Writer], None]] = {
     "bias_relu": partial(_write_bias, activation="relu"),
     "bias_gradient": _write_bias_gradient,
     "bias_relu_gradient": _write_bias_relu_gradient,
+    "bias_relu_gradient_at": _write_bias_relu_gradient,
+    "relu_gradient_at": _write_relu_gradient_at,
     "norm": _write_norm,
     "factored_means": _write_factored_means,
     "over_factored_root": _write_over_factored_root,
@@ -601,5 +661,5 @@ for _kind, _write in (
     FAMILY[f"{_kind}_add_relu"] = partial(_write, activation="relu", adds=True)
 for _activation in ("relu", "relu6"):
     FAMILY[f"batch_normalization_{_activation}_gradient"] = partial(
-        _write_batch_gradient, activation=_activation
+        _write_activated_gradient, activation=_activation
     )

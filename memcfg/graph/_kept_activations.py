@@ -1,0 +1,252 @@
+"""Activations that backward need not keep, since it finds what it needs elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from memcfg.graph._cost import nominal_seconds_of
+from memcfg.ops import op_type
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from memcfg.graph._graph import Graph, Op
+
+__all__ = ["backward_readers", "changed", "spare_activations"]
+
+_RECTIFIERS = ("relu", "relu6")  # whose gradients only ask where y lies
+
+
+def spare_activations(graph: Graph) -> Graph:
+    """Have gradients of rectifiers ask others than the rectifier's result.
+
+    A gradient that comes back through max pooling is masked before it, by the maxima:
+    elements that are none have no gradient; so is one that is added to what comes back
+    from a concatenation. One that goes on into the batch normalisation before is masked
+    there, where the result is computed again from what was normalised.
+
+    Parameters
+    ----------
+    graph : Graph
+        A training step.
+
+    Returns
+    -------
+    Graph
+        The same step, in which backward reads fewer tensors of the forward phase.
+    """
+    for step in (_masked_before_pooling, _masked_in_normalizations):
+        graph = step(graph)
+    return graph
+
+
+def _masks(graph: Graph) -> list[tuple[int, str]]:
+    """List the gradients of rectifiers, and whose they are."""
+    found = []
+    for index, op in enumerate(graph.ops):
+        kind = op.type.removesuffix("_gradient")
+        if kind in _RECTIFIERS and kind != op.type and op.phase == "backward":
+            found.append((index, kind))
+    return found
+
+
+def _masked_in_normalizations(graph: Graph) -> Graph:
+    kept = {*graph.keep, *graph.losses}
+    gone: set[int] = set()  # ops
+    made: dict[int, Op] = {}  # by the place of the gradient of the normalisation
+    for index, kind in _masks(graph):
+        op = graph.ops[index]
+        if (reader := _normalization(graph, op, kind, kept)) is not None:
+            gone.add(index)
+            made[reader] = _masked_by_x(graph, op, kind, graph.ops[reader])
+    if not gone:
+        return graph
+    dropped = {graph.ops[index].outputs[0] for index in gone}
+    left = [tensor for tensor in range(len(graph.tensors)) if tensor not in dropped]
+    ops = [made.get(i, op) for i, op in enumerate(graph.ops) if i not in gone]
+    return graph.restricted(left, ops)
+
+
+def _masked_before_pooling(graph: Graph) -> Graph:
+    for name in [graph.ops[index].name for index, _ in _masks(graph)]:
+        places = {op.name: index for index, op in enumerate(graph.ops)}
+        mask = graph.ops[places[name]]
+        if (terms := _terms(graph, mask)) is not None:
+            graph = _with_masked_terms(graph, mask, *terms)
+    return graph
+
+
+def _maker(graph: Graph, tensor: int) -> Op | None:
+    """Return the op that makes a tensor."""
+    index = graph.producer[tensor]
+    return None if index is None else graph.ops[index]
+
+
+def backward_readers(graph: Graph, tensor: int) -> list[int]:
+    """List the ops that read a tensor after the forward phase."""
+    return [i for i in graph.consumers[tensor] if graph.ops[i].phase != "forward"]
+
+
+def _terms(graph: Graph, mask: Op) -> tuple[list[int], list[int]] | None:
+    """Find the terms of what is masked, if they could be masked instead.
+
+    One of them comes back through the pooling of the rectifier's result, at most one
+    other from a concatenation, and nobody else reads them.
+    """
+    y, dy = mask.inputs
+    kept = {*graph.keep, *graph.losses}
+    pooled: list[int] = []
+    others: list[int] = []
+    waiting = [dy]
+    while waiting:
+        tensor = waiting.pop()
+        maker = graph.producer[tensor]
+        if maker is None or len(graph.consumers[tensor]) != 1 or tensor in kept:
+            return None
+        kind = graph.ops[maker].type
+        if kind == "add" and len(set(graph.ops[maker].inputs)) > 1:
+            waiting += graph.ops[maker].inputs
+        elif kind == "max_pool2d_gradient" and _pooling(graph, maker).inputs == (y,):
+            pooled.append(maker)
+        elif kind == "split":
+            others.append(tensor)
+        else:
+            return None
+    late = len(backward_readers(graph, y)) > 1
+    given = all(
+        backward_readers(graph, _pooling(graph, maker).outputs[0]) for maker in pooled
+    )
+    return (
+        None
+        if not pooled or len(others) > 1 or (late and not given)
+        else (pooled, others)
+    )
+
+
+def _pooling(graph: Graph, unpooling: int) -> Op:
+    """Return the op whose places a gradient of max pooling reads, or that one."""
+    maker = _maker(graph, graph.ops[unpooling].inputs[0])
+    found = graph.ops[unpooling] if maker is None else maker
+    return found if found.type == "max_pool2d" else graph.ops[unpooling]
+
+
+def _with_masked_terms(
+    graph: Graph, mask: Op, pooled: Sequence[int], others: Sequence[int]
+) -> Graph:
+    """Mask each term where it is made; what was masked takes the result's place."""
+    y, dy = mask.inputs
+    (dz,) = mask.outputs
+    tensors, ops = list(graph.tensors), dict(enumerate(graph.ops))
+    before: dict[int, list[Op]] = {}
+    after: dict[int, list[Op]] = {}
+
+    def masked(of: int, gradient: int) -> tuple[int, Op]:
+        """Add the gradient where `of` is let through."""
+        name = f"{mask.name}/term{len(tensors)}"
+        like = tensors[gradient]
+        tensors.append(replace(like, name=name))
+        longer = replace(graph, tensors=tuple(tensors))
+        made = len(tensors) - 1
+        op = changed(
+            longer, replace(mask, name=name), mask.type, (of, gradient), (made,)
+        )
+        return made, op
+
+    renamed: dict[int, int] = {}
+    for place in pooled:
+        op = ops[place]
+        index, gradient = op.inputs
+        maxima = _pooling(graph, place).outputs[0]
+        made, extra = masked(maxima, gradient)
+        before.setdefault(place, []).append(extra)
+        ops[place] = replace(
+            op,
+            inputs=(index, made),
+            in_place=tuple((made if i == gradient else i, o) for i, o in op.in_place),
+        )
+    for gradient in others:
+        renamed[gradient], extra = masked(y, gradient)
+        maker = graph.producer[gradient]
+        assert maker is not None
+        after.setdefault(maker, []).append(extra)
+    last = graph.producer[dy]
+    assert last is not None
+    for place, op in ops.items():
+        if place == last or renamed.keys() & set(op.inputs):
+            outputs = tuple(dz if t == dy else t for t in op.outputs)
+            inputs = tuple(renamed.get(t, t) for t in op.inputs)
+            ops[place] = replace(
+                op,
+                inputs=inputs,
+                outputs=outputs,
+                in_place=tuple(
+                    (renamed.get(i, i), dz if o == dy else o) for i, o in op.in_place
+                ),
+            )
+    gone = graph.producer[dz]
+    order = [
+        each
+        for place, op in ops.items()
+        if place != gone
+        for each in (*before.get(place, ()), op, *after.get(place, ()))
+    ]
+    left = [tensor for tensor in range(len(tensors)) if tensor != dy]
+    return replace(graph, tensors=tuple(tensors)).restricted(left, order)
+
+
+def _normalization(
+    graph: Graph, mask: Op, kind: str, kept: Collection[int]
+) -> int | None:
+    """Find the normalisation's gradient that alone reads a rectifier's gradient."""
+    (dz,) = mask.outputs
+    readers = graph.consumers[dz]
+    if len(readers) != 1 or dz in kept:
+        return None
+    reader = graph.ops[readers[0]]
+    if reader.type != "batch_normalization_gradient" or reader.inputs.count(dz) != 1:
+        return None
+    rectifier = _maker(graph, mask.inputs[0])
+    if rectifier is None or rectifier.type != kind:
+        return None
+    forward = _maker(graph, rectifier.inputs[0])
+    if forward is None or forward.type != "batch_normalization":
+        return None
+    x, _, gamma, *moments = reader.inputs
+    same = forward.inputs[:2] == (x, gamma) and forward.attributes == reader.attributes
+    normalized, *given = forward.outputs
+    agrees = same and rectifier.inputs[0] == normalized and moments == given
+    return readers[0] if agrees else None
+
+
+def _masked_by_x(graph: Graph, mask: Op, kind: str, reader: Op) -> Op:
+    """Return the gradient of both, which reads the factors of the normalisation."""
+    x, _, gamma, mean, variance = reader.inputs
+    forward = _maker(graph, mean)
+    assert forward is not None
+    inputs = (x, mask.inputs[1], gamma, forward.inputs[2], mean, variance)
+    wanted = f"batch_normalization_{kind}_gradient"
+    return changed(graph, reader, wanted, inputs, reader.outputs)
+
+
+def changed(
+    graph: Graph,
+    op: Op,
+    kind: str,
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+    more: Mapping[str, Any] | None = None,
+) -> Op:
+    """Return an op of another type or with other operands."""
+    found, attributes = op_type(kind), {**op.attributes, **(more or {})}
+    pairs = ((inputs[i], outputs[o]) for i, o in found.in_place)
+    sizes = [tensor.nbytes for tensor in graph.tensors]
+    return replace(
+        op,
+        type=kind,
+        inputs=inputs,
+        outputs=outputs,
+        seconds=nominal_seconds_of(graph, found, inputs, outputs, attributes),
+        in_place=tuple(pair for pair in pairs if sizes[pair[0]] == sizes[pair[1]]),
+        attributes=attributes,
+    )

@@ -1,0 +1,64 @@
+"""Which inputs of a model are indices, and of what tables.
+
+Owns the way back from an op that looks rows up to the input that holds the indices,
+through ops that keep all elements.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memcfg.nn.inputs._array_checks import Table
+from memcfg.nn.layers._embedding import Embedding, ReversibleEmbedding
+from memcfg.nn.training._tracing import ProgramKey, trace
+
+if TYPE_CHECKING:
+    from memcfg.graph import Graph
+    from memcfg.nn.training._tracing import TraceSpec
+
+__all__ = ["index_tables"]
+
+_KEEPING = {
+    *("broadcast_to", "cast", "concatenate", "flatten", "reshape", "reverse"),
+    "transpose",
+}
+
+
+def index_tables(spec: TraceSpec) -> dict[str, Table]:
+    """Return the smallest table that an input's elements index, by the input's name.
+
+    An input is missing that feeds none, or of which a part does.
+    """
+    network = spec.network
+    lookups = any(
+        isinstance(layer, Embedding | ReversibleEmbedding) for layer in network.leaves
+    )
+    if not lookups and all(each.dtype == "float32" for each in network.inputs):
+        return {}
+    size = next((n for each in network.inputs if (n := each.node.batch_size)), 1)
+    graph = trace(spec, ProgramKey("predict", size))
+    found: dict[str, Table] = {}
+    for op in graph.ops:
+        if op.type != "gather":
+            continue
+        table = graph.tensors[op.inputs[0]]
+        assert table.shape is not None
+        for name in _sources(graph, op.inputs[1]):
+            if name not in found or table.shape[0] < found[name].rows:
+                found[name] = Table(table.name, table.shape[0])
+    return found
+
+
+def _sources(graph: Graph, tensor: int) -> set[str]:
+    """Name the inputs whose elements a tensor holds, all of them."""
+    found: set[str] = set()
+    ahead = [tensor]
+    while ahead:
+        tensor = ahead.pop()
+        producer = graph.producer[tensor]
+        if producer is None:
+            if graph.tensors[tensor].role == "input":
+                found.add(graph.tensors[tensor].name)
+        elif graph.ops[producer].type in _KEEPING:
+            ahead += graph.ops[producer].inputs
+    return found
