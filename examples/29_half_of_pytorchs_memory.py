@@ -7,7 +7,7 @@ The process has a few percent beside what the limit holds. Without a name, netwo
 small, and compared with plans in which every tensor has memory of its own.
 """
 
-import sys
+import argparse
 
 import numpy as np
 
@@ -72,8 +72,8 @@ def train(name, small):
     mc.config.set_memory_limit("CPU:0", None)
 
 
-if len(sys.argv) > 1:
-    train(sys.argv[1], small=False)
-else:
-    for each in BATCH:
-        train(each, small=True)
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("network", nargs="?", choices=sorted(BATCH))
+chosen = parser.parse_args().network
+for each in BATCH if chosen is None else [chosen]:
+    train(each, small=chosen is None)

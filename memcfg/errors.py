@@ -185,8 +185,8 @@ class InfeasiblePlanError(ResourceExhaustedError):
         missing = self.smallest_limit_bytes - (self.limit_bytes or 0)
         above = "" if self.limit_bytes is None else f", {format_bytes(missing)} more"
         return (
-            f"{super()._text()}\nSmallest limit for this method: "
-            f"{_exact(self.smallest_limit_bytes)}{above}.\nLower bound for any method: "
+            f"{super()._text()}\nSmallest limit that would do: "
+            f"{_exact(self.smallest_limit_bytes)}{above}.\nLower bound for any policy: "
             f"{_exact(self.lower_bound_bytes)}."
         )
 

@@ -5,8 +5,6 @@ for losses with ``from_logits=True``. Layers with weights are named as torchvisi
 modules where it has the network.
 """
 
-from __future__ import annotations
-
 from memcfg.models._alexnet import alexnet
 from memcfg.models._cifar_resnet import resnet
 from memcfg.models._densenet import densenet121

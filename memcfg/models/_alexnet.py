@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg import nn
+from memcfg.models._arguments import network
 from memcfg.models._parts import adaptive_average
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ _UNITS = 4096  # of the first two dense layers
 _START = nn.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
 
 
+@network
 def alexnet(
     input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "alexnet"
 ) -> nn.Model:

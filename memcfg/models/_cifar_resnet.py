@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from memcfg import nn
+from memcfg.models._arguments import network
 from memcfg.models._parts import batch_normalized, normalized
 from memcfg.nn._argument_checks import integer
 
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["resnet"]
 
 _WIDTHS = (16, 32, 64)
+_OF_IMAGENET = (18, 34, 50, 101, 152)  # which have functions of their own
 
 
+@network
 def resnet(
     depth: int,
     input_shape: Sizes = (32, 32, 3),
@@ -43,7 +46,8 @@ def resnet(
     version : {1, 2}, optional
         None: 1 if there is one of that depth, else 2.
     name : str, optional
-        The model's name. None: ``"resnet"`` and the depth.
+        The model's name. None: ``"cifar_resnet"`` and the depth, since `resnet50` and
+        others of ImageNet's have such depths, too.
 
     Returns
     -------
@@ -74,12 +78,13 @@ def resnet(
         raise ValueError(f"resnet: version is 1 or 2, not {version!r}")
     a_block = 6 if version == 1 else 9
     if layers < a_block or layers % a_block:
+        other = f": resnet{depth}() has it" if depth in _OF_IMAGENET else ""
         raise ValueError(
-            f"resnet: a depth is 6 n + 2 (version 1) or 9 n + 2 (version 2), and "
-            f"{depth} is none of version {version}"
+            "resnet: a depth is 6 n + 2 (8, 14, 20, ... of version 1) or 9 n + 2 (11, "
+            f"20, 29, ... of 2), and {depth} is none of version {version}{other}"
         )
     count = layers // a_block
-    name = f"resnet{depth}" if name is None else name
+    name = f"cifar_resnet{depth}" if name is None else name
     x = inputs = nn.Input(input_shape)
     if version == 1:
         x = normalized(x, 16, 3, ("conv1", "bn1"), padding=1)

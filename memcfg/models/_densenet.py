@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg import nn
+from memcfg.models._arguments import network
 from memcfg.models._parts import batch_normalized, normalized
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ __all__ = ["densenet121"]
 _COUNTS, _GROWTH, _BOTTLENECK = (6, 12, 24, 16), 32, 4
 
 
+@network
 def densenet121(
     input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "densenet121"
 ) -> nn.Model:

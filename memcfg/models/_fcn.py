@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg import nn
+from memcfg.models._arguments import network
 
 if TYPE_CHECKING:
     from memcfg.models._parts import Sizes
@@ -16,6 +17,7 @@ _BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 _UNITS = 4096  # of what were dense layers
 
 
+@network
 def fcn8(
     input_shape: Sizes = (500, 500, 3), classes: int = 21, name: str = "fcn8"
 ) -> nn.Model:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from memcfg import nn
+from memcfg.models._arguments import network
 from memcfg.models._parts import adaptive_average, ceil_pool, normalized
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _INCEPTIONS = {
 }
 
 
+@network
 def googlenet(
     input_shape: Sizes = (224, 224, 3),
     classes: int = 1000,

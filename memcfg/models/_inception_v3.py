@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg import nn
+from memcfg.models._arguments import network
 from memcfg.models._parts import normalized
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ __all__ = ["inception_v3"]
 _ROW, _COLUMN = (1, 7), (7, 1)  # windows of factored 7 x 7
 
 
+@network
 def inception_v3(
     input_shape: Sizes = (299, 299, 3),
     classes: int = 1000,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg import nn
+from memcfg.models._arguments import network
 
 if TYPE_CHECKING:
     from memcfg.models._parts import Sizes
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["lenet5", "lenet_300_100"]
 
 
+@network
 def lenet_300_100(
     input_shape: Sizes = (28, 28, 1), classes: int = 10, name: str = "lenet_300_100"
 ) -> nn.Model:
@@ -49,6 +51,7 @@ def lenet_300_100(
     return nn.Model(inputs, nn.Dense(classes, name="fc3")(x), name=name)
 
 
+@network
 def lenet5(
     input_shape: Sizes = (32, 32, 1), classes: int = 10, name: str = "lenet5"
 ) -> nn.Model:

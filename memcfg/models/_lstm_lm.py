@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from memcfg import nn
+from memcfg.models._arguments import network
 
 __all__ = ["lstm_lm"]
 
 
+@network
 def lstm_lm(
     layers: int = 2,
     units: int = 650,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg import nn
+from memcfg.models._arguments import network
 from memcfg.nn._argument_checks import real
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ _BLOCKS = (
 )
 
 
+@network
 def mobilenet(
     input_shape: Sizes = (224, 224, 3),
     classes: int = 1000,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg import nn
+from memcfg.models._arguments import network
 from memcfg.models._parts import FAN_OUT, batch_normalized, normalized
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _BLOCKS = (
 )
 
 
+@network
 def mobilenet_v2(
     input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "mobilenet_v2"
 ) -> nn.Model:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg import nn
+from memcfg.models._arguments import network
 from memcfg.models._parts import ceil_pool
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ __all__ = ["nin"]
 _BLOCKS = ((96, 11, 4, 0), (256, 5, 1, 2), (384, 3, 1, 1), (1024, 3, 1, 1))
 
 
+@network
 def nin(
     input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "nin"
 ) -> nn.Model:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg import nn
+from memcfg.models._arguments import network
 from memcfg.models._parts import normalized
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
 
 
+@network
 def resnet18(
     input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "resnet18"
 ) -> nn.Model:
@@ -47,6 +49,7 @@ def resnet18(
     return _resnet(_basic, (2, 2, 2, 2), input_shape, classes, name)
 
 
+@network
 def resnet34(
     input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "resnet34"
 ) -> nn.Model:
@@ -78,6 +81,7 @@ def resnet34(
     return _resnet(_basic, (3, 4, 6, 3), input_shape, classes, name)
 
 
+@network
 def resnet50(
     input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "resnet50"
 ) -> nn.Model:
@@ -119,6 +123,7 @@ def resnet50(
     return _resnet(_bottleneck, (3, 4, 6, 3), input_shape, classes, name)
 
 
+@network
 def resnet101(
     input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "resnet101"
 ) -> nn.Model:
@@ -150,6 +155,7 @@ def resnet101(
     return _resnet(_bottleneck, (3, 4, 23, 3), input_shape, classes, name)
 
 
+@network
 def resnet152(
     input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "resnet152"
 ) -> nn.Model:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg import nn
+from memcfg.models._arguments import network
 from memcfg.models._parts import batch_normalized
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ __all__ = ["segnet"]
 _BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 
 
+@network
 def segnet(
     input_shape: Sizes = (360, 480, 3), classes: int = 11, name: str = "segnet"
 ) -> nn.Model:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from memcfg import nn
+from memcfg.models._arguments import network
 
 __all__ = ["seq2seq_attention"]
 
 
+@network
 def seq2seq_attention(
     layers: int = 4,
     units: int = 1000,

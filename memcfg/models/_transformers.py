@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg import nn
+from memcfg.models._arguments import network
 from memcfg.nn._argument_checks import integer
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ __all__ = ["bert_encoder", "gpt"]
 _START = nn.TruncatedNormal(stddev=0.02)
 
 
+@network
 def bert_encoder(
     layers: int = 12,
     hidden: int = 768,
@@ -106,6 +108,7 @@ def bert_encoder(
     return nn.Model([tokens, segments], x, name=name)
 
 
+@network
 def gpt(
     layers: int = 12,
     hidden: int = 768,

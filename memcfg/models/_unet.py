@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg import nn
+from memcfg.models._arguments import network
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memcfg.models._parts import Sizes
     from memcfg.nn import SymbolicTensor
 
@@ -15,6 +18,7 @@ __all__ = ["unet"]
 _WIDTHS = (64, 128, 256, 512)
 
 
+@network
 def unet(
     input_shape: Sizes = (572, 572, 1),
     classes: int = 2,
@@ -44,7 +48,8 @@ def unet(
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured, or a size is odd where it is halved.
+        If an argument cannot be honoured. With ``"valid"`` height and width are 188 or
+        more and 12 above a multiple of 16; with ``"same"`` they are multiples of 16.
 
     References
     ----------
@@ -52,15 +57,11 @@ def unet(
     segmentation", MICCAI 2015.
     """
     x = inputs = nn.Input(input_shape)
+    _check_sizes(x.sample_shape[:2], padding)
     skips = []
     for level, width in enumerate(_WIDTHS, 1):
         x = _twice(x, width, padding, f"down{level}")
         skips.append(x)
-        if any(size % 2 for size in x.sample_shape[:2]):
-            raise ValueError(
-                f"unet: maps of {x.sample_shape[:2]} cannot be halved at level {level}:"
-                " choose another height and width"
-            )
         x = nn.MaxPooling2D()(x)
     x = nn.Dropout(0.5)(_twice(x, 1024, padding, "bottom"))
     for level, width in reversed(list(enumerate(_WIDTHS, 1))):
@@ -68,6 +69,18 @@ def unet(
         x = nn.Concatenate()([_cropped(skips.pop(), x), x])
         x = _twice(x, width, padding, f"up{level}")
     return nn.Model(inputs, nn.Conv2D(classes, 1, name="logits")(x), name=name)
+
+
+def _check_sizes(sizes: Sequence[int], padding: str) -> None:
+    """Refuse what cannot be halved at each level, or is too small for the bottom."""
+    halvings = 1 << len(_WIDTHS)
+    rest, least = (12, 188) if str(padding).lower() == "valid" else (0, halvings)
+    if any(size % halvings != rest or size < least for size in sizes):
+        wanted = f"{halvings} n + {rest}" if rest else f"a multiple of {halvings}"
+        raise ValueError(
+            f"unet: maps are halved {len(_WIDTHS)} times, so with padding {padding!r} "
+            f"height and width are {wanted}, {least} or more, not {tuple(sizes)}"
+        )
 
 
 def _twice(x: SymbolicTensor, width: int, padding: str, name: str) -> SymbolicTensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg import nn
+from memcfg.models._arguments import network
 from memcfg.models._parts import FAN_OUT, adaptive_average
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ _FILTERS = (64, 128, 256, 512, 512)
 _UNITS = 4096  # of the first two dense layers
 
 
+@network
 def vgg16(
     input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "vgg16"
 ) -> nn.Model:
@@ -50,6 +52,7 @@ def vgg16(
     return _vgg((2, 2, 3, 3, 3), input_shape, classes, name)
 
 
+@network
 def vgg19(
     input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "vgg19"
 ) -> nn.Model:

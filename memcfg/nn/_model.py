@@ -7,6 +7,7 @@ import inspect
 import threading
 import warnings
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import wraps
 from typing import (
     TYPE_CHECKING,
@@ -107,6 +108,7 @@ def outside_workspaces(method: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+_SHOWN = 12  # layers of a message, where none has such a name
 _joining = threading.Lock()  # while models begin to share a lock
 _STEPS = {
     *("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics"),
@@ -380,8 +382,13 @@ class Model(FixedAttributes):
         for layer in layers:
             if layer.name == name:
                 return layer
-        known = ", ".join(layer.name for layer in self.layers)
-        raise ValueError(f"no layer {name!r} in {self.name!r}; there are {known}")
+        names = [layer.name for layer in layers]
+        near = get_close_matches(str(name), names)
+        told = f"did you mean {' or '.join(map(repr, near))}?"
+        if not near:
+            more = f" and {len(names) - _SHOWN} more" * (len(names) > _SHOWN)
+            told = f"there are {', '.join(names[:_SHOWN])}{more}"
+        raise ValueError(f"no layer {name!r} in {self.name!r}: {told}")
 
     @takes_arguments
     def summary(self, *, print_fn: Callable[[str], object] | None = None) -> None:

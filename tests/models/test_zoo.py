@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import subprocess
 import sys
 import zlib
@@ -50,7 +51,8 @@ def test_parameters_and_outputs_are_those_published(published):
     model = getattr(models, published.name)(**published.options)
     assert trained(model) == published.parameters
     assert model.output_shape == published.output_shape
-    assert model.name == published.name + str(published.options.get("depth", ""))
+    depth = published.options.get("depth")
+    assert model.name == (published.name if depth is None else f"cifar_resnet{depth}")
 
 
 def run(model, policy, data, steps=2):
@@ -139,7 +141,10 @@ def test_what_cannot_be_honoured_is_refused(name, options, message):
         (lambda: models.resnet(2), "none of version 1"),
         (lambda: models.resnet(20, version=3), "version is 1 or 2"),
         (lambda: models.resnet(32, version=2), "none of version 2"),
-        (lambda: models.unet((100, 100, 1)), "cannot be halved at level 4"),
+        (lambda: models.resnet(18), r"none of version 2: resnet18\(\) has it"),
+        (lambda: models.unet((100, 100, 1)), r"are 16 n \+ 12, 188 or more"),
+        (lambda: models.unet((172, 572, 1)), r"188 or more, not \(172, 572\)"),
+        (lambda: models.unet((40, 64, 1), padding="same"), "are a multiple of 16"),
         (lambda: models.unet((64, 64, 1), padding="full"), "padding is 'valid'"),
         (lambda: models.gpt(2, 30, 4), r"hidden \(30\) is not a multiple of heads"),
         (lambda: models.gpt(0, 30, 3), "layers must be positive"),
@@ -152,6 +157,54 @@ def test_what_a_network_cannot_be_is_said(make, message):
     with pytest.raises(ValueError, match=message) as error:
         make()
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (
+            "num_classes",
+            "takes no argument 'num_classes': did you mean 'classes'",
+        ),
+        ("weights", "load_torchvision_weights"),
+        ("pretrained", "load_torchvision_weights"),
+        ("classes_", "did you mean 'classes'"),
+        ("zzz", "there are input_shape, classes, name"),
+    ],
+)
+def test_arguments_of_other_libraries_are_told_apart(option, message):
+    with pytest.raises(TypeError, match=message):
+        models.vgg16(**{option: 10})
+
+
+IMAGES = [
+    name
+    for name in FUNCTIONS
+    if "input_shape" in inspect.signature(getattr(models, name)).parameters
+]
+
+
+@pytest.mark.parametrize("name", sorted({*IMAGES} - {"resnet", "unet"}))
+def test_a_network_says_the_smallest_image_that_it_reads(name):
+    function = getattr(models, name)
+    try:
+        function((1, 1, 3))
+    except ValueError as error:
+        least = int(re.search(r" reads images of (\d+) x \1 or more", str(error))[1])
+        with pytest.raises(ValueError, match=f"{least} x {least} or more"):
+            function((least - 1, least, 3))
+    else:
+        least = 1
+    assert function((least, least, 3)).built
+
+
+@pytest.mark.parametrize("shape", [(3, 224, 224), (3, 480, 640), (1, 28, 28)])
+def test_channels_in_the_first_place_are_warned_of(shape):
+    last = (*shape[1:], shape[0])
+    with pytest.warns(UserWarning, match=re.escape(f"it is {last} here")) as found:
+        models.mobilenet_v2(shape)
+    assert found[0].filename == __file__
+    models.mobilenet_v2(last)
 
 
 def test_networks_are_not_imported_before_they_are_named():

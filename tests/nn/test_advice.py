@@ -349,4 +349,4 @@ def test_memory_that_is_missing_is_told_in_lines():
         "close() of a model releases its memory.",
         "Raise the limit or lower the batch size.",
     ]
-    assert re.fullmatch(r"Smallest limit for this method: .*, .* more\.", lines[7])
+    assert re.fullmatch(r"Smallest limit that would do: .*, .* more\.", lines[7])

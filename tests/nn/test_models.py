@@ -112,8 +112,9 @@ def test_layers_of_a_residual_model():
     ]
     assert model.count_params() == sum(int(np.prod(s)) for s in shapes)
     assert model.get_layer("inner").filters == 4
-    with pytest.raises(ValueError, match="no layer 'outer'"):
-        model.get_layer("outer")
+    for wrong, told in (("iner", "did you mean 'inner'"), ("zzz", "there are ")):
+        with pytest.raises(ValueError, match=f"no layer '{wrong}' in .*: {told}"):
+            model.get_layer(wrong)
 
 
 def test_deep_chains_do_not_recurse():
