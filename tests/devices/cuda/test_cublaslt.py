@@ -20,7 +20,7 @@ import pytest
 import memcfg as mc
 import memcfg.workspaces  # before `logical_device`, which it imports, is replaced
 from memcfg import plan as planning
-from memcfg._core import CudaInfo
+from memcfg._core import CudaInfo, CudaStream
 from memcfg.devices import OperandSpec
 from memcfg.devices.cuda import _cublaslt
 from memcfg.devices.cuda._cublaslt import (
@@ -254,6 +254,24 @@ def test_all_that_was_made_goes_back():
     del device
     gc.collect()
     assert double.counted("alive") == before
+
+
+def test_it_goes_when_its_products_are_done(device):
+    """As the collector has it: amid the work of others, and behind its own."""
+    context = device.kernels.modules.context
+    library = double.load(context)
+    (chosen,) = library.choices(describe_product(*DENSE))
+    block = device.pool.allocate(1 << 12, tag="test")
+    stream = CudaStream(context)
+    cuda_stand_in.late(3)
+    places = [block.address + 1024 * i for i in range(3)]
+    for bound in chosen.bind(places, 0):
+        bound.issue(stream)
+    before = double.counted("alive")
+    del library, chosen, bound
+    gc.collect()
+    assert double.counted("alive") < before
+    stream.synchronize()
 
 
 def test_a_failure_names_the_call(device):
