@@ -157,11 +157,15 @@ CudaContext::Current::Current(const CudaContext& context) noexcept
     : context_(context),
       status_(context.driver_->usable()
                   ? context.api().cuCtxPushCurrent_v2(context.handle_)
-                  : cuda::status::deinitialized) {}
+                  : cuda::status::deinitialized) {
+  if (status_ == 0) context_.api().cuThreadExchangeStreamCaptureMode(&mode_);
+}
 
 CudaContext::Current::~Current() {
   cuda::Context* popped = nullptr;
-  if (status_ == 0) context_.api().cuCtxPopCurrent_v2(&popped);
+  if (status_ != 0) return;
+  context_.api().cuThreadExchangeStreamCaptureMode(&mode_);
+  context_.api().cuCtxPopCurrent_v2(&popped);
 }
 
 const CudaContext::Current& CudaContext::Current::require() const {
@@ -197,20 +201,29 @@ void CudaContext::synchronize() const {
 
 void CudaContext::wait() const noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (captures_ == 0) {
-    const cuda::Status status = api().cuCtxSynchronize();
-    if (status != cuda::status::capture_unsupported) return;  // another library's
-  }
   wait_for_streams();
 }
 
-// Pre: the lock is held. The first failure.
+void CudaContext::wait(cuda::Stream* stream) const noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  wait_for(stream);
+}
+
+// Pre of both: the lock is held. Unless it is captured; of the default stream the
+// driver says so, too, while one is that it would wait for.
+cuda::Status CudaContext::wait_for(cuda::Stream* stream) const noexcept {
+  int capturing = 0;
+  const cuda::Status status = api().cuStreamIsCapturing(stream, &capturing);
+  if (status == cuda::status::capture_implicit) return 0;
+  if (status != 0 || capturing != 0) return status;
+  return api().cuStreamSynchronize(stream);
+}
+
+// The first failure.
 cuda::Status CudaContext::wait_for_streams() const noexcept {
-  cuda::Status failure = 0;
+  cuda::Status failure = wait_for(nullptr);
   for (cuda::Stream* stream : streams_) {
-    int capturing = 0;
-    cuda::Status status = api().cuStreamIsCapturing(stream, &capturing);
-    if (status == 0 && capturing == 0) status = api().cuStreamSynchronize(stream);
+    const cuda::Status status = wait_for(stream);
     if (failure == 0) failure = status;
   }
   return failure;

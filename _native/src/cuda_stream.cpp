@@ -139,6 +139,7 @@ CudaStream::~CudaStream() {
     context_->end_capture(handle_, &graph);
     if (graph != nullptr) context_->api().cuGraphDestroy(graph);
   }
+  context_->wait(handle_);  // the driver does not, and nobody could later
   context_->remove(handle_);
   context_->api().cuStreamDestroy_v2(handle_);
 }

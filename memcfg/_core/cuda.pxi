@@ -72,9 +72,20 @@ cdef class CudaContext:
         return found.free, found.total
 
     def synchronize(self):
-        """Wait for all work; KernelError where some has failed."""
+        """Wait for all work; KernelError where some has failed.
+
+        That of other libraries, too, whose captures this breaks.
+        """
         with nogil:
             self.core.get().synchronize()
+
+    def wait(self):
+        """Wait for streams made here and the default one; captures go on."""
+        cdef unique_ptr[native.CurrentContext] current
+        current.reset(new native.CurrentContext(self.core.get()[0]))
+        current.get().require()
+        with nogil:
+            self.core.get().wait()
 
     def call(self, function):
         """Call a function while this is the thread's context, for other libraries."""
@@ -258,6 +269,7 @@ cdef class CudaStream:
     Whoever queues work keeps the memory that it uses until it is done.
     """
 
+    cdef object __weakref__
     cdef unique_ptr[native.CudaStream] core
     cdef readonly CudaContext context
     cdef readonly int priority

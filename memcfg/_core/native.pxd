@@ -147,6 +147,7 @@ cdef extern from "memcfg/cuda.hpp" namespace "memcfg" nogil:
         Priorities priorities() except +raise_failure
         CudaMemory memory() except +raise_failure
         void synchronize() except +raise_failure
+        void wait() noexcept
 
     cdef cppclass CurrentContext "memcfg::CudaContext::Current":
         CurrentContext(const CudaContext& context)

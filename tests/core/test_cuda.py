@@ -470,7 +470,7 @@ def test_a_failure_at_any_call_is_an_error_and_loses_nothing(driver, once):
             cuda_stand_in.fail_calls(None)
         assert cuda_stand_in.all_back() or not clean  # another test's GPU is there
         assert cuda_stand_in.used() == used
-    assert failures > count // 2  # the others give something back
+    assert failures > count // 3  # the others give something back
 
 
 @on_a_gpu_too

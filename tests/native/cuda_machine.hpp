@@ -152,6 +152,7 @@ struct Node {  // of a graph
 };
 
 struct Capture {
+  int mode = abi::kRelaxedCapture;
   bool valid = true;
   bool on = true;
   std::vector<Node> nodes;
@@ -164,6 +165,7 @@ struct Stream {
   std::shared_ptr<Capture> capture = nullptr;
   bool began = false;                // the capture
   std::set<std::size_t> after = {};  // nodes that its next one follows
+  bool blocking = false;             // the default stream waits for it
 };
 
 struct Event {
@@ -204,9 +206,10 @@ struct Gpu {
   bool once = false;           // or just one does
   long calls = 0;              // so far, that may fail
   long work_left =
-      1L << 60;       // then a piece of work fails, and with it all that follows
-  bool late = true;   // false: work is done as it comes
-  bool busy = false;  // work is queued that uses memory; a wait ends it
+      1L << 60;          // then a piece of work fails, and with it all that follows
+  bool late = true;      // false: work is done as it comes
+  bool busy = false;     // work is queued that uses memory; a wait ends it
+  bool foreign = false;  // another library calls, with streams and captures of its kind
   std::map<std::string, Code> kernels;  // of the module with the image "kernels"
 
   std::recursive_mutex mutex;  // guards all below, and the calls of all threads
@@ -284,9 +287,16 @@ struct Gpu {
     busy = false;
   }
 
-  bool capturing() const {
+  // Whether calls of a thread whose mode is not relaxed break a capture.
+  bool captures_globally() const {
     return std::any_of(streams.begin(), streams.end(), [](const auto& row) {
-      return row.second->capture != nullptr;
+      const auto& capture = row.second->capture;
+      return capture != nullptr && capture->mode != abi::kRelaxedCapture;
+    });
+  }
+  bool captures_blocking() const {
+    return std::any_of(streams.begin(), streams.end(), [](const auto& row) {
+      return row.second->capture != nullptr && row.second->blocking;
     });
   }
 };

@@ -21,6 +21,30 @@ void memcfg_stand_in_refuse(const char* call) {
   gpu().refused = call;
 }
 
+// Another library begins a capture that forbids the calls of all threads, and ends it;
+// whether nothing has broken it.
+static cuda_stand_in::abi::Stream* foreign = nullptr;
+void memcfg_stand_in_begin_foreign(bool blocking) {
+  using namespace cuda_stand_in;
+  gpu().foreign = true;
+  cuCtxPushCurrent_v2(reinterpret_cast<abi::Context*>(&contexts[0]));
+  cuStreamCreateWithPriority(&foreign, blocking ? 0 : abi::kNonBlocking, 0);
+  cuStreamBeginCapture_v2(foreign, 0);
+  gpu().foreign = false;
+}
+bool memcfg_stand_in_end_foreign() {
+  using namespace cuda_stand_in;
+  gpu().foreign = true;
+  abi::Graph* graph = nullptr;
+  const Status status = cuStreamEndCapture(foreign, &graph);
+  if (graph != nullptr) cuGraphDestroy(graph);
+  cuStreamDestroy_v2(foreign);
+  abi::Context* popped = nullptr;
+  cuCtxPopCurrent_v2(&popped);
+  gpu().foreign = false;
+  return status == 0;
+}
+
 // Whether work is done when somebody waits, in an order that the seed chooses.
 void memcfg_stand_in_late(bool late, unsigned seed) {
   gpu().late = late;

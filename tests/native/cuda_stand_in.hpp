@@ -18,6 +18,7 @@ using abi::Device;
 
 inline char contexts[kMaxGpus];  // their addresses are the handles
 inline thread_local std::vector<int, PlainAllocator<int>> current;  // contexts, pushed
+inline thread_local int capture_mode = 0;                           // global
 
 // The lock of a call, which is refused if it is that call's turn.
 class Call {
@@ -25,6 +26,9 @@ class Call {
   explicit Call(bool needs_context = true) : lock_(gpu().mutex) {
     demand(gpu().process == getpid(), "a call in the child of a fork");
     demand(!needs_context || !current.empty(), "no context is current");
+    demand(capture_mode == abi::kRelaxedCapture || !needs_context || gpu().foreign ||
+               !gpu().captures_globally(),
+           "a call that a capture of another library forbids");
     ++gpu().calls;
     const long left = gpu().calls_left--;
     refused_ = left == 0 || (left < 0 && !gpu().once);
@@ -168,6 +172,11 @@ inline Status cuCtxPopCurrent_v2(abi::Context** context) {
   demand(!current.empty(), "a context is popped too often");
   *context = reinterpret_cast<abi::Context*>(&contexts[current.back()]);
   current.pop_back();
+  return 0;
+}
+inline Status cuThreadExchangeStreamCaptureMode(int* mode) {
+  demand(*mode >= 0 && *mode <= abi::kRelaxedCapture, "no mode of captures");
+  std::swap(*mode, capture_mode);
   return 0;
 }
 inline Status cuCtxGetStreamPriorityRange(int* least, int* greatest) {
@@ -364,9 +373,11 @@ inline Status cuStreamCreateWithPriority(abi::Stream** handle,
                                          unsigned flags,
                                          int priority) {
   const Call call;
-  demand(flags == abi::kNonBlocking, "a stream that waits for the default stream");
+  demand(flags == abi::kNonBlocking || gpu().foreign,
+         "a stream that waits for the default stream");
   if (call.refused()) return abi::status::out_of_memory;
   auto made = std::make_unique<Stream>(Stream{current.back(), priority});
+  made->blocking = flags != abi::kNonBlocking;
   *handle = reinterpret_cast<abi::Stream*>(made.get());
   gpu().streams.emplace(made.get(), std::move(made));
   return 0;
@@ -375,13 +386,14 @@ inline Status cuStreamDestroy_v2(abi::Stream* handle) {
   const Call call;
   Stream& stream = stream_of(handle);
   if (stream.capture != nullptr) stream.capture->valid = false;
-  gpu().until([&stream] { return stream.queue.empty(); });
+  demand(stream.queue.empty(), "a stream goes, and nobody can wait for its work");
   gpu().streams.erase(&stream);
   return 0;
 }
 inline Status cuStreamSynchronize(abi::Stream* handle) {
   const Call call;
   if (handle == nullptr) {  // the default stream has no work that is late
+    demand(!gpu().captures_blocking(), "a wait for the default stream amid a capture");
     gpu().busy = false;
     return call.refused() ? abi::status::launch_failed : gpu().failure;
   }
@@ -498,6 +510,10 @@ inline Status cuEventElapsedTime(float* milliseconds,
 
 inline Status cuStreamIsCapturing(abi::Stream* handle, int* status) {
   const Call call;
+  *status = 0;
+  if (handle == nullptr) {
+    return gpu().captures_blocking() ? abi::status::capture_implicit : 0;
+  }
   const Stream& stream = stream_of(handle);
   *status = stream.capture == nullptr ? 0 : stream.capture->valid ? 1 : 2;
   return 0;
@@ -505,10 +521,12 @@ inline Status cuStreamIsCapturing(abi::Stream* handle, int* status) {
 inline Status cuStreamBeginCapture_v2(abi::Stream* handle, int mode) {
   const Call call;
   Stream& stream = stream_of(handle);
-  demand(mode == abi::kRelaxedCapture, "a capture that forbids the host's calls");
+  demand(mode == abi::kRelaxedCapture || gpu().foreign,
+         "a capture that forbids the host's calls");
   if (call.refused()) return abi::status::invalid_value;
   if (stream.capture != nullptr) return abi::status::capture_unmatched;
   stream.capture = std::make_shared<Capture>();
+  stream.capture->mode = mode;
   stream.began = true;
   stream.after.clear();
   return 0;

@@ -565,24 +565,94 @@ TEST(memory_goes_amid_a_capture) {
   CHECK(*cuda_stand_in::bytes_at(kept, 1) == 5);
 }
 
-TEST(memory_goes_amid_a_capture_of_another_library) {
+namespace {
+
+// A capture as PyTorch begins it: its mode is global, and the driver forbids what may
+// be unsafe to all threads whose own is not relaxed.
+class ForeignCapture {
+ public:
+  ForeignCapture(const CudaContext& context, bool blocking) : current_(context) {
+    gpu().foreign = true;
+    const unsigned flags = blocking ? 0 : memcfg::cuda::kNonBlocking;
+    cuda_stand_in::cuStreamCreateWithPriority(&stream_, flags, 0);
+    cuda_stand_in::cuStreamBeginCapture_v2(stream_, 0);
+    gpu().foreign = false;
+  }
+  memcfg::cuda::Status end() {
+    gpu().foreign = true;
+    memcfg::cuda::Graph* graph = nullptr;
+    const auto status = cuda_stand_in::cuStreamEndCapture(stream_, &graph);
+    if (graph != nullptr) cuda_stand_in::cuGraphDestroy(graph);
+    cuda_stand_in::cuStreamDestroy_v2(stream_);
+    gpu().foreign = false;
+    return status;
+  }
+
+ private:
+  const CudaContext::Current current_;
+  memcfg::cuda::Stream* stream_ = nullptr;
+};
+
+}  // namespace
+
+TEST(nothing_breaks_a_capture_of_another_library) {
+  for (const bool blocking : {false, true}) {
+    for (const bool pages : {true, false}) {
+      std::shared_ptr<const CudaContext> context = make_context();
+      std::atomic<bool> ready{false}, go{false};
+      std::thread other([&] {  // whose mode is its own, and none of ours
+        ForeignCapture capture(*context, blocking);
+        ready = true;
+        while (!go) std::this_thread::yield();
+        CHECK(capture.end() == 0);
+      });
+      while (!ready) std::this_thread::yield();
+      {
+        const auto pool = std::make_shared<Pool>(
+            "GPU:0", 64 * kMiB, true, memcfg::make_cuda_resource("", context, pages));
+        const auto pinned = std::make_shared<Pool>(
+            "pinned", 8 * kMiB, true, memcfg::make_pinned_resource("", context));
+        const Kernels kernels(context);
+        CudaStream stream(context, 0);
+        CudaEvent event(context, true);
+        {
+          Blocks device(pool), host(pinned);
+          const Address block = device.take(kMiB);
+          stream.fill(block, 1, kMiB);
+          stream.copy(host.take(64), block, 64);
+          kernels.launch(stream, block, block, 1, 64);
+          stream.record(event);
+          stream.begin_capture();
+          stream.fill(block, 2, 64);
+          stream.launch(*stream.end_capture());
+          event.synchronize();
+          static_cast<void>(stream.done());
+          stream.fill(block, 3, 64);
+        }
+        pool->trim(0);
+        pinned->trim(0);
+        CHECK(gpu().used == 0 && !gpu().pending());
+        CHECK(context->memory().free == gpu().memory);
+      }
+      go = true;
+      other.join();
+      context.reset();
+      CHECK(gpu().all_back());
+    }
+  }
+}
+
+// The driver lets work go on whose stream has gone; the stand-in ends the program.
+TEST(a_stream_goes_when_its_work_is_done) {
   const auto context = make_context();
   Memory memory(context);
-  CudaStream stream(context, 0);
-  const CudaContext::Current current(*context);
-  memcfg::cuda::Stream* foreign = nullptr;
-  memcfg::cuda::Graph* graph = nullptr;
-  const memcfg::cuda::Api& api = context->api();
-  api.cuStreamCreateWithPriority(&foreign, memcfg::cuda::kNonBlocking, 0);
-  api.cuStreamBeginCapture_v2(foreign, memcfg::cuda::kRelaxedCapture);
+  Blocks device(memory.pool);
+  const Address block = device.take(64);
   {
-    Blocks device(memory.pool);
-    stream.fill(device.take(kMiB), 1, kMiB);
+    CudaStream stream(context, 0);
+    for (int i = 0; i < 20; ++i) stream.fill(block, 7, 64);
   }
-  memory.pool->trim(0);
-  CHECK(gpu().used == 0 && !gpu().pending());
-  api.cuStreamEndCapture(foreign, &graph);
-  api.cuStreamDestroy_v2(foreign);
+  CHECK(!gpu().pending() && *cuda_stand_in::bytes_at(block, 1) == 7);
 }
 
 namespace {

@@ -61,6 +61,8 @@ def _library() -> ctypes.CDLL:
         ctypes.c_int,
         ctypes.c_int,
     ]
+    library.memcfg_stand_in_begin_foreign.argtypes = [ctypes.c_bool]
+    library.memcfg_stand_in_end_foreign.restype = ctypes.c_bool
     library.memcfg_stand_in_refuse.argtypes = [ctypes.c_char_p]
     library.memcfg_stand_in_late.argtypes = [ctypes.c_bool, ctypes.c_uint]
     library.memcfg_stand_in_fail_calls.argtypes = [ctypes.c_long, ctypes.c_bool]
@@ -96,6 +98,19 @@ def fail_calls(after: int | None, *, once: bool = True) -> None:
 def fail_work(after: int | None) -> None:
     """Let queued work fail after so many pieces, and all after it; None: none."""
     _library().memcfg_stand_in_fail_work(-1 if after is None else after)
+
+
+@contextmanager
+def foreign_capture(*, blocking: bool = False) -> Iterator[None]:
+    """Let another library capture, as PyTorch does, and demand that nothing breaks it.
+
+    Its mode is global: the driver forbids calls of all threads whose own is not relaxed.
+    """
+    _library().memcfg_stand_in_begin_foreign(blocking)
+    try:
+        yield
+    finally:
+        assert _library().memcfg_stand_in_end_foreign()
 
 
 def calls() -> int:

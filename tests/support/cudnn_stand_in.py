@@ -312,7 +312,7 @@ class StandIn:
 
     def __init__(self):
         self.handles, self.searches, self.executed = set(), 0, []
-        self.fails = None
+        self.fails, self.streams = None, []
         self._busy = threading.Lock()
 
     def call(self, name):
@@ -345,8 +345,11 @@ class StandIn:
         handle.destroy()
 
     def set_stream(self, handle, stream):
+        """Skip the number that it was given last, as the front end does."""
         self.check_handle(handle)
-        handle.stream = stream
+        if handle.stream != stream:
+            handle.stream = stream
+            self.streams.append(stream)
 
     def pygraph(self, **options):
         return Graph(self, **options)

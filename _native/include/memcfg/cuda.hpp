@@ -63,7 +63,8 @@ class CudaDriver : private NoCopy {
 };
 
 // The primary context of a GPU, which the process' libraries share. While a `Current`
-// lives it is the calling thread's. One object a GPU: it knows the streams made here.
+// lives it is the calling thread's, whose calls no capture of another library forbids.
+// One object a GPU: it knows the streams made here.
 class CudaContext : private NoCopy {
  public:
   // Throws kernel_failure.
@@ -81,6 +82,8 @@ class CudaContext : private NoCopy {
    private:
     const CudaContext& context_;
     const cuda::Status status_;
+    int mode_ =
+        cuda::kRelaxedCapture;  // in its time the thread's own, before and after
   };
 
   const CudaDriver& driver() const noexcept { return *driver_; }
@@ -105,10 +108,14 @@ class CudaContext : private NoCopy {
   // Throws likewise; a failure of earlier work is told here.
   void synchronize() const;
 
-  // Waits for the work that may use memory. That is all work of the context, but amid
-  // a capture, when the driver refuses to wait for all, what streams made here have to
-  // do. Pre: the context is current.
+  // Waits for the work that may use memory: of the streams made here and the default
+  // one, but for what is captured. Work on memory of a pool that is put on a stream of
+  // another library must be done, or have been told, when the memory is freed. A wait
+  // for the whole context would break captures of other libraries, which nobody can ask
+  // for. Pre: the context is current.
   void wait() const noexcept;
+  // The same for one stream.
+  void wait(cuda::Stream* stream) const noexcept;
 
   // What lets streams begin, join and end captures, while nobody waits for them. What
   // is queued on a stream is done before a capture begins. Pre: it is current.
@@ -124,6 +131,7 @@ class CudaContext : private NoCopy {
   const cuda::Device device_;
   cuda::Context* handle_ = nullptr;
 
+  cuda::Status wait_for(cuda::Stream* stream) const noexcept;
   cuda::Status wait_for_streams() const noexcept;
 
   mutable std::mutex mutex_;  // never taken in a forked child

@@ -37,6 +37,7 @@ inline constexpr Status capture_invalidated = 901;
 inline constexpr Status capture_unmatched = 903;
 inline constexpr Status capture_unjoined = 904;
 inline constexpr Status capture_isolation = 905;
+inline constexpr Status capture_implicit = 906;
 inline constexpr Status captured_event = 907;
 }  // namespace status
 
@@ -95,6 +96,7 @@ inline constexpr unsigned kSharedByDefault = 48 << 10;  // bytes; more must be a
   FUNCTION(cuCtxPushCurrent_v2, (Context * context))                                  \
   FUNCTION(cuCtxPopCurrent_v2, (Context * *context))                                  \
   FUNCTION(cuCtxSynchronize, ())                                                      \
+  FUNCTION(cuThreadExchangeStreamCaptureMode, (int* mode))                            \
   FUNCTION(cuMemGetAllocationGranularity,                                             \
            (std::size_t* nbytes, const AllocationProperties* what, int which))        \
   FUNCTION(cuMemAddressReserve,                                                       \

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -60,6 +61,7 @@ class CudaModules:
         self._capability = capability
         self._compiler = compiler
         self._functions: dict[str, CudaFunction] = {}
+        self._lock = threading.Lock()  # never in a forked child: its context is refused
         self.times = AlgorithmTimes()
 
     @cached_property
@@ -75,8 +77,16 @@ class CudaModules:
     def load(self, wanted: Mapping[str, str]) -> None:
         """Have functions loaded, by their names and sources.
 
-        Sources are joined, as they allow, and several are compiled at once.
+        Sources are joined, as they allow, and several are compiled at once; none is by
+        two threads, of which one waits.
         """
+        if all(name in self._functions for name in wanted):
+            return
+        self.context.call(bool)
+        with self._lock:
+            self._load(wanted)
+
+    def _load(self, wanted: Mapping[str, str]) -> None:
         missing = {n: text for n, text in wanted.items() if n not in self._functions}
         texts = sorted(set(missing.values()))  # what is joined again is on the disk
         if not texts:

@@ -26,7 +26,7 @@ from memcfg.devices.cuda._sources import CudaSource, cuda_source
 from memcfg.errors import KernelError, MissingDependencyError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from memcfg._core import CudaContext, CudaStream
     from memcfg.devices.cuda._convolution_spec import ConvolutionSpec
@@ -70,6 +70,7 @@ class Cudnn:
         self._modes = [getattr(module.heur_mode, name) for name in _MODES]
         self._lock = threading.Lock()  # never in a forked child: its context is refused
         self._found: dict[ConvolutionSpec, _Found] = {}
+        self._stream: Callable[[], CudaStream | None] = _nowhere  # the handle's
         self.version: int = module.backend_version()  # 92801 is 9.28.1
         self.front_end_version: str = module.__version__
         try:
@@ -108,12 +109,25 @@ class Cudnn:
         pack = dict(zip(plan.tensors, addresses, strict=True))
         with self._lock:
             try:
-                self._module.set_stream(self._handle, stream.handle)
+                self._use(stream)
                 plan.graph.execute_plan_at_index(
                     pack, workspace, plan.index, self._handle
                 )
             except Exception as error:  # the front end's are of several kinds
                 raise KernelError(f"cuDNN, {plan.name}: {_line(error)}") from error
+
+    def _use(self, stream: CudaStream) -> None:
+        """Have the handle work on a stream; the lock is held.
+
+        The front end skips a number that it was given last, which may be that of a
+        stream that has gone, in whose place another lies.
+        """
+        if self._stream() is stream:
+            return
+        self._stream = _nowhere
+        self._module.set_stream(self._handle, 0)
+        self._module.set_stream(self._handle, stream.handle)
+        self._stream = weakref.ref(stream)
 
     def _plan(self, spec: ConvolutionSpec, number: int) -> ConvolutionPlan | None:
         """Return one of the plans that work, the first is number 0; None behind all."""
@@ -366,6 +380,10 @@ def _turned(spec: ConvolutionSpec) -> CudaSource | None:
     return cuda_source("transpose", {"axes": (3, 0, 1, 2)}, [here], [there])
 
 
+def _nowhere() -> None:
+    """Return no stream."""
+
+
 def _describe(spec: ConvolutionSpec) -> str:
     return f"{spec.op_type} of x {spec.x}, kernel {spec.kernel} and y {spec.y}"
 
@@ -400,7 +418,7 @@ def _destroy(
     """Give back plans, and the handle last; not in the child of a fork."""
 
     def destroy() -> None:
-        context.synchronize()  # the kernels that go may be queued
+        context.wait()  # the kernels that go may be queued
         found.clear()
         module.destroy_handle(handle)
 

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 import memcfg as mc
 import memcfg.workspaces  # before `logical_device`, which it imports, is replaced
 from memcfg import plan as planning
+from memcfg._core import CudaStream
 from memcfg.devices import OperandSpec
 from memcfg.devices.cuda import _cudnn
 from memcfg.devices.cuda._convolution_spec import describe_convolution
@@ -441,6 +442,27 @@ def test_a_driver_that_fails_anywhere_is_an_error_and_the_next_try_works(device)
     assert failed > count // 2
     found, _ = convolve(device, SMALL, values=values)
     assert found.tobytes() == expected.tobytes()
+
+
+def test_a_handle_is_told_once_of_each_stream(device, module):
+    """Also of one that lies where another has gone, and has its number."""
+    kernel = device.kernels.make(*SMALL)
+    block = device.pool.allocate(1 << 16, tag="test")
+    places = [block.address + 4096 * i for i in range(3)]
+    launches = kernel.bind(places, block.address + (1 << 14))
+    device.kernels.load(launches)
+    told = []
+    for _ in range(4):
+        stream = CudaStream(device.context)
+        told.append(stream.handle)
+        for _ in range(3):
+            for launch in launches:
+                launch.issue(stream)
+        stream.synchronize()
+        assert [each for each in module.streams if each] == told
+        del stream
+    kernel.run(places, block.address + (1 << 14))
+    assert len([each for each in module.streams if each]) == 5
 
 
 def test_plans_that_do_not_build_are_passed_over(device, module):

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
+import time
 
+import cublaslt_stand_in
+import cuda_stand_in
+import cudnn_stand_in
 import gpus
 import numpy as np
 import pytest
 from cuda_stand_in import driver_path
+from interpreter import random_values
+from networks import chain
 
+from memcfg import plan as planning
 from memcfg._core import CudaDriver
 from memcfg.devices import OperandSpec
 from memcfg.devices.cuda._gpu import CudaHardware
@@ -17,6 +26,7 @@ from memcfg.errors import (
     MissingDependencyError,
     ResourceExhaustedError,
 )
+from memcfg.runtime import Executor
 
 VECTOR = OperandSpec((16,), "float32")
 MIB = 2**20
@@ -278,3 +288,85 @@ def test_a_forked_child_is_told(device, arena):
 def test_an_empty_driver_has_no_gpu(tmp_path):
     with pytest.raises(MissingDependencyError):
         CudaDriver(str(tmp_path / "libcuda.so.1"))
+
+
+# -- threads, and other libraries --------------------------------------------
+
+
+def test_threads_compile_a_source_once():
+    compiled, together = [], threading.Barrier(6)
+
+    def compiler(text, capability):
+        compiled.append(text)
+        time.sleep(0.05)
+        return gpus.compile_for_stand_in(text, capability)
+
+    hardware = CudaHardware(CudaDriver(driver_path()), 0, compiler, *gpus.DEFAULTS[1:])
+    device = gpus.made(hardware)
+    functions = []
+
+    def load():
+        kernel = device.kernels.make("add", {}, [VECTOR, VECTOR], [VECTOR])
+        launches = kernel.bind([0, 64, 128], 0)
+        together.wait()
+        device.kernels.load(launches)
+        functions.append(launches[0].function)
+
+    threads = [threading.Thread(target=load) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(compiled) == 1
+    assert len(functions) == 6
+    assert len({id(each) for each in functions}) == 1
+
+
+def test_a_source_that_failed_is_compiled_again():
+    fails = [True]
+
+    def compiler(text, capability):
+        if fails.pop():
+            raise KernelError("no nvcc today")
+        return gpus.compile_for_stand_in(text, capability)
+
+    hardware = CudaHardware(CudaDriver(driver_path()), 0, compiler, *gpus.DEFAULTS[1:])
+    kernels = gpus.made(hardware).kernels
+    launches = kernels.make("add", {}, [VECTOR, VECTOR], [VECTOR]).bind([0, 64, 128], 0)
+    with pytest.raises(KernelError, match="no nvcc today"):
+        kernels.load(launches)
+    fails.append(False)
+    kernels.load(launches)
+    assert launches[0].function is not None
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_models_train_and_go_amid_a_capture_of_another_library(blocking):
+    """PyTorch's captures forbid calls that may be unsafe; none of ours breaks one."""
+    module = cudnn_stand_in.StandIn()
+    with cuda_stand_in.foreign_capture(blocking=blocking):
+        hardware = gpus.fresh(
+            load_products=cublaslt_stand_in.load, load_convolutions=module.load
+        )
+        device = gpus.made(hardware)
+        graph = chain(depth=2)
+        values = random_values(graph)
+        executor = Executor(device, name="model")
+        executor.load({"train": graph}, planning.share(), values)
+        for tensor in graph.tensors:
+            if tensor.role == "input" and tensor.name in values:
+                executor.feed("train", tensor.name)[...] = values[tensor.name]
+        for _ in range(3):
+            assert executor.run("train", guard=True)
+        executor.close()
+        device.pool.trim()
+        device.host_pool.trim()
+        del executor, device, hardware
+        gc.collect()
+        assert not module.handles
+
+
+def test_a_wait_that_somebody_asks_for_is_for_everything(device):
+    with cuda_stand_in.foreign_capture():
+        device.context.wait()  # but for what others capture
+    device.synchronize()
