@@ -568,6 +568,42 @@ def seconds(call):
     return time.perf_counter() - began
 
 
+def check_biases():
+    """Whether plans without a bias and a kernel behind them are rightly the first."""
+    found = Found()
+    images = [(1, 6, 6, 4)] if SMALL else [(32, 56, 56, 64), (32, 14, 14, 256)]
+    for n, h, w, channels in images:
+        for size in (1, 3):
+            pad = (size // 2, size // 2)
+            window = {
+                "strides": (1, 1),
+                "padding": (pad, pad),
+                "dilation": (1, 1),
+                "groups": 1,
+            }
+            shapes = ((n, h, w, channels), (size, size, channels, channels))
+            specs = [OperandSpec(shape, "float32") for shape in (*shapes, (channels,))]
+            rows = device().kernels.measure("conv2d_bias", window, specs, specs[:1])
+            plans = {
+                apart: [
+                    time
+                    for name, _, time in rows
+                    if name.startswith("cudnn") and name.endswith("+bias") == apart
+                ]
+                for apart in (True, False)
+            }
+            what = f"{size}x{size} of {n}x{h}x{w}x{channels}"
+            found.notes[what] = {name: time for name, _, time in rows}
+            both = plans[True] and plans[False]
+            found.time(
+                f"bias behind cuDNN's plans, of their own, {what}",
+                min(plans[True]) / min(plans[False]) if both else None,
+                *("<=", 1.0, "x"),
+                why="" if both else "cuDNN has no plans for both",
+            )
+    return found
+
+
 def check_allocations():
     """Nanoseconds of an allocation and its free, beside PyTorch's caching allocator."""
     found, torch, count = Found(), torch_on_gpu(), times(20_000)
@@ -718,6 +754,6 @@ def raw_copy():
 
 ORDER = (  # what is short, and what others need, first
     *("one_context", "torch_in_the_pool", "limit", "digits", "steps", "allocations"),
-    *("copies", "endurance", "tests"),
+    *("biases", "copies", "endurance", "tests"),
 )
 CHECKS = {name: globals()[f"check_{name}"] for name in ORDER}

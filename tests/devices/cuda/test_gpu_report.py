@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import cudnn_stand_in
 import gpu_checks
 import gpu_networks
 import gpu_report
@@ -61,6 +62,15 @@ def test_a_leak_is_found(gpu, monkeypatch):
     assert (lost["value"], lost["held"]) == (2 * 64, False)
     assert all(goal["held"] for goal in goals.values())
     held.clear()
+
+
+def test_plans_with_and_without_a_bias_are_compared(gpu, monkeypatch):
+    where = gpus.made(gpus.fresh(load_convolutions=cudnn_stand_in.StandIn().load))
+    monkeypatch.setattr(gpu_checks, "device", lambda: where)
+    found = gpu_report.run_here("biases")
+    assert all(goal["value"] > 0 and goal["of_time"] for goal in found["goals"])
+    for times in found["notes"].values():
+        assert {name.endswith("+bias") for name in times} == {True, False}
 
 
 def test_a_limit_that_does_not_hold_is_found(gpu, monkeypatch):
