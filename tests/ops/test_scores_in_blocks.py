@@ -160,14 +160,20 @@ def test_without_heads_there_is_one():
         assert one.tobytes() == two.tobytes()
 
 
-def test_bits_do_not_depend_on_threads():
-    drawn = [normal(3, 130, 2, 16, seed=seed) for seed in range(4)]
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("batch", "heads", "queries", "keys"),
+    [(3, 2, 130, 130), (1, 1, 700, 600), (1, 3, 70, 500), (1, 1, 500, 70)],
+)
+def test_bits_do_not_depend_on_threads(batch, heads, queries, keys, causal):
+    steps = queries, keys, keys, queries
+    drawn = [normal(batch, n, heads, 16, seed=i) for i, n in enumerate(steps)]
     before = get_num_threads()
     found = []
     try:
-        for count in (1, 2, 5):
+        for count in (1, 2, 5, 5):
             set_num_threads(count)
-            found.append(run_both(*drawn, [], 0.25, True))
+            found.append(run_both(*drawn, [], 0.25, causal))
     finally:
         set_num_threads(before)
     for results, saved in found[1:]:
@@ -244,9 +250,10 @@ def test_the_gradient_by_finite_differences():
 
 
 def test_scratch_does_not_grow_with_the_square_of_steps():
-    """A worker's blocks have a size; only sums of rows grow, with the rows."""
+    """A worker's blocks have a size; sums of rows grow, and a count a block of keys."""
     from memcfg._core import Kernel
     from memcfg.devices import OperandSpec
+    from memcfg.units import align_up
 
     def scratch(steps):
         wide, rows = (2, steps, 4, 16), (2, 4, steps)
@@ -259,7 +266,8 @@ def test_scratch_does_not_grow_with_the_square_of_steps():
         whole = Kernel(name, a, *made, None).scratch_bytes
         forward = [OperandSpec(wide, "float32")] * 3
         saved = [OperandSpec(wide, "float32"), *[OperandSpec(rows, "float32")] * 2]
-        return whole - 4 * 8 * steps, Kernel(
+        counts = align_up(8 * (1 + 8 * -(-steps // 64)))
+        return whole - 4 * 8 * steps - counts, Kernel(
             NAME, a, forward, saved, None
         ).scratch_bytes
 

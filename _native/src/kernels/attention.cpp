@@ -13,13 +13,18 @@
 // With a rate the weights are dropped as by the op `dropout` (dropout.cpp), whose
 // elements are those of the array [batch, heads, queries, keys].
 //
-// A piece of work (a block of queries; in backward a matrix of scores) is one thread's,
-// so that bits do not depend on how many there are. Pieces go to as many workers, each
-// with blocks of its own in scratch, as there are threads when the kernel is made.
+// A piece of work (a block of queries; in backward a block of keys, or all of a head)
+// is one thread's. In backward blocks of keys add to the gradient of queries one behind
+// the other, whoever has them. So bits do not depend on how many threads there are.
+// Pieces go to as many workers, each with blocks of its own in scratch, as there are
+// threads when the kernel is made.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <new>
+#include <thread>
 
 #include "kernels/block_product.hpp"
 #include "kernels/function_kernel.hpp"
@@ -497,7 +502,7 @@ KernelPtr make_attention(const KernelSpec& spec) {
   const Attention of(reader, spec, 0);
   const Count blocks = (of.queries + kBlock - 1) / kBlock;
   const Count pieces = reader.product({of.batch, of.heads, blocks});
-  const Count cost = reader.product({of.rows(), of.keys});
+  const Count cost = reader.product({of.rows(), of.keys, of.depth + of.width});
   const Count workers = std::min<Count>(pieces, max_threads());
   const Bytes each = ForwardBlocks(of, nullptr).taken();
   return function_kernel(of.sizes(),
@@ -598,12 +603,24 @@ struct BackwardBlocks : Blocks {
   }
 };
 
+// Up to which query a block of keys has added to the gradient of queries.
+using Progress = std::atomic<Count>;
+
+// Waits for another thread, which is at work there.
+void await(const Progress& done, Count query) {
+  constexpr int kSpins = 1000;
+  for (int turn = 0; done.load(std::memory_order_acquire) < query; ++turn) {
+    if (turn >= kSpins) std::this_thread::yield();
+  }
+}
+
 // The inputs of the gradient: q, k, v, y, most, totals, dy and the masks.
 struct Backward {
   const Attention& of;
   void* const* o;
   const float* means;  // of each row: the sum of y * dy
   const BackwardBlocks& blocks;
+  Progress* done;  // of each of the head's blocks of keys
   Count batch, head;
 
   Count step() const { return of.heads * of.depth; }
@@ -616,33 +633,41 @@ struct Backward {
   }
   int outputs() const { return 7 + of.others(); }
 
-  void differentiate() const {
-    float* const dq = output(o, outputs());
-    for (Count i = 0; i < of.queries; ++i) {
-      std::fill_n(dq + place(of.queries, i), of.depth, 0.0F);
+  void differentiate(Count block) const {
+    const Count key = block * kBlock;
+    const Count keys = std::min(kBlock, of.keys - key);
+    const float* const k = input(o, 1) + place(of.keys, key);
+    const float* const v = input(o, 2) + v_place(of.keys, key);
+    pack(k, step(), keys, of.depth, blocks.wide, blocks.k);
+    transpose(k, step(), keys, of.depth, blocks.k_turned);
+    transpose(v, v_step(), keys, of.width, blocks.v_turned);
+    std::fill_n(blocks.dk, of.depth * kBlock, 0.0F);
+    std::fill_n(blocks.dv, of.width * kBlock, 0.0F);
+    const Count first = of.causal ? key : 0;  // a multiple of kBlock
+    for (Count query = first; query < of.queries; query += kBlock) {
+      const Count count = std::min(kBlock, of.queries - query);
+      compute_block(query, count, key, keys);
+      add_queries(query, count, block);
     }
-    for (Count key = 0; key < of.keys; key += kBlock) {
-      const Count keys = std::min(kBlock, of.keys - key);
-      const float* const k = input(o, 1) + place(of.keys, key);
-      const float* const v = input(o, 2) + v_place(of.keys, key);
-      pack(k, step(), keys, of.depth, blocks.wide, blocks.k);
-      transpose(k, step(), keys, of.depth, blocks.k_turned);
-      transpose(v, v_step(), keys, of.width, blocks.v_turned);
-      std::fill_n(blocks.dk, of.depth * kBlock, 0.0F);
-      std::fill_n(blocks.dv, of.width * kBlock, 0.0F);
-      const Count first = of.causal ? key : 0;  // a multiple of kBlock
-      for (Count query = first; query < of.queries; query += kBlock) {
-        add_block(query, key, keys);
-      }
-      float* const dk = output(o, outputs() + 1) + place(of.keys, key);
-      float* const dv = output(o, outputs() + 2) + v_place(of.keys, key);
-      transpose_back(blocks.dk, nullptr, keys, of.depth, dk, step());
-      transpose_back(blocks.dv, nullptr, keys, of.width, dv, v_step());
-    }
+    float* const dk = output(o, outputs() + 1) + place(of.keys, key);
+    float* const dv = output(o, outputs() + 2) + v_place(of.keys, key);
+    transpose_back(blocks.dk, nullptr, keys, of.depth, dk, step());
+    transpose_back(blocks.dv, nullptr, keys, of.width, dv, v_step());
   }
 
-  void add_block(Count query, Count key, Count keys) const {
-    const Count count = std::min(kBlock, of.queries - query);
+  // Behind the block of keys before; it has these queries, too.
+  void add_queries(Count query, Count count, Count block) const {
+    float* const dq = output(o, outputs()) + place(of.queries, query);
+    if (block > 0) {
+      await(done[block - 1], query + count);
+    } else {
+      for (Count i = 0; i < count; ++i) std::fill_n(dq + i * step(), of.depth, 0.0F);
+    }
+    add_rows(blocks.dq, blocks.wide, count, of.depth, dq, step());
+    done[block].store(query + count, std::memory_order_release);
+  }
+
+  void compute_block(Count query, Count count, Count key, Count keys) const {
     const Count columns = whole_panels(keys);
     pack(input(o, 0) + place(of.queries, query),
          step(),
@@ -733,47 +758,76 @@ struct Backward {
               count,
               keys,
               blocks.wide});
-    add_rows(blocks.dq,
-             blocks.wide,
-             count,
-             of.depth,
-             output(o, outputs()) + place(of.queries, query),
-             step());
   }
 };
+
+// Hands pieces out in their order, so that whoever waits for one does so for a thread.
+class Pieces {
+ public:
+  Pieces(Count pieces, Count blocks, std::byte* scratch)
+      : pieces_(pieces), next_(new (scratch) Progress(0)), done_(next_ + 1) {
+    for (Count i = 0; i < blocks; ++i) new (done_ + i) Progress(0);
+  }
+  static Bytes bytes(Count blocks) {
+    return align_up(static_cast<Bytes>(blocks + 1) * sizeof(Progress));
+  }
+
+  Count take() const { return next_->fetch_add(1, std::memory_order_relaxed); }
+  Count count() const { return pieces_; }
+  Progress* done(Count block) const { return done_ + block; }
+
+ private:
+  Count pieces_;
+  Progress* next_;
+  Progress* done_;
+};
+
+constexpr Count kEnough = 4;  // heads a thread, of which each is one thread's then
 
 KernelPtr make_attention_gradient(const KernelSpec& spec) {
   const SpecReader reader(spec, inputs_of(spec, 7), {kFloat32, kFloat32, kFloat32});
   const Attention of(reader, spec, 4);
-  const Count pieces = reader.product({of.batch, of.heads});
-  const Count cost = reader.product({of.rows(), of.keys});
-  const Count workers = std::min<Count>(pieces, max_threads());
-  const Bytes each = BackwardBlocks(of, nullptr).taken();
-  const Bytes ahead = align_up(float_bytes(of.rows()));
+  const Count heads = reader.product({of.batch, of.heads});
+  const Count blocks = (of.keys + kBlock - 1) / kBlock;  // of a head's keys
+  const Count cost = reader.product({of.rows(), of.keys, of.depth + of.width});
+  const Count threads = max_threads();
+  const bool whole = heads % threads == 0 || heads >= kEnough * threads;
+  const Count each = whole ? blocks : 1;  // blocks of a piece
+  const Count pieces = heads * blocks / each;
+  const Count workers = std::min(pieces, threads);
+  const Bytes own = BackwardBlocks(of, nullptr).taken();
+  const Bytes means_bytes = align_up(float_bytes(of.rows()));
+  const Bytes ahead = means_bytes + Pieces::bytes(heads * blocks);
   return function_kernel(
       of.sizes_of_gradient(),
-      ahead + static_cast<Bytes>(workers) * each,
-      [=](void* const* o, void* scratch) {
-        float* const means = static_cast<float*>(scratch);
-        parallel_for(pieces, of.rows() * of.width, [&](Count i) {
-          const Count batch = i / of.heads, head = i % of.heads;
-          for (Count query = 0; query < of.queries; ++query) {
-            const Count at =
-                ((batch * of.queries + query) * of.heads + head) * of.width;
-            means[i * of.queries + query] =
-                dot(input(o, 3) + at, input(o, 6) + at, of.width);
+      ahead + static_cast<Bytes>(workers) * own,
+      [=](void* const* o, void* given) {
+        auto* const scratch = static_cast<std::byte*>(given);
+        float* const means = static_cast<float*>(given);
+        parallel_chunks(of.rows(), kBlock, [=](Count row, Count count) {
+          for (Count i = row; i < row + count; ++i) {
+            const Count head = i / of.queries, query = i % of.queries;
+            const Count batch = head / of.heads * of.queries + query;
+            const Count at = (batch * of.heads + head % of.heads) * of.width;
+            means[i] = dot(input(o, 3) + at, input(o, 6) + at, of.width);
           }
         });
-        share(pieces,
-              workers,
-              cost,
-              static_cast<std::byte*>(scratch) + ahead,
-              each,
-              [&](Count i, std::byte* own) {
-                const BackwardBlocks blocks(of, own);
-                Backward{of, o, means, blocks, i / of.heads, i % of.heads}
-                    .differentiate();
-              });
+        const Pieces all(pieces, heads * blocks, scratch + means_bytes);
+        parallel_for(workers, cost, [&](Count worker) {
+          const BackwardBlocks mine(of,
+                                    scratch + ahead + static_cast<Bytes>(worker) * own);
+          for (Count piece = all.take(); piece < all.count(); piece = all.take()) {
+            const Count first = piece * each, head = first / blocks;
+            const Backward one{of,
+                               o,
+                               means,
+                               mine,
+                               all.done(head * blocks),
+                               head / of.heads,
+                               head % of.heads};
+            for (Count i = 0; i < each; ++i) one.differentiate(first % blocks + i);
+          }
+        });
       });
 }
 
