@@ -4,14 +4,25 @@
 
 #include "kernels/expression.hpp"
 #include "kernels/function_kernel.hpp"
+#include "kernels/widened.hpp"
 #include "memcfg/forks.hpp"
 #include "memcfg/threads.hpp"
 
 namespace memcfg {
 namespace {
 
+// Whether its own kernel takes what operands are bfloat16.
+bool is_native(const KernelSpec& spec, const KernelType* type, const OneDnn* library) {
+  if (!has_bfloat16(spec) || type == nullptr) return true;
+  if (!type->takes_bfloat16()) return false;
+  return !type->on_library() || library == nullptr || library->has_bfloat16();
+}
+
 KernelPtr make(const KernelSpec& spec, const OneDnn* library) {
   const KernelType* type = KernelType::find(spec.type);
+  if (!is_native(spec, type, library)) {
+    return widen_operands(spec, make(widened(spec), library));
+  }
   if (type == nullptr && spec.attributes.count("expression") != 0) {
     return make_expression(spec);
   }
@@ -65,8 +76,13 @@ std::vector<Algorithm> list_algorithms(const KernelSpec& spec, const OneDnn* lib
   const KernelType* type = KernelType::find(spec.type);
   if (type != nullptr && type->has_list() && library != nullptr) {
     const ThreadCount count(spec.threads);
+    const bool native = is_native(spec, type, library);
     const NoFork inside;
-    return type->list(spec, *library);
+    auto found = type->list(native ? spec : widened(spec), *library);
+    if (!native) {
+      for (Algorithm& each : found) each.scratch_bytes += copies_bytes(spec);
+    }
+    return found;
   }
   const KernelPtr only = make_kernel(spec, library);
   return {{only->algorithm(), only->scratch_bytes()}};

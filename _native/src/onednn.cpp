@@ -48,9 +48,10 @@ void check_enumerators(const Api& api) {
     int value;
     const char* name;
   };
-  const std::array<Row, 7> rows{{
+  const std::array<Row, 8> rows{{
       {api.status2str, onednn::kLast, "last_impl_reached"},
       {api.dt2str, onednn::data_type::f32, "f32"},
+      {api.dt2str, onednn::data_type::bf16, "bf16"},
       {api.fmt_tag2str, onednn::kTagAny, "any"},
       {api.engine_kind2str, onednn::kCpu, "cpu"},
       {api.scratchpad_mode2str, onednn::kUserScratchpad, "user"},
@@ -94,6 +95,16 @@ std::string OneDnn::version() const {
   const onednn::Version* version = state_->api.version();
   return std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
          std::to_string(version->patch);
+}
+
+bool OneDnn::has_bfloat16() const noexcept {
+  const unsigned isa = state_->api.get_effective_cpu_isa();
+  return (isa & onednn::kAvx512Core) == onednn::kAvx512Core;
+}
+
+bool OneDnn::has_fast_bfloat16() const noexcept {
+  const unsigned isa = state_->api.get_effective_cpu_isa();
+  return (isa & onednn::kAvx512Bfloat16) == onednn::kAvx512Bfloat16;
 }
 
 void OneDnn::check(onednn::Status status, const char* what) const {

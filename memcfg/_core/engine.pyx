@@ -181,6 +181,8 @@ cdef class OneDNN:
 
     cdef unique_ptr[native.OneDnn] core
     cdef readonly str version  # such as "3.2.0"
+    cdef readonly bint has_bfloat16  # whether convolutions and products take it here
+    cdef readonly bint has_fast_bfloat16  # whether the processor multiplies it
 
     def __cinit__(self, str path not None):
         try:
@@ -188,6 +190,8 @@ cdef class OneDNN:
         except RuntimeError as error:
             raise KernelError(str(error)) from None
         self.version = as_text(self.core.get().version())
+        self.has_bfloat16 = self.core.get().has_bfloat16()
+        self.has_fast_bfloat16 = self.core.get().has_fast_bfloat16()
 
 
 cdef native.OperandSpec operand_spec(operand):

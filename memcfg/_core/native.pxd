@@ -411,6 +411,8 @@ cdef extern from "memcfg/onednn.hpp" namespace "memcfg" nogil:
     cdef cppclass OneDnn:
         OneDnn(string path) except +raise_failure
         string version() except +raise_failure
+        bint has_bfloat16()
+        bint has_fast_bfloat16()
 
 cdef extern from "memcfg/kernel.hpp" namespace "memcfg" nogil:
     cdef cppclass OperandSpec "memcfg::OperandSpec":

@@ -32,6 +32,8 @@ from typing import TYPE_CHECKING, NoReturn
 from memcfg._core._environment import HostLimits
 from memcfg.config import experimental, optimizer, threading
 from memcfg.config._absent import AT_TOP, refusal
+from memcfg.config._dtype_policy import DTypePolicy, dtype_policy, set_dtype_policy
+from memcfg.config._dtype_policy import reset as _reset_dtype_policy
 from memcfg.config._host import get_host_memory_info, set_host_memory_limit
 from memcfg.config._logical import (
     device,
@@ -85,6 +87,7 @@ from memcfg.config._workspace_settings import (
 
 __all__ = [
     "AllocationPolicy",
+    "DTypePolicy",
     "DebugMode",
     "EscapePolicy",
     "HostLimits",
@@ -98,6 +101,7 @@ __all__ = [
     "SpillPolicy",
     "WorkspaceConfig",
     "device",
+    "dtype_policy",
     "experimental",
     "get_debug_mode",
     "get_default_workspace_config",
@@ -120,6 +124,7 @@ __all__ = [
     "reset_memory_stats",
     "set_debug_mode",
     "set_default_workspace_config",
+    "set_dtype_policy",
     "set_host_memory_limit",
     "set_logical_device_configuration",
     "set_memory_growth",
@@ -136,10 +141,10 @@ def reset() -> None:
     """Drop all configurations and devices, as if nothing had been used.
 
     That includes simulated devices, limits on host memory that were set here, the
-    number of threads and the settings of workspaces; the environment is read again. A
-    compiled model keeps the name of its device: it allocates memory again on the device
-    that bears this name then, inside that device's limit, or raises RuntimeError when
-    there is none.
+    number of threads, the dtype policy and the settings of workspaces; the environment
+    is read again. A compiled model keeps the name of its device: it allocates memory
+    again on the device that bears this name then, inside that device's limit, or raises
+    RuntimeError when there is none.
 
     Raises
     ------
@@ -148,6 +153,7 @@ def reset() -> None:
         Nothing is dropped then.
     """
     _registry.reset()
+    _reset_dtype_policy()
 
 
 if not TYPE_CHECKING:  # a checker would take any name to be there

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-import numpy as np
+from memcfg.ops._dtypes import item_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ class OperandSpec:
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self.size * np.dtype(self.dtype).itemsize
+        return self.size * item_bytes(self.dtype)
 
 
 class UnboundKernel(Protocol):

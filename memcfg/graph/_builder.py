@@ -8,18 +8,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from memcfg.errors import GraphError
 from memcfg.graph._cost import nominal_seconds
 from memcfg.graph._graph import ROLES, Graph, Op, Tensor
 from memcfg.ops import OpType, Spec, op_type
+from memcfg.ops._dtypes import item_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["Builder"]
 
+_FLOATS = ("float32", "bfloat16")  # that are cast into one another
 _ROLE_OF_PHASE = {"forward": "activation", "backward": "activation_gradient"}
 
 
@@ -46,11 +46,15 @@ class Builder:
         self.name = name
         self.group: str | None = None  # of the ops that follow; None: each is its own
         self.training = False  # whether `gradients` will be called
+        # What ops of the forward phase compute in: they read floats of another dtype
+        # through a cast. "float32", "bfloat16"; None: in what they are given.
+        self.compute_dtype: str | None = None
         self._reserved = frozenset(reserved)
         self._tensors: list[Tensor] = []
         self._ops: list[Op] = []
         self._names: set[str] = set()  # of tensors and ops
         self._losses: dict[int, None] = {}
+        self._casts: dict[tuple[int, str], int] = {}  # by tensor and dtype
 
     @property
     def ops(self) -> Sequence[Op]:
@@ -132,6 +136,8 @@ class Builder:
             raise GraphError(f"{type} takes {kind.arity} inputs, not {len(inputs)}")
         if kind.arity is None and not inputs:
             raise GraphError(f"{type} takes an input or more")
+        if phase == "forward" and self.compute_dtype is not None and type != "cast":
+            inputs = self._in_compute_dtype(kind, inputs)
         operands = [self._spec(tensor) for tensor in inputs]
         results = kind.infer(operands, attributes or {})
         label = self._unique(name or type, results)
@@ -152,12 +158,59 @@ class Builder:
                 outputs,
                 seconds=nominal_seconds(kind, operands, results, attributes or {}),
                 replayable=kind.replayable,
-                in_place=tuple((inputs[i], outputs[o]) for i, o in kind.in_place),
+                in_place=tuple(
+                    (inputs[i], outputs[o])
+                    for i, o in kind.in_place
+                    if operands[i].dtype == results[o].dtype
+                ),
                 attributes=dict(attributes or {}),
                 group=label if self.group is None else self.group,
             )
         )
         return outputs
+
+    def cast(self, tensor: int, dtype: str, *, phase: str = "forward") -> int:
+        """Return a tensor in another float dtype; others than floats as they are.
+
+        Parameters
+        ----------
+        tensor : int
+            Its id.
+        dtype : str
+            ``"float32"`` or ``"bfloat16"``.
+        phase : str, default "forward"
+            One of `memcfg.graph.PHASES`.
+
+        Returns
+        -------
+        int
+            Its id, or that of the cast, which is made once.
+        """
+        found = self._tensors[tensor]
+        if found.dtype == dtype or found.dtype not in _FLOATS:
+            return tensor
+        if (tensor, dtype) not in self._casts:
+            (made,) = self.apply(
+                "cast",
+                (tensor,),
+                {"dtype": dtype},
+                name=f"{found.name}/{dtype}",
+                phase=phase,
+            )
+            self._casts[tensor, dtype] = made
+        return self._casts[tensor, dtype]
+
+    def _in_compute_dtype(self, kind: OpType, inputs: Sequence[int]) -> list[int]:
+        """Cast what an op reads, but for what it needs in float32."""
+        kept = kind.float32_inputs
+        assert self.compute_dtype is not None
+        return [
+            self.cast(
+                tensor,
+                "float32" if kept is None or place in kept else self.compute_dtype,
+            )
+            for place, tensor in enumerate(inputs)
+        ]
 
     def note_loss(self, tensor: int) -> None:
         """Have runs that are guarded look at a number; `gradients` does it.
@@ -233,7 +286,7 @@ class Builder:
         )
 
     def _append(self, name: str, spec: Spec, role: str) -> int:
-        nbytes = spec.size * np.dtype(spec.dtype).itemsize
+        nbytes = spec.size * item_bytes(spec.dtype)
         self._names.add(name)
         self._tensors.append(Tensor(name, nbytes, role, spec.shape, spec.dtype))
         return len(self._tensors) - 1

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from memcfg.ops import Spec
+from memcfg.ops._dtypes import item_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,9 +32,7 @@ def nominal_seconds(
 ) -> float:
     """Estimate the seconds of an op."""
     flops = kind.flops(inputs, outputs, attributes)
-    traffic = sum(
-        spec.size * np.dtype(spec.dtype).itemsize for spec in (*inputs, *outputs)
-    )
+    traffic = sum(spec.size * item_bytes(spec.dtype) for spec in (*inputs, *outputs))
     return max(flops / _FLOPS_PER_SECOND + _SECONDS_PER_OP, memory_seconds(traffic))
 
 

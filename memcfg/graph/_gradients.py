@@ -80,7 +80,7 @@ def _differentiate(
         op.inputs,
         op.outputs,
         op.attributes,
-        tuple(found.get(t) for t in op.outputs),
+        tuple(_gradient_of(builder, op, t, found) for t in op.outputs),
         tuple(t in depends for t in op.inputs),
     )
     before, builder.group = builder.group, op.group
@@ -92,11 +92,24 @@ def _differentiate(
     builder.group = before
 
 
+def _gradient_of(
+    builder: Builder, op: Op, tensor: int, found: dict[int, int]
+) -> int | None:
+    """Return the gradient of an output in its dtype; casts take any."""
+    gradient = found.get(tensor)
+    if gradient in (None, UNIT) or op.type == "cast":
+        return gradient
+    return builder.cast(gradient, builder.dtype(tensor), phase="backward")
+
+
 def _accumulate(
     builder: Builder, tensor: int, gradient: int, found: dict[int, int]
 ) -> None:
     if tensor in found:
         terms = [_tensor(builder, tensor, each) for each in (found[tensor], gradient)]
+        dtypes = {builder.dtype(each) for each in terms}
+        if len(dtypes) > 1:  # a product of bfloat16 has the digits of float32
+            terms = [builder.cast(each, "float32", phase="backward") for each in terms]
         (gradient,) = builder.apply("add", terms, name="gradient_sum", phase="backward")
     found[tensor] = gradient
 

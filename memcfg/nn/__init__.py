@@ -1,6 +1,7 @@
 """Layers, losses, optimizers and models, by the names that users of Keras know.
 
-Images are channels-last, all numbers float32, labels integers. A model traces its step
+Images are channels-last, numbers float32 (or bfloat16 inside, see `DTypePolicy`),
+labels integers. A model traces its step
 into a graph, a policy of `memcfg.plan` decides where every byte goes, and
 `memcfg.runtime` runs it. An argument that cannot be honoured raises TypeError or
 ValueError; nothing is ignored.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memcfg.config import DTypePolicy
 from memcfg.nn import (
     activations,
     callbacks,
@@ -190,6 +192,7 @@ __all__ = [
     "Convolution2DTranspose",
     "Cropping1D",
     "Cropping2D",
+    "DTypePolicy",
     "Dense",
     "DepthwiseConv1D",
     "DepthwiseConv2D",

@@ -278,13 +278,11 @@ _OPS = dict.fromkeys(
     _OTHER_OPS.split(),
     "use other ops, layers, or an op of your own, one line (docs/ops.md)",
 )
-_FLOAT32 = "layers compute float32"
 _TRACED = "models are traced by symbolic tensors: see Layer.call and Model.call"
 _KERAS = {
-    **dict.fromkeys(("DTypePolicy", "FloatDTypePolicy"), _FLOAT32),
-    **dict.fromkeys(
-        ("dtype_policies", "mixed_precision", "quantizers", "Quantizer"), _FLOAT32
-    ),
+    **dict.fromkeys(("FloatDTypePolicy", "dtype_policies"), "use nn.DTypePolicy"),
+    "mixed_precision": "use memcfg.config.set_dtype_policy('mixed_bfloat16')",
+    **dict.fromkeys(("quantizers", "Quantizer"), "weights are float32"),
     **dict.fromkeys(
         ("Function", "Operation", "StatelessScope", "SymbolicScope", "backend"),
         _TRACED,

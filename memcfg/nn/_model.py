@@ -25,6 +25,7 @@ import numpy.typing as npt
 from memcfg import config
 from memcfg._caller import outside
 from memcfg._core import Counter, Lock
+from memcfg.config._dtype_policy import as_policy, dtype_policy
 from memcfg.errors import InfeasiblePlanError
 from memcfg.nn import optimizers
 from memcfg.nn._argument_checks import integer
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from typing import Self
 
+    from memcfg.config import DTypePolicy
     from memcfg.data import Dataset
     from memcfg.graph import Graph
     from memcfg.memory import Pool
@@ -146,6 +148,9 @@ class Model(FixedAttributes):
         tuple or a dict as it was given.
     name : str, optional
         None: ``"functional"``, ``"functional_1"``, ...
+    dtype : {"float32", "mixed_bfloat16"} or DTypePolicy, optional
+        What the layers compute in that do not say it themselves. None: what
+        `memcfg.config.set_dtype_policy` said when they were made.
 
     Raises
     ------
@@ -153,7 +158,7 @@ class Model(FixedAttributes):
         If `inputs` or `outputs` are no symbolic tensors.
     ValueError
         If an output does not depend on the inputs alone, two layers have one name,
-        or a layer with weights belongs to another model.
+        a layer with weights belongs to another model, or `dtype` is another name.
     RuntimeError
         By what needs a compiled model, the shapes of the weights or a loaded program,
         as long as there is none.
@@ -174,6 +179,7 @@ class Model(FixedAttributes):
         "_nested",
         "_owner",
         "_parts",
+        "_policy",
         "_trainer",
         "name",
     )
@@ -196,11 +202,13 @@ class Model(FixedAttributes):
         inputs: Symbolic | None = None,
         outputs: Symbolic | None = None,
         name: str | None = None,
+        *,
+        dtype: str | DTypePolicy | None = None,
     ) -> None:
         if inputs is None and outputs is None and type(self).call is not Model.call:
-            self._begin(name, snake_case(type(self).__name__))
+            self._begin(name, snake_case(type(self).__name__), dtype)
             return
-        self._begin(name, "functional")
+        self._begin(name, "functional", dtype)
         if inputs is None or outputs is None:
             raise TypeError(
                 "Model takes inputs and outputs, or is a subclass that says in `call` "
@@ -210,12 +218,13 @@ class Model(FixedAttributes):
         ends, gives = symbolic(outputs, "outputs")
         self._adopt(Network(starts, ends, takes, gives))
 
-    def _begin(self, name: str | None, kind: str | None) -> None:
+    def _begin(self, name: str | None, kind: str | None, dtype: Any) -> None:
         """Have no parts yet; steps of several threads follow one another."""
         self._kind = kind if name is None else None  # of an automatic name
         self.name = automatic_name(kind or "") if name is None else check_name(name)
         self._owner = _owner_name(self)
         self._parts = Parts(None, None, None)
+        self._policy = None if dtype is None else as_policy(dtype)
         self._trainer = Trainer()
         self._nested: Nested | None = None  # as a layer of others
         self._lock = Lock(self.name)  # also of the models that share layers with it
@@ -270,6 +279,27 @@ class Model(FixedAttributes):
         if self._nested is None:
             self._nested = Nested(self)
         return self._nested
+
+    @property
+    def dtype_policy(self) -> DTypePolicy:
+        """What the model was given as `dtype`; else what is said for new layers.
+
+        Set on a model before `compile` it is set on all its layers.
+        """
+        return self._policy or dtype_policy()
+
+    @dtype_policy.setter
+    def dtype_policy(self, value: str | DTypePolicy) -> None:
+        policy = as_policy(value)
+        for layer in self._stacked():
+            layer._set_policy(policy, said=True)
+        self._policy = policy
+
+    def _apply_policy(self, layers: Iterable[Layer]) -> None:
+        """Give layers the model's policy that do not say one themselves."""
+        if self._policy is not None:
+            for layer in layers:
+                layer._set_policy(self._policy, said=False)
 
     @property
     def trainable(self) -> bool:
@@ -1261,7 +1291,7 @@ class Model(FixedAttributes):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Become the model of a state, with layers and an optimizer of its own."""
         values, steps = state.pop("_values"), state.pop("_steps")
-        self._begin(state.pop("name"), None)
+        self._begin(state.pop("name"), None, None)
         super().__setstate__(state)
         if self._parts.network is not None:
             self._adopt(
@@ -1301,6 +1331,7 @@ class Model(FixedAttributes):
         """Take an architecture; the layers belong to this model from now on."""
         if self._session is not None:
             values = self._session.known_values()
+        self._apply_policy(network.layers)
         self._join(network)
         with self._lock.turn():
             elsewhere = _taken_over(network, self)

@@ -281,14 +281,17 @@ def summary_text(name: str, layers: Sequence[Layer], network: Network | None) ->
 
 def _row(layer: Layer, network: Network | None) -> tuple[Text, str, str, str]:
     kind = type(layer.model if isinstance(layer, Nested) else layer)
-    words = layer.name, f"({kind.__name__})"
+    words: tuple[str, ...] = layer.name, f"({kind.__name__})"
+    narrow = not isinstance(layer, Nested) and layer.compute_dtype == "bfloat16"
+    if narrow:
+        words = *words, "bfloat16"
     label = Text(" ".join(shorten(word, _NAME) for word in words))
     if network is None:
         return label, "?", "?", "?"
     first = next(node for node in network.nodes if node.layer is layer)
     shapes = [each.sample_shape for each in first.outputs]
     parameters = layer.count_params()
-    nbytes = format_bytes(4 * sum(map(math.prod, shapes)))
+    nbytes = format_bytes((2 if narrow else 4) * sum(map(math.prod, shapes)))
     return label, "\n".join(map(show_shape, shapes)), f"{parameters:,}", nbytes
 
 

@@ -179,6 +179,7 @@ class _Writer:
             "named": layer.named,
             "seed": layer.seed,
             "trainable": bool(layer.trainable),
+            "dtype": [layer.dtype_policy.name, layer._policy_said],
         }
         said = getattr(layer, "_call", None)  # of attention: what its calls say
         found["call"] = None if said is None else list(said)
@@ -252,7 +253,13 @@ def _describe_structure(structure: Structure) -> list[Any]:
 def _marks(layers: Sequence[Layer]) -> list[Any]:
     """Return what a constructor does not tell of the layers that it makes."""
     return [
-        [each.seed, bool(each.trainable), _marks(inner_layers(each))] for each in layers
+        [
+            each.seed,
+            bool(each.trainable),
+            _marks(inner_layers(each)),
+            [each.dtype_policy.name, each._policy_said],
+        ]
+        for each in layers
     ]
 
 

@@ -18,6 +18,8 @@ from memcfg.nn.layers._layer import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from memcfg.config import DTypePolicy
+
 __all__ = ["Sequential"]
 
 
@@ -35,6 +37,9 @@ class Sequential(Model):
         None: ``"sequential"``, ``"sequential_1"``, ...
     trainable : bool, default True
         Whether training changes the weights.
+    dtype : {"float32", "mixed_bfloat16"} or DTypePolicy, optional
+        What the layers compute in that do not say it themselves. None: what
+        `memcfg.config.set_dtype_policy` said when they were made.
 
     Raises
     ------
@@ -42,7 +47,7 @@ class Sequential(Model):
         If something is not a layer.
     ValueError
         If two layers have one name, a layer cannot take what the one before gives,
-        or a layer with weights belongs to another model.
+        a layer with weights belongs to another model, or `dtype` is another name.
 
     Examples
     --------
@@ -62,10 +67,12 @@ class Sequential(Model):
         layers: Sequence[Layer | SymbolicTensor] | None = None,
         name: str | None = None,
         trainable: bool = True,
+        *,
+        dtype: str | DTypePolicy | None = None,
     ) -> None:
         if isinstance(layers, Layer | SymbolicTensor):
             raise TypeError("Sequential takes its layers in a list: Sequential([a, b])")
-        self._begin(name, "sequential")
+        self._begin(name, "sequential", dtype)
         self._stack: dict[str, Layer] = {}  # by name
         self._ends: tuple[SymbolicTensor, SymbolicTensor] | None = None
         self._extensible = True  # the shape is not from `build` or data
@@ -139,6 +146,7 @@ class Sequential(Model):
             )
         if self._ends is not None:
             self._extend(*self._ends, [layer])
+        self._apply_policy([layer])
         self._stack[layer.name] = layer
 
     def _start(self, tensor: SymbolicTensor) -> None:

@@ -115,6 +115,8 @@ class Terms:
     def logits(self, y_pred: int, kind: str, loss: Loss) -> int | None:
         """Return what the softmax or sigmoid read that made a tensor, or None."""
         op = self.producer(y_pred)
+        if op is not None and op.type == "cast":  # of what was made in bfloat16
+            op = self.producer(op.inputs[0])
         if op is None:
             return None
         last = (-1, len(self.shape(y_pred)) - 1)

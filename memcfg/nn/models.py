@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, cast
 
+from memcfg.config import DTypePolicy
 from memcfg.documents import read_json
 from memcfg.errors import FormatError
 from memcfg.nn import optimizers
@@ -46,6 +47,7 @@ __all__ = ["Model", "Sequential", "load_model", "save_model"]
 if not TYPE_CHECKING:  # a checker would take any name to be there
     __getattr__ = absent(__name__)
 
+_FLOAT32 = ("float32", False)  # of files that say no dtype policy
 _CONTAINERS: dict[str, type] = {"list": list, "tuple": tuple, "dict": dict}
 
 
@@ -199,6 +201,7 @@ class _Reader:
             layer._take(name, self._value(each))
         object.__setattr__(layer, "_seed", given["seed"])
         object.__setattr__(layer, "_trainable", given["trainable"])
+        _set_policy(layer, given.get("dtype", _FLOAT32))
         if "inner" in given:
             self._marked.append((layer, given["inner"]))
         return found
@@ -285,11 +288,19 @@ class _Reader:
         return found
 
 
+def _set_policy(layer: Layer, given: Any) -> None:
+    """Give a layer its dtype policy, and whether it was said."""
+    name, said = given
+    object.__setattr__(layer, "_policy", DTypePolicy(name))
+    object.__setattr__(layer, "_policy_said", bool(said))
+
+
 def _mark(layers: Sequence[Layer], marks: Any) -> None:
     """Give layers that a constructor has made their seeds and flags."""
-    for layer, (seed, trainable, inner) in zip(layers, marks, strict=True):
+    for layer, (seed, trainable, inner, *policy) in zip(layers, marks, strict=True):
         object.__setattr__(layer, "_seed", seed)
         object.__setattr__(layer, "_trainable", bool(trainable))
+        _set_policy(layer, policy[0] if policy else _FLOAT32)
         _mark(inner_layers(layer) if inner else (), inner)
 
 

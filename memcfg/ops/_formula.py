@@ -250,6 +250,9 @@ def elementwise(
         rule,
         made.flops,
         replayable=not state,
+        float32_inputs=tuple(
+            place for place in range(len(made.operands)) if place not in made.arrays
+        ),
         formula=made,
     )
     made.gradients.extend(each.name for each in gradients)

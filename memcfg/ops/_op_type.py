@@ -22,9 +22,11 @@ __all__ = [
     "Spec",
     "Value",
     "common_dtype",
+    "gradient_dtype",
     "like",
     "op_type",
     "op_types",
+    "parameter_dtype",
     "register",
     "require",
     "unregister",
@@ -225,6 +227,9 @@ class OpType:
         ``flops(inputs, outputs, attributes)``; one an output element when left out.
     replayable : bool, default True
         Whether computing it again from the same inputs gives the same bits.
+    float32_inputs : tuple of int or None, default ()
+        Inputs, by position, that stay float32 where the others are bfloat16, such as
+        statistics; None: all of them, since the op needs the digits.
     contraction : bool, default False
         Whether it sums products of two operands, as matrix products, convolutions
         and recurrent cells do; of a composite its parts say so.
@@ -242,6 +247,7 @@ class OpType:
     gradient: Rule | None = None
     flops: Flops = one_flop
     replayable: bool = True
+    float32_inputs: tuple[int, ...] | None = ()
     contraction: bool = False
     formula: Formula | None = None
     composite: Composite | None = None
@@ -454,6 +460,19 @@ def common_dtype(inputs: Sequence[Spec]) -> str:
     dtypes = [spec.dtype for spec in inputs]
     require(len(set(dtypes)) == 1, f"dtypes differ: {', '.join(dtypes)}")
     return dtypes[0]
+
+
+def gradient_dtype(inputs: Sequence[Spec]) -> str:
+    """Return the dtype of a parameter's gradient: of bfloat16 products float32."""
+    dtype = common_dtype(inputs)
+    return "float32" if dtype == "bfloat16" else dtype
+
+
+def parameter_dtype(x: Spec, parameters: Sequence[Spec]) -> str:
+    """Return the dtype of parameters and statistics: x's, or float32 by bfloat16."""
+    if x.dtype == "bfloat16":
+        return common_dtype([*parameters, Spec((), "float32")])
+    return common_dtype([x, *parameters])
 
 
 def require(condition: bool, message: str) -> None:

@@ -29,6 +29,7 @@ from memcfg.ops._op_type import (
     OpType,
     Spec,
     common_dtype,
+    parameter_dtype,
     register,
     require,
 )
@@ -42,6 +43,7 @@ __all__: list[str] = []
 _NAME = "scaled_dot_product_attention"
 _MASKED = 1e9
 _SAVED = 4  # what the gradient reads between values and masks
+_MASKS_MOST = 8
 
 
 def _check(inputs: Sequence[Spec], masks: Sequence[Spec], a: Attributes) -> None:
@@ -83,10 +85,11 @@ def _arrays(inputs: Sequence[Spec], a: Attributes, least: int) -> Sequence[Spec]
 def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
     inputs = _arrays(inputs, attributes, 3)
     _check(inputs, inputs[3:], attributes)
-    q, dtype = inputs[0].shape, common_dtype(inputs)
+    q, x = inputs[0].shape, common_dtype(inputs[:3])
+    dtype = parameter_dtype(inputs[0], inputs[3:])
     rows = (q[0], *q[2:-1], q[1])
     return [
-        Spec((*q[:-1], inputs[2].shape[-1]), dtype),
+        Spec((*q[:-1], inputs[2].shape[-1]), x),
         Spec(rows, dtype, suffix="maximum"),
         Spec(rows, dtype, suffix="sum"),
     ]
@@ -100,8 +103,9 @@ def _infer_gradient(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[
         found == [*(spec.shape for spec in saved), saved[0].shape],
         f"{_NAME}_gradient: what was saved has shapes {found}",
     )
-    q, k, v = inputs[:3]
-    dtype = common_dtype(inputs)
+    q, k, v, y, *statistics, dy = inputs[: 3 + _SAVED]
+    dtype = common_dtype([q, k, v, y, dy])
+    parameter_dtype(q, [*statistics, *inputs[3 + _SAVED :]])
     return [
         Spec(q.shape, dtype),
         Spec(k.shape, dtype, suffix="key"),
@@ -201,6 +205,7 @@ register(
         _attend,
         gradient=_gradient,
         flops=_flops,
+        float32_inputs=tuple(range(3, 3 + _MASKS_MOST)),
         contraction=True,
     ),
     OpType(

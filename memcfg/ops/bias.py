@@ -12,7 +12,8 @@ from memcfg.ops._op_type import (
     Attributes,
     OpType,
     Spec,
-    common_dtype,
+    gradient_dtype,
+    parameter_dtype,
     register,
     require,
 )
@@ -26,11 +27,12 @@ __all__: list[str] = []
 def _infer(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
     x, bias = inputs[0].shape, inputs[1].shape
     require(len(bias) == 1 and x[-1:] == bias, f"bias: cannot add {bias} to {x}")
-    return [Spec(x, common_dtype(inputs))]
+    parameter_dtype(inputs[0], inputs[1:])
+    return [Spec(x, inputs[0].dtype)]
 
 
 def _infer_gradient(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
-    return [Spec(inputs[0].shape[-1:], inputs[0].dtype, role="gradient")]
+    return [Spec(inputs[0].shape[-1:], gradient_dtype(inputs), role="gradient")]
 
 
 def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
@@ -50,7 +52,7 @@ def _bias_gradient(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:
 
 
 register(
-    OpType("bias", 2, _infer, _bias, ((0, 0),), _gradient),
+    OpType("bias", 2, _infer, _bias, ((0, 0),), _gradient, float32_inputs=(1,)),
     OpType(
         "bias_gradient",
         1,

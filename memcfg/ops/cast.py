@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-_DTYPES = ("float32", "float64", "int32", "int64", "uint8", "bool")  # as in cast.cpp
+_DTYPES = (  # as in cast.cpp
+    *("float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool"),
+)
 
 
 def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
@@ -38,6 +40,8 @@ def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
     dtypes = [adjoint.emitter.dtype(t) for t in (adjoint.inputs[0], adjoint.outputs[0])]
     if not all("float" in dtype for dtype in dtypes):
         return [None]
+    if adjoint.emitter.dtype(adjoint.dy) == dtypes[0]:  # of a product in bfloat16
+        return [adjoint.dy]
     return adjoint.emit("cast", (adjoint.dy,), {"dtype": dtypes[0]})
 
 

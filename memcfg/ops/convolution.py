@@ -17,6 +17,7 @@ from memcfg.ops._op_type import (
     OpType,
     Spec,
     common_dtype,
+    gradient_dtype,
     register,
     require,
 )
@@ -52,7 +53,7 @@ def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
 
 def _infer_kernel(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
     shape = tuple(attributes["kernel_shape"])
-    return [Spec(shape, common_dtype(inputs), role="gradient")]
+    return [Spec(shape, gradient_dtype(inputs), role="gradient")]
 
 
 def _infer_input(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:

@@ -11,6 +11,7 @@ from memcfg.ops._op_type import (
     OpType,
     Spec,
     common_dtype,
+    gradient_dtype,
     register,
     require,
 )
@@ -32,7 +33,7 @@ def _infer(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
 
 def _infer_kernel(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
     shape = (inputs[0].shape[-1], inputs[1].shape[-1])
-    return [Spec(shape, common_dtype(inputs), role="gradient")]
+    return [Spec(shape, gradient_dtype(inputs), role="gradient")]
 
 
 def _infer_input(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:

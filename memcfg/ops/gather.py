@@ -92,7 +92,7 @@ def _no_gradient(_: Adjoint) -> Sequence[int | None]:
 
 
 register(
-    OpType("gather", 2, _infer, _gather, gradient=_gradient),
+    OpType("gather", 2, _infer, _gather, gradient=_gradient, float32_inputs=(0,)),
     OpType("scatter_add", 2, _infer_scatter, _scatter_add, gradient=_scatter_gradient),
     OpType("one_hot", 1, _infer_one_hot, _one_hot, gradient=_no_gradient),
 )

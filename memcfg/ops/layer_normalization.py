@@ -13,6 +13,7 @@ from memcfg.ops._op_type import (
     OpType,
     Spec,
     common_dtype,
+    parameter_dtype,
     register,
     require,
 )
@@ -29,18 +30,18 @@ def _infer(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
         len(x) >= 2 and gamma == beta == x[-1:],
         f"layer_normalization: gamma {gamma} and beta {beta} for {x}",
     )
-    dtype = common_dtype(inputs)
+    dtype = parameter_dtype(inputs[0], inputs[1:])
     return [
-        Spec(x, dtype),
+        Spec(x, inputs[0].dtype),
         Spec(x[:-1], dtype, suffix="mean"),
         Spec(x[:-1], dtype, suffix="variance"),
     ]
 
 
 def _infer_gradient(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
-    shape, dtype = inputs[0].shape, common_dtype(inputs)
+    shape, dtype = inputs[0].shape, parameter_dtype(inputs[0], inputs[2:])
     return [
-        Spec(shape, dtype),
+        Spec(shape, common_dtype(inputs[:2])),
         Spec(shape[-1:], dtype, suffix="gamma", role="gradient"),
         Spec(shape[-1:], dtype, suffix="beta", role="gradient"),
     ]
@@ -88,6 +89,7 @@ register(
         ((0, 0),),
         _gradient,
         flops=lambda i, _o, _a: 8 * i[0].size,
+        float32_inputs=(1, 2),
     ),
     OpType(
         "layer_normalization_gradient",

@@ -204,6 +204,7 @@ register(
         ((0, 1),),
         _gradient,
         flops=_flops,
+        float32_inputs=None,
     ),
     OpType(
         "softmax_cross_entropy_inference",
@@ -211,6 +212,7 @@ register(
         _infer_number,
         _softmax_cross_entropy,
         flops=_flops,
+        float32_inputs=None,
     ),
     OpType(
         "softmax_cross_entropy_gradient",
@@ -227,6 +229,7 @@ register(
         ((0, 1),),
         _rows_rule,
         flops=_flops,
+        float32_inputs=None,
     ),
     OpType(
         "cross_entropy_rows_gradient",
@@ -235,8 +238,10 @@ register(
         _cross_entropy_rows_gradient,
         ((0, 0),),
     ),
-    OpType("argmax", 1, _infer_argmax, _argmax),
-    OpType("hits", 2, _infer_hits, _find_hits),
-    OpType("threshold_counts", None, _infer_counts, _threshold_counts),
-    OpType("correct_count", 2, _infer_number, _correct_count),
+    OpType("argmax", 1, _infer_argmax, _argmax, float32_inputs=None),
+    OpType("hits", 2, _infer_hits, _find_hits, float32_inputs=None),
+    OpType(
+        "threshold_counts", None, _infer_counts, _threshold_counts, float32_inputs=None
+    ),
+    OpType("correct_count", 2, _infer_number, _correct_count, float32_inputs=None),
 )

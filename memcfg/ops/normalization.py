@@ -20,6 +20,7 @@ from memcfg.ops._op_type import (
     Spec,
     common_dtype,
     op_type,
+    parameter_dtype,
     register,
     require,
 )
@@ -42,9 +43,9 @@ def _check(inputs: Sequence[Spec], places: Sequence[int]) -> tuple[int, ...]:
 
 
 def _infer(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
-    channels, dtype = _check(inputs, (1, 2)), common_dtype(inputs)
+    channels, dtype = _check(inputs, (1, 2)), parameter_dtype(inputs[0], inputs[1:])
     return [
-        Spec(inputs[0].shape, dtype),
+        Spec(inputs[0].shape, inputs[0].dtype),
         Spec(channels, dtype, suffix="mean"),
         Spec(channels, dtype, suffix="variance"),
     ]
@@ -52,13 +53,15 @@ def _infer(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
 
 def _infer_inference(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
     _check(inputs, (1, 2, 3, 4))
-    return [Spec(inputs[0].shape, common_dtype(inputs))]
+    parameter_dtype(inputs[0], inputs[1:])
+    return [Spec(inputs[0].shape, inputs[0].dtype)]
 
 
 def _infer_gradient(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
-    channels, dtype = inputs[0].shape[-1:], common_dtype(inputs)
+    x, channels = common_dtype(inputs[:2]), inputs[0].shape[-1:]
+    dtype = parameter_dtype(inputs[0], inputs[2:])
     return [
-        Spec(inputs[0].shape, dtype),
+        Spec(inputs[0].shape, x),
         Spec(channels, dtype, suffix="gamma", role="gradient"),
         Spec(channels, dtype, suffix="beta", role="gradient"),
     ]
@@ -190,6 +193,7 @@ register(
         ((0, 0),),
         _gradient,
         flops=lambda i, _o, _a: 6 * i[0].size,
+        float32_inputs=(1, 2),
     ),
     OpType(
         "batch_normalization_inference",
@@ -198,6 +202,7 @@ register(
         _batch_normalization_inference,
         ((0, 0),),
         _gradient_inference,
+        float32_inputs=(1, 2, 3, 4),
     ),
     OpType(
         "batch_normalization_gradient",

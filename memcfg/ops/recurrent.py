@@ -261,6 +261,7 @@ for _cell in (
             ((0, 2),) if _lstms else (),
             _cell.gradient,
             _cell.flops,
+            float32_inputs=None,
             contraction=True,
         ),
         OpType(

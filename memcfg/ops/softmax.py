@@ -92,6 +92,15 @@ for _name, _meaning, _slope in (
     ("log_softmax", _log_softmax, _log_softmax_gradient),
 ):
     register(
-        OpType(_name, 1, _infer, _meaning, ((0, 0),), _gradient_of(_name), _flops),
+        OpType(
+            _name,
+            1,
+            _infer,
+            _meaning,
+            ((0, 0),),
+            _gradient_of(_name),
+            _flops,
+            float32_inputs=None,
+        ),
         OpType(f"{_name}_gradient", 2, _infer, _slope, ((0, 0), (1, 0)), flops=_flops),
     )

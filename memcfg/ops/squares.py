@@ -80,6 +80,7 @@ register(
         _infer_norm,
         _norm,
         flops=lambda i, _o, _a: 2 * sum(spec.size for spec in i),
+        float32_inputs=None,
     ),
     OpType(
         "factored_means",

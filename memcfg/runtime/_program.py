@@ -14,6 +14,7 @@ import numpy as np
 
 from memcfg import plan as planning
 from memcfg.errors import KernelError, ResourceExhaustedError
+from memcfg.ops._dtypes import array_dtype
 from memcfg.runtime._inputs import Readers
 from memcfg.runtime._modes import held, lifetimes
 from memcfg.runtime._program_specs import PlannedSpec, ProgramSpec, ScheduledSpec
@@ -125,7 +126,7 @@ class Program:
         """Return an operand, or host memory with its value of the last run."""
         device, arena, (space, offset) = self.device, self.arena, place
         found = self.graph.tensors[tensor]
-        shape, dtype = found.shape or (), found.dtype or "uint8"
+        shape, dtype = found.shape or (), array_dtype(found.dtype or "uint8").str
         if space:
             buffer = self._loop.buffer(space)
             if buffer is None:  # a guard has stopped the run before

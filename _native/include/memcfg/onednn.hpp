@@ -23,6 +23,10 @@ class OneDnn {
   explicit OneDnn(const std::string& path);
 
   std::string version() const;  // "3.2.0"
+  // Whether convolutions and products take bfloat16 here, and whether the processor
+  // multiplies them (`fast`) rather than is made to by instructions on float.
+  bool has_bfloat16() const noexcept;
+  bool has_fast_bfloat16() const noexcept;
 
   const onednn::Api& api() const noexcept { return state_->api; }
   onednn::Engine* engine() const noexcept { return state_->engine; }

@@ -47,6 +47,7 @@ inline constexpr int kTagAny = 1;          // format tag: the primitive chooses
 inline constexpr int kUserScratchpad = 1;  // scratchpad mode: the caller's memory
 
 namespace data_type {
+inline constexpr int bf16 = 2;
 inline constexpr int f32 = 3;
 }  // namespace data_type
 
@@ -57,6 +58,11 @@ inline constexpr int forward_training = 64;
 namespace algorithm {
 inline constexpr int convolution_direct = 0x1;
 }  // namespace algorithm
+
+// Instruction sets, a bit for each part: AVX-512 with byte, word, doubleword, quadword
+// and vector length extensions, and that with products of bfloat16.
+inline constexpr unsigned kAvx512Core = 0x27;
+inline constexpr unsigned kAvx512Bfloat16 = 0xe7;
 
 // What a primitive descriptor is asked for: the name of its implementation, or one of
 // its memory descriptors.
@@ -81,6 +87,7 @@ inline constexpr int diff_weights = 161;
 
 // X(name, result, parameters): the function `dnnl_<name>` of the library.
 #define MEMCFG_ONEDNN_FUNCTIONS(X)                                                    \
+  X(get_effective_cpu_isa, unsigned, ())                                              \
   X(version, const Version*, ())                                                      \
   X(status2str, const char*, (Status))                                                \
   X(dt2str, const char*, (int))                                                       \

@@ -3,6 +3,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernels/bfloat16.hpp"
 #include "kernels/function_kernel.hpp"
 #include "kernels/parallel.hpp"
 
@@ -19,6 +20,10 @@ template <class To, class From>
 MEMCFG_INLINE To converted(From x) {
   if constexpr (std::is_same_v<From, Flag>) {
     return converted<To>(x.value);
+  } else if constexpr (std::is_same_v<From, Bfloat16>) {
+    return converted<To>(widened(x));
+  } else if constexpr (std::is_same_v<To, Bfloat16>) {
+    return rounded(static_cast<float>(x));
   } else if constexpr (std::is_same_v<To, Flag>) {
     return Flag{static_cast<std::uint8_t>(x != 0)};
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
@@ -42,6 +47,14 @@ KernelPtr make_converted(Count count) {
         const auto* x = static_cast<const From*>(operands[0]);
         auto* y = static_cast<To*>(operands[1]);
         parallel_chunks(count, kChunk, [=](Count begin, Count length) {
+          if constexpr (std::is_same_v<From, float> && std::is_same_v<To, Bfloat16>) {
+            round(x + begin, length, y + begin);
+            return;
+          }
+          if constexpr (std::is_same_v<From, Bfloat16> && std::is_same_v<To, float>) {
+            widen(x + begin, length, y + begin);
+            return;
+          }
           for (Count i = begin; i < begin + length; ++i) y[i] = converted<To>(x[i]);
         });
       });
@@ -54,6 +67,7 @@ KernelPtr of_type(const SpecReader& reader,
                   const Make& make) {
   if (dtype == "float32") return make(float{});
   if (dtype == "float64") return make(double{});
+  if (dtype == kBfloat16) return make(Bfloat16{});
   if (dtype == "int32") return make(std::int32_t{});
   if (dtype == "int64") return make(std::int64_t{});
   if (dtype == "uint8") return make(std::uint8_t{});
@@ -71,7 +85,7 @@ KernelPtr make_cast(const KernelSpec& spec) {
   });
 }
 
-const KernelType kCast{"cast", make_cast};
+const KernelType kCast{"cast", make_cast, Floats::bfloat16};
 
 }  // namespace
 }  // namespace memcfg

@@ -88,8 +88,8 @@ KernelPtr make_split(const KernelSpec& spec) {
       });
 }
 
-const KernelType kConcatenate{"concatenate", make_concatenate};
-const KernelType kSplit{"split", make_split};
+const KernelType kConcatenate{"concatenate", make_concatenate, Floats::bfloat16};
+const KernelType kSplit{"split", make_split, Floats::bfloat16};
 
 }  // namespace
 }  // namespace memcfg

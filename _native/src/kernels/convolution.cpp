@@ -22,7 +22,7 @@ namespace {
 
 using namespace onednn;
 
-constexpr Count kVector = 16;  // elements, of the widest processors
+constexpr Count kVectorBytes = 64;  // of the widest processors
 
 struct Geometry {
   Count images, height, width, channels, out_height, out_width, out_channels;
@@ -65,8 +65,9 @@ struct Geometry {
   // Whether oneDNN 3 would write behind the scratch that it asks for: in the gradient
   // of the kernel it gathers the pixels that windows of one pixel read, in vectors of
   // channels also where there are fewer. It does so where the strides divide the image.
-  bool breaks_scratch() const {
-    return channels / groups < kVector && kernel_height == 1 && kernel_width == 1 &&
+  bool breaks_scratch(int type) const {
+    return channels / groups < kVectorBytes / static_cast<Count>(item_bytes(type)) &&
+           kernel_height == 1 && kernel_width == 1 &&
            (strides[0] > 1 || strides[1] > 1) && before[0] == 0 && before[1] == 0 &&
            out_height * strides[0] == height && out_width * strides[1] == width;
   }
@@ -102,14 +103,6 @@ struct Geometry {
     return (out - 1) * strides[axis] + extent(kernel, axis) - size - before[axis];
   }
 
-  Bytes x_bytes() const { return float_bytes(images * height * width * channels); }
-  Bytes y_bytes() const {
-    return float_bytes(images * out_height * out_width * out_channels);
-  }
-  Bytes kernel_bytes() const {
-    return float_bytes(kernel_height * kernel_width * channels / groups * out_channels);
-  }
-
   onednn::Shape kernel_dims() const {
     const Count in = channels / groups, out = out_channels / groups;
     if (groups == 1) return {out, in, kernel_height, kernel_width};
@@ -124,35 +117,40 @@ struct Geometry {
 };
 
 Owned<MemoryDesc> describe_nhwc(
-    const OneDnn& library, Count n, Count h, Count w, Count c) {
-  return describe(library, {n, c, h, w}, {h * w * c, 1, w * c, c});
+    const OneDnn& library, Count n, Count h, Count w, Count c, int type) {
+  return describe(library, {n, c, h, w}, {h * w * c, 1, w * c, c}, type);
 }
 
 // The pixels that windows of one pixel read, within their image and as one of them.
 struct Pixels {
-  Pixels(const OneDnn& library, const Geometry& g)
+  Pixels(const OneDnn& library, const Geometry& g, int type)
       : read(describe(library,
                       {g.images, g.channels, g.out_height, g.out_width},
                       {g.height * g.width * g.channels,
                        1,
                        g.strides[0] * g.width * g.channels,
-                       g.strides[1] * g.channels})),
-        made(describe_nhwc(library, g.images, g.out_height, g.out_width, g.channels)) {}
+                       g.strides[1] * g.channels},
+                      type)),
+        made(describe_nhwc(
+            library, g.images, g.out_height, g.out_width, g.channels, type)) {}
 
   Owned<MemoryDesc> read, made;
 };
 
-// The layouts that the three primitives are made from.
+// The layouts that the three primitives are made from: images and kernels of one type;
+// `kernel` and `made` are those of the op's own, which for a gradient is float32.
 struct Layouts {
-  Layouts(const OneDnn& library, const Geometry& g)
-      : x(describe_nhwc(library, g.images, g.height, g.width, g.channels)),
-        y(describe_nhwc(library, g.images, g.out_height, g.out_width, g.out_channels)),
-        kernel(describe(library, g.kernel_dims(), g.kernel_strides())),
-        packed(describe_any(library, g.kernel_dims())),
+  Layouts(const OneDnn& library, const Geometry& g, int type, int kernel_type)
+      : x(describe_nhwc(library, g.images, g.height, g.width, g.channels, type)),
+        y(describe_nhwc(
+            library, g.images, g.out_height, g.out_width, g.out_channels, type)),
+        kernel(describe(library, g.kernel_dims(), g.kernel_strides(), kernel_type)),
+        packed(describe_any(library, g.kernel_dims(), type)),
+        made(describe_any(library, g.kernel_dims(), kernel_type)),
         bias(describe(library, {g.out_channels}, {1})),
         attributes(user_scratchpad(library)) {}
 
-  Owned<MemoryDesc> x, y, kernel, packed, bias;
+  Owned<MemoryDesc> x, y, kernel, packed, made, bias;
   Owned<Attributes> attributes;
 };
 
@@ -189,6 +187,11 @@ struct Roles {
   int x, kernel, y;
   bool biased;
   bool gradient() const { return kernel == kOutput; }  // of the kernel
+  SpecReader::Dtypes inputs() const {
+    SpecReader::Dtypes found{kAnyDtype, kAnyDtype};
+    if (biased) found.push_back(kFloat32);
+    return found;
+  }
 };
 
 // An implementation that was chosen. Those of a gradient hang on the forward primitive,
@@ -203,16 +206,26 @@ struct Choice {
 struct Problem {
   Problem(const KernelSpec& spec, const OneDnn& to_use, const Roles& numbers)
       : library(to_use),
-        reader(spec, SpecReader::Dtypes(numbers.biased ? 3 : 2, kFloat32), {kFloat32}),
+        reader(spec, numbers.inputs(), {kAnyDtype}),
         roles(numbers),
+        type(type_of(reader, operand(spec, roles.x))),
+        sizes{{reader.bytes(spec.inputs[0]), reader.bytes(spec.inputs[1])},
+              {reader.bytes(spec.outputs[0])}},
         given(reader,
               operand(spec, roles.x),
               operand(spec, roles.kernel),
               operand(spec, roles.y)),
-        gathers(roles.gradient() && given.breaks_scratch()),
+        gathers(roles.gradient() && given.breaks_scratch(type)),
         g(gathers ? given.gathered() : given),
-        l(library, g) {
-    if (roles.biased && reader.shape(spec.inputs[kBias], 1)[0] != g.out_channels) {
+        l(library, g, type, type_of(reader, operand(spec, roles.kernel))) {
+    const int kernel = type_of(reader, operand(spec, roles.kernel));
+    if (type_of(reader, operand(spec, roles.y)) != type ||
+        kernel != (roles.gradient() ? int{data_type::f32} : type)) {
+      reader.fail("has operands of one type, and float32 gradients of kernels");
+    }
+    if (!roles.biased) return;
+    sizes.inputs.push_back(reader.bytes(spec.inputs[kBias]));
+    if (reader.shape(spec.inputs[kBias], 1)[0] != g.out_channels) {
       reader.fail("has a bias of other channels");
     }
   }
@@ -229,6 +242,8 @@ struct Problem {
     const MemoryDesc* const bias = nullptr;  // of a gradient
     const MemoryDesc* const own = roles.biased ? l.bias.get() : bias;
     const auto direct = std::tuple(int{algorithm::convolution_direct}, image, kernel);
+    const auto made =
+        std::tuple(int{algorithm::convolution_direct}, image, l.made.get());
     const auto windows = std::tuple(g.strides, g.dilation, g.before, g.after);
     auto forward = choose(library,
                           api.convolution_forward_primitive_desc_create,
@@ -248,7 +263,7 @@ struct Problem {
                                  std::tuple_cat(direct, std::tuple(out), tail))
                         : choose(library,
                                  api.convolution_backward_weights_primitive_desc_create,
-                                 std::tuple_cat(direct, std::tuple(bias, out), tail));
+                                 std::tuple_cat(made, std::tuple(bias, out), tail));
     return {std::move(forward), std::move(gradient)};
   }
   // Whether there is a next one.
@@ -266,6 +281,10 @@ struct Problem {
         "naming a convolution");
     return family(text);
   }
+  Bytes gathered_bytes() const {
+    return static_cast<Bytes>(g.images * g.height * g.width * g.channels) *
+           item_bytes(type);
+  }
   const MemoryDesc* packed(const PrimitiveDesc* primitive) const {
     return layout(
         library, primitive, roles.gradient() ? query::diff_weights : query::weights);
@@ -274,6 +293,8 @@ struct Problem {
   const OneDnn& library;
   SpecReader reader;
   Roles roles;
+  int type;  // of the images
+  Kernel::Sizes sizes;
   Geometry given;  // of the operands
   bool gathers;    // the pixels that are read, to another image
   Geometry g;      // of the primitive
@@ -294,8 +315,8 @@ struct Scratch {
                              : describe_reorder(p.library, plain, other));
     }
     if (p.gathers) {
-      const Pixels pixels(p.library, p.given);
-      gathered = align_up(p.g.x_bytes());
+      const Pixels pixels(p.library, p.given, p.type);
+      gathered = align_up(p.gathered_bytes());
       add(p.library, describe_reorder(p.library, pixels.read.get(), pixels.made.get()));
     }
   }
@@ -313,7 +334,7 @@ struct Scratch {
 class Convolution final : public Kernel {
  public:
   Convolution(const Problem& p, const PrimitiveDesc* primitive, const char* algorithm)
-      : Kernel(sizes(p)),
+      : Kernel(p.sizes),
         algorithm_(algorithm),
         scratch_(p, primitive),
         roles_(p.roles) {
@@ -339,7 +360,7 @@ class Convolution final : public Kernel {
                                : reorder(p.library, plain, packed));
     }
     if (p.gathers) {
-      const Pixels pixels(p.library, p.given);
+      const Pixels pixels(p.library, p.given, p.type);
       gather_.emplace(reorder(p.library, pixels.read.get(), pixels.made.get()));
     }
   }
@@ -378,14 +399,6 @@ class Convolution final : public Kernel {
   template <class T>
   static T& at(T (&operands)[3], int number) {
     return operands[static_cast<std::size_t>(number)];
-  }
-  static Sizes sizes(const Problem& p) {
-    Bytes bytes[3];
-    at(bytes, p.roles.x) = p.given.x_bytes();
-    at(bytes, p.roles.kernel) = p.g.kernel_bytes();
-    at(bytes, p.roles.y) = p.g.y_bytes();
-    if (!p.roles.biased) return {{bytes[0], bytes[1]}, {bytes[2]}};
-    return {{bytes[0], bytes[1], float_bytes(p.g.out_channels)}, {bytes[2]}};
   }
 
   const char* algorithm_;
@@ -427,12 +440,13 @@ std::vector<Algorithm> list(const KernelSpec& spec, const OneDnn& library) {
   return found;
 }
 
-const KernelType kConv2d{"conv2d", make<0, 1, 2>, list<0, 1, 2>};
-const KernelType kConv2dBias{"conv2d_bias", make<0, 1, 2, true>, list<0, 1, 2, true>};
+const KernelType kConv2d{"conv2d", make<0, 1, 2>, list<0, 1, 2>, Floats::bfloat16};
+const KernelType kConv2dBias{
+    "conv2d_bias", make<0, 1, 2, true>, list<0, 1, 2, true>, Floats::bfloat16};
 const KernelType kConv2dGradientKernel{
-    "conv2d_gradient_kernel", make<0, 2, 1>, list<0, 2, 1>};
+    "conv2d_gradient_kernel", make<0, 2, 1>, list<0, 2, 1>, Floats::bfloat16};
 const KernelType kConv2dGradientInput{
-    "conv2d_gradient_input", make<2, 0, 1>, list<2, 0, 1>};
+    "conv2d_gradient_input", make<2, 0, 1>, list<2, 0, 1>, Floats::bfloat16};
 
 }  // namespace
 }  // namespace memcfg

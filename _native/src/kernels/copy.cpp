@@ -58,8 +58,8 @@ KernelPtr make_constant(const KernelSpec& spec) {
 
 const KernelType kConstant{"constant", make_constant};
 const KernelType kFill{"fill", make_fill};
-const KernelType kFlatten{"flatten", make_copy};
-const KernelType kReshape{"reshape", make_copy};
+const KernelType kFlatten{"flatten", make_copy, Floats::bfloat16};
+const KernelType kReshape{"reshape", make_copy, Floats::bfloat16};
 
 }  // namespace
 }  // namespace memcfg

@@ -18,54 +18,80 @@ struct Extents {
     if (reader.rows(y).rows != m) reader.fail("has an output of other rows");
     reader.product({k, n});
   }
-  Bytes x_bytes() const { return float_bytes(m * k); }
-  Bytes kernel_bytes() const { return float_bytes(k * n); }
-  Bytes y_bytes() const { return float_bytes(m * n); }
 };
+
+// Operands that are all of one type, but for the gradient of a kernel, which is
+// float32.
+struct Types {
+  int inputs, output;
+
+  Types(const KernelSpec& spec, const SpecReader& reader, bool gradient)
+      : inputs(type_of(reader, spec.inputs[0])),
+        output(type_of(reader, spec.outputs[0])) {
+    const bool same = spec.inputs[0].dtype == spec.inputs[1].dtype;
+    if (!same || output != (gradient ? data_type::f32 : inputs)) {
+      reader.fail("has operands of one type, and float32 gradients of kernels");
+    }
+  }
+};
+
+Kernel::Sizes sizes(const KernelSpec& spec, const SpecReader& reader) {
+  return {{reader.bytes(spec.inputs[0]), reader.bytes(spec.inputs[1])},
+          {reader.bytes(spec.outputs[0])}};
+}
 
 // y[M, N] = x[M, K] kernel[K, N]
 KernelPtr make_dense(const KernelSpec& spec, const OneDnn& library) {
-  const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
+  const SpecReader reader(spec, {kAnyDtype, kAnyDtype}, {kAnyDtype});
   const Extents s(reader, spec.inputs[0], spec.outputs[0]);
-  const Matrix x{s.m, s.k, s.k, 1}, kernel{s.k, s.n, s.n, 1};
-  const Kernel::Sizes sizes{{s.x_bytes(), s.kernel_bytes()}, {s.y_bytes()}};
-  return std::make_unique<Product>(library, sizes, x, kernel, 0, 1);
+  const Types types(spec, reader, false);
+  const Matrix x{s.m, s.k, s.k, 1, 1, 0, types.inputs};
+  const Matrix kernel{s.k, s.n, s.n, 1, 1, 0, types.inputs};
+  return std::make_unique<Product>(
+      library, sizes(spec, reader), x, kernel, 0, 1, types.output);
 }
 
 // y[M, N] = x[M, K] kernel[K, N] + bias[N]
 KernelPtr make_dense_bias(const KernelSpec& spec, const OneDnn& library) {
-  const SpecReader reader(spec, {kFloat32, kFloat32, kFloat32}, {kFloat32});
+  const SpecReader reader(spec, {kAnyDtype, kAnyDtype, kFloat32}, {kAnyDtype});
   const Extents s(reader, spec.inputs[0], spec.outputs[0]);
   if (reader.count(spec.inputs[2]) != s.n) reader.fail("has a bias of other units");
-  const Matrix x{s.m, s.k, s.k, 1}, kernel{s.k, s.n, s.n, 1};
-  const Kernel::Sizes sizes{{s.x_bytes(), s.kernel_bytes(), float_bytes(s.n)},
-                            {s.y_bytes()}};
-  return std::make_unique<Product>(library, sizes, x, kernel, 0, 1, true);
+  const Types types(spec, reader, false);
+  const Matrix x{s.m, s.k, s.k, 1, 1, 0, types.inputs};
+  const Matrix kernel{s.k, s.n, s.n, 1, 1, 0, types.inputs};
+  Kernel::Sizes bytes = sizes(spec, reader);
+  bytes.inputs.push_back(float_bytes(s.n));
+  return std::make_unique<Product>(library, bytes, x, kernel, 0, 1, types.output, true);
 }
 
 // dkernel[K, N] = x[M, K]^T dy[M, N]
 KernelPtr make_dense_gradient_kernel(const KernelSpec& spec, const OneDnn& library) {
-  const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
+  const SpecReader reader(spec, {kAnyDtype, kAnyDtype}, {kAnyDtype});
   const Extents s(reader, spec.inputs[0], spec.inputs[1]);
-  const Matrix x{s.k, s.m, 1, s.k}, dy{s.m, s.n, s.n, 1};
-  const Kernel::Sizes sizes{{s.x_bytes(), s.y_bytes()}, {s.kernel_bytes()}};
-  return std::make_unique<Product>(library, sizes, x, dy, 0, 1);
+  const Types types(spec, reader, true);
+  const Matrix x{s.k, s.m, 1, s.k, 1, 0, types.inputs};
+  const Matrix dy{s.m, s.n, s.n, 1, 1, 0, types.inputs};
+  return std::make_unique<Product>(
+      library, sizes(spec, reader), x, dy, 0, 1, types.output);
 }
 
 // dx[M, K] = dy[M, N] kernel[K, N]^T
 KernelPtr make_dense_gradient_input(const KernelSpec& spec, const OneDnn& library) {
-  const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
+  const SpecReader reader(spec, {kAnyDtype, kAnyDtype}, {kAnyDtype});
   const Extents s(reader, spec.outputs[0], spec.inputs[1]);
-  const Matrix dy{s.m, s.n, s.n, 1}, kernel{s.n, s.k, 1, s.n};
-  const Kernel::Sizes sizes{{s.kernel_bytes(), s.y_bytes()}, {s.x_bytes()}};
-  return std::make_unique<Product>(library, sizes, dy, kernel, 1, 0);
+  const Types types(spec, reader, false);
+  const Matrix dy{s.m, s.n, s.n, 1, 1, 0, types.inputs};
+  const Matrix kernel{s.n, s.k, 1, s.n, 1, 0, types.inputs};
+  return std::make_unique<Product>(
+      library, sizes(spec, reader), dy, kernel, 1, 0, types.output);
 }
 
-const KernelType kDense{"dense", make_dense};
-const KernelType kDenseBias{"dense_bias", make_dense_bias};
-const KernelType kDenseGradientKernel{"dense_gradient_kernel",
-                                      make_dense_gradient_kernel};
-const KernelType kDenseGradientInput{"dense_gradient_input", make_dense_gradient_input};
+const KernelType kDense{"dense", make_dense, nullptr, Floats::bfloat16};
+const KernelType kDenseBias{"dense_bias", make_dense_bias, nullptr, Floats::bfloat16};
+const KernelType kDenseGradientKernel{
+    "dense_gradient_kernel", make_dense_gradient_kernel, nullptr, Floats::bfloat16};
+const KernelType kDenseGradientInput{
+    "dense_gradient_input", make_dense_gradient_input, nullptr, Floats::bfloat16};
 
 }  // namespace
 }  // namespace memcfg

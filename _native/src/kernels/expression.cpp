@@ -12,6 +12,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "kernels/bfloat16.hpp"
 #include "kernels/function_kernel.hpp"
 
 namespace memcfg {
@@ -119,8 +120,11 @@ struct Expression {
   bool direct = false;               // the last instruction makes the one output
   CompiledLoop::Run loop = nullptr;
   Count count = 0;
-  std::size_t inputs = 0;   // operands that are read
-  std::vector<bool> whole;  // which operands read are whole numbers (int64)
+  std::size_t inputs = 0;    // operands that are read
+  std::vector<bool> whole;   // which operands read are whole numbers (int64)
+  std::vector<bool> narrow;  // which operands, outputs too, are bfloat16
+  std::vector<bool> single;  // which are one number for all elements
+  Count width = 0;           // elements of a block in float32; 0: no operand is narrow
 };
 
 class Parser {
@@ -191,6 +195,7 @@ class Parser {
       const OperandSpec& operand = spec_.inputs[made.operand];
       if (made.uniform && reader_.count(operand) != 1) malformed("reads one number");
       if (made.uniform && operand.dtype == kInt64) return made;
+      if (operand.dtype == kBfloat16) return made;
       if (operand.dtype != kFloat32)
         reader_.fail("reads float32, not " + operand.dtype);
     } else if (kind == "constant") {
@@ -304,6 +309,8 @@ void calculate_uniform(const Expression& e, void* const* operands, Numbers& numb
       std::int64_t value;
       std::memcpy(&value, operands[each.operand], sizeof value);
       numbers[place] = static_cast<double>(value);
+    } else if (e.narrow[each.operand]) {
+      numbers[place] = widened(*static_cast<const Bfloat16*>(operands[each.operand]));
     } else {
       numbers[place] = *input(operands, static_cast<int>(each.operand));
     }
@@ -494,6 +501,43 @@ void run_compiled(const Expression& e,
   e.loop(inputs.data(), outputs.data(), uniform.data(), count);
 }
 
+using Run = void (*)(const Expression&, const Numbers&, void* const*, Count, Count);
+
+// Elements [begin, begin + count) where operands are bfloat16: these are read and
+// written through blocks of float32 that stay in the first-level cache.
+void run_narrow(const Expression& e,
+                Run run,
+                const Numbers& numbers,
+                void* const* operands,
+                Count begin,
+                Count count) {
+  alignas(64) float memory[kRegisterFloats];
+  const std::size_t all = e.narrow.size();
+  std::array<void*, kOperandsMost> given;
+  for (Count from = begin; from < begin + count; from += e.width) {
+    const Count length = std::min(e.width, begin + count - from);
+    float* block = memory;
+    for (std::size_t i = 0; i < all; ++i) {
+      if (!e.narrow[i]) {
+        given[i] = static_cast<float*>(operands[i]) + (e.single[i] ? 0 : from);
+        continue;
+      }
+      given[i] = block;
+      block += e.width;
+      if (i < e.inputs && !e.single[i]) {
+        const auto* x = static_cast<const Bfloat16*>(operands[i]);
+        widen(x + from, length, static_cast<float*>(given[i]));
+      }
+    }
+    run(e, numbers, given.data(), 0, length);
+    for (std::size_t i = e.inputs; i < all; ++i) {
+      if (!e.narrow[i]) continue;
+      auto* y = static_cast<Bfloat16*>(operands[i]);
+      round(static_cast<const float*>(given[i]), length, y + from);
+    }
+  }
+}
+
 }  // namespace
 
 KernelPtr make_expression(const KernelSpec& spec) {
@@ -509,9 +553,15 @@ KernelPtr make_expression(const KernelSpec& spec) {
   for (const OperandSpec& each : spec.inputs) {
     sizes.inputs.push_back(reader.bytes(each));
     e.whole.push_back(each.dtype == kInt64);
+    e.narrow.push_back(each.dtype == kBfloat16);
+    e.single.push_back(reader.count(each) != e.count);
   }
   for (const OperandSpec& each : spec.outputs) {
-    if (each.dtype != kFloat32) reader.fail("writes float32, not " + each.dtype);
+    if (each.dtype != kFloat32 && each.dtype != kBfloat16) {
+      reader.fail("writes float32, not " + each.dtype);
+    }
+    e.narrow.push_back(each.dtype == kBfloat16);
+    e.single.push_back(false);
     sizes.outputs.push_back(reader.bytes(each));
     if (reader.count(each) != e.count) reader.fail("has outputs of several sizes");
   }
@@ -521,17 +571,23 @@ KernelPtr make_expression(const KernelSpec& spec) {
       reader.fail("has operands of several sizes");
     }
   }
+  const Count narrow = std::count(e.narrow.begin(), e.narrow.end(), true);
+  if (narrow > 0) e.width = std::min(kBlockMost, kRegisterFloats / narrow / 16 * 16);
   return function_kernel(sizes, 0, [e](void* const* operands, void*) {
     Numbers numbers;
     std::fill_n(numbers.begin(), e.instructions.size(), 0.0);
     calculate_uniform(e, operands, numbers);
-    const auto run = e.loop == nullptr ? interpret : run_compiled;
+    const Run run = e.loop == nullptr ? interpret : run_compiled;
     parallel_chunks(e.count, kChunk, [&](Count begin, Count count) {
-      run(e, numbers, operands, begin, count);
+      if (e.width == 0) {
+        run(e, numbers, operands, begin, count);
+      } else {
+        run_narrow(e, run, numbers, operands, begin, count);
+      }
     });
   });
 }
 
-const KernelType kChain{"chain", make_expression};
+const KernelType kChain{"chain", make_expression, Floats::bfloat16};
 
 }  // namespace memcfg

@@ -13,6 +13,10 @@ namespace memcfg {
 
 using KernelPtr = std::unique_ptr<Kernel>;
 
+// What operands a type of kernel takes beside float32. A kernel of another type runs on
+// bfloat16 through copies in float32 (`kernels/widened.hpp`).
+enum class Floats { float32, bfloat16 };
+
 // A type of kernel. One is a constant beside the function that makes its kernels: that
 // it is there makes the type known, from when the program is loaded. Nothing else may
 // happen while programs are loaded than that these find each other.
@@ -22,13 +26,20 @@ class KernelType : private NoCopy {
   using MakeOnLibrary = KernelPtr (*)(const KernelSpec&, const OneDnn&);
   using List = std::vector<Algorithm> (*)(const KernelSpec&, const OneDnn&);
 
-  KernelType(const char* name, Make make) noexcept
-      : name_(name), make_(make), next_(std::exchange(first(), this)) {}
+  KernelType(const char* name, Make make, Floats floats = Floats::float32) noexcept
+      : name_(name),
+        make_(make),
+        floats_(floats),
+        next_(std::exchange(first(), this)) {}
   // `list` tells the algorithms; null for a type that has one.
-  KernelType(const char* name, MakeOnLibrary make, List list = nullptr) noexcept
+  KernelType(const char* name,
+             MakeOnLibrary make,
+             List list = nullptr,
+             Floats floats = Floats::float32) noexcept
       : name_(name),
         make_on_library_(make),
         list_(list),
+        floats_(floats),
         next_(std::exchange(first(), this)) {}
 
   // Null for a name that no type has.
@@ -43,6 +54,7 @@ class KernelType : private NoCopy {
   KernelPtr make(const KernelSpec& spec, const OneDnn& library) const {
     return make_on_library_(spec, library);
   }
+  bool takes_bfloat16() const noexcept { return floats_ == Floats::bfloat16; }
   bool has_list() const noexcept { return list_ != nullptr; }
   std::vector<Algorithm> list(const KernelSpec& spec, const OneDnn& library) const {
     return list_(spec, library);
@@ -58,6 +70,7 @@ class KernelType : private NoCopy {
   Make make_ = nullptr;
   MakeOnLibrary make_on_library_ = nullptr;
   List list_ = nullptr;
+  Floats floats_ = Floats::float32;
   const KernelType* next_;
 };
 

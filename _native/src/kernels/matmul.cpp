@@ -19,11 +19,12 @@ Matrix matrix_of(const SpecReader& reader,
   if (transposed) found = {columns, rows, 1, columns};
   found.batch = reader.narrow(reader.count(operand) / (rows * columns), "matrices");
   found.batch_stride = rows * columns;
+  found.type = type_of(reader, operand);
   return found;
 }
 
 KernelPtr make_matmul(const KernelSpec& spec, const OneDnn& library) {
-  const SpecReader reader(spec, {kFloat32, kFloat32}, {kFloat32});
+  const SpecReader reader(spec, {kAnyDtype, kAnyDtype}, {kAnyDtype});
   const bool transpose_a =
       reader.has("transpose_a") && reader.integer("transpose_a", 0);
   const bool transpose_b =
@@ -35,18 +36,18 @@ KernelPtr make_matmul(const KernelSpec& spec, const OneDnn& library) {
       a.batch != y.batch || (b.batch != a.batch && (b.batch != 1 || transpose_a))) {
     reader.fail("multiplies matrices that do not fit");
   }
-  const auto floats = [](const Matrix& of) {
-    return float_bytes(of.batch * of.rows * of.columns);
-  };
-  const Kernel::Sizes sizes{{floats(a), floats(b)}, {floats(y)}};
+  if (a.type != b.type || a.type != y.type) reader.fail("has operands of one type");
+  const Kernel::Sizes sizes{
+      {reader.bytes(spec.inputs[0]), reader.bytes(spec.inputs[1])},
+      {reader.bytes(spec.outputs[0])}};
   if (a.batch > 1 && b.batch == 1) {
     a.rows = reader.narrow(a.rows * a.batch, "rows");
     a.batch = 1;
   }
-  return std::make_unique<Product>(library, sizes, a, b, 0, 1);
+  return std::make_unique<Product>(library, sizes, a, b, 0, 1, y.type);
 }
 
-const KernelType kMatmul{"matmul", make_matmul};
+const KernelType kMatmul{"matmul", make_matmul, nullptr, Floats::bfloat16};
 
 }  // namespace
 }  // namespace memcfg

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/axes.hpp"
+#include "kernels/bfloat16.hpp"
 #include "kernels/function_kernel.hpp"
 #include "kernels/parallel.hpp"
 
@@ -159,6 +160,8 @@ std::uint64_t element(const SpecReader& reader,
   const auto put = [&](auto item) { std::memcpy(&bits, &item, sizeof item); };
   if (dtype == "float32") {
     put(static_cast<float>(value));
+  } else if (dtype == kBfloat16) {
+    put(rounded(static_cast<float>(value)));
   } else if (dtype == "float64") {
     put(value);
   } else if (dtype == "int32") {
@@ -317,11 +320,11 @@ KernelPtr make_broadcast(const KernelSpec& spec) {
   return make_copy(spec, pair.reader, view);
 }
 
-const KernelType kTranspose{"transpose", make_transpose};
-const KernelType kSlice{"slice", make_slice};
-const KernelType kPad{"pad", make_pad};
-const KernelType kReverse{"reverse", make_reverse};
-const KernelType kBroadcast{"broadcast_to", make_broadcast};
+const KernelType kTranspose{"transpose", make_transpose, Floats::bfloat16};
+const KernelType kSlice{"slice", make_slice, Floats::bfloat16};
+const KernelType kPad{"pad", make_pad, Floats::bfloat16};
+const KernelType kReverse{"reverse", make_reverse, Floats::bfloat16};
+const KernelType kBroadcast{"broadcast_to", make_broadcast, Floats::bfloat16};
 
 }  // namespace
 }  // namespace memcfg

@@ -4,22 +4,19 @@ namespace memcfg::onednn {
 
 Owned<MemoryDesc> describe(const OneDnn& library,
                            const Shape& dims,
-                           const Shape& strides) {
+                           const Shape& strides,
+                           int type) {
   MemoryDesc* desc = nullptr;
-  const Status status =
-      library.api().memory_desc_create_with_strides(&desc,
-                                                    static_cast<int>(dims.size()),
-                                                    dims.data(),
-                                                    data_type::f32,
-                                                    strides.data());
+  const Status status = library.api().memory_desc_create_with_strides(
+      &desc, static_cast<int>(dims.size()), dims.data(), type, strides.data());
   library.check(status, "describing an array");
   return {desc, library.api().memory_desc_destroy};
 }
 
-Owned<MemoryDesc> describe_any(const OneDnn& library, const Shape& dims) {
+Owned<MemoryDesc> describe_any(const OneDnn& library, const Shape& dims, int type) {
   MemoryDesc* desc = nullptr;
   const Status status = library.api().memory_desc_create_with_tag(
-      &desc, static_cast<int>(dims.size()), dims.data(), data_type::f32, kTagAny);
+      &desc, static_cast<int>(dims.size()), dims.data(), type, kTagAny);
   library.check(status, "describing an array");
   return {desc, library.api().memory_desc_destroy};
 }

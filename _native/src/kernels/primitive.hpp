@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/spec.hpp"
 #include "memcfg/kernel.hpp"
 #include "memcfg/onednn.hpp"
 #include "memcfg/types.hpp"
@@ -17,13 +18,24 @@ using Owned = std::unique_ptr<T, Status (*)(T*)>;
 
 using Shape = std::vector<Dim>;
 
-// A float32 array of `dims` whose element i lies at the dot product of i and
-// `strides`, in elements.
+// The type of an operand, float32 or bfloat16, and its bytes.
+inline int type_of(const SpecReader& reader, const OperandSpec& operand) {
+  return reader.is_bfloat16(operand) ? data_type::bf16 : data_type::f32;
+}
+inline Bytes item_bytes(int type) {
+  return type == data_type::bf16 ? 2 : kFloat;
+}
+
+// An array of `dims` whose element i lies at the dot product of i and `strides`, in
+// elements.
 Owned<MemoryDesc> describe(const OneDnn& library,
                            const Shape& dims,
-                           const Shape& strides);
-// A float32 array whose layout the primitive chooses.
-Owned<MemoryDesc> describe_any(const OneDnn& library, const Shape& dims);
+                           const Shape& strides,
+                           int type = data_type::f32);
+// An array whose layout the primitive chooses.
+Owned<MemoryDesc> describe_any(const OneDnn& library,
+                               const Shape& dims,
+                               int type = data_type::f32);
 
 // Attributes that make every temporary the caller's.
 Owned<Attributes> user_scratchpad(const OneDnn& library);

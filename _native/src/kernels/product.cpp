@@ -9,7 +9,7 @@ Owned<MemoryDesc> describe(const OneDnn& library, const Matrix& matrix) {
     dims.insert(dims.begin(), matrix.batch);
     strides.insert(strides.begin(), matrix.batch_stride);
   }
-  return describe(library, dims, strides);
+  return describe(library, dims, strides, matrix.type);
 }
 
 Call make_product(const OneDnn& library,

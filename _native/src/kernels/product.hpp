@@ -10,10 +10,15 @@
 namespace memcfg::onednn {
 
 // Matrices in an operand: element (i, row, column) at i * batch_stride + row *
-// row_stride + column * column_stride, in floats.
+// row_stride + column * column_stride, in elements.
 struct Matrix {
   Dim rows, columns, row_stride, column_stride;
   Dim batch = 1, batch_stride = 0;
+  int type = data_type::f32;
+
+  Bytes bytes(Dim elements) const {
+    return static_cast<Bytes>(elements) * item_bytes(type);
+  }
 };
 
 // Rows of the result that one product computes when the result is large both ways.
@@ -41,6 +46,7 @@ class Product final : public Kernel {
           const Matrix& right,
           int left_operand,
           int right_operand,
+          int result_type = data_type::f32,
           bool biased = false)
       : Kernel(sizes),
         left_operand_(left_operand),
@@ -53,8 +59,9 @@ class Product final : public Kernel {
     Matrix result{left.rows, right.columns, right.columns, 1};
     result.batch = left.batch;
     result.batch_stride = left.rows * right.columns;
-    left_bytes_ = block_ * left.row_stride * Dim{kFloat};
-    result_bytes_ = block_ * right.columns * Dim{kFloat};
+    result.type = result_type;
+    left_bytes_ = left.bytes(block_ * left.row_stride);
+    result_bytes_ = result.bytes(block_ * right.columns);
     const Dim rest = left.rows % block_;
     left.rows = result.rows = block_;
     whole_.emplace(make_product(library, left, right, result, biased));
@@ -110,7 +117,7 @@ class Product final : public Kernel {
     copy.batch_stride = left.rows * left.columns;
     const auto from = describe(library, left), to = describe(library, copy);
     transpose_.emplace(reorder(library, from.get(), to.get()));
-    transposed_bytes_ = align_up(float_bytes(copy.batch * copy.batch_stride));
+    transposed_bytes_ = align_up(copy.bytes(copy.batch * copy.batch_stride));
     return copy;
   }
 
@@ -119,7 +126,8 @@ class Product final : public Kernel {
   int left_operand_, right_operand_;
   bool biased_;
   Dim rows_;
-  Dim block_ = 0, left_bytes_ = 0, result_bytes_ = 0;
+  Dim block_ = 0;
+  Bytes left_bytes_ = 0, result_bytes_ = 0;
 };
 
 }  // namespace memcfg::onednn

@@ -9,7 +9,10 @@ constexpr Count kMost = Count{1} << 60;
 
 Bytes item_bytes(const std::string& dtype) {
   if (dtype == "bool" || dtype == "int8" || dtype == "uint8") return 1;
-  if (dtype == "int16" || dtype == "uint16" || dtype == "float16") return 2;
+  if (dtype == "int16" || dtype == "uint16" || dtype == "float16" ||
+      dtype == kBfloat16) {
+    return 2;
+  }
   if (dtype == "int32" || dtype == "uint32" || dtype == "float32") return 4;
   if (dtype == "int64" || dtype == "uint64" || dtype == "float64") return 8;
   return 0;

@@ -18,6 +18,7 @@ using Count = std::int64_t;  // a number of elements, rows, channels, ...
 
 inline constexpr Bytes kFloat = sizeof(float);
 inline constexpr const char* kFloat32 = "float32";
+inline constexpr const char* kBfloat16 = "bfloat16";
 inline constexpr const char* kInt32 = "int32";
 inline constexpr const char* kInt64 = "int64";
 inline constexpr const char* kUint8 = "uint8";
@@ -49,6 +50,13 @@ class SpecReader {
   Count count(const OperandSpec& operand) const;
   Rows rows(const OperandSpec& operand) const;
   Bytes bytes(const OperandSpec& operand) const;
+  // Of an operand that is float32 or bfloat16: whether it is bfloat16.
+  bool is_bfloat16(const OperandSpec& operand) const {
+    if (operand.dtype != kFloat32 && operand.dtype != kBfloat16) {
+      fail("takes float32 and bfloat16, not " + operand.dtype);
+    }
+    return operand.dtype == kBfloat16;
+  }
   // A dimension for oneDNN, whose heuristics count in 32 bits: on some processors they
   // divide by an overflowed zero.
   Count narrow(Count value, const char* name) const;

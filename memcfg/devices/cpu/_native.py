@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from memcfg import ops
+from memcfg._caller import outside
 from memcfg._core import Kernel, OneDNN, has_kernel, list_algorithms
 from memcfg.devices._algorithm_times import AlgorithmTimes, asks_for_times
 from memcfg.devices.cpu._reference import ReferenceKernels
@@ -147,10 +149,34 @@ class NativeKernels:
         outputs: Sequence[OperandSpec],
         algorithm: str | None = None,
     ) -> _NativeKernel:
+        if not self._library.has_fast_bfloat16:
+            _warn_of_bfloat16(self._library, (*inputs, *outputs))
         numbers = _numbers(op_type, attributes)
         return _NativeKernel(
             Kernel(op_type, numbers, inputs, outputs, self._library, algorithm)
         )
+
+
+_warned: set[str] = set()  # of bfloat16, once a process
+
+
+def _warn_of_bfloat16(library: OneDNN, operands: Sequence[OperandSpec]) -> None:
+    """Say once that bfloat16 makes nothing faster on this processor."""
+    if _warned or all(each.dtype != "bfloat16" for each in operands):
+        return
+    _warned.add("bfloat16")
+    how = (
+        "are emulated on float32's instructions"
+        if library.has_bfloat16
+        else "run in float32, through copies"
+    )
+    warnings.warn(
+        "this processor has no instructions for bfloat16 (AVX512_BF16 or AMX): its "
+        f"products {how}, so that it takes less memory and more time. "
+        "memcfg.config.set_dtype_policy('float32') is faster here",
+        RuntimeWarning,
+        stacklevel=outside(),
+    )
 
 
 def _is_native(op_type: str) -> bool:

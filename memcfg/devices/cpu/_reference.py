@@ -11,6 +11,7 @@ import numpy as np
 from memcfg import ops
 from memcfg._core import CallbackKernel
 from memcfg.errors import GraphError, KernelError
+from memcfg.ops._dtypes import array_dtype, run_meaning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +32,11 @@ class _ReferenceKernel:
     outputs: tuple[OperandSpec, ...]
     algorithm: str = "reference"
     scratch_bytes: int = 0
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Those of its operands."""
+        return tuple(spec.dtype for spec in (*self.inputs, *self.outputs))
 
     @property
     def kernel(self) -> None:
@@ -68,7 +74,7 @@ class _Operands:
             self._addresses = addresses
         inputs = self._arrays[: len(kernel.inputs)]
         outputs = self._arrays[len(kernel.inputs) :]
-        _run(kernel.function, kernel.attributes, inputs, outputs)
+        _run(kernel, inputs, outputs)
 
 
 class ReferenceKernels:
@@ -118,7 +124,7 @@ def _arrays_at(
     return [
         np.ndarray(
             spec.shape,
-            np.dtype(spec.dtype),
+            array_dtype(spec.dtype),
             memoryview((ctypes.c_uint8 * spec.nbytes).from_address(address)),
         )
         for spec, address in zip(specs, addresses, strict=True)
@@ -126,11 +132,10 @@ def _arrays_at(
 
 
 def _run(
-    function: Meaning,
-    attributes: Mapping[str, Any],
+    kernel: _ReferenceKernel,
     inputs: list[NDArray[Any]],
     outputs: list[NDArray[Any]],
 ) -> None:
     # As in C++, a NaN or an overflow is a value; the loss's guard tells the user.
     with np.errstate(all="ignore"):
-        function(attributes, inputs, outputs)
+        run_meaning(kernel.function, kernel.attributes, inputs, outputs, kernel.dtypes)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 import numpy as np
 
 from memcfg._cached import cached_property
+from memcfg.config._dtype_policy import as_policy, dtype_policy
 from memcfg.errors import GraphError
 from memcfg.graph import Builder
 from memcfg.nn._argument_checks import integer
@@ -35,6 +36,7 @@ from memcfg.nn.regularizers import get_regularizer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from memcfg.config import DTypePolicy
     from memcfg.nn.initializers import Initializer
     from memcfg.nn.regularizers import Regularizer
 
@@ -267,6 +269,11 @@ class Scope:
         label = "bias_add" if kind == "bias" else kind  # "bias" names the weight
         return self.builder.apply(kind, inputs, attributes, name=f"{self.name}/{label}")
 
+    def dtype(self, tensor: int) -> str:
+        """Return a tensor's dtype as layers see it: numbers are float32."""
+        found = self.builder.dtype(tensor)
+        return "float32" if found == "bfloat16" else found
+
     def move(self, weight: str, value: int, momentum: float) -> None:
         """Ask for a moving average, to be taken once at the end of the step."""
         self.moving.append((weight, value, momentum))
@@ -290,11 +297,15 @@ class Scope:
 
     def run(self, layer: Layer, inputs: Sequence[int]) -> int | Sequence[int]:
         """Append a layer's ops; `trace` may say another mask than the first input's."""
-        group, self.builder.group = self.builder.group, self.name
+        builder = self.builder
+        group, builder.group = builder.group, self.name
+        dtype = builder.compute_dtype
+        if dtype is not None:
+            builder.compute_dtype = layer.compute_dtype
         self.mask = self.masks[0] if self.masks and layer.supports_masking else None
         made = layer.trace(self, inputs)
         layer._settle_mask(self, inputs, made)
-        self.builder.group = group
+        builder.group, builder.compute_dtype = group, dtype
         if layer.activity_regularizer is not None:
             several = [made] if isinstance(made, int) else made
             self.penalties += [(layer.activity_regularizer, each) for each in several]
@@ -390,8 +401,9 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         Unique within a model. None: as Keras names it, such as ``"conv2d_1"``.
     trainable : bool, default True
         Whether training changes the weights.
-    dtype : str, optional
-        Only ``"float32"`` or None.
+    dtype : {"float32", "mixed_bfloat16"} or DTypePolicy, optional
+        What the layer computes in. None: the policy of its model, or that of
+        `memcfg.config.set_dtype_policy` when the layer is made.
     activity_regularizer : Regularizer or str, optional
         What the loss has of the result. All layers take these three arguments by name,
         and ``NAME_regularizer`` for a weight, such as ``kernel_regularizer``; the first
@@ -403,6 +415,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         If `name` is not a string.
     ValueError
         If `name` is empty or contains ``/``, or `dtype` is another one.
+    RuntimeError
+        When `dtype_policy` is set, and the model of the layer is compiled.
 
     Examples
     --------
@@ -426,6 +440,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         "_is_built",
         "_own",
         "_owner",
+        "_policy",
+        "_policy_said",
         "_regularizers",
         "_seed",
         "_trainable",
@@ -447,7 +463,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         name: str | None = None,
         *,
         trainable: bool = True,
-        dtype: str | None = None,
+        dtype: str | DTypePolicy | None = None,
         activity_regularizer: Any = None,
     ) -> None:
         self.kind = snake_case(self._called())
@@ -461,6 +477,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         self._users = 0  # models that have had the values
         self._regularizers: dict[str, Regularizer] = {}  # by weight
         self._activity = get_regularizer(activity_regularizer)
+        self._policy = dtype_policy()
+        self._policy_said = False  # whether by the layer's own argument
         if dtype is not None:
             self._take("dtype", dtype)
         self._first_shape: Shape | None = None
@@ -471,11 +489,12 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
     def _take(self, name: str, value: Any) -> None:
         """Take an argument that all layers have."""
-        if name == "dtype" and value not in (None, "float32"):
-            raise ValueError(
-                f"{type(self).__name__}: dtype is 'float32', not {value!r}"
-            )
-        if name == "trainable":
+        if name == "dtype" and value is not None:
+            try:
+                self._policy, self._policy_said = as_policy(value), True
+            except ValueError as error:
+                raise ValueError(f"{type(self).__name__}: {error}") from None
+        elif name == "trainable":
             self.trainable = value
         elif name == "input_shape":
             self._first_shape = sample_shape(value)
@@ -491,6 +510,41 @@ class Layer(FixedAttributes, metaclass=_LayerType):
     def _called(self) -> str:
         """Return what automatic names are made of."""
         return type(self).__name__
+
+    @property
+    def dtype_policy(self) -> DTypePolicy:
+        """What the layer computes in; set, it is set on those inside of it, too."""
+        return self._policy
+
+    @dtype_policy.setter
+    def dtype_policy(self, value: str | DTypePolicy) -> None:
+        self._set_policy(as_policy(value), said=True)
+
+    def _set_policy(self, policy: DTypePolicy, *, said: bool) -> None:
+        """Set it on the layer and those inside, if not `said` where none was said."""
+        layers = [
+            leaf
+            for _, leaf in self._leaves()
+            if said or not (leaf._policy_said or leaf._policy == policy)
+        ]
+        for each in layers:
+            if getattr(each._model, "_config", None) is not None:
+                raise RuntimeError(
+                    f"layer {each.name!r} is of a compiled model: set its dtype policy "
+                    "before compile"
+                )
+        for each in layers:
+            each._policy, each._policy_said = policy, said
+
+    @property
+    def compute_dtype(self) -> str:
+        """The dtype of what the layer computes, ``"float32"`` or ``"bfloat16"``."""
+        return self._policy.compute_dtype
+
+    @property
+    def variable_dtype(self) -> str:
+        """The dtype of the layer's weights, ``"float32"``."""
+        return self._policy.variable_dtype
 
     @property
     def activity_regularizer(self) -> Any:
@@ -894,9 +948,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
     ) -> tuple[_Inner, list[int], list[int | None]]:
         """Append the ops of `call` or `compute_mask`; return tensors and masks."""
         shape = scope.builder.shape
-        operands = [
-            _Operand(shape(each)[1:], scope.builder.dtype(each)) for each in inputs
-        ]
+        operands = [_Operand(shape(each)[1:], scope.dtype(each)) for each in inputs]
         alone: Any = (tuple(map(Place, range(len(inputs)))), {})
         if len(inputs) > 1 and method == "compute_mask":
             alone = ([list(alone[0])], {})
@@ -991,6 +1043,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             "trainable": self.trainable,
             **constructor_arguments(self),
         }
+        if self._policy_said:
+            found["dtype"] = self._policy.name
         if "seed" in inspect.signature(type(self)).parameters:
             found["seed"] = None if self._seed == self._drawn else self._seed
         return found | {k: each for k, each in self._penalties().items() if each}
@@ -1466,7 +1520,9 @@ def trace_call(
         )
     values = dict(zip(starts, inputs, strict=True))
     scope = Scope(builder, name, {}, training=builder.training)
+    dtype, builder.compute_dtype = builder.compute_dtype, None  # whatever layers say
     scope.trace(_calls([end]), values, {})
+    builder.compute_dtype = dtype
     if end.node.batch_size is None:
         return values[end]
     return scope.apply("reshape", (values[end],), {"shape": ()})[0]  # of a whole batch

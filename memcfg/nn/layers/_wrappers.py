@@ -169,7 +169,7 @@ class Bidirectional(Layer):
         """Append both layers, and what joins them."""
         x, *states = inputs
         builder, half = scope.builder, len(states) // 2
-        kinds = tuple((builder.shape(each)[1:], builder.dtype(each)) for each in inputs)
+        kinds = tuple((builder.shape(each)[1:], scope.dtype(each)) for each in inputs)
         ends = []
         rest: list[int] = []
         mask = scope.masks[0] if scope.masks else None
@@ -269,7 +269,7 @@ class TimeDistributed(Layer):
         """Append the inner layer, of as many samples as there are steps in all."""
         builder = scope.builder
         batch, steps, *rest = builder.shape(inputs[0])
-        node = self._of_step(tuple(rest), builder.dtype(inputs[0]))
+        node = self._of_step(tuple(rest), scope.dtype(inputs[0]))
         (rows,) = scope.apply("reshape", inputs, {"shape": (batch * steps, *rest)})
         values = {node.inputs[0]: rows}
         scope.trace([node], values, {})

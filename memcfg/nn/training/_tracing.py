@@ -112,6 +112,7 @@ class _Trace:
         self.names = input_names("x", len(network.inputs))
         self.builder = Builder(f"{spec.name}, {key.label}", self._reserved())
         self.builder.training = self.training
+        self.builder.compute_dtype = "float32"  # layers say their own
         self.weights: dict[str, int] = {}
         self.state: dict[str, int] = {}
         self.moves: list[tuple[str, int, float]] = []
@@ -174,13 +175,16 @@ class _Trace:
         values = dict(self.xs)
         masks: dict[SymbolicTensor, int | None] = {}
         scope.trace(network.nodes, values, masks)
-        self.masks = [masks.get(tensor) for tensor in network.outputs]
+        self.masks = [self._float32(masks.get(tensor)) for tensor in network.outputs]
         self.moves = [
             (network.aliases.get(name, name), value, momentum)
             for name, value, momentum in scope.moving
         ]
         self.penalties = scope.penalties
-        return [values[tensor] for tensor in network.outputs]
+        return [self.builder.cast(values[each], "float32") for each in network.outputs]
+
+    def _float32(self, mask: int | None) -> int | None:
+        return None if mask is None else self.builder.cast(mask, "float32")
 
     def _loss(self, outputs: Sequence[int]) -> list[int]:
         """Trace metrics and losses; the number to minimise is the first."""

@@ -82,6 +82,11 @@ def cuda_source(
     if kind.arity not in (None, len(inputs)):
         raise KernelError(f"kernel {op_type!r} for CUDA takes {kind.arity} inputs")
     writer = Writer(op_type, numbers, inputs, outputs)
+    if any(spec.dtype == "bfloat16" for spec in (*inputs, *outputs)):
+        raise writer.fail(
+            "takes no bfloat16: models of dtype 'mixed_bfloat16' run on a CPU; on a "
+            "GPU use dtype 'float32'"
+        )
     if kind.formula is None:
         _check(kind, writer)
     write(writer)

@@ -1,0 +1,162 @@
+"""What layers compute in and keep their weights in, by Keras's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["DTypePolicy", "dtype_policy", "set_dtype_policy"]
+
+_COMPUTE = {"float32": "float32", "mixed_bfloat16": "bfloat16"}
+_REFUSED = {
+    "bfloat16": "weights are kept in float32: use 'mixed_bfloat16'",
+    "float16": "losses would have to be scaled: use 'mixed_bfloat16'",
+    "mixed_float16": "losses would have to be scaled: use 'mixed_bfloat16'",
+    "float64": "kernels compute float32",
+}
+
+
+class DTypePolicy:
+    """What a layer computes in, and what its weights are kept in.
+
+    In ``"mixed_bfloat16"`` activations and products are bfloat16 (products are summed
+    in float32); weights, their gradients, the optimizer's state, the statistics of
+    normalisation, softmax, recurrent cells and losses are float32.
+
+    Parameters
+    ----------
+    name : {"float32", "mixed_bfloat16"}
+        Which.
+
+    Raises
+    ------
+    ValueError
+        If it is another name.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> policy = mc.nn.DTypePolicy("mixed_bfloat16")
+    >>> policy.compute_dtype, policy.variable_dtype
+    ('bfloat16', 'float32')
+    """
+
+    __slots__ = ("name",)
+
+    name: str
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or name not in _COMPUTE:
+            known = " or ".join(map(repr, _COMPUTE))
+            why = _REFUSED.get(name) if isinstance(name, str) else None
+            raise ValueError(
+                f"a dtype policy is {known}, not {name!r}" + (f": {why}" if why else "")
+            )
+        object.__setattr__(self, "name", name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{self!r} does not change: make another one")
+
+    @property
+    def compute_dtype(self) -> str:
+        """The dtype of activations and products."""
+        return _COMPUTE[self.name]
+
+    @property
+    def variable_dtype(self) -> str:
+        """The dtype of weights, ``"float32"``."""
+        return "float32"
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor.
+
+        Returns
+        -------
+        dict
+            By name.
+        """
+        return {"name": self.name}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> DTypePolicy:
+        """Make a policy of what `get_config` returned.
+
+        Parameters
+        ----------
+        config : mapping of str to object
+            The arguments of the constructor.
+
+        Returns
+        -------
+        DTypePolicy
+            The policy.
+        """
+        return cls(**config)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DTypePolicy) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __reduce__(self) -> Any:
+        return DTypePolicy, (self.name,)
+
+    def __repr__(self) -> str:
+        return f'<DTypePolicy "{self.name}">'
+
+
+_FLOAT32 = DTypePolicy("float32")
+_current = _FLOAT32
+
+
+def as_policy(value: Any) -> DTypePolicy:
+    """Return the policy that is meant; ValueError if none is."""
+    if isinstance(value, Mapping):  # as Keras writes it
+        value = value.get("config", value).get("name")
+    return value if isinstance(value, DTypePolicy) else DTypePolicy(value)
+
+
+def reset() -> None:
+    """Go back to float32."""
+    set_dtype_policy(_FLOAT32)
+
+
+def set_dtype_policy(policy: str | DTypePolicy) -> None:
+    """Set the policy of the layers that are made from now on, unless they say one.
+
+    Parameters
+    ----------
+    policy : {"float32", "mixed_bfloat16"} or DTypePolicy
+        Which.
+
+    Raises
+    ------
+    ValueError
+        If it is another name.
+
+    See Also
+    --------
+    dtype_policy : Tells it.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.config.set_dtype_policy("mixed_bfloat16")
+    >>> mc.nn.Dense(10).compute_dtype
+    'bfloat16'
+    >>> mc.config.set_dtype_policy("float32")
+    """
+    global _current
+    _current = as_policy(policy)
+
+
+def dtype_policy() -> DTypePolicy:
+    """Return the policy of the layers that are made now.
+
+    Returns
+    -------
+    DTypePolicy
+        What `set_dtype_policy` has set; ``"float32"`` at first.
+    """
+    return _current

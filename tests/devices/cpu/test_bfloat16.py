@@ -1,0 +1,336 @@
+"""bfloat16 on the CPU: rounding, every op type by its meaning, and its scratch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from elementwise_cases import ATTRIBUTES, operands_of
+from family_cases import all_cases
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_cases import Case, Room, convolutions, depthwise, normal
+
+from memcfg import ops
+from memcfg._core import set_num_threads
+from memcfg.devices import OperandSpec
+from memcfg.devices.cpu import kernel_table
+from memcfg.errors import GraphError, MissingDependencyError
+from memcfg.ops._dtypes import round_to_bfloat16, run_meaning, widen
+
+EVERY = np.arange(1 << 16, dtype=np.uint16)
+BIT = 2.0**-8  # half of the distance of neighbours, relative
+
+
+@pytest.fixture(scope="module")
+def table():
+    try:
+        return kernel_table("onednn")
+    except MissingDependencyError as error:
+        pytest.skip(str(error))
+
+
+def nearest(values):
+    """The nearest bfloat16 by a search among all finite ones, of two the even one."""
+    finite = np.arange(0x7F80, dtype=np.uint16)  # from 0 up, as their bits are
+    known = widen(finite).astype(np.float64)
+    known = np.append(known, 2.0**128)  # where infinity begins
+    magnitude = np.abs(values.astype(np.float64))
+    above = np.searchsorted(known, magnitude).clip(1, len(known) - 1)
+    low, high = magnitude - known[above - 1], known[above] - magnitude
+    up = (high < low) | ((high == low) & (above % 2 == 0))
+    bits = np.where(up, above, above - 1).astype(np.uint16)
+    bits = np.where(np.isinf(values), 0x7F80, bits).astype(np.uint16)
+    return bits | np.where(np.signbit(values), 0x8000, 0).astype(np.uint16)
+
+
+def run(table, op_type, attributes, inputs, dtypes, outputs):
+    """Run one op on arrays, of bfloat16 their bits, between guards; twice."""
+    specs = [
+        OperandSpec(x.shape, dtype) for x, dtype in zip(inputs, dtypes, strict=True)
+    ]
+    made = table.make(op_type, attributes, specs, outputs)
+    found = []
+    for garbage in (0xFF, 0x5A):
+        rooms = [Room(x.nbytes, garbage, 64) for x in inputs]
+        for room, x in zip(rooms, inputs, strict=True):
+            room.bytes[:] = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+        rooms += [Room(spec.nbytes, garbage, 128) for spec in outputs]
+        scratch = Room(made.scratch_bytes, garbage, 192)
+        made.run([room.address for room in rooms], scratch.address)
+        for room in [*rooms, scratch]:
+            room.check_guards()
+        for room, x in zip(rooms, inputs, strict=False):
+            assert room.bytes.tobytes() == x.tobytes()
+        found.append([room.bytes.tobytes() for room in rooms[len(inputs) :]])
+    assert found[0] == found[1], "the bits depend on something else than the inputs"
+    return [
+        np.frombuffer(each, stored(spec.dtype)).reshape(spec.shape)
+        for each, spec in zip(found[0], outputs, strict=True)
+    ]
+
+
+def stored(dtype):
+    return np.uint16 if dtype == "bfloat16" else dtype
+
+
+@dataclass
+class Mixed:
+    """A case of float32 in mixed precision; None if the op type has none."""
+
+    op_type: str
+    attributes: dict
+    inputs: list
+    dtypes: list
+    outputs: list
+
+    @staticmethod
+    def of(case, kept=()):
+        kind = ops.op_type(case.op_type)
+        own = kind.float32_inputs
+        if own is None:
+            return None
+        pairs = [
+            (round_to_bfloat16(x), "bfloat16")
+            if x.dtype == np.float32 and i not in {*own, *kept}
+            else (x, x.dtype.name)
+            for i, x in enumerate(case.inputs)
+        ]
+        inputs, dtypes = [x for x, _ in pairs], [dtype for _, dtype in pairs]
+        specs = [ops.Spec(x.shape, d) for x, d in pairs]
+        made = kind.infer(specs, case.attributes)
+        outputs = [OperandSpec(tuple(each.shape), each.dtype) for each in made]
+        return Mixed(case.op_type, case.attributes, inputs, dtypes, outputs)
+
+    def meaning(self):
+        """The outputs in float64, before they are rounded."""
+        inputs = [
+            widen(x).astype(np.float64)
+            if dtype == "bfloat16"
+            else x.astype(np.float64)
+            if dtype == "float32"
+            else x.copy()
+            for x, dtype in zip(self.inputs, self.dtypes, strict=True)
+        ]
+        outputs = [
+            np.zeros(each.shape, np.float64 if "float" in each.dtype else each.dtype)
+            for each in self.outputs
+        ]
+        with np.errstate(all="ignore"):
+            ops.op_type(self.op_type).numpy(self.attributes, inputs, outputs)
+        return outputs
+
+    def check(self, table):
+        found = run(
+            table, self.op_type, self.attributes, self.inputs, self.dtypes, self.outputs
+        )
+        for array, spec, expected in zip(
+            found, self.outputs, self.meaning(), strict=True
+        ):
+            if spec.dtype == "bfloat16":
+                size = np.nanmax(
+                    np.abs(expected), initial=0, where=np.isfinite(expected)
+                )
+                np.testing.assert_allclose(
+                    widen(array), expected, rtol=BIT * 1.02, atol=2e-5 * max(size, 1)
+                )
+            elif "float" in spec.dtype:
+                np.testing.assert_allclose(array, expected, rtol=2e-4, atol=2e-4)
+            else:
+                np.testing.assert_array_equal(array, expected)
+
+
+# What the gradients of ops with statistics read in float32.
+KEPT = {
+    "batch_normalization_gradient": (2, 3, 4),
+    "layer_normalization_gradient": (2, 3, 4),
+    "scaled_dot_product_attention_gradient": (4, 5, *range(7, 16)),
+    "batch_normalization_add": (1, 2),
+    "batch_normalization_add_relu": (1, 2),
+    "batch_normalization_relu": (1, 2),
+    "batch_normalization_relu6": (1, 2),
+    "batch_normalization_inference_add": (1, 2, 3, 4),
+    "batch_normalization_inference_add_relu": (1, 2, 3, 4),
+    "batch_normalization_inference_relu": (1, 2, 3, 4),
+    "batch_normalization_inference_relu6": (1, 2, 3, 4),
+    "batch_normalization_add_relu_gradient": (3, 4, 5),
+    "batch_normalization_relu_gradient": (3, 4, 5),
+    "batch_normalization_relu6_gradient": (3, 4, 5),
+    "bias_relu": (1,),
+}
+FLOAT32_ONLY = {
+    "constant",
+    "fill",
+    "random_uniform",
+    "one_hot",
+}  # no operand to be rounded
+
+
+def families():
+    return sorted({*all_cases()} - FLOAT32_ONLY)
+
+
+@pytest.mark.parametrize("op_type", families())
+def test_an_op_is_what_it_means_on_float32_and_rounded(table, op_type):
+    for case in all_cases()[op_type]:
+        try:
+            mixed = Mixed.of(case, KEPT.get(op_type, ()))
+        except GraphError:  # such as an update of state
+            continue
+        if mixed is not None:
+            mixed.check(table)
+
+
+@pytest.mark.parametrize(
+    "op_type", [kind.name for kind in ops.op_types() if kind.formula is not None]
+)
+@pytest.mark.parametrize("count", [1, 12, 3000, 40000])
+def test_an_expression_is_that_of_float32_rounded(table, op_type, count):
+    kind = ops.op_type(op_type)
+    if kind.formula.state:
+        pytest.skip("updates are of float32")
+    attributes = {
+        name: ATTRIBUTES.get(name, value)
+        for name, value in kind.formula.defaults.items()
+    }
+    case = Case(op_type, operands_of(kind, count), [], attributes)
+    mixed = Mixed.of(case)
+    found = run(table, op_type, attributes, mixed.inputs, mixed.dtypes, mixed.outputs)
+    # The float32 loop on the same numbers, whose own meaning is tested elsewhere.
+    wide = [
+        widen(x) if dtype == "bfloat16" else x
+        for x, dtype in zip(mixed.inputs, mixed.dtypes, strict=True)
+    ]
+    outputs = [OperandSpec(each.shape, "float32") for each in mixed.outputs]
+    dtypes = [x.dtype.name for x in wide]
+    expected = run(table, op_type, attributes, wide, dtypes, outputs)
+    for array, value in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(widen(array), widen(round_to_bfloat16(value)))
+
+
+def test_every_bfloat16_is_a_float_and_back():
+    values = widen(EVERY)
+    back = round_to_bfloat16(values)
+    nan = np.isnan(values)
+    np.testing.assert_array_equal(back[~nan], EVERY[~nan])
+    assert np.isnan(widen(back[nan])).all()
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=200))
+def test_rounding_is_to_the_nearest(bits):
+    values = np.array(bits, np.uint32).view(np.float32)
+    values = values[~np.isnan(values)]
+    np.testing.assert_array_equal(round_to_bfloat16(values), nearest(values))
+
+
+def test_rounding_of_ties_and_ends():
+    halves = ((EVERY.astype(np.uint32) << 16) | 0x8000).view(np.float32)
+    halves = halves[~np.isnan(halves)]
+    bits = halves.view(np.uint32)
+    values = np.concatenate([bits, bits - 1, bits + 1]).view(np.float32)
+    np.testing.assert_array_equal(round_to_bfloat16(values), nearest(values))
+
+
+@pytest.mark.parametrize("count", [1, 7, 8192, 70001])
+def test_casts_round_as_the_meaning_does(table, count):
+    bits = np.random.default_rng(0).integers(0, 2**32, count, dtype=np.uint32)
+    x = bits.view(np.float32)
+    spec = OperandSpec((count,), "bfloat16")
+    (y,) = run(table, "cast", {"dtype": "bfloat16"}, [x], ["float32"], [spec])
+    np.testing.assert_array_equal(y, round_to_bfloat16(x))
+    wide = OperandSpec((count,), "float32")
+    (z,) = run(table, "cast", {"dtype": "float32"}, [y], ["bfloat16"], [wide])
+    np.testing.assert_array_equal(z, widen(y))
+
+
+@given(drawn=convolutions())
+@settings(max_examples=40, deadline=None)
+def test_convolutions(table, drawn):
+    check_convolution(table, drawn)
+
+
+@given(drawn=depthwise())
+@settings(max_examples=10, deadline=None)
+def test_depthwise_convolutions(table, drawn):
+    check_convolution(table, drawn)
+
+
+@given(
+    n=st.integers(1, 3),
+    size=st.integers(1, 5),
+    channels=st.sampled_from([1, 8, 16, 20, 31, 32, 40]),
+    stride=st.integers(2, 3),
+)
+@settings(max_examples=20, deadline=None)
+def test_windows_of_one_pixel_that_leave_pixels_out(table, n, size, channels, stride):
+    a = {
+        "strides": (stride, stride),
+        "padding": ((0, 0), (0, 0)),
+        "dilation": (1, 1),
+        "groups": 1,
+    }
+    x = (n, size * stride, size * stride, channels)
+    check_convolution(table, (a, x, (1, 1, channels, 24), (n, size, size, 24)))
+
+
+def check_convolution(table, drawn):
+    a, x, kernel, y = drawn
+    arrays = normal(*x), normal(*kernel, seed=1), normal(*y, seed=2)
+    Mixed.of(Case("conv2d", [arrays[0], arrays[1]], [], a)).check(table)
+    more = {**a, "kernel_shape": kernel, "input_shape": x}
+    pair = [arrays[0], arrays[2]]
+    Mixed.of(Case("conv2d_gradient_kernel", pair, [], more)).check(table)
+    pair = [arrays[1], arrays[2]]
+    Mixed.of(Case("conv2d_gradient_input", pair, [], more)).check(table)
+
+
+@given(
+    m=st.sampled_from([1, 5, 64, 300]),
+    k=st.sampled_from([1, 3, 31, 270]),
+    n=st.sampled_from([1, 10, 33, 520]),
+)
+@settings(max_examples=30, deadline=None)
+def test_products(table, m, k, n):
+    x, kernel, dy = normal(m, k), normal(k, n, seed=1), normal(m, n, seed=2)
+    Mixed.of(Case("dense", [x, kernel], [])).check(table)
+    Mixed.of(Case("dense_gradient_kernel", [x, dy], [])).check(table)
+    Mixed.of(Case("dense_gradient_input", [kernel, dy], [])).check(table)
+
+
+def test_bits_do_not_depend_on_the_number_of_threads(table):
+    x = round_to_bfloat16(normal(300, 700))
+    spec = OperandSpec(x.shape, "bfloat16")
+    found = []
+    for threads in (1, 2, 3):
+        before = set_num_threads(threads)
+        try:
+            found.append(run(table, "gelu", {}, [x], ["bfloat16"], [spec])[0])
+        finally:
+            set_num_threads(before)
+    assert all((each == found[0]).all() for each in found)
+
+
+def test_listed_scratch_is_what_kernels_take(table):
+    cases = [
+        Mixed.of(case, KEPT.get(op_type, ()))
+        for op_type in ("conv2d", "dense", "max_pool2d", "bias", "matmul")
+        for case in all_cases()[op_type]
+    ]
+    for each in cases:
+        specs = [
+            OperandSpec(x.shape, dtype)
+            for x, dtype in zip(each.inputs, each.dtypes, strict=True)
+        ]
+        op = each.op_type, each.attributes, specs, each.outputs
+        for name, scratch, _ in table.algorithms(*op):
+            assert table.make(*op, name).scratch_bytes == scratch
+
+
+def test_the_reference_rounds_once(table):
+    del table
+    x = round_to_bfloat16(normal(50))
+    y = np.zeros(50, np.uint16)
+    kind = ops.op_type("tanh")
+    run_meaning(kind.numpy, {}, [x], [y], ("bfloat16", "bfloat16"))
+    np.testing.assert_array_equal(y, round_to_bfloat16(np.tanh(widen(x))))

@@ -1,0 +1,379 @@
+"""Layers in mixed bfloat16: who computes in what, and that nothing else changes."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+from memcfg.devices.cuda._sources import cuda_source
+from memcfg.errors import KernelError
+
+nn = mc.nn
+MIXED = "mixed_bfloat16"
+
+
+def small(**options):
+    return nn.Sequential(
+        [
+            nn.Input((8, 8, 3)),
+            nn.Conv2D(8, 3, padding="same"),
+            nn.BatchNormalization(),
+            nn.ReLU(),
+            nn.MaxPool2D(),
+            nn.Flatten(),
+            nn.Dropout(0.25),
+            nn.Dense(16, activation="gelu"),
+            nn.LayerNormalization(),
+            nn.Dense(5, activation="softmax"),
+        ],
+        **options,
+    )
+
+
+def compiled(model, **options):
+    model.compile(nn.Adam(0.01), "sparse_categorical_crossentropy", **options)
+    return model
+
+
+@pytest.fixture
+def data():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(24, 8, 8, 3)).astype(np.float32)
+    return x, random.integers(0, 5, 24)
+
+
+def dtypes(model, *types):
+    graph = model.graph()
+    return {
+        op.type: (
+            [graph.tensors[i].dtype for i in op.inputs],
+            [graph.tensors[i].dtype for i in op.outputs],
+        )
+        for op in graph.ops
+        if op.type in types
+    }
+
+
+class TestPolicy:
+    def test_names_and_what_they_mean(self):
+        policy = nn.DTypePolicy(MIXED)
+        assert (policy.compute_dtype, policy.variable_dtype) == ("bfloat16", "float32")
+        assert policy == mc.config.DTypePolicy.from_config(policy.get_config())
+        assert policy != nn.DTypePolicy("float32")
+        assert {policy: 1}[copy.deepcopy(policy)] == 1
+        assert repr(policy) == '<DTypePolicy "mixed_bfloat16">'
+        with pytest.raises(AttributeError, match="does not change"):
+            policy.name = "float32"
+
+    @pytest.mark.parametrize("name", ["bfloat16", "mixed_float16", "int8", 16, None])
+    def test_others_are_refused(self, name):
+        with pytest.raises(ValueError, match="a dtype policy is 'float32' or"):
+            nn.DTypePolicy(name)
+        with pytest.raises(ValueError, match="a dtype policy is"):
+            mc.config.set_dtype_policy(name)
+        assert mc.config.dtype_policy().name == "float32"
+
+    def test_the_global_one_is_that_of_layers_to_come(self):
+        before = nn.Dense(3)
+        mc.config.set_dtype_policy(MIXED)
+        assert mc.config.dtype_policy() == nn.DTypePolicy(MIXED)
+        assert nn.Dense(3).compute_dtype == "bfloat16"
+        assert nn.Dense(3, dtype="float32").compute_dtype == "float32"
+        assert before.compute_dtype == "float32"
+        mc.config.reset()
+        assert nn.Dense(3).dtype_policy.name == "float32"
+
+    def test_that_of_a_model_is_of_layers_that_say_none(self):
+        own = nn.Dense(5, dtype="float32")
+        model = nn.Sequential([nn.Input((4,)), nn.Dense(3), own], dtype=MIXED)
+        assert [e.compute_dtype for e in model.layers] == ["bfloat16", "float32"]
+        x = nn.Input((4,))
+        model = nn.Model(x, nn.Dense(2)(x + 1), dtype=nn.DTypePolicy(MIXED))
+        assert model.layers[-1].compute_dtype == "bfloat16"
+        assert model.dtype_policy.name == MIXED
+
+    def test_it_is_set_before_compile(self, data):
+        model = small()
+        model.dtype_policy = MIXED
+        assert {each.compute_dtype for each in model.layers} == {"bfloat16"}
+        compiled(model)
+        with pytest.raises(RuntimeError, match="before compile"):
+            model.dtype_policy = "float32"
+        with pytest.raises(RuntimeError, match="before compile"):
+            model.layers[0].dtype_policy = "float32"
+        assert model.layers[0].dtype_policy.name == MIXED
+        model.fit(*data, verbose=0)
+        model.close()
+
+    def test_inner_layers_follow_where_it_is_set(self):
+        layer = nn.TimeDistributed(nn.Dense(3))
+        layer.dtype_policy = MIXED
+        assert layer.layer.compute_dtype == "bfloat16"
+
+    def test_configs_tell_it(self):
+        layer = nn.Dense(3, dtype=MIXED)
+        assert layer.get_config()["dtype"] == MIXED
+        assert nn.Dense.from_config(layer.get_config()).compute_dtype == "bfloat16"
+        written = {"config": {"name": MIXED}, "class_name": "DTypePolicy"}  # Keras's
+        assert nn.Dense(3, dtype=written).compute_dtype == "bfloat16"
+        assert "dtype" not in nn.Dense(3).get_config()
+
+
+class TestGraph:
+    def test_products_are_bfloat16_and_statistics_float32(self):
+        model = compiled(small(dtype=MIXED))
+        bf, f32 = "bfloat16", "float32"
+        found = dtypes(
+            model,
+            *("conv2d_bias", "conv2d_gradient_kernel", "batch_normalization_relu"),
+            *("layer_normalization", "dense_gradient_kernel", "max_pool2d"),
+            *("softmax_cross_entropy", "adam"),
+        )
+        assert found["conv2d_bias"] == ([bf, bf, f32], [bf])
+        assert found["conv2d_gradient_kernel"] == ([bf, bf], [f32])
+        assert found["dense_gradient_kernel"] == ([bf, bf], [f32])
+        assert found["batch_normalization_relu"] == ([bf, f32, f32], [bf, f32, f32])
+        assert found["layer_normalization"] == ([bf, f32, f32], [bf, f32, f32])
+        assert found["max_pool2d"] == ([bf], [bf, "uint8"])
+        assert set(found["softmax_cross_entropy"][0]) == {f32, "int32"}
+        assert f32 in found["adam"][0]
+        assert bf not in found["adam"][0] + found["adam"][1]
+        model.close()
+
+    def test_a_weight_is_cast_once_a_step(self):
+        shared, x = nn.Dense(4, use_bias=False), nn.Input((4,))
+        model = nn.Model(x, shared(shared(x)), dtype=MIXED)
+        model.compile("sgd", "mse")
+        ops = [op.name for op in model.graph().ops if op.type == "cast"]
+        assert sum("kernel/bfloat16" in name for name in ops) == 1
+        model.close()
+
+    def test_a_layer_of_float32_reads_float32(self):
+        last = nn.Dense(5, use_bias=False, dtype="float32")
+        first = nn.Dense(3, use_bias=False)
+        model = nn.Sequential([nn.Input((4,)), first, last], dtype=MIXED)
+        model.compile("sgd", "mse")
+        graph = model.graph()
+        dense = [op for op in graph.ops if op.type == "dense"]
+        kinds = [{graph.tensors[i].dtype for i in op.inputs} for op in dense]
+        assert kinds == [{"bfloat16"}, {"float32"}]
+        model.close()
+
+    def test_without_it_there_are_no_casts(self):
+        model = compiled(small())
+        assert "cast" not in {op.type for op in model.graph().ops}
+        model.close()
+
+
+class TestRuns:
+    def test_predictions_are_float32_and_near(self, data):
+        found = []
+        for policy in ("float32", MIXED):
+            nn.set_random_seed(1)
+            model = small(dtype=policy)
+            found.append(model.predict(data[0], verbose=0))
+            model.close()
+        assert found[1].dtype == np.float32
+        assert not np.array_equal(*found)
+        np.testing.assert_allclose(found[1], found[0], atol=0.03)
+        np.testing.assert_allclose(found[1].sum(1), 1, atol=1e-6)  # softmax in float32
+
+    def test_all_policies_train_to_the_same_bits_and_take_what_they_say(self, data):
+        found = []
+        for memory in ("keep_all", "share", "replay_elementwise", "sqrt_checkpoint"):
+            nn.set_random_seed(1)
+            model = compiled(small(dtype=MIXED), memory=memory)
+            losses = model.fit(*data, batch_size=8, epochs=3, verbose=0, seed=2).history
+            report = model.memory_report(verify=True)
+            assert report.measured_peak_bytes == model.memory_plan.peak_bytes
+            found.append((losses["loss"], [w.tobytes() for w in model.get_weights()]))
+            model.close()
+        assert all(each == found[0] for each in found)
+        assert found[0][0][-1] < found[0][0][0]
+
+    def test_it_takes_less_memory(self, data):
+        peaks = []
+        for policy in ("float32", MIXED):
+            x = h = nn.Input((32, 32, 3))
+            for _ in range(6):
+                h = nn.ReLU()(nn.BatchNormalization()(nn.Conv2D(8, 3)(h)))
+            model = nn.Model(x, nn.Dense(5)(nn.GlobalAvgPool2D()(h)), dtype=policy)
+            model.compile("sgd", "mse")
+            peaks.append(model.plan(batch_size=64).peak_bytes)
+            model.close()
+        assert peaks[1] < 0.72 * peaks[0]
+
+    def test_gradients_are_those_of_float32_within_its_digits(self, data):
+        steps = []
+        for policy in ("float32", MIXED):
+            nn.set_random_seed(1)
+            x = h = nn.Input((8, 8, 3))
+            h = nn.Conv2D(8, 3, activation="relu")(h)
+            h = nn.BatchNormalization()(h)
+            model = nn.Model(x, nn.Dense(5)(nn.Flatten()(h)), dtype=policy)
+            model.compile(nn.SGD(1.0), "mse")
+            before = model.get_weights()
+            model.train_on_batch(data[0], np.eye(5, dtype=np.float32)[data[1]])
+            after = model.get_weights()
+            steps.append([a - b for a, b in zip(after, before, strict=True)])
+            model.close()
+        for exact, mixed in zip(*steps, strict=True):
+            size = np.abs(exact).max()
+            assert np.abs(exact - mixed).max() <= 0.1 * size + 1e-3
+
+    def test_masks_and_penalties_are_float32(self):
+        x = nn.Input((6,), dtype="int32")
+        h = nn.Embedding(300, 8, mask_zero=True)(x)
+        h = nn.LSTM(4, return_sequences=True)(h)
+        y = nn.Dense(3, activity_regularizer=nn.regularizers.L2(0.1))(h)
+        model = nn.Model(x, y, dtype=MIXED)
+        loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("adam", loss)
+        random = np.random.default_rng(0)
+        tokens = random.integers(0, 300, (8, 6)).astype(np.int32)
+        labels = random.integers(0, 3, (8, 6))
+        history = model.fit(tokens, labels, epochs=3, verbose=0).history["loss"]
+        assert history[-1] < history[0]
+        model.close()
+
+    def test_binary_losses_read_logits(self):
+        model = nn.Sequential(
+            [nn.Input((4,)), nn.Dense(1, activation="sigmoid")], dtype=MIXED
+        )
+        model.compile("sgd", "binary_crossentropy")
+        types = {op.type for op in model.graph().ops}
+        assert not any("probab" in each for each in types)
+        x = np.full((2, 4), 100, np.float32)
+        model.set_weights([np.full((4, 1), 1, np.float32), np.zeros(1, np.float32)])
+        assert model.train_on_batch(x, np.zeros((2, 1))) == pytest.approx(400, rel=0.01)
+        model.close()
+
+    def test_a_layer_of_ones_own(self, data):
+        class Gate(nn.Layer):
+            def build(self, input_shape):
+                self.scale = self.add_weight((input_shape[-1],), "ones", name="scale")
+                self.inner = nn.Dense(5)
+
+            def call(self, x):
+                return self.inner(x) * nn.ops.sigmoid(self.inner(x * self.scale))
+
+        mc.config.set_dtype_policy(MIXED)
+        model = nn.Sequential([nn.Input((8, 8, 3)), nn.Flatten(), Gate()])
+        loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("sgd", loss)
+        model.fit(*data, verbose=0)
+        assert {each.dtype for each in model.weights} == {"float32"}
+        model.close()
+
+    def test_losses_of_ones_own_are_float32(self, data):
+        def squares(y_true, y_pred):
+            return nn.ops.mean(nn.ops.square(y_true - y_pred), axis=-1)
+
+        mc.config.set_dtype_policy(MIXED)
+        model = nn.Sequential([nn.Input((8, 8, 3)), nn.Flatten(), nn.Dense(1)])
+        model.compile("sgd", squares)
+        graph = model.graph()
+        forward = [op for op in graph.ops if op.phase == "forward"]
+        made = [graph.tensors[op.outputs[0]].dtype for op in forward]
+        last = max(i for i, dtype in enumerate(made) if dtype == "bfloat16")
+        assert forward[last].type == "dense_bias"
+        assert {"multiply", "chain"} & {op.type for op in forward[last + 1 :]}
+        model.close()
+
+
+class TestFiles:
+    def test_a_saved_model_computes_the_same(self, data, tmp_path):
+        model = compiled(small(dtype=MIXED))
+        model.layers[0].dtype_policy  # noqa: B018
+        model.fit(*data, verbose=0)
+        model.save(tmp_path / "mixed.memcfg")
+        again = nn.models.load_model(tmp_path / "mixed.memcfg")
+        for one, other in zip(model.layers, again.layers, strict=True):
+            assert one.dtype_policy == other.dtype_policy
+        expected = model.predict(data[0], verbose=0)
+        np.testing.assert_array_equal(again.predict(data[0], verbose=0), expected)
+        first = model.train_on_batch(*data)
+        assert again.train_on_batch(*data) == first
+        model.close()
+        again.close()
+
+    def test_weights_are_float32_in_files(self, data, tmp_path):
+        model, other = small(dtype=MIXED), small()
+        model.save_weights(tmp_path / "some.weights.safetensors")
+        other.load_weights(tmp_path / "some.weights.safetensors")
+        for one, two in zip(model.get_weights(), other.get_weights(), strict=True):
+            assert one.dtype == np.float32
+            np.testing.assert_array_equal(one, two)
+        model.close()
+        other.close()
+
+    def test_copies_keep_it(self, data):
+        model = compiled(small(dtype=MIXED))
+        model.fit(*data, verbose=0)
+        again = copy.deepcopy(model)
+        assert again.layers[0].compute_dtype == "bfloat16"
+        assert again.dtype_policy.name == MIXED
+        np.testing.assert_array_equal(
+            again.predict(data[0], verbose=0), model.predict(data[0], verbose=0)
+        )
+        model.close()
+        again.close()
+
+    def test_summaries_show_it(self, capsys):
+        small(dtype=MIXED).summary()
+        assert "bfloat16" in capsys.readouterr().out
+        small().summary()
+        assert "float" not in capsys.readouterr().out
+
+
+ONCE = """
+import warnings
+import numpy as np
+import memcfg as mc
+
+model = mc.nn.Sequential(
+    [mc.nn.Input((6, 6, 3)), mc.nn.Conv2D(4, 3), mc.nn.Flatten(), mc.nn.Dense(3)],
+    dtype="mixed_bfloat16",
+)
+model.compile("sgd", "mse")
+x = np.random.default_rng(0).normal(size=(4, 6, 6, 3)).astype("f4")
+with warnings.catch_warnings(record=True) as found:
+    warnings.simplefilter("always")
+    print(model.train_on_batch(x, np.zeros((4, 3), "f4")) > 0)
+    model.predict(x, verbose=0)
+    model.memory_report(verify=True)
+print(*[str(each.message)[:60] for each in found], sep="\\n")
+report = model.memory_report(verify=True)
+assert report.measured_peak_bytes == model.memory_plan.peak_bytes
+"""
+
+
+@pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
+def test_processors_without_it_are_told_once(isa):
+    run = subprocess.run(
+        [sys.executable, "-c", ONCE],
+        env={"MEMCFG_KERNELS": "onednn", "ONEDNN_MAX_CPU_ISA": isa},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "MissingDependencyError" in run.stderr:
+        pytest.skip("there is no oneDNN")
+    assert run.returncode == 0, run.stderr
+    first, *warned = run.stdout.splitlines()
+    assert first == "True"
+    assert len(warned) == 1
+    assert "has no instructions for bfloat16" in warned[0]
+
+
+def test_gpus_refuse_it():
+    from memcfg.devices import OperandSpec
+
+    spec = OperandSpec((4,), "bfloat16")
+    with pytest.raises(KernelError, match="run on a CPU; on a GPU use dtype 'float32'"):
+        cuda_source("relu", {}, [spec], [spec])
