@@ -104,7 +104,7 @@ def fail_work(after: int | None) -> None:
 def foreign_capture(*, blocking: bool = False) -> Iterator[None]:
     """Let another library capture, as PyTorch does, and demand that nothing breaks it.
 
-    Its mode is global: the driver forbids calls of all threads whose own is not relaxed.
+    Its mode is global: calls of threads whose own mode is not relaxed are forbidden.
     """
     _library().memcfg_stand_in_begin_foreign(blocking)
     try:

@@ -498,7 +498,7 @@ def _destroy(
     """Give back what was made, the handle last; not in the child of a fork."""
 
     def destroy() -> None:
-        context.synchronize()  # the kernels that go may be queued
+        context.wait()  # the kernels that go may be queued
         while made:
             name, each = made.pop()
             functions[name](each)
