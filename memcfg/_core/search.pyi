@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self, TypeAlias, final
 
 # Tensor, first step, last step, source instance, in a state's buffer, offset.
@@ -10,7 +10,9 @@ def pack(
     size: Sequence[int],
     *,
     effort: int,
-) -> tuple[list[int], int, int, int, int, bool]: ...
+    goal: int,
+    is_over: Callable[[], bool],
+) -> tuple[list[int], int, int, int, int, int, int]: ...
 
 @final
 class Layout:

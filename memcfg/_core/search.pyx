@@ -2,7 +2,7 @@
 """Packing and search over arrays of numbers, in C++ without the GIL.
 
 Owns the conversion between Python sequences and the pure functions of
-`packing.hpp`, `liveness.hpp`, `recompute.hpp` and `segments.hpp`. Refuses policy:
+`pack.hpp`, `liveness.hpp`, `recompute.hpp` and `segments.hpp`. Refuses policy:
 what is tried, and what is good, `memcfg.plan` decides.
 """
 
@@ -12,7 +12,10 @@ from libcpp cimport bool as cbool
 from libcpp.vector cimport vector
 
 
-cdef extern from "memcfg/packing.hpp" namespace "memcfg::packing" nogil:
+cdef extern from "Python.h":
+    int PyErr_CheckSignals() except -1
+
+cdef extern from "memcfg/pack.hpp" namespace "memcfg::packing" nogil:
     cdef struct Buffer:
         int64_t lower
         int64_t upper
@@ -24,6 +27,13 @@ cdef extern from "memcfg/packing.hpp" namespace "memcfg::packing" nogil:
     cdef enum class Fit(int32_t):
         pass
 
+    cdef enum class Way(int32_t):
+        pass
+
+    cdef struct Stop:
+        cbool (*ask)(void*) noexcept nogil
+        void* whom
+
     cdef struct Placement "memcfg::packing::Layout":
         vector[int64_t] offsets
         int64_t height
@@ -31,12 +41,13 @@ cdef extern from "memcfg/packing.hpp" namespace "memcfg::packing" nogil:
     cdef struct Packing:
         Placement layout
         int64_t bound
+        int64_t floor
         Order order
         Fit fit
-        cbool climbed
+        Way way
 
     Packing pack_buffers "memcfg::packing::pack"(
-        const vector[Buffer]& buffers, int64_t effort
+        const vector[Buffer]& buffers, int64_t effort, int64_t goal, const Stop& stop
     ) except +
 
 
@@ -109,22 +120,42 @@ cdef extern from "memcfg/segments.hpp" namespace "memcfg::recompute" nogil:
     ) except +
 
 
-def pack(lower, upper, size, *, int64_t effort):
-    """Place buffers that live in [lower, upper); `effort` bounds the climb's comparisons.
+cdef cbool _is_over(void* whom) noexcept nogil:
+    """Whether a search is over: a callable of Python says so, or raises."""
+    with gil:
+        asked = <list>whom
+        try:
+            PyErr_CheckSignals()
+            return asked[0]()
+        except BaseException as error:
+            asked.append(error)
+            return True
 
-    Gives offsets, height, live-bytes bound, order (0 ... 5), fit (0 first, 1 best), and
-    whether the climb improved it. OverflowError for numbers beyond 64 bits.
+
+def pack(lower, upper, size, *, int64_t effort, int64_t goal, is_over):
+    """Place buffers that live in [lower, upper), none higher than `goal` if it is found.
+
+    `effort` bounds the comparisons of a climb or search; ``is_over()`` ends them.
+    Gives offsets, height, live-bytes bound, a bound that a search may have raised, order
+    (0 ... 5), fit (0 first, 1 best), what made it (0 an order, 1 a climb, 2 a search).
+    OverflowError for numbers beyond 64 bits.
     """
     cdef vector[Buffer] buffers
     cdef Buffer buffer
     cdef Packing best
+    cdef list asked = [is_over]
+    cdef Stop stop
     for buffer.lower, buffer.upper, buffer.size in zip(lower, upper, size, strict=True):
         buffers.push_back(buffer)
+    stop.ask = &_is_over
+    stop.whom = <void*>asked
     with nogil:
-        best = pack_buffers(buffers, effort)
+        best = pack_buffers(buffers, effort, goal, stop)
+    if len(asked) > 1:
+        raise asked[1]
     return (
-        best.layout.offsets, best.layout.height, best.bound,
-        <int32_t>best.order, <int32_t>best.fit, best.climbed,
+        best.layout.offsets, best.layout.height, best.bound, best.floor,
+        <int32_t>best.order, <int32_t>best.fit, <int32_t>best.way,
     )
 
 

@@ -99,6 +99,13 @@ def add_place(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="bytes that may not be exceeded, such as 1048576 or 1MiB",
     )
     parser.add_argument(
+        "--time-limit",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="when to take the lowest so far (default: 10)",
+    )
+    parser.add_argument(
         "--output", metavar="FILE", help="where to write the rows with their offset"
     )
     parser.set_defaults(run=_place)
@@ -106,15 +113,16 @@ def add_place(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def _place(args: argparse.Namespace) -> int:
     buffers = _read(args.buffers, read_buffers)
-    placement = place(buffers, capacity=args.capacity)
+    placement = place(buffers, capacity=args.capacity, time_limit=args.time_limit)
     if args.output is not None:
         text = write_placement(buffers, placement)
         write_atomically(args.output, text.encode())
     ratio = placement.height / placement.bound if placement.bound else 1.0
+    is_least = placement.height == placement.floor
     write(f"buffers  {len(buffers)}")
     write(f"height   {placement.height} B")
     write(f"bound    {placement.bound} B live at the busiest step")
-    write(f"ratio    {ratio:.4f}")
+    write(f"ratio    {ratio:.4f}{', the least possible' * is_least}")
     write(f"order    {placement.order}")
     write(f"time     {placement.seconds * 1e3:.1f} ms")
     return 0

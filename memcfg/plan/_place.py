@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from memcfg._core import search
@@ -13,10 +14,11 @@ from memcfg.units import align_up
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_EFFORT = 60_000_000  # comparisons of the climb: about 0.2 s
+_EFFORT = 5_000_000_000  # comparisons of a search: about 10 s
 _LARGEST = 2**62  # times and the sum of sizes stay below, so 64 bits hold them
 _ORDERS = ("size", "area", "lifetime", "start", "end", "conflicts")
 _FITS = ("first fit", "best fit")
+_CLIMBED, _SEARCHED = 1, 2  # what made a placement, if no order did
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +53,29 @@ class Placement:
         The highest end of any buffer, in bytes.
     bound : int
         The bytes alive at the peak; no placement is lower.
+    floor : int
+        The same, or more where a complete search has shown that no placement is lower.
     seconds : float
         The time that placing took; does not take part in comparison.
     order : str
-        The order that won, such as ``"size, best fit"``.
+        What made it: ``"size, best fit"``, the order that won; ``"size, best fit,
+        climbed"``, if that was improved; or ``"search"``, if it is a complete one's.
     """
 
     offsets: tuple[int, ...]
     height: int
     bound: int
+    floor: int
     seconds: float = field(compare=False)
     order: str
 
 
 def place(
-    buffers: Sequence[Buffer], *, capacity: int | None = None, alignment: int = 1
+    buffers: Sequence[Buffer],
+    *,
+    capacity: int | None = None,
+    alignment: int = 1,
+    time_limit: float = 10.0,
 ) -> Placement:
     """Give each buffer an offset so that no two overlap while both live.
 
@@ -77,21 +87,32 @@ def place(
         The height that may not be exceeded, in bytes; None: as low as it gets.
     alignment : int, default 1
         Bytes to which sizes are rounded up and offsets are aligned.
+    time_limit : float, default 10.0
+        Seconds after which the best so far is taken. Simple orders are tried first,
+        however long they take.
 
     Returns
     -------
     Placement
-        The lowest of several orders, improved by a climb where it is above the
-        bound. The same buffers give the same offsets.
+        The lowest of several orders; where it is above the bound, or the capacity, that
+        of a complete search, or of a climb if that does not end. The same buffers give
+        the same offsets, unless it is the time limit that ends the search.
 
     Raises
     ------
     InfeasiblePlanError
-        If the placement that was found is higher than `capacity`. A lower one may
-        exist, unless the bound is above it too.
+        If the placement that was found is higher than `capacity`. The message says
+        whether that is certain, and at which time too many bytes live.
     ValueError
-        If a lifetime is empty, a size or the capacity negative, the alignment not
-        positive, or the numbers are beyond 62 bits.
+        If a lifetime is empty, a size or the capacity negative, the alignment or the
+        time limit not positive, or the numbers are beyond 62 bits.
+
+    References
+    ----------
+    .. [1] M. D. Moffitt, "MiniMalloc: A Lightweight Memory Allocator for
+       Hardware-Accelerated Machine Learning", ASPLOS 2023.
+    .. [2] F. Boussemart et al., "Boosting Systematic Search by Weighting Constraints",
+       ECAI 2004.
 
     Examples
     --------
@@ -101,25 +122,52 @@ def place(
     """
     began = time.perf_counter()
     _check(buffers, capacity, alignment)
-    offsets, height, bound, order, fit, climbed = search.pack(
+    if not time_limit > 0:
+        raise ValueError(f"a time limit must be positive, not {time_limit}")
+    offsets, height, bound, floor, order, fit, way = search.pack(
         [buffer.lower for buffer in buffers],
         [buffer.upper for buffer in buffers],
         [align_up(buffer.size, alignment) for buffer in buffers],
         effort=_EFFORT,
+        goal=capacity or 0,
+        is_over=lambda: time.perf_counter() - began > time_limit,
     )
+    seconds = time.perf_counter() - began
     if capacity is not None and height > capacity:
-        certain = "" if bound > capacity else "A lower placement may exist. "
+        if bound > capacity:
+            lower, upper = _busiest(buffers, alignment)
+            hint = f"{bound} B live in [{lower}, {upper})."
+        elif floor > capacity:
+            hint = f"{bound} B live at once, but no placement fits."
+        else:
+            hint = (
+                f"{bound} B live at once. Not found in {seconds:.1f} s, not ruled out."
+            )
         raise InfeasiblePlanError(
             f"{len(buffers)} buffers were not placed within the capacity.",
             smallest_limit_bytes=height,
-            lower_bound_bytes=bound,
+            lower_bound_bytes=floor,
             requested_bytes=height,
             limit_bytes=capacity,
-            hint=f"{certain}The live bytes reach {bound} B.",
+            hint=hint,
         )
-    name = f"{_ORDERS[order]}, {_FITS[fit]}" + (", climbed" if climbed else "")
-    seconds = time.perf_counter() - began
-    return Placement(tuple(offsets), height, bound, seconds, name)
+    name = "search" if way == _SEARCHED else f"{_ORDERS[order]}, {_FITS[fit]}"
+    if way == _CLIMBED:
+        name += ", climbed"
+    return Placement(tuple(offsets), height, bound, floor, seconds, name)
+
+
+def _busiest(buffers: Sequence[Buffer], alignment: int) -> tuple[int, int]:
+    """Return the first section of time in which the most bytes live."""
+    changes: dict[int, int] = {}
+    for buffer in buffers:
+        size = align_up(buffer.size, alignment)
+        changes[buffer.lower] = changes.get(buffer.lower, 0) + size
+        changes[buffer.upper] = changes.get(buffer.upper, 0) - size
+    times = sorted(changes)
+    loads = [*accumulate(changes[at] for at in times)]
+    most = loads.index(max(loads))
+    return times[most], times[most + 1]
 
 
 def _check(buffers: Sequence[Buffer], capacity: int | None, alignment: int) -> None:

@@ -3,11 +3,12 @@
 #include <vector>
 
 #include "check.hpp"
-#include "memcfg/packing.hpp"
+#include "memcfg/pack.hpp"
 #include "memcfg/segments.hpp"
 
 using memcfg::packing::Buffer;
 using memcfg::packing::Buffers;
+using memcfg::packing::ExactSearch;
 using memcfg::packing::Extent;
 using memcfg::packing::Fit;
 using memcfg::packing::Layout;
@@ -17,6 +18,8 @@ using memcfg::packing::pack;
 using memcfg::packing::Packing;
 using memcfg::packing::Permutation;
 using memcfg::packing::Placed;
+using memcfg::packing::Stop;
+using memcfg::packing::Verdict;
 
 namespace {
 
@@ -126,6 +129,87 @@ TEST(small_packings_are_optimal) {
     above += found > least;
   }
   CHECK(above == 0);
+}
+
+namespace {
+
+// Buffers that fill up to `capacity` in most sections of time.
+Buffers dense_buffers(unsigned seed, Extent capacity) {
+  constexpr int kTimes = 16;
+  std::mt19937 random(seed);
+  std::vector<Extent> load(kTimes, 0);
+  Buffers buffers;
+  for (int tries = 0; tries < 400 && buffers.size() < 12; ++tries) {
+    const int lower = static_cast<int>(random() % kTimes);
+    const int upper = std::min(kTimes, lower + 1 + static_cast<int>(random() % 8));
+    const auto size = static_cast<Extent>(1 + random() % 4);
+    if (*std::max_element(load.begin() + lower, load.begin() + upper) + size > capacity)
+      continue;
+    for (int at = lower; at < upper; ++at) load[static_cast<std::size_t>(at)] += size;
+    buffers.push_back({lower, upper, size});
+  }
+  return buffers;
+}
+
+// Every offset of every buffer.
+bool fits_somewhere(const Buffers& buffers,
+                    Extent capacity,
+                    std::vector<Extent>& offsets) {
+  const std::size_t i = offsets.size();
+  if (i == buffers.size()) return true;
+  const Buffer& b = buffers[i];
+  for (Extent offset = 0; offset + b.size <= capacity; ++offset) {
+    bool free = true;
+    for (std::size_t j = 0; j < i && free; ++j)
+      free = buffers[j].upper <= b.lower || b.upper <= buffers[j].lower ||
+             offsets[j] + buffers[j].size <= offset || offset + b.size <= offsets[j];
+    if (!free) continue;
+    offsets.push_back(offset);
+    if (fits_somewhere(buffers, capacity, offsets)) return true;
+    offsets.pop_back();
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST(the_search_is_right_about_every_capacity) {
+  int above = 0;  // instances of which no placement has the live bytes
+  for (unsigned seed = 0; seed < 1200; ++seed) {
+    const Buffers buffers = dense_buffers(seed, 4 + seed % 5);
+    std::vector<Extent> offsets;
+    Extent least = max_load(buffers);
+    while (!fits_somewhere(buffers, least, offsets)) ++least;
+    above += least > max_load(buffers);
+    for (Extent capacity = max_load(buffers); capacity <= least; ++capacity) {
+      const Verdict verdict =
+          ExactSearch(buffers, capacity).run(1'000'000'000, Stop{}, offsets);
+      CHECK(verdict == (capacity < least ? Verdict::kTooHigh : Verdict::kFits));
+    }
+    Layout layout{offsets, 0};
+    for (std::size_t i = 0; i < buffers.size(); ++i)
+      layout.height = std::max(layout.height, offsets[i] + buffers[i].size);
+    CHECK(legal(buffers, layout) && layout.height == least);
+    const Packing packed = pack(buffers, 1'000'000'000);
+    CHECK(packed.layout.height == least && packed.floor == least);
+  }
+  CHECK(above > 0);
+}
+
+TEST(a_search_ends_when_it_is_told_or_its_effort_is_spent) {
+  const Buffers buffers = random_buffers(3, 200);
+  std::vector<Extent> offsets{1};
+  const Extent bound = max_load(buffers);
+  CHECK(ExactSearch(buffers, bound).run(1, Stop{}, offsets) == Verdict::kUnknown);
+  const Stop at_once{[](void* asked) { return ++*static_cast<int*>(asked) > 0; },
+                     nullptr};
+  int asked = 0;
+  Stop stop = at_once;
+  stop.whom = &asked;
+  Buffers hard;  // 3 of 5 in a height of 14: no two fit beside a third
+  for (int i = 0; i < 3; ++i) hard.push_back({0, 1, 5});
+  CHECK(ExactSearch(hard, 14).run(1'000'000, stop, offsets) != Verdict::kFits);
+  CHECK(offsets == std::vector<Extent>{1});  // as they were
 }
 
 TEST(the_sample_of_minimalloc_fits) {

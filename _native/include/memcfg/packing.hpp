@@ -2,8 +2,8 @@
 //
 // Pure functions over arrays of numbers: the same buffers give the same offsets on
 // every machine, so nothing here looks at a clock; effort is counted in work.
-// Invariant of every result: two buffers whose lifetimes meet do not overlap, and
-// max_load(buffers) <= height.
+// `pack.hpp` puts them together. Invariant of every result: two buffers whose lifetimes
+// meet do not overlap, and max_load(buffers) <= height.
 #pragma once
 
 #include <algorithm>
@@ -177,12 +177,20 @@ inline Permutation sorted_by(Order order, const Buffers& buffers) {
   return result;
 }
 
+// What made a layout.
+enum class Way : std::int32_t {
+  kOrder = 0,   // an order and a fit
+  kClimb = 1,   // those, changed by the climb
+  kSearch = 2,  // the complete search
+};
+
 struct Packing {
   Layout layout;
   Extent bound = 0;  // max_load of the buffers
+  Extent floor = 0;  // no placement is lower: the bound, or what a search has shown
   Order order = Order::kSize;
   Fit fit = Fit::kFirst;
-  bool climbed = false;  // the climb improved on the order
+  Way way = Way::kOrder;
 };
 
 // splitmix64 (Steele, Lea, Flood 2014): a fixed sequence, not a source of chance.
@@ -239,35 +247,8 @@ inline void climb(const Buffers& buffers,
     order.swap(next);
     if (current.height >= best.layout.height) continue;
     best.layout = current;
-    best.climbed = true;
+    best.way = Way::kClimb;
   }
-}
-
-// The lowest of all orders with both fits; when that is above the bound, a climb of
-// at most `effort` comparisons.
-inline Packing pack(const Buffers& buffers, std::int64_t effort) {
-  Packing best;
-  best.bound = max_load(buffers);
-  best.layout.height = std::numeric_limits<Extent>::max();
-  Permutation best_order;
-  Layout layout;
-  std::vector<Placed> placed;
-  std::int64_t work = 0;
-  for (std::int32_t o = 0; o < kOrders && best.layout.height > best.bound; ++o) {
-    const Permutation order = sorted_by(static_cast<Order>(o), buffers);
-    for (const Fit fit : {Fit::kFirst, Fit::kBest}) {
-      const Extent ceiling = best.layout.height - 1;
-      place_in_order(buffers, order, fit, ceiling, layout, placed, work);
-      if (layout.height > ceiling) continue;
-      best.layout = layout;
-      best.order = static_cast<Order>(o);
-      best.fit = fit;
-      best_order = order;
-      if (best.layout.height == best.bound) break;
-    }
-  }
-  if (best.layout.height > best.bound) climb(buffers, best_order, effort, best);
-  return best;
 }
 
 }  // namespace memcfg::packing

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "memcfg/liveness.hpp"
-#include "memcfg/packing.hpp"
+#include "memcfg/pack.hpp"
 
 namespace memcfg::recompute {
 
