@@ -17,6 +17,7 @@ from memcfg._core import list_algorithms
 from memcfg.devices import CpuDevice, OperandSpec
 from memcfg.devices.cpu import kernel_table
 from memcfg.errors import KernelError
+from memcfg.graph import Builder, fuse_ops
 from memcfg.runtime import Executor
 from memcfg.units import align_up
 
@@ -225,6 +226,18 @@ def test_algorithms_are_measured_on_request(device, monkeypatch):
         _ = CpuDevice("/device:CPU:0").kernels
 
 
+def test_so_are_those_of_a_convolution_with_a_bias(device):
+    _, attributes, inputs, outputs = op_of(next(cases(convolution(2, 8, 16, 32))))
+    biased = [*inputs, OperandSpec((32,), "float32")]
+    *native, reference = device.kernels.measure(
+        "conv2d_bias", attributes, biased, outputs
+    )
+    assert all(seconds > 0 for _, _, seconds in native)
+    assert reference == ("reference", 0, 0.0)
+    plain = device.kernels.algorithms("conv2d", attributes, inputs, outputs)
+    assert [row[:2] for row in native] == [row[:2] for row in plain[:-1]]
+
+
 def test_without_memory_seconds_are_unknown_until_there_is_some(library, monkeypatch):
     monkeypatch.setenv("MEMCFG_KERNELS", "onednn")
     device = CpuDevice("/device:CPU:0", limit_bytes=1 << 20)
@@ -276,8 +289,24 @@ class Noting:
         return self._made.instruction()
 
 
+def biased_chain():
+    """Two convolutions with a bias, which takes part in them."""
+    builder = Builder("biased")
+    x = builder.tensor("x", (2, 8, 8, 16), role="input")
+    for i in range(2):
+        kernel = builder.tensor(f"k{i}", (3, 3, 16, 16), role="parameter")
+        bias = builder.tensor(f"b{i}", (16,), role="parameter")
+        (x,) = builder.apply("conv2d", (x, kernel), PLAIN)
+        (x,) = builder.apply("bias", (x, bias))
+        (x,) = builder.apply("tanh", (x,))
+    graph = fuse_ops(builder.build([x]))
+    assert [op.type for op in graph.ops] == ["conv2d_bias", "tanh"] * 2
+    return graph
+
+
+@pytest.mark.parametrize("make_graph", [lambda: chain(depth=2), biased_chain])
 @pytest.mark.parametrize("name", ["onednn", "direct", "reference"])
-def test_the_algorithm_that_a_plan_names_runs(device, monkeypatch, name):
+def test_the_algorithm_that_a_plan_names_runs(device, monkeypatch, name, make_graph):
     ran = []
     make = device.kernels.make
 
@@ -286,7 +315,7 @@ def test_the_algorithm_that_a_plan_names_runs(device, monkeypatch, name):
         return Noting(made, ran) if op[0].startswith("conv2d") else made
 
     monkeypatch.setattr(device.kernels, "make", noting)
-    graph = chain(depth=2)
+    graph = make_graph()
     executor = Executor(device, name="model")
     executor.load({"train": graph}, naming(name), random_values(graph))
     executor.run("train")
