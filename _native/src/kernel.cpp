@@ -37,13 +37,17 @@ KernelPtr make(const KernelSpec& spec, const OneDnn* library) {
   return type->make(spec, *library);
 }
 
-// What a kernel derives of its op's shapes must be what they say.
-void check_operands(const KernelSpec& spec, const Kernel& kernel) {
+// What a kernel derives of its op's shapes must be what they say; of an operand that is
+// packed they do not.
+void check_operands(const KernelSpec& spec,
+                    const Kernel& kernel,
+                    std::optional<std::size_t> packed = std::nullopt) {
   const SpecReader reader(spec);
   std::vector<Kernel::Operand> found;
   for (const auto& each : spec.inputs) found.push_back({reader.bytes(each), false});
   for (const auto& each : spec.outputs) found.push_back({reader.bytes(each), true});
   const auto& declared = kernel.operands();
+  if (packed) found.at(*packed).size = declared.at(*packed).size;
   bool same = found.size() == declared.size();
   for (std::size_t i = 0; same && i < found.size(); ++i) {
     same = found[i].size == declared[i].size && found[i].written == declared[i].written;
@@ -70,6 +74,15 @@ std::unique_ptr<Kernel> make_kernel(const KernelSpec& spec, const OneDnn* librar
     SpecReader(spec).fail_algorithm();
   }
   return kernel;
+}
+
+std::optional<Packing> make_packing(const KernelSpec& spec, const OneDnn* library) {
+  const KernelType* type = KernelType::find(spec.type);
+  if (type == nullptr || !type->has_pack() || library == nullptr) return std::nullopt;
+  const NoFork inside;
+  auto found = type->pack(spec, *library);
+  if (found) check_operands(spec, *found->kernel, found->operand);
+  return found;
 }
 
 std::vector<Algorithm> list_algorithms(const KernelSpec& spec, const OneDnn* library) {

@@ -75,6 +75,7 @@ __all__ = [
     "has_kernel",
     "layout_of",
     "list_algorithms",
+    "make_packing",
     "placement_of",
     "replay",
     "resident_bytes",
@@ -469,15 +470,15 @@ def list_algorithms(
 
 @final
 class Kernel:
-    def __new__(
-        cls,
+    def __init__(
+        self,
         type: str,  # noqa: A002
         attributes: Mapping[str, Any],
         inputs: Iterable[_Operand],
         outputs: Iterable[_Operand],
         library: OneDNN | None,
         algorithm: str | None = None,
-    ) -> Self: ...
+    ) -> None: ...
     @property
     def algorithm(self) -> str: ...
     @property
@@ -485,6 +486,15 @@ class Kernel:
     @property
     def scratch_bytes(self) -> int: ...
     def run(self, addresses: Sequence[int], scratch: int = 0) -> None: ...
+
+def make_packing(
+    type: str,  # noqa: A002
+    attributes: Mapping[str, Any],
+    inputs: Iterable[_Operand],
+    outputs: Iterable[_Operand],
+    library: OneDNN | None,
+    algorithm: str | None = None,
+) -> tuple[int, Kernel, Kernel] | None: ...
 
 @final
 class CallbackKernel:

@@ -143,6 +143,7 @@ __all__ = [
     "has_kernel",
     "layout_of",
     "list_algorithms",
+    "make_packing",
     "placement_of",
     "replay",
     "resident_bytes",
@@ -279,7 +280,7 @@ cdef class Kernel:
     cdef readonly str algorithm  # its name, such as "onednn" or "native"
     cdef readonly size_t scratch_bytes  # that a run needs, provided by the caller
 
-    def __cinit__(
+    def __init__(
         self,
         str type not None,
         attributes,
@@ -294,17 +295,22 @@ cdef class Kernel:
             loaded = library.core.get()
         if algorithm is not None:
             spec.algorithm = as_string(algorithm)
+        cdef unique_ptr[native.Kernel] made
         try:
             with nogil:
-                self.core = shared_ptr[native.Kernel](
-                    native.make_kernel(spec, loaded).release()
-                )
+                made = native.make_kernel(spec, loaded)
         except (RuntimeError, ValueError) as error:
             raise KernelError(str(error)) from None
+        self.take(made.release())
+
+    cdef int take(self, native.Kernel* made) except -1:
+        """Be this kernel, and own it."""
+        self.core = shared_ptr[native.Kernel](made)
         cdef vector[native.Operand] rows = self.core.get().operands()
         self.operands = [(row.size, row.written) for row in rows]
         self.algorithm = self.core.get().algorithm().decode()
         self.scratch_bytes = self.core.get().scratch_bytes()
+        return 0
 
     def run(self, addresses, size_t scratch=0):
         """Run once on operands anywhere: the caller vouches for the addresses."""
@@ -328,6 +334,39 @@ cdef class Kernel:
                 self.core.get().run(operands.data(), <void*>scratch, state.get())
         except (RuntimeError, ValueError) as error:
             raise KernelError(str(error)) from None
+
+
+def make_packing(
+    str type not None,
+    attributes,
+    inputs,
+    outputs,
+    OneDNN library,
+    str algorithm=None,
+):
+    """Return which input is packed, its packing, and the kernel that reads it; or None.
+
+    None where packing an input once gains nothing.
+    """
+    cdef native.KernelSpec spec = kernel_spec(type, attributes, inputs, outputs)
+    cdef native.OneDnn* loaded = NULL
+    cdef optional[native.Packing] found
+    cdef Kernel pack, kernel
+    if library is not None:
+        loaded = library.core.get()
+    if algorithm is not None:
+        spec.algorithm = as_string(algorithm)
+    try:
+        with nogil:
+            found = native.make_packing(spec, loaded)
+    except (RuntimeError, ValueError) as error:
+        raise KernelError(str(error)) from None
+    if not found.has_value():
+        return None
+    pack, kernel = Kernel.__new__(Kernel), Kernel.__new__(Kernel)
+    pack.take(found.value().pack.release())
+    kernel.take(found.value().kernel.release())
+    return found.value().operand, pack, kernel
 
 
 cdef int call_back(void* context, void* const* operands) except -1 with gil:

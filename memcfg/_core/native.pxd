@@ -450,6 +450,11 @@ cdef extern from "memcfg/kernel.hpp" namespace "memcfg" nogil:
             void** operands, void* scratch, RunState* state
         ) except +raise_failure
 
+    cdef cppclass Packing:
+        size_t operand
+        unique_ptr[Kernel] pack
+        unique_ptr[Kernel] kernel
+
     cdef cppclass Algorithm:
         string name
         size_t scratch_bytes
@@ -459,6 +464,9 @@ cdef extern from "memcfg/kernel.hpp" namespace "memcfg" nogil:
         const KernelSpec& spec, const OneDnn* library
     ) except +raise_failure
     unique_ptr[Kernel] make_kernel(
+        const KernelSpec& spec, const OneDnn* library
+    ) except +raise_failure
+    optional[Packing] make_packing(
         const KernelSpec& spec, const OneDnn* library
     ) except +raise_failure
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from memcfg.ops._dtypes import item_bytes
 
@@ -84,6 +84,27 @@ class UnboundKernel(Protocol):
         """
 
 
+class Packing(NamedTuple):
+    """How an op reads one of its inputs packed, once for many runs.
+
+    Parameters
+    ----------
+    operand : int
+        Which input.
+    nbytes : int
+        Its bytes when it is packed.
+    pack : UnboundKernel
+        From the plain bytes to the packed ones; it needs no scratch.
+    kernel : UnboundKernel
+        The op itself, with the bits of what `KernelTable.make` returns.
+    """
+
+    operand: int
+    nbytes: int
+    pack: UnboundKernel
+    kernel: UnboundKernel
+
+
 class KernelTable(Protocol):
     """Makes a kernel for every type of op."""
 
@@ -151,6 +172,34 @@ class KernelTable(Protocol):
         ------
         KernelError
             If the type or the algorithm is unknown or has no kernel for such operands.
+        """
+
+    def packing(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+        algorithm: str | None = None,
+    ) -> Packing | None:
+        """Say how an op would read an input packed.
+
+        Parameters
+        ----------
+        op_type, attributes, inputs, outputs : str, mapping, sequences of OperandSpec
+            The op, as `algorithms` takes it.
+        algorithm : str or None, default None
+            As `make` takes it.
+
+        Returns
+        -------
+        Packing or None
+            None where that would gain nothing.
+
+        Raises
+        ------
+        KernelError
+            As `make` does.
         """
 
 

@@ -31,9 +31,10 @@ ROLES = (
     "activation",
     "activation_gradient",
     "optimizer_state",
+    "packed",  # a parameter once more, as a device's kernels like it best
     "output",
 )
-STATE_ROLES = ("parameter", "optimizer_state")  # resident from step to step
+STATE_ROLES = ("parameter", "optimizer_state", "packed")  # resident between steps
 PHASES = ("forward", "backward", "update")
 DTYPES = (  # NumPy's, and those of ml_dtypes that graphs of other frameworks have
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -190,7 +191,7 @@ class Graph:
 
     @cached_property
     def persistent(self) -> tuple[int, ...]:
-        """Ids of the state: parameters and optimizer state that no op makes."""
+        """Ids of the state that no op makes: parameters, optimizer state, packed."""
         return tuple(
             i
             for i, tensor in enumerate(self.tensors)

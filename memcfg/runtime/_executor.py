@@ -27,6 +27,7 @@ from memcfg.runtime._program_specs import (
 )
 from memcfg.runtime._state import (
     ModelArena,
+    PackedState,
     TierMemory,
     check_load,
     read_state,
@@ -70,8 +71,8 @@ class _Contents(NamedTuple):
 
     @property
     def graph(self) -> Graph:
-        """One that has the state, as all have."""
-        return next(iter(self.specs.values())).graph
+        """One that has the state, as all have, and nothing packed."""
+        return next(iter(self.specs.values())).source
 
 
 _NOTHING = _Contents(None, {}, {}, {})
@@ -106,6 +107,7 @@ class Executor:
         self._contents = _NOTHING
         self._programs: dict[str, Program] = {}  # those that are made
         self._settled: Program | None = None  # may keep memory beside the arena
+        self._packed = PackedState()
 
     @property
     def _loaded(self) -> _Contents:
@@ -318,6 +320,7 @@ class Executor:
                 raise ValueError(
                     f"{tensor!r} has shape {found.shape}, not {array.shape}"
                 )
+            self._packed.program = None
             loaded.write(self.device, tensor, array)
 
     def close(self) -> None:
@@ -531,7 +534,8 @@ class Executor:
         often that is interrupted. Where the arena has no room to grow, all of it has.
         """
         self._place_state()
-        graph, nbytes = next(iter(specs.values())).graph, _nbytes(specs)
+        self._packed.program = None
+        graph, nbytes = next(iter(specs.values())).source, _nbytes(specs)
         before, state = self._loaded, state_offsets(graph)
         stays = self._arena.has_room(nbytes)
         moved = {
@@ -584,6 +588,7 @@ class Executor:
         """Bring the state that waits to its place."""
         found = self._loaded
         if found.waiting:
+            self._packed.program = None
             self._arena.grow(_nbytes(found.specs))  # it may have been lost to another
             for name, value in found.waiting.items():
                 found.write(self.device, name, value() if callable(value) else value)
@@ -604,7 +609,7 @@ class Executor:
         if found is not None and found.spec is spec:
             return found
         arena, tiers = self._arena.get(), self._tiers.spaces
-        return Program(spec, arena, tiers, self.device, self.name)
+        return Program(spec, arena, tiers, self.device, self.name, self._packed)
 
     def _keep(self, programs: dict[str, Program]) -> None:
         """Have these programs made and no others."""

@@ -6,11 +6,16 @@ planned, addresses into the kernels after.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from memcfg.devices import Device, OperandSpec, UnboundKernel
-from memcfg.errors import GraphError
+from memcfg.devices import Device, OperandSpec, Packing, UnboundKernel
+from memcfg.errors import GraphError, KernelError
 from memcfg.graph import Algorithm, Graph, Op, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["Kernels"]
 
@@ -33,15 +38,36 @@ class Kernels:
             for op in graph.ops
         ]
         self._made: dict[tuple[int, str | None], UnboundKernel] = {}
+        self._packings: Mapping[int, Packing] = {}  # by op
         for index in range(len(graph.ops)):
             self.get(index)
 
     def get(self, op: int, algorithm: str | None = None) -> UnboundKernel:
         """Return the kernel of an op; KernelError if there is no such algorithm."""
+        if op in self._packings:
+            kernel = self._packings[op].kernel
+            if algorithm not in (None, kernel.algorithm):
+                raise KernelError(f"packed weights are not for {algorithm!r}")
+            return kernel
         key = (op, algorithm)
         if key not in self._made:
             self._made[key] = self._table.make(*self._specs[op], algorithm)
         return self._made[key]
+
+    def packing(self, op: int) -> Packing | None:
+        """Say how an op would read an input packed; None where that gains nothing."""
+        return self._table.packing(*self._specs[op])
+
+    def signature(self, op: int) -> object:
+        """Return what an op's kernels depend on: those of equal ops pack alike."""
+        op_type, attributes, inputs, outputs = self._specs[op]
+        return op_type, repr(sorted(attributes.items())), inputs, outputs
+
+    def with_packed(self, packings: Mapping[int, Packing]) -> Kernels:
+        """Return the same kernels, where these ops read an input packed."""
+        made = copy(self)
+        made._packings = packings
+        return made
 
     def annotate(self, graph: Graph) -> Graph:
         """Return the graph with the algorithms and scratch sizes of its kernels."""
@@ -50,6 +76,10 @@ class Kernels:
         )
 
     def _with(self, index: int, op: Op) -> Op:
+        if index in self._packings:
+            kernel = self._packings[index].kernel
+            own = Algorithm(kernel.algorithm, op.seconds, kernel.scratch_bytes)
+            return replace(op, scratch_bytes=own.scratch_bytes, algorithms=(own,))
         found = tuple(
             Algorithm(name, seconds or op.seconds, scratch)
             for name, scratch, seconds in self._table.algorithms(*self._specs[index])

@@ -19,7 +19,7 @@ from memcfg.runtime._inputs import Readers
 from memcfg.runtime._modes import held, lifetimes
 from memcfg.runtime._program_specs import PlannedSpec, ProgramSpec, ScheduledSpec
 from memcfg.runtime._report import MemoryReport, TimelineEntry
-from memcfg.runtime._state import model_tag, state_bytes
+from memcfg.runtime._state import PackedState, model_tag, state_bytes
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -53,8 +53,11 @@ class Program:
         tiers: Mapping[str, TierSpace],
         device: Device,
         owner: str,
+        packed: PackedState,
     ) -> None:
         self.spec = spec
+        self._packed = packed
+        self._packer: Loop | None = None  # packs weights into the arena
         self.graph = spec.graph
         self.touched_bytes = 0  # highest end of what a kernel was given in the arena
         self.device = device
@@ -82,6 +85,8 @@ class Program:
                 self._alignment = spec.plan.alignment
                 for index, action in enumerate(spec.plan.actions):
                     self._compile(index, action, readers)
+                if spec.packed:
+                    self._packer = self._compile_packer(spec)
             elif isinstance(spec, ScheduledSpec):
                 self._compile_schedule(spec, readers, owner)
         except BaseException:
@@ -172,6 +177,8 @@ class Program:
         try:
             if self._staged or self._spaces:
                 self._write_inputs()
+            if self._packed.program is not self:
+                self._pack()
             try:
                 ended: bool = self._loop.run(guard, counter) == -1
             except (KernelError, ResourceExhaustedError) as error:
@@ -194,6 +201,17 @@ class Program:
             for tensor in self.spec.schedule.fed or (None,):
                 self._take(tensor)
             self._ran = True
+
+    def forget_packed(self) -> None:
+        """Have whoever runs next pack its weights: the state has been written."""
+        self._packed.program = None
+
+    def _pack(self) -> None:
+        """Pack the weights; what another program has packed may be lost by the run."""
+        self._packed.program = None
+        if self._packer is not None:
+            self._packer.run(False)
+        self._packed.program = self
 
     def _explain(self, error: KernelError | ResourceExhaustedError) -> None:
         """Say in which op a run failed."""
@@ -233,6 +251,8 @@ class Program:
         The last byte of each op's scratch is written before its kernel gets it.
         """
         self._write_inputs()
+        if self._packed.program is not self:
+            self._pack()
         try:
             seconds, in_use = self._loop.run_timed(self.device.pool)
         except (KernelError, ResourceExhaustedError) as error:
@@ -267,6 +287,9 @@ class Program:
         Errors that somebody keeps refer to the program by their frames.
         """
         del self._loop
+        self._packer = None
+        if self._packed.program is self:
+            self._packed.program = None
         self._arena = None
         self._staged.clear()
 
@@ -278,6 +301,18 @@ class Program:
     def _unbind(self, name: str) -> None:
         self._loop.unbind(self._inputs[name][0])
         self._bound.discard(name)
+
+    def _compile_packer(self, spec: PlannedSpec) -> Loop:
+        loop: Loop = self.device.program(self.arena, {})
+        for each in spec.packed:
+            tensors = (each.weight, each.packed)
+            loop.compute(
+                each.kernel.instruction(),
+                [self._first[tensor] for tensor in tensors],
+                [self.graph.tensors[tensor].nbytes for tensor in tensors],
+                None,
+            )
+        return loop
 
     def _compile_schedule(
         self, spec: ScheduledSpec, readers: Readers, owner: str
@@ -507,6 +542,7 @@ def _verify(program: Program, line: int) -> tuple[int, int, list[float | None]]:
             device.write(arena, 0, saved)
     finally:
         device.write(arena, 0, saved)
+        program.forget_packed()
     ends = [align_up(state + reach, line) for reach in (used, changed)]
     return ends[0], ends[1], list(seconds)
 
@@ -649,6 +685,7 @@ def _verify_scheduled(
     finally:
         program.finish()
         device.write(arena, 0, saved)
+        program.forget_packed()
     return [state + nbytes - before for nbytes in in_use], list(seconds)
 
 

@@ -15,6 +15,7 @@ from memcfg._core import codec_bounds
 from memcfg.errors import InfeasiblePlanError, KernelError, PlanError
 from memcfg.runtime._kernels import Kernels
 from memcfg.runtime._modes import ExecutionMode, Layout, held, with_margin
+from memcfg.runtime._packing import PackedWeight, plan_packed
 from memcfg.runtime._schedule import Schedule
 from memcfg.runtime._state import state_bytes
 from memcfg.units import align_up, format_bytes
@@ -49,6 +50,7 @@ class PlannedSpec(ProgramSpec):
     policy: PolicyLike
     budget: int | None
     plan: planning.Plan
+    packed: tuple[PackedWeight, ...] = ()
 
     def serves(self, source: Graph, policy: PolicyLike, budget: int | None) -> bool:
         """Whether planning again would give the same."""
@@ -155,13 +157,18 @@ def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> PlannedSpec:
         if limit is not None and planning.lower_bound(source) > limit:
             policy(source, limit_bytes=limit)  # says so
         raise
-    graph = kernels.annotate(source)
-    if budget.device.spares_scratch:
-        plan = planning.plan_within(policy, graph, budget.nbytes)
-    else:
-        plan = policy(graph, limit_bytes=budget.nbytes)
-    if not isinstance(plan, planning.Plan):
-        raise TypeError(f"a policy returns a Plan, not {type(plan).__name__}")
+
+    def planned(graph: Graph) -> planning.Plan:
+        if budget.device.spares_scratch:
+            plan = planning.plan_within(policy, graph, budget.nbytes)
+        else:
+            plan = policy(graph, limit_bytes=budget.nbytes)
+        if not isinstance(plan, planning.Plan):
+            raise TypeError(f"a policy returns a Plan, not {type(plan).__name__}")
+        return plan
+
+    found = plan_packed(source, kernels, planned, budget.nbytes)
+    graph, kernels, plan = found.graph, found.kernels, found.plan
     planning.validate(graph, plan)
     _check_actions(plan, budget.device)
     plan = planning.with_copies_placed(graph, plan)
@@ -188,6 +195,7 @@ def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> PlannedSpec:
         policy,
         limit,
         plan,
+        found.weights,
     )
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ModelArena",
+    "PackedState",
     "TierMemory",
     "check_load",
     "model_tag",
@@ -100,6 +101,18 @@ class ModelArena:
         found = self.now
         if found is not None:
             found.free()
+
+
+class PackedState:
+    """Which program's packed weights are up to date in the arena.
+
+    Those of the program that ran last are, until a weight changes.
+    """
+
+    __slots__ = ("program",)
+
+    def __init__(self) -> None:
+        self.program: object = None
 
 
 class TierMemory:

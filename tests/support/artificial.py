@@ -114,6 +114,16 @@ class RemoteKernels:
         sizes += [(spec.nbytes, True) for spec in outputs]
         return RemoteKernel(made, tuple(sizes))
 
+    def packing(self, *op):
+        found = self._table.packing(*op)
+        if found is None:
+            return None
+        pack, kernel = (
+            RemoteKernel(each, tuple(each.kernel.operands))
+            for each in (found.pack, found.kernel)
+        )
+        return found._replace(pack=pack, kernel=kernel)
+
 
 class ArtificialDevice:
     """See the module. `late` is the longest delay of an instruction, in seconds."""

@@ -41,6 +41,9 @@ class CallingKernels:
     def algorithms(self, *op):
         return self._table.algorithms(*op)
 
+    def packing(self, *op):
+        return self._table.packing(*op)
+
     def make(self, op_type, attributes, inputs, outputs, algorithm=None):
         made = self._table.make(op_type, attributes, inputs, outputs, algorithm)
         sizes = [spec.nbytes for spec in inputs], [spec.nbytes for spec in outputs]

@@ -97,6 +97,17 @@ struct Algorithm {
 // unknown.
 std::unique_ptr<Kernel> make_kernel(const KernelSpec& spec, const OneDnn* library);
 
+// A kernel that reads one input packed the way it likes best, and what packs that.
+struct Packing {
+  std::size_t operand;             // which input
+  std::unique_ptr<Kernel> pack;    // plain -> packed; without scratch
+  std::unique_ptr<Kernel> kernel;  // the op, with the bits of `make_kernel`'s
+};
+
+// How an input that stays the same for many runs is packed once. Null where that gains
+// nothing. Throws as `make_kernel` does.
+std::optional<Packing> make_packing(const KernelSpec& spec, const OneDnn* library);
+
 // The algorithms of an op, the default first. Throws as `make_kernel` does; the spec
 // names none.
 std::vector<Algorithm> list_algorithms(const KernelSpec& spec, const OneDnn* library);

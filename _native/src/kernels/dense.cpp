@@ -40,28 +40,42 @@ Kernel::Sizes sizes(const KernelSpec& spec, const SpecReader& reader) {
           {reader.bytes(spec.outputs[0])}};
 }
 
+// A product of an op: which operands, and what they are.
+struct Factors {
+  Kernel::Sizes sizes;
+  Matrix left, right;
+  int left_operand, right_operand, output;  // of that type
+  bool biased = false;
+};
+
 // y[M, N] = x[M, K] kernel[K, N]
-KernelPtr make_dense(const KernelSpec& spec, const OneDnn& library) {
+Factors dense_factors(const KernelSpec& spec) {
   const SpecReader reader(spec, {kAnyDtype, kAnyDtype}, {kAnyDtype});
   const Extents s(reader, spec.inputs[0], spec.outputs[0]);
   const Types types(spec, reader, false);
-  const Matrix x{s.m, s.k, s.k, 1, 1, 0, types.inputs};
-  const Matrix kernel{s.k, s.n, s.n, 1, 1, 0, types.inputs};
-  return std::make_unique<Product>(
-      library, sizes(spec, reader), x, kernel, 0, 1, types.output);
+  return {sizes(spec, reader),
+          {s.m, s.k, s.k, 1, 1, 0, types.inputs},
+          {s.k, s.n, s.n, 1, 1, 0, types.inputs},
+          0,
+          1,
+          types.output};
 }
 
 // y[M, N] = x[M, K] kernel[K, N] + bias[N]
-KernelPtr make_dense_bias(const KernelSpec& spec, const OneDnn& library) {
+Factors dense_bias_factors(const KernelSpec& spec) {
   const SpecReader reader(spec, {kAnyDtype, kAnyDtype, kFloat32}, {kAnyDtype});
   const Extents s(reader, spec.inputs[0], spec.outputs[0]);
   if (reader.count(spec.inputs[2]) != s.n) reader.fail("has a bias of other units");
   const Types types(spec, reader, false);
-  const Matrix x{s.m, s.k, s.k, 1, 1, 0, types.inputs};
-  const Matrix kernel{s.k, s.n, s.n, 1, 1, 0, types.inputs};
   Kernel::Sizes bytes = sizes(spec, reader);
   bytes.inputs.push_back(float_bytes(s.n));
-  return std::make_unique<Product>(library, bytes, x, kernel, 0, 1, types.output, true);
+  return {bytes,
+          {s.m, s.k, s.k, 1, 1, 0, types.inputs},
+          {s.k, s.n, s.n, 1, 1, 0, types.inputs},
+          0,
+          1,
+          types.output,
+          true};
 }
 
 // dkernel[K, N] = x[M, K]^T dy[M, N]
@@ -76,22 +90,52 @@ KernelPtr make_dense_gradient_kernel(const KernelSpec& spec, const OneDnn& libra
 }
 
 // dx[M, K] = dy[M, N] kernel[K, N]^T
-KernelPtr make_dense_gradient_input(const KernelSpec& spec, const OneDnn& library) {
+Factors gradient_input_factors(const KernelSpec& spec) {
   const SpecReader reader(spec, {kAnyDtype, kAnyDtype}, {kAnyDtype});
   const Extents s(reader, spec.outputs[0], spec.inputs[1]);
   const Types types(spec, reader, false);
-  const Matrix dy{s.m, s.n, s.n, 1, 1, 0, types.inputs};
-  const Matrix kernel{s.n, s.k, 1, s.n, 1, 0, types.inputs};
-  return std::make_unique<Product>(
-      library, sizes(spec, reader), dy, kernel, 1, 0, types.output);
+  return {sizes(spec, reader),
+          {s.m, s.n, s.n, 1, 1, 0, types.inputs},
+          {s.n, s.k, 1, s.n, 1, 0, types.inputs},
+          1,
+          0,
+          types.output};
 }
 
-const KernelType kDense{"dense", make_dense, nullptr, Floats::bfloat16};
-const KernelType kDenseBias{"dense_bias", make_dense_bias, nullptr, Floats::bfloat16};
+template <Factors (*factors)(const KernelSpec&)>
+KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
+  const Factors f = factors(spec);
+  return std::make_unique<Product>(library,
+                                   f.sizes,
+                                   f.left,
+                                   f.right,
+                                   f.left_operand,
+                                   f.right_operand,
+                                   f.output,
+                                   f.biased);
+}
+
+template <Factors (*factors)(const KernelSpec&)>
+std::optional<Packing> pack(const KernelSpec& spec, const OneDnn& library) {
+  const Factors f = factors(spec);
+  return pack_product(
+      library, f.sizes, f.left, f.right, f.left_operand, f.right_operand, f.biased);
+}
+
+const KernelType kDense{
+    "dense", make<dense_factors>, nullptr, Floats::bfloat16, pack<dense_factors>};
+const KernelType kDenseBias{"dense_bias",
+                            make<dense_bias_factors>,
+                            nullptr,
+                            Floats::bfloat16,
+                            pack<dense_bias_factors>};
 const KernelType kDenseGradientKernel{
     "dense_gradient_kernel", make_dense_gradient_kernel, nullptr, Floats::bfloat16};
-const KernelType kDenseGradientInput{
-    "dense_gradient_input", make_dense_gradient_input, nullptr, Floats::bfloat16};
+const KernelType kDenseGradientInput{"dense_gradient_input",
+                                     make<gradient_input_factors>,
+                                     nullptr,
+                                     Floats::bfloat16,
+                                     pack<gradient_input_factors>};
 
 }  // namespace
 }  // namespace memcfg

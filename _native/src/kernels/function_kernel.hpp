@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,20 +26,24 @@ class KernelType : private NoCopy {
   using Make = KernelPtr (*)(const KernelSpec&);
   using MakeOnLibrary = KernelPtr (*)(const KernelSpec&, const OneDnn&);
   using List = std::vector<Algorithm> (*)(const KernelSpec&, const OneDnn&);
+  using Pack = std::optional<Packing> (*)(const KernelSpec&, const OneDnn&);
 
   KernelType(const char* name, Make make, Floats floats = Floats::float32) noexcept
       : name_(name),
         make_(make),
         floats_(floats),
         next_(std::exchange(first(), this)) {}
-  // `list` tells the algorithms; null for a type that has one.
+  // `list` tells the algorithms; null for a type that has one. `pack` makes what
+  // `make_packing` returns; null for a type that packs nothing.
   KernelType(const char* name,
              MakeOnLibrary make,
              List list = nullptr,
-             Floats floats = Floats::float32) noexcept
+             Floats floats = Floats::float32,
+             Pack pack = nullptr) noexcept
       : name_(name),
         make_on_library_(make),
         list_(list),
+        pack_(pack),
         floats_(floats),
         next_(std::exchange(first(), this)) {}
 
@@ -59,6 +64,10 @@ class KernelType : private NoCopy {
   std::vector<Algorithm> list(const KernelSpec& spec, const OneDnn& library) const {
     return list_(spec, library);
   }
+  bool has_pack() const noexcept { return pack_ != nullptr; }
+  std::optional<Packing> pack(const KernelSpec& spec, const OneDnn& library) const {
+    return pack_(spec, library);
+  }
 
  private:
   static const KernelType*& first() noexcept {
@@ -70,6 +79,7 @@ class KernelType : private NoCopy {
   Make make_ = nullptr;
   MakeOnLibrary make_on_library_ = nullptr;
   List list_ = nullptr;
+  Pack pack_ = nullptr;
   Floats floats_ = Floats::float32;
   const KernelType* next_;
 };

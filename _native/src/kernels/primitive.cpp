@@ -107,4 +107,19 @@ Call reorder(const OneDnn& library, const MemoryDesc* from, const MemoryDesc* to
   return Call(library, made.get(), {{arg::source, from}, {arg::destination, to}});
 }
 
+std::optional<Packing> pack_operand(std::size_t operand,
+                                    const OneDnn& library,
+                                    const Plain& plain,
+                                    const MemoryDesc* packed,
+                                    std::unique_ptr<Kernel> kernel) {
+  const Bytes bytes = library.api().memory_desc_get_size(packed);
+  if (plain.bytes < kPackedLeast || !is_dense(plain.bytes, bytes)) return {};
+  Call copy = reorder(library, plain.layout, packed);
+  if (copy.scratch_bytes() != 0) return {};
+  auto pack = std::make_unique<CallKernel>(Kernel::Sizes{{plain.bytes}, {bytes}},
+                                           std::move(copy),
+                                           std::vector<std::size_t>{0, 1});
+  return Packing{operand, std::move(pack), std::move(kernel)};
+}
+
 }  // namespace memcfg::onednn

@@ -91,11 +91,61 @@ struct CallStates final : Kernel::RunState {
   std::vector<Arguments> arguments;
 };
 
+// A kernel that is one call: operand i of the op is address `order[i]` of the call.
+class CallKernel final : public Kernel {
+ public:
+  CallKernel(const Sizes& sizes, Call call, std::vector<std::size_t> order)
+      : Kernel(sizes), call_(std::move(call)), order_(std::move(order)) {}
+
+  const char* algorithm() const noexcept override { return "onednn"; }
+  Bytes scratch_bytes() const noexcept override { return call_->scratch_bytes(); }
+  std::unique_ptr<RunState> make_run_state() const override {
+    return std::make_unique<CallStates>(std::initializer_list{&call_});
+  }
+  void run(void* const* operands, void* scratch, RunState* state) const override {
+    void* at[4] = {};
+    for (std::size_t i = 0; i < order_.size(); ++i) at[order_[i]] = operands[i];
+    Arguments& arguments = static_cast<CallStates*>(state)->arguments[0];
+    switch (order_.size()) {
+      case 2:
+        return call_->run({at[0], at[1]}, scratch, arguments);
+      case 3:
+        return call_->run({at[0], at[1], at[2]}, scratch, arguments);
+      default:
+        return call_->run({at[0], at[1], at[2], at[3]}, scratch, arguments);
+    }
+  }
+
+ private:
+  std::optional<Call> call_;  // always there
+  std::vector<std::size_t> order_;
+};
+
 // What copies an array from one layout to another: described, and ready to run.
 Owned<PrimitiveDesc> describe_reorder(const OneDnn& library,
                                       const MemoryDesc* from,
                                       const MemoryDesc* to);
 Call reorder(const OneDnn& library, const MemoryDesc* from, const MemoryDesc* to);
+
+// An array's layout and its bytes.
+struct Plain {
+  const MemoryDesc* layout;
+  Bytes bytes;
+};
+// Arrays that are worth packing have so many bytes (it takes 2 us), and at most half as
+// many more when they are packed: a matrix of few columns is padded to a vector's.
+inline constexpr Bytes kPackedLeast = 16384;
+inline bool is_dense(Bytes plain, Bytes packed) {
+  return packed <= plain + plain / 2;
+}
+
+// A kernel whose input `operand` is packed, with what packs it; null where the array is
+// not worth it, or packing takes scratch.
+std::optional<Packing> pack_operand(std::size_t operand,
+                                    const OneDnn& library,
+                                    const Plain& plain,
+                                    const MemoryDesc* packed,
+                                    std::unique_ptr<Kernel> kernel);
 
 // The layout that a primitive wants of one operand (`query::...`).
 inline const MemoryDesc* layout(const OneDnn& library,

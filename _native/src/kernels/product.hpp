@@ -36,6 +36,29 @@ Call make_product(const OneDnn& library,
                   const Matrix& result,
                   bool biased = false);
 
+Call make_product(const OneDnn& library,
+                  const Matrix& left,
+                  const MemoryDesc* right,
+                  const Matrix& result,
+                  bool biased = false);
+
+// The layout in which a right operand is packed once for many products; null unless
+// they are faster then, and add in the same order.
+Owned<MemoryDesc> packed_layout(const OneDnn& library,
+                                const Matrix& left,
+                                const Matrix& right,
+                                bool biased = false);
+
+// A product of few rows whose right operand, `right_operand` of the op, is given
+// packed; null where that gains nothing. `sizes` are those of the op.
+std::optional<Packing> pack_product(const OneDnn& library,
+                                    Kernel::Sizes sizes,
+                                    const Matrix& left,
+                                    const Matrix& right,
+                                    int left_operand,
+                                    int right_operand,
+                                    bool biased);
+
 // result = operands[left] x operands[right], in blocks of rows; and the bias
 // operands[2] is added to each row, if there is one.
 class Product final : public Kernel {

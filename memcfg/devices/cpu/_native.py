@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg import ops
 from memcfg._caller import outside
-from memcfg._core import Kernel, OneDNN, has_kernel, list_algorithms
+from memcfg._core import (
+    Kernel,
+    OneDNN,
+    has_kernel,
+    list_algorithms,
+    make_packing,
+)
 from memcfg.devices._algorithm_times import AlgorithmTimes, asks_for_times
+from memcfg.devices._contract import Packing
 from memcfg.devices.cpu._reference import ReferenceKernels
 from memcfg.devices.cpu._run_seconds import measure_runs
 from memcfg.errors import GraphError, KernelError
@@ -127,6 +134,27 @@ class NativeKernels:
         if algorithm == self._reference.name or not _is_native(op_type):
             return self._reference.make(*op, algorithm)
         return self._native(*op, algorithm)
+
+    def packing(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+        algorithm: str | None = None,
+    ) -> Packing | None:
+        """Return oneDNN's packing of a kernel, where it pays."""
+        if algorithm == self._reference.name or not has_kernel(op_type):
+            return None
+        numbers = _numbers(op_type, attributes)
+        found = make_packing(
+            op_type, numbers, inputs, outputs, self._library, algorithm
+        )
+        if found is None:
+            return None
+        operand, pack, kernel = found
+        nbytes, _ = pack.operands[1]
+        return Packing(operand, nbytes, _NativeKernel(pack), _NativeKernel(kernel))
 
     def _list(
         self,

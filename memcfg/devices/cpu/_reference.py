@@ -117,6 +117,16 @@ class ReferenceKernels:
             meaning, dict(attributes), tuple(inputs), tuple(outputs)
         )
 
+    def packing(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+        algorithm: str | None = None,
+    ) -> None:
+        """Return None: NumPy reads arrays as they are."""
+
 
 def _arrays_at(
     specs: Sequence[OperandSpec], addresses: Sequence[int]

@@ -215,6 +215,16 @@ class CudaKernels(KernelTable):
         op = (op_type, attributes, inputs, outputs)
         return self.modules.times.rows(op, self._all(*op), self._pool)
 
+    def packing(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+        algorithm: str | None = None,
+    ) -> None:
+        """Return None: a GPU's kernels read weights as they are."""
+
     def make(
         self,
         op_type: str,

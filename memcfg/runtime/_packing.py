@@ -1,0 +1,175 @@
+"""Weights that kernels read packed: which ones, and the graph that has them.
+
+Owns the tensors that packed weights are, and how many of them a budget has. Refuses to
+take memory and to pack: a program does, when the weights have changed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg import plan as planning
+from memcfg._core._machine import machine_bytes
+from memcfg.errors import GraphError, InfeasiblePlanError
+from memcfg.graph import Graph, Op, Tensor
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from memcfg.devices import Packing, UnboundKernel
+    from memcfg.runtime._kernels import Kernels
+
+__all__ = ["Packed", "PackedWeight", "plan_packed"]
+
+_MOVES = (planning.SwapOut, planning.SwapIn, planning.Encode, planning.Decode)
+
+
+class PackedWeight(NamedTuple):
+    """A weight, its packed bytes, both by their tensors, and what packs it."""
+
+    weight: int
+    packed: int
+    kernel: UnboundKernel
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A graph whose ops read packed weights, and what comes of it."""
+
+    graph: Graph  # with the kernels' scratch
+    kernels: Kernels
+    weights: tuple[PackedWeight, ...]
+    plan: planning.Plan
+
+
+def plan_packed(
+    source: Graph,
+    kernels: Kernels,
+    policy: Callable[[Graph], planning.Plan],
+    limit: int | None,
+) -> Packed:
+    """Plan a graph with the weights packed that the budget has bytes for.
+
+    That are all of them if the plan computes and moves no more than it would without,
+    else the largest that fit beside that plan; without a limit the budget is half of
+    the machine's memory. Raises what the policy raises for the graph without them.
+    """
+    candidates = _candidates(source, kernels)
+    most = machine_bytes() // 2 if limit is None else limit
+    if candidates:
+        all_packed = _try(source, kernels, candidates, policy, most)
+        if all_packed is not None and _work(all_packed.plan) <= len(source.ops):
+            return all_packed
+    graph = kernels.annotate(source)
+    plain = Packed(graph, kernels, (), policy(graph))
+    left = most - plain.plan.peak_bytes
+    chosen = []
+    for each in sorted(candidates, key=lambda each: -each.nbytes):
+        if align_up(each.nbytes) <= left:
+            chosen.append(each)
+            left -= align_up(each.nbytes)
+    some = _try(source, kernels, chosen, policy, most) if chosen else None
+    if some is not None and _work(some.plan) <= _work(plain.plan):
+        return some
+    return plain
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A weight that some ops would read packed, all in the same layout."""
+
+    weight: int
+    ops: tuple[int, ...]
+    packing: Packing  # of the first of them
+
+    @property
+    def nbytes(self) -> int:
+        return self.packing.nbytes
+
+
+def _candidates(graph: Graph, kernels: Kernels) -> list[_Candidate]:
+    """Find the weights of a graph that does not train, and that it leaves as they are.
+
+    A step of training would pack each weight anew.
+    """
+    if graph.losses or any(op.phase == "backward" for op in graph.ops):
+        return []
+    changed = {source for op in graph.ops for source, _ in op.in_place}
+    constant = {
+        tensor
+        for tensor in graph.persistent
+        if graph.tensors[tensor].role == "parameter" and tensor not in changed
+    }
+    found: dict[tuple[int, object], tuple[Packing, list[int]]] = {}
+    for index, op in enumerate(graph.ops):
+        if constant.isdisjoint(op.inputs):
+            continue
+        packing = kernels.packing(index)
+        if packing is None or op.inputs[packing.operand] not in constant:
+            continue
+        key = (op.inputs[packing.operand], kernels.signature(index))
+        found.setdefault(key, (packing, []))[1].append(index)
+    return [
+        _Candidate(weight, tuple(ops), packing)
+        for (weight, _), (packing, ops) in found.items()
+    ]
+
+
+def _try(
+    source: Graph,
+    kernels: Kernels,
+    chosen: Sequence[_Candidate],
+    policy: Callable[[Graph], planning.Plan],
+    most: int,
+) -> Packed | None:
+    """Plan with these weights packed; None where that takes more bytes than `most`."""
+    graph, packings, weights = _rewritten(source, chosen)
+    own = kernels.with_packed(packings)
+    graph = own.annotate(graph)
+    try:
+        plan = policy(graph)
+    except (InfeasiblePlanError, GraphError):  # or beyond what a plan can count
+        return None
+    return Packed(graph, own, weights, plan) if plan.peak_bytes <= most else None
+
+
+def _rewritten(
+    source: Graph, chosen: Sequence[_Candidate]
+) -> tuple[Graph, Mapping[int, Packing], tuple[PackedWeight, ...]]:
+    """Return the graph with packed tensors behind all others, and who reads them."""
+    tensors = list(source.tensors)
+    ops: list[Op] = list(source.ops)
+    packings: dict[int, Packing] = {}
+    weights = []
+    count: defaultdict[int, int] = defaultdict(int)  # of a weight's packed tensors
+    for each in sorted(chosen, key=lambda each: each.ops):
+        plain = source.tensors[each.weight]
+        count[each.weight] += 1
+        number = f" {count[each.weight]}" if count[each.weight] > 1 else ""
+        packed = len(tensors)
+        tensors.append(
+            Tensor(
+                f"{plain.name} packed{number}",
+                each.nbytes,
+                "packed",
+                (each.nbytes,),
+                "uint8",
+            )
+        )
+        weights.append(PackedWeight(each.weight, packed, each.packing.pack))
+        for index in each.ops:
+            inputs = list(ops[index].inputs)
+            inputs[each.packing.operand] = packed
+            ops[index] = replace(ops[index], inputs=tuple(inputs))
+            packings[index] = each.packing
+    graph = replace(source, tensors=tuple(tensors), ops=tuple(ops))
+    return graph, packings, tuple(weights)
+
+
+def _work(plan: planning.Plan) -> int:
+    """Count the ops that a plan computes, and what it moves."""
+    kinds = (planning.Compute, *_MOVES)
+    return sum(isinstance(action, kinds) for action in plan.actions)

@@ -1,0 +1,282 @@
+"""Weights that inference packs once: the same bits, never old ones, in the plan."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from artificial import ArtificialDevice
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernels import onednn
+
+import memcfg as mc
+from memcfg.devices import CpuDevice
+from memcfg.devices.cpu import kernel_table
+from memcfg.errors import InfeasiblePlanError
+from memcfg.runtime import _packing
+
+nn = mc.nn
+SHAPE = (4, 8, 8, 3)
+
+
+class Plain:
+    """A table that packs nothing."""
+
+    def __init__(self):
+        self._table = kernel_table("onednn")
+
+    def __getattr__(self, name):
+        return getattr(self._table, name)
+
+    def packing(self, *op):
+        del op
+
+
+@pytest.fixture(autouse=True)
+def _kernels(monkeypatch):
+    onednn()
+    monkeypatch.setenv("MEMCFG_KERNELS", "onednn")
+
+
+@pytest.fixture
+def plainly(monkeypatch):
+    """Have models of devices that are made from now on pack nothing."""
+
+    def switch():
+        mc.config.reset()
+        monkeypatch.setattr(CpuDevice, "kernels", Plain())
+
+    return switch
+
+
+def network(seed=3, **options):
+    """Two weights that are packed, others that are not, and moving averages."""
+    nn.set_random_seed(seed)
+    model = nn.Sequential(
+        [
+            nn.Input(SHAPE[1:]),
+            nn.Conv2D(16, 3, padding="same", use_bias=False),
+            nn.BatchNormalization(),
+            nn.ReLU(),
+            nn.Conv2D(48, 3, padding="same", activation="relu", name="large"),
+            nn.GlobalAveragePooling2D(),
+            nn.Dense(128, activation="relu", name="wide"),
+            nn.Dense(5),
+        ]
+    )
+    return compiled(model, **options)
+
+
+def compiled(model, **options):
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(nn.SGD(0.1, momentum=0.9), loss, **options)
+    return model
+
+
+def batch(seed=0, size=SHAPE[0]):
+    generator = np.random.default_rng(seed)
+    x = generator.standard_normal((size, *SHAPE[1:])).astype(np.float32)
+    return x, generator.integers(0, 5, size)
+
+
+def packed(model, kind="predict", size=SHAPE[0]):
+    """Bytes by name, of a loaded program."""
+    graph = model._built_session().executor.graphs[f"{kind}, batch {size}"]
+    return {t.name: t.nbytes for t in graph.tensors if t.role == "packed"}
+
+
+def test_plans_have_the_bytes_and_reports_name_them():
+    model = network()
+    x, y = batch()
+    model.predict_on_batch(x)
+    found = packed(model)
+    assert list(found) == ["large/kernel packed", "wide/kernel packed"]
+    assert found["large/kernel packed"] >= 4 * 3 * 3 * 16 * 48
+    report = model.memory_report(verify=True)
+    assert report.measured_peak_bytes == report.predicted_peak_bytes
+    assert report.by_role["packed"] == sum(found.values())  # multiples of 64
+    assert mc.config.get_memory_info("CPU:0")["current"] == report.predicted_peak_bytes
+    model.test_on_batch(x, y)
+    assert packed(model, "evaluate") == found
+    model.train_on_batch(x, y)
+    assert not packed(model, "train")
+
+
+def test_bits_are_those_of_packing_in_each_run(plainly):
+    x, y = batch()
+
+    def run():
+        model = network()
+        found = [model.predict_on_batch(x), model.test_on_batch(x, y)]
+        model.train_on_batch(x, y)
+        found += [model.predict_on_batch(x), model.predict_on_batch(x)]
+        found.append(model.predict(np.concatenate([x, x[:3]]), batch_size=4, verbose=0))
+        names = packed(model)
+        model.close()
+        return found, names
+
+    with_packed, names = run()
+    plainly()
+    without, none = run()
+    assert names
+    assert not none
+    for a, b in zip(with_packed, without, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def save_and_load(model, folder):
+    model.save_weights(folder / "some.weights.safetensors")
+    model.set_weights([np.zeros_like(w) for w in model.get_weights()])
+    model.predict_on_batch(batch()[0])
+    model.load_weights(folder / "some.weights.safetensors")
+
+
+ACTS = {
+    "predict": lambda model, _: model.predict_on_batch(batch(1)[0]),
+    "predict less": lambda model, _: model.predict_on_batch(batch(1, 2)[0]),
+    "evaluate": lambda model, _: model.test_on_batch(*batch(2)),
+    "train": lambda model, _: model.train_on_batch(*batch(3)),
+    "set": lambda model, _: model.set_weights([w * 0.9 for w in model.get_weights()]),
+    "file": save_and_load,
+    "report": lambda model, _: model.memory_report(verify=True),
+    "compile": lambda model, _: compiled(model),
+}
+
+
+@given(acts=st.lists(st.sampled_from(sorted(ACTS)), max_size=8))
+@settings(max_examples=25, deadline=None)
+def test_what_is_packed_is_never_old(acts, tmp_path_factory):
+    x, _ = batch()
+    model = network()
+    model.predict_on_batch(x)
+    for name in acts:
+        ACTS[name](model, tmp_path_factory.mktemp("weights"))
+        fresh = network(seed=4)
+        fresh.set_weights(model.get_weights())
+        expected = fresh.predict_on_batch(x)
+        fresh.close()
+        np.testing.assert_array_equal(model.predict_on_batch(x), expected)
+    model.close()
+
+
+def test_the_limit_says_how_much_is_packed(plainly, monkeypatch):
+    x, _ = batch()
+
+    def measured(limit):
+        mc.config.set_memory_limit("CPU:0", limit)
+        model = network()
+        found = model.predict_on_batch(x)
+        report = model.memory_report(verify=True)
+        names = packed(model)
+        model.close()
+        assert report.measured_peak_bytes == report.predicted_peak_bytes
+        assert limit is None or report.measured_peak_bytes <= limit
+        return found, report.measured_peak_bytes, names
+
+    expected, all_packed, names = measured(None)
+    again, peak, same = measured(all_packed)
+    assert (peak, same) == (all_packed, names)
+    np.testing.assert_array_equal(again, expected)
+    with monkeypatch.context():
+        plainly()
+        _, least, none = measured(None)
+    assert not none
+    monkeypatch.undo()
+    monkeypatch.setenv("MEMCFG_KERNELS", "onednn")
+    mc.config.reset()
+    limits = sorted({least, *range(least, all_packed, 4096), all_packed})
+    before = -1
+    for limit in limits:
+        found, _, some = measured(limit)
+        np.testing.assert_array_equal(found, expected)
+        assert sum(some.values()) >= before
+        before = sum(some.values())
+    assert before == sum(names.values())
+    assert not measured(least)[2]
+    with pytest.raises(InfeasiblePlanError):
+        measured(least - 64)
+
+
+def test_without_a_limit_half_of_the_machine_is_enough(monkeypatch):
+    x, _ = batch()
+    model = network()
+    expected = model.predict_on_batch(x)
+    peak, names = model.memory_report().predicted_peak_bytes, packed(model)
+    model.close()
+    for most in (peak, peak - 64):
+        monkeypatch.setattr(_packing, "machine_bytes", lambda most=most: 2 * most)
+        model = network()
+        np.testing.assert_array_equal(model.predict_on_batch(x), expected)
+        assert (packed(model) == names) == (most == peak)
+        assert model.memory_report().predicted_peak_bytes <= most
+        model.close()
+
+
+def test_a_layer_that_is_called_twice_is_packed_once():
+    x = nn.Input((64,))
+    layer = nn.Dense(64, name="twice")
+    model = nn.Model(x, layer(layer(x)))
+    model.predict_on_batch(np.ones((2, 64), np.float32))
+    assert list(packed(model, size=2)) == ["twice/kernel packed"]
+    kernel, bias = model.get_weights()
+    rows = np.random.default_rng(0).standard_normal((2, 64)).astype(np.float32)
+    expected = (rows @ kernel + bias) @ kernel + bias
+    np.testing.assert_allclose(model.predict_on_batch(rows), expected, 1e-4, 1e-5)
+
+
+def test_models_that_share_a_layer_see_what_the_other_trains():
+    large = nn.Dense(256, name="large")
+    models = []
+    for _ in range(2):
+        inputs = nn.Input((64,))
+        model = nn.Model(inputs, large(inputs))
+        model.compile(nn.SGD(0.5), "mse")
+        models.append(model)
+    rows = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
+    first, second = models
+    before = second.predict_on_batch(rows)
+    first.train_on_batch(rows, np.ones((3, 256), np.float32))
+    after = second.predict_on_batch(rows)
+    assert not np.array_equal(before, after)
+    np.testing.assert_array_equal(after, first.predict_on_batch(rows))
+
+
+def named(device, name=None):
+    del name
+    return device
+
+
+def test_a_device_with_memory_of_its_own_packs_as_well(monkeypatch):
+    x, y = batch()
+    outputs = []
+    for device in (None, ArtificialDevice(late=0.0005, seed=2)):
+        if device is not None:
+            found = partial(named, device)
+            monkeypatch.setattr(mc.config, "logical_device", found)
+        model = network()
+        outputs.append([model.predict_on_batch(x)])
+        assert packed(model)
+        model.train_on_batch(x, y)
+        outputs[-1] += [model.predict_on_batch(x), model.predict_on_batch(x)]
+        model.close()
+    for here, there in zip(*outputs, strict=True):
+        np.testing.assert_array_equal(here, there)
+
+
+def test_programs_without_a_plan_pack_in_each_run():
+    x, _ = batch()
+    expected = network().predict_on_batch(x)
+    model = network(inference_workspace_mode="none")
+    np.testing.assert_array_equal(model.predict_on_batch(x), expected)
+    assert not packed(model)
+
+
+def test_a_report_leaves_nothing_old_behind():
+    x, _ = batch()
+    model, other = network(), network(seed=5)
+    model.predict_on_batch(x)
+    model.set_weights(other.get_weights())
+    model.memory_report(verify=True)  # packs, and puts the state back
+    np.testing.assert_array_equal(model.predict_on_batch(x), other.predict_on_batch(x))
