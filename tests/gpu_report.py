@@ -4,9 +4,11 @@ Run on a machine that has one, with memcfg, pycuda and pytest, at best PyTorch t
 
     python tests/gpu_report.py --output benchmarks/results
 
-Each check runs in a process of its own, so that what one breaks the others are rid of.
-Writes ``cuda-<gpu>-<date>.json`` after each, and the same as a Markdown table beside
-it. A goal of time that is lost is said to be lost; any other fails the report.
+Each check runs in a process of its own, so that what one breaks the others are rid of,
+and has at most half of the time that is left: one that hangs leaves some to others.
+This process never touches the GPU. Writes ``cuda-<gpu>-<date>.json`` after each, and
+the same as a Markdown table beside it. A goal of time that is lost is said to be lost;
+any other fails the report.
 """
 
 from __future__ import annotations
@@ -31,7 +33,12 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 import gpu_checks
 
-PACKAGES = ("memcfg", "numpy", "pycuda", "torch", "nvidia-cudnn-frontend")
+PACKAGES = (
+    *("memcfg", "numpy", "pycuda", "torch", "nvidia-cudnn-frontend"),
+    *("nvidia-cudnn-cu13", "nvidia-cublas"),
+)
+MACHINE = "machine"
+LEAST = 60.0  # seconds that a check has, as long as there are so many
 
 
 def run_apart(name, limit, script=__file__):
@@ -54,9 +61,10 @@ def run_apart(name, limit, script=__file__):
     lines = out.strip().splitlines()
     took = round(time.monotonic() - began, 1)
     if child.returncode == 0 and lines:
-        return {"ok": True, **json.loads(lines[-1]), "seconds": took}
-    why = told.strip() or f"it ended with {child.returncode}"
-    return {"ok": False, "why": why[-1500:], "seconds": took}
+        with suppress(ValueError):
+            return {"ok": True, **json.loads(lines[-1]), "seconds": took}
+    why = f"{told.strip()[-1500:]}\nit ended with {child.returncode}".strip()
+    return {"ok": False, "why": why, "seconds": took}
 
 
 def run_here(name):
@@ -74,15 +82,22 @@ def as_number(value):
 
 
 def machine():
-    (gpu,) = mc.config.list_physical_devices("GPU")[:1]
-    details = mc.config.get_device_details(gpu)
-    found = {
+    """The facts, in a process that may use the GPU; or why there is none."""
+    found = {"gpu": "unknown GPU", "date": date.today().isoformat()}
+    gpus = mc.config.list_physical_devices("GPU")
+    if not gpus:
+        try:
+            gpu_checks.device()
+        except ValueError as error:
+            return {"missing": str(error)}
+    details = mc.config.get_device_details(gpus[0])
+    found |= {
         "gpu": details["device_name"],
-        "date": date.today().isoformat(),
         "compute capability": ".".join(map(str, details["compute_capability"])),
         "memory": f"{details['memory'] // gpu_checks.MIB} MiB",
-        "driver's CUDA": str(gpu_checks.device().context.driver.version),
-        "kernels": gpu_checks.device().describe_kernels(),
+        "driver's CUDA": told_of(lambda: gpu_checks.device().context.driver.version),
+        "pages": told_of(lambda: gpu_checks.device().pool.upstream.page_bytes),
+        "kernels": told_of(lambda: gpu_checks.device().describe_kernels()),
         "python": platform.python_version(),
     }
     for name in PACKAGES:
@@ -91,6 +106,14 @@ def machine():
         except PackageNotFoundError:
             found[name] = "not installed"
     return found
+
+
+def told_of(ask):
+    """An answer as text, or why there is none."""
+    try:
+        return str(ask())
+    except Exception as error:  # whatever is broken, the others are told
+        return f"{type(error).__name__}: {error}"
 
 
 # -- the table -------------------------------------------------------------------------
@@ -158,6 +181,11 @@ def clean(text):
     return text.replace("|", "/").replace("\n", " ")[-300:]
 
 
+def limit_of(left):
+    """The seconds of a check that is not the last one."""
+    return max(1.0, left / 2, min(left, LEAST))
+
+
 def write(folder, report):
     """Write it as JSON and as Markdown; gives the paths."""
     card = re.sub(r"\W+", "-", report["machine"]["gpu"]).strip("-").lower()
@@ -173,22 +201,26 @@ def main(arguments=None):
     parser.add_argument("--minutes", type=float, default=8, help="for everything")
     choices = list(gpu_checks.CHECKS)
     parser.add_argument("--only", nargs="+", choices=choices, default=choices)
-    parser.add_argument("--check", choices=choices, help="run one, print what it found")
+    every = [*choices, MACHINE]
+    parser.add_argument("--check", choices=every, help="run one, print what it found")
     chosen = parser.parse_args(arguments)
-    if not mc.config.list_physical_devices("GPU"):
-        try:
-            gpu_checks.device()
-        except ValueError as error:
-            print(error)  # says what is missing
-        return 0
     if chosen.check:
-        print(json.dumps(run_here(chosen.check)))
+        found = machine() if chosen.check == MACHINE else run_here(chosen.check)
+        print(json.dumps(found))
         return 0
     end = time.monotonic() + 60 * chosen.minutes
-    report = {"machine": machine(), "checks": {}}
-    for name in chosen.only:
+    facts = run_apart(MACHINE, limit_of(end - time.monotonic()))
+    if "missing" in facts:
+        print(facts["missing"])
+        return 0
+    if not facts.pop("ok"):
+        facts |= {"gpu": "unknown GPU", "date": date.today().isoformat()}
+    report = {"machine": facts, "checks": {}}
+    for number, name in enumerate(chosen.only, 1):
+        last = number == len(chosen.only)
         left = max(1.0, end - time.monotonic())
-        report["checks"][name] = found = run_apart(name, left)
+        found = run_apart(name, left if last else limit_of(left))
+        report["checks"][name] = found
         took = f"{found['seconds']:.0f} s"
         print(f"{name}: {took}" if found["ok"] else f"{name}: FAILED", flush=True)
         if chosen.output:

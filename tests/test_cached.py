@@ -67,7 +67,6 @@ def test_where_computing_fails_it_is_tried_again():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_computes_while_its_parent_does():
     inside, go_on = threading.Event(), threading.Event()
 

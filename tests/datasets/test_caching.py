@@ -326,7 +326,6 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path):
         os.close(writing)
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_does_not_remove_the_file_of_its_parent(tmp_path):
     path = str(tmp_path / "cache")
     elements = passing(cached(numbers(3), path))

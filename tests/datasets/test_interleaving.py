@@ -399,7 +399,6 @@ def test_what_does_not_fit_is_told(calls):
     assert pool.stats().current_bytes == 0
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_is_told_to_restart():
     elements = passing(of_lists(lists_of([5] * 4), 2, 1, 2))
     next(elements)

@@ -195,7 +195,6 @@ def test_nothing_that_was_done_is_lost_without_order():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("size", [None, 4])
 def test_a_forked_child_is_told_and_restarts(size):
     data = Dataset.range(100).map(lambda n: n + 1, num_parallel_calls=2)

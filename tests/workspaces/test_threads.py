@@ -213,7 +213,6 @@ def test_destroying_all_while_threads_come_and_go(pool):
     assert pool.owners() == {}
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_the_child_of_a_fork_goes_on(pool):
     ws = mc.workspace("loop", PAGE, resource=pool)
     with ws:

@@ -71,6 +71,7 @@ class Cudnn:
         self._lock = threading.Lock()  # never in a forked child: its context is refused
         self._found: dict[ConvolutionSpec, _Found] = {}
         self._stream: Callable[[], CudaStream | None] = _nowhere  # the handle's
+        self._number = 0  # of that stream, which may have gone
         self.version: int = module.backend_version()  # 92801 is 9.28.1
         self.front_end_version: str = module.__version__
         try:
@@ -125,9 +126,10 @@ class Cudnn:
         if self._stream() is stream:
             return
         self._stream = _nowhere
-        self._module.set_stream(self._handle, 0)
+        if self._number == stream.handle:
+            self._module.set_stream(self._handle, 0)
         self._module.set_stream(self._handle, stream.handle)
-        self._stream = weakref.ref(stream)
+        self._number, self._stream = stream.handle, weakref.ref(stream)
 
     def _plan(self, spec: ConvolutionSpec, number: int) -> ConvolutionPlan | None:
         """Return one of the plans that work, the first is number 0; None behind all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import Any
 
@@ -10,6 +11,7 @@ from memcfg.devices.cuda._sources import COMPILER_OPTIONS
 from memcfg.errors import KernelError, MissingDependencyError
 
 _LINES = 3  # of nvcc's errors that are told
+_TOOLKIT = "/usr/local/cuda"  # where NVIDIA's packages have it
 
 
 def compile_with_nvcc(text: str, capability: int) -> bytes:
@@ -46,33 +48,44 @@ def compile_with_nvcc(text: str, capability: int) -> bytes:
         raise MissingDependencyError(
             f"{missing}, by pycuda: `pip install memcfg[cuda]` ({error})"
         ) from None
-    if shutil.which("nvcc") is None:
+    nvcc = find_nvcc()
+    if nvcc is None:
         raise MissingDependencyError(
-            f"{missing}, by nvcc, which is not on the PATH: it is part of the CUDA "
-            "toolkit"
+            f"{missing}, by nvcc, which is neither on the PATH nor in CUDA_HOME nor in "
+            f"{_TOOLKIT}: it is part of the CUDA toolkit"
         )
     architecture = f"sm_{capability}"
     cache = find_image_cache()
     key, image = "", None
     if cache is not None:
-        version = compiler.get_nvcc_version("nvcc")
+        version = compiler.get_nvcc_version(nvcc)
         key = image_key(version, architecture, *COMPILER_OPTIONS, text)
         image = cache.read(key)
     if image is None:
-        image = _compile(compiler, text, architecture)
+        image = _compile(compiler, text, architecture, nvcc)
         if cache is not None:
             cache.write(key, image)
     return image
 
 
-def _compile(compiler: Any, text: str, architecture: str) -> bytes:
+def find_nvcc() -> str | None:
+    """Return where nvcc is: on the PATH, or in the toolkit's folder; None: nowhere."""
+    named = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
+    homes = [*filter(None, named), _TOOLKIT]
+    folders = [None, *(os.path.join(home, "bin") for home in homes)]
+    places = (shutil.which("nvcc", path=folder) for folder in folders)
+    return next(filter(None, places), None)
+
+
+def _compile(compiler: Any, text: str, architecture: str, nvcc: str) -> bytes:
     """Have pycuda compile it, without its own cache, which a kill can damage."""
     try:
         image: bytes = compiler.compile(
             text,
+            nvcc=nvcc,
             no_extern_c=True,
             arch=architecture,
-            options=[*COMPILER_OPTIONS],
+            options=[*COMPILER_OPTIONS, "-w"],  # pycuda warns of what nvcc warns of
             cache_dir=False,
         )
     except Exception as error:  # pycuda's are of several kinds

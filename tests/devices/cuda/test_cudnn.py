@@ -513,7 +513,6 @@ def test_threads_take_turns(device):
     assert not errors
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_neither_uses_it_nor_gives_it_back(device, module):
     device.kernels.make(*SMALL)
     other = op_of("conv2d", (1, 5, 6, 3), (3, 2, 3, 4))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -21,6 +22,8 @@ from cuda_stand_in import driver_path
 from memcfg import config
 from memcfg.commands._digits import residual_network
 from memcfg.devices.cuda import _gpu
+
+ABI = Path(__file__).parents[3] / "_native/include/memcfg/cuda_abi.h"
 
 
 @pytest.fixture
@@ -130,6 +133,8 @@ class TestTable:
         written = []
 
         def run(name, _):
+            if name == "machine":
+                return {"ok": True, **gpu_report.machine(), "seconds": 1.0}
             written.append(len(list(tmp_path.iterdir())))
             return failed if name == "copies" else passed
 
@@ -158,6 +163,56 @@ def test_a_check_that_takes_too_long_ends_with_what_it_has_started(tmp_path):
     assert found == {"ok": False, "why": "more than 1 s", "seconds": 1}
     time.sleep(4)
     assert not word.exists()
+
+
+def test_a_hanging_check_leaves_time_to_others():
+    assert gpu_report.limit_of(480) == 240
+    assert gpu_report.limit_of(90) == 60
+    assert gpu_report.limit_of(20) == 20
+    assert gpu_report.limit_of(-3) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("import os; os.abort()", "it ended with -6"),
+        ("print('no JSON')", "it ended with 0"),
+        ("raise SystemExit('no card')", "no card\nit ended with 1"),
+    ],
+)
+def test_a_check_that_breaks_says_how(tmp_path, source, why):
+    script = tmp_path / "check.py"
+    script.write_text(source)
+    found = gpu_report.run_apart("limit", 60, script)
+    assert not found["ok"]
+    assert found["why"].endswith(why)
+
+
+def test_a_driver_that_breaks_still_gives_a_report(tmp_path):
+    """What loads it is another process: the report is written, and says so."""
+    driver = tmp_path / "libcuda.so"
+    source = 'extern "C" int cuInit(unsigned) { __builtin_abort(); }\n'
+    source += "".join(
+        f'extern "C" int {name}() {{ return 999; }}\n'
+        for name in re.findall(
+            r"FUNCTION\((\w+)", ABI.read_text(encoding="utf-8").split("#define", 1)[1]
+        )
+        if name not in ("cuInit", "name")
+    )
+    command = ["g++", "-x", "c++", "-shared", "-fPIC", "-", "-o", str(driver)]
+    subprocess.run(command, input=source, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, gpu_report.__file__, "--only", "limit", "--output", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "MEMCFG_CUDA_LIBRARY": str(driver)},
+    )
+    assert done.returncode == 1, done.stderr
+    (path,) = tmp_path.glob("cuda-unknown-gpu-*.json")
+    report = json.loads(path.read_text())
+    assert "-6" in report["machine"]["why"]
+    assert not report["checks"]["limit"]["ok"]
 
 
 def test_what_pytest_says_is_read():

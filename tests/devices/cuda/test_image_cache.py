@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from memcfg.devices.cuda import _image_cache
+from memcfg.devices.cuda import _image_cache, _nvcc
 from memcfg.devices.cuda._image_cache import find_image_cache
 from memcfg.devices.cuda._nvcc import compile_with_nvcc
 from memcfg.errors import KernelError, MissingDependencyError
@@ -31,12 +31,13 @@ class Pycuda(types.ModuleType):
         self.version = "release 13.0"
 
     def get_nvcc_version(self, nvcc):
-        assert nvcc == "nvcc"
+        assert nvcc.endswith("/bin/nvcc")
         return self.version
 
-    def compile(self, text, *, no_extern_c, arch, options, cache_dir):
+    def compile(self, text, *, nvcc, no_extern_c, arch, options, cache_dir):
+        assert nvcc.endswith("/bin/nvcc")
         assert no_extern_c
-        assert options == ["--fmad=false"]
+        assert options == ["--fmad=false", "-w"]
         assert cache_dir is False  # None would be pycuda's own
         if text == "wrong":
             error = ValueError("nvcc compilation of /tmp/kernel.cu failed")
@@ -118,7 +119,6 @@ def test_a_damaged_file_is_compiled_again(pycuda, folder, part):
 
 
 @pytest.mark.parametrize("moment", ["fsync", "replace"])
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_killed_process_leaves_no_image(pycuda, folder, moment):
     def die(*arguments):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -137,7 +137,6 @@ def test_a_killed_process_leaves_no_image(pycuda, folder, moment):
     assert len(pycuda.compiled) == 1
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_several_processes_at_once(pycuda, folder):
     def act():
         for number in range(20):
@@ -253,11 +252,31 @@ def test_what_nvcc_refuses_is_told_in_a_line(pycuda, folder):
 
 def test_what_is_missing_is_told_in_a_sentence(monkeypatch, pycuda, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MissingDependencyError, match="nvcc, which is not on the PATH"):
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(_nvcc, "_TOOLKIT", str(tmp_path / "cuda"))
+    with pytest.raises(MissingDependencyError, match=r"by nvcc, .* nor in .*/cuda: it"):
         compile_with_nvcc("", 90)
     monkeypatch.setitem(sys.modules, "pycuda", None)
     with pytest.raises(MissingDependencyError, match=r"pip install memcfg\[cuda\]"):
         compile_with_nvcc("", 90)
+
+
+def test_nvcc_is_found_in_the_toolkit(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    monkeypatch.setattr(_nvcc, "_TOOLKIT", str(tmp_path / "usual"))
+    assert _nvcc.find_nvcc() is None
+    for name in ("usual", "path", "home"):  # each before the one above
+        nvcc = tmp_path / name / "bin" / "nvcc"
+        nvcc.parent.mkdir(parents=True)
+        nvcc.touch(0o700)
+        if name != "usual":
+            monkeypatch.setenv(f"CUDA_{name.upper()}", str(tmp_path / name))
+        assert _nvcc.find_nvcc() == str(nvcc)
+    monkeypatch.setenv("PATH", str(tmp_path / "usual" / "bin"))
+    assert _nvcc.find_nvcc() == str(tmp_path / "usual" / "bin" / "nvcc")
 
 
 def test_looking_for_it_writes_nothing(folder):
