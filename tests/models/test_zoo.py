@@ -40,6 +40,10 @@ def batch(model, samples=2):
     return x if len(x) > 1 else x[0], y if len(y) > 1 else y[0]
 
 
+def test_only_networks_are_listed():
+    assert [name for name in dir(models) if name[0] != "_"] == sorted(models.__all__)
+
+
 def test_every_network_is_in_both_tables():
     assert {each.name for each in PUBLISHED} == SMALL.keys() == set(FUNCTIONS)
 
