@@ -58,10 +58,14 @@ def _infer_inference(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
 
 
 def _infer_gradient(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
-    x, channels = common_dtype(inputs[:2]), inputs[0].shape[-1:]
-    dtype = parameter_dtype(inputs[0], inputs[2:])
+    common_dtype(inputs[:2])
+    return _gradients(inputs[1], inputs[2:])
+
+
+def _gradients(dy: Spec, parameters: Sequence[Spec]) -> Sequence[Spec]:
+    channels, dtype = dy.shape[-1:], parameter_dtype(dy, parameters)
     return [
-        Spec(inputs[0].shape, x),
+        Spec(dy.shape, dy.dtype),
         Spec(channels, dtype, suffix="gamma", role="gradient"),
         Spec(channels, dtype, suffix="beta", role="gradient"),
     ]
@@ -141,8 +145,8 @@ def _infer_activated_gradient(
         f"channels {attributes.get('first', 0)} to {last} of {x.shape} for {dy.shape}",
     )
     _check(inputs[1:], (1, 2, 3, 4))
-    common_dtype(inputs)
-    return _infer_gradient(inputs[1:], attributes)
+    common_dtype(inputs[:2])
+    return _gradients(dy, inputs[2:])
 
 
 def _activated_gradient(activation: str) -> OpType:

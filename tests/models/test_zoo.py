@@ -11,7 +11,7 @@ import zlib
 
 import numpy as np
 import pytest
-from zoo_table import FAMILIES, PUBLISHED, SMALL
+from zoo_table import FAMILIES, PUBLISHED, SMALL, batch
 
 import memcfg as mc
 
@@ -22,22 +22,6 @@ FUNCTIONS = [name for name in models.__all__ if not name.startswith("load_")]
 
 def trained(model):
     return sum(math.prod(weight.shape) for weight in model.trainable_weights)
-
-
-def batch(model, samples=2):
-    """Samples and labels of a model's shapes; indices where it reads them."""
-    random = np.random.default_rng(0)
-    x = [
-        random.integers(0, 2, (samples, *start.sample_shape)).astype(np.int32)
-        if start.dtype == "int32"
-        else random.normal(size=(samples, *start.sample_shape)).astype(np.float32)
-        for start in model.inputs
-    ]
-    y = [
-        random.integers(0, end.sample_shape[-1], (samples, *end.sample_shape[:-1]))
-        for end in model.outputs
-    ]
-    return x if len(x) > 1 else x[0], y if len(y) > 1 else y[0]
 
 
 def test_only_networks_are_listed():

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import memcfg as mc
 
 models = mc.models
@@ -177,3 +179,19 @@ SMALL = {
 }
 # Of each family one, for what takes several models' time.
 FAMILIES = sorted(SMALL.keys() - {"vgg19", "resnet34", "resnet101", "resnet152"})
+
+
+def batch(model, samples=2):
+    """Samples and labels of a model's shapes; indices where it reads them."""
+    random = np.random.default_rng(0)
+    x = [
+        random.integers(0, 2, (samples, *start.sample_shape)).astype(np.int32)
+        if start.dtype == "int32"
+        else random.normal(size=(samples, *start.sample_shape)).astype(np.float32)
+        for start in model.inputs
+    ]
+    y = [
+        random.integers(0, end.sample_shape[-1], (samples, *end.sample_shape[:-1]))
+        for end in model.outputs
+    ]
+    return x if len(x) > 1 else x[0], y if len(y) > 1 else y[0]

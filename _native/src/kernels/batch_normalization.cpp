@@ -81,18 +81,20 @@ float scale_of(float gamma, float variance, double epsilon) {
 }
 
 // What a kernel reads and writes beside its factors, from one element on.
+template <class T>
 struct Forward {
-  const float* x;
-  const float* other;  // that is added; null: none
-  float* y;            // may be x or other
+  const T* x;
+  const T* other;  // that is added; null: none
+  T* y;            // may be x or other
   Forward at(Count i) const { return {x + i, other ? other + i : nullptr, y + i}; }
 };
+template <class T>
 struct Backward {
-  const float* x;
-  const float* dy;
-  const float* y;  // the ReLU's output; null: there is no ReLU
-  float* dx;       // may be dy, or y
-  float* dz;       // the gradient behind the ReLU, may be dy or y; null: not wanted
+  const T* x;
+  const T* dy;
+  const T* y;  // the ReLU's output; null: there is no ReLU
+  T* dx;       // may be dy, or y
+  T* dz;       // the gradient behind the ReLU, may be dy or y; null: not wanted
   Backward at(Count i, Count x_at) const {
     return {x + x_at, dy + i, y ? y + i : nullptr, dx + i, dz ? dz + i : nullptr};
   }
@@ -107,77 +109,82 @@ MEMCFG_INLINE float normalized(float x, float mean, float scale, float beta) {
 }
 
 // y = activation((x - mean) * scale + beta + other)
-template <class Activation, bool adds>
-MEMCFG_VECTORIZED void normalize(const Forward& p,
+template <class Activation, bool adds, class T>
+MEMCFG_VECTORIZED void normalize(const Forward<T>& p,
                                  const Factors& f,
                                  Count count,
                                  Count width) {
-  const float *x = p.x, *other = p.other;
+  const T *x = p.x, *other = p.other;
   const float *mean = f.mean, *scale = f.scale, *beta = f.beta;
-  float* y = p.y;
+  T* y = p.y;
   for (Count i = 0; i < count; i += width) {
     const Count length = std::min(width, count - i);
     MEMCFG_INDEPENDENT
     for (Count j = 0; j < length; ++j) {
-      const float value = normalized(x[i + j], mean[j], scale[j], beta[j]);
-      y[i + j] = Activation::of(adds ? value + other[i + j] : value);
+      const float value = normalized(as_float(x[i + j]), mean[j], scale[j], beta[j]);
+      y[i + j] =
+          stored_as<T>(Activation::of(adds ? value + as_float(other[i + j]) : value));
     }
   }
 }
 
 // The sums of the gradient: dbeta = sum(dz), and dgamma = sum(dz * (x - mean)), still
 // without its factor 1 / sqrt(variance + epsilon).
-template <class Activation, Seen seen, bool keeps>
-MEMCFG_VECTORIZED void sum_gradient(const Backward& p,
+template <class Activation, Seen seen, bool keeps, class T>
+MEMCFG_VECTORIZED void sum_gradient(const Backward<T>& p,
                                     const Factors& f,
                                     Count rows,
                                     Count channels,
                                     Count wide,
                                     float* sums,
                                     float* products) {
-  const float *x = p.x, *y = p.y, *dy = p.dy;
+  const T *x = p.x, *y = p.y, *dy = p.dy;
   const float *mean = f.mean, *scale = f.scale, *beta = f.beta;
-  float* kept = p.dz;
+  T* kept = p.dz;
   float* const outs[2] = {sums, products};
   const auto term = [=](float of_x, Count i, Count j) {
     const float dz =
         seen == Seen::kInX
-            ? Activation::gradient(normalized(of_x, mean[j], scale[j], beta[j]), dy[i])
+            ? Activation::gradient(normalized(of_x, mean[j], scale[j], beta[j]),
+                                   as_float(dy[i]))
             : Activation::gradient(y, dy, i);
-    if (keeps) kept[i] = dz;
+    if (keeps) kept[i] = stored_as<T>(dz);
     return Terms<2>{{dz, dz * (of_x - mean[j])}};
   };
   if (wide == channels) {
-    sum_rows<2>(
-        rows, channels, outs, [=](Count i, Count j) { return term(x[i], i, j); });
+    sum_rows<2>(rows, channels, outs, [=](Count i, Count j) {
+      return term(as_float(x[i]), i, j);
+    });
     return;
   }
   for (float* each : outs) std::fill_n(each, channels, 0.0F);
   accumulate_rows<2>(rows, channels, outs, [=](Count row, Count j) {
-    return term(x[row * wide + j], row * channels + j, j);
+    return term(as_float(x[row * wide + j]), row * channels + j, j);
   });
 }
 
 // dx = scale * ((dz - shift) - slope * (x - mean)): exactly 0 where a channel has one
 // value, since both differences are.
-template <class Activation, Seen seen>
+template <class Activation, Seen seen, class T>
 MEMCFG_VECTORIZED void differentiate(
-    const Backward& p, const Factors& f, Count count, Count width, Count stride) {
-  const float *y = p.y, *dy = p.dy;
+    const Backward<T>& p, const Factors& f, Count count, Count width, Count stride) {
+  const T *y = p.y, *dy = p.dy;
   const float *mean = f.mean, *scale = f.scale, *slope = f.slope, *shift = f.shift;
   const float* beta = f.beta;
-  float* dx = p.dx;
-  const float* x = p.x;
+  T* dx = p.dx;
+  const T* x = p.x;
   for (Count i = 0; i < count; i += width, x += stride) {
     const Count length = std::min(width, count - i);
     MEMCFG_INDEPENDENT
     for (Count j = 0; j < length; ++j) {
+      const float of_x = as_float(x[j]);
       const float dz =
           seen == Seen::kInX
-              ? Activation::gradient(normalized(x[j], mean[j], scale[j], beta[j]),
-                                     dy[i + j])
+              ? Activation::gradient(normalized(of_x, mean[j], scale[j], beta[j]),
+                                     as_float(dy[i + j]))
               : Activation::gradient(y, dy, i + j);
-      dx[i + j] = scale[j] * ((dz - shift[j]) - slope[j] * (x[j] - mean[j]));
+      dx[i + j] =
+          stored_as<T>(scale[j] * ((dz - shift[j]) - slope[j] * (of_x - mean[j])));
     }
   }
 }
@@ -229,8 +236,9 @@ MEMCFG_INLINE void join_pieces(Count rows,
   }
 }
 
+template <class T>
 MEMCFG_VECTORIZED void find_moments(
-    const float* x, Count rows, Count channels, float* mean, float* squares) {
+    const T* x, Count rows, Count channels, float* mean, float* squares) {
   if (channels < kPeriod) {
     join_pieces(
         rows,
@@ -240,19 +248,19 @@ MEMCFG_VECTORIZED void find_moments(
         squares,
         [=](Count first, Count length, float* out) {
           float* const outs[1] = {out};
-          const float* piece = x + first * channels;
+          const T* piece = x + first * channels;
           sum_rows<1>(length, channels, outs, [piece](Count i, Count) {
-            return Terms<1>{{piece[i]}};
+            return Terms<1>{{as_float(piece[i])}};
           });
         },
         [=](Count first, Count length, const float* of, float* out) {
           float* const outs[1] = {out};
-          const float* piece = x + first * channels;
+          const T* piece = x + first * channels;
           float repeated[kPeriodMost];
           repeat(of, channels, repeated);
           const float* center = repeated;
           sum_rows<1>(length, channels, outs, [piece, center](Count i, Count j) {
-            const float deviation = piece[i] - center[j];
+            const float deviation = as_float(piece[i]) - center[j];
             return Terms<1>{{deviation * deviation}};
           });
         });
@@ -268,18 +276,18 @@ MEMCFG_VECTORIZED void find_moments(
         squares + begin,
         [=](Count first, Count length, float* out) {
           float* const outs[1] = {out};
-          const float* piece = x + first * channels + begin;
+          const T* piece = x + first * channels + begin;
           std::fill_n(out, width, 0.0F);
           accumulate<1>(length, width, channels, outs, [piece](Count i, Count) {
-            return Terms<1>{{piece[i]}};
+            return Terms<1>{{as_float(piece[i])}};
           });
         },
         [=](Count first, Count length, const float* of, float* out) {
           float* const outs[1] = {out};
-          const float* piece = x + first * channels + begin;
+          const T* piece = x + first * channels + begin;
           std::fill_n(out, width, 0.0F);
           accumulate<1>(length, width, channels, outs, [piece, of](Count i, Count j) {
-            const float deviation = piece[i] - of[j];
+            const float deviation = as_float(piece[i]) - of[j];
             return Terms<1>{{deviation * deviation}};
           });
         });
@@ -287,9 +295,10 @@ MEMCFG_VECTORIZED void find_moments(
 }
 
 // mean[C] and variance[C] of x. Scratch: `partials` twice.
+template <class T>
 void statistics(const Shape& shape,
                 const ColumnSum& sum,
-                const float* x,
+                const T* x,
                 float* partials,
                 float* mean,
                 float* variance) {
@@ -312,10 +321,10 @@ void statistics(const Shape& shape,
   }
 }
 
-template <class Activation, bool adds>
+template <class Activation, bool adds, class T>
 void apply(const Shape& shape,
            const Factors& factors,
-           const Forward& arrays,
+           const Forward<T>& arrays,
            const float* gamma,
            const float* beta,
            const float* mean,
@@ -332,13 +341,14 @@ void apply(const Shape& shape,
 }
 
 // x, gamma, beta and what is added: y, mean, variance.
-template <class Activation, bool adds>
-KernelPtr make_training(const KernelSpec& spec) {
-  const SpecReader reader(
-      spec, adds ? Dtypes(4, kFloat32) : Dtypes(3, kFloat32), Dtypes(3, kFloat32));
+template <class T, class Activation, bool adds>
+KernelPtr make_training_of(const KernelSpec& spec) {
+  Dtypes inputs{kName<T>, kFloat32, kFloat32};
+  if (adds) inputs.push_back(kName<T>);
+  const SpecReader reader(spec, inputs, {kName<T>, kFloat32, kFloat32});
   const Shape shape(reader, spec.inputs[0], spec.inputs[0]);
   const ColumnSum sum(shape.rows, shape.channels, 2);
-  const Bytes all = float_bytes(shape.count), each = float_bytes(shape.channels);
+  const Bytes all = reader.bytes(spec.inputs[0]), each = float_bytes(shape.channels);
   Kernel::Sizes sizes{{all, each, each}, {all, each, each}};
   if (adds) sizes.inputs.push_back(all);
   return function_kernel(
@@ -347,9 +357,9 @@ KernelPtr make_training(const KernelSpec& spec) {
       [=](void* const* operands, void* scratch) {
         constexpr int first = adds ? 4 : 3;
         float* floats = static_cast<float*>(scratch);
-        const Forward arrays{input(operands, 0),
-                             adds ? input(operands, 3) : nullptr,
-                             output(operands, first)};
+        const Forward<T> arrays{input_as<T>(operands, 0),
+                                adds ? input_as<T>(operands, 3) : nullptr,
+                                output_as<T>(operands, first)};
         float* mean = output(operands, first + 1);
         float* variance = output(operands, first + 2);
         float* partials = floats + Factors::floats(shape);
@@ -361,12 +371,13 @@ KernelPtr make_training(const KernelSpec& spec) {
 }
 
 // x, gamma, beta, mean, variance and what is added: y.
-template <class Activation, bool adds>
-KernelPtr make_inference(const KernelSpec& spec) {
-  const SpecReader reader(
-      spec, adds ? Dtypes(6, kFloat32) : Dtypes(5, kFloat32), Dtypes(1, kFloat32));
+template <class T, class Activation, bool adds>
+KernelPtr make_inference_of(const KernelSpec& spec) {
+  Dtypes inputs{kName<T>, kFloat32, kFloat32, kFloat32, kFloat32};
+  if (adds) inputs.push_back(kName<T>);
+  const SpecReader reader(spec, inputs, {kName<T>});
   const Shape shape(reader, spec.inputs[0], spec.inputs[0]);
-  const Bytes all = float_bytes(shape.count), each = float_bytes(shape.channels);
+  const Bytes all = reader.bytes(spec.inputs[0]), each = float_bytes(shape.channels);
   Kernel::Sizes sizes{{all, each, each, each, each}, {all}};
   if (adds) sizes.inputs.push_back(all);
   return function_kernel(
@@ -376,26 +387,29 @@ KernelPtr make_inference(const KernelSpec& spec) {
         const Factors factors(static_cast<float*>(scratch), shape);
         const float *gamma = input(operands, 1), *beta = input(operands, 2);
         const float *mean = input(operands, 3), *variance = input(operands, 4);
-        const Forward arrays{input(operands, 0),
-                             adds ? input(operands, 5) : nullptr,
-                             output(operands, adds ? 6 : 5)};
+        const Forward<T> arrays{input_as<T>(operands, 0),
+                                adds ? input_as<T>(operands, 5) : nullptr,
+                                output_as<T>(operands, adds ? 6 : 5)};
         apply<Activation, adds>(shape, factors, arrays, gamma, beta, mean, variance);
       });
 }
 
 // x, dy, gamma, mean, variance: dx, dgamma, dbeta. With an activation its y comes third
 // and dz is made last, or beta comes after gamma.
-template <class Activation, Seen seen, bool keeps>
-KernelPtr make_gradient(const KernelSpec& spec) {
+template <class T, class Activation, Seen seen, bool keeps>
+KernelPtr make_gradient_of(const KernelSpec& spec) {
   constexpr bool reads_y = seen == Seen::kInResult,
                  alone = !reads_y && !keeps && std::is_same_v<Activation, Identity>;
   constexpr bool reads_beta = !reads_y && !alone;
-  const SpecReader reader(spec,
-                          alone ? Dtypes(5, kFloat32) : Dtypes(6, kFloat32),
-                          keeps ? Dtypes(4, kFloat32) : Dtypes(3, kFloat32));
+  Dtypes inputs{kName<T>, kName<T>, kFloat32, kFloat32, kFloat32};
+  Dtypes outputs{kName<T>, kFloat32, kFloat32};
+  if (reads_y) inputs.insert(inputs.begin(), kName<T>);
+  if (reads_beta) inputs.push_back(kFloat32);
+  if (keeps) outputs.push_back(kName<T>);
+  const SpecReader reader(spec, inputs, outputs);
   const Shape shape(reader, spec.inputs[0], spec.inputs[1]);
   const ColumnSum sum(shape.rows, shape.channels, 2);
-  const Bytes all = float_bytes(shape.count), each = float_bytes(shape.channels);
+  const Bytes all = reader.bytes(spec.inputs[1]), each = float_bytes(shape.channels);
   Kernel::Sizes sizes{{reader.bytes(spec.inputs[0]), all, each, each, each},
                       {all, each, each}};
   if (reads_y) sizes.inputs.insert(sizes.inputs.begin() + 1, all);
@@ -408,11 +422,11 @@ KernelPtr make_gradient(const KernelSpec& spec) {
         constexpr int of_gamma = reads_y ? 3 : 2;
         constexpr int of_mean = of_gamma + (reads_beta ? 2 : 1), first = of_mean + 2;
         float* floats = static_cast<float*>(scratch);
-        const Backward arrays{input(operands, 0) + shape.first,
-                              input(operands, 1),
-                              reads_y ? input(operands, 2) : nullptr,
-                              output(operands, first),
-                              keeps ? output(operands, first + 3) : nullptr};
+        const Backward<T> arrays{input_as<T>(operands, 0) + shape.first,
+                                 input_as<T>(operands, 1),
+                                 reads_y ? input_as<T>(operands, 2) : nullptr,
+                                 output_as<T>(operands, first),
+                                 keeps ? output_as<T>(operands, first + 3) : nullptr};
         const float* gamma = input(operands, of_gamma);
         const float* beta = reads_beta ? input(operands, of_gamma + 1) : nullptr;
         const float* mean = input(operands, of_mean);
@@ -430,7 +444,7 @@ KernelPtr make_gradient(const KernelSpec& spec) {
         sum.run(
             [&](Count row, Count rows, float* sums, float* products) {
               const Count c = shape.channels;
-              const Backward from = arrays.at(row * c, row * shape.wide);
+              const Backward<T> from = arrays.at(row * c, row * shape.wide);
               sum_gradient<Activation, seen, keeps>(
                   from, factors, rows, c, shape.wide, sums, products);
             },
@@ -447,7 +461,7 @@ KernelPtr make_gradient(const KernelSpec& spec) {
           factors.shift[c] = static_cast<float>(dbeta[c] / rows);
           dgamma[c] = static_cast<float>(dgamma[c] * inverse);
         });
-        Backward again = arrays;
+        Backward<T> again = arrays;
         if (keeps) again.dy = arrays.dz;  // dz may have taken the bytes of dy, or of y
         using Again = std::conditional_t<keeps, Identity, Activation>;
         parallel_chunks(shape.count, shape.chunk, [&](Count begin, Count length) {
@@ -461,12 +475,33 @@ KernelPtr make_gradient(const KernelSpec& spec) {
       });
 }
 
+template <class Activation, bool adds>
+KernelPtr make_training(const KernelSpec& spec) {
+  return of_floats(spec, [&](auto x) {
+    return make_training_of<decltype(x), Activation, adds>(spec);
+  });
+}
+template <class Activation, bool adds>
+KernelPtr make_inference(const KernelSpec& spec) {
+  return of_floats(spec, [&](auto x) {
+    return make_inference_of<decltype(x), Activation, adds>(spec);
+  });
+}
+template <class Activation, Seen seen, bool keeps>
+KernelPtr make_gradient(const KernelSpec& spec) {
+  return of_floats(spec, [&](auto x) {
+    return make_gradient_of<decltype(x), Activation, seen, keeps>(spec);
+  });
+}
+
+constexpr Floats kBoth = Floats::bfloat16;
+
 // Every combination by its name: that of the op, then what follows it.
-#define MEMCFG_FORWARD(variable, suffix, ...)                           \
-  const KernelType kTraining##variable{"batch_normalization" suffix,    \
-                                       make_training<__VA_ARGS__>};     \
-  const KernelType kInference##variable {                               \
-    "batch_normalization_inference" suffix, make_inference<__VA_ARGS__> \
+#define MEMCFG_FORWARD(variable, suffix, ...)                                  \
+  const KernelType kTraining##variable{                                        \
+      "batch_normalization" suffix, make_training<__VA_ARGS__>, kBoth};        \
+  const KernelType kInference##variable {                                      \
+    "batch_normalization_inference" suffix, make_inference<__VA_ARGS__>, kBoth \
   }
 MEMCFG_FORWARD(Alone, "", Identity, false);
 MEMCFG_FORWARD(Relu, "_relu", Relu, false);
@@ -475,14 +510,16 @@ MEMCFG_FORWARD(Add, "_add", Identity, true);
 MEMCFG_FORWARD(AddRelu, "_add_relu", Relu, true);
 #undef MEMCFG_FORWARD
 
-const KernelType kGradient{"batch_normalization_gradient",
-                           make_gradient<Identity, Seen::kInX, false>};
-const KernelType kGradientRelu{"batch_normalization_relu_gradient",
-                               make_gradient<Relu, Seen::kInX, false>};
+const KernelType kGradient{
+    "batch_normalization_gradient", make_gradient<Identity, Seen::kInX, false>, kBoth};
+const KernelType kGradientRelu{
+    "batch_normalization_relu_gradient", make_gradient<Relu, Seen::kInX, false>, kBoth};
 const KernelType kGradientRelu6{"batch_normalization_relu6_gradient",
-                                make_gradient<Relu6, Seen::kInX, false>};
+                                make_gradient<Relu6, Seen::kInX, false>,
+                                kBoth};
 const KernelType kGradientAddRelu{"batch_normalization_add_relu_gradient",
-                                  make_gradient<Relu, Seen::kInResult, true>};
+                                  make_gradient<Relu, Seen::kInResult, true>,
+                                  kBoth};
 
 }  // namespace
 }  // namespace memcfg

@@ -16,6 +16,15 @@ MEMCFG_VECTORIZED void sum_values(const float* x,
   sum_rows<1>(rows, channels, outs, [x](Count i, Count) { return Terms<1>{{x[i]}}; });
 }
 
+MEMCFG_VECTORIZED void sum_values(const Bfloat16* x,
+                                  Count rows,
+                                  Count channels,
+                                  float* out) {
+  float* const outs[1] = {out};
+  sum_rows<1>(
+      rows, channels, outs, [x](Count i, Count) { return Terms<1>{{widened(x[i])}}; });
+}
+
 ColumnSum::ColumnSum(Count rows, Count channels, Count sums)
     : rows_(rows), channels_(channels) {
   block_rows_ = std::max({kBlockRowsLeast * sums,

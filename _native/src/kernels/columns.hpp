@@ -4,6 +4,7 @@
 // repeated to a period of at least kPeriod floats and loops run over periods.
 #pragma once
 
+#include "kernels/bfloat16.hpp"
 #include "kernels/parallel.hpp"
 
 namespace memcfg {
@@ -103,6 +104,7 @@ MEMCFG_INLINE void sum_rows(Count rows,
 }
 
 void sum_values(const float* x, Count rows, Count channels, float* out);
+void sum_values(const Bfloat16* x, Count rows, Count channels, float* out);
 
 // A sum over all rows: blocks of rows that depend on the shape alone, then the
 // partial sums in order, so the bits do not depend on the number of threads.

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/functions.hpp"
 #include "kernels/spec.hpp"
 #include "memcfg/kernel.hpp"
 #include "memcfg/onednn.hpp"
@@ -111,6 +112,26 @@ inline const float* input(void* const* operands, int index) {
 }
 inline float* output(void* const* operands, int index) {
   return static_cast<float*>(operands[index]);
+}
+// The dtype of an element type, and make(an element) for that of the first input.
+template <class T>
+inline constexpr const char* kName = std::is_same_v<T, float> ? kFloat32 : kBfloat16;
+
+template <class Make>
+KernelPtr of_floats(const KernelSpec& spec, const Make& make, std::size_t place = 0) {
+  const SpecReader reader(spec);
+  if (spec.inputs.size() <= place) reader.fail("reads more");
+  if (reader.is_bfloat16(spec.inputs[place])) return make(Bfloat16{});
+  return make(float{});
+}
+
+template <class T>
+const T* input_as(void* const* operands, int index) {
+  return static_cast<const T*>(operands[index]);
+}
+template <class T>
+T* output_as(void* const* operands, int index) {
+  return static_cast<T*>(operands[index]);
 }
 
 }  // namespace memcfg

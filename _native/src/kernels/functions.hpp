@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/parallel.hpp"
 
@@ -53,13 +54,48 @@ MEMCFG_INLINE float minimum_of(float a, float b) {
   return blend(mask_of(a < b) | mask_of(a != a), a, b);
 }
 
+// The first 16 bits of a float. It is widened exactly, and rounded to the nearest, ties
+// to even; a NaN stays one.
+struct Bfloat16 {
+  std::uint16_t bits;
+};
+
+MEMCFG_INLINE float widened(Bfloat16 value) {
+  return float_of(static_cast<std::uint32_t>(value.bits) << 16);
+}
+
+MEMCFG_INLINE Bfloat16 rounded(float value) {
+  const std::uint32_t bits = bits_of(value);
+  const std::uint32_t nearest = bits + 0x7FFFU + ((bits >> 16) & 1U);
+  const std::uint32_t nan = mask_of(value != value);
+  const std::uint32_t found = (nan & (bits | 0x400000U)) | (~nan & nearest);
+  return {static_cast<std::uint16_t>(found >> 16)};
+}
+
+// An element as it is computed with, and as it is stored.
+MEMCFG_INLINE float as_float(float value) {
+  return value;
+}
+MEMCFG_INLINE float as_float(Bfloat16 value) {
+  return widened(value);
+}
+template <class T>
+MEMCFG_INLINE T stored_as(float value) {
+  if constexpr (std::is_same_v<T, float>) {
+    return value;
+  } else {
+    return rounded(value);
+  }
+}
+
 // What kernels do to a result on the way, as memcfg/ops writes it: of a value, and the
 // gradient before it by what came out or by what went in, which give the same bits.
 struct Identity {
   static MEMCFG_INLINE float of(float x) { return x; }
   static MEMCFG_INLINE float gradient(float, float dy) { return dy; }
-  static MEMCFG_INLINE float gradient(const float*, const float* dy, Count i) {
-    return dy[i];
+  template <class T>
+  static MEMCFG_INLINE float gradient(const T*, const T* dy, Count i) {
+    return as_float(dy[i]);
   }
 };
 struct Relu {
@@ -69,8 +105,9 @@ struct Relu {
   static MEMCFG_INLINE float gradient(float y, float dy) {
     return blend(y > 0.0F, dy, 0.0F);
   }
-  static MEMCFG_INLINE float gradient(const float* y, const float* dy, Count i) {
-    return gradient(y[i], dy[i]);
+  template <class T>
+  static MEMCFG_INLINE float gradient(const T* y, const T* dy, Count i) {
+    return gradient(as_float(y[i]), as_float(dy[i]));
   }
 };
 struct Relu6 {
@@ -80,8 +117,9 @@ struct Relu6 {
   static MEMCFG_INLINE float gradient(float y, float dy) {
     return blend(y > 0.0F, blend(y < 6.0F, dy, 0.0F), 0.0F);
   }
-  static MEMCFG_INLINE float gradient(const float* y, const float* dy, Count i) {
-    return gradient(y[i], dy[i]);
+  template <class T>
+  static MEMCFG_INLINE float gradient(const T* y, const T* dy, Count i) {
+    return gradient(as_float(y[i]), as_float(dy[i]));
   }
 };
 
