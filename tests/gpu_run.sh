@@ -9,7 +9,8 @@ cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
-"$python" tests/gpu_wheels.py install "$wheels" "$site"
+"$python" tests/gpu_wheels.py install "$wheels" "$site" ||
+  echo "not all of it could be installed: the report says what that breaks"
 echo "installed after $SECONDS s"
 export PYTHONPATH="$site${PYTHONPATH:+:$PYTHONPATH}" PYTHONSAFEPATH=1
 [ ! -e "$site/libdnnl.so.3" ] || export MEMCFG_ONEDNN_LIBRARY="$site/libdnnl.so.3"

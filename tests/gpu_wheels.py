@@ -114,10 +114,11 @@ def install(folder, target):
         jobs = [pool.submit(compile_pycuda, sys.executable, s, made) for s in sdists]
         if not list(folder.glob("memcfg-*.whl")):
             jobs.append(pool.submit(compile_memcfg, sys.executable, made))
-        for job in jobs:
-            job.result()
+        failures = [str(job.exception()) for job in jobs if job.exception()]
         if compiled := list(Path(made).glob("*.whl")):
             pip(sys.executable, "install", *offline, *compiled)
+    if failures:
+        raise SystemExit("\n".join(failures))
 
 
 def is_missing(wheel):

@@ -71,6 +71,18 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path):
     assert "is not empty" in done.stderr
 
 
+def test_what_cannot_be_compiled_leaves_the_rest(tmp_path):
+    pytest.importorskip("pip")
+    wheels, target = tmp_path / "wheels", tmp_path / "target"
+    wheels.mkdir()
+    write_wheel(wheels, "memcfg")
+    (wheels / "pycuda-1.0.tar.gz").write_bytes(b"no archive")
+    done = run("install", wheels, target)
+    assert done.returncode == 1
+    assert "not a gzip file" in done.stderr
+    assert (target / "memcfg.py").exists()
+
+
 def test_what_cannot_be_installed_says_why(tmp_path):
     pytest.importorskip("pip")
     (tmp_path / "memcfg-1.0-py3-none-any.whl").write_bytes(b"no archive")
