@@ -79,6 +79,7 @@ std::unique_ptr<Kernel> make_kernel(const KernelSpec& spec, const OneDnn* librar
 std::optional<Packing> make_packing(const KernelSpec& spec, const OneDnn* library) {
   const KernelType* type = KernelType::find(spec.type);
   if (type == nullptr || !type->has_pack() || library == nullptr) return std::nullopt;
+  const ThreadCount count(spec.threads);
   const NoFork inside;
   auto found = type->pack(spec, *library);
   if (found) check_operands(spec, *found->kernel, found->operand);
