@@ -16,6 +16,7 @@ from memcfg.graph._concatenations import (
 )
 from memcfg.graph._constants import fold_constants
 from memcfg.graph._cost import memory_seconds
+from memcfg.graph._cross_entropy import fuse_cross_entropy
 from memcfg.graph._dead_ops import drop_dead_ops
 from memcfg.graph._duplicates import merge_duplicates
 from memcfg.graph._fusion import fuse_ops
@@ -35,6 +36,7 @@ __all__ = [
     "Tensor",
     "drop_dead_ops",
     "fold_constants",
+    "fuse_cross_entropy",
     "fuse_ops",
     "gradients",
     "hoist_updates",

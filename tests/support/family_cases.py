@@ -13,7 +13,9 @@ from memcfg.devices.cuda._sources import cuda_source
 from memcfg.errors import GraphError
 from memcfg.ops.chain import Link, join_elementwise
 
-CPU_ONLY = {"dense_update"}  # made where a device has a kernel for it
+CPU_ONLY = {  # made where a device has a kernel
+    *("dense_update", "dense_cross_entropy", "dense_cross_entropy_inference"),
+}
 EXACT = {
     *("argmax", "hits", "correct_count", "gather", "one_hot", "cast", "constant"),
     *("concatenate", "split", "transpose", "slice", "pad", "reverse", "broadcast_to"),

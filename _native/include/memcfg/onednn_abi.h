@@ -15,6 +15,7 @@ struct Engine;
 struct Stream;
 struct MemoryDesc;
 struct Memory;
+struct PostOps;
 struct PrimitiveDesc;
 struct Primitive;
 struct Attributes;
@@ -47,6 +48,7 @@ inline constexpr int kTagAny = 1;          // format tag: the primitive chooses
 inline constexpr int kUserScratchpad = 1;  // scratchpad mode: the caller's memory
 
 namespace data_type {
+inline constexpr int undef = 0;
 inline constexpr int bf16 = 2;
 inline constexpr int f32 = 3;
 }  // namespace data_type
@@ -113,7 +115,11 @@ inline constexpr int diff_weights = 161;
   X(memory_destroy, Status, (Memory*))                                                \
   X(primitive_attr_create, Status, (Attributes**))                                    \
   X(primitive_attr_set_scratchpad_mode, Status, (Attributes*, int))                   \
+  X(primitive_attr_set_post_ops, Status, (Attributes*, const PostOps*))               \
   X(primitive_attr_destroy, Status, (Attributes*))                                    \
+  X(post_ops_create, Status, (PostOps**))                                             \
+  X(post_ops_append_sum, Status, (PostOps*, float, std::int32_t, int))                \
+  X(post_ops_destroy, Status, (PostOps*))                                             \
   X(primitive_desc_query_md, const MemoryDesc*, (const PrimitiveDesc*, int, int))     \
   X(primitive_desc_query, Status, (const PrimitiveDesc*, int, int, void*))            \
   X(primitive_desc_next_impl, Status, (PrimitiveDesc*))                               \

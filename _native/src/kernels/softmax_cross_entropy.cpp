@@ -3,18 +3,14 @@
 // The row's maximum is subtracted first; exponentials are added up in double, and the
 // mean is taken in double, row after row. A label out of range reads nothing and makes
 // the loss NaN.
-#include <cmath>
 #include <limits>
 
+#include "kernels/cross_entropy.hpp"
 #include "kernels/function_kernel.hpp"
-#include "kernels/functions.hpp"
 #include "kernels/parallel.hpp"
-#include "kernels/rows.hpp"
 
 namespace memcfg {
 namespace {
-
-using Label = std::int32_t;
 
 constexpr Count kRowCost = 16;  // one exponential in elements of a plain loop
 
@@ -28,34 +24,6 @@ struct Shape {
   Bytes logit_bytes() const { return float_bytes(rows * classes); }
   Bytes label_bytes() const { return static_cast<Bytes>(rows) * sizeof(Label); }
 };
-
-bool in_range(Label label, Count classes) {
-  return label >= 0 && label < classes;
-}
-
-// The loss of one row; probabilities may be null, or `logits` itself.
-MEMCFG_VECTORIZED double row_loss(const float* logits,
-                                  Label label,
-                                  Count classes,
-                                  float* probabilities) {
-  const float most = greatest(logits, classes);
-  const double chosen = in_range(label, classes)
-                            ? double{logits[label]} - double{most}
-                            : std::numeric_limits<double>::quiet_NaN();
-  if (probabilities == nullptr) {
-    const double total =
-        sum<double>(classes, [=](Count k) { return double{exp_of(logits[k] - most)}; });
-    return std::log(total) - chosen;
-  }
-  MEMCFG_INDEPENDENT
-  for (Count k = 0; k < classes; ++k) probabilities[k] = exp_of(logits[k] - most);
-  const double total =
-      sum<double>(classes, [=](Count k) { return double{probabilities[k]}; });
-  const float factor = static_cast<float>(1 / total);
-  MEMCFG_INDEPENDENT
-  for (Count k = 0; k < classes; ++k) probabilities[k] *= factor;
-  return std::log(total) - chosen;
-}
 
 void mean_loss(const Shape& shape,
                const float* logits,
@@ -71,15 +39,6 @@ void mean_loss(const Shape& shape,
   double total = 0;
   for (Count i = 0; i < shape.rows; ++i) total += row_losses[i];
   *loss = static_cast<float>(total / static_cast<double>(shape.rows));
-}
-
-// (p - onehot(label)) * factor; `row` may be p.
-void row_gradient(
-    const float* p, Label label, Count classes, float factor, float* row) {
-  const float chosen = in_range(label, classes) ? p[label] : 0;
-  MEMCFG_INDEPENDENT
-  for (Count k = 0; k < classes; ++k) row[k] = p[k] * factor;
-  if (in_range(label, classes)) row[label] = (chosen - 1) * factor;
 }
 
 const Label* labels_of(void* const* operands) {

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from memcfg import config
 from memcfg._cached import cached_property
 from memcfg.errors import ResourceExhaustedError
-from memcfg.graph import tile_updates
+from memcfg.graph import fuse_cross_entropy, tile_updates
 from memcfg.nn.inputs._array_checks import Field
 from memcfg.nn.inputs._samples import Wanted
 from memcfg.nn.training._index_tables import index_tables
@@ -363,7 +363,10 @@ class Session:
     def _trace(self, spec: TraceSpec, key: ProgramKey) -> Graph:
         """Trace a program for the device."""
         graph = trace(spec, key)
-        if self.executor.device.kernels.has("dense_update"):
+        kernels = self.executor.device.kernels
+        if kernels.has("dense_cross_entropy"):
+            graph = fuse_cross_entropy(graph)
+        if kernels.has("dense_update"):
             graph = tile_updates(graph)
         return graph
 

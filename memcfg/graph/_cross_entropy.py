@@ -1,0 +1,217 @@
+"""Cross-entropies of dense products: loss and gradients at once, without the logits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg.graph._cost import nominal_seconds_of
+from memcfg.ops import op_type
+
+if TYPE_CHECKING:
+    from memcfg.graph._graph import Graph, Op
+
+__all__ = ["fuse_cross_entropy"]
+
+_SCRATCH = 32 << 20  # bytes of logits that are there at a time
+
+
+def fuse_cross_entropy(graph: Graph) -> Graph:
+    """Compute large logits block by block, with their loss and its gradients.
+
+    That is done where a dense layer, or an embedding's table read backwards, ends in
+    the mean of a sparse softmax cross-entropy and nothing else reads the logits. A
+    metric that does, a loss that is weighted or scaled, and a layer that is frozen keep
+    them whole. So do logits that take no more memory than a block of them and, where it
+    could be used up in blocks itself, the gradient of the kernel.
+
+    Parameters
+    ----------
+    graph : Graph
+        A training step.
+
+    Returns
+    -------
+    Graph
+        The same step, with a ``dense_cross_entropy`` in the forward phase.
+    """
+    for name in [op.name for op in graph.ops if op.type in _FINDERS]:
+        op = next(op for op in graph.ops if op.name == name)
+        found = _FINDERS[op.type](graph, op)
+        if found is not None and _is_large(graph, found):
+            graph = _fused(graph, op, found)
+    return graph
+
+
+class _Head(NamedTuple):
+    """What a loss stands at the end of."""
+
+    inputs: tuple[int, ...]  # of the op that does it all
+    outputs: tuple[int, ...]
+    transposed: bool
+    ops: frozenset[str]  # names of those that it takes the place of
+
+
+class _Search:
+    """The ops that stand before a loss, and those that are for it alone."""
+
+    def __init__(self, graph: Graph, loss: Op) -> None:
+        self.graph = graph
+        self.kept = {*graph.keep, *graph.losses}
+        self.gone = [loss.name]
+
+    def readers(self, tensor: int) -> list[Op]:
+        """List the ops that read a tensor and are not found yet."""
+        readers = (self.graph.ops[i] for i in self.graph.consumers[tensor])
+        return [op for op in readers if op.name not in self.gone]
+
+    def reader(self, tensor: int, kind: str) -> Op | None:
+        """Take the op of a type that alone reads a tensor."""
+        readers = self.readers(tensor)
+        if len(readers) != 1 or readers[0].type != kind or tensor in self.kept:
+            return None
+        self.gone.append(readers[0].name)
+        return readers[0]
+
+    def maker(self, tensor: int, *kinds: str) -> Op | None:
+        """Take the op that makes a tensor which nobody else reads."""
+        index = self.graph.producer[tensor]
+        if index is None or tensor in self.kept or self.readers(tensor):
+            return None
+        op = self.graph.ops[index]
+        if op.type not in kinds:
+            return None
+        self.gone.append(op.name)
+        return op
+
+    def layer(self, logits: int) -> _Layer | None:
+        """Take the layer that makes logits, of float32."""
+        biases: tuple[int, ...] = ()
+        if (biased := self.maker(logits, "bias")) is not None:
+            logits, *_ = biased.inputs
+            biases = biased.inputs[1:]
+        made = self.maker(logits, "dense", "matmul", "dense_bias")
+        if made is None:
+            return None
+        x, kernel, *others = made.inputs
+        found = _Layer(x, kernel, (*others, *biases), made.type == "matmul")
+        rank = len(self.graph.tensors[kernel].shape or ())
+        plain = rank == 2 and _transposes(made) == (False, found.transposed)
+        read = {self.graph.tensors[t].dtype for t in (x, kernel, *found.biases)}
+        return found if plain and read == {"float32"} else None
+
+
+class _Layer(NamedTuple):
+    """A product, and the biases that are added."""
+
+    x: int
+    kernel: int
+    biases: tuple[int, ...]
+    transposed: bool
+
+
+def _head_of_loss(graph: Graph, loss: Op) -> _Head | None:
+    """Find the layer before a loss that has no gradient."""
+    search = _Search(graph, loss)
+    logits, labels = loss.inputs
+    reshape = search.maker(logits, "reshape")
+    layer = search.layer(logits if reshape is None else reshape.inputs[0])
+    if layer is None or len(layer.biases) > 1:
+        return None
+    x, kernel, biases, transposed = layer
+    inputs, gone = (x, labels, kernel, *biases), frozenset(search.gone)
+    return _Head(inputs, loss.outputs, transposed, gone)
+
+
+def _head(graph: Graph, loss: Op) -> _Head | None:
+    """Find the layer before a loss, and their gradients, if all is as it must be."""
+    search = _Search(graph, loss)
+    logits, labels = loss.inputs
+    mean, probabilities = loss.outputs
+    gradient = search.reader(probabilities, "softmax_cross_entropy_gradient")
+    if gradient is None:
+        return None
+    dlogits = gradient.outputs[0]
+    reshape = search.maker(logits, "reshape")
+    if reshape is not None:
+        back = search.reader(dlogits, "reshape")
+        if back is None:
+            return None
+        logits, dlogits = reshape.inputs[0], back.outputs[0]
+    layer = search.layer(logits)
+    if layer is None or len(layer.biases) > 1 or dlogits in search.kept:
+        return None
+    x, kernel, biases, transposed = layer
+    wanted: list[tuple[str, tuple[int, ...]]] = [
+        ("matmul", (dlogits, kernel)),
+        ("dense_gradient_kernel", (dlogits, x)),
+    ]
+    if not transposed:
+        wanted = [
+            ("dense_gradient_input", (kernel, dlogits)),
+            ("dense_gradient_kernel", (x, dlogits)),
+        ]
+    wanted += [("bias_gradient", (dlogits,))] * len(biases)
+    readers = search.readers(dlogits)
+    found = {(op.type, op.inputs): op for op in readers}
+    if found.keys() != set(wanted) or len(readers) != len(wanted):
+        return None
+    if any(_transposes(op) != (False, False) for op in readers):
+        return None
+    return _Head(
+        (x, labels, kernel, *biases),
+        (mean, *(found[each].outputs[0] for each in wanted)),
+        transposed,
+        frozenset((*search.gone, *(op.name for op in readers))),
+    )
+
+
+def _transposes(op: Op) -> tuple[bool, bool]:
+    """Say which operands an op transposes."""
+    first, second = (op.attributes.get(f"transpose_{which}") for which in "ab")
+    return bool(first), bool(second)
+
+
+def _is_large(graph: Graph, head: _Head) -> bool:
+    """Whether what goes takes more than what comes."""
+    rows = graph.tensors[head.inputs[1]].nbytes // 4
+    kernel = graph.tensors[head.inputs[2]]
+    classes = (kernel.shape or (0, 0))[0 if head.transposed else 1]
+    logits = 4 * rows * classes
+    whole = 0 if head.transposed or len(head.outputs) == 1 else kernel.nbytes
+    return logits > whole + _SCRATCH
+
+
+def _fused(graph: Graph, loss: Op, head: _Head) -> Graph:
+    kind = op_type("dense_cross_entropy" + "_inference" * (len(head.outputs) == 1))
+    attributes = {"transposed": head.transposed}
+    made = replace(
+        loss,
+        type=kind.name,
+        inputs=head.inputs,
+        outputs=head.outputs,
+        in_place=(),
+        attributes=attributes,
+        seconds=nominal_seconds_of(graph, kind, head.inputs, head.outputs, attributes),
+    )
+    ops = [
+        made if op is loss else op
+        for op in graph.ops
+        if op is loss or op.name not in head.ops
+    ]
+    used = {tensor for op in ops for tensor in (*op.inputs, *op.outputs)}
+    gone = {
+        tensor
+        for op in graph.ops
+        if op.name in head.ops
+        for tensor in op.outputs
+        if tensor not in used
+    }
+    left = [tensor for tensor in range(len(graph.tensors)) if tensor not in gone]
+    return graph.restricted(left, ops)
+
+
+_FINDERS = {
+    "softmax_cross_entropy": _head,
+    "softmax_cross_entropy_inference": _head_of_loss,
+}
