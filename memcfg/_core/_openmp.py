@@ -17,7 +17,7 @@ __all__ = ["short_spin"]
 
 _SPIN = "GOMP_SPINCOUNT"
 _CHOSEN_BY_USER = (_SPIN, "OMP_WAIT_POLICY")
-_TURNS = "10000"  # tens of microseconds; the default is 30 times that
+_TURNS = "10000"  # 30 to 500 us, by the processor; the default is 30 times that
 
 
 @contextmanager
