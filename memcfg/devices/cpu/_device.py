@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import platform
-import re
 import tempfile
 from math import prod
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +15,7 @@ from memcfg._core import Lane, OneDNN, Program, ScratchFile
 from memcfg._core._machine import machine_bytes
 from memcfg.devices._contract import Device, Hardware
 from memcfg.devices.cpu._onednn_library import find_onednn
+from memcfg.devices.cpu._processor import processor_name
 from memcfg.devices.cpu._table import kernel_table
 from memcfg.memory import Pool
 
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 
     from memcfg._core import Arena
     from memcfg.devices._contract import KernelTable, Space
-
-_MODEL = re.compile(r"^(?:model name|Model|cpu model)\s*:\s*(\S.*)$", re.MULTILINE)
 
 
 class CpuDevice(Device):
@@ -148,7 +144,7 @@ class CpuHardware(Hardware):
     def details(self) -> dict[str, Any]:
         """Tell the name, the cores that this process may use, and the memory."""
         return {
-            "device_name": _model_name(),
+            "device_name": processor_name(),
             "cores": _usable_cores(),
             "memory": self.memory_bytes,
         }
@@ -159,15 +155,6 @@ class CpuHardware(Hardware):
         """Make a logical device; its priority is 0."""
         assert priority == 0, "a CPU has no priorities"
         return CpuDevice(name, limit_bytes, growth=growth)
-
-
-def _model_name() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    found = _MODEL.search(text)
-    return found[1] if found else platform.processor() or platform.machine() or "CPU"
 
 
 def _usable_cores() -> int:

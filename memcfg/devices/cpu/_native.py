@@ -11,12 +11,15 @@ from memcfg._caller import outside
 from memcfg._core import (
     Kernel,
     OneDNN,
+    get_num_threads,
     has_kernel,
     list_algorithms,
     make_packing,
 )
+from memcfg.devices._algorithm_choice import asked_choice, choose_fastest
 from memcfg.devices._algorithm_times import AlgorithmTimes, asks_for_times
 from memcfg.devices._contract import Packing
+from memcfg.devices.cpu._processor import processor_facts
 from memcfg.devices.cpu._reference import ReferenceKernels
 from memcfg.devices.cpu._run_seconds import measure_runs
 from memcfg.errors import GraphError, KernelError
@@ -74,6 +77,7 @@ class NativeKernels:
         self._library = library
         self._pool = pool
         self._measures = asks_for_times()
+        self._choice = asked_choice()
         self._times = AlgorithmTimes()
         self._reference = ReferenceKernels()
 
@@ -90,13 +94,17 @@ class NativeKernels:
     ) -> list[tuple[str, int, float]]:
         """List our own, or oneDNN's, and then NumPy's, which is not measured.
 
-        The seconds of several are measured if ``MEMCFG_MEASURE`` asks for it.
+        The seconds of several are measured if ``MEMCFG_MEASURE`` asks for it. The first
+        is the one that ``MEMCFG_CPU_ALGORITHMS`` chooses.
         """
         op = (op_type, attributes, inputs, outputs)
         if self._measures:
-            return self.measure(*op)
-        rows = [(name, scratch, 0.0) for name, scratch in self._list(*op)]
-        return rows + self._reference.algorithms(*op)
+            rows = self.measure(*op)
+        else:
+            rows = [(name, scratch, 0.0) for name, scratch in self._list(*op)]
+            rows += self._reference.algorithms(*op)
+        first = self._chosen(*op)
+        return sorted(rows, key=lambda row: row[0] != first) if first else rows
 
     def measure(
         self,
@@ -133,6 +141,8 @@ class NativeKernels:
         op = (op_type, attributes, inputs, outputs)
         if algorithm == self._reference.name or not _is_native(op_type):
             return self._reference.make(*op, algorithm)
+        if algorithm is None:
+            algorithm = self._chosen(*op)
         return self._native(*op, algorithm)
 
     def packing(
@@ -146,6 +156,8 @@ class NativeKernels:
         """Return oneDNN's packing of a kernel, where it pays."""
         if algorithm == self._reference.name or not has_kernel(op_type):
             return None
+        if algorithm is None:
+            algorithm = self._chosen(op_type, attributes, inputs, outputs)
         numbers = _numbers(op_type, attributes)
         found = make_packing(
             op_type, numbers, inputs, outputs, self._library, algorithm
@@ -155,6 +167,32 @@ class NativeKernels:
         operand, pack, kernel = found
         nbytes, _ = pack.operands[1]
         return Packing(operand, nbytes, _NativeKernel(pack), _NativeKernel(kernel))
+
+    def _chosen(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+    ) -> str | None:
+        """Return the algorithm of an op for which none is named; None: oneDNN's."""
+        if self._choice == "default":
+            return None
+        op = (op_type, attributes, inputs, outputs)
+        rows = self._list(*op)
+        if len(rows) < 2:
+            return None
+        if self._choice == "least_scratch":
+            return min(rows, key=lambda row: row[1])[0]
+        if self._pool is None:  # nothing runs here: not for others to go by
+            return None
+
+        def measure() -> list[float]:
+            return [seconds for *_, seconds in self.measure(*op)[: len(rows)]]
+
+        machine = (processor_facts(), self._library.version, str(get_num_threads()))
+        text = repr((op_type, sorted(attributes.items()), [*inputs], [*outputs]))
+        return choose_fastest([name for name, _ in rows], machine, text, measure)
 
     def _list(
         self,

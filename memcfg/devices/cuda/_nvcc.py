@@ -6,12 +6,19 @@ import os
 import shutil
 from typing import Any
 
-from memcfg.devices.cuda._image_cache import find_image_cache, image_key
+from memcfg.devices._file_cache import CacheKind, digest, find_file_cache
 from memcfg.devices.cuda._sources import COMPILER_OPTIONS
 from memcfg.errors import KernelError, MissingDependencyError
 
 _LINES = 3  # of nvcc's errors that are told
 _TOOLKIT = "/usr/local/cuda"  # where NVIDIA's packages have it
+IMAGES = CacheKind(
+    "cuda",
+    "MEMCFG_CUDA_CACHE",
+    256 << 20,
+    "compiled kernels are not kept on the disk ({reason}), and are compiled again in "
+    "each process",
+)
 
 
 def compile_with_nvcc(text: str, capability: int) -> bytes:
@@ -55,11 +62,11 @@ def compile_with_nvcc(text: str, capability: int) -> bytes:
             f"{_TOOLKIT}: it is part of the CUDA toolkit"
         )
     architecture = f"sm_{capability}"
-    cache = find_image_cache()
+    cache = find_file_cache(IMAGES)
     key, image = "", None
     if cache is not None:
         version = compiler.get_nvcc_version(nvcc)
-        key = image_key(version, architecture, *COMPILER_OPTIONS, text)
+        key = digest(version, architecture, *COMPILER_OPTIONS, text)
         image = cache.read(key)
     if image is None:
         image = _compile(compiler, text, architecture, nvcc)

@@ -10,13 +10,15 @@ import stat
 import subprocess
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from memcfg.devices.cuda import _image_cache, _nvcc
-from memcfg.devices.cuda._image_cache import find_image_cache
-from memcfg.devices.cuda._nvcc import compile_with_nvcc
+from memcfg.devices import _file_cache
+from memcfg.devices._file_cache import find_file_cache
+from memcfg.devices.cuda import _nvcc
+from memcfg.devices.cuda._nvcc import IMAGES, compile_with_nvcc
 from memcfg.errors import KernelError, MissingDependencyError
 
 BYTES = 200_000  # of an image
@@ -58,7 +60,7 @@ def pycuda(monkeypatch, tmp_path):
     nvcc.write_text("#!/bin/sh\nexit 1\n")  # pycuda calls it, and this one is a fake
     nvcc.chmod(0o700)
     monkeypatch.setenv("PATH", str(nvcc.parent), prepend=os.pathsep)
-    monkeypatch.setattr(_image_cache, "_told", set())
+    monkeypatch.setattr(_file_cache, "_told", set())
     return fake
 
 
@@ -132,7 +134,7 @@ def test_a_killed_process_leaves_no_image(pycuda, folder, moment):
 
     assert in_a_child(act) == -signal.SIGKILL
     (left,) = folder.iterdir()
-    assert left.suffix != ".image"
+    assert left.suffix != ".cuda"
     assert compile_with_nvcc("a", 90) == image("a")
     assert len(pycuda.compiled) == 1
 
@@ -181,7 +183,8 @@ def test_a_folder_that_cannot_be_made_is_told_once(pycuda, folder):
 
 
 def test_the_oldest_make_way_and_nothing_else(pycuda, folder, monkeypatch):
-    monkeypatch.setattr(_image_cache, "_LIMIT", 3 * BYTES + BYTES // 2)
+    limit = 3 * BYTES + BYTES // 2
+    monkeypatch.setattr(_nvcc, "IMAGES", replace(IMAGES, limit=limit))
     folder.mkdir(parents=True)
     other = folder / "thesis.tex"
     other.write_bytes(bytes(2 * BYTES))
@@ -191,7 +194,7 @@ def test_the_oldest_make_way_and_nothing_else(pycuda, folder, monkeypatch):
     os.utime(left, (1, 1))
     for age, text in enumerate("abc"):
         compile_with_nvcc(text, 90)
-        for path in folder.glob("*.image"):
+        for path in folder.glob("*.cuda"):
             if path.stat().st_mtime > 1e6:
                 os.utime(path, (10 + age, 10 + age))
     assert not left.exists()
@@ -222,7 +225,7 @@ def test_the_folder_is_the_users(monkeypatch):
         ("", "/somebody/.cache/memcfg/cuda"),
     ]:
         monkeypatch.setenv("XDG_CACHE_HOME", value)
-        assert find_image_cache().folder == Path(folder)
+        assert find_file_cache(IMAGES).folder == Path(folder)
 
 
 def test_without_a_home_it_is_told_once(pycuda, monkeypatch, tmp_path):
@@ -280,7 +283,8 @@ def test_nvcc_is_found_in_the_toolkit(monkeypatch, tmp_path):
 
 
 def test_looking_for_it_writes_nothing(folder):
-    text = "from memcfg.devices.cuda._image_cache import find_image_cache as find\n"
-    text += "assert find().read('0' * 64) is None\n"
+    text = "from memcfg.devices._file_cache import find_file_cache as find\n"
+    text += "from memcfg.devices.cuda._nvcc import IMAGES\n"
+    text += "assert find(IMAGES).read('0' * 64) is None\n"
     subprocess.run([sys.executable, "-c", text], check=True)
     assert not folder.exists()

@@ -1,0 +1,36 @@
+"""What processor this machine has."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from pathlib import Path
+
+_MODEL = re.compile(r"^(?:model name|Model|cpu model)\s*:\s*(\S.*)$", re.MULTILINE)
+
+
+_FACTS = re.compile(
+    r"^(?:vendor_id|cpu family|model|model name|flags|Features|CPU part)\s*:.*$",
+    re.MULTILINE,
+)
+
+
+def processor_facts() -> str:
+    """Return what tells processors apart whose kernels take other times."""
+    first = _read().partition("\n\n")[0]
+    isa = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
+    return "\n".join([platform.machine(), isa, *_FACTS.findall(first)])
+
+
+def processor_name() -> str:
+    """Return its name as the system tells it."""
+    found = _MODEL.search(_read())
+    return found[1] if found else platform.processor() or platform.machine() or "CPU"
+
+
+def _read() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
