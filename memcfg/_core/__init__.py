@@ -10,6 +10,7 @@ from __future__ import annotations
 from memcfg._core._blocks import LiveBlock as LiveBlock
 from memcfg._core._live import live_arenas as live_arenas
 from memcfg._core._live import live_resources as live_resources
+from memcfg._core._malloc import trim_heap as trim_heap
 from memcfg._core._openmp import short_spin
 from memcfg._core._stats import PoolStats as PoolStats
 from memcfg._core._stats import RegionStats as RegionStats

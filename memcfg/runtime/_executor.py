@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from memcfg._core import Lock
+from memcfg._core import Lock, trim_heap
 from memcfg.errors import ResourceExhaustedError
 from memcfg.runtime._budget import Budget, ends_of_pages
 from memcfg.runtime._kernels import Kernels
@@ -273,6 +273,7 @@ class Executor:
                 if not ends:
                     raise
                 self._replace(make(self._budget(promised + ends)), initial)
+            trim_heap()
 
     def read_state(self, tensor: str) -> _Array:
         """Return a copy of a state tensor.
