@@ -5,7 +5,9 @@ and optimizer (SGD with momentum). PyTorch runs eagerly, in both memory formats 
 there are images, and counts with the faster; ``--compile`` adds `torch.compile`. A
 process reports the seconds of a step and the most memory it ever had above what it had
 after its imports; weights are part of both. Ratios of time are PyTorch's over memcfg's,
-ratios of memory memcfg's over PyTorch's. Asserts nothing.
+ratios of memory memcfg's over PyTorch's. With ``--dtype mixed_bfloat16`` both compute in
+bfloat16, PyTorch under `torch.autocast`; ratios of memory are then over PyTorch's in
+float32. Asserts nothing.
 
 ``python tests/bench zoo --networks lenet5,resnet50 --kinds train,predict1``
 """
@@ -24,6 +26,7 @@ import numpy as np
 
 KINDS = ("train", "predict1", "predict32")
 SIDES = ("memcfg", "torch", "torch, channels last")
+FLOAT32 = "torch, float32"  # beside both in bfloat16
 MIB = 1 << 20
 RATE = 1e-4  # a random batch over and over: larger ones diverge
 
@@ -55,6 +58,7 @@ def batch_of(network, size):
 def memcfg_step(network, kind, size, options):
     import memcfg as mc
 
+    mc.config.set_dtype_policy(options.dtype)
     model = network.build()
     xs, y = batch_of(network, size)
     x = xs[0] if len(xs) == 1 else xs
@@ -78,7 +82,7 @@ def torch_step(network, kind, size, options):
     inputs = [torch.from_numpy(x) for x in xs]
     if inputs[0].dim() == 4:
         format_ = torch.channels_last
-        if options.side == "torch":
+        if options.side == SIDES[1]:
             format_ = torch.contiguous_format
         model = model.to(memory_format=format_)
         inputs = [
@@ -88,11 +92,16 @@ def torch_step(network, kind, size, options):
         inputs = [x.long() for x in inputs]
     if options.compile:
         model = torch.compile(model)
+    mixed = options.dtype != "float32" and options.side != FLOAT32
+
+    def cast():
+        return torch.autocast("cpu", torch.bfloat16, enabled=mixed)
+
     if kind != "train":
         model.eval()
 
         def predict():
-            with torch.inference_mode():
+            with torch.inference_mode(), cast():
                 return model(*inputs)
 
         return predict, count
@@ -102,10 +111,11 @@ def torch_step(network, kind, size, options):
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        found = model(*inputs)
-        if network.words and network.target:
-            found = found.transpose(1, 2)
-        loss = loss_of(found, labels)
+        with cast():
+            found = model(*inputs)
+            if network.words and network.target:
+                found = found.transpose(1, 2)
+            loss = loss_of(found, labels)
         loss.backward()
         optimizer.step()
         return loss.item()
@@ -150,6 +160,7 @@ def run(name, kind, side, options) -> dict:
     command = [sys.executable, __file__, "--worker", name, "--side", side]
     command += ["--kind", kind, "--threads", str(options.threads)]
     command += ["--seconds", str(options.seconds), "--policy", options.policy]
+    command += ["--dtype", options.dtype]
     command += ["--compile"] if options.compile and side != "memcfg" else []
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -161,15 +172,16 @@ def measure(name, kind, options) -> dict:
     from zoo_peers import NETWORKS
 
     sides = SIDES if len(NETWORKS[name].shapes[0]) == 3 else SIDES[:2]
-    turns = {side: [] for side in sides}
+    more = () if options.dtype == "float32" else (FLOAT32,)
+    turns = {side: [] for side in (*sides, *more)}
     for _ in range(options.turns):
-        for side in sides:
+        for side in turns:
             turns[side].append(run(name, kind, side, options))
-    counts = {side: turns[side][0]["parameters"] for side in sides}
+    counts = {side: turns[side][0]["parameters"] for side in turns}
     if len(set(counts.values())) > 1:
         raise SystemExit(f"{name} is not the same network in both libraries: {counts}")
-    seconds = {s: statistics.median(t["seconds"] for t in turns[s]) for s in sides}
-    memory = {s: min(t["memory"] for t in turns[s]) for s in sides}
+    seconds = {s: statistics.median(t["seconds"] for t in turns[s]) for s in turns}
+    memory = {s: min(t["memory"] for t in turns[s]) for s in turns}
     peer = min(sides[1:], key=seconds.__getitem__)
     ratios = [
         b["seconds"] / a["seconds"]
@@ -184,13 +196,15 @@ def measure(name, kind, options) -> dict:
         "memory": memory,
         "speed": seconds[peer] / seconds["memcfg"],
         "speed_range": [min(ratios), max(ratios)],
-        "memory_ratio": memory["memcfg"] / memory[peer],
+        "memory_peer": more[0] if more else peer,
+        "memory_ratio": memory["memcfg"] / memory[more[0] if more else peer],
     }
 
 
 def row(result) -> str:
     own, other = (result["seconds"][s] for s in ("memcfg", result["peer"]))
-    mine, theirs = (result["memory"][s] / MIB for s in ("memcfg", result["peer"]))
+    sides = "memcfg", result["memory_peer"]
+    mine, theirs = (result["memory"][s] / MIB for s in sides)
     low, high = result["speed_range"]
     return (
         f"{result['network']:18} {result['kind']:9} {result['batch']:3} "
@@ -208,10 +222,13 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5, help="of each process")
     parser.add_argument("--policy", default="auto", help="of memcfg.plan")
+    parser.add_argument(
+        "--dtype", choices=("float32", "mixed_bfloat16"), default="float32"
+    )
     parser.add_argument("--compile", action="store_true", help="torch.compile instead")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
-    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=(*SIDES, FLOAT32), help=argparse.SUPPRESS)
     parser.add_argument("--kind", choices=KINDS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -236,6 +253,7 @@ def write(results, options) -> None:
     if options.output is None:
         return
     place = environment(options.threads) | {"policy": options.policy}
+    place |= {"dtype": options.dtype}
     options.output.parent.mkdir(parents=True, exist_ok=True)
     document = {"environment": place, "results": results}
     options.output.write_text(json.dumps(document, indent=1) + "\n")
