@@ -18,25 +18,6 @@ bool is_native(const KernelSpec& spec, const KernelType* type, const OneDnn* lib
   return !type->on_library() || library == nullptr || library->has_bfloat16();
 }
 
-KernelPtr make(const KernelSpec& spec, const OneDnn* library) {
-  const KernelType* type = KernelType::find(spec.type);
-  if (!is_native(spec, type, library)) {
-    return widen_operands(spec, make(widened(spec), library));
-  }
-  if (type == nullptr && spec.attributes.count("expression") != 0) {
-    return make_expression(spec);
-  }
-  if (type == nullptr) {
-    throw std::invalid_argument("there is no kernel of type '" + spec.type + "'");
-  }
-  if (!type->on_library()) return type->make(spec);
-  if (library == nullptr) {
-    throw std::invalid_argument("kernel '" + spec.type + "' needs oneDNN");
-  }
-  const NoFork inside;  // its caches have locks that a child would find held
-  return type->make(spec, *library);
-}
-
 // What a kernel derives of its op's shapes must be what they say; of an operand that is
 // packed they do not.
 void check_operands(const KernelSpec& spec,
@@ -58,6 +39,31 @@ void check_operands(const KernelSpec& spec,
   words += " bytes, got";
   for (const auto& each : found) words += " " + std::to_string(each.size);
   reader.fail(words);
+}
+
+KernelPtr make(const KernelSpec& spec, const OneDnn* library) {
+  const KernelType* type = KernelType::find(spec.type);
+  if (!is_native(spec, type, library)) {
+    const auto of_float32 = [library](const KernelSpec& each) {
+      KernelPtr inner = make(each, library);
+      check_operands(each, *inner);
+      return inner;
+    };
+    KernelPtr found = type->is_of_samples() ? widen_samples(spec, of_float32) : nullptr;
+    return found ? std::move(found) : widen_operands(spec, of_float32(widened(spec)));
+  }
+  if (type == nullptr && spec.attributes.count("expression") != 0) {
+    return make_expression(spec);
+  }
+  if (type == nullptr) {
+    throw std::invalid_argument("there is no kernel of type '" + spec.type + "'");
+  }
+  if (!type->on_library()) return type->make(spec);
+  if (library == nullptr) {
+    throw std::invalid_argument("kernel '" + spec.type + "' needs oneDNN");
+  }
+  const NoFork inside;  // its caches have locks that a child would find held
+  return type->make(spec, *library);
 }
 
 }  // namespace

@@ -5,8 +5,8 @@ and optimizer (SGD with momentum). PyTorch runs eagerly, in both memory formats 
 there are images, and counts with the faster; ``--compile`` adds `torch.compile`. A
 process reports the seconds of a step and the most memory it ever had above what it had
 after its imports; weights are part of both. Ratios of time are PyTorch's over memcfg's,
-ratios of memory memcfg's over PyTorch's. With ``--dtype mixed_bfloat16`` both compute in
-bfloat16, PyTorch under `torch.autocast`; ratios of memory are then over PyTorch's in
+ratios of memory memcfg's over PyTorch's. With ``--dtype mixed_bfloat16`` both compute
+in bfloat16, PyTorch under `torch.autocast`; ratios of memory are then over PyTorch's in
 float32. Asserts nothing.
 
 ``python tests/bench zoo --networks lenet5,resnet50 --kinds train,predict1``

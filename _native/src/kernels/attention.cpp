@@ -831,9 +831,10 @@ KernelPtr make_attention_gradient(const KernelSpec& spec) {
       });
 }
 
-const KernelType kAttention{"scaled_dot_product_attention", make_attention};
-const KernelType kAttentionGradient{"scaled_dot_product_attention_gradient",
-                                    make_attention_gradient};
+const KernelType kAttention{
+    "scaled_dot_product_attention", make_attention, Floats::samples};
+const KernelType kAttentionGradient{
+    "scaled_dot_product_attention_gradient", make_attention_gradient, Floats::samples};
 
 }  // namespace
 }  // namespace memcfg

@@ -84,9 +84,9 @@ KernelPtr make_average_pool2d_gradient(const KernelSpec& spec) {
       });
 }
 
-const KernelType kAveragePool2d{"average_pool2d", make_average_pool2d};
-const KernelType kAveragePool2dGradient{"average_pool2d_gradient",
-                                        make_average_pool2d_gradient};
+const KernelType kAveragePool2d{"average_pool2d", make_average_pool2d, Floats::samples};
+const KernelType kAveragePool2dGradient{
+    "average_pool2d_gradient", make_average_pool2d_gradient, Floats::samples};
 
 }  // namespace
 }  // namespace memcfg

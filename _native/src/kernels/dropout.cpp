@@ -42,8 +42,9 @@ MEMCFG_INLINE void words_of(const Mask& mask, Count first, std::uint32_t* out) {
 }
 
 // Elements [begin, begin + length); begin is a multiple of kGroup.
+template <class T>
 MEMCFG_VECTORIZED void drop(
-    const Mask& mask, const float* x, Count begin, Count length, float* y) {
+    const Mask& mask, const T* x, Count begin, Count length, T* y) {
   const std::uint32_t threshold = mask.threshold;
   const float scale = mask.scale;
   for (Count i = begin; i < begin + length; i += kGroup) {
@@ -53,28 +54,26 @@ MEMCFG_VECTORIZED void drop(
     // The bits of the product, or none: a branch would be guessed wrong half the time.
     MEMCFG_INDEPENDENT
     for (Count j = 0; j < here; ++j) {
-      const float product = x[i + j] * scale;
-      std::uint32_t bits;
-      std::memcpy(&bits, &product, sizeof bits);
-      bits &= 0U - static_cast<std::uint32_t>(words[j] >= threshold);
-      std::memcpy(&y[i + j], &bits, sizeof bits);
+      const std::uint32_t kept = mask_of(words[j] >= threshold);
+      y[i + j] = stored_as<T>(float_of(kept & bits_of(as_float(x[i + j]) * scale)));
     }
   }
 }
 
-KernelPtr make_dropout(const KernelSpec& spec) {
-  const SpecReader reader(spec, {kFloat32, kInt64}, {kFloat32});
+template <class T>
+KernelPtr make_dropout_of(const KernelSpec& spec) {
+  const SpecReader reader(spec, {kName<T>, kInt64}, {kName<T>});
   const Count count = reader.count(spec.inputs[0]);
   const std::uint64_t key = static_cast<std::uint64_t>(reader.integer("key", 0));
   const double rate = reader.real("rate");
   if (!(rate >= 0 && rate <= 1)) reader.fail("needs 0 <= rate <= 1");
-  const Bytes bytes = float_bytes(count);
+  const Bytes bytes = reader.bytes(spec.inputs[0]);
   return function_kernel(
       {{bytes, sizeof(std::int64_t)}, {bytes}}, 0, [=](void* const* operands, void*) {
-        const float* x = input(operands, 0);
-        float* y = output(operands, 2);
+        const T* x = input_as<T>(operands, 0);
+        T* y = output_as<T>(operands, 2);
         if (rate == 1) {
-          std::memset(y, 0, float_bytes(count));
+          std::memset(y, 0, bytes);
           return;
         }
         const std::int64_t step = *static_cast<const std::int64_t*>(operands[1]);
@@ -119,7 +118,11 @@ KernelPtr make_random_uniform(const KernelSpec& spec) {
       });
 }
 
-const KernelType kDropout{"dropout", make_dropout};
+KernelPtr make_dropout(const KernelSpec& spec) {
+  return of_floats(spec, [&](auto x) { return make_dropout_of<decltype(x)>(spec); });
+}
+
+const KernelType kDropout{"dropout", make_dropout, Floats::bfloat16};
 const KernelType kRandomUniform{"random_uniform", make_random_uniform};
 
 }  // namespace

@@ -15,9 +15,11 @@ namespace memcfg {
 
 using KernelPtr = std::unique_ptr<Kernel>;
 
-// What operands a type of kernel takes beside float32. A kernel of another type runs on
-// bfloat16 through copies in float32 (`kernels/widened.hpp`).
-enum class Floats { float32, bfloat16 };
+// What operands a type of kernel takes beside float32. Others run on bfloat16 through
+// copies in float32 (`kernels/widened.hpp`): of a few samples at a time, if the type
+// says that a result's sample is one of the operands' at the same place of the first
+// axis.
+enum class Floats { float32, samples, bfloat16 };
 
 // A type of kernel. One is a constant beside the function that makes its kernels: that
 // it is there makes the type known, from when the program is loaded. Nothing else may
@@ -61,6 +63,7 @@ class KernelType : private NoCopy {
     return make_on_library_(spec, library);
   }
   bool takes_bfloat16() const noexcept { return floats_ == Floats::bfloat16; }
+  bool is_of_samples() const noexcept { return floats_ == Floats::samples; }
   bool has_list() const noexcept { return list_ != nullptr; }
   std::vector<Algorithm> list(const KernelSpec& spec, const OneDnn& library) const {
     return list_(spec, library);

@@ -53,10 +53,11 @@ KernelPtr make_global_average_pool2d_gradient(const KernelSpec& spec) {
   });
 }
 
-const KernelType kGlobalAveragePool2d{"global_average_pool2d",
-                                      make_global_average_pool2d};
+const KernelType kGlobalAveragePool2d{
+    "global_average_pool2d", make_global_average_pool2d, Floats::samples};
 const KernelType kGlobalAveragePool2dGradient{"global_average_pool2d_gradient",
-                                              make_global_average_pool2d_gradient};
+                                              make_global_average_pool2d_gradient,
+                                              Floats::samples};
 
 }  // namespace
 }  // namespace memcfg

@@ -106,8 +106,9 @@ KernelPtr make_gradient(const KernelSpec& spec) {
       });
 }
 
-const KernelType kInterpolate{"interpolate", make_interpolate};
-const KernelType kInterpolateGradient{"interpolate_gradient", make_gradient};
+const KernelType kInterpolate{"interpolate", make_interpolate, Floats::samples};
+const KernelType kInterpolateGradient{
+    "interpolate_gradient", make_gradient, Floats::samples};
 
 }  // namespace
 }  // namespace memcfg

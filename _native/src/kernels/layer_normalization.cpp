@@ -29,28 +29,30 @@ MEMCFG_INLINE double sum_row(Count count, const Term& term) {
   return total;
 }
 
-MEMCFG_VECTORIZED void normalize_row(const float* x,
+template <class T>
+MEMCFG_VECTORIZED void normalize_row(const T* x,
                                      const float* gamma,
                                      const float* beta,
                                      Count count,
                                      double epsilon,
-                                     float* y,
+                                     T* y,
                                      float* mean_out,
                                      float* variance_out) {
   const double n = static_cast<double>(count);
   const float mean =
-      static_cast<float>(sum_row(count, [=](Count j) { return x[j]; }) / n);
+      static_cast<float>(sum_row(count, [=](Count j) { return as_float(x[j]); }) / n);
   const float variance = static_cast<float>(sum_row(count,
                                                     [=](Count j) {
                                                       const float deviation =
-                                                          x[j] - mean;
+                                                          as_float(x[j]) - mean;
                                                       return deviation * deviation;
                                                     }) /
                                             n);
   const float inverse = static_cast<float>(1 / std::sqrt(variance + epsilon));
   MEMCFG_INDEPENDENT
   for (Count j = 0; j < count; ++j) {
-    y[j] = (x[j] - mean) * inverse * gamma[j] + beta[j];
+    const float value = (as_float(x[j]) - mean) * inverse * gamma[j] + beta[j];
+    y[j] = stored_as<T>(value);
   }
   *mean_out = mean;
   *variance_out = variance;
@@ -58,52 +60,58 @@ MEMCFG_VECTORIZED void normalize_row(const float* x,
 
 // dx = inverse * (g - mean(g) - xhat * mean(g * xhat)), where g = dy * gamma and
 // xhat = (x - mean) * inverse. In place: dx = dy.
-MEMCFG_VECTORIZED void differentiate_row(const float* x,
-                                         const float* dy,
+template <class T>
+MEMCFG_VECTORIZED void differentiate_row(const T* x,
+                                         const T* dy,
                                          const float* gamma,
                                          Count count,
                                          float mean,
                                          float inverse,
-                                         float* dx) {
+                                         T* dx) {
   const double n = static_cast<double>(count);
-  const float shift =
-      static_cast<float>(sum_row(count, [=](Count j) { return dy[j] * gamma[j]; }) / n);
+  const float shift = static_cast<float>(
+      sum_row(count, [=](Count j) { return as_float(dy[j]) * gamma[j]; }) / n);
   const float tilt = static_cast<float>(
       sum_row(count,
-              [=](Count j) { return dy[j] * gamma[j] * ((x[j] - mean) * inverse); }) /
+              [=](Count j) {
+                return as_float(dy[j]) * gamma[j] * ((as_float(x[j]) - mean) * inverse);
+              }) /
       n);
   MEMCFG_INDEPENDENT
   for (Count j = 0; j < count; ++j) {
-    const float normalized = (x[j] - mean) * inverse;
-    dx[j] = inverse * (dy[j] * gamma[j] - shift - normalized * tilt);
+    const float normalized = (as_float(x[j]) - mean) * inverse;
+    const float slope = as_float(dy[j]) * gamma[j] - shift - normalized * tilt;
+    dx[j] = stored_as<T>(inverse * slope);
   }
 }
 
-MEMCFG_VECTORIZED void add_products(const float* x,
-                                    const float* dy,
-                                    Count count,
-                                    float mean,
-                                    float inverse,
-                                    float* sums) {
+template <class T>
+MEMCFG_VECTORIZED void add_products(
+    const T* x, const T* dy, Count count, float mean, float inverse, float* sums) {
   MEMCFG_INDEPENDENT
-  for (Count j = 0; j < count; ++j) sums[j] += dy[j] * ((x[j] - mean) * inverse);
+  for (Count j = 0; j < count; ++j) {
+    sums[j] += as_float(dy[j]) * ((as_float(x[j]) - mean) * inverse);
+  }
 }
 
 float inverse_of(float variance, double epsilon) {
   return static_cast<float>(1 / std::sqrt(variance + epsilon));
 }
 
-KernelPtr make_layer_normalization(const KernelSpec& spec) {
+template <class T>
+KernelPtr make_forward(const KernelSpec& spec) {
   const SpecReader reader(
-      spec, {kFloat32, kFloat32, kFloat32}, {kFloat32, kFloat32, kFloat32});
+      spec, {kName<T>, kFloat32, kFloat32}, {kName<T>, kFloat32, kFloat32});
   const SpecReader::Rows s = reader.rows(spec.inputs[0]);
   const double epsilon = reader.real("epsilon");
-  const Bytes all = float_bytes(s.count), channels = float_bytes(s.channels);
+  const Bytes all = reader.bytes(spec.inputs[0]), channels = float_bytes(s.channels);
   const Bytes rows = float_bytes(s.rows);
   return function_kernel(
       {{all, channels, channels}, {all, rows, rows}}, 0, [=](void* const* o, void*) {
-        const float *x = input(o, 0), *gamma = input(o, 1), *beta = input(o, 2);
-        float *y = output(o, 3), *mean = output(o, 4), *variance = output(o, 5);
+        const T* x = input_as<T>(o, 0);
+        const float *gamma = input(o, 1), *beta = input(o, 2);
+        T* y = output_as<T>(o, 3);
+        float *mean = output(o, 4), *variance = output(o, 5);
         parallel_for(s.rows, s.count, [=](Count i) {
           const Count at = i * s.channels;
           normalize_row(
@@ -112,22 +120,25 @@ KernelPtr make_layer_normalization(const KernelSpec& spec) {
       });
 }
 
-KernelPtr make_layer_normalization_gradient(const KernelSpec& spec) {
+template <class T>
+KernelPtr make_backward(const KernelSpec& spec) {
   const SpecReader reader(spec,
-                          {kFloat32, kFloat32, kFloat32, kFloat32, kFloat32},
-                          {kFloat32, kFloat32, kFloat32});
+                          {kName<T>, kName<T>, kFloat32, kFloat32, kFloat32},
+                          {kName<T>, kFloat32, kFloat32});
   const SpecReader::Rows s = reader.rows(spec.inputs[0]);
   const double epsilon = reader.real("epsilon");
   const ColumnSum sum(s.rows, s.channels);
-  const Bytes all = float_bytes(s.count), channels = float_bytes(s.channels);
+  const Bytes all = reader.bytes(spec.inputs[0]), channels = float_bytes(s.channels);
   const Bytes rows = float_bytes(s.rows);
   return function_kernel(
       {{all, all, channels, rows, rows}, {all, channels, channels}},
       float_bytes(sum.partials()),
       [=](void* const* o, void* scratch) {
-        const float *x = input(o, 0), *dy = input(o, 1), *gamma = input(o, 2);
+        const T *x = input_as<T>(o, 0), *dy = input_as<T>(o, 1);
+        const float* gamma = input(o, 2);
         const float *mean = input(o, 3), *variance = input(o, 4);
-        float *dx = output(o, 5), *dgamma = output(o, 6), *dbeta = output(o, 7);
+        T* dx = output_as<T>(o, 5);
+        float *dgamma = output(o, 6), *dbeta = output(o, 7);
         float* partials = static_cast<float*>(scratch);
         sum.run(
             [=](Count first, Count length, float* out) {
@@ -155,9 +166,18 @@ KernelPtr make_layer_normalization_gradient(const KernelSpec& spec) {
       });
 }
 
-const KernelType kLayerNormalization{"layer_normalization", make_layer_normalization};
+KernelPtr make_layer_normalization(const KernelSpec& spec) {
+  return of_floats(spec, [&](auto x) { return make_forward<decltype(x)>(spec); });
+}
+KernelPtr make_layer_normalization_gradient(const KernelSpec& spec) {
+  return of_floats(spec, [&](auto x) { return make_backward<decltype(x)>(spec); });
+}
+
+const KernelType kLayerNormalization{
+    "layer_normalization", make_layer_normalization, Floats::bfloat16};
 const KernelType kLayerNormalizationGradient{"layer_normalization_gradient",
-                                             make_layer_normalization_gradient};
+                                             make_layer_normalization_gradient,
+                                             Floats::bfloat16};
 
 }  // namespace
 }  // namespace memcfg

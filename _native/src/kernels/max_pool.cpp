@@ -198,10 +198,12 @@ KernelPtr make_max_pool2d_at(const KernelSpec& spec) {
       });
 }
 
-const KernelType kMaxPool2d{"max_pool2d", make_max_pool2d};
-const KernelType kMaxPool2dInference{"max_pool2d_inference", make_max_pool2d_inference};
-const KernelType kMaxPool2dGradient{"max_pool2d_gradient", make_max_pool2d_gradient};
-const KernelType kMaxPool2dAt{"max_pool2d_at", make_max_pool2d_at};
+const KernelType kMaxPool2d{"max_pool2d", make_max_pool2d, Floats::samples};
+const KernelType kMaxPool2dInference{
+    "max_pool2d_inference", make_max_pool2d_inference, Floats::samples};
+const KernelType kMaxPool2dGradient{
+    "max_pool2d_gradient", make_max_pool2d_gradient, Floats::samples};
+const KernelType kMaxPool2dAt{"max_pool2d_at", make_max_pool2d_at, Floats::samples};
 
 }  // namespace
 }  // namespace memcfg
