@@ -87,6 +87,7 @@ tell()
 """
 
 TRAIN_ON_BATCH = """
+mc.config.set_dtype_policy("{dtype}")
 model = build(memory=mc.plan.{policy}())
 model.train_on_batch(x[:64], y[:64])
 before = calls()
@@ -209,9 +210,16 @@ def test_the_watcher_lets_small_allocations_pass(watcher, tmp_path):
 
 
 @pytest.mark.usefixtures("native_kernels")
-@pytest.mark.parametrize("policy", ["keep_all", "share", "sqrt_checkpoint", "auto"])
-def test_a_training_step_takes_no_memory(watcher, tmp_path, policy):
-    found = watch(watcher, TRAIN_ON_BATCH.format(policy=policy), tmp_path)
+@pytest.mark.parametrize(
+    ("policy", "dtype"),
+    [
+        *((p, "float32") for p in ("keep_all", "share", "sqrt_checkpoint", "auto")),
+        ("auto", "mixed_bfloat16"),
+    ],
+)
+def test_a_training_step_takes_no_memory(watcher, tmp_path, policy, dtype):
+    body = TRAIN_ON_BATCH.format(policy=policy, dtype=dtype)
+    found = watch(watcher, body, tmp_path)
     assert found["steps"] == 5
     assert found["sizes"] == []
     before, after = found["pool"]

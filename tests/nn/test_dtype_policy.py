@@ -253,6 +253,17 @@ class TestRuns:
         assert model.train_on_batch(x, np.zeros((2, 1))) == pytest.approx(400, rel=0.01)
         model.close()
 
+    def test_noise_is_drawn_in_float32(self):
+        noise = nn.GaussianNoise(1.0, dtype=MIXED)
+        model = nn.Sequential([nn.Input((4,)), nn.Dense(4), noise], dtype=MIXED)
+        model.compile("sgd", "mse")
+        graph = model.graph()
+        drawn = [op for op in graph.ops if op.type == "random_uniform"]
+        readers = graph.consumers[drawn[0].outputs[0]]
+        kinds = {graph.tensors[i].dtype for r in readers for i in graph.ops[r].inputs}
+        assert kinds == {"float32"}
+        model.close()
+
     def test_a_layer_of_ones_own(self, data):
         class Gate(nn.Layer):
             def build(self, input_shape):

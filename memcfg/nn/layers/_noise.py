@@ -237,4 +237,9 @@ def _noisy(layer: Layer, scope: Scope, x: int, kind: str, stddev: float) -> int:
     key = derive_seed(layer.seed, scope.call)
     shape = {"shape": scope.builder.shape(x), "key": key}
     (uniform,) = scope.apply("random_uniform", (scope.step(),), shape)
-    return scope.apply(kind, (x, uniform), {"stddev": stddev})[0]
+    builder, dtype = scope.builder, scope.builder.compute_dtype
+    if dtype is not None:
+        builder.compute_dtype = "float32"  # bfloat16 has few numbers between 0 and 1
+    (y,) = scope.apply(kind, (x, uniform), {"stddev": stddev})
+    builder.compute_dtype = dtype
+    return y
