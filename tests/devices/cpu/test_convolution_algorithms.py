@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interpreter import random_values
-from kernel_cases import Case, check, convolutions, depthwise, f32, normal
+from kernel_cases import Case, check, convolutions, depthwise, execute, f32, normal
 from kernels import onednn
 from networks import chain
 
@@ -322,3 +322,21 @@ def test_the_algorithm_that_a_plan_names_runs(device, monkeypatch, name, make_gr
     executor.close()
     assert ran == [name] * sum(is_convolution(graph, i) for i in range(len(graph.ops)))
     assert len(ran) > 1
+
+
+@pytest.mark.parametrize("channels", [1, 6, 15, 16])
+def test_convolutions_of_few_channels_are_direct(table, library, channels):
+    image, kernel, out = (2, 9, 9, channels), (3, 3, channels, 16), (2, 9, 9, 16)
+    for case in cases((PLAIN, image, kernel, out)):
+        names = [name for name, _ in list_algorithms(*op_of(case), library)]
+        scratch = {name: table.make(*op_of(case), name).scratch_bytes for name in names}
+        listed = dict(list_algorithms(*op_of(case), library))
+        assert listed == scratch
+        if channels < 16 and "direct" in names and "kernel" not in case.op_type:
+            assert scratch["onednn"] == scratch["direct"]
+            found, wanted = (
+                execute(Naming(table, name), case, 0xFF, 64)
+                for name in ("onednn", "direct")
+            )
+            assert found == wanted
+        check(table, case)
