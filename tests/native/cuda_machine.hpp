@@ -143,6 +143,7 @@ struct Work {
   virtual bool ready() const { return true; }
   virtual bool advance() = 0;  // does some of it; true when all is done
   virtual bool uses(Address first, std::size_t size) const = 0;
+  virtual bool runs(const struct Module*) const { return false; }
   virtual std::shared_ptr<Work> fresh() const = 0;  // the same, undone
 };
 
@@ -248,6 +249,14 @@ struct Gpu {
     return std::any_of(streams.begin(), streams.end(), [](const auto& row) {
       return !row.second->queue.empty();
     });
+  }
+  bool pending(const Module* module) const {
+    for (const auto& [stream, kept] : streams) {
+      for (const auto& work : kept->queue) {
+        if (work->runs(module)) return true;
+      }
+    }
+    return false;
   }
   bool pending(Address first, std::size_t size) const {
     for (const auto& [stream, kept] : streams) {
@@ -465,6 +474,22 @@ class Open {
   }
 };
 
+// The begin of the reservation, block or pinned memory that has an address; 0: none
+// has.
+inline Address home_of(Address address) {
+  const auto of = [address](const auto& rows, auto size_of) -> Address {
+    const auto next = rows.upper_bound(address);
+    if (next == rows.begin()) return 0;
+    const auto& [start, what] = *std::prev(next);
+    return address < start + size_of(what) ? start : 0;
+  };
+  const auto plain = [](std::size_t size) { return size; };
+  Address found = of(gpu().reserved, plain);
+  if (found == 0) found = of(gpu().pinned, plain);
+  if (found == 0) found = of(gpu().blocks, [](const auto& b) { return b->size; });
+  return found;
+}
+
 struct Launch final : Work {
   bool advance() override {
     demand(gpu().functions.count(function) == 1, "a kernel of an unloaded module");
@@ -477,7 +502,19 @@ struct Launch final : Work {
     function->code.run(grid, block, addresses.data());
     return true;
   }
-  bool uses(Address, std::size_t) const override { return true; }  // who knows
+  // Whether an argument, or a part of one, lies in the same memory; who knows where.
+  bool uses(Address first, std::size_t) const override {
+    const Address home = home_of(first);
+    for (const auto& each : arguments) {
+      for (std::size_t at = 0; at + sizeof(Address) <= each.size(); at += 8) {
+        Address value = 0;
+        std::memcpy(&value, each.data() + at, sizeof value);
+        if (home != 0 && home_of(value) == home) return true;
+      }
+    }
+    return false;
+  }
+  bool runs(const Module* module) const override { return function->module == module; }
   std::shared_ptr<Work> fresh() const override {
     return std::make_shared<Launch>(*this);
   }
@@ -534,6 +571,11 @@ struct Replay final : Work {
   bool uses(Address first, std::size_t size) const override {
     return std::any_of(left.begin(), left.end(), [&](const auto& one) {
       return one != nullptr && one->uses(first, size);
+    });
+  }
+  bool runs(const Module* module) const override {
+    return std::any_of(left.begin(), left.end(), [&](const auto& one) {
+      return one != nullptr && one->runs(module);
     });
   }
   std::shared_ptr<Work> fresh() const override {

@@ -616,7 +616,7 @@ inline Status cuModuleUnload(abi::Module* handle) {
   const Call call;
   const auto found = gpu().modules.find(reinterpret_cast<Module*>(handle));
   demand(found != gpu().modules.end(), "a module goes twice");
-  demand(!gpu().pending(), "a module goes while work is queued");
+  demand(!gpu().pending(found->first), "a module goes while its work is queued");
   for (auto row = gpu().functions.begin(); row != gpu().functions.end();) {
     row = row->second->module == found->first ? gpu().functions.erase(row)
                                               : std::next(row);
