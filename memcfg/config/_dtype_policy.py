@@ -9,9 +9,9 @@ __all__ = ["DTypePolicy", "dtype_policy", "set_dtype_policy"]
 
 _COMPUTE = {"float32": "float32", "mixed_bfloat16": "bfloat16"}
 _REFUSED = {
-    "bfloat16": "weights are kept in float32: use 'mixed_bfloat16'",
-    "float16": "losses would have to be scaled: use 'mixed_bfloat16'",
-    "mixed_float16": "losses would have to be scaled: use 'mixed_bfloat16'",
+    "bfloat16": "weights are kept in float32",
+    "float16": "losses would have to be scaled",
+    "mixed_float16": "losses would have to be scaled",
     "float64": "kernels compute float32",
 }
 
@@ -50,7 +50,7 @@ class DTypePolicy:
             known = " or ".join(map(repr, _COMPUTE))
             why = _REFUSED.get(name) if isinstance(name, str) else None
             raise ValueError(
-                f"a dtype policy is {known}, not {name!r}" + (f": {why}" if why else "")
+                f"a dtype policy is {known}, not {name!r}" + (f" ({why})" if why else "")
             )
         object.__setattr__(self, "name", name)
 
