@@ -11,7 +11,7 @@ import zlib
 
 import numpy as np
 import pytest
-from zoo_table import FAMILIES, PUBLISHED, SMALL, batch
+from zoo_table import FAMILIES, PUBLISHED, SMALL, batch, make_small
 
 import memcfg as mc
 
@@ -59,10 +59,8 @@ def run(model, policy, data, steps=2):
 def test_a_step_trains_takes_what_is_planned_and_has_the_bits_of_any_plan(
     name, monkeypatch
 ):
-    for module in ("alexnet", "fcn", "vgg"):  # hundreds of MB otherwise
-        monkeypatch.setattr(f"memcfg.models._{module}._UNITS", 64)
     nn.set_random_seed(7)
-    model = SMALL[name]()
+    model = make_small(name, monkeypatch)
     data = batch(model)
     start = model.get_weights()
     losses, weights, peak = run(model, "share", data)

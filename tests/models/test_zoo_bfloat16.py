@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
-from zoo_table import FAMILIES, SMALL, batch
+from zoo_table import FAMILIES, batch, make_small
 
 import memcfg as mc
 
@@ -30,11 +30,9 @@ def run(model, policy, data):
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
 def test_every_plan_of_a_family_has_the_same_bits(name, monkeypatch):
-    for module in ("alexnet", "fcn", "vgg"):  # hundreds of MB otherwise
-        monkeypatch.setattr(f"memcfg.models._{module}._UNITS", 64)
     mc.config.set_dtype_policy("mixed_bfloat16")
     nn.set_random_seed(7)
-    model = SMALL[name]()
+    model = make_small(name, monkeypatch)
     assert {each.compute_dtype for each in model.layers} == {"bfloat16"}
     data = batch(model)
     start = model.get_weights()

@@ -181,6 +181,16 @@ SMALL = {
 FAMILIES = sorted(SMALL.keys() - {"vgg19", "resnet34", "resnet101", "resnet152"})
 
 
+def make_small(name, monkeypatch):
+    """Make a network that trains in a test: few units, and filters where it is deep."""
+    narrow = ((16, 2), (16, 2), (32, 3), (32, 3), (32, 3))
+    for module in ("fcn", "segnet"):  # FCN pads its images by 100 pixels
+        monkeypatch.setattr(f"memcfg.models._{module}._BLOCKS", narrow)
+    for module in ("alexnet", "fcn", "vgg"):  # hundreds of MB otherwise
+        monkeypatch.setattr(f"memcfg.models._{module}._UNITS", 64)
+    return SMALL[name]()
+
+
 def batch(model, samples=2):
     """Samples and labels of a model's shapes; indices where it reads them."""
     random = np.random.default_rng(0)
