@@ -49,9 +49,8 @@ class DTypePolicy:
         if not isinstance(name, str) or name not in _COMPUTE:
             known = " or ".join(map(repr, _COMPUTE))
             why = _REFUSED.get(name) if isinstance(name, str) else None
-            raise ValueError(
-                f"a dtype policy is {known}, not {name!r}" + (f" ({why})" if why else "")
-            )
+            because = f" ({why})" if why else ""
+            raise ValueError(f"a dtype policy is {known}, not {name!r}{because}")
         object.__setattr__(self, "name", name)
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -229,7 +229,11 @@ TABLE = [
     (lambda: nn.Dense(3, kernel_regularizer="l3"), ValueError, "l1, l2, l1_l2"),
     (lambda: nn.layers.BatchNorm, AttributeError, "did you mean 'BatchNormalization'"),
     # layers, and what they are called on
-    (lambda: nn.Dense(3, dtype="float16"), ValueError, "a dtype policy is 'float32' or 'mixed_bfloat16', not 'float16'"),
+    (
+        lambda: nn.Dense(3, dtype="float16"),
+        ValueError,
+        "'mixed_bfloat16', not 'float16'",
+    ),
     (lambda: Weights("float64")(symbolic), ValueError, "a weight is float32, not"),
     (lambda: Weights(None, 2)(symbolic), ValueError, "has a weight 'w' already"),
     (lambda: nn.Dense(3)(symbolic, symbolic), TypeError, "called on tensors, and not"),
