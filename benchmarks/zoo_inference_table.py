@@ -7,7 +7,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 KINDS = ("predict1", "predict32")
-HEAD = """| network | memcfg, 1 | PyTorch, 1 | speed | memcfg, 32 | PyTorch, 32 | speed |
+HEAD = """| network | memcfg | PyTorch | speed | memcfg, 32 | PyTorch, 32 | speed |
 | --- | --- | --- | --- | --- | --- | --- |
 """
 
@@ -37,8 +37,8 @@ def table(folder: Path = HERE / "results") -> str:
         if (each := [one for one in results if one["kind"] == kind])
     ]
     note = f"""
-Milliseconds a batch of 1 and of 32, from arrays to arrays. {place["processor"]}, {place["threads"]}
-threads, PyTorch {place["torch"]}, {place["date"]}. Geometric means of the speeds:
+Milliseconds a batch, of one sample and of 32, from arrays to arrays.
+{place["processor"]}, {place["threads"]} threads, PyTorch {place["torch"]}, {place["date"]}. Geometric means of the speeds:
 {" and ".join(means)}.
 """
     return HEAD + "".join(f"{each} |\n" for each in rows) + note
