@@ -112,7 +112,8 @@ _current = _FLOAT32
 def as_policy(value: Any) -> DTypePolicy:
     """Return the policy that is meant; ValueError if none is."""
     if isinstance(value, Mapping):  # as Keras writes it
-        value = value.get("config", value).get("name")
+        config = value.get("config", value)
+        value = config.get("name") if isinstance(config, Mapping) else config
     return value if isinstance(value, DTypePolicy) else DTypePolicy(value)
 
 

@@ -57,6 +57,7 @@ from memcfg.nn.layers._layer import (
     Shape,
     SymbolicTensor,
     call_mode,
+    change_policy,
     sample_shape,
 )
 from memcfg.nn.training._compile_config import (
@@ -284,22 +285,20 @@ class Model(FixedAttributes):
     def dtype_policy(self) -> DTypePolicy:
         """What the model was given as `dtype`; else what is said for new layers.
 
-        Set on a model before `compile` it is set on all its layers.
+        Set on a model that neither is compiled nor has run, it is set on all layers.
         """
         return self._policy or dtype_policy()
 
     @dtype_policy.setter
     def dtype_policy(self, value: str | DTypePolicy) -> None:
         policy = as_policy(value)
-        for layer in self._stacked():
-            layer._set_policy(policy, said=True)
+        change_policy(self._stacked(), policy, said=True)()
         self._policy = policy
 
-    def _apply_policy(self, layers: Iterable[Layer]) -> None:
-        """Give layers the model's policy that do not say one themselves."""
-        if self._policy is not None:
-            for layer in layers:
-                layer._set_policy(self._policy, said=False)
+    def _policy_for(self, layers: Iterable[Layer]) -> Callable[[], None]:
+        """Return what gives layers the model's policy that say none themselves."""
+        known = () if self._policy is None else layers
+        return change_policy(known, self.dtype_policy, said=False)
 
     @property
     def trainable(self) -> bool:
@@ -1331,7 +1330,7 @@ class Model(FixedAttributes):
         """Take an architecture; the layers belong to this model from now on."""
         if self._session is not None:
             values = self._session.known_values()
-        self._apply_policy(network.layers)
+        self._policy_for(network.layers)()
         self._join(network)
         with self._lock.turn():
             elsewhere = _taken_over(network, self)

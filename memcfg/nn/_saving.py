@@ -131,6 +131,7 @@ class _Writer:
             "name": model.name,
             "kind": model._kind,
             "trainable": model._nested is None or model.trainable,
+            "dtype": None if model._policy is None else model._policy.name,
         }
         if kind is None:
             shapes = [list(each.sample_shape) for each in network.inputs]

@@ -144,9 +144,10 @@ class Sequential(Model):
             raise ValueError(
                 f"layer names must be unique in a model; {layer.name!r} is taken"
             )
+        take_policy = self._policy_for([layer])
         if self._ends is not None:
             self._extend(*self._ends, [layer])
-        self._apply_policy([layer])
+        take_policy()
         self._stack[layer.name] = layer
 
     def _start(self, tensor: SymbolicTensor) -> None:

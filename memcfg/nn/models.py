@@ -216,6 +216,8 @@ class _Reader:
         else:
             model = self._own(given)
         object.__setattr__(model, "_kind", given["kind"])
+        policy = given.get("dtype") and DTypePolicy(given["dtype"])
+        object.__setattr__(model, "_policy", policy)
         if not given["trainable"]:
             object.__setattr__(model._as_layer(), "_trainable", False)
         if "inner" in given:

@@ -110,6 +110,54 @@ class TestPolicy:
         model.fit(*data, verbose=0)
         model.close()
 
+    def test_it_is_set_before_a_model_runs(self, data):
+        model, shared = small(), nn.Dense(5)
+        wide = nn.Input((16,))
+        other = compiled(nn.Model(wide, shared(wide)))
+        other.predict(np.zeros((2, 16), np.float32), verbose=0)
+        narrow = nn.Input((16,))
+        nn.Model(narrow, shared(narrow))  # has the values now, and no program
+        with pytest.raises(RuntimeError, match="has run"):
+            shared.dtype_policy = MIXED
+        model.predict(data[0], verbose=0)
+        with pytest.raises(RuntimeError, match="has run"):
+            model.dtype_policy = MIXED
+        assert copy.deepcopy(shared).dtype_policy.name == "float32"
+        copied = copy.deepcopy(model)
+        copied.dtype_policy = MIXED  # no program of its own yet
+        assert not np.array_equal(
+            copied.predict(data[0], verbose=0), model.predict(data[0], verbose=0)
+        )
+        for each in (model, other, copied):
+            each.close()
+
+    def test_where_one_layer_cannot_no_layer_changes(self):
+        first, last = nn.Dense(16), nn.Dense(5)
+        x = nn.Input((16,))
+        both = nn.Model(x, last(first(x)))
+        other = compiled(nn.Model(x, last(x)))  # has the values of the last
+        with pytest.raises(RuntimeError, match="compiled"):
+            both.dtype_policy = MIXED
+        with pytest.raises(RuntimeError, match="compiled"):
+            nn.Model(x, last(first(x)), dtype=MIXED)
+        assert first.compute_dtype == last.compute_dtype == "float32"
+        stack = nn.Sequential([nn.Input((16,)), nn.Dense(16)], dtype=MIXED)
+        with pytest.raises(RuntimeError, match="compiled"):
+            stack.add(last)
+        assert len(stack.layers) == 1
+        assert stack.output_shape == (None, 16)
+        wrong = nn.Conv2D(3, 3)
+        with pytest.raises(ValueError, match="Conv2D"):
+            stack.add(wrong)
+        assert wrong.compute_dtype == "float32"
+        other.close()
+
+    @pytest.mark.parametrize("policy", [{}, {"config": 3}, {"config": {}}, [1], None])
+    def test_what_is_no_name_is_refused(self, policy):
+        with pytest.raises(ValueError, match="a dtype policy is"):
+            mc.config.set_dtype_policy(policy)
+        assert mc.config.dtype_policy().name == "float32"
+
     def test_inner_layers_follow_where_it_is_set(self):
         layer = nn.TimeDistributed(nn.Dense(3))
         layer.dtype_policy = MIXED
@@ -306,6 +354,7 @@ class TestFiles:
         again = nn.models.load_model(tmp_path / "mixed.memcfg")
         for one, other in zip(model.layers, again.layers, strict=True):
             assert one.dtype_policy == other.dtype_policy
+        assert again.dtype_policy.name == MIXED
         expected = model.predict(data[0], verbose=0)
         np.testing.assert_array_equal(again.predict(data[0], verbose=0), expected)
         first = model.train_on_batch(*data)

@@ -34,7 +34,7 @@ from memcfg.nn.initializers import get_initializer
 from memcfg.nn.regularizers import get_regularizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from memcfg.config import DTypePolicy
     from memcfg.nn.initializers import Initializer
@@ -53,6 +53,7 @@ __all__ = [
     "WeightSpec",
     "WeightTensor",
     "call_mode",
+    "change_policy",
     "filled_in",
     "first_value",
     "inner_layers",
@@ -301,7 +302,7 @@ class Scope:
         group, builder.group = builder.group, self.name
         dtype = builder.compute_dtype
         if dtype is not None:
-            builder.compute_dtype = layer.compute_dtype
+            builder.compute_dtype, layer._policy_used = layer.compute_dtype, True
         self.mask = self.masks[0] if self.masks and layer.supports_masking else None
         made = layer.trace(self, inputs)
         layer._settle_mask(self, inputs, made)
@@ -416,7 +417,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
     ValueError
         If `name` is empty or contains ``/``, or `dtype` is another one.
     RuntimeError
-        When `dtype_policy` is set, and the model of the layer is compiled.
+        When `dtype_policy` is set, and the layer's model is compiled or has run.
 
     Examples
     --------
@@ -442,6 +443,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         "_owner",
         "_policy",
         "_policy_said",
+        "_policy_used",
         "_regularizers",
         "_seed",
         "_trainable",
@@ -479,6 +481,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         self._activity = get_regularizer(activity_regularizer)
         self._policy = dtype_policy()
         self._policy_said = False  # whether by the layer's own argument
+        self._policy_used = False  # whether programs were traced with it
         if dtype is not None:
             self._take("dtype", dtype)
         self._first_shape: Shape | None = None
@@ -518,23 +521,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
     @dtype_policy.setter
     def dtype_policy(self, value: str | DTypePolicy) -> None:
-        self._set_policy(as_policy(value), said=True)
-
-    def _set_policy(self, policy: DTypePolicy, *, said: bool) -> None:
-        """Set it on the layer and those inside, if not `said` where none was said."""
-        layers = [
-            leaf
-            for _, leaf in self._leaves()
-            if said or not (leaf._policy_said or leaf._policy == policy)
-        ]
-        for each in layers:
-            if getattr(each._model, "_config", None) is not None:
-                raise RuntimeError(
-                    f"layer {each.name!r} is of a compiled model: set its dtype policy "
-                    "before compile"
-                )
-        for each in layers:
-            each._policy, each._policy_said = policy, said
+        change_policy([self], as_policy(value), said=True)()
 
     @property
     def compute_dtype(self) -> str:
@@ -1130,6 +1117,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             "_inner": {},
             "_values": {},
             "_users": 0,
+            "_policy_used": False,
         }
         return super().__getstate__() | fresh
 
@@ -1455,6 +1443,33 @@ def inner_layers(layer: Layer) -> list[Layer]:
     """Return the layers that are inside of one directly."""
     held = layer._sublayers() or members(list(layer._settings().values()))
     return list(dict.fromkeys(held))
+
+
+def change_policy(
+    layers: Iterable[Layer], policy: DTypePolicy, *, said: bool
+) -> Callable[[], None]:
+    """Return what sets a policy on layers and those inside; RuntimeError if one cannot.
+
+    If not `said`, where none was said.
+    """
+    changed = [
+        leaf
+        for layer in layers
+        for _, leaf in layer._leaves()
+        if said or not (leaf._policy_said or leaf._policy == policy)
+    ]
+    for each in changed:
+        if each._policy_used or getattr(each._model, "_config", None) is not None:
+            raise RuntimeError(
+                f"layer {each.name!r} is of a model that is compiled or has run: set "
+                "its dtype policy before compile"
+            )
+
+    def change() -> None:
+        for each in changed:
+            each._policy, each._policy_said = policy, said
+
+    return change
 
 
 def _calls(ends: Sequence[SymbolicTensor]) -> list[Node]:
