@@ -92,7 +92,8 @@ def _terms(graph: Graph, mask: Op) -> tuple[list[int], list[int]] | None:
     """Find the terms of what is masked, if they could be masked instead.
 
     One of them comes back through the pooling of the rectifier's result, at most one
-    other from a concatenation, and nobody else reads them.
+    other from a concatenation, and nobody else reads them. The maxima that are kept for
+    it take no more bytes than what is not.
     """
     y, dy = mask.inputs
     kept = {*graph.keep, *graph.losses}
@@ -113,14 +114,16 @@ def _terms(graph: Graph, mask: Op) -> tuple[list[int], list[int]] | None:
             others.append(tensor)
         else:
             return None
-    late = len(backward_readers(graph, y)) > 1
-    given = all(
-        backward_readers(graph, _pooling(graph, maker).outputs[0]) for maker in pooled
+    alone = not others and len(backward_readers(graph, y)) == 1
+    freed = graph.tensors[y].nbytes if alone else 0
+    maxima = {_pooling(graph, maker).outputs[0] for maker in pooled}
+    taken = sum(
+        graph.tensors[tensor].nbytes
+        for tensor in maxima
+        if not backward_readers(graph, tensor)
     )
     return (
-        None
-        if not pooled or len(others) > 1 or (late and not given)
-        else (pooled, others)
+        None if not pooled or len(others) > 1 or taken > freed else (pooled, others)
     )
 
 

@@ -130,6 +130,25 @@ def test_maxima_mask_the_gradient_of_a_pooled_rectifier():
         assert graph.tensors[mask.outputs[0]].shape == (2, 4, 4, 5)
 
 
+@pytest.mark.parametrize("sizes", [(3,), (3, 5)])
+@pytest.mark.parametrize("skipped", [False, True])
+def test_maxima_are_not_kept_that_take_more_bytes(sizes, skipped):
+    """Each is as large as what is pooled, with which it is concatenated or not."""
+    net = Net()
+    y = net.biased(net.x, 5, "y")
+    parts = [
+        net.pool(y, pool_size=(n, n), strides=(1, 1), padding=((n // 2,) * 2,) * 2)
+        for n in sizes
+    ]
+    whole = net.op("concatenate", *[y] * skipped, *parts, net.x, axis=-1)
+    graph = net.finish(net.biased(whole, 3, "z"))
+    before = read_later(graph)
+    after = read_later(spare_activations(graph))
+    kept = {tensor.name: tensor.nbytes for tensor in graph.tensors}
+    assert sum(map(kept.get, after)) <= sum(map(kept.get, before))
+    check(graph, exact=False)
+
+
 @pytest.mark.parametrize("activation", ["relu", "relu6"])
 def test_a_normalisation_sees_what_is_let_through_in_its_input(activation):
     net = Net()
