@@ -122,9 +122,7 @@ def _terms(graph: Graph, mask: Op) -> tuple[list[int], list[int]] | None:
         for tensor in maxima
         if not backward_readers(graph, tensor)
     )
-    return (
-        None if not pooled or len(others) > 1 or taken > freed else (pooled, others)
-    )
+    return None if not pooled or len(others) > 1 or taken > freed else (pooled, others)
 
 
 def _pooling(graph: Graph, unpooling: int) -> Op:
