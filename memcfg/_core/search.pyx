@@ -124,6 +124,8 @@ cdef cbool _is_over(void* whom) noexcept nogil:
     """Whether a search is over: a callable of Python says so, or raises."""
     with gil:
         asked = <list>whom
+        if len(asked) > 1:
+            return True
         try:
             PyErr_CheckSignals()
             return asked[0]()

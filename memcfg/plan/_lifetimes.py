@@ -17,6 +17,7 @@ from memcfg.errors import GraphError
 from memcfg.graph import Graph, update_order
 from memcfg.plan._actions import Action, Alias, Alloc, Compute, Free
 from memcfg.plan._bound import lower_bound
+from memcfg.plan._place import PLAN_EFFORT
 from memcfg.plan._plan import Group, Plan, Predicted, Summary
 from memcfg.plan._simulate import Simulation, simulate
 from memcfg.units import ALIGNMENT, align_up
@@ -24,7 +25,6 @@ from memcfg.units import ALIGNMENT, align_up
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_EFFORT = 20_000_000  # comparisons of the packer's climb: below 0.1 s
 _TRIES = 1000  # orders that the climb tries in a small graph
 _EQUAL, _SMALLER_TOO = 1, 2  # in-place rules
 _LARGEST = 2**62  # bytes; sums of sizes stay below it, so 64 bits hold them
@@ -91,7 +91,7 @@ class Request:
         """
         graph = self.graph
         buffers = len(graph.ops) + len(graph.tensors)
-        effort = min(_EFFORT, _TRIES * buffers * buffers // 4)
+        effort = min(PLAN_EFFORT, _TRIES * buffers * buffers // 4)
         sizes = [tensor.nbytes for tensor in graph.tensors]
         smaller = any(sizes[i] > sizes[o] for op in graph.ops for i, o in op.in_place)
         layouts = [

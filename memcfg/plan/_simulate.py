@@ -21,7 +21,7 @@ from memcfg.plan._actions import (
     SwapOut,
     Wait,
 )
-from memcfg.plan._place import Buffer, place
+from memcfg.plan._place import Buffer, plan_offsets
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ def with_copies_placed(graph: Graph, plan: Plan) -> Plan:
             Buffer(str(n), copy.begin, copy.end, copy.size)
             for n, copy in enumerate(own)
         ]
-        offsets = place(buffers, alignment=plan.alignment).offsets
+        offsets = plan_offsets(buffers, plan.alignment)
         for copy, offset in zip(own, offsets, strict=True):
             for index in (copy.begin, *copy.back):
                 swap = actions[index]

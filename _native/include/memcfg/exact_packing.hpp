@@ -78,6 +78,9 @@ class ExactSearch {
     const std::vector<Permutation> orders = static_orders();
     std::vector<std::vector<double>> conflicts(orders.size(), conflicts_);
     effort_ = effort;
+    next_question_ = effort - kQuestion;
+    stop_ = &stop;
+    is_over_ = false;
     double branches = kBranches;
     for (;; branches *= kGrowth) {
       for (std::size_t o = 0; o < orders.size(); ++o) {
@@ -91,7 +94,7 @@ class ExactSearch {
           offsets = offsets_;
           return Verdict::kFits;
         }
-        if (effort_ <= 0 || stop.now()) return Verdict::kUnknown;
+        if (effort_ <= 0 || is_over_ || stop.now()) return Verdict::kUnknown;
         if (branches_ >= 0) return Verdict::kTooHigh;  // nothing was left out
       }
     }
@@ -112,6 +115,7 @@ class ExactSearch {
   // Measured on the public instances of MiniMalloc, which others within a factor of two
   // solve as well, one of them at times ten times later.
   static constexpr double kBranches = 1000, kGrowth = 1.05, kForget = 0.7;
+  static constexpr std::int64_t kQuestion = 20'000'000;  // comparisons: about 0.05 s
   static constexpr double kConflicts = 4;  // their part in an order, the static one's 1
 
   // Orders by lifetime (W), area (A) and the bytes of the fullest section (T), the
@@ -294,7 +298,7 @@ class ExactSearch {
   // Places a part; what is placed next has at least this offset, and at this offset at
   // least this rank. Leaves offsets of what it placed, and, if it fails, nothing else.
   bool search(const Part& part, Extent least, std::int64_t least_rank) {
-    if (--branches_ < 0 || effort_ <= 0) {
+    if (--branches_ < 0 || effort_ <= 0 || is_over()) {
       branches_ = -1;
       return false;
     }
@@ -340,6 +344,13 @@ class ExactSearch {
     return false;
   }
 
+  // Whether whoever waits has had enough; asked now and then.
+  bool is_over() {
+    if (is_over_ || effort_ > next_question_) return is_over_;
+    next_question_ = effort_ - kQuestion;
+    return is_over_ = stop_->now();
+  }
+
   static constexpr Index kNone = std::numeric_limits<Index>::max();
 
   const Extent capacity_;
@@ -362,6 +373,9 @@ class ExactSearch {
   std::vector<std::uint8_t> queued_;  // by section
   std::int64_t branches_ = 0;         // left before the next beginning; -1: none
   std::int64_t effort_ = 0;           // left
+  std::int64_t next_question_ = 0;    // the effort left when to ask again
+  const Stop* stop_ = nullptr;        // while it runs
+  bool is_over_ = false;
 };
 
 }  // namespace memcfg::packing
