@@ -122,8 +122,10 @@ def page():
             continue
         found = list(rows(room))
         here = [name for name, state in found if state == "here"]
-        text = "Here: " + ", ".join(map(code, here)) + "."
-        parts += ["", f"## {room or 'keras'}", "", textwrap.fill(text, 88)]
+        parts += ["", f"## {room or 'keras'}"]
+        if here:
+            text = "Here: " + ", ".join(map(code, here)) + "."
+            parts += ["", textwrap.fill(text, 88)]
         others = [(name, state) for name, state in found if state != "here"]
         if others:
             parts += ["", "| name | |", "| --- | --- |"]

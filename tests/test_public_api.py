@@ -138,9 +138,13 @@ def test_importing_the_package_loads_no_room():
     assert out.stdout.strip() == "['memcfg._version']"
 
 
-def test_dir_lists_what_is_public():
-    names = {name for name in dir(memcfg) if not name.startswith("__")}
-    assert names == {name for name in memcfg.__all__ if not name.startswith("__")}
+@pytest.mark.parametrize(
+    "name", ["memcfg", "memcfg.config", "memcfg.nn", "memcfg.plan"]
+)
+def test_dir_lists_what_is_public(name):
+    module = importlib.import_module(name)
+    names = {each for each in dir(module) if not each.startswith("__")}
+    assert names == {each for each in module.__all__ if not each.startswith("__")}
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -156,6 +156,10 @@ def reset() -> None:
     _reset_dtype_policy()
 
 
+def __dir__() -> list[str]:
+    return [*__all__]
+
+
 if not TYPE_CHECKING:  # a checker would take any name to be there
 
     def __getattr__(name: str) -> NoReturn:

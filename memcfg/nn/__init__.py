@@ -298,5 +298,10 @@ __all__ = [
     "utils",
 ]
 
+
+def __dir__() -> list[str]:
+    return [*__all__]
+
+
 if not TYPE_CHECKING:  # a checker would take any name to be there
     __getattr__ = absent(__name__)

@@ -38,15 +38,20 @@ class Structure:
                 return list(given)
         if not isinstance(given, list | tuple):
             raise TypeError(
-                f"the model has {len(self.names)} {of}, {_shown(self.names)}: {what} "
-                f"is a list of as many, or a dict by name, not {type(given).__name__}"
+                f"the model has {self._counted(of)}: {what} is a list of as many, or "
+                f"a dict by name, not {type(given).__name__}"
             )
         if len(given) != len(self.names):
             raise ValueError(
-                f"the model has {len(self.names)} {of}, {_shown(self.names)}, and "
-                f"{what} is {len(given)} arrays"
+                f"the model has {self._counted(of)}, and {what} is {len(given)} "
+                f"array{'s' * (len(given) != 1)}"
             )
         return list(given)
+
+    def _counted(self, of: str) -> str:
+        """Write how many parts there are, and their names."""
+        noun = of.replace("puts", "put", 1) if len(self.names) == 1 else of
+        return f"{len(self.names)} {noun}, {_shown(self.names)}"
 
     def _by_name(self, given: dict[Any, Any], what: str, of: str) -> list[Any]:
         missing = [name for name in self.names if name not in given]

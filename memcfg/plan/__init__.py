@@ -94,3 +94,7 @@ __all__ = [
     "with_updates_in_time",
     "write_placement",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

@@ -129,8 +129,8 @@ def test_what_compile_refuses(options, message):
     ("x", "y", "message"),
     [
         (0, slice(None), "x is a list of as many"),
-        ([0], slice(None), "x is 1 arrays"),
-        (slice(None), [0], "y is 1 arrays"),
+        ([0], slice(None), "x is 1 array$"),
+        (slice(None), [0], "y is 1 array$"),
     ],
 )
 def test_what_fit_refuses(x, y, message, data):
