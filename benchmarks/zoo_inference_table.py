@@ -38,7 +38,7 @@ def table(folder: Path = HERE / "results") -> str:
     ]
     note = f"""
 Milliseconds a batch, of one sample and of 32, from arrays to arrays.
-{place["processor"]}, {place["threads"]} threads, PyTorch {place["torch"]}, {place["date"]}. Geometric means of the speeds:
-{" and ".join(means)}.
+{place["processor"]}, {place["threads"]} threads, PyTorch {place["torch"]},
+{place["date"]}. Geometric means of the speeds: {" and ".join(means)}.
 """
     return HEAD + "".join(f"{each} |\n" for each in rows) + note

@@ -54,7 +54,8 @@ class Builder:
         self._ops: list[Op] = []
         self._names: set[str] = set()  # of tensors and ops
         self._losses: dict[int, None] = {}
-        self._casts: dict[tuple[int, str], int] = {}  # by tensor and dtype
+        self._casts: dict[tuple[int, str, bool], int] = {}  # tensor, dtype, backward
+        self._copied: dict[int, int] = {}  # cast of a parameter: the parameter
 
     @property
     def ops(self) -> Sequence[Op]:
@@ -138,6 +139,8 @@ class Builder:
             raise GraphError(f"{type} takes an input or more")
         if phase == "forward" and self.compute_dtype is not None and type != "cast":
             inputs = self._in_compute_dtype(kind, inputs)
+        if phase == "backward":
+            inputs = [self._again(tensor) for tensor in inputs]
         operands = [self._spec(tensor) for tensor in inputs]
         results = kind.infer(operands, attributes or {})
         label = self._unique(name or type, results)
@@ -184,12 +187,14 @@ class Builder:
         Returns
         -------
         int
-            Its id, or that of the cast, which is made once.
+            Its id, or that of the cast, which is made once; once more in the backward
+            phase.
         """
         found = self._tensors[tensor]
         if found.dtype == dtype or found.dtype not in _FLOATS:
             return tensor
-        if (tensor, dtype) not in self._casts:
+        key = (tensor, dtype, phase == "backward")
+        if key not in self._casts:
             (made,) = self.apply(
                 "cast",
                 (tensor,),
@@ -197,8 +202,17 @@ class Builder:
                 name=f"{found.name}/{dtype}",
                 phase=phase,
             )
-            self._casts[tensor, dtype] = made
-        return self._casts[tensor, dtype]
+            self._casts[key] = made
+            if found.role == "parameter":
+                self._copied[made] = tensor
+        return self._casts[key]
+
+    def _again(self, tensor: int) -> int:
+        """Cast a parameter again, so that no copy waits for the backward phase."""
+        parameter = self._copied.get(tensor)
+        if parameter is None:
+            return tensor
+        return self.cast(parameter, self.dtype(tensor), phase="backward")
 
     def _in_compute_dtype(self, kind: OpType, inputs: Sequence[int]) -> list[int]:
         """Cast what an op reads, but for what it needs in float32."""

@@ -283,11 +283,15 @@ class Model(FixedAttributes):
 
     @property
     def dtype_policy(self) -> DTypePolicy:
-        """What the model was given as `dtype`; else what is said for new layers.
+        """What the model was given as `dtype`; else that of its layers.
 
-        Set on a model that neither is compiled nor has run, it is set on all layers.
+        What is said for new layers, if its layers have several or there are none. Set
+        on a model that neither is compiled nor has run, it is set on all layers.
         """
-        return self._policy or dtype_policy()
+        if self._policy is not None:
+            return self._policy
+        found = {layer.dtype_policy for layer in self._stacked()}
+        return found.pop() if len(found) == 1 else dtype_policy()
 
     @dtype_policy.setter
     def dtype_policy(self, value: str | DTypePolicy) -> None:
@@ -428,7 +432,9 @@ class Model(FixedAttributes):
         print_fn : callable, optional
             Called with the text instead.
         """
-        text = summary_text(self.name, self._stacked(), self._network)
+        text = summary_text(
+            self.name, self.dtype_policy, self._stacked(), self._network
+        )
         if print_fn is None:
             print(text, end="")
         else:

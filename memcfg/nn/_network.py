@@ -25,6 +25,7 @@ from memcfg.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from memcfg.config import DTypePolicy
     from memcfg.nn.initializers import Initializer
     from memcfg.nn.layers._layer import Layer, Shape, SymbolicTensor, WeightSpec
 
@@ -267,7 +268,9 @@ _LAYER, _SHAPE = 30, 21  # columns; what is longer goes on in the next line
 _NAME = 3 * _LAYER  # columns; of a longer name the middle is left out
 
 
-def summary_text(name: str, layers: Sequence[Layer], network: Network | None) -> str:
+def summary_text(
+    name: str, policy: DTypePolicy, layers: Sequence[Layer], network: Network | None
+) -> str:
     """Write a model's layers, shapes, parameters and bytes."""
     table = new_table(
         Column("Layer (type)", max_width=_LAYER, overflow="fold"),
@@ -275,23 +278,28 @@ def summary_text(name: str, layers: Sequence[Layer], network: Network | None) ->
         numbers=("Parameters", "Bytes/sample"),
     )
     for layer in layers:
-        table.add_row(*_row(layer, network))
-    return f"Model: {shorten(name, width() - 7)}\n{draw(table)}\n{_totals(network)}"
+        table.add_row(*_row(layer, policy, network))
+    kind = "" if policy.name == "float32" else f" ({policy.name})"
+    title = f"Model: {shorten(name, width() - 7 - len(kind))}{kind}"
+    return f"{title}\n{draw(table)}\n{_totals(network)}"
 
 
-def _row(layer: Layer, network: Network | None) -> tuple[Text, str, str, str]:
-    kind = type(layer.model if isinstance(layer, Nested) else layer)
-    words: tuple[str, ...] = layer.name, f"({kind.__name__})"
-    narrow = not isinstance(layer, Nested) and layer.compute_dtype == "bfloat16"
-    if narrow:
-        words = *words, "bfloat16"
+def _row(
+    layer: Layer, policy: DTypePolicy, network: Network | None
+) -> tuple[Text, str, str, str]:
+    what = layer.model if isinstance(layer, Nested) else layer
+    words: tuple[str, ...] = layer.name, f"({type(what).__name__})"
+    dtype = what.dtype_policy.compute_dtype
+    if dtype != policy.compute_dtype:
+        words = *words, dtype
     label = Text(" ".join(shorten(word, _NAME) for word in words))
     if network is None:
         return label, "?", "?", "?"
     first = next(node for node in network.nodes if node.layer is layer)
     shapes = [each.sample_shape for each in first.outputs]
     parameters = layer.count_params()
-    nbytes = format_bytes((2 if narrow else 4) * sum(map(math.prod, shapes)))
+    item = 4 if dtype == "float32" else 2
+    nbytes = format_bytes(item * sum(map(math.prod, shapes)))
     return label, "\n".join(map(show_shape, shapes)), f"{parameters:,}", nbytes
 
 

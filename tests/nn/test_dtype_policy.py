@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import subprocess
 import sys
 
@@ -96,6 +97,15 @@ class TestPolicy:
         model = nn.Model(x, nn.Dense(2)(x + 1), dtype=nn.DTypePolicy(MIXED))
         assert model.layers[-1].compute_dtype == "bfloat16"
         assert model.dtype_policy.name == MIXED
+
+    def test_that_of_a_model_which_says_none_is_of_its_layers(self):
+        mc.config.set_dtype_policy(MIXED)
+        model = small()
+        mc.config.reset()
+        assert model.dtype_policy.name == MIXED
+        model = small()
+        mc.config.set_dtype_policy(MIXED)
+        assert model.dtype_policy.name == "float32"
 
     def test_it_is_set_before_compile(self, data):
         model = small()
@@ -193,13 +203,25 @@ class TestGraph:
         assert bf not in found["adam"][0] + found["adam"][1]
         model.close()
 
-    def test_a_weight_is_cast_once_a_step(self):
+    def test_a_weight_is_cast_once_a_phase(self):
         shared, x = nn.Dense(4, use_bias=False), nn.Input((4,))
         model = nn.Model(x, shared(shared(x)), dtype=MIXED)
         model.compile("sgd", "mse")
-        ops = [op.name for op in model.graph().ops if op.type == "cast"]
-        assert sum("kernel/bfloat16" in name for name in ops) == 1
+        ops = [op for op in model.graph().ops if op.type == "cast"]
+        phases = [op.phase for op in ops if "kernel/bfloat16" in op.name]
+        assert phases == ["forward", "backward"]  # no copy waits in between
         model.close()
+
+    def test_copies_of_weights_are_there_one_at_a_time(self):
+        def peak(policy):
+            layers = [nn.Dense(512, use_bias=False) for _ in range(3)]
+            model = nn.Sequential([nn.Input((512,)), *layers], dtype=policy)
+            model.compile("sgd", "mse", memory="share")
+            found = model.plan(1).peak_bytes
+            model.close()
+            return found
+
+        assert peak(MIXED) < peak("float32") + 512 * 512 * 2  # one copy at a time
 
     def test_a_layer_of_float32_reads_float32(self):
         last = nn.Dense(5, use_bias=False, dtype="float32")
@@ -386,7 +408,10 @@ class TestFiles:
 
     def test_summaries_show_it(self, capsys):
         small(dtype=MIXED).summary()
-        assert "bfloat16" in capsys.readouterr().out
+        assert capsys.readouterr().out.count("bfloat16") == 1  # in the title
+        own = nn.Dense(5, dtype=MIXED)
+        nn.Sequential([nn.Input((4,)), nn.Dense(3), own], dtype="float32").summary()
+        assert capsys.readouterr().out.count("bfloat16") == 1  # at the layer
         small().summary()
         assert "float" not in capsys.readouterr().out
 
@@ -417,7 +442,7 @@ assert report.measured_peak_bytes == model.memory_plan.peak_bytes
 def test_processors_without_it_are_told_once(isa):
     run = subprocess.run(
         [sys.executable, "-c", ONCE],
-        env={"MEMCFG_KERNELS": "onednn", "ONEDNN_MAX_CPU_ISA": isa},
+        env=os.environ | {"MEMCFG_KERNELS": "onednn", "ONEDNN_MAX_CPU_ISA": isa},
         capture_output=True,
         text=True,
         check=False,
