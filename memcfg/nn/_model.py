@@ -302,7 +302,7 @@ class Model(FixedAttributes):
     def _policy_for(self, layers: Iterable[Layer]) -> Callable[[], None]:
         """Return what gives layers the model's policy that say none themselves."""
         known = () if self._policy is None else layers
-        return change_policy(known, self.dtype_policy, said=False)
+        return change_policy(known, self._policy or dtype_policy(), said=False)
 
     @property
     def trainable(self) -> bool:
