@@ -1402,6 +1402,8 @@ class Model(FixedAttributes):
             session = self._make_session(network, found, values)
             session.lent = lent
         self._replace(Parts(network, found, session))
+        for layer in () if network is None else network.leaves:
+            layer._policy_used = True  # also when another model has its values
 
     def _freeze(self, keys: Sequence[str]) -> None:
         """Train all weights but those of these names in files; see `CompileConfig`."""

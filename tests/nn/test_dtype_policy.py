@@ -120,11 +120,15 @@ class TestPolicy:
         model.fit(*data, verbose=0)
         model.close()
 
-    def test_it_is_set_before_a_model_runs(self, data):
+    @pytest.mark.parametrize("runs", [False, True])
+    def test_it_is_set_before_a_model_runs(self, data, runs):
         model, shared = small(), nn.Dense(5)
         wide = nn.Input((16,))
-        other = compiled(nn.Model(wide, shared(wide)))
-        other.predict(np.zeros((2, 16), np.float32), verbose=0)
+        other = nn.Model(wide, shared(wide))
+        if runs:
+            other.predict(np.zeros((2, 16), np.float32), verbose=0)
+        else:
+            compiled(other)
         narrow = nn.Input((16,))
         nn.Model(narrow, shared(narrow))  # has the values now, and no program
         with pytest.raises(RuntimeError, match="has run"):

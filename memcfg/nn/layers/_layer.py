@@ -481,7 +481,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         self._activity = get_regularizer(activity_regularizer)
         self._policy = dtype_policy()
         self._policy_said = False  # whether by the layer's own argument
-        self._policy_used = False  # whether programs were traced with it
+        self._policy_used = False  # by a compiled model, or a program
         if dtype is not None:
             self._take("dtype", dtype)
         self._first_shape: Shape | None = None
