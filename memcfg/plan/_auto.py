@@ -10,6 +10,7 @@ from memcfg.plan._actions import Compute
 from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._share import share
 from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
+from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     from memcfg.graph import Graph
@@ -43,7 +44,14 @@ def _fastest(graph: Graph, limit_bytes: int | None) -> Plan:
         except InfeasiblePlanError as refusal:
             refusals.append(refusal)
     if not plans:
-        raise min(refusals, key=lambda refusal: refusal.smallest_limit_bytes)
+        least = min(refusals, key=lambda refusal: refusal.smallest_limit_bytes)
+        fields = {name: getattr(least, name) for name in least._fields}
+        fields["hint"] = "Raise the limit or lower the batch size."
+        raise InfeasiblePlanError(
+            f"No method that auto takes can plan {graph.name!r} within "
+            f"{format_bytes(limit_bytes or 0, exact=True)}.",
+            **fields,
+        )
     return min(plans, key=_time)
 
 

@@ -49,3 +49,6 @@ def test_the_refusal_names_the_least_peak_of_all_methods():
         auto()(graph, 1)
     assert refusal.value.smallest_limit_bytes == least
     assert refusal.value.lower_bound_bytes == lower_bound(graph)
+    assert str(refusal.value).startswith(
+        "No method that auto takes can plan 'random 4'"
+    )
