@@ -159,6 +159,9 @@ class InfeasiblePlanError(ResourceExhaustedError):
         The smallest limit for which the method that was asked has a plan.
     lower_bound_bytes : int
         A bound below which no method of any kind can run the graph.
+    is_smallest : bool, default True
+        Whether no smaller limit would do; else `smallest_limit_bytes` is the smallest
+        that was found so far.
     **fields
         The attributes of `ResourceExhaustedError`.
     """
@@ -167,6 +170,7 @@ class InfeasiblePlanError(ResourceExhaustedError):
         *ResourceExhaustedError._fields,
         "smallest_limit_bytes",
         "lower_bound_bytes",
+        "is_smallest",
     )
 
     def __init__(
@@ -175,17 +179,20 @@ class InfeasiblePlanError(ResourceExhaustedError):
         *,
         smallest_limit_bytes: int,
         lower_bound_bytes: int,
+        is_smallest: bool = True,
         **fields: Any,
     ) -> None:
         self.smallest_limit_bytes = smallest_limit_bytes
         self.lower_bound_bytes = lower_bound_bytes
+        self.is_smallest = is_smallest
         super().__init__(message, **fields)
 
     def _text(self) -> str:
         missing = self.smallest_limit_bytes - (self.limit_bytes or 0)
         above = "" if self.limit_bytes is None else f", {format_bytes(missing)} more"
+        what = "that would do" if self.is_smallest else "found so far, not proven"
         return (
-            f"{super()._text()}\nSmallest limit that would do: "
+            f"{super()._text()}\nSmallest limit {what}: "
             f"{_exact(self.smallest_limit_bytes)}{above}.\nLower bound for any policy: "
             f"{_exact(self.lower_bound_bytes)}."
         )

@@ -58,6 +58,16 @@ def infeasible() -> InfeasiblePlanError:
     )
 
 
+def not_proven() -> InfeasiblePlanError:
+    return InfeasiblePlanError(
+        "Buffers were not placed.",
+        smallest_limit_bytes=12,
+        lower_bound_bytes=10,
+        is_smallest=False,
+        limit_bytes=10,
+    )
+
+
 def workspace_full() -> WorkspaceFullError:
     return WorkspaceFullError(
         "Workspace 'loop' is full.",
@@ -109,7 +119,7 @@ def test_no_limit_is_said():
     assert str(ResourceExhaustedError("Full.")).endswith("in use 0 B; no limit.")
 
 
-MAKERS = [exhausted, fragmented, infeasible, workspace_full]
+MAKERS = [exhausted, fragmented, infeasible, not_proven, workspace_full]
 
 
 def pickled(error: Exception) -> Exception:

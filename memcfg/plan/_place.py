@@ -148,6 +148,7 @@ def place(
             f"{len(buffers)} buffers were not placed within the capacity.",
             smallest_limit_bytes=height,
             lower_bound_bytes=floor,
+            is_smallest=height == floor,
             requested_bytes=height,
             limit_bytes=capacity,
             hint=hint,
