@@ -87,14 +87,26 @@ def add_demo(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = subparsers.add_parser("demo", help=text, description=text)
     parser.add_argument("--epochs", type=_positive, default=10, help="default: 10")
     parser.add_argument("--batch-size", type=_positive, default=64, help="default: 64")
-    parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    parser.add_argument("--seed", type=_seed, default=0, help="default: 0")
     parser.set_defaults(run=_run)
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number <= 0:
-        raise argparse.ArgumentTypeError(f"must be positive, not {number}")
+    return _integer(text, 1)
+
+
+def _seed(text: str) -> int:
+    return _integer(text, 0)
+
+
+def _integer(text: str, least: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        wanted = "a positive integer" if least else "an integer of zero or more"
+        raise argparse.ArgumentTypeError(f"must be {wanted}, not {text}")
     return number
 
 

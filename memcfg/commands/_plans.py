@@ -100,7 +100,7 @@ def add_place(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     parser.add_argument(
         "--time-limit",
-        type=float,
+        type=_seconds,
         default=10.0,
         metavar="SECONDS",
         help="when to take the lowest so far (default: 10)",
@@ -150,6 +150,19 @@ def _size(text: str) -> int:
     if nbytes == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive size")
     return nbytes
+
+
+def _seconds(text: str) -> float:
+    """Read a time on the command line; without an end it is ``inf``."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:  # nor is NaN
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a positive number of seconds"
+        )
+    return seconds
 
 
 def _exact(nbytes: int) -> str:

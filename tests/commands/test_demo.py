@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import sys
 from functools import cache
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -63,13 +64,20 @@ def test_without_scikit_learn_there_is_one_clear_sentence(monkeypatch, capsys):
     assert "Traceback" not in message
 
 
-@pytest.mark.parametrize("option", ["--epochs", "--batch-size"])
-@pytest.mark.parametrize("value", ["0", "-1", "many"])
-def test_a_number_that_is_not_positive_is_refused(option, value, capsys):
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *product(["--epochs", "--batch-size"], ["0", "-1", "many"]),
+        *product(["--seed"], ["-1", "many", "1.5"]),
+    ],
+)
+def test_a_number_that_does_not_count_is_refused(option, value, capsys):
     with pytest.raises(SystemExit) as caught:
         main(["demo", option, value])
     assert caught.value.code == 2
-    assert option in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert error.startswith(f"memcfg: error: argument {option}: must be ")
+    assert error.endswith(f", not {value}\n")
 
 
 class TestOutcomes:

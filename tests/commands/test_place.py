@@ -71,6 +71,17 @@ def test_malformed_files_end_with_2(tmp_path, capsys, content, words):
     assert not (tmp_path / "out.csv").exists()
 
 
+@pytest.mark.parametrize("seconds", ["0", "-3", "nan", "soon"])
+def test_a_time_limit_that_is_not_positive_is_one_line(small, seconds, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["place", small, "--time-limit", seconds])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == (
+        f"memcfg: error: argument --time-limit: {seconds!r} is no positive number "
+        "of seconds\n"
+    )
+
+
 def test_a_missing_file_is_one_line(capsys):
     assert main(["place", "nowhere.csv"]) == 2
     assert capsys.readouterr().err == (
