@@ -327,6 +327,14 @@ class TestRuns:
         assert model.train_on_batch(x, np.zeros((2, 1))) == pytest.approx(400, rel=0.01)
         model.close()
 
+    def test_large_scores_are_not_whole_behind_a_layer_of_float32(self):
+        tokens = nn.Input((64,), dtype="int32")
+        h = nn.Embedding(10, 8)(tokens)
+        last = nn.Dense(40_000, dtype="float32")
+        model = nn.Model(tokens, last(h), dtype=MIXED)
+        model.compile("sgd", nn.SparseCategoricalCrossentropy(from_logits=True))
+        assert "dense_cross_entropy" in {op.type for op in model.graph(8).ops}
+
     def test_noise_is_drawn_in_float32(self):
         noise = nn.GaussianNoise(1.0, dtype=MIXED)
         model = nn.Sequential([nn.Input((4,)), nn.Dense(4), noise], dtype=MIXED)
