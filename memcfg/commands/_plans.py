@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING, TypeVar
 
 from memcfg._terminal import write
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _Value = TypeVar("_Value")
 
+_STANDARD_OUTPUT = "-"  # as an --output
 _MAX_FILE = 2**28  # bytes; a graph of a million ops has about as many
 
 
@@ -47,13 +49,20 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default="auto",
         help="how to plan (default: auto)",
     )
-    parser.add_argument("--output", metavar="FILE", help="where to write the plan")
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        help="where to write the plan; -: standard output, and nothing else there",
+    )
     parser.set_defaults(run=_plan)
 
 
 def _plan(args: argparse.Namespace) -> int:
     graph = _read(args.graph, Graph.from_json)
     plan = POLICIES[args.method]()(graph, args.limit)
+    if args.output == _STANDARD_OUTPUT:
+        _print(plan.to_json() + "\n")
+        return 0
     if args.output is not None:
         write_atomically(args.output, plan.to_json().encode())
     write(plan)
@@ -106,7 +115,10 @@ def add_place(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="when to take the lowest so far (default: 10)",
     )
     parser.add_argument(
-        "--output", metavar="FILE", help="where to write the rows with their offset"
+        "--output",
+        metavar="FILE",
+        help="where to write the rows with their offset; -: standard output, and "
+        "nothing else there",
     )
     parser.set_defaults(run=_place)
 
@@ -114,6 +126,9 @@ def add_place(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _place(args: argparse.Namespace) -> int:
     buffers = _read(args.buffers, read_buffers)
     placement = place(buffers, capacity=args.capacity, time_limit=args.time_limit)
+    if args.output == _STANDARD_OUTPUT:
+        _print(write_placement(buffers, placement))
+        return 0
     if args.output is not None:
         text = write_placement(buffers, placement)
         write_atomically(args.output, text.encode())
@@ -138,6 +153,16 @@ def _read(path: str, parse: Callable[[str], _Value]) -> _Value:
         raise FormatError(f"{path}: {error}") from error
 
 
+def _print(text: str) -> None:
+    """Write what a file would have, in UTF-8, whatever standard output writes."""
+    stream = getattr(sys.stdout, "buffer", None)
+    if stream is None:  # there is no standard output, or it takes only letters
+        print(text, end="")
+    else:
+        sys.stdout.flush()
+        stream.write(text.encode())
+
+
 def _size(text: str) -> int:
     """Read a size on the command line: a number is bytes, or it carries its unit."""
     try:
@@ -159,9 +184,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not seconds > 0:  # nor is NaN
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a positive number of seconds"
-        )
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive number of seconds")
     return seconds
 
 

@@ -33,6 +33,16 @@ def test_rows_get_an_offset(small, tmp_path, capsys):
     assert re.search(r"time +[\d.]+ ms", out)
 
 
+def test_rows_go_to_standard_output_alone(tmp_path, monkeypatch, capsysbinary):
+    monkeypatch.chdir(tmp_path)
+    Path("small.csv").write_text(SMALL.replace("a,", "\xe9,"))
+    assert main(["place", "small.csv", "--output", "out.csv"]) == 0
+    capsysbinary.readouterr()
+    assert main(["place", "small.csv", "--output", "-"]) == 0
+    assert capsysbinary.readouterr().out == Path("out.csv").read_bytes()
+    assert {path.name for path in Path().iterdir()} == {"small.csv", "out.csv"}
+
+
 def test_a_training_step_is_within_one_percent(tmp_path, capsys):
     path = DATA / "somas" / "resnet50.csv"
     assert main(["place", str(path), "--output", str(tmp_path / "out.csv")]) == 0

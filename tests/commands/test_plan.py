@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from training_graphs import chain, random_step
 
@@ -42,6 +44,13 @@ def test_a_graph_from_a_file_is_planned(graph, tmp_path, capsys, method):
     text = capsys.readouterr().out
     assert f"{plan.peak_bytes} B" in text
     assert text.startswith("Plan of 'chain of 30'")
+
+
+def test_a_plan_goes_to_standard_output_alone(graph, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan", "--graph", graph, "--output", "-"]) == 0
+    assert Plan.from_json(capsys.readouterr().out) == auto()(chain(30, reads="both"))
+    assert not Path("-").exists()
 
 
 def test_without_an_output_the_plan_is_printed(graph, capsys):
