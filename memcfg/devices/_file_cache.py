@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from memcfg._caller import outside
 from memcfg.files import read_file, write_atomically
 
 _NONE = "none"
@@ -149,7 +150,7 @@ def warn_once(text: str) -> None:
     """Warn, if this process has not yet said the same."""
     if text not in _told:
         _told.add(text)
-        warnings.warn(text, RuntimeWarning, stacklevel=3)
+        warnings.warn(text, RuntimeWarning, stacklevel=outside())
 
 
 def _warn(kind: CacheKind, reason: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memcfg import plan as planning
+from memcfg._caller import outside
 from memcfg._core import codec_bounds
 from memcfg.errors import InfeasiblePlanError, KernelError, PlanError
 from memcfg.runtime._kernels import Kernels
@@ -145,7 +146,7 @@ def _tell_less_scratch(plans: Sequence[planning.Plan], budget: Budget) -> None:
         f"scratch of the algorithms that it prefers, so {names} take others, which may "
         f"be slower and round differently. {missing} more would do",
         RuntimeWarning,
-        stacklevel=2,
+        stacklevel=outside(),
     )
 
 

@@ -185,8 +185,11 @@ def test_a_folder_that_cannot_be_written_to_is_told_of_once(ask, monkeypatch, tm
     monkeypatch.setenv(CACHE, str(file / "below"))
     seconds(monkeypatch, {"onednn": 3.0, "brgemm": 3.0, "direct": 2.0})
     device = ask("fastest")
-    with pytest.warns(RuntimeWarning, match=f"seconds of .* not kept .*{CACHE}"):
+    with pytest.warns(
+        RuntimeWarning, match=f"seconds of .* not kept .*{CACHE}"
+    ) as told:
         assert names(device)[0] == "direct"
+    assert told[0].filename == __file__  # the line that asked, not one of memcfg's
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert names(device, convolution(units=16))[0] == "direct"

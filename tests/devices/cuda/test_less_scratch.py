@@ -84,6 +84,7 @@ def test_a_limit_that_the_defaults_exceed_trains(module, monkeypatch, name):
     with pytest.warns(RuntimeWarning, match=r"no room .* more would do") as told:
         losses, plan, used = train(module, monkeypatch, policy, floor)
     assert len({str(each.message) for each in told}) == 1
+    assert {each.filename for each in told} == {__file__}
     assert used <= floor
     assert plan.peak_bytes <= floor
     assert any(each.startswith(("cudnn:eng0", "cuda")) for each in algorithms(plan))
