@@ -13,7 +13,7 @@ from numbers import Real
 from typing import TYPE_CHECKING
 
 from memcfg._checks import flag
-from memcfg.config._physical import only, physical_device
+from memcfg.config._physical import listed_type, only, physical_device, why_missing
 from memcfg.config._registry import registry
 from memcfg.config._types import (
     MAX_BYTES,
@@ -24,7 +24,6 @@ from memcfg.config._types import (
     exact_value,
     limit_from_bytes,
     parse_name,
-    spelling,
 )
 from memcfg.units import parse_bytes
 
@@ -47,7 +46,7 @@ def list_logical_devices(device_type: str | None = None) -> list[LogicalDevice]:
     Parameters
     ----------
     device_type : str or None, default None
-        Such as ``"CPU"``; None lists every type, an unknown type nothing.
+        Such as ``"CPU"`` or ``"cpu"``; None lists every type.
 
     Returns
     -------
@@ -60,17 +59,21 @@ def list_logical_devices(device_type: str | None = None) -> list[LogicalDevice]:
         If settings contradict each other, the hardware or the environment: growth
         differs between GPUs, a priority or an ordinal is missing or out of range, a
         limit is beyond the hardware or ``MEMCFG_MEMORY_LIMIT``, or a device that
-        takes its memory at once has no limit. No device is made then.
+        takes its memory at once has no limit. No device is made then. Or if no
+        device is of `device_type`.
+    TypeError
+        If `device_type` is no string.
     FormatError
         If a variable of the environment cannot be read; it is a ValueError.
     ResourceExhaustedError
         If a device takes its memory at once and there is not so much, or more is in
         use than ``MEMCFG_MAX_BYTES`` or ``MEMCFG_MAX_RSS_BYTES`` allow.
     """
+    kind = listed_type(device_type)
     return [
         made.logical
-        for made in registry.made(device_type)
-        if device_type in (None, made.logical.device_type)
+        for made in registry.made(kind)
+        if kind in (None, made.logical.device_type)
     ]
 
 
@@ -396,10 +399,8 @@ def _find(device: AnyDevice) -> Made:
 def _missing(what: str, device: AnyDevice) -> ValueError:
     kind = device_type_of(device)
     there = ", ".join(made.logical.name for made in registry.made(kind))
-    why = registry.why_missing(kind)
-    here = spelling(_name(device))
-    hint = f". Write {here}" if here else ""
-    return ValueError(f"{what} {_name(device)!r}; there are: {there}{why}{hint}")
+    why = why_missing(_name(device), kind)
+    return ValueError(f"{what} {_name(device)!r}; there are: {there}{why}")
 
 
 def _matching(device: AnyDevice) -> Made | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from memcfg.config._registry import registry
 from memcfg.config._specify import DEFAULT
 from memcfg.config._types import (
+    TYPES,
     LogicalDeviceConfiguration,
     PhysicalDevice,
     device_type_of,
@@ -39,7 +40,8 @@ def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice
     Parameters
     ----------
     device_type : str or None, default None
-        Such as ``"CPU"``; None lists every type, an unknown type nothing.
+        Such as ``"CPU"`` or ``"cpu"``; None lists every type. Of a type that this
+        machine does not have the list is empty.
 
     Returns
     -------
@@ -48,10 +50,32 @@ def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice
 
     Raises
     ------
+    TypeError
+        If `device_type` is no string.
+    ValueError
+        If no device is of that type: it is none of CPU, GPU and TPU, and none that is
+        simulated.
     FormatError
         If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
-    return _of_type(registry.machine(device_type), device_type)
+    kind = listed_type(device_type)
+    return _of_type(registry.machine(kind), kind)
+
+
+def listed_type(device_type: str | None) -> str | None:
+    """Return a type to list, in capital letters; or say that there is none such."""
+    if device_type is None:
+        return None
+    if not isinstance(device_type, str):
+        raise TypeError(f"a device type is a word like 'GPU', not {device_type!r}")
+    known = dict.fromkeys((*TYPES, *(d.device_type for d in registry.machine("CPU"))))
+    kind = device_type.upper()
+    if kind not in known:
+        right = (
+            "write 'GPU'" if spelling(device_type) else f"there are {', '.join(known)}"
+        )
+        raise ValueError(f"no device is of type {device_type!r}: {right}")
+    return kind
 
 
 def _of_type(
@@ -102,7 +126,7 @@ def get_visible_devices(device_type: str | None = None) -> list[PhysicalDevice]:
     Parameters
     ----------
     device_type : str or None, default None
-        Such as ``"GPU"``; None lists every type, an unknown type nothing.
+        As for `list_physical_devices`.
 
     Returns
     -------
@@ -111,10 +135,11 @@ def get_visible_devices(device_type: str | None = None) -> list[PhysicalDevice]:
 
     Raises
     ------
-    FormatError
-        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
+    TypeError, ValueError, FormatError
+        What `list_physical_devices` raises.
     """
-    return _of_type(_visible(device_type), device_type)
+    kind = listed_type(device_type)
+    return _of_type(_visible(kind), kind)
 
 
 def set_visible_devices(
@@ -463,10 +488,16 @@ def physical_device(device: str | PhysicalDevice) -> PhysicalDevice:
     meant = only(found, shown, [item.name for item in found])
     if meant is None:
         there = ", ".join(item.name for item in machine)
-        why, right = registry.why_missing(kind), spelling(shown)
-        why += f". Write {right}" if right else ""
+        why = why_missing(shown, kind)
         raise ValueError(f"Unrecognized device {shown!r}; there are: {there}{why}")
     return meant
+
+
+def why_missing(name: str, device_type: str) -> str:
+    """Say how a name is written here, and why there is no such hardware, if known."""
+    right = spelling(name)
+    hint = f". Write {right}" if right else ""
+    return hint + registry.why_missing("GPU" if right else device_type)
 
 
 def only(found: Sequence[T], name: str, names: Sequence[str]) -> T | None:

@@ -25,12 +25,43 @@ def test_gpus_that_exist_are_listed(gpus, cpu):
 
 
 # [M] "Given any type string not present (lower-case 'cpu', 'FOO', a number), when
-# listing physical devices, then [], no error."
-@pytest.mark.parametrize("kind", ["cpu", "FOO", "GPU", "", 7])
+# listing physical devices, then [], no error." Here, of a type that there is elsewhere.
+@pytest.mark.parametrize("kind", ["GPU", "gpu", "tpu"])
 def test_a_type_that_is_not_present_lists_nothing(kind):
     assert config.list_physical_devices(kind) == []
     assert config.list_logical_devices(kind) == []
     assert config.get_visible_devices(kind) == []
+
+
+@pytest.mark.parametrize("kind", ["cpu", "Cpu", "xla"])
+def test_types_are_listed_in_any_case(kind):
+    config.experimental.add_simulated_device("XLA", memory="1GiB")
+    upper = kind.upper()
+    names = [f"/physical_device:{upper}:0"]
+    assert [each.name for each in config.list_physical_devices(kind)] == names
+    assert [each.name for each in config.get_visible_devices(kind)] == names
+    assert config.list_logical_devices(kind) == config.list_logical_devices(upper) != []
+
+
+# What mc.device refuses
+@pytest.mark.parametrize(
+    ("kind", "error", "told"),
+    [
+        ("FOO", ValueError, "no device is of type 'FOO': there are CPU, GPU, TPU$"),
+        ("", ValueError, "no device is of type ''"),
+        ("cuda", ValueError, "of type 'cuda': write 'GPU'"),
+        ("GPU:0", ValueError, "of type 'GPU:0'"),
+        (7, TypeError, "a device type is a word like 'GPU', not 7"),
+    ],
+)
+def test_a_type_that_there_is_nowhere_is_refused(kind, error, told):
+    for ask in (
+        config.list_physical_devices,
+        config.list_logical_devices,
+        config.get_visible_devices,
+    ):
+        with pytest.raises(error, match=told):
+            ask(kind)
 
 
 # [C] "Given a caller mutates the returned list, then internal state is unchanged."

@@ -115,6 +115,15 @@ class TestSoftPlacement:
             with pytest.raises(ValueError, match=r"[wW]rite '/GPU|there are"):
                 config.set_memory_growth(name, True)
 
+    def test_of_cuda_it_is_said_that_there_is_no_gpu(self):
+        for ask in (config.logical_device, config.get_memory_growth):
+            with pytest.raises(ValueError, match=r"Write '/GPU:1'\. There is no GPU: "):
+                ask("cuda:1")
+        config.reset()
+        config.experimental.add_simulated_device("GPU", memory="1GiB")
+        with pytest.raises(ValueError, match=r"Write '/GPU:1'$"):
+            config.logical_device("cuda:1")
+
     def test_a_simulated_type_is_known(self):
         config.experimental.add_simulated_device("XLA", memory="1GiB")
         with pytest.warns(RuntimeWarning, match="so /device:CPU:0"):
