@@ -273,6 +273,7 @@ def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
     -----
     RuntimeWarning
         If `limit` is a number below 1 KiB: it is bytes, and MiB were probably meant.
+        If it is more than the machine of a CPU has: it limits nothing.
 
     Notes
     -----

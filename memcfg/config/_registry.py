@@ -231,6 +231,7 @@ class Registry:
             if limit_bytes is None:
                 limit_bytes = bounds.max_limit(memory.growth, others)
             bounds.check([MemorySpec(limit_bytes, memory.growth), *others])
+            bounds.warn_of_much([limit_bytes])
             return made.device.pool.set_limit(limit_bytes)
 
     def use_threads(self, count: int) -> None:

@@ -6,9 +6,11 @@ specifications out, so every rule can be tried without a device.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from memcfg._caller import outside
 from memcfg.config._types import LogicalDeviceConfiguration, PhysicalDevice
 from memcfg.config._variables import LIMITS
 from memcfg.units import format_bytes
@@ -48,6 +50,7 @@ class Bounds:
 
     name: str
     memory_bytes: int | None  # the hardware's own; None for a CPU
+    machine_bytes: int | None  # a CPU's memory, which bounds nothing; else None
     ceiling_bytes: int | None  # the environment's, on all together; None: none
 
     @classmethod
@@ -55,8 +58,10 @@ class Bounds:
         cls, device: PhysicalDevice, hardware: Hardware, overrides: EnvironmentOverrides
     ) -> Bounds:
         """Collect the bounds of a piece of hardware."""
-        memory = hardware.memory_bytes if hardware.bounded else None
-        return cls(device.name, memory, overrides.ceilings.get(device))
+        memory, machine = hardware.memory_bytes, None
+        if not hardware.bounded:
+            memory, machine = None, memory
+        return cls(device.name, memory, machine, overrides.ceilings.get(device))
 
     def max_limit(self, growth: bool, others: Sequence[MemorySpec]) -> int | None:
         """Return the largest limit beside what others have; None without a bound."""
@@ -92,6 +97,17 @@ class Bounds:
             raise ValueError(
                 f"{ceiling}, and the memory limits configured there come to "
                 f"{_exact(_total(specs))}"
+            )
+
+    def warn_of_much(self, limits: Iterable[int | None]) -> None:
+        """Warn of a limit that limits nothing, since there is less memory."""
+        largest = max((limit or 0 for limit in limits), default=0)
+        if self.machine_bytes is not None and largest > self.machine_bytes:
+            warnings.warn(
+                f"a memory limit of {_exact(largest)} on {self.name} limits nothing: "
+                f"this machine has {_exact(self.machine_bytes)}. Give less, or None",
+                RuntimeWarning,
+                stacklevel=outside(),
             )
 
 
@@ -171,6 +187,7 @@ def _on(
             )
         specs.append(MemorySpec(limit, growth))
     bounds.check(specs)
+    bounds.warn_of_much(spec.limit_bytes for spec in specs)
     return [
         Specification(
             device,

@@ -291,3 +291,34 @@ def test_the_limit_in_force_can_be_asked_for():
     assert config.get_memory_limit(config.list_logical_devices()[0]) == 2**20
     with pytest.raises(ValueError, match="No matching"):
         config.get_memory_limit("CPU:9")
+
+
+class TestMoreThanTheMachineHas:
+    """A limit that limits nothing is said once, with the line that set it."""
+
+    WORDS = r"a memory limit of .* on /physical_device:CPU:0 limits nothing: this machi"
+
+    def test_changed_at_any_time(self, cpu):
+        total = config.get_device_details(cpu)["memory"]
+        config.set_memory_limit("CPU:0", total)
+        config.set_memory_limit("CPU:0", "100%")
+        with pytest.warns(RuntimeWarning, match=self.WORDS) as caught:
+            config.set_memory_limit("CPU:0", total + 1)
+        assert [each.filename for each in caught] == [__file__]
+        assert config.get_memory_limit("CPU:0") == total + 1
+        config.set_memory_limit("CPU:0", None)
+
+    def test_configured(self, cpu):
+        total = config.get_device_details(cpu)["memory"]
+        configurations = [LogicalDeviceConfiguration(f"{total + 1}B")] * 2
+        config.set_logical_device_configuration(cpu, configurations)
+        with pytest.warns(RuntimeWarning, match=self.WORDS) as caught:
+            config.list_logical_devices()
+        assert [each.filename for each in caught] == [__file__]
+        config.set_memory_limit("CPU:0", total)  # of the other it was said
+
+    def test_in_the_environment(self, cpu, monkeypatch):
+        total = config.get_device_details(cpu)["memory"]
+        monkeypatch.setenv("MEMCFG_MEMORY_LIMIT", f"CPU:0={total + 1}")
+        with pytest.warns(RuntimeWarning, match=self.WORDS):
+            assert config.get_memory_limit("CPU:0") == total + 1
