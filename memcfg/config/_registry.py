@@ -37,6 +37,7 @@ from memcfg.config._variables import (
     Machine,
     physical_limits,
     simulated_devices,
+    warn_of_unknown,
 )
 from memcfg.config._workspace_config import DebugMode, WorkspaceConfig
 from memcfg.devices import CpuHardware, SimulatedHardware
@@ -116,6 +117,7 @@ class Registry:
         self._default_threads: int | None = None  # of kernels; None: not changed
         self._machine: dict[PhysicalDevice, Hardware] | None = None
         self._looked = False  # for GPUs
+        self._told_unknown = False  # variables of the environment, once a process
         self.missing: dict[str, str] = {}  # why there is no hardware of a type
         self._overrides = EnvironmentOverrides()
         self._made: tuple[Made, ...] | None = None
@@ -126,6 +128,9 @@ class Registry:
         The simulated is included. GPUs are looked for unless the type is ``"CPU"``.
         """
         with self.lock:
+            if not self._told_unknown:
+                self._told_unknown = True
+                warn_of_unknown()
             if self._machine is None:
                 machine: dict[PhysicalDevice, Hardware] = {}
                 _add(machine, CpuHardware())

@@ -6,10 +6,14 @@ What the environment says about the whole process is read by the core.
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from memcfg._caller import outside
 from memcfg._core import _environment as process
 from memcfg.config._types import (
     MAX_BYTES,
@@ -29,6 +33,16 @@ if TYPE_CHECKING:
 SIMULATED = "MEMCFG_SIMULATED_DEVICES"
 FORCE_GROWTH = "MEMCFG_FORCE_GPU_ALLOW_GROWTH"
 LIMITS = "MEMCFG_MEMORY_LIMIT"
+
+_PREFIX = "MEMCFG_"
+_READ = (  # here and in other rooms, behind the prefix; docs/settings.md has them
+    *("ALGORITHM_CACHE", "CPU_ALGORITHMS", "CUBLASLT_LIBRARY", "CUDA_CACHE"),
+    *("CUDA_GRAPHS", "CUDA_LIBRARY", "CUDA_TF32", "CUDNN", "DEBUG"),
+    *("FORCE_GPU_ALLOW_GROWTH", "KERNELS", "MAX_BYTES", "MAX_RSS_BYTES", "MEASURE"),
+    *("MEMORY_LIMIT", "ONEDNN_LIBRARY", "SIMULATED_DEVICES", "WORKSPACE_DEBUG"),
+)
+# Of the project's own tests and reports.
+_TESTS = ("GPU_REPORT", "PARITY", "PLUGIN_", "STRESS_")
 
 _FORMS = {
     SIMULATED: "TYPE:COUNT:MEMORY, such as 'GPU:2:16GiB', separated by commas",
@@ -67,6 +81,28 @@ class EnvironmentOverrides:
             assert ceiling is not None, "a size was read"
             ceilings[device] = ceiling
         return cls(_forced_growth(), ceilings)
+
+
+def warn_of_unknown() -> None:
+    """Warn of variables that nobody reads, with the name that was probably meant."""
+    unknown = [
+        name
+        for name in sorted(os.environ)
+        if name.startswith(_PREFIX)
+        and name.removeprefix(_PREFIX) not in _READ
+        and not name.removeprefix(_PREFIX).startswith(_TESTS)
+    ]
+    if not unknown:
+        return
+    told = []
+    for name in unknown:
+        near = get_close_matches(name.removeprefix(_PREFIX), _READ, 1)
+        told.append(f"{name} (did you mean {_PREFIX}{near[0]}?)" if near else name)
+    warnings.warn(
+        f"memcfg does not know {', '.join(told)} of the environment: correct or unset",
+        RuntimeWarning,
+        stacklevel=outside(),
+    )
 
 
 def simulated_devices() -> list[tuple[str, int, int]]:

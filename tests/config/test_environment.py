@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +12,8 @@ from hypothesis import strategies as st
 from memcfg import config
 from memcfg.config import LogicalDeviceConfiguration as Configuration
 from memcfg.config import PhysicalDevice
+from memcfg.config._registry import registry
+from memcfg.config._variables import warn_of_unknown
 from memcfg.errors import FormatError
 
 MIB = 2**20
@@ -252,3 +257,24 @@ def test_the_environment_is_read_again_after_reset(monkeypatch, limits):
     assert limits() == [None]
     config.reset()
     assert limits() == [MIB]
+
+
+def test_unknown_variables_are_told_once(monkeypatch):
+    monkeypatch.setenv("MEMCFG_MEMORY_LIMT", "CPU:0=1GiB")
+    monkeypatch.setenv("MEMCFG_XYZ", "1")
+    monkeypatch.setattr(registry, "_told_unknown", False)
+    with pytest.warns(RuntimeWarning, match="does not know") as caught:
+        config.list_physical_devices("CPU")
+    told = str(caught[0].message)
+    assert "MEMCFG_MEMORY_LIMT (did you mean MEMCFG_MEMORY_LIMIT?), MEMCFG_XYZ " in told
+    assert [each.filename for each in caught] == [__file__]
+    config.list_physical_devices("CPU")  # no second warning
+
+
+def test_all_variables_of_the_page_are_known(monkeypatch):
+    page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
+    names = set(re.findall(r"MEMCFG_\w+", page))
+    assert len(names) > 15
+    for name in names:
+        monkeypatch.setenv(name, "")
+    warn_of_unknown()
