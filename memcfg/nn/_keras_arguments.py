@@ -63,7 +63,7 @@ ARGUMENTS: dict[str, Reason] = {
         "weights are not projected after a step: use a regularizer, or a callback that "
         "calls layer.set_weights"
     ),
-    "autocast": Reason("layers compute float32", _FLAGS),
+    "autocast": Reason("what an op reads is cast always", _FLAGS),
     "renorm": _RENORM._replace(same=(False,)),
     "renorm_clipping": _RENORM,
     "renorm_momentum": _RENORM._replace(same=(0.99,)),
