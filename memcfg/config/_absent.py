@@ -6,6 +6,8 @@ is silently ignored.
 
 from __future__ import annotations
 
+import sys
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,4 +47,6 @@ def refusal(module: str, names: Mapping[str, str], name: str) -> AttributeError:
     text = f"module {module!r} has no attribute {name!r}"
     if name in names:
         text += f", which tf.config has: {names[name]}"
+    elif near := get_close_matches(name, sys.modules[module].__all__, 1):
+        text += f": did you mean {near[0]!r}?"
     return AttributeError(text, name=name)

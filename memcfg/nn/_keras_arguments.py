@@ -7,11 +7,12 @@ give it, and taken where its value asks for what is done anyway.
 from __future__ import annotations
 
 import inspect
+from difflib import get_close_matches
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Iterable
 
 __all__ = ["ARGUMENTS", "Reason", "argument", "refusal", "taken", "takes_arguments"]
 
@@ -148,6 +149,14 @@ def taken(what: str, known: Container[str], options: dict[str, Any]) -> dict[str
     return left
 
 
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the argument that was probably meant: alike, or with this beginning."""
+    names = [each for each in known if each != "self"]
+    near = get_close_matches(name, names, 1)
+    near += [each for each in names if each.startswith(name)]
+    return near[0] if near else None
+
+
 def takes_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Have a function or constructor say why it does not take arguments of Keras's."""
     parameters = inspect.signature(function).parameters
@@ -159,7 +168,14 @@ def takes_arguments(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> R:
         if not known.issuperset(options):
-            return function(*args, **taken(what, known, options))
+            left = taken(what, known, options)
+            for name in left:
+                if name not in known and (near := _nearest(name, parameters)):
+                    raise TypeError(
+                        f"{what}() got an unexpected keyword argument {name!r}: did "
+                        f"you mean {near!r}?"
+                    )
+            return function(*args, **left)
         return function(*args, **options)
 
     return call

@@ -136,3 +136,16 @@ def test_growth_and_limit_of_the_guide_hold_together(growths, limits):
     )
     assert growths() == [True, True]
     assert limits("GPU") == [2**30, 2**34]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "meant"),
+    [
+        (config, "set_memory_limits", "set_memory_limit"),
+        (config.experimental, "set_memory_grow", "set_memory_growth"),
+    ],
+)
+def test_the_name_that_was_meant_is_told(module, name, meant):
+    with pytest.raises(AttributeError, match=f"{name!r}: did you mean '{meant}'"):
+        getattr(module, name)
+    assert not hasattr(module, "zzz")

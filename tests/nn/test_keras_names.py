@@ -122,6 +122,21 @@ def test_values_of_keras_that_change_nothing_are_taken():
         mc.nn.Dense(unit=3)
 
 
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: mc.nn.Dense(3, act="relu"), "'act': did you mean 'activation'"),
+        (lambda: mc.nn.Adam(learning_rat=1), "did you mean 'learning_rate'"),
+        (lambda: mc.nn.Sequential().fit(epoch=2), "did you mean 'epochs'"),
+        (lambda: mc.nn.Sequential().compile(optimiser="sgd"), "mean 'optimizer'"),
+        (lambda: mc.nn.Dense(3, zzz=1), r"unexpected keyword argument 'zzz'$"),
+    ],
+)
+def test_the_argument_that_was_meant_is_told(call, told):
+    with pytest.raises(TypeError, match=told):
+        call()
+
+
 def test_a_layer_of_a_users_hands_arguments_on():
     class Own(mc.nn.Layer):
         def __init__(self, units, **options):
