@@ -58,10 +58,10 @@ class Bounds:
         cls, device: PhysicalDevice, hardware: Hardware, overrides: EnvironmentOverrides
     ) -> Bounds:
         """Collect the bounds of a piece of hardware."""
-        memory, machine = hardware.memory_bytes, None
-        if not hardware.bounded:
-            memory, machine = None, memory
-        return cls(device.name, memory, machine, overrides.ceilings.get(device))
+        nbytes, ceiling = hardware.memory_bytes, overrides.ceilings.get(device)
+        if hardware.bounded:
+            return cls(device.name, nbytes, None, ceiling)
+        return cls(device.name, None, nbytes, ceiling)
 
     def max_limit(self, growth: bool, others: Sequence[MemorySpec]) -> int | None:
         """Return the largest limit beside what others have; None without a bound."""
