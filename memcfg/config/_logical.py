@@ -59,10 +59,7 @@ def list_logical_devices(device_type: str | None = None) -> list[LogicalDevice]:
         If settings contradict each other, the hardware or the environment: growth
         differs between GPUs, a priority or an ordinal is missing or out of range, a
         limit is beyond the hardware or ``MEMCFG_MEMORY_LIMIT``, or a device that
-        takes its memory at once has no limit. No device is made then. Or if no
-        device is of `device_type`.
-    TypeError
-        If `device_type` is no string.
+        takes its memory at once has no limit. No device is made then.
     FormatError
         If a variable of the environment cannot be read; it is a ValueError.
     ResourceExhaustedError

@@ -6,8 +6,10 @@ devices are made.
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from memcfg._caller import outside
 from memcfg.config._registry import registry
 from memcfg.config._specify import DEFAULT
 from memcfg.config._types import (
@@ -41,7 +43,8 @@ def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice
     ----------
     device_type : str or None, default None
         Such as ``"CPU"`` or ``"cpu"``; None lists every type. Of a type that this
-        machine does not have the list is empty.
+        machine does not have the list is empty; of one that there is nowhere it is,
+        too, with a warning.
 
     Returns
     -------
@@ -50,11 +53,6 @@ def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice
 
     Raises
     ------
-    TypeError
-        If `device_type` is no string.
-    ValueError
-        If no device is of that type: it is none of CPU, GPU and TPU, and none that is
-        simulated.
     FormatError
         If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
@@ -63,18 +61,19 @@ def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice
 
 
 def listed_type(device_type: str | None) -> str | None:
-    """Return a type to list, in capital letters; or say that there is none such."""
+    """Return a type to list, in capital letters; warn of one that there is nowhere."""
     if device_type is None:
         return None
-    if not isinstance(device_type, str):
-        raise TypeError(f"a device type is a word like 'GPU', not {device_type!r}")
     known = dict.fromkeys((*TYPES, *(d.device_type for d in registry.machine("CPU"))))
-    kind = device_type.upper()
+    kind = str(device_type).upper()
     if kind not in known:
-        right = (
-            "write 'GPU'" if spelling(device_type) else f"there are {', '.join(known)}"
+        is_gpu = spelling(str(device_type))
+        right = "write 'GPU'" if is_gpu else f"there are {', '.join(known)}"
+        warnings.warn(  # TensorFlow says nothing
+            f"no device is of type {device_type!r}: {right}",
+            RuntimeWarning,
+            stacklevel=outside(),
         )
-        raise ValueError(f"no device is of type {device_type!r}: {right}")
     return kind
 
 
@@ -135,8 +134,8 @@ def get_visible_devices(device_type: str | None = None) -> list[PhysicalDevice]:
 
     Raises
     ------
-    TypeError, ValueError, FormatError
-        What `list_physical_devices` raises.
+    FormatError
+        If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
     kind = listed_type(device_type)
     return _of_type(_visible(kind), kind)
