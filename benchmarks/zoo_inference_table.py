@@ -37,7 +37,7 @@ def table(folder: Path = HERE / "results") -> str:
         if (each := [one for one in results if one["kind"] == kind])
     ]
     note = f"""
-Milliseconds a batch, of one sample and of 32, from arrays to arrays.
+Milliseconds a batch, of one sample and of 32.
 {place["processor"]}, {place["threads"]} threads, PyTorch {place["torch"]},
 {place["date"]}. Geometric means of the speeds: {" and ".join(means)}.
 """
