@@ -327,6 +327,7 @@ class TestRuns:
         assert model.train_on_batch(x, np.zeros((2, 1))) == pytest.approx(400, rel=0.01)
         model.close()
 
+    @pytest.mark.usefixtures("native_kernels")
     def test_large_scores_are_not_whole_behind_a_layer_of_float32(self):
         tokens = nn.Input((64,), dtype="int32")
         h = nn.Embedding(10, 8)(tokens)
