@@ -2,8 +2,8 @@
 """Packing and search over arrays of numbers, in C++ without the GIL.
 
 Owns the conversion between Python sequences and the pure functions of
-`pack.hpp`, `liveness.hpp`, `recompute.hpp` and `segments.hpp`. Refuses policy:
-what is tried, and what is good, `memcfg.plan` decides.
+`pack.hpp`, `liveness.hpp`, `schedule.hpp`, `recompute.hpp` and `segments.hpp`. Refuses
+policy: what is tried, and what is good, `memcfg.plan` decides.
 """
 
 cimport cython
@@ -73,6 +73,7 @@ cdef extern from "memcfg/liveness.hpp" namespace "memcfg::liveness" nogil:
         vector[Phase] phase
         vector[double] cost
         vector[uint8_t] droppable
+        vector[uint8_t] repeatable
 
     cdef struct Instance:
         int32_t tensor
@@ -89,27 +90,44 @@ cdef extern from "memcfg/liveness.hpp" namespace "memcfg::liveness" nogil:
         int64_t base
 
 
-cdef extern from "memcfg/segments.hpp" namespace "memcfg::recompute" nogil:
+cdef extern from "memcfg/schedule.hpp" namespace "memcfg::schedule" nogil:
+    ctypedef vector[int32_t] Sequence "memcfg::liveness::Sequence"
+
+    cdef enum class Kind "memcfg::schedule::Fault::Kind"(int32_t):
+        pass
+
+    cdef struct Fault:
+        Kind kind
+        int32_t place
+        int32_t op
+        int32_t tensor
+
     cdef struct Score:
         int64_t load
         double cost
         int32_t replayed
 
-    cdef struct Schedule:
-        vector[int32_t] sequence
+    cdef struct Placed:
         vector[Instance] lives
         BufferTable table
         Packing packing
 
-    Schedule lay_out(
-        const Arrays& step, vector[uint8_t] dropped, InPlace rule, int64_t effort
+    Fault find_fault(const Arrays& step, const Sequence& sequence) except +
+    Score score_sequence "memcfg::schedule::score"(
+        const Arrays& step, const Sequence& sequence
+    ) except +
+    Placed lay_out(
+        const Arrays& step, const Sequence& sequence, InPlace rule, int64_t effort
+    ) except +
+
+
+cdef extern from "memcfg/segments.hpp" namespace "memcfg::recompute" nogil:
+    Sequence choose_sequence "memcfg::recompute::sequence"(
+        const Arrays& step, vector[uint8_t]& dropped
     ) except +
     cdef cppclass Forward:
         vector[int64_t] whole
 
-    Score score_choice "memcfg::recompute::score"(
-        const Arrays& step, vector[uint8_t]& dropped
-    ) except +
     Forward make_forward(const Arrays& step) except +
     vector[int32_t] uneven_cuts(
         const Forward& forward, int64_t budget, cbool& found
@@ -163,7 +181,7 @@ def pack(lower, upper, size, *, int64_t effort, int64_t goal, is_over):
 
 @cython.final
 cdef class Layout:
-    """A sequence of ops with a place for every instance of every tensor.
+    """A place for every instance of every tensor of a schedule.
 
     An instance is its tensor, first step (-1: the start), last step (the number of
     steps: the end), the instance whose buffer it takes over (-1: none), whether it lives
@@ -171,7 +189,6 @@ cdef class Layout:
     has offsets by step (-1: none); `height` and `bound` leave persistent tensors out.
     """
 
-    cdef readonly list sequence
     cdef readonly list instances
     cdef readonly list scratch
     cdef readonly int64_t height
@@ -184,8 +201,9 @@ cdef class Step:
 
     A tensor is its rounded bytes, persistent, kept, producer (-1: none). An op is its
     inputs, outputs, in-place pairs (flat: i, o, i, o), rounded scratch bytes, phase (0
-    forward, 1 backward, 2 update), cost, droppable; ops are in topological order. A
-    choice has one byte an op: 1 drops its outputs until they are needed again.
+    forward, 1 backward, 2 update), cost, droppable, repeatable; ops are in topological
+    order. A choice has one byte an op: 1 drops its outputs until they are needed again.
+    A schedule is a sequence of ops, any of which may stand in it more than once.
     """
 
     cdef Arrays arrays
@@ -198,7 +216,7 @@ cdef class Step:
             self.arrays.keep.push_back(keep)
             self.arrays.producer.push_back(producer)
         cdef int32_t number
-        for inputs, outputs, pairs, scratch, phase, cost, droppable in ops:
+        for inputs, outputs, pairs, scratch, phase, cost, droppable, repeatable in ops:
             self.arrays.inputs.add(inputs)
             self.arrays.outputs.add(outputs)
             self.arrays.pairs.add(pairs)
@@ -207,6 +225,7 @@ cdef class Step:
             self.arrays.phase.push_back(<Phase>number)
             self.arrays.cost.push_back(cost)
             self.arrays.droppable.push_back(droppable)
+            self.arrays.repeatable.push_back(repeatable)
         self.forward = make_forward(self.arrays)
 
     def score(self, bytes dropped not None):
@@ -218,7 +237,7 @@ cdef class Step:
         cdef vector[uint8_t] choice = self._choice(dropped)
         cdef Score result
         with nogil:
-            result = score_choice(self.arrays, choice)
+            result = score_sequence(self.arrays, choose_sequence(self.arrays, choice))
         return result.load, result.cost, result.replayed, bytes(choice)
 
     def uneven_segments(self, int64_t budget):
@@ -240,17 +259,45 @@ cdef class Step:
             )
         return bytes(choice)
 
-    def layout(self, bytes dropped not None, *, int32_t rule, int64_t effort):
-        """Place every instance of a choice.
+    def sequence(self, bytes dropped not None):
+        """Return the schedule of a choice."""
+        cdef vector[uint8_t] choice = self._choice(dropped)
+        return choose_sequence(self.arrays, choice)
+
+    def fault(self, sequence):
+        """Tell in words the first thing that is wrong with a schedule; None: nothing."""
+        cdef Sequence ops = sequence
+        cdef Fault found
+        with nogil:
+            found = find_fault(self.arrays, ops)
+        words = _FAULTS[<int32_t>found.kind]
+        return words and words.format(
+            place=found.place, op=found.op, tensor=found.tensor
+        )
+
+    def measure(self, sequence):
+        """Score a schedule without fault, without placing it.
+
+        Gives the bytes in use at the peak, the cost of what is computed again, and the
+        number of computations beyond the first of each op.
+        """
+        cdef Sequence ops = sequence
+        cdef Score result
+        with nogil:
+            result = score_sequence(self.arrays, ops)
+        return result.load, result.cost, result.replayed
+
+    def layout(self, sequence, *, int32_t rule, int64_t effort):
+        """Place every instance of a schedule without fault.
 
         `rule` says who may take over buffers: 0 state updates, 1 outputs of the same
         size too, 2 smaller outputs too; `effort` bounds the packer's climb.
         """
-        cdef vector[uint8_t] choice = self._choice(dropped)
-        cdef Schedule schedule
+        cdef Sequence ops = sequence
+        cdef Placed placed
         with nogil:
-            schedule = lay_out(self.arrays, choice, <InPlace>rule, effort)
-        return _make_layout(schedule)
+            placed = lay_out(self.arrays, ops, <InPlace>rule, effort)
+        return _make_layout(placed)
 
     cdef vector[uint8_t] _choice(self, bytes dropped) except *:
         if <size_t>len(dropped) != self.arrays.phase.size():
@@ -265,26 +312,36 @@ cdef class Step:
         return choice
 
 
-cdef Layout _make_layout(const Schedule& schedule):
+_FAULTS = (
+    None,
+    "there is no op {op}",
+    "op {op} may not be computed again, at place {place}",
+    "op {op} reads tensor {tensor} at place {place}, which was not computed yet",
+    "op {op} reads tensor {tensor} at place {place}, after its update",
+    "op {op} is an update at place {place}, before the forward phase has ended",
+    "op {op} is never computed",
+)
+
+
+cdef Layout _make_layout(const Placed& placed):
     cdef Layout layout = Layout.__new__(Layout)
     cdef const Instance* life
     cdef size_t i
-    layout.sequence = schedule.sequence
     layout.instances = []
-    for i in range(schedule.lives.size()):
-        life = &schedule.lives[i]
+    for i in range(placed.lives.size()):
+        life = &placed.lives[i]
         layout.instances.append((
             life.tensor, life.begin, life.end, life.source, life.state,
-            _offset(schedule, schedule.table.buffer[i]),
+            _offset(placed, placed.table.buffer[i]),
         ))
     layout.scratch = [
-        _offset(schedule, schedule.table.scratch_buffer[i])
-        for i in range(schedule.sequence.size())
+        _offset(placed, placed.table.scratch_buffer[i])
+        for i in range(placed.table.scratch_buffer.size())
     ]
-    layout.height = schedule.packing.layout.height
-    layout.bound = schedule.packing.bound
+    layout.height = placed.packing.layout.height
+    layout.bound = placed.packing.bound
     return layout
 
 
-cdef int64_t _offset(const Schedule& schedule, int32_t buffer) noexcept:
-    return schedule.packing.layout.offsets[buffer] if buffer >= 0 else -1
+cdef int64_t _offset(const Placed& placed, int32_t buffer) noexcept:
+    return placed.packing.layout.offsets[buffer] if buffer >= 0 else -1

@@ -80,26 +80,50 @@ class Request:
         )
 
     @cached_property
-    def step(self) -> search.Step:
-        """The graph as numbers."""
-        return _make_step(self.graph, frozenset(self.droppable))
+    def repeatable(self) -> frozenset[int]:
+        """The ops that a schedule may compute more than once.
 
-    def placed(self, dropped: bytes) -> Plan:
-        """Make the plan that computes dropped ops again, with the lowest layout.
-
-        Where smaller outputs could go in place, both ways are tried.
+        Losses are read after the step where they were first computed.
         """
         graph = self.graph
+        fixed = {*graph.keep, *graph.losses}
+        return frozenset(
+            index
+            for index, op in enumerate(graph.ops)
+            if op.replayable
+            and op.phase != "update"
+            and fixed.isdisjoint(op.outputs)
+            and (self.replayed is None or index in self.replayed)
+        )
+
+    @cached_property
+    def step(self) -> search.Step:
+        """The graph as numbers."""
+        return _make_step(self.graph, frozenset(self.droppable), self.repeatable)
+
+    def placed(self, dropped: bytes) -> Plan:
+        """Make the plan that computes dropped ops again, as `scheduled`."""
+        return self.scheduled(self.step.sequence(dropped))
+
+    def scheduled(self, sequence: Sequence[int]) -> Plan:
+        """Make the plan that runs these ops in this order, with the lowest layout.
+
+        Where smaller outputs could go in place, both ways are tried. ValueError if the
+        ops cannot be run so.
+        """
+        graph = self.graph
+        if fault := self.step.fault(sequence):
+            raise ValueError(f"graph {graph.name!r}: {fault}")
         buffers = len(graph.ops) + len(graph.tensors)
         effort = min(PLAN_EFFORT, _TRIES * buffers * buffers // 4)
         sizes = [tensor.nbytes for tensor in graph.tensors]
         smaller = any(sizes[i] > sizes[o] for op in graph.ops for i, o in op.in_place)
         layouts = [
-            self.step.layout(dropped, rule=rule, effort=effort)
+            self.step.layout(sequence, rule=rule, effort=effort)
             for rule in ((_EQUAL, _SMALLER_TOO) if smaller else (_EQUAL,))
         ]
         lowest = min(layouts, key=lambda layout: layout.height)
-        return self.plan(_actions(graph, lowest))
+        return self.plan(_actions(graph, sequence, lowest))
 
     def plan(self, actions: Sequence[Action]) -> Plan:
         """Make the plan of these actions: simulated, summarised, not yet judged."""
@@ -180,7 +204,9 @@ def _own_buffers(graph: Graph) -> int:
     return sum(buffers) + max(scratch, default=0)
 
 
-def _make_step(graph: Graph, droppable: frozenset[int]) -> search.Step:
+def _make_step(
+    graph: Graph, droppable: frozenset[int], repeatable: frozenset[int]
+) -> search.Step:
     """Turn a graph into numbers.
 
     Costs are seconds; in a graph that states none, each op costs 1.
@@ -208,6 +234,7 @@ def _make_step(graph: Graph, droppable: frozenset[int]) -> search.Step:
             _PHASES[op.phase],
             op.seconds if timed else 1.0,
             index in droppable,
+            index in repeatable,
         )
         for index, op in enumerate(graph.ops)
     ]
@@ -233,8 +260,10 @@ def _rounded(graph: Graph, tensor: int) -> int:
     return align_up(graph.tensors[tensor].nbytes)
 
 
-def _actions(graph: Graph, layout: search.Layout) -> list[Action]:
-    """Write a layout as actions: the state first, then whatever the layout says."""
+def _actions(
+    graph: Graph, sequence: Sequence[int], layout: search.Layout
+) -> list[Action]:
+    """Write a schedule as actions: the state first, then whatever its layout says."""
     offsets: dict[int, int] = {}
     base = 0  # of what is no state
     for tensor in graph.persistent:  # from 0 in id order: all programs agree on it
@@ -255,12 +284,12 @@ def _actions(graph: Graph, layout: search.Layout) -> list[Action]:
         if not state:
             ends[end].append((number not in taken, tensor))  # taken buffers end first
     actions: list[Action] = []
-    for step in range(-1, len(layout.sequence)):
+    for step in range(-1, len(sequence)):
         actions += begins[step]
         if step >= 0:
             scratch = layout.scratch[step]
             place = base + scratch if scratch >= 0 else None
-            actions.append(Compute(layout.sequence[step], None, place))
+            actions.append(Compute(sequence[step], None, place))
         actions += [Free(tensor) for _, tensor in sorted(ends[step])]
     return actions
 

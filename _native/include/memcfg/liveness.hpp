@@ -48,10 +48,11 @@ struct Step {
   std::vector<std::uint8_t> keep;        // by tensor: lives to the end
   std::vector<Index> producer;           // by tensor: its op, or -1
   Rows inputs, outputs, pairs;
-  std::vector<Extent> scratch;          // by op
-  std::vector<Phase> phase;             // by op
-  std::vector<double> cost;             // by op: seconds, or any unit of work
-  std::vector<std::uint8_t> droppable;  // by op: may be computed again
+  std::vector<Extent> scratch;           // by op
+  std::vector<Phase> phase;              // by op
+  std::vector<double> cost;              // by op: seconds, or any unit of work
+  std::vector<std::uint8_t> droppable;   // by op: a choice may drop its outputs
+  std::vector<std::uint8_t> repeatable;  // by op: a schedule may compute it again
 
   std::size_t tensors() const { return bytes.size(); }
   std::size_t ops() const { return phase.size(); }

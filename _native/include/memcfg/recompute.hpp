@@ -1,4 +1,4 @@
-// Which forward ops run twice, and what that costs: pure functions over a step.
+// Which forward ops run twice: the schedule of a choice.
 //
 // A choice is a set of dropped ops: their outputs die after the forward phase and the
 // op is computed once more just before the first backward op that needs them, so a
@@ -9,11 +9,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "memcfg/liveness.hpp"
-#include "memcfg/pack.hpp"
+#include "memcfg/schedule.hpp"
 
 namespace memcfg::recompute {
 
@@ -22,32 +21,14 @@ using liveness::Index;
 using liveness::Phase;
 using liveness::Sequence;
 using liveness::Step;
-using packing::Extent;
-
-// By tensor: the op that overwrites it (a persistent tensor in place, no reader
-// after it), or the number of ops.
-inline std::vector<Index> overwriters(const Step& step) {
-  const auto ops = static_cast<Index>(step.ops());
-  std::vector<Index> last_reader(step.tensors(), -1), result(step.tensors(), ops);
-  for (Index op = 0; op < ops; ++op)
-    for (const Index t : step.inputs[op]) last_reader[static_cast<std::size_t>(t)] = op;
-  for (Index op = 0; op < ops; ++op) {
-    if (step.phase[static_cast<std::size_t>(op)] != Phase::kUpdate) continue;
-    const auto pairs = step.pairs[op];
-    for (const Index* pair = pairs.first; pair != pairs.last; pair += 2) {
-      const auto t = static_cast<std::size_t>(pair[0]);
-      if (step.persistent[t] && last_reader[t] == op) result[t] = op;
-    }
-  }
-  return result;
-}
 
 // Walks the ops and puts recomputation in. An op that would have to be recomputed
 // after one of its parameters has been overwritten is kept instead: it is struck
 // from `dropped`, and the walk is to be repeated.
 class Walk {
  public:
-  explicit Walk(const Step& step) : step_(step), overwriter_(overwriters(step)) {}
+  explicit Walk(const Step& step)
+      : step_(step), overwriter_(schedule::overwriters(step)) {}
 
   // The sequence of a choice; strikes from `dropped` what cannot be replayed.
   Sequence sequence(Dropped& dropped) {
@@ -134,54 +115,9 @@ class Walk {
   std::vector<Index> again_, stack_;
 };
 
-struct Score {
-  Extent load;     // bytes in use at the busiest moment: the least possible peak
-  double cost;     // of what is computed again
-  Index replayed;  // ops computed again
-};
-
-// Scores a choice without placing it; strikes from `dropped` what cannot be replayed.
-inline Score score(const Step& step, Dropped& dropped) {
-  Walk walk(step);
-  const Sequence sequence = walk.sequence(dropped);
-  liveness::Lives lives(step, sequence);
-  grant_in_place(step, sequence, liveness::InPlace::kEqual, lives);
-  const auto table = make_buffers(step, sequence, lives);
-  const auto load = load_by_time(table, sequence.size());
-  Score result{*std::max_element(load.begin(), load.end()), 0.0, 0};
-  std::vector<std::uint8_t> seen(step.ops(), 0);
-  for (const Index op : sequence) {
-    auto& count = seen[static_cast<std::size_t>(op)];
-    if (count) {
-      result.cost += step.cost[static_cast<std::size_t>(op)];
-      ++result.replayed;
-    }
-    count = 1;
-  }
-  return result;
-}
-
-// A choice with a place for everything: offsets count from the end of the persistent
-// tensors.
-struct Schedule {
-  Sequence sequence;
-  std::vector<liveness::Instance> lives;
-  liveness::BufferTable table;
-  packing::Packing packing;
-};
-
-inline Schedule lay_out(const Step& step,
-                        Dropped dropped,
-                        liveness::InPlace rule,
-                        std::int64_t effort) {
-  Schedule result;
-  result.sequence = Walk(step).sequence(dropped);
-  liveness::Lives lives(step, result.sequence);
-  grant_in_place(step, result.sequence, rule, lives);
-  result.table = make_buffers(step, result.sequence, lives);
-  result.packing = packing::pack(result.table.buffers, effort);
-  result.lives = std::move(lives.list);
-  return result;
+// The schedule of a choice; strikes from `dropped` what cannot be replayed.
+inline Sequence sequence(const Step& step, Dropped& dropped) {
+  return Walk(step).sequence(dropped);
 }
 
 }  // namespace memcfg::recompute

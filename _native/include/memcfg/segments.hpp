@@ -14,6 +14,8 @@
 
 namespace memcfg::recompute {
 
+using packing::Extent;
+
 // The forward phase as positions 0 ... n - 1, one a forward op.
 //
 // While the backward ops of the segment (p, q] run, there live: what was kept for
