@@ -242,6 +242,7 @@ Step chain(Index n) {
     step.phase.push_back(phase);
     step.cost.push_back(1.0);
     step.droppable.push_back(phase == Phase::kForward);
+    step.repeatable.push_back(true);
     return static_cast<Index>(step.phase.size());
   };
   std::vector<Index> x{tensor(-1, false)};
@@ -258,12 +259,30 @@ Step chain(Index n) {
   return step;
 }
 
+memcfg::schedule::Score scored(const Step& step, memcfg::recompute::Dropped& dropped) {
+  return memcfg::schedule::score(step, memcfg::recompute::sequence(step, dropped));
+}
+
 }  // namespace
+
+TEST(a_schedule_computes_ops_as_often_as_it_says) {
+  const Step step = chain(3);
+  const memcfg::liveness::Sequence often{0, 1, 2, 3, 0, 1, 4, 0, 5};
+  CHECK(memcfg::schedule::find_fault(step, often).op == -1);
+  const auto score = memcfg::schedule::score(step, often);
+  CHECK(score.cost == 3.0 && score.replayed == 3);
+  const auto placed =
+      memcfg::schedule::lay_out(step, often, memcfg::liveness::InPlace::kEqual, 1000);
+  CHECK(placed.lives.size() == often.size() + 1);
+  CHECK(placed.packing.layout.height >= score.load);
+  const auto fault = memcfg::schedule::find_fault(step, {0, 2});
+  CHECK(fault.place == 1 && fault.op == 2 && fault.tensor == 2);
+}
 
 TEST(a_chain_without_recomputation_keeps_all) {
   const Step step = chain(10);
   memcfg::recompute::Dropped none(step.ops(), 0);
-  const auto score = memcfg::recompute::score(step, none);
+  const auto score = scored(step, none);
   CHECK(score.load == 12 && score.cost == 0.0 && score.replayed == 0);
 }
 
@@ -277,7 +296,7 @@ TEST(uneven_segments_of_a_chain_shrink_with_its_root) {
       const auto cuts = memcfg::recompute::uneven_cuts(forward, budget, found);
       if (!found) continue;
       auto dropped = memcfg::recompute::dropped_by(step, forward, cuts);
-      const auto score = memcfg::recompute::score(step, dropped);
+      const auto score = scored(step, dropped);
       CHECK(score.replayed < n);
       least = std::min(least, score.load);
     }
@@ -306,8 +325,9 @@ TEST(an_op_that_reads_overwritten_state_is_kept) {
     step.phase.push_back(phases[op]);
     step.cost.push_back(1.0);
     step.droppable.push_back(op == 0);
+    step.repeatable.push_back(op == 0);
   }
   memcfg::recompute::Dropped dropped{1, 0, 0, 0};
-  const auto score = memcfg::recompute::score(step, dropped);
+  const auto score = scored(step, dropped);
   CHECK(score.replayed == 0 && dropped[0] == 0);
 }
