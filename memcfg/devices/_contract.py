@@ -238,6 +238,8 @@ class Device(Protocol):
     spares_scratch : bool
         Whether a plan that does not fit may take algorithms of less scratch than the
         defaults, which are slower and round differently.
+    takes_bfloat16 : bool
+        Whether kernels take bfloat16.
     page_bytes : int
         What the pool's limit counts: pages of so many bytes, or bytes in use if it is
         1. An arena has whole pages.
@@ -250,6 +252,7 @@ class Device(Protocol):
     tiers: Mapping[str, Space]
     fallible: bool
     spares_scratch: bool = False
+    takes_bfloat16: bool = True
     page_bytes: int
 
     @property

@@ -35,11 +35,15 @@ class SimulatedDevice(Device):
         at once.
     priority : int, default 0
         The priority of its streams.
+    takes_bfloat16 : bool, default True
+        Whether the hardware's kernels do.
 
     Attributes
     ----------
     priority : int
         The priority of its streams: kept, and without effect, since nothing runs.
+    takes_bfloat16 : bool
+        Whether models in bfloat16 are planned here.
 
     Raises
     ------
@@ -62,8 +66,10 @@ class SimulatedDevice(Device):
         limit_bytes: int | None,
         growth: bool,
         priority: int = 0,
+        takes_bfloat16: bool = True,
     ) -> None:
         self.name = name
+        self.takes_bfloat16 = takes_bfloat16
         self.priority = priority
         self.pool = Pool(addresses, limit=limit_bytes, growth=growth, name=name)
         self.host_pool = self.pool  # no array can lie there
@@ -138,4 +144,5 @@ class SimulatedHardware(Hardware):
             limit_bytes=limit_bytes,
             growth=growth,
             priority=priority,
+            takes_bfloat16=self.device_type != "GPU",  # CUDA's kernels take none
         )

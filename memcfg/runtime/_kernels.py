@@ -27,6 +27,8 @@ class Kernels:
     """
 
     def __init__(self, graph: Graph, device: Device) -> None:
+        if not device.takes_bfloat16:
+            _refuse_bfloat16(graph, device)
         self._table = device.kernels
         self._specs = [
             (
@@ -85,6 +87,15 @@ class Kernels:
             for name, scratch, seconds in self._table.algorithms(*self._specs[index])
         )
         return replace(op, scratch_bytes=found[0].scratch_bytes, algorithms=found)
+
+
+def _refuse_bfloat16(graph: Graph, device: Device) -> None:
+    """Raise KernelError if a tensor is bfloat16."""
+    if any(tensor.dtype == "bfloat16" for tensor in graph.tensors):
+        raise KernelError(
+            f"{device.name} takes no bfloat16: models of dtype 'mixed_bfloat16' run on "
+            "a CPU; on a GPU use dtype 'float32'"
+        )
 
 
 def _specs(graph: Graph, tensors: tuple[int, ...]) -> tuple[OperandSpec, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import memcfg as mc
+from memcfg.devices import OperandSpec
 from memcfg.devices.cuda._sources import cuda_source
 from memcfg.errors import KernelError
 
@@ -280,7 +281,7 @@ class TestRuns:
             model.compile("sgd", "mse")
             peaks.append(model.plan(batch_size=64).peak_bytes)
             model.close()
-        assert peaks[1] < 0.55 * peaks[0]
+        assert peaks[1] < 0.6 * peaks[0]  # 0.55 where products need no copies
 
     def test_gradients_are_those_of_float32_within_its_digits(self, data):
         steps = []
@@ -469,9 +470,34 @@ def test_processors_without_it_are_told_once(isa):
     assert "has no instructions for bfloat16" in warned[0]
 
 
-def test_gpus_refuse_it():
-    from memcfg.devices import OperandSpec
+REFUSED = "takes no bfloat16.*run on a CPU; on a GPU use dtype 'float32'"
 
+
+def on(device, model):
+    with mc.device(device):
+        return compiled(model)
+
+
+def test_simulated_gpus_refuse_it_as_gpus_do():
+    mc.config.experimental.add_simulated_device("GPU", memory="8GiB")
+    model = on("/GPU:0", small(dtype=MIXED))
+    for call in (model.plan, model.graph):
+        with pytest.raises(KernelError, match=f"^/device:GPU:0 {REFUSED}"):
+            call(4)
+    assert on("/GPU:0", small()).plan(4).peak_bytes > 0
+
+
+def test_other_simulated_devices_plan_it():
+    mc.config.experimental.add_simulated_device("TPU", memory="8GiB")
+    peaks = [
+        on("/TPU:0", small(dtype=policy)).plan(64).peak_bytes
+        for policy in ("float32", MIXED)
+    ]
+    assert peaks[1] < peaks[0]
+
+
+def test_sources_for_cuda_are_of_dtypes_that_it_has():
     spec = OperandSpec((4,), "bfloat16")
-    with pytest.raises(KernelError, match="run on a CPU; on a GPU use dtype 'float32'"):
-        cuda_source("relu", {}, [spec], [spec])
+    for kind, attributes in (("relu", {}), ("reshape", {"shape": (4,)})):
+        with pytest.raises(KernelError, match=f"{kind}' for CUDA takes no bfloat16"):
+            cuda_source(kind, attributes, [spec], [spec])

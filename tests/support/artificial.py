@@ -132,6 +132,7 @@ class ArtificialDevice:
     tiers = MappingProxyType({"host": "host", "file": "file"})
     fallible = True
     spares_scratch = False
+    takes_bfloat16 = True
     page_bytes = 1
 
     def __init__(self, limit_bytes=None, *, seed=0, late=0.0, name="/device:ODD:0"):

@@ -65,6 +65,7 @@ class CudaDevice(Device):
     space: Space = "device"
     fallible = False  # a kernel that fails takes the context with it, and all memory
     spares_scratch = True  # libraries take up to 64 MiB
+    takes_bfloat16 = False
     tiers: Mapping[str, Space] = MappingProxyType({"host": "pinned", "file": "file"})
 
     def __init__(

@@ -15,7 +15,7 @@ from memcfg.devices.cuda._sources import (
     _window_kernels,
 )
 from memcfg.devices.cuda._sources._elementwise import write_elementwise
-from memcfg.devices.cuda._sources._writer import Writer
+from memcfg.devices.cuda._sources._writer import CTYPES, Writer
 from memcfg.errors import GraphError, KernelError
 
 if TYPE_CHECKING:
@@ -82,11 +82,9 @@ def cuda_source(
     if kind.arity not in (None, len(inputs)):
         raise KernelError(f"kernel {op_type!r} for CUDA takes {kind.arity} inputs")
     writer = Writer(op_type, numbers, inputs, outputs)
-    if any(spec.dtype == "bfloat16" for spec in (*inputs, *outputs)):
-        raise writer.fail(
-            "takes no bfloat16: models of dtype 'mixed_bfloat16' run on a CPU; on a "
-            "GPU use dtype 'float32'"
-        )
+    for spec in (*inputs, *outputs):
+        if spec.dtype not in CTYPES:
+            raise writer.fail(f"takes no {spec.dtype}")
     if kind.formula is None:
         _check(kind, writer)
     write(writer)
