@@ -227,7 +227,10 @@ def _masked_by_x(graph: Graph, mask: Op, kind: str, reader: Op) -> Op:
     assert forward is not None
     inputs = (x, mask.inputs[1], gamma, forward.inputs[2], mean, variance)
     wanted = f"batch_normalization_{kind}_gradient"
-    return changed(graph, reader, wanted, inputs, reader.outputs)
+    # A result that is rounded to 6 lets nothing through; none is rounded to 0.
+    rounds = kind == "relu6" and graph.tensors[mask.inputs[0]].dtype == "bfloat16"
+    more = {"rounds": True} if rounds else {}
+    return changed(graph, reader, wanted, inputs, reader.outputs, more)
 
 
 def changed(

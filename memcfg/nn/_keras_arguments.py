@@ -64,7 +64,9 @@ ARGUMENTS: dict[str, Reason] = {
         "weights are not projected after a step: use a regularizer, or a callback that "
         "calls layer.set_weights"
     ),
-    "autocast": Reason("what an op reads is cast always", _FLAGS),
+    "autocast": Reason(
+        "what an op reads is cast; dtype='float32' keeps a layer in float32", (True,)
+    ),
     "renorm": _RENORM._replace(same=(False,)),
     "renorm_clipping": _RENORM,
     "renorm_momentum": _RENORM._replace(same=(0.99,)),

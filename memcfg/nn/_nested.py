@@ -49,13 +49,20 @@ class Nested(Layer):
                     f"model {self.name!r} reads {start.shape}, and is called on "
                     f"{operand.shape}"
                 )
-        results = [(each.sample_shape, each.dtype) for each in network.outputs]
+        results = [(each.sample_shape, each.sample_dtype) for each in network.outputs]
         self._weight_specs = ()
         node = Node(self, tuple(operands), results, ((), said) if said else None)
         return network.gives.pack(node.outputs)
 
     def __repr__(self) -> str:
         return repr(self.model)
+
+    def _float_dtype(self, tensor: SymbolicTensor) -> str:
+        """Return that of what the model's own layer gives."""
+        pairs = zip(
+            tensor.node.outputs, self.model._built_network().outputs, strict=True
+        )
+        return next(str(own.dtype) for given, own in pairs if given is tensor)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int | Sequence[int]:
         """Append the ops of all layers."""
@@ -72,7 +79,7 @@ class Nested(Layer):
         if not self.model.built or len(self.model.inputs) > 1:
             return None
         (own,) = self.model.inputs
-        return Input(own.sample_shape, own.node.batch_size, own.dtype)
+        return Input(own.sample_shape, own.node.batch_size, own.sample_dtype)
 
     def _sublayers(self) -> list[Layer]:
         network = self.model._parts.network or self.model._network

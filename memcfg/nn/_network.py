@@ -121,7 +121,7 @@ class Network:
             (
                 node.layer,
                 [indices[each] for each in node.inputs],
-                [(output.sample_shape, output.dtype) for output in node.outputs],
+                [(output.sample_shape, output.sample_dtype) for output in node.outputs],
                 node.details,
             )
             for node in self.nodes

@@ -555,6 +555,6 @@ def one_hot(x: Any, num_classes: int, axis: int = -1, dtype: str | None = None) 
 @_documented
 def cast(x: Any, dtype: str) -> Any:
     """Return the elements in another dtype."""
-    if dtype not in ("float32", "int32"):
-        raise ValueError(f"cast: tensors are float32 or int32, not {dtype!r}")
+    if dtype not in ("float32", "bfloat16", "int32"):
+        raise ValueError(f"cast: tensors are float32, bfloat16 or int32, not {dtype!r}")
     return Function("cast", {"dtype": dtype})(x)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memcfg.ops._dtypes import round_to_bfloat16, widen
 from memcfg.ops._op_type import (
     Adjoint,
     Array,
@@ -153,7 +154,8 @@ def _activated_gradient(activation: str) -> OpType:
     """Make the gradient of a normalisation and an activation, which sees x alone.
 
     What the activation lets through is seen where x is normalised again, so that its
-    result need not be kept.
+    result need not be kept; rounded again, too, if it was rounded to bfloat16, as the
+    attribute ``rounds`` says.
     """
 
     def numpy(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
@@ -164,6 +166,8 @@ def _activated_gradient(activation: str) -> OpType:
         op_type(activation).numpy(
             {}, [_normalized(a, x, gamma, beta, mean, variance)], [y]
         )
+        if a.get("rounds", False):
+            y = widen(round_to_bfloat16(y)).astype(y.dtype)
         op_type(f"{activation}_gradient").numpy({}, [y, dy], [dz])
         _batch_normalization_gradient(a, [x, dz, gamma, mean, variance], outputs)
 

@@ -14,9 +14,10 @@ import memcfg as mc
 from memcfg.devices import OperandSpec
 from memcfg.devices.cuda._sources import cuda_source
 from memcfg.errors import KernelError
+from memcfg.ops._dtypes import round_to_bfloat16, widen
 
 nn = mc.nn
-MIXED = "mixed_bfloat16"
+MIXED, BF = "mixed_bfloat16", "bfloat16"
 
 
 def small(**options):
@@ -208,6 +209,20 @@ class TestGraph:
         assert bf not in found["adam"][0] + found["adam"][1]
         model.close()
 
+    def test_the_mask_of_a_rounded_result_is_rounded(self):
+        found = {}
+        for policy in ("float32", MIXED):
+            x = nn.Input((8, 8, 3))
+            h = nn.BatchNormalization()(nn.Conv2D(4, 3)(x))
+            y = nn.Dense(2)(nn.Flatten()(nn.Conv2D(4, 3)(nn.ReLU(max_value=6)(h))))
+            model = nn.Model(x, y, dtype=policy)
+            model.compile("sgd", "mse")
+            kind = "batch_normalization_relu6_gradient"
+            (op,) = [op for op in model.graph().ops if op.type == kind]
+            found[policy] = op.attributes.get("rounds", False)
+            model.close()
+        assert found == {"float32": False, MIXED: True}
+
     def test_a_weight_is_cast_once_a_phase(self):
         shared, x = nn.Dense(4, use_bias=False), nn.Input((4,))
         model = nn.Model(x, shared(shared(x)), dtype=MIXED)
@@ -242,6 +257,85 @@ class TestGraph:
     def test_without_it_there_are_no_casts(self):
         model = compiled(small())
         assert "cast" not in {op.type for op in model.graph().ops}
+        model.close()
+
+
+class TestSymbolicTensors:
+    def test_they_say_what_their_layers_compute_in(self):
+        tokens = nn.Input((6,), dtype="int32")
+        h = nn.Embedding(300, 8)(tokens)
+        first = nn.Dense(4)
+        own = nn.Dense(3, dtype="float32")
+        y = own(first(nn.GlobalAveragePooling1D()(h) + 1))
+        model = nn.Model(tokens, y)
+        assert model.output.dtype == first.output.dtype == h.dtype == "float32"
+        model.dtype_policy = MIXED
+        own.dtype_policy = "float32"
+        assert (tokens.dtype, h.dtype, first.input.dtype) == ("int32", *[BF] * 2)
+        assert (first.output.dtype, own.output.dtype) == (BF, "float32")
+        assert first.weights[0].dtype == "float32"
+        assert nn.ops.cast(first.output, "int32").dtype == "int32"
+        outer = nn.Model(tokens, nn.ReLU(dtype=MIXED)(model(tokens)))
+        assert outer.layers[-1].input.dtype == "float32"
+        assert outer.output.dtype == BF
+        assert copy.deepcopy(outer).output.dtype == BF
+        assert outer.predict(np.zeros((2, 6)), verbose=0).dtype == np.float32
+        outer.close()
+
+    def test_a_result_of_a_model_inside_says_what_its_layer_does(self):
+        x = nn.Input((4,))
+        inner = nn.Sequential([x, nn.Dense(3)], dtype=MIXED)
+        assert inner(nn.Input((4,))).dtype == BF
+
+    def test_a_call_casts_to_what_another_tensor_is(self, data):
+        seen = []
+
+        class Scaled(nn.Layer):
+            def build(self, input_shape):
+                self.scale = self.add_weight((input_shape[-1],), "ones", name="scale")
+                self.inner = nn.Dense(5)
+
+            def call(self, x):
+                y = self.inner(x)
+                which = nn.ops.cast(
+                    nn.ops.cast(nn.ops.max(y, axis=-1), "int32"), y.dtype
+                )
+                seen.extend([self.scale.dtype, y.dtype, which.dtype])
+                return y + nn.ops.expand_dims(which, -1)
+
+        mc.config.set_dtype_policy(MIXED)
+        model = nn.Sequential([nn.Input((8, 8, 3)), nn.Flatten(), Scaled()])
+        assert seen == ["float32", BF, BF]
+        assert model.output.dtype == BF
+        assert model.predict(data[0], verbose=0).dtype == np.float32
+        model.close()
+
+    def test_casts_round(self):
+        x = nn.Input((3,))
+        model = nn.Model(x, nn.ops.cast(x, BF) * 1.0)
+        assert model.layers[1].output.dtype == BF
+        given = np.array([[1.0, 1.001, 3.141592]], np.float32)
+        found = model.predict(given, verbose=0)
+        np.testing.assert_array_equal(found, widen(round_to_bfloat16(given)))
+        model.compile("sgd", "mse")
+        model.train_on_batch(given, given)
+        model.close()
+        with pytest.raises(ValueError, match="float32, bfloat16 or int32, not 'float'"):
+            nn.ops.cast(x, "float")
+
+    def test_in_a_loss_numbers_are_float32(self):
+        seen = []
+
+        def squares(y_true, y_pred):
+            difference = y_true - y_pred
+            seen.extend([y_pred.dtype, difference.dtype])
+            return nn.ops.mean(nn.ops.square(difference), axis=-1)
+
+        mc.config.set_dtype_policy(MIXED)
+        model = nn.Sequential([nn.Input((3,)), nn.Dense(1)])
+        model.compile("sgd", squares)
+        model.graph(2)
+        assert {*seen} == {"float32"}
         model.close()
 
 

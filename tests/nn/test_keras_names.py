@@ -113,7 +113,9 @@ def test_values_of_keras_that_change_nothing_are_taken():
     model = mc.nn.Sequential([mc.nn.Input((2,)), mc.nn.Dense(1)], trainable=False)
     model.compile("sgd", **given, auto_scale_loss=True, steps_per_execution=1)
     assert model.get_layer(index=0).trainable is False
-    assert mc.nn.Dense(3, kernel_constraint=None, autocast=False).units == 3
+    assert mc.nn.Dense(3, kernel_constraint=None, autocast=True).units == 3
+    with pytest.raises(TypeError, match=r"Dense takes .*dtype='float32' keeps .* True"):
+        mc.nn.Dense(3, autocast=False)
     with pytest.raises(TypeError, match=r"Model.compile takes no .*program of its own"):
         model.compile("sgd", "mse", steps_per_execution=True + 1)
     with pytest.raises(TypeError, match=r"Dense takes .*freeze.*\. It can be None"):

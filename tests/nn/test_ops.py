@@ -149,7 +149,7 @@ def test_what_cannot_be_is_told():
         (lambda: ops.squeeze(x, 1), "is not of length 1"),
         (lambda: ops.split(x, 3, axis=2), "are not equal"),
         (lambda: ops.one_hot(x, 3, axis=1), "classes are the last axis"),
-        (lambda: ops.cast(x, "float16"), "float32 or int32"),
+        (lambda: ops.cast(x, "float16"), "float32, bfloat16 or int32"),
     ):
         with pytest.raises(ValueError, match=words):
             use()

@@ -193,6 +193,7 @@ def activated_cases(x, dy, gamma, beta):
         rest = [dy, 2 * gamma, beta, mean, variance]
         kind = f"batch_normalization_{end}_gradient"
         yield case(kind, [x, *rest], a)
+        yield case(kind, [x, *rest], {**a, "rounds": True})
         for before, after in ((0, 3), (2, 70)):
             yield case(kind, [part(x, before, after), *rest], {**a, "first": before})
 

@@ -494,6 +494,22 @@ KernelPtr make_gradient(const KernelSpec& spec) {
   });
 }
 
+// Relu6 whose result was rounded to bfloat16: what has become 6 is not let through.
+struct Relu6Rounded : Relu6 {
+  static MEMCFG_INLINE float gradient(float y, float dy) {
+    constexpr float kLeast = 5.984375F;  // half way from 6 to its neighbour, 5.96875
+    return blend(y > 0.0F, blend(y < kLeast, dy, 0.0F), 0.0F);
+  }
+  using Relu6::gradient;
+};
+
+KernelPtr make_gradient_of_relu6(const KernelSpec& spec) {
+  const SpecReader reader(spec);
+  const bool rounds = reader.has("rounds") && reader.integer("rounds", 0) != 0;
+  return rounds ? make_gradient<Relu6Rounded, Seen::kInX, false>(spec)
+                : make_gradient<Relu6, Seen::kInX, false>(spec);
+}
+
 constexpr Floats kBoth = Floats::bfloat16;
 
 // Every combination by its name: that of the op, then what follows it.
@@ -514,9 +530,8 @@ const KernelType kGradient{
     "batch_normalization_gradient", make_gradient<Identity, Seen::kInX, false>, kBoth};
 const KernelType kGradientRelu{
     "batch_normalization_relu_gradient", make_gradient<Relu, Seen::kInX, false>, kBoth};
-const KernelType kGradientRelu6{"batch_normalization_relu6_gradient",
-                                make_gradient<Relu6, Seen::kInX, false>,
-                                kBoth};
+const KernelType kGradientRelu6{
+    "batch_normalization_relu6_gradient", make_gradient_of_relu6, kBoth};
 const KernelType kGradientAddRelu{"batch_normalization_add_relu_gradient",
                                   make_gradient<Relu, Seen::kInResult, true>,
                                   kBoth};

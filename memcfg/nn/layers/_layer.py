@@ -81,16 +81,25 @@ class SymbolicTensor(FixedAttributes):
         Its shape without the batch.
     node : Node
         The call that made it.
-    dtype : str, default "float32"
-        Its dtype's name.
+    sample_dtype : str, default "float32"
+        Its dtype's name, as if all layers computed in float32.
     """
 
-    __slots__ = ("dtype", "node", "sample_shape")
+    __slots__ = ("node", "sample_dtype", "sample_shape")
 
-    def __init__(self, sample_shape: Shape, node: Node, dtype: str = "float32") -> None:
+    def __init__(
+        self, sample_shape: Shape, node: Node, sample_dtype: str = "float32"
+    ) -> None:
         self.sample_shape = sample_shape
         self.node = node
-        self.dtype = dtype
+        self.sample_dtype = sample_dtype
+
+    @property
+    def dtype(self) -> str:
+        """Its dtype: of numbers what the layer computes in, in a loss float32."""
+        if self.sample_dtype != "float32" or in_loss.get():
+            return self.sample_dtype
+        return self.node.layer._float_dtype(self)
 
     @property
     def shape(self) -> tuple[int | None, ...]:
@@ -528,6 +537,11 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         """The dtype of what the layer computes, ``"float32"`` or ``"bfloat16"``."""
         return self._policy.compute_dtype
 
+    def _float_dtype(self, tensor: SymbolicTensor) -> str:
+        """Return the dtype of a float32 or bfloat16 that a call of the layer gave."""
+        del tensor
+        return self.compute_dtype
+
     @property
     def variable_dtype(self) -> str:
         """The dtype of the layer's weights, ``"float32"``."""
@@ -806,7 +820,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         inner = self._inner_of(operands, details, training is True, steps)
         if self._weight_specs is None:
             self._weight_specs = ()
-        results = [(each.sample_shape, each.dtype) for each in inner.outputs]
+        results = [(each.sample_shape, each.sample_dtype) for each in inner.outputs]
         node = Node(self, tuple(operands), results, details)
         return filled_in(inner.structure, list(node.outputs))
 
@@ -836,7 +850,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         known = tuple(steps)  # what layers inside are told
         if method == "call" and ("mask" not in takes or "mask" in details[1]):
             steps = ()
-        shapes = [(each.sample_shape, each.dtype) for each in operands]
+        shapes = [(each.sample_shape, each.sample_dtype) for each in operands]
         shapes += [((each,), "float32") for each in steps if each is not None]
         key = (method, *shapes, *steps, known, repr(details), training)
         if key not in self._inner:
@@ -1214,7 +1228,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
                 each.shape
                 if isinstance(each, WeightTensor)
                 else (each.node.batch_size or 1, *each.sample_shape),
-                each.dtype,
+                each.sample_dtype,
                 "input",
             )
             for i, each in enumerate(operands)
@@ -1230,7 +1244,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             ) from error
         structure = None if isinstance(made, int) else type(made)
         several = [made] if isinstance(made, int) else made
-        return structure, [(builder.shape(i)[1:], builder.dtype(i)) for i in several]
+        return structure, [(builder.shape(i)[1:], scope.dtype(i)) for i in several]
 
 
 class WeightTensor(SymbolicTensor):
@@ -1255,6 +1269,11 @@ class WeightTensor(SymbolicTensor):
     def shape(self) -> tuple[int, ...]:
         """Its shape, without a batch."""
         return self.spec.shape
+
+    @property
+    def dtype(self) -> str:
+        """That of the weight: what reads it casts it."""
+        return self.sample_dtype
 
     @property
     def name(self) -> str:
@@ -1380,7 +1399,7 @@ class _Operand(NamedTuple):
     """What `call` needs to know of a tensor."""
 
     sample_shape: Shape
-    dtype: str
+    sample_dtype: str
 
 
 class _Inner(NamedTuple):
@@ -1499,10 +1518,10 @@ def _steps_of_masks(tensors: Sequence[SymbolicTensor]) -> list[int | None]:
     for node in nodes:
         for each in node.inputs:
             if isinstance(each, WeightTensor) and each not in values:
-                values[each] = tensor(each.shape, each.dtype)
+                values[each] = tensor(each.shape, each.sample_dtype)
         if isinstance(node.layer, InputLayer):
             (start,) = node.outputs
-            values[start] = tensor((batch, *start.sample_shape), start.dtype)
+            values[start] = tensor((batch, *start.sample_shape), start.sample_dtype)
             length = node.details and node.details[1]["steps"]
             if length:
                 masks[start] = tensor((batch, length), "float32")
@@ -1581,6 +1600,11 @@ class InputLayer(Layer):
             object.__setattr__(self, "dtype", value)
         else:
             super()._take(name, value)
+
+    def _float_dtype(self, tensor: SymbolicTensor) -> str:
+        """Return that of data."""
+        del tensor
+        return "float32"
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Return the tensor of the data itself."""

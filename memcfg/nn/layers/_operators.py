@@ -65,6 +65,11 @@ class Function(Layer):
     def _called(self) -> str:
         return self.op
 
+    def _float_dtype(self, tensor: SymbolicTensor) -> str:
+        """Return that of a cast's name, else what the layer computes in."""
+        said = self.attributes.get("dtype") if self.op == "cast" else None
+        return super()._float_dtype(tensor) if said is None else str(said)
+
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
         return scope.apply(self.op, inputs, self.attributes)[0]

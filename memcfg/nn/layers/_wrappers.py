@@ -157,7 +157,7 @@ class Bidirectional(Layer):
     def _infer(
         self, specs: Sequence[WeightSpec], operands: Sequence[SymbolicTensor]
     ) -> tuple[type | None, list[tuple[Shape, str]]]:
-        self._both(tuple((each.sample_shape, each.dtype) for each in operands))
+        self._both(tuple((each.sample_shape, each.sample_dtype) for each in operands))
         inner = [
             replace(spec, name=f"{path}{spec.name}")
             for path, leaf in self._leaves()
@@ -262,8 +262,8 @@ class TimeDistributed(Layer):
                 f"layer {self.name!r}: a sequence has steps and features, got an input "
                 f"of shape {(None, steps)}"
             )
-        (y,) = self._of_step(tuple(shape), operands[0].dtype).outputs
-        return None, [((steps, *y.sample_shape), y.dtype)]
+        (y,) = self._of_step(tuple(shape), operands[0].sample_dtype).outputs
+        return None, [((steps, *y.sample_shape), y.sample_dtype)]
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the inner layer, of as many samples as there are steps in all."""

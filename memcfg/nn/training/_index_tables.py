@@ -33,7 +33,7 @@ def index_tables(spec: TraceSpec) -> dict[str, Table]:
     lookups = any(
         isinstance(layer, Embedding | ReversibleEmbedding) for layer in network.leaves
     )
-    if not lookups and all(each.dtype == "float32" for each in network.inputs):
+    if not lookups and all(each.sample_dtype == "float32" for each in network.inputs):
         return {}
     size = next((n for each in network.inputs if (n := each.node.batch_size)), 1)
     graph = trace(spec, ProgramKey("predict", size))

@@ -42,7 +42,7 @@ class Predictions:
 
     def _made(self, samples: int, empty: Callable[..., Array]) -> list[Array]:
         return [
-            empty((samples, *each.sample_shape), np.dtype(each.dtype))
+            empty((samples, *each.sample_shape), np.dtype(each.sample_dtype))
             for each in self._outputs
         ]
 

@@ -187,7 +187,9 @@ class Session:
         names = input_names("x", len(network.inputs))
         tables = index_tables(self._spec)
         xs = tuple(
-            Field(name, tensor.sample_shape, tensor.dtype, table=tables.get(name))
+            Field(
+                name, tensor.sample_shape, tensor.sample_dtype, table=tables.get(name)
+            )
             for name, tensor in zip(names, network.inputs, strict=True)
         )
         return Wanted(xs, (), network.takes, network.gives)

@@ -119,7 +119,9 @@ class _Trace:
         self.penalties: list[tuple[Any, int]] = []
         self._declare_persistent()
         self.xs = {
-            tensor: self._input(name, (batch, *tensor.sample_shape), tensor.dtype)
+            tensor: self._input(
+                name, (batch, *tensor.sample_shape), tensor.sample_dtype
+            )
             for name, tensor in zip(self.names, network.inputs, strict=True)
         }
         self._step: int | None = None

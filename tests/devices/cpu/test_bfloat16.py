@@ -294,6 +294,40 @@ def test_products(table, m, k, n):
     Mixed.of(Case("dense_gradient_input", [kernel, dy], [])).check(table)
 
 
+@pytest.mark.parametrize("activation", ["relu", "relu6"])
+def test_a_mask_that_is_made_again_is_that_of_the_rounded_result(table, activation):
+    """Normalised values lie between the bfloat16 around 6, and around 0."""
+    random = np.random.default_rng(0)
+    shape, bf, a = (64, 33), "bfloat16", {"epsilon": 1e-3}
+    near = 6 + random.integers(-8, 9, shape) / 32
+    x = round_to_bfloat16(near.astype(np.float32))
+    x[::4] = round_to_bfloat16(normal(*x[::4].shape) * 1e-38)
+    dy = round_to_bfloat16(normal(*shape, seed=1))
+    gamma = random.uniform(0.99, 1.01, 33).astype(np.float32)
+    beta, mean = np.zeros((2, 33), np.float32)
+    variance = np.full(33, 1 - 1e-3, np.float32)
+    wide, each = OperandSpec(shape, bf), OperandSpec((33,), "float32")
+
+    def make(kind, attributes, inputs, outputs):
+        dtypes = [bf if array.ndim == 2 else "float32" for array in inputs]
+        return run(table, kind, attributes, inputs, dtypes, outputs)
+
+    kind = f"batch_normalization_inference_{activation}"
+    (y,) = make(kind, a, [x, gamma, beta, mean, variance], [wide])
+    (dz,) = make(f"{activation}_gradient", {}, [y, dy], [wide])
+    rest = [gamma, mean, variance]
+    kind = "batch_normalization_gradient"
+    expected = make(kind, a, [x, dz, *rest], [wide, each, each])
+    if activation == "relu6":
+        exact = gamma.astype(np.float64) * widen(x)
+        assert ((widen(y) == 6) & (exact < 5.999)).sum() > 20
+        a["rounds"] = True
+    kind = f"batch_normalization_{activation}_gradient"
+    found = make(kind, a, [x, dy, gamma, beta, *rest[1:]], [wide, each, each])
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_bits_do_not_depend_on_the_number_of_threads(table):
     x = round_to_bfloat16(normal(300, 700))
     spec = OperandSpec(x.shape, "bfloat16")
