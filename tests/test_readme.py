@@ -32,6 +32,7 @@ WIDTH, FRONT_PAGE = 88, 150  # columns of a line of prose, lines of the README
 ALIKE = 0.8  # the part of the lines that is the same on every machine
 
 # Runs blocks from its standard input; each output ends in a NUL.
+UNASKED = "ignore:this processor has no instructions for bfloat16:RuntimeWarning"
 RUNNER = """
 import json, subprocess, sys
 blocks, names = json.load(sys.stdin), {"__name__": "__main__"}
@@ -94,7 +95,7 @@ def run(path: Path, folder: Path) -> list[str]:
     """What each program of a page prints, in a fresh interpreter."""
     where = Path(sys.executable).parent
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", RUNNER],
+        [sys.executable, "-W", "error", "-W", UNASKED, "-c", RUNNER],
         cwd=folder,
         env=os.environ | {"PATH": f"{where}{os.pathsep}{os.environ['PATH']}"},
         input=json.dumps(programs(path)),
