@@ -7,7 +7,6 @@ turns.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from dataclasses import dataclass
@@ -22,10 +21,12 @@ from memcfg import config, nn, plan
 from memcfg._tables import draw, new_table
 from memcfg._terminal import paragraph, write
 from memcfg.commands._digits import Digits, load_digits, residual_network
+from memcfg.commands._whole_numbers import natural, positive
 from memcfg.errors import InfeasiblePlanError
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 _PART = 35  # percent of keep_all's peak that the third run may have at most
@@ -85,29 +86,10 @@ def add_demo(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add ``memcfg demo`` to a parser."""
     text = "train on handwritten digits under three limits, and be refused a fourth"
     parser = subparsers.add_parser("demo", help=text, description=text)
-    parser.add_argument("--epochs", type=_positive, default=10, help="default: 10")
-    parser.add_argument("--batch-size", type=_positive, default=64, help="default: 64")
-    parser.add_argument("--seed", type=_seed, default=0, help="default: 0")
+    parser.add_argument("--epochs", type=positive, default=10, help="default: 10")
+    parser.add_argument("--batch-size", type=positive, default=64, help="default: 64")
+    parser.add_argument("--seed", type=natural, default=0, help="default: 0")
     parser.set_defaults(run=_run)
-
-
-def _positive(text: str) -> int:
-    return _integer(text, 1)
-
-
-def _seed(text: str) -> int:
-    return _integer(text, 0)
-
-
-def _integer(text: str, least: int) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = least - 1
-    if number < least:
-        wanted = "a positive integer" if least else "an integer of zero or more"
-        raise argparse.ArgumentTypeError(f"must be {wanted}, not {text}")
-    return number
 
 
 def _run(args: argparse.Namespace) -> int:

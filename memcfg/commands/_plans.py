@@ -7,6 +7,10 @@ import sys
 from typing import TYPE_CHECKING, TypeVar
 
 from memcfg._terminal import write
+from memcfg.commands._comparison import compare
+from memcfg.commands._ladder import climb
+from memcfg.commands._tasks import NETWORKS, Task, read_setting
+from memcfg.commands._whole_numbers import positive
 from memcfg.errors import FormatError, GraphError
 from memcfg.files import read_file, write_atomically
 from memcfg.graph import Graph
@@ -15,6 +19,7 @@ from memcfg.plan import (
     Plan,
     lower_bound,
     place,
+    plan_within,
     read_buffers,
     unchecked_claims,
     violations,
@@ -27,15 +32,35 @@ if TYPE_CHECKING:
 
 _Value = TypeVar("_Value")
 
+_BATCH, _STEPS = 32, 5  # what `plan` takes of a network if nothing else is said
 _STANDARD_OUTPUT = "-"  # as an --output
 _MAX_FILE = 2**28  # bytes; a graph of a million ops has about as many
 
 
 def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``memcfg plan`` to a parser."""
-    text = "plan the memory of a training step given as memcfg.graph/1"
+    text = "plan a training step: of a network by every method, or of a graph by one"
     parser = subparsers.add_parser("plan", help=text, description=text)
-    parser.add_argument("--graph", required=True, metavar="FILE", help="the graph")
+    parser.add_argument(
+        "network",
+        nargs="?",
+        metavar="NETWORK",
+        choices=tuple(NETWORKS),
+        help="a network of memcfg.models, such as resnet50",
+    )
+    parser.add_argument(
+        "--graph", metavar="FILE", help="a graph as memcfg.graph/1 instead"
+    )
+    parser.add_argument(
+        "--batch", type=positive, metavar="N", help="samples a step (default: 32)"
+    )
+    parser.add_argument(
+        "--set",
+        type=read_setting,
+        action="append",
+        metavar="NAME=VALUE",
+        help="an argument of the network, such as depth=1001",
+    )
     parser.add_argument(
         "--limit",
         type=_size,
@@ -46,20 +71,49 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--method",
         choices=tuple(POLICIES),
-        default="auto",
-        help="how to plan (default: auto)",
+        help="how to plan (default: all methods for a network, else auto)",
+    )
+    parser.add_argument(
+        "--ladder",
+        action="store_true",
+        help="one method at ever lower limits of a network, down to the smallest",
+    )
+    parser.add_argument(
+        "--run",
+        action="store_true",
+        dest="train",
+        help="train the network under each plan, too",
+    )
+    parser.add_argument(
+        "--steps", type=positive, metavar="N", help="steps of a run (default: 5)"
     )
     parser.add_argument(
         "--output",
         metavar="FILE",
-        help="where to write the plan; -: standard output, and nothing else there",
+        help="where to write the plan (-: standard output, and nothing else there), or "
+        "a ladder as .svg or .json",
     )
-    parser.set_defaults(run=_plan)
+    parser.set_defaults(run=_plan, parser=parser)
 
 
 def _plan(args: argparse.Namespace) -> int:
-    graph = _read(args.graph, Graph.from_json)
-    plan = POLICIES[args.method]()(graph, args.limit)
+    _check(args)
+    method = args.method or "auto"
+    if args.graph is not None:
+        graph = _read(args.graph, Graph.from_json)
+    else:
+        task = Task(args.network, args.batch or _BATCH, dict(args.set or ()))
+        try:
+            graph = task.graph()
+        except (TypeError, ValueError) as error:
+            args.parser.error(str(error))
+        steps = (args.steps or _STEPS) if args.train else 0
+        if args.ladder:
+            return climb(task, graph, method, steps, args.output)
+        if args.method is None or args.train:
+            methods = tuple(POLICIES) if args.method is None else (args.method,)
+            return compare(task, graph, methods, args.limit, steps)
+    plan = plan_within(POLICIES[method](), graph, args.limit)
     if args.output == _STANDARD_OUTPUT:
         _print(plan.to_json() + "\n")
         return 0
@@ -67,6 +121,29 @@ def _plan(args: argparse.Namespace) -> int:
         write_atomically(args.output, plan.to_json().encode())
     write(plan)
     return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse arguments that mean nothing together."""
+    of_graph, drawn = args.graph is not None, args.ladder and args.output is not None
+    many = not of_graph and (args.method is None or args.train)
+    for_networks = bool(args.batch or args.set or args.ladder or args.train)
+    wrong = {
+        "plan takes a network or --graph FILE": of_graph == (args.network is not None),
+        "--batch, --set, --ladder and --run are for a network": of_graph
+        and for_networks,
+        "--steps is for --run": args.steps is not None and not args.train,
+        "a ladder chooses its limits: --ladder or --limit": args.ladder
+        and args.limit is not None,
+        "--output is for a ladder, or the plan of one --method": many
+        and not args.ladder
+        and args.output is not None,
+        "a ladder is written as .svg or .json": drawn
+        and not args.output.endswith((".svg", ".json")),
+    }
+    for told, is_wrong in wrong.items():
+        if is_wrong:
+            args.parser.error(told)
 
 
 def add_judge(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

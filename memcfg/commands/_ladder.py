@@ -1,0 +1,170 @@
+"""``memcfg plan NETWORK --ladder``: one method from the default peak to its floor."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg._tables import draw, new_table
+from memcfg._terminal import shorten, width, writable, write
+from memcfg.commands._comparison import extra, gap, seconds
+from memcfg.commands._measured import Measured, measure
+from memcfg.errors import InfeasiblePlanError
+from memcfg.files import write_atomically
+from memcfg.plan import POLICIES, Plan, share
+from memcfg.units import format_bytes
+
+if TYPE_CHECKING:
+    from memcfg.commands._tasks import Task
+    from memcfg.graph import Graph
+
+_PARTS = tuple(range(100, 0, -10))  # limits in percent of the peak of `share`
+_BAR = 20  # columns of the longest bar
+
+
+class Rung(NamedTuple):
+    """A limit, the plan for it, and what it took."""
+
+    limit: int
+    plan: Plan
+    measured: Measured | None
+
+    @property
+    def work(self) -> float:
+        """Work done again, as a fraction of the rest."""
+        predicted = self.plan.predicted
+        first = predicted.seconds - predicted.recompute_seconds
+        return predicted.recompute_seconds / first if first else 0.0
+
+
+def climb(task: Task, graph: Graph, method: str, steps: int, output: str | None) -> int:
+    """Plan at ever lower limits, down to the floor; print, and draw into a file."""
+    policy = POLICIES[method]()
+    default = share()(graph).peak_bytes
+    floor = _floor(graph, method)
+    limits = [default * part // 100 for part in _PARTS]
+    limits = [limit for limit in limits if limit > floor] + [floor]
+    rungs = []
+    for limit in limits:
+        plan = policy(graph, limit)
+        measured = measure(task, policy, limit, steps) if steps else None
+        rungs.append(Rung(limit, plan, measured))
+    write(f"{graph.name!r} by {method}; 100% is the peak of share\n")
+    write(_table(rungs, default, measured=steps > 0))
+    try:
+        policy(graph, floor - 1)
+    except InfeasiblePlanError:
+        least = shorten(_peak_op(rungs[-1].plan), width() // 2)
+        write(f"\n{floor - 1} B is refused; what sets the smallest limit:\n  {least}")
+    if output is not None:
+        make = _svg if output.endswith(".svg") else _json
+        write_atomically(output, make(graph, method, default, rungs).encode())
+    return 0
+
+
+def _floor(graph: Graph, method: str) -> int:
+    """Return the smallest limit of a method."""
+    try:
+        return POLICIES[method]()(graph, 1).peak_bytes
+    except InfeasiblePlanError as error:
+        return error.smallest_limit_bytes
+
+
+def _peak_op(plan: Plan) -> str:
+    assert plan.summary is not None  # it was made here
+    return plan.summary.peak_op
+
+
+def _table(rungs: list[Rung], default: int, *, measured: bool) -> str:
+    numbers = ["Limit", "", "Peak", "Extra work", "Gap"]
+    numbers += ["Measured", "Step"] if measured else []
+    drawn = new_table(numbers=numbers)
+    drawn.add_column("")
+    most = max(rung.work for rung in rungs) or 1.0
+    for rung in rungs:
+        cells = [
+            format_bytes(rung.limit),
+            f"{rung.limit / default:.0%}",
+            format_bytes(rung.plan.peak_bytes),
+            extra(rung.plan),
+            gap(rung.plan),
+        ]
+        if rung.measured:
+            cells += [
+                format_bytes(rung.measured.peak_bytes),
+                seconds(rung.measured.seconds),
+            ]
+        bar = _BAR // 2 if measured else _BAR
+        drawn.add_row(*cells, writable("█" * round(bar * rung.work / most)))
+    return draw(drawn)
+
+
+def _json(graph: Graph, method: str, default: int, rungs: list[Rung]) -> str:
+    """Write what the table shows as numbers."""
+    rows = [
+        {
+            "limit_bytes": rung.limit,
+            "peak_bytes": rung.plan.peak_bytes,
+            "seconds": rung.plan.predicted.seconds,
+            "recompute_seconds": rung.plan.predicted.recompute_seconds,
+            "optimality_gap": rung.plan.predicted.optimality_gap,
+            "measured": rung.measured and rung.measured._asdict(),
+        }
+        for rung in rungs
+    ]
+    head = {"graph": graph.name, "method": method, "share_peak_bytes": default}
+    return json.dumps(head | {"rungs": rows}, indent=1) + "\n"
+
+
+def _svg(graph: Graph, method: str, default: int, rungs: list[Rung]) -> str:
+    """Draw extra work over the limit, a point a rung."""
+    wide, high, left, below = 640, 400, 70, 60
+    most = max((rung.work for rung in rungs), default=0.0) or 0.01
+
+    def x(part: float) -> float:
+        return left + (wide - left - 30) * part
+
+    def y(work: float) -> float:
+        return high - below - (high - below - 50) * work / most
+
+    points = [(x(rung.limit / default), y(rung.work), rung) for rung in rungs]
+    title = escape(f"{graph.name} by {method}")
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" '
+        'font-family="sans-serif" font-size="13">',
+        f'<rect width="{wide}" height="{high}" fill="white"/>',
+        f'<text x="{left}" y="28" font-size="16">{title}</text>',
+    ]
+    for percent in range(0, 101, 20):
+        at = x(percent / 100)
+        parts.append(
+            f'<line x1="{at:.1f}" y1="{y(most):.1f}" x2="{at:.1f}" y2="{y(0):.1f}" '
+            f'stroke="#ddd"/><text x="{at:.1f}" y="{high - below + 18}" '
+            f'text-anchor="middle">{percent}%</text>'
+        )
+    for step in range(5):
+        at = most * step / 4
+        parts.append(
+            f'<line x1="{x(0):.1f}" y1="{y(at):.1f}" x2="{x(1):.1f}" y2="{y(at):.1f}" '
+            f'stroke="#ddd"/><text x="{left - 8}" y="{y(at) + 4:.1f}" '
+            f'text-anchor="end">{at:.1%}</text>'
+        )
+    line = " ".join(f"{a:.1f},{b:.1f}" for a, b, _ in points)
+    parts.append(
+        f'<polyline points="{line}" fill="none" stroke="#0a5" stroke-width="2"/>'
+    )
+    parts += [
+        f'<circle cx="{a:.1f}" cy="{b:.1f}" r="4" fill="#0a5"><title>'
+        f"{format_bytes(rung.limit)}: {rung.work:.1%}</title></circle>"
+        for a, b, rung in points
+    ]
+    whole = format_bytes(default)
+    parts += [
+        f'<text x="{x(0.5):.1f}" y="{high - 14}" text-anchor="middle">limit, of the '
+        f"{whole} that share needs</text>",
+        f'<text x="16" y="{y(most / 2):.1f}" text-anchor="middle" '
+        f'transform="rotate(-90 16 {y(most / 2):.1f})">extra work</text>',
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"

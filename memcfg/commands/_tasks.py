@@ -1,0 +1,88 @@
+"""A training step of a network of the zoo: model, loss, optimizer, random batch."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memcfg import models, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from memcfg.graph import Graph
+    from memcfg.nn import SymbolicTensor
+    from memcfg.plan import Policy
+
+_RATE = 1e-4  # the same random batch over and over: larger ones diverge
+_NO_HEAD = frozenset({"bert_encoder"})  # give features, not logits
+
+NETWORKS: Mapping[str, Callable[..., nn.Model]] = {
+    name: getattr(models, name)
+    for name in models.__all__
+    if inspect.signature(getattr(models, name)).return_annotation
+    in ("nn.Model", "Model")
+}
+"""What builds the network of each name."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A network, and what it is trained on: SGD with momentum on a random batch."""
+
+    network: str
+    batch: int
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def model(self, policy: Policy | str = "auto") -> nn.Model:
+        """Build the network and compile it; weights are the same every time."""
+        nn.set_random_seed(0)
+        model = NETWORKS[self.network](**self.arguments)
+        loss: nn.losses.Loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+        if self.network in _NO_HEAD:
+            loss = nn.losses.MeanSquaredError()
+        model.compile(nn.SGD(_RATE, momentum=0.9), loss, memory=policy)
+        return model
+
+    def graph(self) -> Graph:
+        """Trace the training step, without memory."""
+        model = self.model()
+        try:
+            return model.graph(self.batch)
+        finally:
+            model.close()
+
+    def data(self, model: nn.Model) -> tuple[Any, np.ndarray]:
+        """Make a batch: normal numbers, or token ids that every vocabulary has."""
+        rng = np.random.default_rng(0)
+        inputs = []
+        for given in model.inputs:
+            shape = self._shape(given)
+            whole = np.issubdtype(np.dtype(given.dtype), np.integer)
+            x = rng.integers(0, 2, shape) if whole else rng.standard_normal(shape)
+            inputs.append(x.astype(given.dtype))
+        *positions, width = self._shape(model.outputs[0])
+        if self.network in _NO_HEAD:
+            y = np.zeros((*positions, width), np.float32)
+        else:
+            y = rng.integers(0, width, positions).astype(np.int32)
+        return (inputs[0] if len(inputs) == 1 else inputs), y
+
+    def _shape(self, tensor: SymbolicTensor) -> tuple[int, ...]:
+        return tuple(self.batch if size is None else size for size in tensor.shape)
+
+
+def read_setting(text: str) -> tuple[str, Any]:
+    """Read ``depth=1001`` on the command line: a name, and a number, list or word."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value

@@ -1,0 +1,133 @@
+"""``memcfg plan NETWORK``: methods side by side, run, and a method's ladder."""
+
+from __future__ import annotations
+
+import json
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from memcfg import config, models
+from memcfg.cli import main
+from memcfg.commands._tasks import NETWORKS, Task
+from memcfg.plan import POLICIES, Plan, auto, share, validate
+
+
+def test_every_network_of_the_zoo_has_a_task():
+    assert set(NETWORKS) == set(models.__all__) - {"load_torchvision_weights"}
+
+
+def small(name: str) -> Task:
+    sizes = {
+        "bert_encoder": {"layers": 1, "hidden": 32, "heads": 2, "sequence_length": 8},
+        "lstm_lm": {"vocabulary_size": 50, "units": 16},
+        "lenet5": {},
+    }
+    return Task(name, 2, sizes[name])
+
+
+@pytest.mark.parametrize("name", ["bert_encoder", "lstm_lm", "lenet5"])
+def test_a_task_trains(name):
+    task = small(name)
+    model = task.model(auto())
+    x, y = task.data(model)
+    first = model.train_on_batch(x, y)
+    assert model.train_on_batch(x, y) != first
+    model.close()
+    assert task.graph().name.endswith("batch 2")
+
+
+def test_all_methods_stand_side_by_side(capsys):
+    assert main(["plan", "lenet5", "--batch", "8"]) == 0
+    text = capsys.readouterr().out
+    for name in POLICIES:
+        assert re.search(rf"^ *{name} ", text, re.MULTILINE), name
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_what_does_not_fit_is_told_with_its_smallest_limit(capsys):
+    graph = Task("lenet5", 64).graph()
+    limit = share()(graph).peak_bytes
+    assert main(["plan", "lenet5", "--batch", "64", "--limit", str(limit)]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^ *share .* 0\.0% ", text, re.MULTILINE)
+    assert re.search(r"^ *keep_all +needs [\d.]+ MiB$", text, re.MULTILINE)
+    assert main(["plan", "lenet5", "--limit", "64KiB"]) == 1
+    out = capsys.readouterr().out
+    assert "No plan within 64.00 KiB" in out
+    assert "auto" in out
+
+
+def test_a_run_measures_what_was_planned(capsys):
+    words = ["plan", "lenet_300_100", "--batch", "4", "--run", "--steps", "1"]
+    assert main([*words, "--method", "share"]) == 0
+    row = capsys.readouterr().out.splitlines()[-1].split()
+    assert row[0] == "share"
+    assert row[1:3] == row[-4:-2]  # planned and measured, with their unit
+    assert config.get_memory_info("CPU:0")["current"] == 0
+
+
+def test_one_method_of_a_network_prints_and_writes_its_plan(tmp_path, capsys):
+    path = tmp_path / "plan.json"
+    words = ["plan", "lenet5", "--batch", "2", "--method", "share"]
+    assert main([*words, "--output", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("Plan of 'lenet5, train, batch 2'")
+    validate(Task("lenet5", 2).graph(), Plan.from_json(path.read_text()))
+
+
+def test_a_ladder_goes_down_to_the_floor(tmp_path, capsys):
+    words = ["plan", "resnet", "--set", "depth=8", "--batch", "4", "--ladder"]
+    path = tmp_path / "ladder.json"
+    assert main([*words, "--output", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    ladder = json.loads(path.read_text())
+    limits = [rung["limit_bytes"] for rung in ladder["rungs"]]
+    assert limits == sorted(limits, reverse=True)
+    assert limits[0] == ladder["share_peak_bytes"]
+    assert f"{limits[-1] - 1} B is refused" in text
+    for rung in ladder["rungs"]:
+        assert rung["peak_bytes"] <= rung["limit_bytes"]
+        assert rung["measured"] is None
+    svg = tmp_path / "ladder.svg"
+    assert main([*words, "--output", str(svg)]) == 0
+    found = ElementTree.parse(svg).getroot().iter("{http://www.w3.org/2000/svg}circle")
+    assert len(list(found)) == len(limits)
+
+
+def test_a_ladder_is_run(tmp_path):
+    words = ["plan", "resnet", "--set", "depth=8", "--batch", "4", "--ladder"]
+    path = tmp_path / "ladder.json"
+    assert main([*words, "--run", "--steps", "1", "--output", str(path)]) == 0
+    for rung in json.loads(path.read_text())["rungs"]:
+        assert rung["measured"]["peak_bytes"] == rung["peak_bytes"]
+        assert rung["measured"]["seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--batch", "2"], "takes a network or --graph"),
+        (["lenet5", "--graph", "g.json"], "takes a network or --graph"),
+        (["--graph", "g.json", "--run"], "are for a network"),
+        (["lenet5", "--steps", "2"], "--steps is for --run"),
+        (["lenet5", "--ladder", "--limit", "1MiB"], "--ladder or --limit"),
+        (["lenet5", "--output", "x.json"], "--output is for a ladder"),
+        (["lenet5", "--ladder", "--output", "x.png"], "as .svg or .json"),
+        (["lenet5", "--batch", "0"], "--batch"),
+        (["lenet5", "--set", "depth"], "NAME=VALUE"),
+        (["lenet5", "--set", "depth=2"], "depth"),
+        (["resnet"], "depth"),
+        (["resnet", "--set", "depth=7"], "depth"),
+        (["lenet6"], "lenet6"),
+    ],
+)
+def test_wrong_words_are_one_line(capsys, words, told):
+    with pytest.raises(SystemExit, match="2"):
+        main(["plan", *words])
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("memcfg: error: ")
+    assert err.count("\n") == 1
+    assert told in err
