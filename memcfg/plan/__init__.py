@@ -23,7 +23,9 @@ from memcfg.plan._actions import (
 )
 from memcfg.plan._auto import auto
 from memcfg.plan._bound import lower_bound
+from memcfg.plan._chen import chen_budget, chen_mirror, chen_recursive, chen_sqrt
 from memcfg.plan._csv import read_buffers, write_placement
+from memcfg.plan._gruslys import bptt_hidden, bptt_internal, bptt_mixed
 from memcfg.plan._judge import unchecked_claims, validate, violations
 from memcfg.plan._keep_all import keep_all
 from memcfg.plan._less_scratch import plan_within
@@ -32,6 +34,7 @@ from memcfg.plan._place import Buffer, Placement, place
 from memcfg.plan._plan import Group, Plan, Predicted, Summary
 from memcfg.plan._policy import Policy
 from memcfg.plan._replay_elementwise import replay_elementwise
+from memcfg.plan._revolve import revolve
 from memcfg.plan._share import share
 from memcfg.plan._simulate import (
     Scheduled,
@@ -51,6 +54,14 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "share": share,
         "replay_elementwise": replay_elementwise,
         "sqrt_checkpoint": sqrt_checkpoint,
+        "chen_sqrt": chen_sqrt,
+        "chen_mirror": chen_mirror,
+        "chen_budget": chen_budget,
+        "chen_recursive": chen_recursive,
+        "revolve": revolve,
+        "bptt_hidden": bptt_hidden,
+        "bptt_internal": bptt_internal,
+        "bptt_mixed": bptt_mixed,
     }
 )
 """What makes the policy of each name; the first is the default."""
@@ -77,12 +88,20 @@ __all__ = [
     "SwapOut",
     "Wait",
     "auto",
+    "bptt_hidden",
+    "bptt_internal",
+    "bptt_mixed",
+    "chen_budget",
+    "chen_mirror",
+    "chen_recursive",
+    "chen_sqrt",
     "keep_all",
     "lower_bound",
     "place",
     "plan_within",
     "read_buffers",
     "replay_elementwise",
+    "revolve",
     "share",
     "simulate",
     "sqrt_checkpoint",

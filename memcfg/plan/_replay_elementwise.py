@@ -50,10 +50,10 @@ def replay_elementwise() -> Policy:
 
 
 def _replay(request: Request) -> Plan:
-    return plan_recomputation(request.replaying(_cheap_ops(request.graph)))
+    return plan_recomputation(request.replaying(cheap_ops(request.graph)))
 
 
-def _cheap_ops(graph: Graph) -> frozenset[int]:
+def cheap_ops(graph: Graph) -> frozenset[int]:
     """Find the ops that memory bounds: their bytes take all of their time."""
     known = _types_without_products()
     return frozenset(

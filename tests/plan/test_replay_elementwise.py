@@ -28,7 +28,7 @@ from memcfg.plan import (
 )
 from memcfg.plan._choices import Search
 from memcfg.plan._lifetimes import Request
-from memcfg.plan._replay_elementwise import _cheap_ops
+from memcfg.plan._replay_elementwise import cheap_ops
 
 nn, models = mc.nn, mc.models
 PRODUCTS = ("conv2d", "dense", "matmul", "scaled_dot", "lstm", "gru", "simple_rnn")
@@ -45,7 +45,7 @@ def again(plan) -> set[int]:
 
 def search_of(graph) -> Search:
     request = Request.of(graph, "", None)
-    return Search(request.replaying(_cheap_ops(request.graph)))
+    return Search(request.replaying(cheap_ops(request.graph)))
 
 
 # -- which ops --------------------------------------------------------------------
@@ -53,9 +53,7 @@ def search_of(graph) -> Search:
 
 @settings(max_examples=150, deadline=None)
 @given(seed=SEEDS, ops=st.integers(1, 16), share_of=st.floats(0, 1))
-def test_none_but_cheap_ops_are_computed_twice_and_none_three_times(
-    seed, ops, share_of
-):
+def test_none_butcheap_ops_are_computed_twice_and_none_three_times(seed, ops, share_of):
     graph = typed_step(seed, ops)
     free, most = replay_elementwise()(graph), share()(graph).peak_bytes
     limit = free.peak_bytes + round((most - free.peak_bytes) * share_of)
