@@ -109,7 +109,8 @@ class Op:
     scratch_bytes : int, default 0
         Scratch of the default algorithm, in bytes.
     replayable : bool, default True
-        Whether computing it again from the same inputs gives the same bits.
+        Whether it may be computed again: the same inputs give the same bits, and what
+        it makes is worth dropping.
     in_place : tuple of (int, int), default ()
         Pairs (input id, output id): the output may take the input's bytes.
     algorithms : tuple of Algorithm, default ()

@@ -57,9 +57,10 @@ def _masked_in_normalizations(graph: Graph) -> Graph:
     made: dict[int, Op] = {}  # by the place of the gradient of the normalisation
     for index, kind in _masks(graph):
         op = graph.ops[index]
-        if (reader := _normalization(graph, op, kind, kept)) is not None:
+        if (found := _normalization(graph, op, kind, kept)) is not None:
+            reader, beta = found
             gone.add(index)
-            made[reader] = _masked_by_x(graph, op, kind, graph.ops[reader])
+            made[reader] = _masked_by_x(graph, op, kind, graph.ops[reader], beta)
     if not gone:
         return graph
     dropped = {graph.ops[index].outputs[0] for index in gone}
@@ -198,8 +199,8 @@ def _with_masked_terms(
 
 def _normalization(
     graph: Graph, mask: Op, kind: str, kept: Collection[int]
-) -> int | None:
-    """Find the normalisation's gradient that alone reads a rectifier's gradient."""
+) -> tuple[int, int] | None:
+    """Find what alone reads a rectifier's gradient, a normalisation's, and its beta."""
     (dz,) = mask.outputs
     readers = graph.consumers[dz]
     if len(readers) != 1 or dz in kept:
@@ -214,18 +215,16 @@ def _normalization(
     if forward is None or forward.type != "batch_normalization":
         return None
     x, _, gamma, *moments = reader.inputs
-    same = forward.inputs[:2] == (x, gamma) and forward.attributes == reader.attributes
-    normalized, *given = forward.outputs
-    agrees = same and rectifier.inputs[0] == normalized and moments == given
-    return readers[0] if agrees else None
+    beta = forward.inputs[2]
+    same = forward.inputs == (x, gamma, beta, *moments)
+    agrees = same and forward.attributes == reader.attributes
+    return (readers[0], beta) if agrees else None
 
 
-def _masked_by_x(graph: Graph, mask: Op, kind: str, reader: Op) -> Op:
+def _masked_by_x(graph: Graph, mask: Op, kind: str, reader: Op, beta: int) -> Op:
     """Return the gradient of both, which reads the factors of the normalisation."""
     x, _, gamma, mean, variance = reader.inputs
-    forward = _maker(graph, mean)
-    assert forward is not None
-    inputs = (x, mask.inputs[1], gamma, forward.inputs[2], mean, variance)
+    inputs = (x, mask.inputs[1], gamma, beta, mean, variance)
     wanted = f"batch_normalization_{kind}_gradient"
     # A result that is rounded to 6 lets nothing through; none is rounded to 0.
     rounds = kind == "relu6" and graph.tensors[mask.inputs[0]].dtype == "bfloat16"

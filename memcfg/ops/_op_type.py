@@ -226,7 +226,8 @@ class OpType:
     flops : callable, optional
         ``flops(inputs, outputs, attributes)``; one an output element when left out.
     replayable : bool, default True
-        Whether computing it again from the same inputs gives the same bits.
+        Whether it may be computed again: the same inputs give the same bits, and what
+        it makes is worth dropping.
     float32_inputs : tuple of int or None, default ()
         Inputs, by position, that stay float32 where the others are bfloat16, such as
         statistics; None: all of them, since the op needs the digits.

@@ -70,15 +70,10 @@ def _of_part(kind: str) -> OpType:
 register(_of_part("relu_gradient"), _of_part("bias_relu_gradient"))
 
 
-def _normalize_add(activation: str) -> None:
+def _normalize_add(kind: str, activation: str) -> None:
     """Register a batch normalisation to which an array is added, and what follows."""
 
-    def training(call: Call, x: Value, gamma: Value, beta: Value, other: Value) -> Any:
-        y, *moments = call("batch_normalization", x, gamma, beta, outputs=3)
-        y = call("add", y, other)
-        return (call(activation, y) if activation else y), *moments
-
-    def inference(
+    def trace(
         call: Call,
         x: Value,
         gamma: Value,
@@ -87,30 +82,22 @@ def _normalize_add(activation: str) -> None:
         variance: Value,
         other: Value,
     ) -> Any:
-        kind = "batch_normalization_inference"
         y = call("add", call(kind, x, gamma, beta, mean, variance), other)
         return call(activation, y) if activation else y
 
     end = f"_add_{activation}" if activation else "_add"
-    composite(f"batch_normalization{end}", training, ((0, 0), (3, 0)))
-    composite(f"batch_normalization_inference{end}", inference, ((0, 0), (5, 0)))
+    composite(f"{kind}{end}", trace, ((0, 0), (5, 0)))
 
 
-def _normalize_activate(activation: str) -> None:
+def _normalize_activate(kind: str, activation: str) -> None:
     """Register a batch normalisation with an activation."""
 
-    def training(call: Call, x: Value, gamma: Value, beta: Value) -> Any:
-        y, *moments = call("batch_normalization", x, gamma, beta, outputs=3)
-        return call(activation, y), *moments
-
-    def inference(
+    def trace(
         call: Call, x: Value, gamma: Value, beta: Value, mean: Value, variance: Value
     ) -> Any:
-        kind = "batch_normalization_inference"
         return call(activation, call(kind, x, gamma, beta, mean, variance))
 
-    composite(f"batch_normalization_{activation}", training, ((0, 0),))
-    composite(f"batch_normalization_inference_{activation}", inference, ((0, 0),))
+    composite(f"{kind}_{activation}", trace, ((0, 0),))
 
 
 def _gradient_of_both(
@@ -128,10 +115,11 @@ def _gradient_of_both(
     return *call(kind, x, dz, gamma, mean, variance, outputs=3), dz
 
 
-_normalize_add("")
-_normalize_add("relu")
-_normalize_activate("relu")
-_normalize_activate("relu6")
+for _kind in ("batch_normalization", "batch_normalization_inference"):
+    _normalize_add(_kind, "")
+    _normalize_add(_kind, "relu")
+    _normalize_activate(_kind, "relu")
+    _normalize_activate(_kind, "relu6")
 composite(  # dz takes the bytes of what it is made of; dx is made of dz
     "batch_normalization_add_relu_gradient", _gradient_of_both, ((1, 3), (2, 3))
 )

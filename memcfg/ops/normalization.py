@@ -1,7 +1,9 @@
 """Batch normalisation over the last axis (Ioffe & Szegedy, ICML 2015).
 
-The moving statistics are not touched here: an update op (`moving_average`) reads
-the batch's mean and variance once, so that replaying the forward op is pure.
+In training it is two ops: `batch_moments` of x, and `batch_normalization` of x with
+them, whose gradient counts what x does to them. Only the second, which reads x once, is
+ever computed again. The moving statistics are not touched here: an update op
+(`moving_average`) reads the moments.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from memcfg.ops._op_type import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__: list[str] = []
 
@@ -43,16 +45,15 @@ def _check(inputs: Sequence[Spec], places: Sequence[int]) -> tuple[int, ...]:
     return channels
 
 
-def _infer(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
-    channels, dtype = _check(inputs, (1, 2)), parameter_dtype(inputs[0], inputs[1:])
+def _infer_moments(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
+    channels, dtype = _check(inputs, ()), parameter_dtype(inputs[0], ())
     return [
-        Spec(inputs[0].shape, inputs[0].dtype),
         Spec(channels, dtype, suffix="mean"),
         Spec(channels, dtype, suffix="variance"),
     ]
 
 
-def _infer_inference(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
+def _infer(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
     _check(inputs, (1, 2, 3, 4))
     parameter_dtype(inputs[0], inputs[1:])
     return [Spec(inputs[0].shape, inputs[0].dtype)]
@@ -73,13 +74,14 @@ def _gradients(dy: Spec, parameters: Sequence[Spec]) -> Sequence[Spec]:
 
 
 def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
-    x, gamma, _ = adjoint.inputs
-    _, mean, variance = adjoint.outputs
-    return adjoint.emit(
+    """Mean and variance are x's: what goes through them is a part of x's gradient."""
+    x, gamma, _, mean, variance = adjoint.inputs
+    made = adjoint.emit(
         "batch_normalization_gradient",
         (x, adjoint.dy, gamma, mean, variance),
         adjoint.attributes,
     )
+    return *made, None, None
 
 
 def _gradient_inference(adjoint: Adjoint) -> Sequence[int | None]:
@@ -107,17 +109,13 @@ def _gradient_inference(adjoint: Adjoint) -> Sequence[int | None]:
     return found
 
 
+def _batch_moments(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    (x,) = inputs
+    outputs[0][...] = x.mean(axis=_all_but_last(x))
+    outputs[1][...] = x.var(axis=_all_but_last(x))
+
+
 def _batch_normalization(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-    x, gamma, beta = inputs
-    mean, variance = x.mean(axis=_all_but_last(x)), x.var(axis=_all_but_last(x))
-    outputs[0][...] = _normalized(a, x, gamma, beta, mean, variance)
-    outputs[1][...] = mean
-    outputs[2][...] = variance
-
-
-def _batch_normalization_inference(
-    a: Attributes, inputs: Arrays, outputs: Arrays
-) -> None:
     x, gamma, beta, mean, variance = inputs
     outputs[0][...] = _normalized(a, x, gamma, beta, mean, variance)
 
@@ -192,26 +190,32 @@ def _all_but_last(x: Array) -> tuple[int, ...]:
     return tuple(range(x.ndim - 1))
 
 
-register(
-    OpType(
-        "batch_normalization",
-        3,
+def _normalization(
+    name: str, gradient: Callable[[Adjoint], Sequence[int | None]]
+) -> OpType:
+    return OpType(
+        name,
+        5,
         _infer,
         _batch_normalization,
         ((0, 0),),
-        _gradient,
-        flops=lambda i, _o, _a: 6 * i[0].size,
-        float32_inputs=(1, 2),
-    ),
-    OpType(
-        "batch_normalization_inference",
-        5,
-        _infer_inference,
-        _batch_normalization_inference,
-        ((0, 0),),
-        _gradient_inference,
+        gradient,
+        flops=lambda i, _o, _a: 3 * i[0].size,
         float32_inputs=(1, 2, 3, 4),
+    )
+
+
+register(
+    OpType(
+        "batch_moments",
+        1,
+        _infer_moments,
+        _batch_moments,
+        flops=lambda i, _o, _a: 4 * i[0].size,
+        replayable=False,
     ),
+    _normalization("batch_normalization", _gradient),
+    _normalization("batch_normalization_inference", _gradient_inference),
     OpType(
         "batch_normalization_gradient",
         5,

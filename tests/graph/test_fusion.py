@@ -20,9 +20,10 @@ def begun():
 
 
 def normalized(builder, x, gamma, beta):
-    return builder.apply(
-        "batch_normalization", (x, gamma, beta), {"epsilon": 0.1}, name="norm"
-    )
+    mean, variance = builder.apply("batch_moments", (x,), name="moments")
+    operands = (x, gamma, beta, mean, variance)
+    (y,) = builder.apply("batch_normalization", operands, {"epsilon": 0.1}, name="norm")
+    return y, mean, variance
 
 
 def types(graph):
@@ -52,38 +53,50 @@ def test_a_chain_becomes_one_op():
     (out,) = builder.apply("relu", (sum_,), name="out")
     graph = builder.build([out, mean, variance])
     fused = fuse_ops(graph)
-    (op,) = fused.ops
+    _, op = fused.ops
     assert (op.type, op.name, op.group) == (
         "batch_normalization_add_relu",
         "norm",
         "norm",
     )
-    assert [fused.tensors[i].name for i in op.inputs] == ["x", "g", "b", "x"]
+    assert [fused.tensors[i].name for i in op.inputs] == [
+        *("x", "g", "b", "moments:mean", "moments:variance", "x"),
+    ]
     names = [tensor.name for tensor in fused.tensors]
-    assert names == ["x", "g", "b", "norm:mean", "norm:variance", "out"]
+    assert names == ["x", "g", "b", "moments:mean", "moments:variance", "out"]
     assert [fused.tensors[i].role for i in fused.keep] == ["output"] * 3
     assert op.attributes == {"epsilon": 0.1}
     assert op.seconds < sum(each.seconds for each in graph.ops)
     before, after = evaluate(graph), evaluate(fused)
-    for name in ("out", "norm:mean", "norm:variance"):
+    for name in ("out", "moments:mean", "moments:variance"):
         np.testing.assert_array_equal(before[name], after[name])
     assert fuse_ops(fused) is fused
 
 
 def test_what_others_read_is_not_fused():
-    for keeps in ("y", "reader", "moments"):
+    for keeps in ("y", "reader"):
         builder, x, gamma, beta = begun()
-        y, mean, variance = normalized(builder, x, gamma, beta)
+        y, *_ = normalized(builder, x, gamma, beta)
         kept = []
         if keeps == "y":
             kept.append(y)
         if keeps == "reader":
             kept += builder.apply("tanh", (y,))
-        if keeps == "moments":  # read before the composite would have made them
-            kept += builder.apply("tanh", (mean,))
         (out,) = builder.apply("relu", (y,))
-        graph = builder.build([out, variance, *kept])
+        graph = builder.build([out, *kept])
         assert fuse_ops(graph) is graph
+
+
+def test_what_is_read_before_a_composite_would_make_it_is_not_fused():
+    for early in (False, True):
+        builder, x, *_ = begun()
+        (dx,) = builder.apply("relu_gradient", (x, x))
+        kept = builder.apply("tanh", (dx,)) if early else ()
+        (sums,) = builder.apply("bias_gradient", (dx,))
+        graph = builder.build([dx, sums, *kept])
+        fused = fuse_ops(graph)
+        assert ("bias_relu_gradient" in types(fused)) == (not early)
+        assert (fused is graph) == early
 
 
 def test_ops_of_two_phases_are_not_fused():
@@ -98,7 +111,8 @@ def test_a_gradient_that_two_read_is_made_once():
     """Of the two normalisations before a sum, one takes the ReLU's gradient along."""
     builder, x, gamma, beta = begun()
     y, *_ = normalized(builder, x, gamma, beta)
-    z, *_ = builder.apply("batch_normalization", (x, gamma, beta), {"epsilon": 0.2})
+    operands = (x, gamma, beta, *builder.apply("batch_moments", (x,)))
+    (z,) = builder.apply("batch_normalization", operands, {"epsilon": 0.2})
     (sum_,) = builder.apply("add", (y, z))
     (out,) = builder.apply("relu", (sum_,))
     (loss,) = builder.apply("reduce_mean", (out,), {"axes": (0, 1, 2, 3)})

@@ -84,9 +84,12 @@ class Net:
 
     def normalized(self, x, name, activation="relu"):
         channels = self.builder.shape(x)[-1]
-        gamma, beta = self.weight(channels), self.weight(channels)
-        y = self.op("batch_normalization", x, gamma, beta, epsilon=1e-3)
-        return self.op(activation, y, name=name)
+        return self.op(activation, self.standardized(x, channels, 1e-3), name=name)
+
+    def standardized(self, x, channels, epsilon):
+        operands = x, self.weight(channels), self.weight(channels)
+        found = self.builder.apply("batch_moments", (x,))
+        return self.op("batch_normalization", *operands, *found, epsilon=epsilon)
 
     def pool(self, x, name="pool", **changes):
         return self.op("max_pool2d", x, name=name, **{**POOL, **changes})
@@ -166,7 +169,7 @@ def test_a_normalisation_sees_what_is_let_through_in_its_input(activation):
 def test_a_residual_sum_keeps_its_mask():
     """What is added needs the masked gradient as well."""
     net = Net(channels=5)
-    y = net.op("batch_normalization", net.x, net.weight(5), net.weight(5), epsilon=0.1)
+    y = net.standardized(net.x, 5, 0.1)
     y = net.op("relu", net.op("add", y, net.conv(net.x, 5, "a")), name="y")
     graph = check(net.finish(net.op("tanh", y)))
     assert "y" in read_later(graph)

@@ -194,14 +194,16 @@ class TestGraph:
         bf, f32 = "bfloat16", "float32"
         found = dtypes(
             model,
-            *("conv2d_bias", "conv2d_gradient_kernel", "batch_normalization_relu"),
+            *("conv2d_bias", "conv2d_gradient_kernel"),
+            *("batch_moments", "batch_normalization_relu"),
             *("layer_normalization", "dense_gradient_kernel", "max_pool2d"),
             *("softmax_cross_entropy", "adam"),
         )
         assert found["conv2d_bias"] == ([bf, bf, f32], [bf])
         assert found["conv2d_gradient_kernel"] == ([bf, bf], [f32])
         assert found["dense_gradient_kernel"] == ([bf, bf], [f32])
-        assert found["batch_normalization_relu"] == ([bf, f32, f32], [bf, f32, f32])
+        assert found["batch_moments"] == ([bf], [f32, f32])
+        assert found["batch_normalization_relu"] == ([bf] + [f32] * 4, [bf])
         assert found["layer_normalization"] == ([bf, f32, f32], [bf, f32, f32])
         assert found["max_pool2d"] == ([bf], [bf, "uint8"])
         assert set(found["softmax_cross_entropy"][0]) == {f32, "int32"}

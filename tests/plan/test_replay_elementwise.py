@@ -15,7 +15,7 @@ from training_graphs import CHEAP, DEAR, Sketch, is_cheap, random_step, typed_st
 
 import memcfg as mc
 from memcfg.errors import InfeasiblePlanError
-from memcfg.graph import Graph, Op
+from memcfg.graph import Graph, Op, memory_seconds
 from memcfg.ops import Spec, op_type, op_types
 from memcfg.plan import (
     Compute,
@@ -222,7 +222,7 @@ def compiled(model, batch: int) -> Graph:
     return model.graph(batch)
 
 
-def test_statistics_are_updated_once_from_the_first_moments():
+def test_moments_are_taken_once_and_their_averages_moved_once():
     graph = compiled(batch_normalized(), 32)
     plan = replay_elementwise()(graph)
     validate(graph, plan)
@@ -234,8 +234,26 @@ def test_statistics_are_updated_once_from_the_first_moments():
     for update in updates:
         assert order.count(update) == 1
         (moments,) = {graph.producer[t] for t in graph.ops[update].inputs} - {None}
-        places = [place for place, op in enumerate(order) if op == moments]
-        assert order.index(update) < [*places, len(order)][1]
+        assert graph.ops[moments].type == "batch_moments"
+        assert order.count(moments) == 1
+
+
+@pytest.mark.parametrize("policy", [replay_elementwise, sqrt_checkpoint, auto])
+def test_a_replayed_normalisation_reads_its_array_once(policy):
+    graph = compiled(batch_normalized(), 32)
+    least = policy()(graph).peak_bytes if policy is not auto else None
+    plan = policy()(graph, least or sqrt_checkpoint()(graph).peak_bytes)
+    validate(graph, plan)
+    replays = (Counter(computed(plan)) - Counter(range(len(graph.ops)))).elements()
+    found = [graph.ops[op] for op in replays]
+    normalizations = [op for op in found if op.type.startswith("batch_normalization")]
+    assert normalizations
+    assert "batch_moments" not in {op.type for op in found}
+    for op in normalizations:
+        (wide,) = {t for t in op.inputs if len(graph.tensors[t].shape) > 1}
+        both = graph.tensors[wide].nbytes + graph.tensors[op.outputs[0]].nbytes
+        small = sum(graph.tensors[t].nbytes for t in op.inputs if t != wide)
+        assert op.seconds == memory_seconds(both + small)
 
 
 def test_a_graph_from_a_file_gets_the_same_plan():

@@ -176,6 +176,8 @@ def build(type_, shapes, attributes):
         if type_ == "batch_normalization_inference":  # frozen averages
             one = {"shape": shapes[1], "value": 0.7, "dtype": "float32"}
             operands += [b.apply("fill", (), one)[0] for _ in range(2)]
+        if type_ == "batch_normalization":
+            operands += b.apply("batch_moments", operands[:1])
         (y, *_) = b.apply(type_, operands, attributes)
         (y,) = b.apply("flatten", (y,))
         head = b.tensor("head", (b.shape(y)[1], 3), role="parameter")

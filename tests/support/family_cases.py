@@ -139,27 +139,31 @@ def column_cases():
         dy = normal(*shape, seed=3)
         yield case("bias", [x, beta])
         yield case("bias_gradient", [x])
-        for kind in ("batch_normalization", "layer_normalization"):
-            forward = case(kind, [x, gamma, beta], a)
-            yield forward
-            _, mean, variance = outputs_of(forward)
-            yield case(f"{kind}_gradient", [x, dy, gamma, mean, variance], a)
+        layer, batch = case("layer_normalization", [x, gamma, beta], a), moments(x)
+        yield layer
+        yield batch
+        for kind, found in (
+            ("layer_normalization", outputs_of(layer)[1:]),
+            ("batch_normalization", outputs_of(batch)),
+        ):
+            yield case(f"{kind}_gradient", [x, dy, gamma, *found], a)
             if kind.startswith("batch"):
-                kind = f"{kind}_inference"
-                yield case(kind, [x, gamma, beta, mean, variance], a)
+                for each in (kind, f"{kind}_inference"):
+                    yield case(each, [x, gamma, beta, *found], a)
         yield from fused_cases(x, dy, gamma, beta)
         yield from activated_cases(x, dy, gamma, beta)
-    x = 1000 + normal(500, 3)
-    ones = np.ones(3, np.float32)
-    yield case("batch_normalization", [x, ones, ones], {"epsilon": 1e-3})
+    yield moments(1000 + normal(500, 3))
+
+
+def moments(x):
+    return case("batch_moments", [x])
 
 
 def fused_cases(x, dy, gamma, beta):
     """Composites; what a ReLU gave is above 0, below, at 0 and at 6."""
     y = np.float32([6, 0, 2.5, -0.0])[np.arange(x.size) % 4].reshape(x.shape)
     a, other = {"epsilon": 1e-3}, 3 * dy
-    plain = outputs_of(case("batch_normalization", [x, gamma, beta], a))
-    mean, variance = plain[1:]
+    mean, variance = outputs_of(moments(x))
     yield case("bias_relu", [x, beta - 3])
     yield case("bias_relu_gradient", [y, dy])
     for end, more in (
@@ -168,7 +172,8 @@ def fused_cases(x, dy, gamma, beta):
         ("_add", [other]),
         ("_add_relu", [other]),
     ):
-        yield case(f"batch_normalization{end}", [x, gamma, beta, *more], a)
+        inputs = [x, gamma, beta, mean, variance, *more]
+        yield case(f"batch_normalization{end}", inputs, a)
         inputs = [x, 9 * gamma, beta, mean, variance, *more]
         yield case(f"batch_normalization_inference{end}", inputs, a)
     inputs = [x, dy, y, gamma, mean, variance]
@@ -178,7 +183,7 @@ def fused_cases(x, dy, gamma, beta):
 def activated_cases(x, dy, gamma, beta):
     """Gradients of what an activation followed; arrays are also parts of wider ones."""
     a = {"epsilon": 1e-3}
-    mean, variance = outputs_of(case("batch_normalization", [x, gamma, beta], a))[1:]
+    mean, variance = outputs_of(moments(x))
     y = np.float32([6, 0, 2.5, -0.0])[np.arange(x.size) % 4].reshape(x.shape)
 
     def part(array, before, after):

@@ -3,10 +3,11 @@
 //
 //   y = relu((x - mean) * gamma / sqrt(variance + epsilon) + beta + other)
 //
-// Each direction reads its arrays twice: once for sums, once for its result. The
-// variance is biased. It is computed from deviations within blocks of rows that stay in
-// the cache, and the blocks' are joined (Chan, Golub & LeVeque 1979); blocks depend on
-// the shape alone (columns.hpp).
+// Forward is two kernels: the moments of x, and what is made of x with them. The
+// gradient reads its arrays twice, for sums and for its result. The variance is biased.
+// It is computed from deviations within blocks of rows that stay in the cache, and the
+// blocks' are joined (Chan, Golub & LeVeque 1979); blocks depend on the shape alone
+// (columns.hpp).
 #include <cmath>
 #include <type_traits>
 
@@ -296,8 +297,8 @@ MEMCFG_VECTORIZED void find_moments(
 
 // mean[C] and variance[C] of x. Scratch: `partials` twice.
 template <class T>
-void statistics(const Shape& shape,
-                const ColumnSum& sum,
+void statistics(const ColumnSum& sum,
+                const SpecReader::Rows& shape,
                 const T* x,
                 float* partials,
                 float* mean,
@@ -340,39 +341,28 @@ void apply(const Shape& shape,
   });
 }
 
-// x, gamma, beta and what is added: y, mean, variance.
-template <class T, class Activation, bool adds>
-KernelPtr make_training_of(const KernelSpec& spec) {
-  Dtypes inputs{kName<T>, kFloat32, kFloat32};
-  if (adds) inputs.push_back(kName<T>);
-  const SpecReader reader(spec, inputs, {kName<T>, kFloat32, kFloat32});
-  const Shape shape(reader, spec.inputs[0], spec.inputs[0]);
-  const ColumnSum sum(shape.rows, shape.channels, 2);
-  const Bytes all = reader.bytes(spec.inputs[0]), each = float_bytes(shape.channels);
-  Kernel::Sizes sizes{{all, each, each}, {all, each, each}};
-  if (adds) sizes.inputs.push_back(all);
-  return function_kernel(
-      sizes,
-      float_bytes(Factors::floats(shape) + 2 * sum.partials()),
-      [=](void* const* operands, void* scratch) {
-        constexpr int first = adds ? 4 : 3;
-        float* floats = static_cast<float*>(scratch);
-        const Forward<T> arrays{input_as<T>(operands, 0),
-                                adds ? input_as<T>(operands, 3) : nullptr,
-                                output_as<T>(operands, first)};
-        float* mean = output(operands, first + 1);
-        float* variance = output(operands, first + 2);
-        float* partials = floats + Factors::floats(shape);
-        statistics(shape, sum, arrays.x, partials, mean, variance);
-        const Factors factors(floats, shape);
-        const float *gamma = input(operands, 1), *beta = input(operands, 2);
-        apply<Activation, adds>(shape, factors, arrays, gamma, beta, mean, variance);
-      });
+// x: mean, variance.
+template <class T>
+KernelPtr make_moments_of(const KernelSpec& spec) {
+  const SpecReader reader(spec, {kName<T>}, {kFloat32, kFloat32});
+  const SpecReader::Rows x = reader.rows(spec.inputs[0]);
+  const ColumnSum sum(x.rows, x.channels, 2);
+  const Bytes each = float_bytes(x.channels);
+  return function_kernel({{reader.bytes(spec.inputs[0])}, {each, each}},
+                         float_bytes(2 * sum.partials()),
+                         [=](void* const* operands, void* scratch) {
+                           statistics(sum,
+                                      x,
+                                      input_as<T>(operands, 0),
+                                      static_cast<float*>(scratch),
+                                      output(operands, 1),
+                                      output(operands, 2));
+                         });
 }
 
 // x, gamma, beta, mean, variance and what is added: y.
 template <class T, class Activation, bool adds>
-KernelPtr make_inference_of(const KernelSpec& spec) {
+KernelPtr make_normalization_of(const KernelSpec& spec) {
   Dtypes inputs{kName<T>, kFloat32, kFloat32, kFloat32, kFloat32};
   if (adds) inputs.push_back(kName<T>);
   const SpecReader reader(spec, inputs, {kName<T>});
@@ -475,16 +465,13 @@ KernelPtr make_gradient_of(const KernelSpec& spec) {
       });
 }
 
-template <class Activation, bool adds>
-KernelPtr make_training(const KernelSpec& spec) {
-  return of_floats(spec, [&](auto x) {
-    return make_training_of<decltype(x), Activation, adds>(spec);
-  });
+KernelPtr make_moments(const KernelSpec& spec) {
+  return of_floats(spec, [&](auto x) { return make_moments_of<decltype(x)>(spec); });
 }
 template <class Activation, bool adds>
-KernelPtr make_inference(const KernelSpec& spec) {
+KernelPtr make_normalization(const KernelSpec& spec) {
   return of_floats(spec, [&](auto x) {
-    return make_inference_of<decltype(x), Activation, adds>(spec);
+    return make_normalization_of<decltype(x), Activation, adds>(spec);
   });
 }
 template <class Activation, Seen seen, bool keeps>
@@ -512,12 +499,14 @@ KernelPtr make_gradient_of_relu6(const KernelSpec& spec) {
 
 constexpr Floats kBoth = Floats::bfloat16;
 
+const KernelType kMoments{"batch_moments", make_moments, kBoth};
+
 // Every combination by its name: that of the op, then what follows it.
-#define MEMCFG_FORWARD(variable, suffix, ...)                                  \
-  const KernelType kTraining##variable{                                        \
-      "batch_normalization" suffix, make_training<__VA_ARGS__>, kBoth};        \
-  const KernelType kInference##variable {                                      \
-    "batch_normalization_inference" suffix, make_inference<__VA_ARGS__>, kBoth \
+#define MEMCFG_FORWARD(variable, suffix, ...)                                      \
+  const KernelType kTraining##variable{                                            \
+      "batch_normalization" suffix, make_normalization<__VA_ARGS__>, kBoth};       \
+  const KernelType kInference##variable {                                          \
+    "batch_normalization_inference" suffix, make_normalization<__VA_ARGS__>, kBoth \
   }
 MEMCFG_FORWARD(Alone, "", Identity, false);
 MEMCFG_FORWARD(Relu, "_relu", Relu, false);

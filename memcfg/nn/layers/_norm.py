@@ -155,7 +155,7 @@ class BatchNormalization(Layer):
     specs = _specs
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op, and ask for the moving averages when training."""
+        """Append the ops, and ask for the moving averages when training."""
         weights, attributes = scope.weights, {"epsilon": self.epsilon}
         channels = scope.builder.shape(inputs[0])[-1]
         operands = [inputs[0], *_gamma_and_beta(self, scope, channels)]
@@ -164,7 +164,9 @@ class BatchNormalization(Layer):
             kind = "batch_normalization_inference"
             return scope.apply(kind, operands, attributes)[0]
         if scope.mask is None:
-            y, mean, variance = scope.apply("batch_normalization", operands, attributes)
+            mean, variance = scope.apply("batch_moments", inputs)
+            operands += [mean, variance]
+            (y,) = scope.apply("batch_normalization", operands, attributes)
         else:
             y, mean, variance = self._of_counted_steps(scope, scope.mask, *operands)
         scope.move("moving_mean", mean, self.momentum)

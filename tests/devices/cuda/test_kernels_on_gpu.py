@@ -133,7 +133,8 @@ def test_an_elementwise_op_on_a_gpu_computes_what_it_means(gpu, name):
 
 def test_some_ops_on_what_stands_in_for_one():
     """So that what runs on a GPU has been run."""
-    plain = ("softmax", "batch_normalization", "norm", "cast", "conv2d", "lstm")
+    normalization = ("batch_moments", "batch_normalization")
+    plain = ("softmax", *normalization, "norm", "cast", "conv2d", "lstm")
     named = [elementwise_case(name, 70) for name in ("adam", "gelu", "add")]
     table = Table(gpus.made(gpus.stand_in()))
     table.load([*(each for name in plain for each in all_cases()[name]), *named])

@@ -447,14 +447,12 @@ def _write_over_factored_root(writer: Writer) -> None:
     )
 
 
-def _write_batch_normalization(
-    writer: Writer, activation: str = "", *, adds: bool = False
-) -> None:
-    writer.need(["float32"] * (4 if adds else 3), ["float32"] * 3)
+def _write_batch_moments(writer: Writer) -> None:
+    writer.need(["float32"], ["float32"] * 2)
     shape = writer.inputs[0].shape
     rows, columns = prod(shape[:-1]), shape[-1]
     x: dict[str, Argument] = {"const float* x": writer.operand(0)}
-    mean: dict[str, Argument] = {"const float* mean": writer.output(1)}
+    mean: dict[str, Argument] = {"const float* mean": writer.output()}
     count = f64(rows)
     sum_columns(
         writer,
@@ -463,7 +461,7 @@ def _write_batch_normalization(
         value="return x[i];",
         parameters=x,
         out="mean[o] = static_cast<float>(total / count);",
-        out_parameters={"float* mean": writer.output(1), "double count": count},
+        out_parameters={"float* mean": writer.output(), "double count": count},
     )
     sum_columns(
         writer,
@@ -472,31 +470,18 @@ def _write_batch_normalization(
         value="const double away = x[i] - mean[o]; return away * away;",
         parameters={**x, **mean},
         out="variance[o] = static_cast<float>(total / count);",
-        out_parameters={"float* variance": writer.output(2), "double count": count},
+        out_parameters={"float* variance": writer.output(1), "double count": count},
     )
-    other = writer.operand(3) if adds else None
-    _normalize(writer, writer.output(1), writer.output(2), activation, other)
 
 
-def _write_batch_inference(
+def _write_batch_normalization(
     writer: Writer, activation: str = "", *, adds: bool = False
 ) -> None:
     writer.need(["float32"] * (6 if adds else 5), ["float32"])
-    other = writer.operand(5) if adds else None
-    _normalize(writer, writer.operand(3), writer.operand(4), activation, other)
-
-
-def _normalize(
-    writer: Writer,
-    mean: Argument,
-    variance: Argument,
-    activation: str,
-    other: Argument | None,
-) -> None:
     shape = writer.inputs[0].shape
     added: dict[str, Argument] = {}
-    if other is not None:
-        added["const float* other"] = other
+    if adds:
+        added["const float* other"] = writer.operand(5)
     writer.loop(
         f"""
         const Index c = i % channels;
@@ -509,8 +494,8 @@ def _normalize(
             "const float* x": writer.operand(0),
             "const float* gamma": writer.operand(1),
             "const float* beta": writer.operand(2),
-            "const float* mean": mean,
-            "const float* variance": variance,
+            "const float* mean": writer.operand(3),
+            "const float* variance": writer.operand(4),
             **added,
             "float* y": writer.output(),
             "float epsilon": f32(writer.attributes["epsilon"]),
@@ -645,15 +630,14 @@ FAMILY: dict[str, Callable[[Writer], None]] = {
     "norm": _write_norm,
     "factored_means": _write_factored_means,
     "over_factored_root": _write_over_factored_root,
+    "batch_moments": _write_batch_moments,
     "batch_normalization_gradient": _write_batch_gradient,
     "batch_normalization_add_relu_gradient": partial(
         _write_batch_gradient, activation="relu", keeps=True
     ),
 }
-for _kind, _write in (
-    ("batch_normalization", _write_batch_normalization),
-    ("batch_normalization_inference", _write_batch_inference),
-):
+for _kind in ("batch_normalization", "batch_normalization_inference"):
+    _write = _write_batch_normalization
     FAMILY[_kind] = _write
     FAMILY[f"{_kind}_relu"] = partial(_write, activation="relu")
     FAMILY[f"{_kind}_relu6"] = partial(_write, activation="relu6")
