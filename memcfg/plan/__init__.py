@@ -43,6 +43,11 @@ from memcfg.plan._simulate import (
     with_copies_placed,
 )
 from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
+from memcfg.plan._superneurons import (
+    superneurons_cost,
+    superneurons_memory,
+    superneurons_speed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -62,6 +67,9 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "bptt_hidden": bptt_hidden,
         "bptt_internal": bptt_internal,
         "bptt_mixed": bptt_mixed,
+        "superneurons_speed": superneurons_speed,
+        "superneurons_memory": superneurons_memory,
+        "superneurons_cost": superneurons_cost,
     }
 )
 """What makes the policy of each name; the first is the default."""
@@ -106,6 +114,9 @@ __all__ = [
     "simulate",
     "sqrt_checkpoint",
     "state_updates",
+    "superneurons_cost",
+    "superneurons_memory",
+    "superneurons_speed",
     "unchecked_claims",
     "validate",
     "violations",

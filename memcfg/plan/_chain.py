@@ -38,6 +38,8 @@ class Chain:
     ----------
     stages : list of tuple of int
         Forward ops, stage by stage.
+    droppable : frozenset of int
+        The ops that may go forward again.
     crossing : list of tuple of int
         For each stage the tensors that it or an earlier one made and a later one
         reads in the forward phase, without those that no plan may drop.
@@ -51,7 +53,7 @@ class Chain:
         graph = request.graph
         self.graph = graph
         self.stages = [tuple(stage) for stage in stages if stage] or [()]
-        self._droppable = request.repeatable.intersection(request.droppable)
+        self.droppable = request.repeatable.intersection(request.droppable)
         self._number = {op: s for s, ops in enumerate(self.stages) for op in ops}
         self._last = self._last_readers()
         self._late = late_ops(graph)
@@ -76,7 +78,7 @@ class Chain:
         open_: list[int] = []
         for stage, ops in enumerate(self.stages):
             made = (t for op in ops for t in self.graph.ops[op].outputs)
-            dropped = (t for t in made if self.graph.producer[t] in self._droppable)
+            dropped = (t for t in made if self.graph.producer[t] in self.droppable)
             open_ = [t for t in (*open_, *dropped) if self._last[t] > stage]
             crossing.append(tuple(open_))
         return crossing
@@ -152,7 +154,7 @@ class Chain:
         found = []
         for index in reversed(ops):
             op = self.graph.ops[index]
-            if index in self._droppable and not needed.isdisjoint(op.outputs):
+            if index in self.droppable and not needed.isdisjoint(op.outputs):
                 found.append(index)
                 needed.update(t for t in op.inputs if t not in held)
         return found[::-1]
@@ -160,7 +162,7 @@ class Chain:
     def finished(self, sequence: Sequence[int]) -> list[int]:
         """Strike what nothing reads, and put the updates in."""
         return with_late_ops(
-            self.graph, _without_unread(self.graph, sequence, self._droppable)
+            self.graph, _without_unread(self.graph, sequence, self.droppable)
         )
 
 
@@ -268,6 +270,11 @@ def cuts(request: Request) -> list[list[list[int]]]:
     """Cut a graph at its articulation points; and behind each of its ops."""
     ways = [_articulated(request), [[op] for op in forward_ops(request.graph)]]
     return ways if ways[0] != ways[1] else ways[1:]
+
+
+def even_segments(count: int, parts: int) -> list[int]:
+    """Divide a chain evenly; return where the parts but the first begin."""
+    return [count * part // parts for part in range(1, parts)]
 
 
 def merged(stages: Sequence[Sequence[int]], ends: Iterable[int]) -> list[list[int]]:

@@ -11,6 +11,7 @@ from memcfg.plan._chain import (
     Chain,
     Do,
     cuts,
+    even_segments,
     merged,
     segment_moves,
 )
@@ -27,11 +28,6 @@ if TYPE_CHECKING:
     from memcfg.plan._policy import Policy
 
 _BUDGETS = 6  # of the search around the first one, as published
-
-
-def even_segments(count: int, parts: int) -> list[int]:
-    """Divide a chain evenly; return where the parts but the first begin."""
-    return [count * part // parts for part in range(1, parts)]
 
 
 def budget_segments(sizes: Sequence[int], budget: float) -> tuple[list[int], int, int]:

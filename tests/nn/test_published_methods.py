@@ -17,6 +17,9 @@ METHODS = (
     "chen_budget",
     "chen_recursive",
     "revolve",
+    "superneurons_speed",
+    "superneurons_memory",
+    "superneurons_cost",
 )
 
 

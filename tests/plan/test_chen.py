@@ -18,10 +18,9 @@ from memcfg.plan import (
     share,
     validate,
 )
-from memcfg.plan._chain import Do, cuts
+from memcfg.plan._chain import Do, cuts, even_segments
 from memcfg.plan._chen import (
     budget_segments,
-    even_segments,
     recursive_moves,
     search_budgets,
 )
