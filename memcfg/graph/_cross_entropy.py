@@ -9,6 +9,8 @@ from memcfg.graph._cost import nominal_seconds_of
 from memcfg.ops import op_type
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memcfg.graph._graph import Graph, Op
 
 __all__ = ["fuse_cross_entropy"]
@@ -23,7 +25,8 @@ def fuse_cross_entropy(graph: Graph) -> Graph:
     the mean of a sparse softmax cross-entropy and nothing else reads the logits. A
     metric that does, a loss that is weighted or scaled, and a layer that is frozen keep
     them whole. So do logits that take no more memory than a block of them and, where it
-    could be used up in blocks itself, the gradient of the kernel.
+    could be used up in blocks itself, the gradient of the kernel. A product of bfloat16
+    whose logits are cast for the loss, and their gradient back, is one as well.
 
     Parameters
     ----------
@@ -49,6 +52,7 @@ class _Head(NamedTuple):
     inputs: tuple[int, ...]  # of the op that does it all
     outputs: tuple[int, ...]
     transposed: bool
+    narrow: bool  # whether the product is of bfloat16
     ops: frozenset[str]  # names of those that it takes the place of
 
 
@@ -84,8 +88,38 @@ class _Search:
         self.gone.append(op.name)
         return op
 
-    def layer(self, logits: int) -> _Layer | None:
-        """Take the layer that makes logits, of float32."""
+    def before(self, logits: int) -> tuple[int, list[Op]]:
+        """Take what shapes and casts logits for the loss, the last one first."""
+        between: list[Op] = []
+        while (found := self.maker(logits, "reshape", "cast")) is not None:
+            between.append(found)
+            (logits,) = found.inputs
+        return logits, between
+
+    def after(self, gradient: int, between: Sequence[Op]) -> int | None:
+        """Take what shapes and casts a gradient back, each as its op of `between`."""
+        for op in between:
+            found = self.reader(gradient, op.type)
+            if found is None or not self._is_reverse(found, op):
+                return None
+            (gradient,) = found.outputs
+        return gradient
+
+    def _is_reverse(self, op: Op, other: Op) -> bool:
+        """Whether an op makes the shape and dtype that another was given."""
+        tensors = self.graph.tensors
+        made, given = tensors[op.outputs[0]], tensors[other.inputs[0]]
+        return (made.shape, made.dtype) == (given.shape, given.dtype)
+
+    def original(self, tensor: int) -> tuple[int, str | None]:
+        """Return of what a tensor is a cast, or itself, and its dtype."""
+        index, dtype = self.graph.producer[tensor], self.graph.tensors[tensor].dtype
+        if index is not None and self.graph.ops[index].type == "cast":
+            return self.graph.ops[index].inputs[0], dtype
+        return tensor, dtype
+
+    def layer(self, logits: int, between: Sequence[Op]) -> _Layer | None:
+        """Take the layer that makes logits: of float32, or of bfloat16 if cast once."""
         biases: tuple[int, ...] = ()
         if (biased := self.maker(logits, "bias")) is not None:
             logits, *_ = biased.inputs
@@ -97,8 +131,11 @@ class _Search:
         found = _Layer(x, kernel, (*others, *biases), made.type == "matmul")
         rank = len(self.graph.tensors[kernel].shape or ())
         plain = rank == 2 and _transposes(made) == (False, found.transposed)
-        read = {self.graph.tensors[t].dtype for t in (x, kernel, *found.biases)}
-        return found if plain and read == {"float32"} else None
+        casts = sum(op.type == "cast" for op in between)
+        dtypes = [self.graph.tensors[t].dtype for t in (x, kernel, *found.biases)]
+        wanted = ["float32" if casts == 0 else "bfloat16"] * 2
+        wanted += ["float32"] * len(found.biases)
+        return found if plain and casts < 2 and dtypes == wanted else None
 
 
 class _Layer(NamedTuple):
@@ -114,13 +151,14 @@ def _head_of_loss(graph: Graph, loss: Op) -> _Head | None:
     """Find the layer before a loss that has no gradient."""
     search = _Search(graph, loss)
     logits, labels = loss.inputs
-    reshape = search.maker(logits, "reshape")
-    layer = search.layer(logits if reshape is None else reshape.inputs[0])
+    logits, between = search.before(logits)
+    layer = search.layer(logits, between)
     if layer is None or len(layer.biases) > 1:
         return None
     x, kernel, biases, transposed = layer
     inputs, gone = (x, labels, kernel, *biases), frozenset(search.gone)
-    return _Head(inputs, loss.outputs, transposed, gone)
+    narrow = graph.tensors[x].dtype == "bfloat16"
+    return _Head(inputs, loss.outputs, transposed, narrow, gone)
 
 
 def _head(graph: Graph, loss: Op) -> _Head | None:
@@ -131,15 +169,12 @@ def _head(graph: Graph, loss: Op) -> _Head | None:
     gradient = search.reader(probabilities, "softmax_cross_entropy_gradient")
     if gradient is None:
         return None
-    dlogits = gradient.outputs[0]
-    reshape = search.maker(logits, "reshape")
-    if reshape is not None:
-        back = search.reader(dlogits, "reshape")
-        if back is None:
-            return None
-        logits, dlogits = reshape.inputs[0], back.outputs[0]
-    layer = search.layer(logits)
-    if layer is None or len(layer.biases) > 1 or dlogits in search.kept:
+    logits, between = search.before(logits)
+    dlogits = search.after(gradient.outputs[0], between)
+    layer = search.layer(logits, between)
+    if layer is None or len(layer.biases) > 1:
+        return None
+    if dlogits is None or dlogits in search.kept:
         return None
     x, kernel, biases, transposed = layer
     wanted: list[tuple[str, tuple[int, ...]]] = [
@@ -153,17 +188,30 @@ def _head(graph: Graph, loss: Op) -> _Head | None:
         ]
     wanted += [("bias_gradient", (dlogits,))] * len(biases)
     readers = search.readers(dlogits)
-    found = {(op.type, op.inputs): op for op in readers}
-    if found.keys() != set(wanted) or len(readers) != len(wanted):
+    found = {(op.type, _originals(search, op.inputs)): op for op in readers}
+    keys = [(kind, _originals(search, inputs)) for kind, inputs in wanted]
+    if found.keys() != set(keys) or len(readers) != len(wanted):
         return None
     if any(_transposes(op) != (False, False) for op in readers):
         return None
+    search.gone += [op.name for op in readers]
+    for tensor in found[keys[0]].inputs:  # a kernel is cast again for backward
+        if tensor not in (dlogits, kernel):
+            search.maker(tensor, "cast")
     return _Head(
         (x, labels, kernel, *biases),
-        (mean, *(found[each].outputs[0] for each in wanted)),
+        (mean, *(found[each].outputs[0] for each in keys)),
         transposed,
-        frozenset((*search.gone, *(op.name for op in readers))),
+        graph.tensors[x].dtype == "bfloat16",
+        frozenset(search.gone),
     )
+
+
+def _originals(
+    search: _Search, tensors: Sequence[int]
+) -> tuple[tuple[int, str | None], ...]:
+    """Say what an op reads, however often it was cast."""
+    return tuple(map(search.original, tensors))
 
 
 def _transposes(op: Op) -> tuple[bool, bool]:
@@ -177,9 +225,12 @@ def _is_large(graph: Graph, head: _Head) -> bool:
     rows = graph.tensors[head.inputs[1]].nbytes // 4
     kernel = graph.tensors[head.inputs[2]]
     classes = (kernel.shape or (0, 0))[0 if head.transposed else 1]
-    logits = 4 * rows * classes
-    whole = 0 if head.transposed or len(head.outputs) == 1 else kernel.nbytes
-    return logits > whole + _SCRATCH
+    elements = rows * classes
+    wide = kernel.nbytes * (1 + head.narrow)  # the gradient of the kernel is float32
+    whole = 0 if head.transposed or len(head.outputs) == 1 else wide
+    if head.narrow:  # logits, and their gradient, are there in both dtypes
+        return 6 * elements > whole + _SCRATCH * 3 // 2
+    return 4 * elements > whole + _SCRATCH
 
 
 def _fused(graph: Graph, loss: Op, head: _Head) -> Graph:

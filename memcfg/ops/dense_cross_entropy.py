@@ -4,7 +4,8 @@ Hsu et al., "Liger Kernel", 2024: rows are multiplied, compared with their label
 used up block by block, so that the loss and its gradients are made at once. Inputs are
 x [..., D], labels of as many rows, a kernel [D, V] (or [V, D] if ``transposed``) and,
 if there is one, a bias [V]; outputs are the mean loss and the gradients of x, of the
-kernel and of the bias. For inference the loss alone is made.
+kernel and of the bias. For inference the loss alone is made. Where x and the kernel are
+bfloat16 the gradient of x is, too; all else is float32.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from memcfg.ops._op_type import (
     OpType,
     Spec,
     common_dtype,
+    gradient_dtype,
     op_type,
+    parameter_dtype,
     register,
     require,
 )
@@ -51,17 +54,17 @@ def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
         all(each.shape == (classes,) for each in bias),
         f"dense_cross_entropy: no bias of {classes}",
     )
-    dtype = common_dtype([x, kernel, *bias])
+    dtype = parameter_dtype(x._replace(dtype=common_dtype([x, kernel])), bias)
     return [Spec((), dtype, role="output")]
 
 
 def _infer_all(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
     loss = _infer(inputs, attributes)
     x, _, kernel, *bias = inputs
-    dtype = x.dtype
+    dtype = gradient_dtype([x, kernel])
     made = [
         *loss,
-        Spec(x.shape, dtype, "input", role="activation_gradient"),
+        Spec(x.shape, x.dtype, "input", role="activation_gradient"),
         Spec(kernel.shape, dtype, "kernel", role="gradient"),
     ]
     return made + [Spec(each.shape, dtype, "bias", role="gradient") for each in bias]

@@ -2,7 +2,8 @@
 
 A dense layer's gradient of the kernel is computed a block of rows at a time, and each
 block is used up by the optimizer's formula before the next one. Inputs are x [..., K]
-and dy [..., N], then those of the update but its gradient; outputs are the update's.
+and dy [..., N], then those of the update but its gradient; outputs are the update's. Of
+x and dy of bfloat16 the gradient is float32, as the state.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from memcfg.ops._op_type import (
     Attributes,
     OpType,
     Spec,
+    gradient_dtype,
     op_type,
     register,
     require,
@@ -88,7 +90,7 @@ def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
         len(x.shape) > 1 and len(dy.shape) > 1 and rows[0] == rows[1],
         f"dense_update: cannot multiply {x.shape} by {dy.shape}",
     )
-    gradient = Spec((x.shape[-1], dy.shape[-1]), x.dtype)
+    gradient = Spec((x.shape[-1], dy.shape[-1]), gradient_dtype([x, dy]))
     operands = _operands(inputs, attributes, gradient)
     for spec in operands:
         require(

@@ -139,11 +139,13 @@ def test_what_does_not_fit_is_refused(table):
 CLASSES, WIDTH, STEPS = 6000, 24, 300
 
 
-pytestmark = pytest.mark.usefixtures("table")  # which skips where there is no oneDNN
+pytestmark = pytest.mark.usefixtures("table", "native_kernels")  # or it skips
 
 
-def model(*, tied=True, frozen=False, biased=True):
+def model(*, tied=True, frozen=False, biased=True, dtype=None):
     nn.set_random_seed(3)
+    if dtype is not None:
+        mc.config.set_dtype_policy(dtype)
     tokens = nn.Input((STEPS,), dtype="int32")
     table = nn.ReversibleEmbedding(CLASSES, WIDTH, name="words")
     x = nn.Dense(WIDTH, activation="tanh")(table(tokens))
@@ -201,6 +203,50 @@ def test_models_learn_what_they_learn_from_whole_logits(monkeypatch, options):
         assert again[0] == losses
         for found, other in zip(weights, again[1], strict=True):
             np.testing.assert_array_equal(found, other)
+
+
+MIXED = "mixed_bfloat16"
+
+
+@pytest.mark.parametrize("options", [{}, {"tied": False}, {"tied": False, "biased": 0}])
+def test_models_in_bfloat16_learn_so_too(monkeypatch, options):
+    """As from whole logits, and as in float32, within bfloat16's digits."""
+    options["dtype"] = MIXED
+    made = compiled(model(**options))
+    graph = made.graph(5)
+    assert KIND in kinds(graph)
+    sizes = [tensor.nbytes for tensor in graph.tensors]
+    assert max(sizes) < 5 * STEPS * CLASSES * 2
+    assert [op.phase for op in graph.ops if "__scores" in op.name] in ([], ["forward"])
+    made.close()
+    losses, weights, _ = trained(monkeypatch, model(**options))
+    for fuses, dtype in ((False, MIXED), (True, "float32")):
+        options["dtype"] = dtype
+        again = trained(monkeypatch, model(**options), fuses=fuses)
+        np.testing.assert_allclose(losses, again[0], rtol=2e-3)
+        start = model(**options).get_weights()
+        for found, other, first in zip(weights, again[1], start, strict=True):
+            size = np.abs(other - first).max()
+            assert np.abs(found - other).max() <= 0.05 * size + 1e-6
+    options["dtype"] = MIXED
+    for policy in ("keep_all", "sqrt_checkpoint", "replay_elementwise"):
+        again = trained(monkeypatch, model(**options), policy)
+        assert again[0] == losses
+        for found, other in zip(weights, again[1], strict=True):
+            np.testing.assert_array_equal(found, other)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: compiled(model(dtype=MIXED), metrics=["accuracy"]),
+        lambda: compiled(model(tied=False, frozen=True, dtype=MIXED)),
+        lambda: compiled(model(dtype=MIXED), loss_weights=[0.5]),
+    ],
+    ids=["metric", "frozen", "scaled"],
+)
+def test_what_else_reads_logits_of_bfloat16_keeps_them(change):
+    assert KIND not in kinds(change().graph(5))
 
 
 def test_the_logits_of_a_gpt_never_exist():

@@ -1,9 +1,11 @@
 // A softmax cross-entropy of a dense product, its loss and gradients at once, or the
 // loss alone: blocks of rows are multiplied, turned into the gradient of their logits
 // and used up, one after the other. The kernel's gradient is added up in float32, in
-// the blocks' order.
+// the blocks' order. Of x and a kernel of bfloat16 the logits are float32, and their
+// gradient is rounded for the products that read it.
 #include <numeric>
 
+#include "kernels/bfloat16.hpp"
 #include "kernels/cross_entropy.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/product.hpp"
@@ -67,6 +69,10 @@ MEMCFG_VECTORIZED void add_to_row(const float* bias, Count width, float* row) {
 struct Lengths {
   Dim rows, depth, classes;
   bool transposed;  // the kernel is [classes, depth]
+  int type;         // of x, of the kernel and of x's gradient
+
+  bool narrow() const { return type != data_type::f32; }
+  Bytes bytes(Dim count) const { return static_cast<Bytes>(count) * item_bytes(type); }
 };
 
 class DenseCrossEntropy final : public Kernel {
@@ -88,15 +94,18 @@ class DenseCrossEntropy final : public Kernel {
     whole_.make(library, of_, block_, piece_, differentiates_);
     if (last != 0) rest_.make(library, of_, last, piece_, differentiates_);
     logit_bytes_ = align_up(float_bytes(block_ * of_.classes));
+    if (differentiates_ && of_.narrow()) {
+      rounded_bytes_ = align_up(of_.bytes(block_ * of_.classes));
+    }
     if (differentiates_ && !of_.transposed) {
-      transposed_bytes_ = align_up(float_bytes(block_ * of_.depth));
+      transposed_bytes_ = align_up(of_.bytes(block_ * of_.depth));
     }
     loss_bytes_ = align_up(static_cast<Bytes>(of_.rows) * sizeof(double));
   }
 
   const char* algorithm() const noexcept override { return "onednn"; }
   Bytes scratch_bytes() const noexcept override {
-    return logit_bytes_ + transposed_bytes_ + loss_bytes_ +
+    return logit_bytes_ + rounded_bytes_ + transposed_bytes_ + loss_bytes_ +
            std::max(whole_.scratch_bytes(), rest_.scratch_bytes());
   }
 
@@ -117,20 +126,23 @@ class DenseCrossEntropy final : public Kernel {
   void run(void* const* operands, void* scratch, RunState* state) const override {
     auto& arguments = static_cast<CallStates*>(state)->arguments;
     const int first = biased_ ? 4 : 3;
-    char* const bytes = static_cast<char*>(scratch);
+    char* bytes = static_cast<char*>(scratch);
     Parts parts{};
-    parts.x = static_cast<float*>(operands[0]);
+    parts.x = static_cast<char*>(operands[0]);
     parts.labels = static_cast<const Label*>(operands[1]);
-    parts.kernel = static_cast<float*>(operands[2]);
+    parts.kernel = operands[2];
     parts.bias = biased_ ? static_cast<float*>(operands[3]) : nullptr;
     parts.logits = reinterpret_cast<float*>(bytes);
-    parts.transposed = reinterpret_cast<float*>(bytes + logit_bytes_);
-    auto* const losses =
-        reinterpret_cast<double*>(bytes + logit_bytes_ + transposed_bytes_);
+    bytes += logit_bytes_;
+    parts.gradient = of_.narrow() ? bytes : reinterpret_cast<char*>(parts.logits);
+    bytes += rounded_bytes_;
+    parts.transposed = bytes;
+    bytes += transposed_bytes_;
+    auto* const losses = reinterpret_cast<double*>(bytes);
     parts.losses = losses;
-    parts.rest = bytes + logit_bytes_ + transposed_bytes_ + loss_bytes_;
+    parts.rest = bytes + loss_bytes_;
     if (differentiates_) {
-      parts.dx = static_cast<float*>(operands[first + 1]);
+      parts.dx = static_cast<char*>(operands[first + 1]);
       parts.dkernel = static_cast<float*>(operands[first + 2]);
       parts.dbias = biased_ ? static_cast<float*>(operands[first + 3]) : nullptr;
       clear(parts);
@@ -143,11 +155,12 @@ class DenseCrossEntropy final : public Kernel {
       calls.logits->run({parts.x, parts.kernel, parts.logits}, parts.rest, given[0]);
       compare(parts, rows);
       if (differentiates_) {
-        calls.input->run({parts.logits, parts.kernel, parts.dx}, parts.rest, given[1]);
+        calls.input->run(
+            {parts.gradient, parts.kernel, parts.dx}, parts.rest, given[1]);
         add_to_kernel(calls, parts, rows, given);
-        parts.dx += rows * of_.depth;
+        parts.dx += of_.bytes(rows * of_.depth);
       }
-      parts.x += rows * of_.depth;
+      parts.x += of_.bytes(rows * of_.depth);
       parts.labels += rows;
       parts.losses += rows;
     }
@@ -170,25 +183,29 @@ class DenseCrossEntropy final : public Kernel {
               Dim piece,
               bool differentiates) {
       const Dim d = of.depth, v = of.classes;
-      const Matrix x{rows, d, d, 1}, of_logits{rows, v, v, 1};
-      const Matrix down{d, v, of.transposed ? 1 : v, of.transposed ? d : 1};
-      const Matrix up{v, d, down.column_stride, down.row_stride};
+      const auto matrix = [&](Dim m, Dim n, Dim row, Dim column) {
+        return Matrix{m, n, row, column, 1, 0, of.type};
+      };
+      const Matrix x = matrix(rows, d, d, 1), of_gradient = matrix(rows, v, v, 1);
+      const Matrix of_logits{rows, v, v, 1};
+      const Matrix down = matrix(d, v, of.transposed ? 1 : v, of.transposed ? d : 1);
+      const Matrix up = matrix(v, d, down.column_stride, down.row_stride);
       logits.emplace(make_product(library, x, down, of_logits));
       if (!differentiates) return;
-      input.emplace(make_product(library, of_logits, up, x));
+      input.emplace(make_product(library, of_gradient, up, x));
       const auto sum = [&](Dim some) {
         if (of.transposed) {
           return make_sum_of_products(
-              library, Matrix{some, rows, 1, v}, x, Matrix{some, d, d, 1});
+              library, matrix(some, rows, 1, v), x, Matrix{some, d, d, 1});
         }
         return make_sum_of_products(
-            library, Matrix{some, rows, rows, 1}, of_logits, Matrix{some, v, v, 1});
+            library, matrix(some, rows, rows, 1), of_gradient, Matrix{some, v, v, 1});
       };
       const Dim count = of.transposed ? v : d;
       kernel.emplace(sum(piece));
       if (count % piece != 0) last.emplace(sum(count % piece));
       if (of.transposed) return;
-      const Matrix from{d, rows, 1, d}, to{d, rows, rows, 1};
+      const Matrix from = matrix(d, rows, 1, d), to = matrix(d, rows, rows, 1);
       transpose.emplace(
           reorder(library, describe(library, from).get(), describe(library, to).get()));
     }
@@ -211,9 +228,13 @@ class DenseCrossEntropy final : public Kernel {
 
   // What a block of rows reads and writes.
   struct Parts {
-    float *x, *kernel, *bias, *dx, *dkernel, *dbias;  // the biases may be null
+    char *x, *dx;
+    void* kernel;
+    float *bias, *dkernel, *dbias;  // the biases may be null
     const Label* labels;
-    float *logits, *transposed;  // scratch, as what follows
+    float* logits;   // scratch, as what follows
+    char* gradient;  // of the logits: they themselves, or rounded
+    char* transposed;
     double* losses;
     char* rest;
   };
@@ -229,12 +250,14 @@ class DenseCrossEntropy final : public Kernel {
   void compare(const Parts& at, Count rows) const {
     const Count v = of_.classes;
     const float factor = 1 / static_cast<float>(of_.rows);
-    const bool differentiates = differentiates_;
+    const bool differentiates = differentiates_, narrow = of_.narrow();
     parallel_for(rows, rows * v * kRowCost, [=](Count i) {
       float* const row = at.logits + i * v;
       if (at.bias != nullptr) add_to_row(at.bias, v, row);
       at.losses[i] = row_loss(row, at.labels[i], v, differentiates ? row : nullptr);
-      if (differentiates) row_gradient(row, at.labels[i], v, factor, row);
+      if (!differentiates) return;
+      row_gradient(row, at.labels[i], v, factor, row);
+      if (narrow) round(row, v, reinterpret_cast<Bfloat16*>(at.gradient) + i * v);
     });
     if (!differentiates_ || !biased_) return;
     parallel_chunks(v, kPiece, [=](Count begin, Count length) {
@@ -252,9 +275,9 @@ class DenseCrossEntropy final : public Kernel {
     for (Dim place = 0; place < count; place += piece_) {
       const bool is_whole = place + piece_ <= count;
       const Call& call = is_whole ? *calls.kernel : *calls.last;
-      float* const left =
-          of_.transposed ? at.logits + place : at.transposed + place * rows;
-      call.run({left, of_.transposed ? at.x : at.logits, at.dkernel + place * width},
+      char* const left = of_.transposed ? at.gradient + of_.bytes(place)
+                                        : at.transposed + of_.bytes(place * rows);
+      call.run({left, of_.transposed ? at.x : at.gradient, at.dkernel + place * width},
                at.rest,
                given[is_whole ? 2 : 3]);
     }
@@ -266,7 +289,7 @@ class DenseCrossEntropy final : public Kernel {
   bool differentiates_;  // else there is the loss alone
   Dim piece_;
   Calls whole_, rest_;
-  Bytes logit_bytes_ = 0, transposed_bytes_ = 0, loss_bytes_ = 0;
+  Bytes logit_bytes_ = 0, rounded_bytes_ = 0, transposed_bytes_ = 0, loss_bytes_ = 0;
 };
 
 template <bool differentiates>
@@ -274,17 +297,20 @@ KernelPtr make_dense_cross_entropy(const KernelSpec& spec, const OneDnn& library
   using Dtypes = SpecReader::Dtypes;
   const bool biased = spec.inputs.size() > 3;
   const std::size_t outputs = differentiates ? (biased ? 4 : 3) : 1;
-  const SpecReader reader(spec,
-                          biased ? Dtypes{kFloat32, kInt32, kFloat32, kFloat32}
-                                 : Dtypes{kFloat32, kInt32, kFloat32},
-                          Dtypes(outputs, kFloat32));
+  const bool narrow = !spec.inputs.empty() && spec.inputs[0].dtype == kBfloat16;
+  const char* const dtype = narrow ? kBfloat16 : kFloat32;
+  Dtypes read{dtype, kInt32, dtype}, written(outputs, kFloat32);
+  if (biased) read.push_back(kFloat32);
+  if (differentiates) written[1] = dtype;
+  const SpecReader reader(spec, read, written);
   const SpecReader::Rows x = reader.rows(spec.inputs[0]);
   const std::vector<Count>& kernel = reader.shape(spec.inputs[2], 2);
   const bool transposed = reader.integer("transposed", 0) != 0;
   const Lengths lengths{reader.narrow(x.rows, "rows"),
                         reader.narrow(x.channels, "inputs"),
                         reader.narrow(kernel[transposed ? 0 : 1], "classes"),
-                        transposed};
+                        transposed,
+                        type_of(reader, spec.inputs[0])};
   if (kernel[transposed ? 1 : 0] != x.channels ||
       reader.count(spec.inputs[1]) != x.rows) {
     reader.fail("has operands that do not fit each other");
@@ -293,7 +319,8 @@ KernelPtr make_dense_cross_entropy(const KernelSpec& spec, const OneDnn& library
   const Bytes labels = static_cast<Bytes>(x.rows) * sizeof(Label);
   const Bytes each = float_bytes(lengths.classes);
   Kernel::Sizes sizes{{all, labels, whole}, {kFloat}};
-  if (differentiates) sizes.outputs = {kFloat, all, whole};
+  const Bytes gradient = float_bytes(reader.count(spec.inputs[2]));
+  if (differentiates) sizes.outputs = {kFloat, all, gradient};
   if (biased) {
     if (reader.bytes(spec.inputs[3]) != each) reader.fail("has another bias");
     sizes.inputs.push_back(each);
@@ -302,10 +329,12 @@ KernelPtr make_dense_cross_entropy(const KernelSpec& spec, const OneDnn& library
   return std::make_unique<DenseCrossEntropy>(library, sizes, lengths);
 }
 
-const KernelType kDenseCrossEntropy{"dense_cross_entropy",
-                                    make_dense_cross_entropy<true>};
+const KernelType kDenseCrossEntropy{
+    "dense_cross_entropy", make_dense_cross_entropy<true>, nullptr, Floats::bfloat16};
 const KernelType kDenseCrossEntropyInference{"dense_cross_entropy_inference",
-                                             make_dense_cross_entropy<false>};
+                                             make_dense_cross_entropy<false>,
+                                             nullptr,
+                                             Floats::bfloat16};
 
 }  // namespace
 }  // namespace memcfg

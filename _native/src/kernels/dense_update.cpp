@@ -16,35 +16,37 @@ constexpr std::size_t kOperandsMost = 32;  // of an expression
 
 class DenseUpdate final : public Kernel {
  public:
-  // x[m, k] and dy[m, n]; `gradient` is the gradient's place among the update's inputs.
+  // x[m, k] and dy[m, n], of one type; `gradient` is the gradient's place among the
+  // update's inputs, and float32.
   DenseUpdate(const OneDnn& library,
               const KernelSpec& spec,
               const Kernel::Sizes& sizes,
               Dim m,
               Dim k,
               Dim n,
+              int type,
               std::size_t gradient)
       : Kernel(sizes),
         outputs_(spec.outputs.size()),
-        depth_bytes_(float_bytes(m)),
+        depth_bytes_(static_cast<Bytes>(m) * item_bytes(type)),
         rows_(k),
         columns_(n),
         block_(std::min(
             k, std::clamp(kBlockBytes / (n * Dim{kFloat}), kRowsLeast, kRowsMost))),
         gradient_(gradient) {
-    const Matrix from{k, m, 1, k}, to{k, m, m, 1};
+    const Matrix from{k, m, 1, k, 1, 0, type}, to{k, m, m, 1, 1, 0, type};
     transpose_.emplace(
         reorder(library, describe(library, from).get(), describe(library, to).get()));
-    transposed_bytes_ = align_up(float_bytes(k * m));
+    transposed_bytes_ = align_up(static_cast<Bytes>(k) * depth_bytes_);
     result_bytes_ = align_up(float_bytes(block_ * n));
     for (std::size_t i = 2; i < spec.inputs.size(); ++i) {
       single_.push_back(spec.inputs[i].shape.empty());
     }
     single_.insert(single_.begin() + static_cast<std::ptrdiff_t>(gradient), false);
-    whole_.emplace(make_call(library, m, block_));
+    whole_.emplace(make_call(library, m, block_, type));
     whole_update_ = make_update(spec, block_);
     if (const Dim rest = k % block_; rest != 0) {
-      rest_.emplace(make_call(library, m, rest));
+      rest_.emplace(make_call(library, m, rest, type));
       rest_update_ = make_update(spec, rest);
     }
   }
@@ -95,10 +97,10 @@ class DenseUpdate final : public Kernel {
   }
 
  private:
-  Call make_call(const OneDnn& library, Dim m, Dim rows) {
+  Call make_call(const OneDnn& library, Dim m, Dim rows, int type) {
     return make_product(library,
-                        Matrix{rows, m, m, 1},
-                        Matrix{m, columns_, columns_, 1},
+                        Matrix{rows, m, m, 1, 1, 0, type},
+                        Matrix{m, columns_, columns_, 1, 1, 0, type},
                         Matrix{rows, columns_, columns_, 1});
   }
 
@@ -147,17 +149,18 @@ KernelPtr make_dense_update(const KernelSpec& spec, const OneDnn& library) {
     if (i > 1 && !each.shape.empty() && reader.count(each) != all) {
       reader.fail("has operands of several sizes");
     }
-    if (i < 2 && each.dtype != kFloat32)
-      reader.fail("reads float32, not " + each.dtype);
   }
+  const int type = type_of(reader, spec.inputs[0]);
+  if (type != type_of(reader, spec.inputs[1])) reader.fail("has x and dy of one type");
   for (const OperandSpec& each : spec.outputs) {
     sizes.outputs.push_back(reader.bytes(each));
     if (reader.count(each) != all) reader.fail("has outputs of several sizes");
   }
-  return std::make_unique<DenseUpdate>(library, spec, sizes, m, k, n, gradient);
+  return std::make_unique<DenseUpdate>(library, spec, sizes, m, k, n, type, gradient);
 }
 
-const KernelType kDenseUpdate{"dense_update", make_dense_update};
+const KernelType kDenseUpdate{
+    "dense_update", make_dense_update, nullptr, Floats::bfloat16};
 
 }  // namespace
 }  // namespace memcfg

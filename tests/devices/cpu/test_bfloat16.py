@@ -18,6 +18,7 @@ from memcfg.devices import OperandSpec
 from memcfg.devices.cpu import kernel_table
 from memcfg.errors import MissingDependencyError
 from memcfg.ops._dtypes import round_to_bfloat16, run_meaning, widen
+from memcfg.ops.dense_update import update_attributes
 
 EVERY = np.arange(1 << 16, dtype=np.uint16)
 BIT = 2.0**-8  # half of the distance of neighbours, relative
@@ -292,6 +293,66 @@ def test_products(table, m, k, n):
     Mixed.of(Case("dense", [x, kernel], [])).check(table)
     Mixed.of(Case("dense_gradient_kernel", [x, dy], [])).check(table)
     Mixed.of(Case("dense_gradient_input", [kernel, dy], [])).check(table)
+
+
+LOSS = "dense_cross_entropy"
+
+
+@given(
+    rows=st.integers(1, 300),
+    depth=st.integers(1, 70),
+    classes=st.integers(1, 90),
+    transposed=st.booleans(),
+    biased=st.booleans(),
+)
+@settings(max_examples=20, deadline=None)
+def test_logits_in_blocks(table, rows, depth, classes, transposed, biased):
+    check_logits(table, rows, depth, classes, transposed, biased)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "depth", "classes"), [(513, 20, 700), (300, 4, 50_000)]
+)
+def test_logits_in_several_blocks(table, rows, depth, classes, transposed):
+    check_logits(table, rows, depth, classes, transposed, biased=True)
+
+
+def check_logits(table, rows, depth, classes, transposed, biased):
+    """Loss and gradients of the bias are float32; what is multiplied is rounded."""
+    labels = np.random.default_rng(0).integers(0, classes, rows).astype(np.int32)
+    shape = (classes, depth) if transposed else (depth, classes)
+    inputs = [normal(rows, depth), labels, normal(*shape, seed=1) / depth]
+    inputs += [normal(classes, seed=2)] if biased else []
+    for kind in (LOSS, f"{LOSS}_inference"):
+        mixed = Mixed.of(Case(kind, inputs, [], {"transposed": transposed}), (3,))
+        kinds = ["float32", "bfloat16", "float32", "float32"][: len(mixed.outputs)]
+        assert [spec.dtype for spec in mixed.outputs] == kinds
+        found = run(
+            table, kind, mixed.attributes, mixed.inputs, mixed.dtypes, mixed.outputs
+        )
+        wanted = mixed.meaning()
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
+        for array, spec, exact in zip(found, mixed.outputs, wanted, strict=True):
+            given = widen(array) if spec.dtype == "bfloat16" else array
+            size = np.abs(exact).max()
+            np.testing.assert_allclose(given, exact, rtol=4 * BIT, atol=BIT * size)
+
+
+@given(
+    m=st.sampled_from([1, 5, 64, 300]),
+    k=st.sampled_from([1, 31, 270]),
+    n=st.sampled_from([1, 33, 520]),
+)
+@settings(max_examples=20, deadline=None)
+def test_updates_in_blocks(table, m, k, n):
+    """The gradient of bfloat16 products is float32, and so is what it updates."""
+    expression = update_attributes("sgd_momentum", {"momentum": 0.9}, 1)
+    inputs = [normal(m, k), normal(m, n, seed=1), normal(k, n, seed=2)]
+    inputs += [normal(k, n, seed=3), np.array(0.01, np.float32)]
+    mixed = Mixed.of(Case("dense_update", inputs, [], expression), (2, 3, 4))
+    assert [spec.dtype for spec in mixed.outputs] == ["float32"] * 2
+    mixed.check(table)
 
 
 @pytest.mark.parametrize("activation", ["relu", "relu6"])
