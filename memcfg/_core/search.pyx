@@ -2,8 +2,8 @@
 """Packing and search over arrays of numbers, in C++ without the GIL.
 
 Owns the conversion between Python sequences and the pure functions of
-`pack.hpp`, `liveness.hpp`, `schedule.hpp`, `recompute.hpp` and `segments.hpp`. Refuses
-policy: what is tried, and what is good, `memcfg.plan` decides.
+`pack.hpp`, `liveness.hpp`, `schedule.hpp`, `recompute.hpp`, `segments.hpp` and
+`rotor.hpp`. Refuses policy: what is tried, and what is good, `memcfg.plan` decides.
 """
 
 cimport cython
@@ -136,6 +136,24 @@ cdef extern from "memcfg/segments.hpp" namespace "memcfg::recompute" nogil:
     vector[uint8_t] dropped_by(
         const Arrays& step, const Forward& forward, const vector[int32_t]& cuts
     ) except +
+
+
+cdef extern from "memcfg/rotor.hpp" namespace "memcfg::rotor" nogil:
+    cdef cppclass Stages "memcfg::rotor::Chain":
+        vector[double] cost
+        vector[int32_t] crossing
+        vector[int32_t] kept
+        vector[int32_t] gradient
+        vector[int32_t] forward
+        vector[int32_t] backward
+
+    cdef cppclass Table:
+        Table()
+        Table(const Stages& chain, int32_t slots) except +
+        double cost(size_t first, size_t last, size_t slots)
+        int32_t choice(size_t first, size_t last, size_t slots)
+        size_t stages()
+        size_t slots()
 
 
 cdef cbool _is_over(void* whom) noexcept nogil:
@@ -310,6 +328,51 @@ cdef class Step:
         for op in range(choice.size()):
             choice[op] = choice[op] and self.arrays.droppable[op]
         return choice
+
+
+@cython.final
+cdef class ChainTable:
+    """The optimum of a chain for every part of it and every number of free slots.
+
+    A stage is its cost forward and sizes in slots: what crosses to the next, what stays
+    when it is kept, the gradient that its backward reads, and what is beside these while
+    it runs forward and backward.
+    """
+
+    cdef Table table
+
+    def __cinit__(self, stages, int32_t slots):
+        if slots < 0:
+            raise ValueError(f"a number of slots is not negative: {slots}")
+        cdef Stages chain
+        for cost, crossing, kept, gradient, forward, backward in stages:
+            if min(crossing, kept, gradient, forward, backward) < 0:
+                raise ValueError("sizes are not negative")
+            chain.cost.push_back(cost)
+            chain.crossing.push_back(crossing)
+            chain.kept.push_back(kept)
+            chain.gradient.push_back(gradient)
+            chain.forward.push_back(forward)
+            chain.backward.push_back(backward)
+        if not 0 < chain.cost.size() < 2**15:
+            raise ValueError(f"a chain of {chain.cost.size()} stages")
+        with nogil:
+            self.table = Table(chain, slots)
+
+    def cost(self, size_t first, size_t last, size_t slots):
+        """Return the least cost for stages first to last; infinity: there is none."""
+        self._check(first, last, slots)
+        return self.table.cost(first, last, slots)
+
+    def choice(self, size_t first, size_t last, size_t slots):
+        """Return what is done first: 0 keep the stage, k advance by k, -1 nothing."""
+        self._check(first, last, slots)
+        return self.table.choice(first, last, slots)
+
+    cdef int _check(self, size_t first, size_t last, size_t slots) except -1:
+        if not first <= last < self.table.stages() or slots > self.table.slots():
+            raise IndexError(f"no stages {first} to {last} with {slots} slots")
+        return 0
 
 
 _FAULTS = (

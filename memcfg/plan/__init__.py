@@ -35,6 +35,7 @@ from memcfg.plan._plan import Group, Plan, Predicted, Summary
 from memcfg.plan._policy import Policy
 from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._revolve import revolve
+from memcfg.plan._rotor import rotor
 from memcfg.plan._share import share
 from memcfg.plan._simulate import (
     Scheduled,
@@ -64,6 +65,7 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "chen_budget": chen_budget,
         "chen_recursive": chen_recursive,
         "revolve": revolve,
+        "rotor": rotor,
         "bptt_hidden": bptt_hidden,
         "bptt_internal": bptt_internal,
         "bptt_mixed": bptt_mixed,
@@ -110,6 +112,7 @@ __all__ = [
     "read_buffers",
     "replay_elementwise",
     "revolve",
+    "rotor",
     "share",
     "simulate",
     "sqrt_checkpoint",

@@ -17,6 +17,7 @@ METHODS = (
     "chen_budget",
     "chen_recursive",
     "revolve",
+    "rotor",
     "superneurons_speed",
     "superneurons_memory",
     "superneurons_cost",
