@@ -30,6 +30,7 @@ from memcfg.plan._judge import unchecked_claims, validate, violations
 from memcfg.plan._keep_all import keep_all
 from memcfg.plan._less_scratch import plan_within
 from memcfg.plan._lifetimes import state_updates, with_updates_in_time
+from memcfg.plan._mxnet import mxnet
 from memcfg.plan._place import Buffer, Placement, place
 from memcfg.plan._plan import Group, Plan, Predicted, Summary
 from memcfg.plan._policy import Policy
@@ -60,6 +61,7 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "share": share,
         "replay_elementwise": replay_elementwise,
         "sqrt_checkpoint": sqrt_checkpoint,
+        "mxnet": mxnet,
         "chen_sqrt": chen_sqrt,
         "chen_mirror": chen_mirror,
         "chen_budget": chen_budget,
@@ -107,6 +109,7 @@ __all__ = [
     "chen_sqrt",
     "keep_all",
     "lower_bound",
+    "mxnet",
     "place",
     "plan_within",
     "read_buffers",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from memcfg._cached import cached_property
 from memcfg._core import search
@@ -31,6 +31,18 @@ _LARGEST = 2**62  # bytes; sums of sizes stay below it, so 64 bits hold them
 _NO_SIZE = 2**63  # bytes; no file states a size that large
 FEW = 3  # names that a group of a summary shows
 _PHASES = {"forward": 0, "backward": 1, "update": 2}
+
+
+class Layout(Protocol):
+    """A place for every instance and each step's scratch, as of `search.Layout`."""
+
+    @property
+    def instances(self) -> list[tuple[int, int, int, int, bool, int]]:
+        """Tensor, first and last step, source, in the state's bytes, offset."""
+
+    @property
+    def scratch(self) -> list[int]:
+        """Offsets by step; -1: none."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +135,11 @@ class Request:
             for rule in ((_EQUAL, _SMALLER_TOO) if smaller else (_EQUAL,))
         ]
         lowest = min(layouts, key=lambda layout: layout.height)
-        return self.plan(_actions(graph, sequence, lowest))
+        return self.laid_out(sequence, lowest)
+
+    def laid_out(self, sequence: Sequence[int], layout: Layout) -> Plan:
+        """Make the plan that runs these ops with everything where a layout has it."""
+        return self.plan(_actions(self.graph, sequence, layout))
 
     def plan(self, actions: Sequence[Action]) -> Plan:
         """Make the plan of these actions: simulated, summarised, not yet judged."""
@@ -260,9 +276,7 @@ def _rounded(graph: Graph, tensor: int) -> int:
     return align_up(graph.tensors[tensor].nbytes)
 
 
-def _actions(
-    graph: Graph, sequence: Sequence[int], layout: search.Layout
-) -> list[Action]:
+def _actions(graph: Graph, sequence: Sequence[int], layout: Layout) -> list[Action]:
     """Write a schedule as actions: the state first, then whatever its layout says."""
     offsets: dict[int, int] = {}
     base = 0  # of what is no state

@@ -12,6 +12,7 @@ nn = mc.nn
 
 THROUGH_TIME = ("bptt_hidden", "bptt_internal", "bptt_mixed")
 METHODS = (
+    "mxnet",
     "chen_sqrt",
     "chen_mirror",
     "chen_budget",
