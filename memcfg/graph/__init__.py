@@ -23,6 +23,7 @@ from memcfg.graph._fusion import fuse_ops
 from memcfg.graph._gradients import gradients
 from memcfg.graph._graph import PHASES, ROLES, Algorithm, Graph, Op, Tensor
 from memcfg.graph._kept_activations import spare_activations
+from memcfg.graph._narrow_updates import narrow_updates
 from memcfg.graph._tiled_updates import tile_updates
 from memcfg.graph._updates import hoist_updates, update_order
 
@@ -42,6 +43,7 @@ __all__ = [
     "hoist_updates",
     "memory_seconds",
     "merge_duplicates",
+    "narrow_updates",
     "read_concatenations",
     "spare_activations",
     "split_convolution_gradients",

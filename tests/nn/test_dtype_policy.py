@@ -461,6 +461,48 @@ class TestRuns:
         assert {each.dtype for each in model.weights} == {"float32"}
         model.close()
 
+    @pytest.mark.parametrize("optimizer", [nn.SGD(0.1), nn.Adam(0.01)], ids=repr)
+    def test_updates_read_gradients_as_they_are(self, data, optimizer, monkeypatch):
+        """A weight that is multiplied has a gradient of bfloat16."""
+
+        class Scaled(nn.Layer):
+            def build(self, input_shape):
+                self.scale = self.add_weight((input_shape[-1],), "ones", name="scale")
+
+            def call(self, x):
+                return x * self.scale
+
+        mc.config.set_dtype_policy(MIXED)
+        found = []
+        for narrow in (True, False):
+            if not narrow:
+                place = "memcfg.nn.training._tracing.narrow_updates"
+                monkeypatch.setattr(place, lambda graph: graph)
+            nn.set_random_seed(1)
+            model = nn.Sequential([nn.Input((8, 8, 3)), nn.Flatten(), Scaled()])
+            model.add(nn.Dense(5))
+            loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(copy.deepcopy(optimizer), loss)
+            graph = model.graph()
+            read = [
+                {graph.tensors[tensor].dtype for tensor in op.inputs}
+                for op in graph.ops
+                if op.phase == "update" and "scale" in op.name
+            ]
+            assert [BF in each for each in read] == [narrow]
+            losses = [model.train_on_batch(*data) for _ in range(3)]
+            found.append((losses, [w.tobytes() for w in model.get_weights()]))
+            model.close()
+        assert found[0] == found[1]
+
+    def test_a_clipped_gradient_is_cast(self, data):
+        mc.config.set_dtype_policy(MIXED)
+        x = nn.Input((4,))
+        model = nn.Model(x, nn.PReLU()(nn.Dense(3)(x)))
+        model.compile(nn.SGD(0.1, global_clipnorm=0.1), "mse")
+        assert np.isfinite(model.train_on_batch(data[0][:, 0, :4, 0], np.ones((24, 3))))
+        model.close()
+
     def test_losses_of_ones_own_are_float32(self, data):
         def squares(y_true, y_pred):
             return nn.ops.mean(nn.ops.square(y_true - y_pred), axis=-1)

@@ -19,6 +19,7 @@ from memcfg.graph import (
     gradients,
     hoist_updates,
     merge_duplicates,
+    narrow_updates,
     read_concatenations,
     spare_activations,
     split_convolution_gradients,
@@ -142,6 +143,7 @@ class _Trace:
         updated = self._updates(loss=keep[0]) if self.training else self._move()
         built = self.builder.build(keep=[*keep, *updated])
         graph = fold_constants(merge_duplicates(drop_dead_ops(built)))
+        graph = narrow_updates(graph)
         graph = fuse_ops(split_convolution_gradients(spare_activations(graph)))
         return read_concatenations(hoist_updates(graph)) if updated else graph
 
