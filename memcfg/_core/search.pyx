@@ -2,8 +2,9 @@
 """Packing and search over arrays of numbers, in C++ without the GIL.
 
 Owns the conversion between Python sequences and the pure functions of
-`pack.hpp`, `liveness.hpp`, `schedule.hpp`, `recompute.hpp`, `segments.hpp` and
-`rotor.hpp`. Refuses policy: what is tried, and what is good, `memcfg.plan` decides.
+`pack.hpp`, `liveness.hpp`, `schedule.hpp`, `recompute.hpp`, `segments.hpp`,
+`rotor.hpp` and `lower_sets.hpp`. Refuses policy: what is tried, and what is good,
+`memcfg.plan` decides.
 """
 
 cimport cython
@@ -408,3 +409,77 @@ cdef Layout _make_layout(const Placed& placed):
 
 cdef int64_t _offset(const Placed& placed, int32_t buffer) noexcept:
     return placed.packing.layout.offsets[buffer] if buffer >= 0 else -1
+
+
+cdef extern from "memcfg/lower_sets.hpp" namespace "memcfg::lower_sets" nogil:
+    cdef cppclass Nodes:
+        vector[int32_t] time
+        vector[int64_t] bytes
+        Rows before
+
+    cdef cppclass Family:
+        Family(const Nodes& nodes, cbool all, size_t most) except +
+        cbool complete() const
+        size_t size() const
+        int64_t pairs() const
+        int64_t whole() const
+        vector[int32_t] strategy(int64_t budget, cbool longest) except +
+        cbool feasible(int64_t budget) except +
+
+
+@cython.final
+cdef class LowerSets:
+    """Lower sets of a directed acyclic graph, and the strategies over them.
+
+    Nodes stand in topological order, each with its time in whole units, its bytes and
+    the nodes that it is made from. With `exact`, all lower sets, else for each node that
+    of its ancestors and itself. `complete` is false, and there is no strategy, if there
+    are more than `most` sets. `pairs` counts the sets with one inside; `whole` is a
+    budget of the method's model that is enough for the strategy of one segment.
+    """
+
+    cdef Family* family
+
+    def __cinit__(self, times, sizes, before, *, cbool exact, size_t most):
+        cdef Nodes nodes
+        for time, nbytes, row in zip(times, sizes, before, strict=True):
+            nodes.time.push_back(time)
+            nodes.bytes.push_back(nbytes)
+            nodes.before.add(row)
+        with nogil:
+            self.family = new Family(nodes, exact, most)
+
+    def __dealloc__(self):
+        del self.family
+
+    def __len__(self):
+        return self.family.size()
+
+    @property
+    def complete(self):
+        return self.family.complete()
+
+    @property
+    def pairs(self):
+        return self.family.pairs()
+
+    @property
+    def whole(self):
+        return self.family.whole()
+
+    def feasible(self, int64_t budget):
+        """Tell whether there is a strategy under a budget."""
+        cdef cbool found
+        with nogil:
+            found = self.family.feasible(budget)
+        return found
+
+    def strategy(self, int64_t budget, *, cbool longest):
+        """Give each node its segment, in the strategy of least time; None: there is none.
+
+        With `longest` that of most time.
+        """
+        cdef vector[int32_t] segments
+        with nogil:
+            segments = self.family.strategy(budget, longest)
+        return list(segments) if segments.size() or not self.family.size() else None

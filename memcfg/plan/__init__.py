@@ -23,11 +23,18 @@ from memcfg.plan._actions import (
 )
 from memcfg.plan._auto import auto
 from memcfg.plan._bound import lower_bound
+from memcfg.plan._checkmate import checkmate, checkmate_lp
 from memcfg.plan._chen import chen_budget, chen_mirror, chen_recursive, chen_sqrt
 from memcfg.plan._csv import read_buffers, write_placement
 from memcfg.plan._gruslys import bptt_hidden, bptt_internal, bptt_mixed
 from memcfg.plan._judge import unchecked_claims, validate, violations
 from memcfg.plan._keep_all import keep_all
+from memcfg.plan._kusumoto import (
+    kusumoto_exact_memory,
+    kusumoto_exact_time,
+    kusumoto_pruned_memory,
+    kusumoto_pruned_time,
+)
 from memcfg.plan._less_scratch import plan_within
 from memcfg.plan._lifetimes import state_updates, with_updates_in_time
 from memcfg.plan._mxnet import mxnet
@@ -35,6 +42,7 @@ from memcfg.plan._place import Buffer, Placement, place
 from memcfg.plan._plan import Group, Plan, Predicted, Summary
 from memcfg.plan._policy import Policy
 from memcfg.plan._replay_elementwise import replay_elementwise
+from memcfg.plan._retention_intervals import retention_intervals
 from memcfg.plan._revolve import revolve
 from memcfg.plan._rotor import rotor
 from memcfg.plan._share import share
@@ -74,6 +82,13 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "superneurons_speed": superneurons_speed,
         "superneurons_memory": superneurons_memory,
         "superneurons_cost": superneurons_cost,
+        "kusumoto_exact_time": kusumoto_exact_time,
+        "kusumoto_exact_memory": kusumoto_exact_memory,
+        "kusumoto_pruned_time": kusumoto_pruned_time,
+        "kusumoto_pruned_memory": kusumoto_pruned_memory,
+        "checkmate": checkmate,
+        "checkmate_lp": checkmate_lp,
+        "retention_intervals": retention_intervals,
     }
 )
 """What makes the policy of each name; the first is the default."""
@@ -103,17 +118,24 @@ __all__ = [
     "bptt_hidden",
     "bptt_internal",
     "bptt_mixed",
+    "checkmate",
+    "checkmate_lp",
     "chen_budget",
     "chen_mirror",
     "chen_recursive",
     "chen_sqrt",
     "keep_all",
+    "kusumoto_exact_memory",
+    "kusumoto_exact_time",
+    "kusumoto_pruned_memory",
+    "kusumoto_pruned_time",
     "lower_bound",
     "mxnet",
     "place",
     "plan_within",
     "read_buffers",
     "replay_elementwise",
+    "retention_intervals",
     "revolve",
     "rotor",
     "share",

@@ -41,7 +41,12 @@ def noisy():
 
 
 NETWORKS = {"chain": chain, "residual": residual, "noisy": noisy}
-POLICIES = [name for name in mc.plan.POLICIES if not name.startswith("bptt")]
+SMALL = {"checkmate", "retention_intervals"}  # refuse networks as large as these
+POLICIES = [
+    name
+    for name in mc.plan.POLICIES
+    if not name.startswith("bptt") and name not in SMALL
+]
 OPTIMIZERS = {
     "momentum": lambda: nn.SGD(0.05, momentum=0.9),
     "adam": lambda: nn.Adam(0.01),
