@@ -52,7 +52,10 @@ def plainly(monkeypatch):
 
 
 def network(seed=3, **options):
-    """Two weights that are packed, others that are not, and moving averages."""
+    """Weights that are packed, others that are not, and moving averages.
+
+    Whether the weight of `wide` is, depends on the processor.
+    """
     nn.set_random_seed(seed)
     model = nn.Sequential(
         [
@@ -61,6 +64,7 @@ def network(seed=3, **options):
             nn.BatchNormalization(),
             nn.ReLU(),
             nn.Conv2D(48, 3, padding="same", activation="relu", name="large"),
+            nn.Conv2D(64, 3, padding="same", activation="relu", name="larger"),
             nn.GlobalAveragePooling2D(),
             nn.Dense(128, activation="relu", name="wide"),
             nn.Dense(5),
@@ -92,7 +96,8 @@ def test_plans_have_the_bytes_and_reports_name_them():
     x, y = batch()
     model.predict_on_batch(x)
     found = packed(model)
-    assert list(found) == ["large/kernel packed", "wide/kernel packed"]
+    always = ["large/kernel packed", "larger/kernel packed"]
+    assert list(found) in (always, [*always, "wide/kernel packed"])
     assert found["large/kernel packed"] >= 4 * 3 * 3 * 16 * 48
     report = model.memory_report(verify=True)
     assert report.measured_peak_bytes == report.predicted_peak_bytes
@@ -215,15 +220,21 @@ def test_without_a_limit_half_of_the_machine_is_enough(monkeypatch):
 
 
 def test_a_layer_that_is_called_twice_is_packed_once():
-    x = nn.Input((64,))
-    layer = nn.Dense(64, name="twice")
-    model = nn.Model(x, layer(layer(x)))
-    model.predict_on_batch(np.ones((2, 64), np.float32))
+    def network(first, second):
+        x = nn.Input((8, 8, 32))
+        return nn.Model(x, second(first(x)))
+
+    def layer(name):
+        return nn.Conv2D(32, 3, padding="same", name=name)
+
+    twice = layer("twice")
+    model = network(twice, twice)
+    x = np.random.default_rng(0).standard_normal((2, 8, 8, 32)).astype(np.float32)
+    found = model.predict_on_batch(x)
     assert list(packed(model, size=2)) == ["twice/kernel packed"]
-    kernel, bias = model.get_weights()
-    rows = np.random.default_rng(0).standard_normal((2, 64)).astype(np.float32)
-    expected = (rows @ kernel + bias) @ kernel + bias
-    np.testing.assert_allclose(model.predict_on_batch(rows), expected, 1e-4, 1e-5)
+    other = network(layer("first"), layer("second"))
+    other.set_weights(model.get_weights() * 2)
+    np.testing.assert_array_equal(other.predict_on_batch(x), found)
 
 
 def test_models_that_share_a_layer_see_what_the_other_trains():
