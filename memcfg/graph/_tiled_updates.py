@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from memcfg.graph._cost import nominal_seconds_of
 from memcfg.ops import op_type
-from memcfg.ops.dense_update import update_attributes
+from memcfg.ops.tiled_update import TILED, update_attributes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from memcfg.graph._graph import Graph, Op
 
 __all__ = ["tile_updates"]
@@ -17,28 +19,34 @@ __all__ = ["tile_updates"]
 _LARGE = 4 << 20  # bytes; smaller gradients are not worth more calls
 
 
-def tile_updates(graph: Graph) -> Graph:
-    """Compute large gradients of dense layers in blocks, each of which is used at once.
+def tile_updates(graph: Graph, has: Callable[[str], bool]) -> Graph:
+    """Compute large gradients of kernels in blocks, each of which is used at once.
 
     That is done where an update is the only reader of the gradient and works element
-    by element. A gradient that something else reads (clipping by its norm, a sum over
-    several uses of a weight) stays whole.
+    by element, and where a device has a kernel for it, whose parts alone would need the
+    whole gradient. A gradient that something else reads (clipping by its norm, a sum
+    over several uses of a weight) stays whole, and that of a convolution in groups.
 
     Parameters
     ----------
     graph : Graph
         A training step.
+    has : callable
+        Whether the device has a kernel of a type's own.
 
     Returns
     -------
     Graph
-        The same step; the update has become a ``dense_update``.
+        The same step; the update has become a ``dense_update`` or ``conv2d_update``.
     """
     kept = {*graph.keep, *graph.losses}
     gone: set[int] = set()  # ops
     made: dict[int, Op] = {}  # by the place of the update
     for index, op in enumerate(graph.ops):
-        if op.type != "dense_gradient_kernel" or op.outputs[0] in kept:
+        tiled = TILED.get(op.type)
+        if tiled is None or not has(tiled) or op.outputs[0] in kept:
+            continue
+        if op.attributes.get("groups", 1) != 1:
             continue
         (gradient,) = op.outputs
         readers = graph.consumers[gradient]
@@ -53,7 +61,7 @@ def tile_updates(graph: Graph) -> Graph:
             and _shape_of_all(graph, update, gradient)
         ):
             gone.add(index)
-            made[readers[0]] = _tiled(graph, op, update)
+            made[readers[0]] = _tiled(graph, tiled, op, update)
     if not made:
         return graph
     ops = [made.get(i, op) for i, op in enumerate(graph.ops) if i not in gone]
@@ -72,17 +80,20 @@ def _shape_of_all(graph: Graph, update: Op, gradient: int) -> bool:
     )
 
 
-def _tiled(graph: Graph, product: Op, update: Op) -> Op:
+def _tiled(graph: Graph, name: str, product: Op, update: Op) -> Op:
     place = update.inputs.index(product.outputs[0])
     others = (*update.inputs[:place], *update.inputs[place + 1 :])
     inputs = (*product.inputs, *others)
-    attributes = update_attributes(update.type, update.attributes, place)
+    attributes = {
+        **product.attributes,
+        **update_attributes(update.type, update.attributes, place),
+    }
     return replace(
         update,
-        type="dense_update",
+        type=name,
         inputs=inputs,
         seconds=nominal_seconds_of(
-            graph, op_type("dense_update"), inputs, update.outputs, attributes
+            graph, op_type(name), inputs, update.outputs, attributes
         ),
         attributes=attributes,
     )

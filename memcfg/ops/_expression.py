@@ -10,6 +10,7 @@ C++ core evaluates (``_native/src/kernels/expression.cpp``).
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -48,6 +49,8 @@ __all__ = [
 ]
 
 Number: TypeAlias = int | float
+
+_NONE: Mapping[str, Any] = MappingProxyType({})  # attributes
 
 
 def _erf(x: Any) -> Any:
@@ -654,19 +657,23 @@ def read(
     return tuple(nodes[int(each)] for each in words)
 
 
-def read_over(text: str, operands: Sequence[Any]) -> tuple[Expression, ...]:
+def read_over(
+    text: str, operands: Sequence[Any], attributes: Mapping[str, Any] = _NONE
+) -> tuple[Expression, ...]:
     """Read what `write` wrote; of operands of shape () it has the one number."""
     leaves = [
         operand(str(i)) if each.shape else scalar(str(i))
         for i, each in enumerate(operands)
     ]
-    return read(text, leaves, {})
+    return read(text, leaves, attributes)
 
 
-def evaluate_over(text: str, arrays: Sequence[Any], dtype: Any) -> list[Any]:
+def evaluate_over(
+    text: str, arrays: Sequence[Any], dtype: Any, attributes: Mapping[str, Any] = _NONE
+) -> list[Any]:
     """Compute what `write` wrote with NumPy, of these arrays."""
     values: dict[tuple[str, str], Any] = {}
     for i, array in enumerate(arrays):
         kind = "operand" if array.shape else "scalar"
         values[kind, str(i)] = array if array.shape else float(array)
-    return evaluate(read_over(text, arrays), values, dtype)
+    return evaluate(read_over(text, arrays, attributes), values, dtype)

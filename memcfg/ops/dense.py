@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from memcfg.ops._op_type import (
@@ -32,8 +33,12 @@ def _infer(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
 
 
 def _infer_kernel(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
-    shape = (inputs[0].shape[-1], inputs[1].shape[-1])
-    return [Spec(shape, gradient_dtype(inputs), role="gradient")]
+    x, dy = inputs[0].shape, inputs[1].shape
+    require(
+        len(x) >= 2 and len(dy) >= 2 and prod(x[:-1]) == prod(dy[:-1]),
+        f"dense_gradient_kernel: cannot multiply {x} by {dy}",
+    )
+    return [Spec((x[-1], dy[-1]), gradient_dtype(inputs), role="gradient")]
 
 
 def _infer_input(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:

@@ -14,7 +14,8 @@ from memcfg.errors import GraphError
 from memcfg.ops.chain import Link, join_elementwise
 
 CPU_ONLY = {  # made where a device has a kernel
-    *("dense_update", "dense_cross_entropy", "dense_cross_entropy_inference"),
+    *("dense_update", "conv2d_update"),
+    *("dense_cross_entropy", "dense_cross_entropy_inference"),
 }
 EXACT = {
     *("argmax", "hits", "correct_count", "gather", "one_hot", "cast", "constant"),

@@ -56,6 +56,20 @@ struct Step {
 
   std::size_t tensors() const { return bytes.size(); }
   std::size_t ops() const { return phase.size(); }
+
+  // Whether an op comes behind the forward phase for what it reads: one of the backward
+  // phase, and an update of what that gives. Others, of statistics, are due before it.
+  bool is_late(Index op) const {
+    const Phase of = phase[static_cast<std::size_t>(op)];
+    if (of != Phase::kUpdate) return of == Phase::kBackward;
+    for (const Index t : inputs[op]) {
+      const Index from = producer[static_cast<std::size_t>(t)];
+      if (from >= 0 && phase[static_cast<std::size_t>(from)] == Phase::kBackward) {
+        return true;
+      }
+    }
+    return false;
+  }
 };
 
 using Sequence = std::vector<Index>;        // ops in order of execution

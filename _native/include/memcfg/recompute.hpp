@@ -1,9 +1,9 @@
 // Which forward ops run twice: the schedule of a choice.
 //
 // A choice is a set of dropped ops: their outputs die after the forward phase and the
-// op is computed once more just before the first backward op that needs them, so a
-// choice recomputes each op at most once. An op that only the backward phase needs is
-// then put off instead.
+// op is computed once more just before the first backward or update op that needs them,
+// so a choice recomputes each op at most once. An op that only those need is then put
+// off instead.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ class Walk {
     replayed_.assign(step_.ops(), 0);
     sequence_.clear();
     for (Index op = 0; op < ops; ++op) {
-      if (step_.phase[static_cast<std::size_t>(op)] == Phase::kBackward) {
+      if (step_.is_late(op)) {
         collect(op, dropped);
         for (const Index again : again_) {
           if (!can_replay(again, op)) {

@@ -74,12 +74,13 @@ inline Forward make_forward(const Step& step) {
     forward.ops.push_back(static_cast<Index>(op));
   }
   std::vector<Index> last(step.tensors(), -1);         // last reading position
-  std::vector<std::uint8_t> later(step.tensors(), 0);  // read by a backward op
+  std::vector<std::uint8_t> later(step.tensors(), 0);  // read by later phases
   for (std::size_t op = 0; op < step.ops(); ++op) {
+    const bool late = step.is_late(static_cast<Index>(op));
     for (const Index t : step.inputs[static_cast<Index>(op)]) {
       const auto i = static_cast<std::size_t>(t);
       if (position[op] >= 0) last[i] = position[op];
-      if (step.phase[op] == Phase::kBackward) later[i] = 1;
+      if (late) later[i] = 1;
     }
   }
   for (const Index op : forward.ops) {

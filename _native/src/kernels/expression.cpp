@@ -299,7 +299,9 @@ double calculate(const Instruction& each, const Numbers& n) {
 }
 
 // The numbers that are the same for all elements.
-void calculate_uniform(const Expression& e, void* const* operands, Numbers& numbers) {
+Numbers calculate_uniform(const Expression& e, void* const* operands) {
+  Numbers numbers;
+  std::fill_n(numbers.begin(), e.instructions.size(), 0.0);
   for (std::size_t place = 0; place < e.instructions.size(); ++place) {
     const Instruction& each = e.instructions[place];
     if (!each.uniform) continue;
@@ -315,6 +317,7 @@ void calculate_uniform(const Expression& e, void* const* operands, Numbers& numb
       numbers[place] = *input(operands, static_cast<int>(each.operand));
     }
   }
+  return numbers;
 }
 
 // What an instruction reads: an array, or a number for all elements.
@@ -538,9 +541,8 @@ void run_narrow(const Expression& e,
   }
 }
 
-}  // namespace
-
-KernelPtr make_expression(const KernelSpec& spec) {
+// An expression whose operands are as it wants them, and their bytes.
+std::pair<Expression, Kernel::Sizes> parse(const KernelSpec& spec) {
   const SpecReader reader(spec);
   if (spec.inputs.size() + spec.outputs.size() > kOperandsMost ||
       spec.outputs.empty()) {
@@ -573,10 +575,15 @@ KernelPtr make_expression(const KernelSpec& spec) {
   }
   const Count narrow = std::count(e.narrow.begin(), e.narrow.end(), true);
   if (narrow > 0) e.width = std::min(kBlockMost, kRegisterFloats / narrow / 16 * 16);
-  return function_kernel(sizes, 0, [e](void* const* operands, void*) {
-    Numbers numbers;
-    std::fill_n(numbers.begin(), e.instructions.size(), 0.0);
-    calculate_uniform(e, operands, numbers);
+  return {std::move(e), std::move(sizes)};
+}
+
+}  // namespace
+
+KernelPtr make_expression(const KernelSpec& spec) {
+  const auto [parsed, sizes] = parse(spec);
+  return function_kernel(sizes, 0, [e = parsed](void* const* operands, void*) {
+    const Numbers numbers = calculate_uniform(e, operands);
     const Run run = e.loop == nullptr ? interpret : run_compiled;
     parallel_chunks(e.count, kChunk, [&](Count begin, Count count) {
       if (e.width == 0) {
@@ -586,6 +593,32 @@ KernelPtr make_expression(const KernelSpec& spec) {
       }
     });
   });
+}
+
+RowLoop make_row_expression(const KernelSpec& spec, std::vector<Count> strides) {
+  Expression parsed = parse(spec).first;
+  const SpecReader reader(spec);
+  const Count length = reader.rows(spec.outputs[0]).channels;
+  if (parsed.width != 0 || strides.size() != parsed.narrow.size()) {
+    reader.fail("has float32 alone, and a stride for each operand");
+  }
+  for (std::size_t i = 0; i < strides.size(); ++i) {
+    if (parsed.single[i]) strides[i] = 0;
+  }
+  return [e = std::move(parsed), strides = std::move(strides), length](
+             void* const* operands) {
+    const Numbers numbers = calculate_uniform(e, operands);
+    const Run run = e.loop == nullptr ? interpret : run_compiled;
+    const Count pieces = (length + kChunk - 1) / kChunk;  // of a row
+    parallel_for(e.count / length * pieces, e.count, [&](Count i) {
+      const Count row = i / pieces, begin = i % pieces * kChunk;
+      std::array<void*, kOperandsMost> at;
+      for (std::size_t j = 0; j < strides.size(); ++j) {
+        at[j] = static_cast<float*>(operands[j]) + row * strides[j];
+      }
+      run(e, numbers, at.data(), begin, std::min(kChunk, length - begin));
+    });
+  };
 }
 
 const KernelType kChain{"chain", make_expression, Floats::bfloat16};

@@ -1,8 +1,10 @@
 // Element-wise ops as expressions: the loops that were compiled with the library.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/function_kernel.hpp"
 #include "kernels/functions.hpp"
@@ -11,6 +13,12 @@ namespace memcfg {
 
 // The kernel of an op whose attribute `expression` says what an element is.
 KernelPtr make_expression(const KernelSpec& spec);
+
+// The same in some columns of matrices. The spec's operands, all float32, are [rows,
+// columns] or one number; rows of operand i, inputs first, begin `strides[i]` elements
+// apart. The call takes the addresses of the operands.
+using RowLoop = std::function<void(void* const* operands)>;
+RowLoop make_row_expression(const KernelSpec& spec, std::vector<Count> strides);
 
 // A compiled loop over `count` elements. `inputs` and `outputs` have an array for each
 // operand of the op; `uniform` has the numbers that the elements read, in the order of

@@ -368,9 +368,7 @@ class Session:
         kernels = self.executor.device.kernels
         if kernels.has("dense_cross_entropy"):
             graph = fuse_cross_entropy(graph)
-        if kernels.has("dense_update"):
-            graph = tile_updates(graph)
-        return graph
+        return tile_updates(graph, kernels.has)
 
     def _spec_for(self, training: bool) -> TraceSpec:
         return self._spec if training else replace(self._spec, optimizer=None)

@@ -18,7 +18,7 @@ from memcfg.devices import OperandSpec
 from memcfg.devices.cpu import kernel_table
 from memcfg.errors import MissingDependencyError
 from memcfg.ops._dtypes import round_to_bfloat16, run_meaning, widen
-from memcfg.ops.dense_update import update_attributes
+from memcfg.ops.tiled_update import update_attributes
 
 EVERY = np.arange(1 << 16, dtype=np.uint16)
 BIT = 2.0**-8  # half of the distance of neighbours, relative
