@@ -3,8 +3,8 @@
 
 Owns the conversion between Python sequences and the pure functions of
 `pack.hpp`, `liveness.hpp`, `schedule.hpp`, `recompute.hpp`, `segments.hpp`,
-`rotor.hpp` and `lower_sets.hpp`. Refuses policy: what is tried, and what is good,
-`memcfg.plan` decides.
+`rotor.hpp`, `lower_sets.hpp` and `time_bound.hpp`. Refuses policy: what is tried, and
+what is good, `memcfg.plan` decides.
 """
 
 cimport cython
@@ -155,6 +155,10 @@ cdef extern from "memcfg/rotor.hpp" namespace "memcfg::rotor" nogil:
         int32_t choice(size_t first, size_t last, size_t slots)
         size_t stages()
         size_t slots()
+
+
+cdef extern from "memcfg/time_bound.hpp" namespace "memcfg::time_bound" nogil:
+    double extra_cost(const Arrays& step, int64_t limit, int64_t effort) except +
 
 
 cdef cbool _is_over(void* whom) noexcept nogil:
@@ -317,6 +321,17 @@ cdef class Step:
         with nogil:
             placed = lay_out(self.arrays, ops, <InPlace>rule, effort)
         return _make_layout(placed)
+
+    def extra_cost(self, int64_t limit, *, int64_t effort):
+        """Bound the cost of what is computed again within a limit in bytes.
+
+        What is repeatable is computed in any order, any number of times. Infinite:
+        nothing fits. `effort` bounds the work.
+        """
+        cdef double cost
+        with nogil:
+            cost = extra_cost(self.arrays, limit, effort)
+        return cost
 
     cdef vector[uint8_t] _choice(self, bytes dropped) except *:
         if <size_t>len(dropped) != self.arrays.phase.size():

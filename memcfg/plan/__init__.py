@@ -1,7 +1,7 @@
 """Plans: where every byte of a step lies, and when; values in, values out.
 
 Methods that plan a graph, placement, the simulator, the independent validator, the
-lower bound, and the interchange format.
+lower bounds, and the interchange format.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ from memcfg.plan._superneurons import (
     superneurons_memory,
     superneurons_speed,
 )
+from memcfg.plan._time_bound import time_lower_bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -145,6 +146,7 @@ __all__ = [
     "superneurons_cost",
     "superneurons_memory",
     "superneurons_speed",
+    "time_lower_bound",
     "unchecked_claims",
     "validate",
     "violations",

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan._actions import Compute
+from memcfg.plan._policy import draft
 from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._share import share
 from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
+from memcfg.plan._time_bound import with_gap
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -27,9 +29,10 @@ class Auto:
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
         try:
-            plan = share()(graph, limit_bytes)
+            plan = draft(share(), graph, limit_bytes)
         except InfeasiblePlanError:
             plan = _fastest(graph, limit_bytes)
+        plan = with_gap(graph, plan)
         assert plan.summary is not None
         return replace(plan, summary=replace(plan.summary, chosen_by="auto"))
 
@@ -40,7 +43,7 @@ def _fastest(graph: Graph, limit_bytes: int | None) -> Plan:
     refusals: list[InfeasiblePlanError] = []
     for policy in (sqrt_checkpoint(), replay_elementwise()):
         try:
-            plans.append(policy(graph, limit_bytes))
+            plans.append(draft(policy, graph, limit_bytes))
         except InfeasiblePlanError as refusal:
             refusals.append(refusal)
     if not plans:

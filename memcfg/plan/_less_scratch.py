@@ -117,6 +117,9 @@ def _plan(
         else action
         for action in plan.actions
     )
+    if taken:  # the gap would be to other plans with these algorithms
+        predicted = replace(plan.predicted, optimality_gap=None)
+        plan = replace(plan, predicted=predicted)
     summary = plan.summary and replace(plan.summary, less_scratch=_group(graph, taken))
     return replace(plan, actions=actions, summary=summary)
 

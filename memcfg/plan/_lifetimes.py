@@ -59,16 +59,7 @@ class Request:
     @staticmethod
     def of(graph: Graph, method: str, limit_bytes: int | None) -> Request:
         """Check a policy's arguments and start its clock."""
-        if isinstance(limit_bytes, bool) or not isinstance(limit_bytes, int | None):
-            raise TypeError(f"a limit is a number of bytes or None: {limit_bytes!r}")
-        if limit_bytes is not None and limit_bytes <= 0:
-            raise ValueError(f"a limit must be positive, not {limit_bytes} bytes")
-        if limit_bytes is not None and limit_bytes >= _NO_SIZE:
-            raise ValueError("a limit is below 2**63 bytes; None is no limit")
-        scratch = sum(align_up(op.scratch_bytes) for op in graph.ops)
-        total = 2 * (sum(align_up(t.nbytes) for t in graph.tensors) + scratch)
-        if total >= _LARGEST:
-            raise GraphError(f"graph {graph.name!r}: sizes beyond 2**62 bytes")
+        check(graph, limit_bytes)
         began = time.perf_counter()
         ordered, order = with_updates_in_time(graph)
         return Request(ordered, order, method, limit_bytes, began)
@@ -111,7 +102,7 @@ class Request:
     @cached_property
     def step(self) -> search.Step:
         """The graph as numbers."""
-        return _make_step(self.graph, frozenset(self.droppable), self.repeatable)
+        return make_step(self.graph, frozenset(self.droppable), self.repeatable)
 
     def placed(self, dropped: bytes) -> Plan:
         """Make the plan that computes dropped ops again, as `scheduled`."""
@@ -174,6 +165,20 @@ class Request:
         return action
 
 
+def check(graph: Graph, limit_bytes: int | None) -> None:
+    """Check the arguments of a policy."""
+    if isinstance(limit_bytes, bool) or not isinstance(limit_bytes, int | None):
+        raise TypeError(f"a limit is a number of bytes or None: {limit_bytes!r}")
+    if limit_bytes is not None and limit_bytes <= 0:
+        raise ValueError(f"a limit must be positive, not {limit_bytes} bytes")
+    if limit_bytes is not None and limit_bytes >= _NO_SIZE:
+        raise ValueError("a limit is below 2**63 bytes; None is no limit")
+    scratch = sum(align_up(op.scratch_bytes) for op in graph.ops)
+    total = 2 * (sum(align_up(t.nbytes) for t in graph.tensors) + scratch)
+    if total >= _LARGEST:
+        raise GraphError(f"graph {graph.name!r}: sizes beyond 2**62 bytes")
+
+
 def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
     """Tell what a plan did, in the names of its graph."""
     seen: set[int] = set()
@@ -220,7 +225,7 @@ def _own_buffers(graph: Graph) -> int:
     return sum(buffers) + max(scratch, default=0)
 
 
-def _make_step(
+def make_step(
     graph: Graph, droppable: frozenset[int], repeatable: frozenset[int]
 ) -> search.Step:
     """Turn a graph into numbers.

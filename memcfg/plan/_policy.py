@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan._lifetimes import Request
+from memcfg.plan._time_bound import with_gap
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ class Method:
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
+        return with_gap(graph, self.draft(graph, limit_bytes))
+
+    def draft(self, graph: Graph, limit_bytes: int | None) -> Plan:
+        """Plan a graph, without saying how good the plan is."""
         plan = self.make(Request.of(graph, self.name, limit_bytes))
         if fits(plan):
             return plan
@@ -64,6 +69,13 @@ class Method:
             limit_bytes=limit_bytes,
             hint=steps,
         )
+
+
+def draft(policy: Policy, graph: Graph, limit_bytes: int | None) -> Plan:
+    """Plan a graph, without saying how good the plan is where that takes time."""
+    if isinstance(policy, Method):
+        return policy.draft(graph, limit_bytes)
+    return policy(graph, limit_bytes)
 
 
 def fits(plan: Plan) -> bool:

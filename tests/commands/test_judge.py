@@ -27,6 +27,7 @@ def test_a_right_plan_ends_with_0(files, capsys):
     assert [line.split()[2] for line in unchecked] == [
         "lower_bound_bytes",
         "planning_seconds",
+        "optimality_gap",
     ]
 
 

@@ -477,6 +477,7 @@ def test_the_claims_of_our_own_plans_hold():
     assert [name.split()[0] for name in names] == [
         "lower_bound_bytes",
         "planning_seconds",
+        "optimality_gap",
     ]
 
 

@@ -1,0 +1,98 @@
+"""A time that no plan is below within a limit, and how far plans are from it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from memcfg.plan._actions import Alias, Alloc, Compute, Free
+from memcfg.plan._lifetimes import check, make_step
+
+if TYPE_CHECKING:
+    from memcfg.graph import Graph
+    from memcfg.plan._plan import Plan
+
+_EFFORT = 150_000_000  # of the search, in numbers looked at; a second or two
+
+
+def time_lower_bound(graph: Graph, limit_bytes: int | None) -> float:
+    """Return a time that no plan within a limit is below.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    limit_bytes : int or None
+        The limit in bytes; None: no limit.
+
+    Returns
+    -------
+    float
+        Seconds; in a graph that states no times each op counts 1. Infinite if it is
+        proven that no plan fits, whatever time it takes.
+
+    Raises
+    ------
+    TypeError
+        If the limit is no whole number.
+    ValueError
+        If the limit is not positive, or beyond 64 bits.
+    GraphError
+        If the sizes of the graph sum to more than 2**62 bytes.
+
+    Notes
+    -----
+    It holds for plans that neither copy nor encode and run each op by its default
+    algorithm: in any order, each op as often as they like, wherever the bytes lie. When
+    an op is first computed, its ancestors were and its descendants were not. What these
+    read is in memory at that moment, or computed again later, and so is, in turn, what
+    that reads. What does not fit has to be computed again; how much time that takes at
+    least, over all such moments together, is a linear program, in which parts of ops
+    can be computed again. Its rows are maximal flows, the duals of minimal cuts between
+    what is computed again and what is kept, and are added while its solution violates
+    them. Work is limited, so the bound may be lower than the program's optimum. The
+    same arguments give the same bound.
+
+    References
+    ----------
+    .. [1] P. Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor
+       Rematerialization", MLSys 2020, arXiv:1910.02653, whose linear relaxation is for
+       a fixed order.
+    .. [2] W. Ben-Ameur, J. Neto, "Acceleration of cutting-plane and column generation
+       algorithms", Networks 49, 2007: where rows are looked for.
+    """
+    check(graph, limit_bytes)
+    once = sum(_costs(graph))
+    if limit_bytes is None:
+        return once
+    replayable = frozenset(i for i, op in enumerate(graph.ops) if op.replayable)
+    step = make_step(graph, frozenset(), replayable)
+    return once + step.extra_cost(limit_bytes, effort=_EFFORT)
+
+
+def with_gap(graph: Graph, plan: Plan) -> Plan:
+    """Say how far a plan is from the least time of its limit, if that can be known."""
+    began = time.perf_counter()
+    costs = _costs(graph)
+    taken = 0.0
+    computed = 0
+    for action in plan.actions:
+        if isinstance(action, Compute) and action.algorithm is None:
+            taken += costs[action.op]
+            computed += 1
+        elif not isinstance(action, Alloc | Alias | Free):
+            return plan
+    gap = 0.0
+    if computed > len(costs):
+        least = time_lower_bound(graph, plan.limit_bytes)
+        gap = max(0.0, taken / least - 1.0) if least else 0.0
+    seconds = plan.predicted.planning_seconds + time.perf_counter() - began
+    predicted = replace(plan.predicted, optimality_gap=gap, planning_seconds=seconds)
+    return replace(plan, predicted=predicted)
+
+
+def _costs(graph: Graph) -> list[float]:
+    """Return the seconds of each op; 1 in a graph that states none."""
+    timed = any(op.seconds for op in graph.ops)
+    return [op.seconds if timed else 1.0 for op in graph.ops]
