@@ -2,9 +2,9 @@
 """Packing and search over arrays of numbers, in C++ without the GIL.
 
 Owns the conversion between Python sequences and the pure functions of
-`pack.hpp`, `liveness.hpp`, `schedule.hpp`, `recompute.hpp`, `segments.hpp`,
-`rotor.hpp`, `lower_sets.hpp` and `time_bound.hpp`. Refuses policy: what is tried, and
-what is good, `memcfg.plan` decides.
+`pack.hpp`, `liveness.hpp`, `schedule.hpp`, `reorder.hpp`, `exact_schedule.hpp`,
+`recompute.hpp`, `segments.hpp`, `rotor.hpp`, `lower_sets.hpp` and `time_bound.hpp`.
+Refuses policy: what is tried, and what is good, `memcfg.plan` decides.
 """
 
 cimport cython
@@ -119,6 +119,44 @@ cdef extern from "memcfg/schedule.hpp" namespace "memcfg::schedule" nogil:
     ) except +
     Placed lay_out(
         const Arrays& step, const Sequence& sequence, InPlace rule, int64_t effort
+    ) except +
+
+
+cdef extern from "memcfg/reorder.hpp" namespace "memcfg::reorder" nogil:
+    cdef struct Reordered "memcfg::reorder::Result":
+        Sequence sequence
+        int64_t load
+        int64_t floor
+
+    Reordered reorder_sequence "memcfg::reorder::reorder"(
+        const Arrays& step, const Sequence& sequence, int64_t effort
+    ) except +
+
+
+cdef extern from "memcfg/exact_schedule.hpp" namespace "memcfg::exact" nogil:
+    cdef enum class Verdict "memcfg::exact::Verdict"(int32_t):
+        pass
+
+    cdef struct Found:
+        Verdict verdict
+        Sequence sequence
+        int64_t next
+        int64_t states
+
+    cdef struct LeastLoad:
+        Sequence sequence
+        int64_t load
+        int64_t floor
+
+    cdef cppclass Model:
+        @staticmethod
+        cbool holds(const Arrays& step) except +
+
+    Found search_cost "memcfg::exact::least_cost"(
+        const Arrays& step, int64_t limit, int64_t effort
+    ) except +
+    LeastLoad search_load "memcfg::exact::least_load"(
+        const Arrays& step, const Sequence& known, int64_t effort
     ) except +
 
 
@@ -309,6 +347,47 @@ cdef class Step:
         with nogil:
             result = score_sequence(self.arrays, ops)
         return result.load, result.cost, result.replayed
+
+    def reorder(self, sequence, *, int64_t effort):
+        """Look for the order of a schedule without fault that has the lowest peak.
+
+        Gives the schedule in that order, the bytes in use at its peak, and those that
+        any order needs; `effort` bounds the numbers that are looked at.
+        """
+        cdef Sequence ops = sequence
+        cdef Reordered found
+        with nogil:
+            found = reorder_sequence(self.arrays, ops, effort)
+        return found.sequence, found.load, found.floor
+
+    @property
+    def is_small(self):
+        """Whether all schedules can be searched."""
+        return Model.holds(self.arrays)
+
+    def least_cost(self, int64_t limit, *, int64_t effort):
+        """Find the schedule of a small step with the least cost within a limit.
+
+        Gives a verdict (0 found, 1 there is none, 2 unknown after `effort`), the
+        schedule, the bytes that any needs at least if there is none, and how many
+        states were looked at.
+        """
+        cdef Found found
+        with nogil:
+            found = search_cost(self.arrays, limit, effort)
+        return <int32_t>found.verdict, found.sequence, found.next, found.states
+
+    def least_load(self, sequence, *, int64_t effort):
+        """Find the schedule of a small step with the lowest peak, from a known one.
+
+        Gives it, the bytes in use at its peak, and those that any schedule needs at
+        least; `effort` bounds the search of each limit.
+        """
+        cdef Sequence ops = sequence
+        cdef LeastLoad found
+        with nogil:
+            found = search_load(self.arrays, ops, effort)
+        return found.sequence, found.load, found.floor
 
     def layout(self, sequence, *, int32_t rule, int64_t effort):
         """Place every instance of a schedule without fault.

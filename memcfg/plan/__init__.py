@@ -26,6 +26,7 @@ from memcfg.plan._bound import lower_bound
 from memcfg.plan._checkmate import checkmate, checkmate_lp
 from memcfg.plan._chen import chen_budget, chen_mirror, chen_recursive, chen_sqrt
 from memcfg.plan._csv import read_buffers, write_placement
+from memcfg.plan._exact import exact
 from memcfg.plan._gruslys import bptt_hidden, bptt_internal, bptt_mixed
 from memcfg.plan._judge import unchecked_claims, validate, violations
 from memcfg.plan._keep_all import keep_all
@@ -125,6 +126,7 @@ __all__ = [
     "chen_mirror",
     "chen_recursive",
     "chen_sqrt",
+    "exact",
     "keep_all",
     "kusumoto_exact_memory",
     "kusumoto_exact_time",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan._actions import Compute
+from memcfg.plan._exact import exact_if_small
 from memcfg.plan._policy import draft
 from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._share import share
@@ -41,7 +42,8 @@ def _fastest(graph: Graph, limit_bytes: int | None) -> Plan:
     """Take the fastest plan that recomputes; refuse with the smallest limit."""
     plans: list[Plan] = []
     refusals: list[InfeasiblePlanError] = []
-    for policy in (sqrt_checkpoint(), replay_elementwise()):
+    policies = (sqrt_checkpoint(), replay_elementwise(), *exact_if_small(graph))
+    for policy in policies:
         try:
             plans.append(draft(policy, graph, limit_bytes))
         except InfeasiblePlanError as refusal:
@@ -77,6 +79,7 @@ def auto() -> Policy:
     `keep_all` and `share` compute every op once, so nothing is faster, and the peak
     of `share` is the smaller one: it is taken when it fits. When it does not,
     `sqrt_checkpoint` and `replay_elementwise` plan for the least recomputation that
-    fits, and the faster plan is taken.
+    fits, and the fastest plan is taken. In graphs of up to 24 ops `exact` plans, too:
+    with at most 8 ops nothing is faster, and no lower limit has a plan.
     """
     return Auto()

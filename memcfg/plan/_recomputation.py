@@ -21,12 +21,12 @@ def plan_recomputation(request: Request) -> Plan:
     """Plan for the least peak; within a limit, for the least recomputation."""
     search = Search(request)
     if request.limit_bytes is not None:
-        plan = request.placed(search.nothing.dropped)
+        plan = request.placed_in_order(search.nothing.dropped)
         if fits(plan):
             return plan
     # The choice of least load, or none dropped if that is placed lower.
     choices = (search.least_load(), search.nothing)
-    placed = [(choice, request.placed(choice.dropped)) for choice in choices]
+    placed = [(choice, request.placed_in_order(choice.dropped)) for choice in choices]
     choice, least = min(placed, key=lambda item: (item[1].peak_bytes, item[0].by_cost))
     if request.limit_bytes is None or not fits(least):
         return least
@@ -43,7 +43,7 @@ def _least_time(
         if goal < least.load:
             break
         choice = search.least_cost(goal, least)
-        plan = request.placed(choice.dropped)
+        plan = request.placed_in_order(choice.dropped)
         if fits(plan):
             return plan
         goal = min(goal - (plan.peak_bytes - limit), choice.load - 1)

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def share() -> Policy:
-    """Reuse memory: liveness, legal in-place pairs and offset placement.
+    """Reuse memory: order, liveness, legal in-place pairs and offset placement.
 
     Returns
     -------
     Policy
         The policy. A tensor has a buffer from the op that makes it to its last reader;
         an output takes over the buffer of an input of the same size when the op
-        declares the pair and is the input's last reader; offsets come from the best
-        of several orders.
+        declares the pair and is the input's last reader; offsets come from a search.
+        Ops run in another order than the graph's where one is found that takes less.
 
     References
     ----------
@@ -32,4 +32,4 @@ def share() -> Policy:
 
 
 def _share(request: Request) -> Plan:
-    return request.placed(bytes(len(request.graph.ops)))  # nothing is dropped
+    return request.placed_in_order(bytes(len(request.graph.ops)))  # nothing is dropped

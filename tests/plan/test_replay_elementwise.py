@@ -76,7 +76,7 @@ def test_plans_run_right_byte_for_byte(seed):
 
 def test_every_cheap_type_is_computed_twice_somewhere_and_no_dear_one():
     found: Counter[str] = Counter()
-    for seed in range(150):
+    for seed in range(300):
         graph = typed_step(seed, 12)
         found.update(graph.ops[op].type for op in again(replay_elementwise()(graph)))
     assert set(found) == set(CHEAP)
@@ -134,7 +134,7 @@ def test_the_search_is_near_the_best_of_all_choices():
         least = search.least_load()
         assert best <= least.load <= 1.05 * best
         plan = replay_elementwise()(graph)
-        assert best <= plan.peak_bytes <= 1.15 * best
+        assert plan.peak_bytes <= 1.15 * best  # in another order it may need less
         limit = (least.load + search.nothing.load) // 2
         cheapest = min(cost for load, cost, _ in every if load <= limit)
         found = search.least_cost(limit, least)

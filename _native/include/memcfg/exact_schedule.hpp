@@ -1,0 +1,521 @@
+// Complete search over all schedules of a small step: any order, any repetitions.
+//
+// A state is which ops have run and which values are resident. Running an op may need
+// room: then a least set of values is dropped, and an input that is dropped with the op
+// may give its buffer to an output, by the rule of grant_in_place. A value that nothing
+// can want any more is dropped at once. The cost still to come is bounded by the ops
+// that must run again, since a value that is wanted is gone (A*: Hart, Nilsson, Raphael
+// 1968); a state in which another one's values are all resident, at no more cost and
+// with the same ops run, makes that one needless.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <queue>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "memcfg/liveness.hpp"
+#include "memcfg/schedule.hpp"
+
+namespace memcfg::exact {
+
+using liveness::Index;
+using liveness::Phase;
+using liveness::Sequence;
+using liveness::Step;
+using packing::Extent;
+
+inline constexpr std::size_t kMostOps = 64;
+inline constexpr std::size_t kMostValues = 128;    // tensors, the state's too
+inline constexpr std::size_t kMostPairs = 8;       // of an op: all subsets are tried
+inline constexpr std::size_t kMostCompared = 128;  // states with a new one
+inline constexpr std::size_t kMostStates = 2'000'000;  // held at a time, of 64 bytes
+
+using Ops = std::uint64_t;  // a set of ops
+
+// A set of values.
+struct Values {
+  std::uint64_t low = 0, high = 0;
+
+  static Values one(std::size_t v) {
+    return v < 64 ? Values{std::uint64_t{1} << v, 0}
+                  : Values{0, std::uint64_t{1} << (v - 64)};
+  }
+  bool has(std::size_t v) const { return (*this & one(v)).any(); }
+  bool any() const { return (low | high) != 0; }
+  bool includes(Values other) const { return !(other - *this).any(); }
+  Values operator&(Values o) const { return {low & o.low, high & o.high}; }
+  Values operator|(Values o) const { return {low | o.low, high | o.high}; }
+  Values operator-(Values o) const { return {low & ~o.low, high & ~o.high}; }
+  bool operator==(Values o) const { return low == o.low && high == o.high; }
+};
+
+struct Hash {
+  std::size_t operator()(Values v) const {
+    return (v.low ^ (v.high * 0x9E3779B97F4A7C15ull)) * 0xBF58476D1CE4E5B9ull >> 7;
+  }
+};
+
+inline std::size_t first_of(std::uint64_t bits) {
+  std::size_t place = 0;
+  for (; !(bits & 1); bits >>= 1) ++place;
+  return place;
+}
+
+template <class Call>
+void each_bit(std::uint64_t bits, std::size_t offset, const Call& call) {
+  for (std::size_t place = offset; bits; bits >>= 1, ++place)
+    if (bits & 1) call(place);
+}
+
+template <class Call>
+void each(Values values, const Call& call) {
+  each_bit(values.low, 0, call);
+  each_bit(values.high, 64, call);
+}
+
+// A step in sets of bits.
+class Model {
+ public:
+  struct Op {
+    Values reads, makes;
+    Ops before = 0;   // must have run at least once
+    Ops against = 0;  // have overwritten what it reads, once they ran
+    Extent scratch = 0;
+    double cost = 0;
+    std::vector<std::pair<std::size_t, std::size_t>> pairs;  // of one size
+  };
+
+  // Whether a step is small enough.
+  static bool holds(const Step& step) {
+    if (step.ops() > kMostOps || step.tensors() > kMostValues) return false;
+    for (Index op = 0; op < static_cast<Index>(step.ops()); ++op)
+      if (step.pairs[op].end() - step.pairs[op].begin() >
+          static_cast<std::ptrdiff_t>(2 * kMostPairs))
+        return false;
+    return true;
+  }
+
+  explicit Model(const Step& step) : ops(step.ops()), bytes(step.bytes) {
+    const auto count = static_cast<Index>(step.ops());
+    const auto overwriter = schedule::overwriters(step);
+    std::vector<std::uint8_t> state(step.tensors(), 0);
+    Sequence once(step.ops());
+    std::iota(once.begin(), once.end(), 0);
+    liveness::Lives lives(step, once);
+    grant_in_place(step, once, liveness::InPlace::kState, lives);
+    for (const auto& life : lives.list) state[at(life.tensor)] = life.state;
+    Ops forward = 0;
+    Extent start = 0, end = 0;
+    for (Index o = 0; o < count; ++o)
+      if (step.phase[at(o)] == Phase::kForward) forward |= bit(o);
+    for (std::size_t t = 0; t < step.tensors(); ++t) {
+      const bool source = step.producer[t] < 0;
+      if (step.persistent[t] && source) base += step.bytes[t];
+      if (state[t]) continue;
+      if (source) initial = initial | Values::one(t), start += step.bytes[t];
+      if (step.keep[t]) kept = kept | Values::one(t), end += step.bytes[t];
+    }
+    ends = base + std::max(start, end);
+    maker.resize(step.tensors());
+    for (std::size_t t = 0; t < step.tensors(); ++t) maker[t] = step.producer[t];
+    for (Index o = 0; o < count; ++o) {
+      Op& op = ops[at(o)];
+      op.scratch = step.scratch[at(o)];
+      op.cost = step.cost[at(o)];
+      if (step.repeatable[at(o)]) repeatable |= bit(o);
+      if (step.phase[at(o)] == Phase::kUpdate) op.before |= forward;
+      for (const Index t : step.inputs[o]) {
+        if (!state[at(t)]) op.reads = op.reads | Values::one(at(t));
+        if (step.producer[at(t)] >= 0) op.before |= bit(step.producer[at(t)]);
+        const Index taker = overwriter[at(t)];
+        if (taker < count && taker != o) {
+          op.against |= bit(taker);
+          ops[at(taker)].before |= bit(o);
+        }
+      }
+      for (const Index t : step.outputs[o])
+        if (!state[at(t)]) op.makes = op.makes | Values::one(at(t));
+      for (const Index* pair = step.pairs[o].first; pair != step.pairs[o].last;
+           pair += 2) {
+        const std::size_t from = at(pair[0]), to = at(pair[1]);
+        if (state[from] || state[to] || step.keep[from]) continue;
+        if (bytes[from] == bytes[to] && bytes[to] > 0) op.pairs.emplace_back(from, to);
+      }
+    }
+    all = count == 64 ? ~Ops{0} : (Ops{1} << count) - 1;
+  }
+
+  static std::size_t at(Index i) { return static_cast<std::size_t>(i); }
+  static Ops bit(Index op) { return Ops{1} << op; }
+
+  Extent size(Values values) const {
+    Extent sum = 0;
+    each(values, [&](std::size_t v) { sum += bytes[v]; });
+    return sum;
+  }
+
+  // Bytes of outputs in buffers of inputs that end with the op.
+  Extent in_place(const Op& op, Values ending) const {
+    Extent sum = 0;
+    Values taken;
+    for (const auto& [from, to] : op.pairs) {
+      const Values both = Values::one(from) | Values::one(to);
+      if (!ending.has(from) || (taken & both).any()) continue;
+      taken = taken | both;
+      sum += bytes[to];
+    }
+    return sum;
+  }
+
+  bool may_repeat(std::size_t op, Ops done) const {
+    return (repeatable >> op & 1) && !(ops[op].against & done);
+  }
+
+  std::vector<Op> ops;
+  std::vector<Extent> bytes;  // by tensor
+  std::vector<Index> maker;   // by tensor
+  Values initial, kept;
+  Ops repeatable = 0, all = 0;
+  Extent base = 0;  // of the persistent tensors
+  Extent ends = 0;  // bytes at the start, or at the end if they are more
+};
+
+enum class Verdict : std::int32_t {
+  kFound = 0,
+  kNone = 1,     // there is no such schedule
+  kUnknown = 2,  // the states did not suffice
+};
+
+struct Found {
+  Verdict verdict = Verdict::kUnknown;
+  Sequence sequence;
+  Extent next = 0;          // of kNone: no schedule needs fewer bytes than this
+  std::int64_t states = 0;  // that were looked at
+};
+
+class Search {
+ public:
+  // Without `timed`, any schedule within the limit will do.
+  // `effort` is a number of states that are compared.
+  Search(const Model& model, Extent limit, bool timed, std::int64_t effort)
+      : model_(model), limit_(limit), timed_(timed), effort_(effort) {}
+
+  Found run() {
+    Found found;
+    next_ = std::numeric_limits<Extent>::max();
+    if (model_.ends > limit_) next_ = model_.ends;
+    bar_ = {std::numeric_limits<double>::max(), 0};
+    if (model_.ends <= limit_) push(model_.initial, 0, {0, 0}, -1, -1);
+    while (!queue_.empty() && work_ < effort_ && nodes_.size() < kMostStates) {
+      const std::size_t index = queue_.top().node;
+      bar_ = queue_.top().least;
+      queue_.pop();
+      if (nodes_[index].needless) continue;
+      ++found.states;
+      if (nodes_[index].done == model_.all) {
+        for (auto n = static_cast<Index>(index); nodes_[Model::at(n)].op >= 0;
+             n = nodes_[Model::at(n)].parent)
+          found.sequence.push_back(nodes_[Model::at(n)].op);
+        std::reverse(found.sequence.begin(), found.sequence.end());
+        found.verdict = Verdict::kFound;
+        return found;
+      }
+      above_ = kNever;
+      expand(index);
+      if (above_ < kNever) enter(above_, index);
+    }
+    if (queue_.empty()) found.verdict = Verdict::kNone;
+    found.next = next_;
+    return found;
+  }
+
+ private:
+  // Cost, and computations beyond the first of each op.
+  struct Cost {
+    double cost;
+    Index again;
+    bool operator<(const Cost& o) const {
+      return cost != o.cost ? cost < o.cost : again < o.again;
+    }
+    Cost operator+(const Cost& o) const { return {cost + o.cost, again + o.again}; }
+  };
+  static constexpr Cost kNever{std::numeric_limits<double>::infinity(), 0};
+  struct Node {
+    Values resident;
+    Ops done;
+    Cost cost;
+    Index parent, op;
+    bool needless;
+  };
+  struct Entry {
+    Cost least;  // of a schedule through the node
+    int done;
+    std::size_t node;
+    int rank;                               // higher ones first
+    bool operator<(const Entry& o) const {  // of two, the one to take later
+      if (rank != o.rank) return rank < o.rank;
+      if (o.least < least) return true;
+      if (least < o.least) return false;
+      return done != o.done ? done < o.done : node < o.node;
+    }
+  };
+  // What depends on the ops that have run alone.
+  struct Frontier {
+    Values live;    // values that some op may still read, or that are kept
+    Values wanted;  // values that an op reads that has not run, or that are kept
+    std::unordered_map<Values, Cost, Hash> known;  // by resident values: the least
+    std::vector<Index> nodes;
+  };
+
+  Frontier& frontier(Ops done) {
+    const auto [place, added] = frontiers_.try_emplace(done);
+    Frontier& found = place->second;
+    if (!added) return found;
+    found.live = found.wanted = model_.kept;
+    each_bit(model_.all & ~done, 0, [&](std::size_t op) {
+      found.wanted = found.wanted | model_.ops[op].reads;
+    });
+    found.live = found.wanted;
+    Values open = found.live;
+    while (open.any()) {
+      const std::size_t v = open.low ? first_of(open.low) : 64 + first_of(open.high);
+      open = open - Values::one(v);
+      const Index maker = model_.maker[v];
+      if (maker < 0 || !model_.may_repeat(Model::at(maker), done)) continue;
+      const Values more = model_.ops[Model::at(maker)].reads - found.live;
+      found.live = found.live | more;
+      open = open | more;
+    }
+    return found;
+  }
+
+  // The least that is still to be computed again; false: the state leads nowhere.
+  bool remaining(Values resident, Ops done, Values wanted, Cost& cost) const {
+    cost = {0, 0};
+    Ops again = 0;
+    Values open = wanted - resident;
+    while (open.any()) {
+      const std::size_t v = open.low ? first_of(open.low) : 64 + first_of(open.high);
+      open = open - Values::one(v);
+      const Index maker = model_.maker[v];
+      if (maker < 0) return false;
+      if (!(done & Model::bit(maker)) || (again & Model::bit(maker))) continue;
+      if (!model_.may_repeat(Model::at(maker), done)) return false;
+      again |= Model::bit(maker);
+      cost = cost + Cost{model_.ops[Model::at(maker)].cost, 1};
+      open = open | (model_.ops[Model::at(maker)].reads - resident);
+    }
+    return true;
+  }
+
+  // Adds a state unless a schedule through it takes more than the bar.
+  void push(Values resident, Ops done, Cost cost, Index parent, Index op) {
+    Frontier& at = frontier(done);
+    resident = resident & at.live;
+    const Cost least = estimate(resident, done, cost);
+    if (!timed_) cost = {0, 0};
+    if (bar_ < least) {
+      above_ = std::min(above_, least);
+      return;
+    }
+    const auto [known, added] = at.known.try_emplace(resident, cost);
+    if (!added && !(cost < known->second)) return;
+    known->second = cost;
+    const std::size_t first =
+        at.nodes.size() - std::min(at.nodes.size(), kMostCompared);
+    for (std::size_t k = first; k < at.nodes.size(); ++k) {
+      Node& other = nodes_[Model::at(at.nodes[k])];
+      if (other.resident.includes(resident) && !(cost < other.cost)) return;
+      if (resident.includes(other.resident) && !(other.cost < cost))
+        other.needless = true;
+    }
+    at.nodes.push_back(static_cast<Index>(nodes_.size()));
+    nodes_.push_back({resident, done, cost, parent, op, false});
+    enter(least, nodes_.size() - 1);
+  }
+
+  // Without a clock, whatever has run most goes first: any schedule will do.
+  void enter(Cost least, std::size_t index) {
+    const int done = count(nodes_[index].done);
+    queue_.push({least, done, index, timed_ ? 0 : done});
+  }
+
+  // The least that a schedule through a state takes; kNever: there is none.
+  Cost estimate(Values resident, Ops done, Cost cost) {
+    ++work_;
+    Cost rest;
+    if (!remaining(resident, done, frontier(done).wanted, rest)) return kNever;
+    return timed_ ? cost + rest : rest;
+  }
+
+  static int count(Ops ops) {
+    int sum = 0;
+    for (; ops; ops &= ops - 1) ++sum;
+    return sum;
+  }
+
+  void expand(std::size_t index) {
+    const Node node = nodes_[index];
+    const auto parent = static_cast<Index>(index);
+    const auto ops = static_cast<Index>(model_.ops.size());
+    for (Index op = 0; op < ops; ++op) {
+      if (may_run(node, op) && is_harmless(node, op)) {
+        run_op(node, parent, op);
+        return;
+      }
+    }
+    for (Index op = 0; op < ops; ++op)
+      if (may_run(node, op)) run_op(node, parent, op);
+  }
+
+  bool may_run(const Node& node, Index index) const {
+    const Model::Op& op = model_.ops[Model::at(index)];
+    if (!node.resident.includes(op.reads)) return false;
+    if (op.before & ~node.done || op.against & node.done) return false;
+    if (!(node.done & Model::bit(index))) return true;
+    return (model_.repeatable & Model::bit(index)) && !node.resident.includes(op.makes);
+  }
+
+  // Whether an op may as well run now, whatever is to come: it fits, what it leaves
+  // takes no more bytes than what ends with it and could not be had again, and it
+  // overwrites nothing that may be read again.
+  bool is_harmless(const Node& node, Index index) {
+    const Model::Op& op = model_.ops[Model::at(index)];
+    if (node.done & Model::bit(index)) return false;
+    const Values before = frontier(node.done).live;
+    const Values live = frontier(node.done | Model::bit(index)).live;
+    for (std::size_t o = 0; o < model_.ops.size(); ++o)
+      if (model_.ops[o].against & Model::bit(index) &&
+          model_.may_repeat(o, node.done) && (model_.ops[o].makes & before).any())
+        return false;
+    const Values ending = op.reads - live;
+    Extent freed = 0;
+    each(ending, [&](std::size_t v) {
+      const Index maker = model_.maker[v];
+      if (maker < 0 || !model_.may_repeat(Model::at(maker), node.done))
+        freed += model_.bytes[v];
+    });
+    return model_.size((op.makes & live) - node.resident) <= freed &&
+           needed(node, op, ending) <= limit_;
+  }
+
+  // Bytes in use while an op runs and nothing but `ending` is dropped.
+  Extent needed(const Node& node, const Model::Op& op, Values ending) const {
+    return model_.base + model_.size(node.resident | op.makes) + op.scratch -
+           model_.in_place(op, ending);
+  }
+
+  // Runs an op after every least set of drops that makes room.
+  void run_op(const Node& node, Index parent, Index index) {
+    const Model::Op& op = model_.ops[Model::at(index)];
+    const Ops done = node.done | Model::bit(index);
+    const bool again = node.done & Model::bit(index);
+    const Cost cost = again ? node.cost + Cost{op.cost, 1} : node.cost;
+    const Values live = frontier(done).live;
+    const Values dead = op.reads - live;
+    std::vector<std::size_t> givers;  // inputs that outputs may take over
+    for (const auto& pair : op.pairs)
+      if (live.has(pair.first) &&
+          std::find(givers.begin(), givers.end(), pair.first) == givers.end())
+        givers.push_back(pair.first);
+    std::vector<std::size_t> others;
+    each(node.resident - op.reads - op.makes - model_.kept, [&](std::size_t v) {
+      if (model_.bytes[v] > 0) others.push_back(v);
+    });
+    std::sort(others.begin(), others.end(), [&](std::size_t a, std::size_t b) {
+      return model_.bytes[a] != model_.bytes[b] ? model_.bytes[a] > model_.bytes[b]
+                                                : a < b;
+    });
+    Extent rest = 0;
+    for (const std::size_t v : others) rest += model_.bytes[v];
+    for (std::size_t set = 0; set < std::size_t{1} << givers.size(); ++set) {
+      Values given;
+      for (std::size_t k = 0; k < givers.size(); ++k)
+        if (set >> k & 1) given = given | Values::one(givers[k]);
+      const Extent need = needed(node, op, dead | given);
+      bool least = true;  // none is given in vain
+      each(given, [&](std::size_t v) {
+        least = least && needed(node, op, (dead | given) - Values::one(v)) > need;
+      });
+      if (!least) continue;
+      const auto drop = [&](auto& self,
+                            std::size_t k,
+                            Values dropped,
+                            Extent over,
+                            Extent left,
+                            Extent smallest) -> void {
+        if (over <= 0) {  // least, if the smallest is not dropped in vain
+          if (smallest > 0 && over + smallest <= 0) return;
+          push((node.resident - dropped - given) | op.makes, done, cost, parent, index);
+          return;
+        }
+        if (over > left) {
+          next_ = std::min(next_, limit_ + over - left);
+          return;
+        }
+        const Extent size = model_.bytes[others[k]];
+        const Values more = dropped | Values::one(others[k]);
+        const Values stays = ((node.resident - more - given) | op.makes) & live;
+        const Cost bound = estimate(stays, done, cost);
+        if (bar_ < bound)
+          above_ = std::min(above_, bound);
+        else
+          self(self, k + 1, more, over - size, left - size, size);
+        self(self, k + 1, dropped, over, left - size, smallest);
+      };
+      drop(drop, 0, {}, need - limit_, rest, 0);
+    }
+  }
+
+  const Model& model_;
+  const Extent limit_;
+  const bool timed_;
+  const std::int64_t effort_;
+  std::int64_t work_ = 0;
+  Extent next_ = 0;
+  Cost bar_{0, 0};    // states that take more are put off
+  Cost above_{0, 0};  // the least of those that were
+  std::vector<Node> nodes_;
+  std::priority_queue<Entry> queue_;
+  std::unordered_map<Ops, Frontier> frontiers_;
+};
+
+// The least cost within a limit. Pre: Model::holds(step).
+inline Found least_cost(const Step& step, Extent limit, std::int64_t effort) {
+  return Search(Model(step), limit, true, effort).run();
+}
+
+struct LeastLoad {
+  Sequence sequence;
+  Extent load;   // of the sequence
+  Extent floor;  // no schedule needs less: proven if it is the load
+};
+
+// The schedule that needs the fewest bytes; `known` is one without fault. Each limit is
+// searched with that effort. Pre: Model::holds(step).
+inline LeastLoad least_load(const Step& step,
+                            const Sequence& known,
+                            std::int64_t effort) {
+  const Model model(step);
+  LeastLoad result{known, schedule::score(step, known).load, model.ends};
+  while (result.floor < result.load) {
+    const Extent middle = result.floor + (result.load - result.floor) / 2;
+    Found found = Search(model, middle, false, effort).run();
+    if (found.verdict == Verdict::kUnknown) break;
+    if (found.verdict == Verdict::kNone) {
+      result.floor = std::min(found.next, result.load);
+    } else {
+      result.sequence = std::move(found.sequence);
+      result.load = schedule::score(step, result.sequence).load;
+    }
+  }
+  return result;
+}
+
+}  // namespace memcfg::exact

@@ -1,0 +1,194 @@
+"""Schedules that are the best: against brute force, and against published optima."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from schedule_oracle import least_costs, load
+from training_graphs import Sketch, chain, random_step
+
+from memcfg.errors import GraphError, InfeasiblePlanError
+from memcfg.plan import auto, exact, share, validate
+from memcfg.plan._exact import Exact
+from memcfg.plan._lifetimes import Request
+
+if TYPE_CHECKING:
+    from memcfg.graph import Graph
+
+EFFORT = 20_000_000
+
+
+def costs(graph: Graph) -> list[float]:
+    timed = any(op.seconds for op in graph.ops)
+    return [op.seconds if timed else 1.0 for op in graph.ops]
+
+
+def small(seed: int) -> Graph:
+    """A random step of at most 8 ops, its updates in time."""
+    graph = random_step(seed, 1 + seed % 4)
+    return Request.of(graph, "small", None).graph
+
+
+def brute_force(graph: Graph) -> list[tuple[int, float]]:
+    """Each limit from which on a schedule costs less, the highest first."""
+    request = Request.of(graph, "brute", None)
+    return list(least_costs(graph, request.repeatable, costs(graph)))
+
+
+def mirrored(seed: int) -> Graph:
+    """A chain and its gradients, of 5 or 7 ops of any size and time."""
+    chance = random.Random(seed)
+    sketch = Sketch()
+    n = chance.choice([2, 3])
+    sizes = [64 * chance.choice([1, 1, 2, 3, 5, 8]) for _ in range(n + 1)]
+    x = [sketch.tensor("x0", sizes[0], "input")]
+    for i in range(1, n + 1):
+        x.append(sketch.tensor(f"x{i}", sizes[i], "activation"))
+        reads = {x[i - 1], chance.choice(x[:i])}
+        seconds = float(chance.randint(0, 4))
+        pairs = ((x[i - 1], x[i]),) if sizes[i] == sizes[i - 1] else ()
+        sketch.op(f"f{i}", "forward", reads, [x[i]], seconds=seconds, in_place=pairs)
+    gradient = sketch.tensor("g", sizes[n], "activation_gradient")
+    sketch.op("loss", "backward", [x[n]], [gradient], seconds=1.0)
+    for i in range(n, 0, -1):
+        below = sketch.tensor(f"g{i - 1}", sizes[i - 1], "activation_gradient")
+        reads = {gradient, x[i - 1], chance.choice(x)}
+        seconds = float(chance.randint(1, 4))
+        pairs = ((gradient, below),) if sizes[i] == sizes[i - 1] else ()
+        sketch.op(f"b{i}", "backward", reads, [below], seconds=seconds, in_place=pairs)
+        gradient = below
+    return sketch.graph(f"mirrored {seed}", [gradient])
+
+
+def few_ops(seeds, most: int = 8):
+    for seed in seeds:
+        yield mirrored(seed)
+        graph = small(seed)
+        if len(graph.ops) <= most:
+            yield graph
+
+
+def test_the_search_agrees_with_brute_force_at_every_limit():
+    tried = again = 0
+    for graph in few_ops(range(130)):
+        step = Request.of(graph, "exact", None).step
+        front = brute_force(graph)
+        tried += 1
+        again += front[-1][1] > 0
+        for k, (limit, cost) in enumerate(front):
+            verdict, schedule, _, _ = step.least_cost(limit, effort=EFFORT)
+            assert verdict == 0
+            assert load(graph, schedule) <= limit
+            assert step.measure(schedule)[1] == pytest.approx(cost)
+            verdict, schedule, need, _ = step.least_cost(limit - 1, effort=EFFORT)
+            if k + 1 < len(front):
+                assert verdict == 0
+                assert step.measure(schedule)[1] == pytest.approx(front[k + 1][1])
+            else:
+                assert verdict == 1
+                assert limit >= need
+        schedule, least, floor = step.least_load(range(len(graph.ops)), effort=EFFORT)
+        assert floor == least == front[-1][0] == load(graph, schedule)
+    assert tried > 200
+    assert again > 30
+
+
+def test_auto_agrees_with_brute_force():
+    """On the smallest limit, and on the least time from there to the default peak."""
+    tried = 0
+    for graph in few_ops(range(1000, 1090)):
+        sizes = [-(-tensor.nbytes // 64) for tensor in graph.tensors]
+        if any(sizes[i] != sizes[o] for op in graph.ops for i, o in op.in_place):
+            continue  # smaller outputs in place may need less than what is counted
+        tried += 1
+        front = brute_force(graph)
+        least = front[-1][0]
+        with pytest.raises(InfeasiblePlanError) as refusal:
+            auto()(graph, least - 1)
+        assert refusal.value.smallest_limit_bytes == least
+        total = sum(op.seconds for op in graph.ops)
+        top = share()(graph).peak_bytes
+        for limit in sorted({peak for peak, _ in front} | {top, (least + top) // 2}):
+            cost = next(cost for peak, cost in front if peak <= limit)
+            plan = auto()(graph, limit)
+            validate(graph, plan)
+            assert plan.peak_bytes <= limit
+            if any(op.seconds for op in graph.ops):
+                assert plan.predicted.seconds == pytest.approx(total + cost)
+    assert tried > 100
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), share_of=st.floats(0, 1))
+def test_a_plan_that_is_proven_is_valid_and_the_best(seed, share_of):
+    graph = small(seed) if seed % 2 else mirrored(seed)
+    assume(len(graph.ops) <= 9)
+    front = brute_force(graph)
+    least, most = front[-1][0], share()(graph).peak_bytes
+    limit = least + round(max(0, most - least) * share_of)
+    plan = exact()(graph, limit)
+    validate(graph, plan)
+    assert plan.peak_bytes <= limit
+    cost = next(cost for peak, cost in front if peak <= limit)
+    if plan.predicted.optimality_gap == 0 and any(op.seconds for op in graph.ops):
+        assert plan.predicted.recompute_seconds == pytest.approx(cost)
+
+
+def unit_chain(n: int) -> Graph:
+    """n forward ops, a loss, n gradients: Checkmate's chain, inputs for nothing."""
+    sketch = Sketch()
+    y = [sketch.tensor(f"y{i}", 64, "activation") for i in range(2 * n + 1)]
+    for i in range(2 * n + 1):
+        reads = {y[i - 1]} if i else set()
+        if i > n:
+            reads.add(y[2 * n - i])
+        phase = "forward" if i <= n else "backward"
+        sketch.op(f"op{i}", phase, sorted(reads), [y[i]], seconds=1.0)
+    return sketch.graph(f"unit chain of {n}", [y[-1]])
+
+
+@pytest.mark.parametrize(
+    ("n", "optima"),
+    [
+        (8, {3: 45, 4: 26, 5: 22, 6: 21, 7: 20, 8: 19, 9: 18, 10: 17}),
+        (16, {14: 37, 18: 33}),
+    ],
+)
+def test_the_optima_of_checkmate(n, optima):
+    graph = unit_chain(n)
+    for tensors, seconds in optima.items():
+        plan = exact()(graph, 64 * tensors)
+        validate(graph, plan)
+        assert plan.predicted.seconds == seconds
+        assert plan.predicted.optimality_gap == 0
+    if n == 8:
+        assert exact()(graph).peak_bytes == 3 * 64
+        with pytest.raises(InfeasiblePlanError, match="no schedule needs as little"):
+            exact()(graph, 2 * 64)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("tensors", "seconds"), [(5, 53), (6, 47), (8, 43), (10, 41)])
+def test_the_optima_of_checkmate_that_take_long(tensors, seconds):
+    plan = exact()(unit_chain(16), 64 * tensors)
+    assert plan.predicted.seconds == seconds
+    assert plan.predicted.optimality_gap == 0
+
+
+def test_a_search_that_ends_early_does_not_say_that_there_is_none():
+    graph = unit_chain(16)
+    hasty = Exact(effort=200)
+    with pytest.raises(InfeasiblePlanError, match=r"none was found in \d+ states"):
+        hasty(graph, 5 * 64)
+    plan = hasty(graph)
+    validate(graph, plan)
+    assert plan.predicted.optimality_gap is None
+
+
+def test_graphs_that_are_too_large_are_refused():
+    with pytest.raises(GraphError, match=r"64 ops and 128 tensors; .* has 101 and 102"):
+        exact()(chain(50))
