@@ -3,8 +3,8 @@
 
 Owns the conversion between Python sequences and the pure functions of
 `pack.hpp`, `liveness.hpp`, `schedule.hpp`, `reorder.hpp`, `exact_schedule.hpp`,
-`recompute.hpp`, `segments.hpp`, `rotor.hpp`, `lower_sets.hpp` and `time_bound.hpp`.
-Refuses policy: what is tried, and what is good, `memcfg.plan` decides.
+`look_ahead.hpp`, `recompute.hpp`, `segments.hpp`, `rotor.hpp`, `lower_sets.hpp` and
+`time_bound.hpp`. Refuses policy: what is tried, and what is good, `memcfg.plan` decides.
 """
 
 cimport cython
@@ -199,6 +199,15 @@ cdef extern from "memcfg/time_bound.hpp" namespace "memcfg::time_bound" nogil:
     double extra_cost(const Arrays& step, int64_t limit, int64_t effort) except +
 
 
+cdef extern from "memcfg/look_ahead.hpp" namespace "memcfg::look_ahead" nogil:
+    vector[Sequence] descend(
+        const Arrays& step, const Sequence& start, int64_t work
+    ) except +
+    Sequence within(
+        const Arrays& step, const vector[Sequence]& starts, int64_t limit, int64_t work
+    ) except +
+
+
 cdef cbool _is_over(void* whom) noexcept nogil:
     """Whether a search is over: a callable of Python says so, or raises."""
     with gil:
@@ -388,6 +397,30 @@ cdef class Step:
         with nogil:
             found = search_load(self.arrays, ops, effort)
         return found.sequence, found.load, found.floor
+
+    def descend(self, start, *, int64_t work):
+        """Find schedules that need less and less, from one without fault on.
+
+        Each is a little lower than the one before; the last one needs the least that is
+        found. `work` bounds the steps measured.
+        """
+        cdef Sequence first = start
+        cdef vector[Sequence] found
+        with nogil:
+            found = descend(self.arrays, first, work)
+        return found
+
+    def within(self, starts, int64_t limit, *, int64_t work):
+        """Find a cheap schedule within a limit; None: none was found.
+
+        It is made from `starts`, schedules without fault, which need not be within it.
+        `work` bounds the steps measured.
+        """
+        cdef vector[Sequence] first = starts
+        cdef Sequence found
+        with nogil:
+            found = within(self.arrays, first, limit, work)
+        return found if found.size() or not self.arrays.phase.size() else None
 
     def layout(self, sequence, *, int32_t rule, int64_t effort):
         """Place every instance of a schedule without fault.

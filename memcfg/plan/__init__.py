@@ -38,6 +38,7 @@ from memcfg.plan._kusumoto import (
 )
 from memcfg.plan._less_scratch import plan_within
 from memcfg.plan._lifetimes import state_updates, with_updates_in_time
+from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._mxnet import mxnet
 from memcfg.plan._place import Buffer, Placement, place
 from memcfg.plan._plan import Group, Plan, Predicted, Summary
@@ -71,6 +72,7 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "share": share,
         "replay_elementwise": replay_elementwise,
         "sqrt_checkpoint": sqrt_checkpoint,
+        "look_ahead": look_ahead,
         "mxnet": mxnet,
         "chen_sqrt": chen_sqrt,
         "chen_mirror": chen_mirror,
@@ -132,6 +134,7 @@ __all__ = [
     "kusumoto_exact_time",
     "kusumoto_pruned_memory",
     "kusumoto_pruned_time",
+    "look_ahead",
     "lower_bound",
     "mxnet",
     "place",

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan._actions import Compute
 from memcfg.plan._exact import exact_if_small
+from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._policy import draft
 from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._share import share
 from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
 from memcfg.plan._time_bound import with_gap
 from memcfg.units import format_bytes
+
+_SMALL = 2_000  # ops of a graph for which every method is tried
 
 if TYPE_CHECKING:
     from memcfg.graph import Graph
@@ -42,8 +45,10 @@ def _fastest(graph: Graph, limit_bytes: int | None) -> Plan:
     """Take the fastest plan that recomputes; refuse with the smallest limit."""
     plans: list[Plan] = []
     refusals: list[InfeasiblePlanError] = []
-    policies = (sqrt_checkpoint(), replay_elementwise(), *exact_if_small(graph))
-    for policy in policies:
+    first = (look_ahead(), sqrt_checkpoint(), replay_elementwise())
+    for policy in (*first, *exact_if_small(graph)):
+        if plans and len(graph.ops) > _SMALL:
+            break
         try:
             plans.append(draft(policy, graph, limit_bytes))
         except InfeasiblePlanError as refusal:
@@ -78,8 +83,10 @@ def auto() -> Policy:
     -----
     `keep_all` and `share` compute every op once, so nothing is faster, and the peak
     of `share` is the smaller one: it is taken when it fits. When it does not,
-    `sqrt_checkpoint` and `replay_elementwise` plan for the least recomputation that
-    fits, and the fastest plan is taken. In graphs of up to 24 ops `exact` plans, too:
-    with at most 8 ops nothing is faster, and no lower limit has a plan.
+    `look_ahead`, `sqrt_checkpoint` and `replay_elementwise` plan for the least
+    recomputation that fits, and the fastest plan is taken. In graphs of up to 24 ops
+    `exact` plans, too: with at most 8 ops nothing is faster, and no lower limit has a
+    plan. For a graph of more than 2,000 ops, whose planning takes long, the plan of the
+    first of them that has one is taken.
     """
     return Auto()

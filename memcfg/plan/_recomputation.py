@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memcfg.plan._choices import Choice, Search
+from memcfg.plan._choices import Search
 from memcfg.plan._policy import fits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from memcfg.plan._lifetimes import Request
     from memcfg.plan._plan import Plan
 
@@ -30,21 +32,34 @@ def plan_recomputation(request: Request) -> Plan:
     choice, least = min(placed, key=lambda item: (item[1].peak_bytes, item[0].by_cost))
     if request.limit_bytes is None or not fits(least):
         return least
-    return _least_time(request, search, choice, least)
+
+    def find(goal: int) -> tuple[int, Sequence[int]] | None:
+        if goal < choice.load:
+            return None
+        found = search.least_cost(goal, choice)
+        return found.load, request.step.sequence(found.dropped)
+
+    return plan_within(request, find, least)
 
 
-def _least_time(
-    request: Request, search: Search, least: Choice, fallback: Plan
+def plan_within(
+    request: Request,
+    find: Callable[[int], tuple[int, Sequence[int]] | None],
+    fallback: Plan,
 ) -> Plan:
-    """Take the cheapest choice that fits once placed; at worst the least peak."""
+    """Take the first schedule found that fits once placed, with ever tighter goals.
+
+    `find` gives the load of a schedule within a goal, in bytes, and it; None: no more.
+    """
     limit = request.limit_bytes or 0
     goal = limit
     for _ in range(_ROUNDS):
-        if goal < least.load:
+        found = find(goal)
+        if found is None:
             break
-        choice = search.least_cost(goal, least)
-        plan = request.placed_in_order(choice.dropped)
+        load, sequence = found
+        plan = request.ordered(sequence)
         if fits(plan):
             return plan
-        goal = min(goal - (plan.peak_bytes - limit), choice.load - 1)
+        goal = min(goal - (plan.peak_bytes - limit), load - 1)
     return fallback

@@ -8,7 +8,14 @@ from training_graphs import chain, random_step
 from memcfg import config, nn
 from memcfg.cli import main
 from memcfg.graph import Graph
-from memcfg.plan import POLICIES, Plan, auto, share, sqrt_checkpoint, validate
+from memcfg.plan import (
+    POLICIES,
+    Plan,
+    auto,
+    look_ahead,
+    share,
+    validate,
+)
 
 
 @pytest.fixture
@@ -81,7 +88,7 @@ def test_limits_are_bytes_or_carry_a_unit(graph, tmp_path, limit):
 
 def test_a_limit_that_cannot_be_met_ends_with_1(graph, tmp_path, capsys):
     output = tmp_path / "plan.json"
-    least = sqrt_checkpoint()(chain(30, reads="both")).peak_bytes
+    least = look_ahead()(chain(30, reads="both")).peak_bytes
     status, line = failure(
         capsys,
         "plan",

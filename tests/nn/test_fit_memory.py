@@ -194,7 +194,7 @@ def test_the_plan_computes_again_to_leave_room(pool):
     assert model.memory_plan.method == "share"
     # The programs are there, but they leave no room.
     model.fit(dataset(2), verbose=0)
-    assert model.memory_plan.method == "sqrt_checkpoint"
+    assert model.memory_plan.method == "look_ahead"
     assert model.memory_plan.peak_bytes < peak
     report = model.memory_report(verify=True)
     assert report.measured_peak_bytes == report.predicted_peak_bytes
@@ -264,7 +264,7 @@ def test_unknown_batches_come_first_and_the_plan_takes_what_they_leave(pool):
     limited(caught.value.smallest_limit_bytes + 64 * 1024)  # ends of pages
     model = make()
     model.fit(mapped, epochs=2, verbose=0)
-    assert model.memory_plan.method == "sqrt_checkpoint"
+    assert model.memory_plan.method == "look_ahead"
     assert weights(model) == trained(2)
 
 

@@ -27,6 +27,7 @@ from memcfg.plan import (
     Wait,
     auto,
     keep_all,
+    look_ahead,
     replay_elementwise,
     share,
     sqrt_checkpoint,
@@ -34,7 +35,8 @@ from memcfg.plan import (
 )
 
 POLICIES = (
-    *(keep_all(), share(), replay_elementwise(), sqrt_checkpoint(), auto()),
+    *(keep_all(), share(), replay_elementwise(), sqrt_checkpoint()),
+    *(look_ahead(), auto()),
     *(Swapping(), Swapping(("host", "file"), early=1, late=3)),
     *(Swapping(("host", "zero_words"), early=4), Swapping(placed=False)),
 )

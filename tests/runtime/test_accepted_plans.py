@@ -21,6 +21,7 @@ from memcfg.runtime import Executor
 POLICIES = (
     *(planning.keep_all(), planning.share()),
     *(planning.replay_elementwise(), planning.sqrt_checkpoint()),
+    planning.look_ahead(),
 )
 CARRIED_OUT = (planning.Alloc, planning.Alias, planning.Free, planning.Compute)
 GRAPHS = {

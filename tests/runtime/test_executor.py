@@ -21,6 +21,7 @@ POLICIES = {
     "share": planning.share(),
     "replay_elementwise": planning.replay_elementwise(),
     "sqrt_checkpoint": planning.sqrt_checkpoint(),
+    "look_ahead": planning.look_ahead(),
 }
 
 

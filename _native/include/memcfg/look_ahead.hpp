@@ -1,0 +1,488 @@
+// Which tensors to drop and compute again so that a step fits a limit.
+//
+// A search over schedules. A tensor is held from its computation to its last reader
+// before the next; so an op that is put in once more, before a reader, drops its
+// outputs between that reader and the one before. Decisions look ahead: every moment of
+// the step is known, and `Measure` judges each candidate exactly. Work is counted in
+// steps measured, so the same arguments give the same schedule on every machine.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "memcfg/measure.hpp"
+
+namespace memcfg::look_ahead {
+
+// Numbers that look random and are the same everywhere (xorshift64*).
+class Chance {
+ public:
+  explicit Chance(std::uint64_t seed) : state_(2 * seed + 1) {}
+  std::size_t below(std::size_t bound) {
+    return static_cast<std::size_t>((next() >> 33) % bound);
+  }
+  double unit() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+
+ private:
+  std::uint64_t next() {
+    state_ ^= state_ >> 12;
+    state_ ^= state_ << 25;
+    state_ ^= state_ >> 27;
+    return state_ * 0x2545F4914F6CDD1DULL;
+  }
+  std::uint64_t state_;
+};
+
+class Search {
+ public:
+  explicit Search(const Step& step)
+      : step_(step), now_(&measures_[0]), trial_(&measures_[1]) {
+    mark_.assign(step.ops(), 0);
+    bias_.assign(step.ops(), 1.0);
+    double whole = 0;
+    for (const double cost : step.cost) whole += cost;
+    least_cost_ = 1e-9 * whole;
+  }
+  Search(const Search&) = delete;
+  Search& operator=(const Search&) = delete;
+
+  // Schedules that need less and less, each a little less than the one before; the
+  // last one needs the least that is found.
+  std::vector<Sequence> descend(const Sequence& start, std::int64_t work) {
+    std::vector<Sequence> rungs{start};
+    deadline_ = work_ + work;
+    run(*now_, start);
+    Extent peak = now_->peak;
+    double factor = kRung;
+    while (1 - factor > kFinest) {
+      const auto limit = static_cast<Extent>(factor * static_cast<double>(peak));
+      Sequence next;
+      if (!reach(start, rungs.back(), limit, next)) {
+        if (work_ >= deadline_) break;
+        factor = (1 + factor) / 2;
+        continue;
+      }
+      run(*now_, next);
+      peak = now_->peak;
+      rungs.push_back(std::move(next));
+    }
+    return rungs;
+  }
+
+  // The cheapest schedule within a limit that is found from some schedules, which need
+  // not be within it; empty if none is.
+  Sequence within(const std::vector<Sequence>& starts,
+                  Extent limit,
+                  std::int64_t work) {
+    deadline_ = work_ + work;
+    Sequence best;
+    double least = std::numeric_limits<double>::infinity();
+    for (const Sequence& start : starts) {
+      run(*now_, start);
+      const Extent above = std::max<Extent>(now_->peak - limit, 0);
+      for (const double part : kMargins) {
+        Sequence trial = start;
+        const auto margin = static_cast<Extent>(part * static_cast<double>(above));
+        if (repair(trial, limit, margin, 0)) {
+          strip(trial, limit);
+          if (now_->cost < least) {
+            least = now_->cost;
+            best = std::move(trial);
+          }
+        }
+        if (above == 0 || work_ >= deadline_) break;
+      }
+    }
+    if (!best.empty()) improve(best, limit);
+    return best;
+  }
+
+ private:
+  struct Candidate {
+    double worth;  // cost by bytes freed: less is better
+    double freed;
+    Index op, step;
+  };
+
+  bool run(Measure& measure, const Sequence& sequence) {
+    work_ += static_cast<std::int64_t>(sequence.size());
+    return measure.run(sequence);
+  }
+
+  // From the schedule of the rung above, or else from the start.
+  bool reach(const Sequence& start,
+             const Sequence& rung,
+             Extent limit,
+             Sequence& found) {
+    run(*now_, start);
+    const auto margin =
+        static_cast<Extent>(0.1 * static_cast<double>(now_->peak - limit));
+    for (const bool again : {false, true}) {
+      found = again ? start : rung;
+      if (!repair(found, limit, again ? margin : 0, 0)) continue;
+      strip(found, limit);
+      return true;
+    }
+    return false;
+  }
+
+  // -- repair -----------------------------------------------------------------------
+
+  // Puts replays in until the limit holds; false where none is found that helps.
+  //
+  // What a replay is worth is its cost by what it frees of the bytes above the limit
+  // less a margin: without one, a large tensor counts little where little is missing.
+  // `noise` is the power of two by which random numbers change the costs.
+  bool repair(Sequence& sequence, Extent limit, Extent margin, double noise) {
+    limit_ = limit;
+    goal_ = limit - margin;
+    for (double& bias : bias_)
+      bias = noise > 0 ? std::exp2(noise * (2 * chance_.unit() - 1)) : 1.0;
+    if (!run(*now_, sequence)) return false;
+    while (now_->peak > limit) {
+      if (work_ >= deadline_) return false;
+      list_candidates();
+      if (candidates_.size() > kMany && take_many(sequence)) continue;
+      if (!take_best(sequence)) return false;
+    }
+    return true;
+  }
+
+  // Every gap between two uses of an instance that spans a moment above the goal.
+  void list_candidates() {
+    sum_up();
+    const Measure& m = *now_;
+    candidates_.clear();
+    used_.clear();
+    for (const Life& life : m.lives) used_.push_back(life.begin);
+    for (Index s = 0; s < m.steps(); ++s) {
+      const auto at = static_cast<std::size_t>(s);
+      for (Index r = m.first[at]; r < m.first[at + 1]; ++r) {
+        const auto life =
+            static_cast<std::size_t>(m.reads[static_cast<std::size_t>(r)]);
+        const Index since = std::exchange(used_[life], s);
+        if (since >= 0 && since + 1 < s) add_candidate(m.lives[life].tensor, since, s);
+      }
+    }
+  }
+
+  void add_candidate(Index tensor, Index since, Index step) {
+    const auto t = static_cast<std::size_t>(tensor);
+    const auto from = static_cast<std::size_t>(since) + 2;
+    const auto to = static_cast<std::size_t>(step) + 1;
+    const Index crowded = count_[to] - count_[from];
+    const Index op = step_.producer[t];
+    if (crowded == 0 || op < 0) return;
+    if (!step_.repeatable[static_cast<std::size_t>(op)]) return;
+    if (!close(op, step)) return;
+    const double most = static_cast<double>(step_.bytes[t]) * crowded;
+    const double freed = std::min(sum_[to] - sum_[from], most);
+    double cost = least_cost_;
+    for (const Index again : closure_)
+      cost += step_.cost[static_cast<std::size_t>(again)];
+    cost *= bias_[static_cast<std::size_t>(op)];
+    candidates_.push_back({cost / freed, freed, op, step});
+  }
+
+  // Sums over the moments: of the bytes above the goal, of such moments, and the most
+  // bytes by block of moments.
+  void sum_up() {
+    const std::size_t moments = now_->load.size();
+    sum_.assign(moments + 1, 0);
+    count_.assign(moments + 1, 0);
+    blocks_.assign(moments / kBlock + 1, 0);
+    for (std::size_t i = 0; i < moments; ++i) {
+      const Extent over = std::max<Extent>(now_->load[i] - goal_, 0);
+      sum_[i + 1] = sum_[i] + static_cast<double>(over);
+      count_[i + 1] = count_[i] + (over > 0);
+      blocks_[i / kBlock] = std::max(blocks_[i / kBlock], now_->load[i]);
+    }
+  }
+
+  // What has to be computed before a step so that an op can be, and that op: inputs
+  // that are there, or can be held until then, are not.
+  bool close(Index op, Index step) {
+    closure_.clear();
+    ++epoch_;
+    return require(op, step);
+  }
+
+  bool require(Index op, Index step) {
+    mark_[static_cast<std::size_t>(op)] = epoch_;
+    for (const Index t : step_.inputs[op]) {
+      const Life& life = now_->before(t, step);
+      if (life.state) {
+        if (life.taken && life.end < step) return false;  // its update was there
+        continue;
+      }
+      if (life.end >= step) continue;
+      const Index from = step_.producer[static_cast<std::size_t>(t)];
+      if (from < 0 || mark_[static_cast<std::size_t>(from)] == epoch_) continue;
+      if (!step_.repeatable[static_cast<std::size_t>(from)]) continue;
+      const Extent room = limit_ - step_.bytes[static_cast<std::size_t>(t)];
+      if (most_between(life.end + 2, step + 1) <= room) continue;
+      if (closure_.size() >= kLongest || !require(from, step)) return false;
+    }
+    closure_.push_back(op);
+    return true;
+  }
+
+  // The most bytes in use at moments [begin, end).
+  Extent most_between(Index begin, Index end) const {
+    Extent most = 0;
+    auto moment = static_cast<std::size_t>(begin);
+    const auto last = static_cast<std::size_t>(end);
+    while (moment < last) {
+      const bool whole = moment % kBlock == 0 && moment + kBlock <= last;
+      most = std::max(most, whole ? blocks_[moment / kBlock] : now_->load[moment]);
+      moment += whole ? kBlock : 1;
+    }
+    return most;
+  }
+
+  static bool is_better(const Candidate& a, const Candidate& b) {
+    return a.worth < b.worth;
+  }
+
+  // Takes the candidate that costs least by what it frees, of the best few or, if none
+  // of these frees anything, of more and more.
+  bool take_best(Sequence& sequence) {
+    const double before = now_->excess(goal_), cost = now_->cost;
+    const double none = std::numeric_limits<double>::infinity();
+    std::size_t tried = 0;
+    while (tried < std::min(candidates_.size(), kMost)) {
+      const std::size_t some = std::min(candidates_.size(), kFew + 3 * tried);
+      const auto begin = candidates_.begin();
+      std::partial_sort(begin + static_cast<std::ptrdiff_t>(tried),
+                        begin + static_cast<std::ptrdiff_t>(some),
+                        candidates_.end(),
+                        is_better);
+      double best = none;
+      for (; tried < some; ++tried) {
+        const Candidate& candidate = candidates_[tried];
+        insert(sequence, candidate);
+        if (!run(*trial_, edited_)) continue;
+        const double freed = before - trial_->excess(goal_);
+        if (freed <= 0) continue;
+        const double worth = bias_[static_cast<std::size_t>(candidate.op)] *
+                             (trial_->cost - cost + least_cost_) / freed;
+        if (worth >= best) continue;
+        best = worth;
+        std::swap(best_, edited_);
+      }
+      if (best == none) continue;
+      std::swap(sequence, best_);
+      return run(*now_, sequence);
+    }
+    return false;
+  }
+
+  void insert(const Sequence& sequence, const Candidate& candidate) {
+    close(candidate.op, candidate.step);
+    const auto at = sequence.begin() + candidate.step;
+    edited_.assign(sequence.begin(), at);
+    edited_.insert(edited_.end(), closure_.begin(), closure_.end());
+    edited_.insert(edited_.end(), at, sequence.end());
+  }
+
+  // Takes the best candidates at once, for an eighth of what is above the goal, if that
+  // frees at least half of what they promise.
+  bool take_many(Sequence& sequence) {
+    std::sort(candidates_.begin(), candidates_.end(), is_better);
+    const double before = now_->excess(goal_);
+    double promised = 0;
+    again_.assign(step_.ops(), 0);
+    chosen_.clear();
+    for (const Candidate& candidate : candidates_) {
+      close(candidate.op, candidate.step);
+      bool apart = true;
+      for (const Index op : closure_)
+        apart = apart && !again_[static_cast<std::size_t>(op)];
+      if (!apart) continue;
+      for (const Index op : closure_) {
+        again_[static_cast<std::size_t>(op)] = 1;
+        chosen_.push_back({candidate.step, op});
+      }
+      promised += candidate.freed;
+      if (promised > before / 8) break;
+    }
+    std::stable_sort(chosen_.begin(), chosen_.end(), [](const auto& a, const auto& b) {
+      return a.first < b.first;
+    });
+    edited_.clear();
+    auto next = chosen_.begin();
+    for (std::size_t s = 0; s < sequence.size(); ++s) {
+      for (; next != chosen_.end() && next->first == static_cast<Index>(s); ++next)
+        edited_.push_back(next->second);
+      edited_.push_back(sequence[s]);
+    }
+    if (!run(*trial_, edited_) || before - trial_->excess(goal_) < promised / 2)
+      return false;
+    std::swap(sequence, edited_);
+    std::swap(now_, trial_);
+    return true;
+  }
+
+  // -- removal ----------------------------------------------------------------------
+
+  // Leaves out what the limit does not need, the most expensive first. `now_` measures
+  // what is left.
+  void strip(Sequence& sequence, Extent limit) {
+    limit_ = goal_ = limit;
+    run(*now_, sequence);
+    bool any = true;
+    while (any) {
+      any = false;
+      list_repeated(sequence);
+      std::stable_sort(places_.begin(), places_.end(), [&](Index a, Index b) {
+        return cost_at(sequence, a) > cost_at(sequence, b);
+      });
+      sum_up();
+      for (std::size_t i = 0; i < places_.size(); ++i) {
+        const Index place = places_[i];
+        if (!might_go(sequence, place)) continue;
+        edited_ = sequence;
+        edited_.erase(edited_.begin() + place);
+        if (!run(*trial_, edited_) || trial_->peak > limit) continue;
+        std::swap(sequence, edited_);
+        std::swap(now_, trial_);
+        sum_up();
+        any = true;
+        for (Index& other : places_) other -= other > place;
+      }
+    }
+  }
+
+  double cost_at(const Sequence& sequence, Index place) const {
+    return step_
+        .cost[static_cast<std::size_t>(sequence[static_cast<std::size_t>(place)])];
+  }
+
+  // The places of ops that stand in the sequence more than once.
+  void list_repeated(const Sequence& sequence) {
+    times_.assign(step_.ops(), 0);
+    for (const Index op : sequence) ++times_[static_cast<std::size_t>(op)];
+    places_.clear();
+    for (std::size_t place = 0; place < sequence.size(); ++place)
+      if (times_[static_cast<std::size_t>(sequence[place])] > 1)
+        places_.push_back(static_cast<Index>(place));
+  }
+
+  // Whether the limit might hold without the computation at a place: before it, the
+  // instances before its outputs would be held, and its inputs perhaps would not.
+  bool might_go(const Sequence& sequence, Index place) const {
+    const auto at = static_cast<std::size_t>(place);
+    const Index op = sequence[at];
+    Extent given = 0;
+    for (Index r = now_->first[at]; r < now_->first[at + 1]; ++r) {
+      const Life& life = now_->lives[static_cast<std::size_t>(
+          now_->reads[static_cast<std::size_t>(r)])];
+      if (life.end == place && !life.state)
+        given += step_.bytes[static_cast<std::size_t>(life.tensor)];
+    }
+    auto made = static_cast<std::size_t>(now_->made[at]);
+    for (const Index t : step_.outputs[op]) {
+      const Life& life = now_->lives[made++];
+      if (life.previous < 0 || life.end == life.begin) continue;
+      const Index since = now_->lives[static_cast<std::size_t>(life.previous)].end;
+      const Extent size = step_.bytes[static_cast<std::size_t>(t)];
+      if (most_between(since + 2, place + 1) + size - given > limit_) return false;
+    }
+    return true;
+  }
+
+  // -- large neighbourhoods ---------------------------------------------------------
+
+  // Leaves out replays of parts of the sequence and puts in others, as long as the work
+  // lasts, for the least cost within the limit.
+  void improve(Sequence& best, Extent limit) {
+    run(*now_, best);
+    double best_cost = now_->cost, current_cost = best_cost;
+    Index best_replayed = now_->replayed;
+    Sequence current = best, trial;
+    while (work_ < deadline_ && best_replayed > 0) {
+      trial = current;
+      destroy(trial);
+      const double part = chance_.below(2) ? 0 : chance_.unit() * chance_.unit();
+      const auto margin = static_cast<Extent>(part * static_cast<double>(limit));
+      if (!repair(trial, limit, margin, 1)) continue;
+      strip(trial, limit);
+      if (now_->cost > current_cost + kSlack * best_cost * chance_.unit()) continue;
+      std::swap(current, trial);
+      current_cost = now_->cost;
+      if (current_cost > best_cost) continue;
+      if (current_cost == best_cost && now_->replayed >= best_replayed) continue;
+      best = current;
+      best_cost = current_cost;
+      best_replayed = now_->replayed;
+    }
+  }
+
+  // Leaves out replays: some that follow each other, or some here and there.
+  void destroy(Sequence& sequence) {
+    again_.assign(step_.ops(), 0);
+    places_.clear();
+    for (std::size_t place = 0; place < sequence.size(); ++place)
+      if (std::exchange(again_[static_cast<std::size_t>(sequence[place])], 1))
+        places_.push_back(static_cast<Index>(place));
+    gone_.assign(sequence.size(), 0);
+    const std::size_t count = places_.size();
+    if (count == 0) return;
+    const std::size_t most = std::clamp<std::size_t>(count / 4, 2, kGone);
+    const std::size_t some = 1 + chance_.below(most);
+    const bool together = chance_.below(2);
+    const std::size_t begin = chance_.below(count);
+    for (std::size_t i = 0; i < some; ++i) {
+      const std::size_t which = together ? (begin + i) % count : chance_.below(count);
+      gone_[static_cast<std::size_t>(places_[which])] = 1;
+    }
+    edited_.clear();
+    for (std::size_t place = 0; place < sequence.size(); ++place)
+      if (!gone_[place]) edited_.push_back(sequence[place]);
+    std::swap(sequence, edited_);
+  }
+
+  static constexpr double kMargins[] = {0, 0.1, 0.25, 0.5, 1, 2};
+  static constexpr double kRung = 0.95, kFinest = 0.004, kSlack = 0.002;
+  static constexpr std::size_t kBlock = 32;      // moments
+  static constexpr std::size_t kLongest = 1000;  // ops that one candidate repeats
+  static constexpr std::size_t kFew = 6, kMost = 96, kMany = 512;  // candidates
+  static constexpr std::size_t kGone = 24;  // replays left out at once
+
+  const Step& step_;
+  Measure measures_[2] = {Measure(step_), Measure(step_)};
+  Measure *now_, *trial_;  // of the sequence in work, and of an edit of it
+  Chance chance_{1};
+  std::int64_t work_ = 0, deadline_ = 0;  // steps measured
+  double least_cost_;
+  Extent limit_ = 0, goal_ = 0;
+  std::int64_t epoch_ = 0;
+  std::vector<std::int64_t> mark_;  // by op: the last epoch that had it in a closure
+  std::vector<double> bias_, sum_;
+  std::vector<Candidate> candidates_;
+  std::vector<std::pair<Index, Index>> chosen_;  // step and op
+  std::vector<Index> closure_, used_, count_, places_, times_;
+  std::vector<Extent> blocks_;
+  std::vector<std::uint8_t> gone_, again_;
+  Sequence edited_, best_;
+};
+
+inline std::vector<Sequence> descend(const Step& step,
+                                     const Sequence& start,
+                                     std::int64_t work) {
+  return Search(step).descend(start, work);
+}
+
+inline Sequence within(const Step& step,
+                       const std::vector<Sequence>& starts,
+                       Extent limit,
+                       std::int64_t work) {
+  return Search(step).within(starts, limit, work);
+}
+
+}  // namespace memcfg::look_ahead

@@ -1,0 +1,128 @@
+"""Any op as often as is worth it, decided with the whole step in view."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memcfg.plan._choices import Search
+from memcfg.plan._policy import Method, fits
+from memcfg.plan._recomputation import plan_within
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.plan._choices import Choice
+    from memcfg.plan._lifetimes import Request
+    from memcfg.plan._plan import Plan
+    from memcfg.plan._policy import Policy
+
+_DESCENT, _SEARCH = 1, 2  # shares of the work: for the least load, within a limit
+_WORK = 6_000_000, 1_250  # steps measured for a share: of any graph, or by op if more
+_PAIR = 40  # at most so many by pair of ops
+_SEEDS = 4  # choices of segments from which a search starts
+_SMALL = 2_000  # ops of a graph whose segments are improved before, too
+_ROOM = 1.5  # a limit this much above the least load is above the least peak
+
+
+class _Schedules:
+    """Schedules of one request, with what they need."""
+
+    def __init__(self, request: Request) -> None:
+        self.step = request.step
+        self.ops = len(request.graph.ops)
+        self.given = list(range(self.ops))
+        self.search = Search(request)
+        self.seeds = self.search.seeds
+        self.segments: Choice | None = None
+        if self.ops <= _SMALL:
+            self.segments = self.search.least_load()
+        lowest = self.segments or min(self.seeds, key=lambda choice: choice.by_load)
+        self.rungs = self._descend(self.step.sequence(lowest.dropped))
+        if self.ops <= _SMALL:
+            self.rungs += self._descend(self.given)
+        self.last: list[Sequence[int]] = []
+
+    def _descend(self, start: Sequence[int]) -> list[tuple[int, float, list[int]]]:
+        found = self.step.descend(start, work=self._work(_DESCENT))
+        return [(*self.step.measure(each)[:2], each) for each in found]
+
+    def _work(self, shares: int) -> int:
+        whole = min(max(_WORK[0], _WORK[1] * self.ops), _PAIR * self.ops**2)
+        return shares * whole
+
+    def lowest(self) -> tuple[int, float, list[int]]:
+        """Return the schedule of least load, with its load and cost."""
+        return min(self.rungs, key=lambda rung: rung[:2])
+
+    def find(self, goal: int) -> tuple[int, Sequence[int]] | None:
+        """Find the cheapest schedule within a goal."""
+        rungs = [rung for rung in self.rungs if rung[0] <= goal]
+        if not rungs:
+            return None
+        cheapest = min(rungs, key=lambda rung: rung[1])[2]
+        starts = [*(self.last or [self.given]), cheapest]
+        seeds = [choice for choice in self.seeds if choice.load <= goal]
+        seeds.sort(key=lambda choice: choice.by_cost)
+        if self.segments and self.segments.load <= goal:
+            seeds = [self.search.least_cost(goal, self.segments), *seeds]
+        starts += [self.step.sequence(choice.dropped) for choice in seeds[:_SEEDS]]
+        work = self._work(_SEARCH) // (4 if self.last else 1)
+        found = self.step.within(starts, goal, work=work)
+        if found is None:
+            return None
+        self.last = [found]
+        return self.step.measure(found)[0], found
+
+
+def plan_look_ahead(request: Request) -> Plan:
+    """Plan for the least peak; within a limit, for the least recomputation."""
+    share = request.scheduled(range(len(request.graph.ops)))
+    if request.limit_bytes is not None and fits(share):
+        return share
+    schedules = _Schedules(request)
+    load, _, sequence = schedules.lowest()
+
+    def least() -> Plan:
+        plans = (share, request.scheduled(sequence))
+        return min(plans, key=lambda plan: plan.peak_bytes)
+
+    if request.limit_bytes is not None and request.limit_bytes >= _ROOM * load:
+        plan = plan_within(request, schedules.find, share)
+        return plan if fits(plan) else least()
+    lowest = least()
+    if request.limit_bytes is None or not fits(lowest):
+        return lowest
+    return plan_within(request, schedules.find, lowest)
+
+
+def look_ahead() -> Policy:
+    """Compute any op again, as often as that is worth it.
+
+    Returns
+    -------
+    Policy
+        The policy. Without a limit it plans for the least peak; with one, for the
+        least recomputation within it. Memory is shared as by `share`.
+
+    Notes
+    -----
+    A tensor that is dropped between two of its readers frees its bytes at every moment
+    between them; to drop it, its op runs once more before the second reader, with
+    whichever of its inputs are not there and cannot be held. A greedy search takes the
+    drop of the least cost for the bytes that it frees above the limit, measured on the
+    whole step, until the limit holds: the offline counterpart of [1]_. A search of
+    large neighbourhoods [2]_ goes on from there, from the segments of
+    `sqrt_checkpoint`, and from the lowest schedules: it leaves some replays out, puts
+    others in with their costs changed at random, and keeps what is cheaper. Ops run in
+    the given order; any but updates and those that make what is to be kept may run
+    again, in the backward phase as well. The work is counted, so the same graph and
+    limit give the same plan.
+
+    References
+    ----------
+    .. [1] M. Kirisame et al., "Dynamic Tensor Rematerialization", ICLR 2021,
+       arXiv:2006.09616.
+    .. [2] P. Shaw, "Using Constraint Programming and Local Search Methods to Solve
+       Vehicle Routing Problems", CP 1998.
+    """
+    return Method("look_ahead", plan_look_ahead)

@@ -1,0 +1,173 @@
+"""Plans that compute any op as often as is worth it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from training_graphs import chain, random_step
+
+from memcfg import models, nn
+from memcfg.errors import InfeasiblePlanError
+from memcfg.graph import Graph, Op, Tensor
+from memcfg.plan import (
+    Compute,
+    look_ahead,
+    lower_bound,
+    replay_elementwise,
+    share,
+    sqrt_checkpoint,
+    validate,
+)
+from memcfg.plan._lifetimes import Request
+
+
+def computed(plan) -> list[int]:
+    return [action.op for action in plan.actions if isinstance(action, Compute)]
+
+
+def unit_chain(layers: int) -> Graph:
+    """Checkmate's: forward ops, a loss, and backward ops that read a forward output.
+
+    Every op takes a second, every value 64 bytes. Op i reads value i - 1, and backward
+    op 2 n - i also value i.
+    """
+    ops = 2 * layers + 1
+    tensors = [Tensor("x", 0, "input")]
+    tensors += [Tensor(f"t{i}", 64, "activation") for i in range(ops)]
+    graph = []
+    for i in range(ops):
+        reads = (i,) if i <= layers else (i, ops - i)
+        phase = "forward" if i <= layers else "backward"
+        graph.append(Op(f"o{i}", "o", phase, reads, (i + 1,), seconds=1.0))
+    return Graph(f"chain of {layers}", tuple(tensors), tuple(graph), keep=(ops,))
+
+
+@pytest.mark.parametrize(
+    ("layers", "optima"),
+    [
+        (8, {3: 45, 4: 26, 5: 22, 6: 21, 7: 20, 8: 19, 9: 18, 10: 17}),
+        (16, {8: 43, 10: 41, 14: 37}),
+    ],
+)
+def test_the_optima_of_checkmate(layers, optima):
+    """P. Jain et al., "Checkmate", MLSys 2020: its integer program, solved."""
+    graph = unit_chain(layers)
+    for values, seconds in optima.items():
+        plan = look_ahead()(graph, 64 * values)
+        validate(graph, plan)
+        assert plan.predicted.seconds == seconds
+
+
+def test_below_the_least_limit_it_refuses_with_it():
+    graph = unit_chain(8)
+    with pytest.raises(InfeasiblePlanError) as refusal:
+        look_ahead()(graph, 64 * 2)  # no schedule does: a working set is three values
+    assert refusal.value.smallest_limit_bytes == 64 * 3
+    assert look_ahead()(graph).peak_bytes == 64 * 3
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), ops=st.integers(1, 14), part=st.floats(0, 1))
+def test_plans_are_right_and_within_the_limit(seed, ops, part):
+    graph = random_step(seed, ops)
+    least, most = look_ahead()(graph), share()(graph).peak_bytes
+    validate(graph, least)
+    assert lower_bound(graph) <= least.peak_bytes <= most
+    limit = max(1, least.peak_bytes + round((most - least.peak_bytes) * part))
+    plan = look_ahead()(graph, limit)
+    validate(graph, plan)
+    assert plan.peak_bytes <= limit
+    once = set(range(len(graph.ops)))
+    for op in graph.ops:
+        if not op.replayable or op.phase == "update":
+            index = graph.ops.index(op)
+            assert computed(plan).count(index) == 1
+    assert set(computed(plan)) == once
+
+
+def test_an_op_is_computed_more_than_twice_where_that_is_needed():
+    graph = chain(40)
+    lowest, segments = look_ahead()(graph), sqrt_checkpoint()(graph)
+    assert lowest.peak_bytes < segments.peak_bytes
+    counts = [computed(lowest).count(op) for op in range(len(graph.ops))]
+    assert max(counts) > 2
+    assert max(computed(segments).count(op) for op in range(len(graph.ops))) == 2
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_search_measures_what_a_schedule_needs(seed):
+    """The rungs of a descent go down, by the measure that shares no code with it."""
+    request = Request.of(random_step(seed, 14), "look_ahead", None)
+    step, given = request.step, list(range(len(request.graph.ops)))
+    rungs = step.descend(given, work=100_000)
+    assert rungs[0] == given
+    assert all(step.fault(rung) is None for rung in rungs)
+    loads = [step.measure(rung)[0] for rung in rungs]
+    assert all(a > b for a, b in itertools.pairwise(loads))
+    for limit in (loads[0], loads[-1]):
+        found = step.within([given, rungs[-1]], limit, work=100_000)
+        assert step.fault(found) is None
+        load, cost, _ = step.measure(found)
+        assert load <= limit
+        assert cost <= step.measure(rungs[-1])[1]
+    assert step.measure(step.within([given], loads[0], work=1))[1] == 0
+
+
+def test_no_schedule_within_no_bytes():
+    request = Request.of(random_step(3, 8), "look_ahead", None)
+    assert request.step.within([range(len(request.graph.ops))], 1, work=1000) is None
+
+
+def test_the_same_arguments_give_the_same_schedule():
+    request = Request.of(random_step(5, 14), "look_ahead", None)
+    given = list(range(len(request.graph.ops)))
+    limit = (request.step.measure(given)[0] * 3) // 4
+    found = [request.step.within([given], limit, work=50_000) for _ in range(2)]
+    assert found[0] == found[1]
+
+
+def test_more_work_is_never_worse():
+    request = Request.of(unit_chain(16), "look_ahead", None)
+    given = list(range(len(request.graph.ops)))
+    costs = []
+    for work in (20_000, 100_000, 400_000):
+        found = request.step.within([given], 64 * 8, work=work)
+        costs.append(request.step.measure(found)[1])
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] == 43 - 33
+
+
+def zoo(name: str) -> Graph:
+    models_ = {
+        "resnet18": lambda: models.resnet18((64, 64, 3)),
+        "mobilenet": lambda: models.mobilenet((64, 64, 3)),
+        "unet": lambda: models.unet((64, 64, 3), 2, "same"),
+        "lstm_lm": lambda: models.lstm_lm(2, 64, vocabulary_size=200),
+    }
+    model = models_[name]()
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(nn.SGD(0.1, momentum=0.9), loss)
+    return model.graph(8)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet", "unet", "lstm_lm"])
+def test_networks_take_no_more_work_than_by_segments(name):
+    """At every tenth of the way; and the more memory, the less work."""
+    graph = zoo(name)
+    most, least = share()(graph).peak_bytes, look_ahead()(graph).peak_bytes
+    seconds = []
+    for tenth in range(0, 10, 3):
+        limit = least + (most - least) * tenth // 10
+        plan = look_ahead()(graph, limit)
+        validate(graph, plan)
+        seconds.append(plan.predicted.seconds)
+        for other in (sqrt_checkpoint(), replay_elementwise()):
+            try:
+                theirs = other(graph, limit).predicted.seconds
+            except InfeasiblePlanError:
+                continue
+            assert plan.predicted.seconds <= theirs
+    assert seconds == sorted(seconds, reverse=True)
