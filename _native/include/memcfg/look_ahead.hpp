@@ -59,11 +59,11 @@ class Search {
     run(*now_, start);
     Extent peak = now_->peak;
     double factor = kRung;
-    while (1 - factor > kFinest) {
-      const auto limit = static_cast<Extent>(factor * static_cast<double>(peak));
+    while (peak > 0 && work_ < deadline_ && 1 - factor > kFinest) {
+      const auto part = static_cast<Extent>(factor * static_cast<double>(peak));
+      const Extent limit = std::min(part, peak - 1);
       Sequence next;
       if (!reach(start, rungs.back(), limit, next)) {
-        if (work_ >= deadline_) break;
         factor = (1 + factor) / 2;
         continue;
       }
