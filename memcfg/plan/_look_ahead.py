@@ -76,14 +76,14 @@ class _Schedules:
 
 def plan_look_ahead(request: Request) -> Plan:
     """Plan for the least peak; within a limit, for the least recomputation."""
-    share = request.scheduled(range(len(request.graph.ops)))
+    share = request.ordered(range(len(request.graph.ops)))
     if request.limit_bytes is not None and fits(share):
         return share
     schedules = _Schedules(request)
     load, _, sequence = schedules.lowest()
 
     def least() -> Plan:
-        plans = (share, request.scheduled(sequence))
+        plans = (share, request.ordered(sequence))
         return min(plans, key=lambda plan: plan.peak_bytes)
 
     if request.limit_bytes is not None and request.limit_bytes >= _ROOM * load:

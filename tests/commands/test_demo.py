@@ -36,7 +36,7 @@ def test_three_limits_one_result_and_a_refusal(capsys, epochs, accuracy):
     assert peaks[2] <= number(recomputed[0]) < peaks[1]
     assert number(recomputed[0]) <= 0.35 * peaks[0]
     assert [row[1] for row in (free, shared)] == ["keep_all", "share"]
-    assert recomputed[1] == "sqrt_checkpoint"
+    assert recomputed[1] == "look_ahead"
     assert min(float(row[5]) for row in (free, shared, recomputed)) >= accuracy
     assert "are bit-identical" in out
     words = " ".join(out.split())  # the refusal is wrapped to the terminal

@@ -9,7 +9,7 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from training_graphs import chain, random_step
+from training_graphs import chain, plan_in_order, random_step
 
 from memcfg.errors import InfeasiblePlanError, MissingDependencyError, PlanError
 from memcfg.graph import Graph, Op, Tensor
@@ -162,7 +162,7 @@ def test_plans_are_valid_and_refusals_exact(policy, seed, ops):
         with pytest.raises(InfeasiblePlanError) as refusal:
             policy(graph, least.peak_bytes - 1)
         assert refusal.value.smallest_limit_bytes == least.peak_bytes
-    middle = (least.peak_bytes + share()(graph).peak_bytes) // 2 or 1
+    middle = (least.peak_bytes + plan_in_order(graph).peak_bytes) // 2 or 1
     plan = policy(graph, middle)
     validate(graph, plan)
     assert plan.peak_bytes <= middle

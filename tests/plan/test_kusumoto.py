@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from training_graphs import Sketch, chain, random_step
+from training_graphs import Sketch, chain, plan_in_order, random_step
 
 from memcfg._core.search import LowerSets
 from memcfg.errors import InfeasiblePlanError, PlanError
@@ -185,7 +185,7 @@ def test_plans_are_valid_and_refusals_exact(policy, seed, ops):
         with pytest.raises(InfeasiblePlanError) as refusal:
             policy(graph, least.peak_bytes - 1)
         assert refusal.value.smallest_limit_bytes == least.peak_bytes
-    most = share()(graph).peak_bytes
+    most = plan_in_order(graph).peak_bytes
     plan = policy(graph, (least.peak_bytes + most) // 2 or 1)
     validate(graph, plan)
     within = policy(graph, max(1, most)).predicted

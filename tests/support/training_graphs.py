@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from memcfg.graph import Graph, Op, Tensor
+from memcfg.plan._lifetimes import Request
+
+if TYPE_CHECKING:
+    from memcfg.plan import Plan
 
 
 @dataclass
@@ -165,6 +170,12 @@ class _RandomStep:
     def keep(self) -> list[int]:
         ends = [op.outputs[0] for op in self.sketch.ops if op.phase == "update"]
         return [*ends, self.values[-1]]
+
+
+def plan_in_order(graph: Graph, limit_bytes: int | None = None) -> Plan:
+    """Share memory with the ops in the order of the graph."""
+    request = Request.of(graph, "in order", limit_bytes)
+    return request.scheduled(range(len(graph.ops)))
 
 
 def random_step(seed: int, forward_ops: int = 12) -> Graph:

@@ -285,6 +285,8 @@ _BACKWARD = {  # of what came out, or what went in, under the name value
     "": "dy[i]",
     "relu": "value > 0.0f ? dy[i] : 0.0f",
     "relu6": "value > 0.0f && value < 6.0f ? dy[i] : 0.0f",
+    # half way from 6 to the bfloat16 below it, 5.96875
+    "relu6, rounded": "value > 0.0f && value < 5.984375f ? dy[i] : 0.0f",
 }
 
 
@@ -527,11 +529,13 @@ def _write_activated_gradient(writer: Writer, activation: str) -> None:
     writer.need(["float32"] * 6, ["float32"] * 3)
     place, lengths = _place_of_wide(writer, writer.inputs[0].shape[-1])
     channels = writer.inputs[1].shape[-1]
+    rounds = activation == "relu6" and writer.attributes.get("rounds", False)
+    slope = _BACKWARD["relu6, rounded" if rounds else activation]
     let_through = f"""[&] {{
           const Index c = i % let_channels;
           const float factor = let_gamma[c] / sqrtf(variance[c] + epsilon);
           const float value = (x[{place}] - mean[c]) * factor + beta[c];
-          return {_BACKWARD[activation]};
+          return {slope};
         }}()"""
     _write_moments_gradient(
         writer,
