@@ -2,8 +2,8 @@
 //
 // Nodes are the values of a forward phase. A *lower set* holds with a node all that it
 // is made from; its *boundary* are those of its nodes that others are made from. A
-// strategy is a chain of lower sets, from the empty set to all nodes: each difference is
-// a segment, of which only what lies in a boundary is kept, and the rest is computed
+// strategy is a chain of lower sets, from the empty set to all nodes: each difference
+// is a segment, of which only what lies in a boundary is kept, and the rest is computed
 // again before the segment is run backward. A dynamic program finds the best strategy
 // of a family of lower sets under a budget of the method's own model of memory.
 #pragma once
@@ -99,8 +99,8 @@ class Family {
 
   bool may_add(const Set& set, std::size_t v) const {
     const auto before = nodes_.before[static_cast<Index>(v)];
-    return std::all_of(before.begin(), before.end(),
-                       [&](Index u) { return set.has(u); });
+    return std::all_of(
+        before.begin(), before.end(), [&](Index u) { return set.has(u); });
   }
 
   // Every lower set once: node after node is left out or, where it may be, added.
@@ -156,8 +156,9 @@ class Family {
   }
 
   void describe() {
-    std::stable_sort(sets_.begin(), sets_.end(),
-                     [](const Set& a, const Set& b) { return a.count < b.count; });
+    std::stable_sort(sets_.begin(), sets_.end(), [](const Set& a, const Set& b) {
+      return a.count < b.count;
+    });
     std::vector<std::uint8_t> counted;
     for (Set& set : sets_) {
       counted.assign(nodes_.size(), 0);  // 1: a successor, 2: a predecessor of one
@@ -228,8 +229,7 @@ class Family {
           const Extent kept = table[s * columns + static_cast<std::size_t>(t)].kept;
           if (kept + beside > budget) continue;
           State& best = table[l * columns + static_cast<std::size_t>(t + added)];
-          if (kept + keeps < best.kept)
-            best = {kept + keeps, static_cast<Index>(s), t};
+          if (kept + keeps < best.kept) best = {kept + keeps, static_cast<Index>(s), t};
         }
       }
     }
@@ -256,8 +256,8 @@ class Family {
                            bool longest) const {
     std::vector<Index> useful, segment;
     auto set = static_cast<Index>(sets_.size()) - 1;
-    list_useful(&table[static_cast<std::size_t>(set) * columns], columns, longest,
-                useful);
+    list_useful(
+        &table[static_cast<std::size_t>(set) * columns], columns, longest, useful);
     if (useful.empty()) return segment;
     Index time = useful.front();
     segment.assign(nodes_.size(), -1);
