@@ -13,7 +13,7 @@ from memcfg.commands._tasks import NETWORKS, Task, read_setting
 from memcfg.commands._whole_numbers import positive
 from memcfg.errors import FormatError, GraphError
 from memcfg.files import read_file, write_atomically
-from memcfg.graph import Graph
+from memcfg.graph import TIMES, Graph
 from memcfg.plan import (
     POLICIES,
     Plan,
@@ -74,6 +74,12 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="how to plan (default: all methods for a network, else auto)",
     )
     parser.add_argument(
+        "--times",
+        choices=TIMES,
+        help="seconds of the ops: the same on every machine, or measured on this CPU "
+        f"(default: {TIMES[0]})",
+    )
+    parser.add_argument(
         "--ladder",
         action="store_true",
         help="one method at ever lower limits of a network, down to the smallest",
@@ -102,7 +108,12 @@ def _plan(args: argparse.Namespace) -> int:
     if args.graph is not None:
         graph = _read(args.graph, Graph.from_json)
     else:
-        task = Task(args.network, args.batch or _BATCH, dict(args.set or ()))
+        task = Task(
+            args.network,
+            args.batch or _BATCH,
+            dict(args.set or ()),
+            args.times or TIMES[0],
+        )
         try:
             graph = task.graph()
         except (TypeError, ValueError) as error:
@@ -127,10 +138,12 @@ def _check(args: argparse.Namespace) -> None:
     """Refuse arguments that mean nothing together."""
     of_graph, drawn = args.graph is not None, args.ladder and args.output is not None
     many = not of_graph and (args.method is None or args.train)
-    for_networks = bool(args.batch or args.set or args.ladder or args.train)
+    for_networks = bool(
+        args.batch or args.set or args.ladder or args.train or args.times
+    )
     wrong = {
         "plan takes a network or --graph FILE": of_graph == (args.network is not None),
-        "--batch, --set, --ladder and --run are for a network": of_graph
+        "--batch, --set, --times, --ladder and --run are for a network": of_graph
         and for_networks,
         "--steps is for --run": args.steps is not None and not args.train,
         "a ladder chooses its limits: --ladder or --limit": args.ladder

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg import models, nn
+from memcfg.graph import TIMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,6 +39,7 @@ class Task:
     network: str
     batch: int
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    times: str = TIMES[0]
 
     def model(self, policy: Policy | str = "auto") -> nn.Model:
         """Build the network and compile it; weights are the same every time."""
@@ -46,11 +48,12 @@ class Task:
         loss: nn.losses.Loss = nn.SparseCategoricalCrossentropy(from_logits=True)
         if self.network in _NO_HEAD:
             loss = nn.losses.MeanSquaredError()
-        model.compile(nn.SGD(_RATE, momentum=0.9), loss, memory=policy)
+        optimizer = nn.SGD(_RATE, momentum=0.9)
+        model.compile(optimizer, loss, memory=policy, times=self.times)
         return model
 
     def graph(self) -> Graph:
-        """Trace the training step, without memory."""
+        """Trace the training step."""
         model = self.model()
         try:
             return model.graph(self.batch)

@@ -1,18 +1,33 @@
-"""How long an op's algorithms take: measured on request, once for a shape."""
+"""How long an op's algorithms take: measured once for a shape, kept on the disk.
+
+Owns the files. They are by the op, its shapes and attributes, the algorithms, and all
+that seconds depend on beside: the processor, the kernels and their version, threads.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from typing import TYPE_CHECKING, Any, Protocol
 
+from memcfg._version import __version__
+from memcfg.devices._file_cache import CacheKind, digest, find_file_cache, warn_once
 from memcfg.devices._switch import switched_on
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from memcfg.devices._contract import OperandSpec
     from memcfg.memory import Pool
 
 _VARIABLE = "MEMCFG_MEASURE"
+_KEPT = CacheKind(
+    "algorithms",
+    "MEMCFG_ALGORITHM_CACHE",
+    16 << 20,
+    "the seconds of algorithms are not kept on the disk ({reason}), and are measured "
+    "again in each process",
+)
 
 
 class MeasuredKernel(Protocol):
@@ -34,24 +49,32 @@ class AlgorithmTimes:
     """The seconds of algorithms on a piece of hardware, by the op."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Any, ...], list[float]] = {}
+        self._found: dict[tuple[str, ...], list[float]] = {}
 
     def rows(
         self,
         op: tuple[str, Mapping[str, Any], Sequence[OperandSpec], Sequence[OperandSpec]],
         kernels: Sequence[MeasuredKernel],
         pool: Pool,
+        machine: Sequence[str] | None = None,
     ) -> list[tuple[str, int, float]]:
         """List name, scratch and seconds of an op's kernels.
 
-        They run in memory of the pool, unless they have; 0 seconds where it has not
-        the memory, or where there is nothing to choose.
+        They run in memory of the pool, unless they have, or a file for this machine
+        says what they took; 0 seconds where the pool has not the memory.
         """
-        seconds = [0.0] * len(kernels)
-        if len(kernels) > 1:
-            op_type, attributes, inputs, outputs = op
-            key = (op_type, repr(sorted(attributes.items())), *inputs, *outputs)
-            seconds = self._found.get(key) or [each.measure(pool) for each in kernels]
+        names = [each.algorithm for each in kernels]
+        key = (describe(*op), *names)
+
+        def measure() -> list[float]:
+            return [each.measure(pool) for each in kernels]
+
+        seconds = self._found.get(key)
+        if seconds is None:
+            if machine is None:
+                seconds = measure()
+            else:
+                seconds = _kept(key, names, machine, measure)
             if all(seconds):
                 self._found[key] = seconds
         return [
@@ -60,6 +83,57 @@ class AlgorithmTimes:
         ]
 
 
+def describe(
+    op_type: str,
+    attributes: Mapping[str, Any],
+    inputs: Sequence[OperandSpec],
+    outputs: Sequence[OperandSpec],
+) -> str:
+    """Write an op with its attributes and shapes."""
+    return repr((op_type, sorted(attributes.items()), [*inputs], [*outputs]))
+
+
 def asks_for_times() -> bool:
     """Tell whether ``MEMCFG_MEASURE`` asks for seconds; KernelError if it is odd."""
     return switched_on(_VARIABLE)
+
+
+def _kept(
+    op: Sequence[str],
+    names: Sequence[str],
+    machine: Sequence[str],
+    measure: Callable[[], list[float]],
+) -> list[float]:
+    """Return the seconds in a file, or what is measured, which is kept in one.
+
+    Where some could not be had, none are kept.
+    """
+    cache = find_file_cache(_KEPT)
+    if cache is None:
+        return measure()
+    key = digest(__version__, *machine, *op)
+    seconds = _read(cache.read(key), names)
+    if seconds is None:
+        if cache.has(key):
+            warn_once(
+                f"a file of seconds in {cache.folder} is damaged, and is measured again"
+            )
+        seconds = measure()
+        if all(seconds):
+            cache.write(
+                key, json.dumps(dict(zip(names, seconds, strict=True))).encode()
+            )
+    return seconds
+
+
+def _read(data: bytes | None, names: Sequence[str]) -> list[float] | None:
+    """Return the seconds in a file; None if it does not say them."""
+    if data is None:
+        return None
+    try:
+        found = json.loads(data)
+        seconds = [float(found[name]) for name in names]
+    except (ValueError, TypeError, KeyError):
+        return None
+    fine = all(math.isfinite(each) and each > 0 for each in seconds)
+    return seconds if fine else None

@@ -151,6 +151,34 @@ class KernelTable(Protocol):
             If the type is unknown or has no kernel for such operands.
         """
 
+    def measure(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+    ) -> list[tuple[str, int, float]]:
+        """List the algorithms of an op with the seconds that a run takes here.
+
+        They run on zeros in memory of the device's pool, unless that is known.
+
+        Parameters
+        ----------
+        op_type, attributes, inputs, outputs : str, mapping, sequences of OperandSpec
+            The op, as `algorithms` takes it.
+
+        Returns
+        -------
+        list of (str, int, float)
+            As `algorithms` returns them; 0 seconds where the pool has not the memory,
+            of tables that only plan, and of an algorithm that is never the default.
+
+        Raises
+        ------
+        KernelError
+            As `algorithms` does.
+        """
+
     def make(
         self,
         op_type: str,

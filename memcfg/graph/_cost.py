@@ -59,7 +59,24 @@ def nominal_seconds_of(
     outputs: Sequence[int],
     attributes: Mapping[str, Any],
 ) -> float:
-    """Estimate the seconds of an op on tensors of a graph."""
+    """Estimate the seconds of an op on tensors of a graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    kind : OpType
+        The op's type.
+    inputs, outputs : sequence of int
+        Ids of the tensors that it reads and makes, with shapes and dtypes.
+    attributes : mapping
+        Its attributes.
+
+    Returns
+    -------
+    float
+        Seconds on the nominal machine, as ops of traced graphs have them.
+    """
     found = [graph.tensors[tensor] for tensor in (*inputs, *outputs)]
     specs = [Spec(each.shape or (), each.dtype or "float32") for each in found]
     return nominal_seconds(kind, specs[: len(inputs)], specs[len(inputs) :], attributes)

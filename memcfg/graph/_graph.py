@@ -22,7 +22,16 @@ from memcfg.errors import FormatError, GraphError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["PHASES", "ROLES", "STATE_ROLES", "Algorithm", "Graph", "Op", "Tensor"]
+__all__ = [
+    "PHASES",
+    "ROLES",
+    "STATE_ROLES",
+    "TIMES",
+    "Algorithm",
+    "Graph",
+    "Op",
+    "Tensor",
+]
 
 ROLES = (
     "input",
@@ -36,6 +45,7 @@ ROLES = (
 )
 STATE_ROLES = ("parameter", "optimizer_state", "packed")  # resident between steps
 PHASES = ("forward", "backward", "update")
+TIMES = ("nominal", "measured")  # the first: the same on every machine
 DTYPES = (  # NumPy's, and those of ml_dtypes that graphs of other frameworks have
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128"),
@@ -153,6 +163,10 @@ class Graph:
     losses : tuple of int, default ()
         Ids of the numbers of the forward phase that were differentiated: a guarded run
         ends where one of them is not finite. Not part of the interchange format.
+    times : str, default "nominal"
+        What the ops' seconds are: ``"nominal"``, stated or of a nominal machine, or
+        ``"measured"`` on a device. Not part of the interchange format, and does not
+        take part in comparison.
 
     Raises
     ------
@@ -160,7 +174,8 @@ class Graph:
         If the graph breaks an invariant: unknown ids, roles, phases or dtypes,
         negative sizes, a tensor with two producers or read before it is made, an
         in-place pair that is not of its op, two algorithms of one name, times that
-        are not finite or whose sum is not, a loss that no forward op makes.
+        are not finite, whose sum is not, or of another kind, a loss that no forward op
+        makes.
     """
 
     name: str
@@ -168,6 +183,7 @@ class Graph:
     ops: tuple[Op, ...]
     keep: tuple[int, ...] = ()
     losses: tuple[int, ...] = ()
+    times: str = field(default="nominal", compare=False)
 
     def __post_init__(self) -> None:
         self.check()
@@ -284,6 +300,8 @@ class Graph:
         for tensor_id in self.losses:
             if tensor_id not in made:
                 raise GraphError(f"no op of the forward phase makes loss {tensor_id}")
+        if self.times not in TIMES:
+            raise GraphError(f"times are one of {', '.join(TIMES)}, not {self.times!r}")
         longest = sum(max(seconds for seconds, _ in _costs(op)) for op in self.ops)
         if not math.isfinite(2 * longest):  # plans may compute an op twice
             raise GraphError("the times of the ops sum to more than a number can hold")

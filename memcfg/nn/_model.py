@@ -27,6 +27,7 @@ from memcfg._caller import outside
 from memcfg._core import Counter, Lock
 from memcfg.config._dtype_policy import as_policy, dtype_policy
 from memcfg.errors import InfeasiblePlanError
+from memcfg.graph import TIMES
 from memcfg.nn import optimizers
 from memcfg.nn._argument_checks import integer
 from memcfg.nn._attributes import (
@@ -65,6 +66,7 @@ from memcfg.nn.training._compile_config import (
     CompileConfig,
     get_modes,
     get_policy,
+    get_times,
 )
 from memcfg.nn.training._objectives import check_goals, resolve
 from memcfg.nn.training._predictions import Predictions, check_workspace
@@ -485,6 +487,7 @@ class Model(FixedAttributes):
         weighted_metrics: Sequence[Any] | Mapping[str, Any] | None = None,
         *,
         memory: Policy | str | None = None,
+        times: str = "nominal",
         training_workspace_mode: WorkspaceMode | str = "enabled",
         inference_workspace_mode: WorkspaceMode | str = "enabled",
     ) -> None:
@@ -513,6 +516,12 @@ class Model(FixedAttributes):
         memory : Policy or str, optional
             A policy of `memcfg.plan` or its name. None: ``memcfg.plan.auto()``. It
             plans the programs whose workspace mode is ``"enabled"``.
+        times : {"nominal", "measured"}, default "nominal"
+            The seconds of ops that the policy goes by. ``"nominal"``: of one machine
+            for all, so that the same model and limit have the same plan everywhere.
+            ``"measured"``: of this device, where each op runs some times when programs
+            are planned; on a CPU seconds are kept on the disk. Results are the same
+            bits.
         training_workspace_mode : WorkspaceMode or str, default "enabled"
             Where the tensors of a training step live. ``"enabled"``: each has an offset
             in a plan, and the step is one compiled program. The other modes run op by
@@ -539,6 +548,7 @@ class Model(FixedAttributes):
             get_policy(memory),
             modes,
             config.logical_device().name,
+            times=get_times(times, modes),
         )
         with self._lock.step():
             self._lock.require_no_session(self._trained_elsewhere())
@@ -1429,11 +1439,13 @@ class Model(FixedAttributes):
         held = self._lock, self._owner, values, WeakMethod(self._gather)
         spec = TraceSpec(self.name, network)
         if found is None:
-            return Session(spec, get_policy(None), PLANNED, None, *held)
+            return Session(spec, get_policy(None), TIMES[0], PLANNED, None, *held)
         objectives = resolve(found.goals, network)
         frozen = found.frozen
         spec = TraceSpec(self.name, network, found.optimizer, objectives, frozen)
-        return Session(spec, found.policy, found.modes, found.device, *held)
+        return Session(
+            spec, found.policy, found.times, found.modes, found.device, *held
+        )
 
     def _compiled(self, what: str) -> CompileConfig:
         found = self._config

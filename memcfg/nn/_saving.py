@@ -116,6 +116,7 @@ class _Writer:
             "undecayed": list(found.optimizer._excluded),
             "goals": [self._value(each) for each in found.goals],
             "memory": _policy_name(found.policy),
+            "times": found.times,
             "modes": [mode.value for mode in found.modes],
             "frozen": [each.key for each in weights if each.name in found.frozen],
             "iterations": found.optimizer._iterations.value,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from memcfg.config import DTypePolicy
 from memcfg.documents import read_json
 from memcfg.errors import FormatError
+from memcfg.graph import TIMES
 from memcfg.nn import optimizers
 from memcfg.nn._attributes import FixedAttributes
 from memcfg.nn._keras_arguments import takes_arguments
@@ -179,6 +180,7 @@ class _Reader:
             measured,
             weighted,
             memory=document["memory"] if planned else None,
+            times=document.get("times", TIMES[0]),
             training_workspace_mode=training,
             inference_workspace_mode=inference,
         )

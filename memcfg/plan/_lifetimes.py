@@ -228,6 +228,7 @@ def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
         by_role={k: v for k, v in found.by_role_at_peak.items() if v},
         peak_op="" if found.peak_op is None else graph.ops[found.peak_op].name,
         all_bytes=_own_buffers(graph),
+        times=graph.times,
     )
 
 

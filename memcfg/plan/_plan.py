@@ -124,6 +124,8 @@ class Summary:
     less_scratch : Group, default Group()
         Ops that do not have the default algorithm, for its scratch, and the bytes that
         the policy needs more where they have.
+    times : str, default "nominal"
+        What the predicted seconds are, as of `Graph`.
     """
 
     kept: Group
@@ -134,6 +136,7 @@ class Summary:
     all_bytes: int
     chosen_by: str = ""
     less_scratch: Group = Group()
+    times: str = "nominal"
 
 
 @dataclass(frozen=True)
@@ -296,7 +299,7 @@ def _costs(plan: Plan) -> list[Row]:
         if limit is None
         else _bytes_row("limit", limit, f"({limit} B)"),
         _bytes_row("lower bound", bound, f"({bound} B)"),
-        _time(predicted.seconds, predicted.recompute_seconds),
+        _time(plan),
     ]
     if plan.gap is not None:
         words = "above the least possible time, at most"
@@ -309,13 +312,14 @@ def _costs(plan: Plan) -> list[Row]:
     return rows
 
 
-def _time(seconds: float, recompute_seconds: float) -> Row:
-    first = seconds - recompute_seconds
-    extra = f"recomputation adds {recompute_seconds / first:.1%}" if first > 0 else ""
+def _time(plan: Plan) -> Row:
+    seconds, again = plan.predicted.seconds, plan.predicted.recompute_seconds
+    first = seconds - again
+    extra = f"recomputation adds {again / first:.1%}" if first > 0 else ""
+    label = f"{plan.summary.times if plan.summary else 'nominal'} time"
     if seconds == 0:
-        words = "(the", "graph", "states", "no", "times)"
-        return Row("nominal time", "unknown", words)
-    return Row("nominal time", _milliseconds(seconds), tuple(extra.split()))
+        return Row(label, "unknown", ("(the", "graph", "states", "no", "times)"))
+    return Row(label, _milliseconds(seconds), tuple(extra.split()))
 
 
 def _milliseconds(seconds: float) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memcfg.graph import memory_seconds
-from memcfg.ops import op_types
+from memcfg.graph import memory_seconds, nominal_seconds_of
+from memcfg.ops import op_type, op_types
 from memcfg.plan._policy import Method
 from memcfg.plan._recomputation import plan_recomputation
 
@@ -32,7 +32,8 @@ def replay_elementwise() -> Policy:
     the forward phase and are computed once more just before the first backward op
     that needs them: the rule of [1]_ for what is cheap, as in [2]_. What is cheap
     follows from the op's type and time: it sums no products (`OpType.contraction`),
-    no part of it does, and its nominal time is that of moving its operands' bytes. So
+    no part of it does, and its nominal time is that of moving its operands' bytes, also
+    where the graph's times are measured. So
     matrix products, convolutions and recurrent cells are never computed twice, and
     neither is an op of a type that is not registered. The choice among the cheap ops
     is that of `sqrt_checkpoint`: a search, whose result may be above the optimum.
@@ -59,7 +60,17 @@ def cheap_ops(graph: Graph) -> frozenset[int]:
     return frozenset(
         index
         for index, op in enumerate(graph.ops)
-        if op.type in known and op.seconds <= memory_seconds(_traffic(graph, op))
+        if op.type in known
+        and _nominal(graph, op) <= memory_seconds(_traffic(graph, op))
+    )
+
+
+def _nominal(graph: Graph, op: Op) -> float:
+    """Return the nominal seconds of an op; those that are stated, unless measured."""
+    if graph.times == "nominal":
+        return op.seconds
+    return nominal_seconds_of(
+        graph, op_type(op.type), op.inputs, op.outputs, op.attributes
     )
 
 

@@ -34,6 +34,7 @@ class Budget:
     promised: int = 0
     aside: int = 0
     margin: int = 0
+    times: str = "nominal"  # of ops, as policies are given them
 
     @property
     def nbytes(self) -> int | None:

@@ -90,6 +90,10 @@ class Executor:
         The owner's name in error messages and listings.
     lock : Lock, optional
         The owner's; None makes one.
+    times : {"nominal", "measured"}, default "nominal"
+        What seconds policies are given of ops: nominal ones, with which the same graph
+        has the same plan everywhere, or those that the device takes. They are measured
+        where they are not known, in memory of its pool.
 
     Notes
     -----
@@ -98,8 +102,16 @@ class Executor:
     first to the last.
     """
 
-    def __init__(self, device: Device, *, name: str, lock: Lock | None = None) -> None:
+    def __init__(
+        self,
+        device: Device,
+        *,
+        name: str,
+        lock: Lock | None = None,
+        times: str = "nominal",
+    ) -> None:
         self.device = device
+        self.times = times
         self.name = name
         self.lock = Lock(name) if lock is None else lock
         self._arena = ModelArena(device.pool, name)
@@ -186,8 +198,10 @@ class Executor:
         ------
         KernelError
             If the device has no kernel for an op.
+        RuntimeError
+            If times are to be measured, and the device is simulated.
         """
-        return Kernels(graph, self.device).annotate(graph)
+        return Kernels(graph, self.device, self.times).annotate(graph)
 
     def plan(self, graph: Graph, policy: PolicyLike) -> Plan:
         """Plan a graph under the device's budget without taking memory.
@@ -208,6 +222,8 @@ class Executor:
         ------
         InfeasiblePlanError
             If nothing fits.
+        RuntimeError
+            As of `annotate`.
         """
         with self.lock.turn():
             self._settle()
@@ -524,7 +540,7 @@ class Executor:
 
     def _budget(self, promised: int = 0) -> Budget:
         elsewhere = self.device.pool.stats().current_bytes - self.nbytes
-        return Budget(self.device, self.name, elsewhere, promised)
+        return Budget(self.device, self.name, elsewhere, promised, times=self.times)
 
     def _replace(
         self, specs: Mapping[str, ProgramSpec], initial: Mapping[str, _Value]

@@ -24,12 +24,20 @@ class Kernels:
     """The kernels of a graph's ops, not yet bound to addresses.
 
     Those of each op's default algorithm are made at once, others when they are named.
+    With `times` "measured" each algorithm runs on the device, where it has not yet, and
+    graphs are given its seconds; RuntimeError on a simulated device.
     """
 
-    def __init__(self, graph: Graph, device: Device) -> None:
+    def __init__(self, graph: Graph, device: Device, times: str = "nominal") -> None:
+        if times == "measured" and device.space == "addresses":
+            raise RuntimeError(
+                f"{device.name} is simulated: nothing runs there that could be "
+                "measured. Use times='nominal'"
+            )
         if not device.takes_bfloat16:
             _refuse_bfloat16(graph, device)
         self._table = device.kernels
+        self._times = times
         self._specs = [
             (
                 op.type,
@@ -43,6 +51,10 @@ class Kernels:
         self._packings: Mapping[int, Packing] = {}  # by op
         for index in range(len(graph.ops)):
             self.get(index)
+        measured = times == "measured"
+        self._rows = [self._list(index, measured) for index in range(len(graph.ops))]
+        # By how much this device is slower than the nominal one.
+        self._factor = self._slowness(graph) if measured else 1.0
 
     def get(self, op: int, algorithm: str | None = None) -> UnboundKernel:
         """Return the kernel of an op; KernelError if there is no such algorithm."""
@@ -73,18 +85,42 @@ class Kernels:
 
     def annotate(self, graph: Graph) -> Graph:
         """Return the graph with the algorithms and scratch sizes of its kernels."""
-        return replace(
-            graph, ops=tuple(map(self._with, range(len(graph.ops)), graph.ops))
-        )
+        ops = tuple(map(self._with, range(len(graph.ops)), graph.ops))
+        return replace(graph, ops=ops, times=self._times)
+
+    def _list(self, op: int, measured: bool) -> list[tuple[str, int, float]]:
+        """List name, scratch and seconds of an op's algorithms; 0: not known."""
+        list_ = self._table.measure if measured else self._table.algorithms
+        return list_(*self._specs[op])
+
+    def _slowness(self, graph: Graph) -> float:
+        """Compare the measured seconds with the nominal ones of the same ops."""
+        pairs = [
+            (row[0][2], op.seconds)
+            for row, op in zip(self._rows, graph.ops, strict=True)
+            if row[0][2]
+        ]
+        nominal = sum(stated for _, stated in pairs)
+        return sum(taken for taken, _ in pairs) / nominal if nominal else 1.0
 
     def _with(self, index: int, op: Op) -> Op:
+        rows = self._rows[index]
+        if self._times == "measured":
+            seconds = rows[0][2] or self._factor * op.seconds
+            # Of an algorithm that is not measured it is not known to be faster.
+            slowest = max(seconds, *(taken for *_, taken in rows))
+            op = replace(op, seconds=seconds)
+            rows = [
+                rows[0],
+                *((name, size, taken or slowest) for name, size, taken in rows[1:]),
+            ]
         if index in self._packings:
             kernel = self._packings[index].kernel
             own = Algorithm(kernel.algorithm, op.seconds, kernel.scratch_bytes)
             return replace(op, scratch_bytes=own.scratch_bytes, algorithms=(own,))
         found = tuple(
             Algorithm(name, seconds or op.seconds, scratch)
-            for name, scratch, seconds in self._table.algorithms(*self._specs[index])
+            for name, scratch, seconds in rows
         )
         return replace(op, scratch_bytes=found[0].scratch_bytes, algorithms=found)
 

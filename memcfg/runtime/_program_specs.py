@@ -152,7 +152,7 @@ def _tell_less_scratch(plans: Sequence[planning.Plan], budget: Budget) -> None:
 
 def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> PlannedSpec:
     try:
-        kernels = Kernels(source, budget.device)
+        kernels = Kernels(source, budget.device, budget.times)
     except KernelError:  # perhaps for a size that does not fit the limit either
         limit = budget.nbytes
         if limit is not None and planning.lower_bound(source) > limit:

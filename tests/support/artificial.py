@@ -108,6 +108,9 @@ class RemoteKernels:
     def algorithms(self, *op):
         return self._table.algorithms(*op)
 
+    def measure(self, *op):
+        return self._table.measure(*op)
+
     def make(self, op_type, attributes, inputs, outputs, algorithm=None):
         made = self._table.make(op_type, attributes, inputs, outputs, algorithm)
         sizes = [(spec.nbytes, False) for spec in inputs]

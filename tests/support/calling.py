@@ -41,6 +41,9 @@ class CallingKernels:
     def algorithms(self, *op):
         return self._table.algorithms(*op)
 
+    def measure(self, *op):
+        return self._table.measure(*op)
+
     def packing(self, *op):
         return self._table.packing(*op)
 

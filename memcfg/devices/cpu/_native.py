@@ -17,7 +17,7 @@ from memcfg._core import (
     make_packing,
 )
 from memcfg.devices._algorithm_choice import asked_choice, choose_fastest
-from memcfg.devices._algorithm_times import AlgorithmTimes, asks_for_times
+from memcfg.devices._algorithm_times import AlgorithmTimes, asks_for_times, describe
 from memcfg.devices._contract import Packing
 from memcfg.devices.cpu._processor import processor_facts
 from memcfg.devices.cpu._reference import ReferenceKernels
@@ -79,7 +79,7 @@ class NativeKernels:
         self._measures = asks_for_times()
         self._choice = asked_choice()
         self._times = AlgorithmTimes()
-        self._reference = ReferenceKernels()
+        self._reference = ReferenceKernels(pool)
 
     def has(self, op_type: str) -> bool:
         """Say whether there is a native kernel."""
@@ -98,12 +98,22 @@ class NativeKernels:
         is the one that ``MEMCFG_CPU_ALGORITHMS`` chooses.
         """
         op = (op_type, attributes, inputs, outputs)
-        if self._measures:
-            rows = self.measure(*op)
-        else:
-            rows = [(name, scratch, 0.0) for name, scratch in self._list(*op)]
-            rows += self._reference.algorithms(*op)
-        first = self._chosen(*op)
+        found = self._list(*op)
+        if self._measures and len(found) > 1:
+            return self.measure(*op)
+        rows = [(name, scratch, 0.0) for name, scratch in found]
+        return self._first(*op, rows + self._reference.algorithms(*op))
+
+    def _first(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+        rows: list[tuple[str, int, float]],
+    ) -> list[tuple[str, int, float]]:
+        """Put the default first."""
+        first = self._chosen(op_type, attributes, inputs, outputs)
         return sorted(rows, key=lambda row: row[0] != first) if first else rows
 
     def measure(
@@ -115,16 +125,35 @@ class NativeKernels:
     ) -> list[tuple[str, int, float]]:
         """List the algorithms as `algorithms` does, with the seconds that each takes.
 
-        They run in memory of the device's pool, once for a shape; 0 seconds where it
-        has not the memory, and where there is nothing to choose.
+        They run in memory of the device's pool, once for a shape on a machine; 0
+        seconds where it has not the memory. NumPy's is measured where it is the only
+        one.
         """
         op = (op_type, attributes, inputs, outputs)
-        if self._pool is None:
-            rows = [(name, scratch, 0.0) for name, scratch in self._list(*op)]
-        else:
-            kernels = [self._native(*op, name) for name, _ in self._list(*op)]
-            rows = self._times.rows(op, kernels, self._pool)
-        return rows + self._reference.algorithms(*op)
+        rows = self._rows(*op)
+        if not rows:
+            return self._reference.measure(*op)
+        return self._first(*op, rows + self._reference.algorithms(*op))
+
+    def _rows(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+    ) -> list[tuple[str, int, float]]:
+        """List the native algorithms with their seconds."""
+        op = (op_type, attributes, inputs, outputs)
+        found = self._list(*op)
+        if self._pool is None or not found:
+            return [(name, scratch, 0.0) for name, scratch in found]
+        kernels = [self._native(*op, name) for name, _ in found]
+        return self._times.rows(op, kernels, self._pool, self._machine)
+
+    @property
+    def _machine(self) -> tuple[str, ...]:
+        """All that seconds depend on beside the op."""
+        return processor_facts(), self._library.version, str(get_num_threads())
 
     def make(
         self,
@@ -188,11 +217,10 @@ class NativeKernels:
             return None
 
         def measure() -> list[float]:
-            return [seconds for *_, seconds in self.measure(*op)[: len(rows)]]
+            return [seconds for *_, seconds in self._rows(*op)]
 
-        machine = (processor_facts(), self._library.version, str(get_num_threads()))
-        text = repr((op_type, sorted(attributes.items()), [*inputs], [*outputs]))
-        return choose_fastest([name for name, _ in rows], machine, text, measure)
+        names = [name for name, _ in rows]
+        return choose_fastest(names, self._machine, describe(*op), measure)
 
     def _list(
         self,

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg import ops
-from memcfg._core import CallbackKernel
+from memcfg._core import CallbackKernel, get_num_threads
+from memcfg.devices._algorithm_times import AlgorithmTimes
+from memcfg.devices.cpu._processor import processor_facts
+from memcfg.devices.cpu._run_seconds import measure_instruction
 from memcfg.errors import GraphError, KernelError
 from memcfg.ops._dtypes import array_dtype, run_meaning
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from memcfg.devices._contract import OperandSpec
+    from memcfg.memory import Pool
     from memcfg.ops._op_type import Meaning
 
 
@@ -55,6 +59,11 @@ class _ReferenceKernel:
         del scratch
         _Operands(self)(*addresses)
 
+    def measure(self, pool: Pool) -> float:
+        """Return the seconds of a run, in memory of a pool; 0 if it has not enough."""
+        sizes = [spec.nbytes for spec in (*self.inputs, *self.outputs)]
+        return measure_instruction(self.instruction(), sizes, 0, pool)
+
 
 class _Operands:
     """A kernel and the arrays at the addresses of its last run."""
@@ -78,9 +87,19 @@ class _Operands:
 
 
 class ReferenceKernels:
-    """Every op on plain NumPy: slow, simple, and what the others are tested against."""
+    """Every op on plain NumPy: slow, simple, and what the others are tested against.
+
+    Parameters
+    ----------
+    pool : Pool or None, default None
+        Where kernels run to be measured; None: nothing is.
+    """
 
     name = "reference"
+
+    def __init__(self, pool: Pool | None = None) -> None:
+        self._pool = pool
+        self._times = AlgorithmTimes()
 
     def has(self, op_type: str) -> bool:
         """Deny it: all of them are the meanings."""
@@ -97,6 +116,20 @@ class ReferenceKernels:
         """List the only one."""
         made = self.make(op_type, attributes, inputs, outputs)
         return [(made.algorithm, made.scratch_bytes, 0.0)]
+
+    def measure(
+        self,
+        op_type: str,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
+    ) -> list[tuple[str, int, float]]:
+        """List the only one, with its seconds; 0 where the pool has not the memory."""
+        op = (op_type, attributes, inputs, outputs)
+        if self._pool is None:
+            return self.algorithms(*op)
+        machine = (processor_facts(), f"NumPy {np.__version__}", str(get_num_threads()))
+        return self._times.rows(op, [self.make(*op)], self._pool, machine)
 
     def make(
         self,

@@ -13,7 +13,9 @@ from memcfg.errors import ResourceExhaustedError
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from memcfg._core import Arena, Kernel
+    from collections.abc import Sequence
+
+    from memcfg._core import Arena, CallbackKernel, Kernel
     from memcfg.memory import Pool
 
 _RUNS = 5  # of which the shortest counts
@@ -21,12 +23,22 @@ _ENOUGH = 0.05  # seconds, after which there is no further run
 
 
 def measure_runs(kernel: Kernel, pool: Pool) -> float:
-    """Return the seconds of a run on zeros; 0 if the pool has not the memory.
+    """Return the seconds of a run on zeros; 0 if the pool has not the memory."""
+    sizes = [nbytes for nbytes, _ in kernel.operands]
+    return measure_instruction(kernel, sizes, kernel.scratch_bytes, pool)
+
+
+def measure_instruction(
+    instruction: Kernel | CallbackKernel,
+    sizes: Sequence[int],
+    scratch_bytes: int,
+    pool: Pool,
+) -> float:
+    """Return the same of what `compute` of a program takes, on operands of these sizes.
 
     It runs in a program, as it does in a step: once, then up to five times.
     """
-    sizes = [nbytes for nbytes, _ in kernel.operands]
-    lines = [align_up(nbytes) for nbytes in (*sizes, kernel.scratch_bytes)]
+    lines = [align_up(nbytes) for nbytes in (*sizes, scratch_bytes)]
     *places, scratch, end = accumulate(lines, initial=0)
     arena = pool.arena(tag="measurement")  # its memory goes with it
     try:
@@ -35,7 +47,7 @@ def measure_runs(kernel: Kernel, pool: Pool) -> float:
         return 0.0
     _touch(arena)
     program = Program(arena)
-    program.compute(kernel, places, sizes, scratch if lines[-1] else None)
+    program.compute(instruction, places, sizes, scratch if lines[-1] else None)
     return _shortest(program)
 
 

@@ -56,7 +56,7 @@ def kernel_table(name: str | None = None, *, pool: Pool | None = None) -> Kernel
             f"{_VARIABLE} is {choice!r}; it takes one of {', '.join(_CHOICES)}"
         )
     if choice == "reference":
-        return ReferenceKernels()
+        return ReferenceKernels(pool)
     if choice == "onednn":
         return NativeKernels(OneDNN(find_onednn()), pool)
     return _onednn_or_reference(pool)
@@ -72,5 +72,5 @@ def _onednn_or_reference(pool: Pool | None) -> KernelTable:
             RuntimeWarning,
             stacklevel=3,
         )
-        return ReferenceKernels()
+        return ReferenceKernels(pool)
     return NativeKernels(OneDNN(path), pool)

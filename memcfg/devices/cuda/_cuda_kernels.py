@@ -196,9 +196,10 @@ class CudaKernels(KernelTable):
         Their seconds are measured if ``MEMCFG_MEASURE`` asks for it.
         """
         op = (op_type, attributes, inputs, outputs)
-        if self._measures:
+        found = self._all(*op)
+        if self._measures and len(found) > 1:
             return self.measure(*op)
-        return [(each.algorithm, each.scratch_bytes, 0.0) for each in self._all(*op)]
+        return [(each.algorithm, each.scratch_bytes, 0.0) for each in found]
 
     def measure(
         self,
@@ -209,8 +210,8 @@ class CudaKernels(KernelTable):
     ) -> list[tuple[str, int, float]]:
         """List the algorithms as `algorithms` does, with the seconds that each takes.
 
-        They run in memory of the device's pool, once for a shape; 0 seconds where it
-        has not the memory, or where there is nothing to choose.
+        They run in memory of the device's pool, once for a shape in a process; 0
+        seconds where it has not the memory.
         """
         op = (op_type, attributes, inputs, outputs)
         return self.modules.times.rows(op, self._all(*op), self._pool)

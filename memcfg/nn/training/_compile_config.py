@@ -6,6 +6,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memcfg.graph import TIMES
 from memcfg.nn._argument_checks import unknown
 from memcfg.plan import POLICIES, auto
 from memcfg.workspaces import WorkspaceMode
@@ -15,7 +16,14 @@ if TYPE_CHECKING:
     from memcfg.nn.training._objectives import Goals
     from memcfg.plan import Policy
 
-__all__ = ["PLANNED", "CompileConfig", "Modes", "get_modes", "get_policy"]
+__all__ = [
+    "PLANNED",
+    "CompileConfig",
+    "Modes",
+    "get_modes",
+    "get_policy",
+    "get_times",
+]
 
 
 class Modes(NamedTuple):
@@ -45,6 +53,7 @@ class CompileConfig:
     modes: Modes
     device: str
     frozen: frozenset[str] = frozenset()
+    times: str = TIMES[0]
 
 
 def get_policy(memory: Any) -> Policy:
@@ -79,6 +88,21 @@ def get_modes(training: Any, inference: Any, memory: Any) -> Modes:
             "or set one of the modes to 'enabled'"
         )
     return modes
+
+
+def get_times(times: Any, modes: Modes) -> str:
+    """Return the times of ops that `compile`'s argument means."""
+    if not isinstance(times, str):
+        raise TypeError(f"times is one of {', '.join(TIMES)}, not {times!r}")
+    if times not in TIMES:
+        raise unknown("times", times, TIMES)
+    if times != TIMES[0] and WorkspaceMode.ENABLED not in modes:
+        raise ValueError(
+            f"times={times!r} has nothing to plan: programs are planned in workspace "
+            f"mode 'enabled' only, and the modes are {modes.training.value!r} for "
+            f"training and {modes.inference.value!r} for inference"
+        )
+    return str(times)
 
 
 def _mode(mode: Any, what: str) -> WorkspaceMode:

@@ -77,6 +77,7 @@ class Session:
         self,
         spec: TraceSpec,
         policy: Policy,
+        times: str,
         modes: Modes,
         device: str | None,
         lock: Lock,
@@ -87,6 +88,7 @@ class Session:
         self._spec = spec
         self._owner = owner  # what its memory is listed under
         self._policy = policy
+        self._times = times
         self._modes = modes
         self._unplanned = {
             kind for kind in KINDS if modes.of(kind) is not WorkspaceMode.ENABLED
@@ -153,7 +155,9 @@ class Session:
             if self._executor is None or not self._executor.nbytes:
                 device = device_of(self._spec.name, self._device)
                 if self._executor is None or self._executor.device is not device:
-                    self._executor = Executor(device, name=self._owner, lock=self.lock)
+                    self._executor = Executor(
+                        device, name=self._owner, lock=self.lock, times=self._times
+                    )
             return self._executor
 
     def use_lock(self, lock: Lock) -> None:

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from kernels import onednn
 
 import memcfg as mc
-from memcfg.devices import CpuDevice, OperandSpec, _algorithm_choice, _file_cache
+from memcfg.devices import (
+    CpuDevice,
+    OperandSpec,
+    _algorithm_choice,
+    _algorithm_times,
+    _file_cache,
+)
 from memcfg.devices._algorithm_choice import choose_fastest
 from memcfg.devices.cpu import kernel_table
 from memcfg.errors import KernelError
@@ -161,7 +167,7 @@ def test_a_damaged_file_is_measured_again(ask, monkeypatch, folder, damage):
     assert names(ask("fastest"))[0] == "direct"
     (path,) = folder.iterdir()
     data = path.read_bytes()
-    cache = _file_cache.FileCache(folder, _algorithm_choice._KEPT)
+    cache = _file_cache.FileCache(folder, _algorithm_times._KEPT)
     if damage == "short":
         path.write_bytes(data[:-1])
     elif damage == "flipped":
