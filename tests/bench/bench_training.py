@@ -121,10 +121,21 @@ def processor() -> str:
     return names[0] if names else platform.processor()
 
 
+def instructions() -> str:
+    """Name what matrix products can use of the processor's instructions, on Linux."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    names = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+    return ", ".join(name for name in names if name in text.split())
+
+
 def environment(threads: int) -> dict:
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "processor": processor(),
+        "instructions": instructions(),
         "cores": len(os.sched_getaffinity(0)),
         "threads": threads,
         "system": f"{platform.system()} {platform.machine()}",

@@ -2,12 +2,12 @@
 
 For each network a process a turn and a library, taking turns: the same batch, threads
 and optimizer (SGD with momentum). PyTorch runs eagerly, in both memory formats where
-there are images, and counts with the faster; ``--compile`` adds `torch.compile`. A
-process reports the seconds of a step and the most memory it ever had above what it had
-after its imports; weights are part of both. Ratios of time are PyTorch's over memcfg's,
-ratios of memory memcfg's over PyTorch's. With ``--dtype mixed_bfloat16`` both compute
-in bfloat16, PyTorch under `torch.autocast`; ratios of memory are then over PyTorch's in
-float32. Asserts nothing.
+there are images, and counts with the faster; ``--compile`` adds `torch.compile` in that
+format, beside the ratios. A process reports the seconds of a step and the most memory
+it ever had above what it had after its imports; weights are part of both. Ratios of
+time are PyTorch's over memcfg's, ratios of memory memcfg's over PyTorch's. With
+``--dtype mixed_bfloat16`` both compute in bfloat16, PyTorch under `torch.autocast`;
+ratios of memory are then over PyTorch's in float32. Asserts nothing.
 
 ``python tests/bench zoo --networks lenet5,resnet50 --kinds train,predict1``
 """
@@ -26,6 +26,7 @@ import numpy as np
 
 KINDS = ("train", "predict1", "predict32")
 SIDES = ("memcfg", "torch", "torch, channels last")
+COMPILED = tuple(f"{side}, compiled" for side in SIDES[1:])
 FLOAT32 = "torch, float32"  # beside both in bfloat16
 MIB = 1 << 20
 RATE = 1e-4  # a random batch over and over: larger ones diverge
@@ -82,7 +83,7 @@ def torch_step(network, kind, size, options):
     inputs = [torch.from_numpy(x) for x in xs]
     if inputs[0].dim() == 4:
         format_ = torch.channels_last
-        if options.side == SIDES[1]:
+        if not options.side.startswith(SIDES[2]):
             format_ = torch.contiguous_format
         model = model.to(memory_format=format_)
         inputs = [
@@ -90,7 +91,7 @@ def torch_step(network, kind, size, options):
         ]
     if network.words:
         inputs = [x.long() for x in inputs]
-    if options.compile:
+    if options.side in COMPILED:
         model = torch.compile(model)
     mixed = options.dtype != "float32" and options.side != FLOAT32
 
@@ -134,6 +135,7 @@ def work(options) -> None:
     set_num_threads(options.threads)
     network = NETWORKS[options.worker]
     size = {"train": network.batch, "predict1": 1, "predict32": 32}[options.kind]
+    size = options.batch or size
     before = resident("VmRSS")
     make = memcfg_step if options.side == "memcfg" else torch_step
     step, count = make(network, options.kind, size, options)
@@ -160,8 +162,7 @@ def run(name, kind, side, options) -> dict:
     command = [sys.executable, __file__, "--worker", name, "--side", side]
     command += ["--kind", kind, "--threads", str(options.threads)]
     command += ["--seconds", str(options.seconds), "--policy", options.policy]
-    command += ["--dtype", options.dtype]
-    command += ["--compile"] if options.compile and side != "memcfg" else []
+    command += ["--dtype", options.dtype, "--batch", str(options.batch)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{name}, {side}:\n{done.stderr[-2000:]}")
@@ -183,6 +184,10 @@ def measure(name, kind, options) -> dict:
     seconds = {s: statistics.median(t["seconds"] for t in turns[s]) for s in turns}
     memory = {s: min(t["memory"] for t in turns[s]) for s in turns}
     peer = min(sides[1:], key=seconds.__getitem__)
+    if options.compile:
+        side = COMPILED[SIDES.index(peer) - 1]
+        found = run(name, kind, side, options)
+        seconds[side], memory[side] = found["seconds"], found["memory"]
     ratios = [
         b["seconds"] / a["seconds"]
         for a, b in zip(turns["memcfg"], turns[peer], strict=True)
@@ -211,6 +216,11 @@ def row(result) -> str:
         f"{1e3 * own:9.2f} {1e3 * other:9.2f} ms {result['speed']:5.2f} "
         f"({low:.2f}-{high:.2f}) {mine:7.0f} {theirs:7.0f} MiB "
         f"{result['memory_ratio']:5.2f}"
+        + "".join(
+            f", torch.compile {1e3 * seconds:.2f} ms"
+            for side, seconds in result["seconds"].items()
+            if side in COMPILED
+        )
     )
 
 
@@ -225,10 +235,13 @@ def main() -> None:
     parser.add_argument(
         "--dtype", choices=("float32", "mixed_bfloat16"), default="float32"
     )
-    parser.add_argument("--compile", action="store_true", help="torch.compile instead")
+    parser.add_argument("--batch", type=int, default=0, help="the network's, if 0")
+    parser.add_argument("--compile", action="store_true", help="and torch.compile")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
-    parser.add_argument("--side", choices=(*SIDES, FLOAT32), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--side", choices=(*SIDES, *COMPILED, FLOAT32), help=argparse.SUPPRESS
+    )
     parser.add_argument("--kind", choices=KINDS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
