@@ -6,6 +6,8 @@ gradients, the optimizer's state, statistics and the loss are float32. Predictio
 float32 arrays.
 """
 
+import warnings
+
 import numpy as np
 
 import memcfg as mc
@@ -51,8 +53,14 @@ def train(dtype):
 
 
 whole, exact = train("float32")
-half, rounded = train("mixed_bfloat16")
-assert half < 0.8 * whole  # 0.55 where products take bfloat16 as it is
+with warnings.catch_warnings(record=True) as told:
+    warnings.filterwarnings("always", "this processor has no instructions")
+    half, rounded = train("mixed_bfloat16")
+for each in told:
+    print(each.message)
+# Without instructions of 512 bits, products take copies in float32.
+copied = any("through copies" in str(each.message) for each in told)
+assert half < (0.75 if copied else 0.55) * whole
 assert rounded > exact - 0.05
 assert rounded > 0.8
 print("as good to the eye: accuracies differ by less than 0.05")
