@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from memcfg.plan._choices import Search
 from memcfg.plan._policy import Method, fits
-from memcfg.plan._recomputation import plan_within
+from memcfg.plan._recomputation import plan_first_fitting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,12 +87,12 @@ def plan_look_ahead(request: Request) -> Plan:
         return min(plans, key=lambda plan: plan.peak_bytes)
 
     if request.limit_bytes is not None and request.limit_bytes >= _ROOM * load:
-        plan = plan_within(request, schedules.find, share)
+        plan = plan_first_fitting(request, schedules.find, share)
         return plan if fits(plan) else least()
     lowest = least()
     if request.limit_bytes is None or not fits(lowest):
         return lowest
-    return plan_within(request, schedules.find, lowest)
+    return plan_first_fitting(request, schedules.find, lowest)
 
 
 def look_ahead() -> Policy:

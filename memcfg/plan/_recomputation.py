@@ -39,10 +39,10 @@ def plan_recomputation(request: Request) -> Plan:
         found = search.least_cost(goal, choice)
         return found.load, request.step.sequence(found.dropped)
 
-    return plan_within(request, find, least)
+    return plan_first_fitting(request, find, least)
 
 
-def plan_within(
+def plan_first_fitting(
     request: Request,
     find: Callable[[int], tuple[int, Sequence[int]] | None],
     fallback: Plan,
