@@ -113,6 +113,7 @@ def a_plan(name):
         recomputed=group,
         peak_op=name,
         chosen_by="auto",
+        unproven=True,
     )
     return replace(plan, graph=name, summary=facts)
 

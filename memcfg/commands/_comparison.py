@@ -83,6 +83,11 @@ def gap(plan: Plan) -> str:
     return "" if value is None else f"{value:.1%}"
 
 
+def is_unproven(plan: Plan) -> bool:
+    """Whether a method that proves its plans has not proven this one."""
+    return plan.summary is not None and plan.summary.unproven
+
+
 def seconds(value: float) -> str:
     """Write a time with three digits."""
     return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:.3g} s"
@@ -113,6 +118,10 @@ def _table(rows: list[_Row], limit: int | None, *, measured: bool) -> str:
         drawn.add_row(row.method, *cells)
     refused = [row for row in rows if row.plan is None]
     parts = [draw(drawn)] if len(refused) < len(rows) else []
+    unproven = [r.method for r in rows if r.plan and is_unproven(r.plan)]
+    if unproven:
+        parts += ["", "Not proven the method's best, since its search ended first:"]
+        parts += [f"  {method}" for method in unproven]
     if refused:
         what = "No plan" if limit is None else f"No plan within {format_bytes(limit)}"
         parts += ["", f"{what}:"] if parts else [f"{what}:"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memcfg.errors import PlanError
@@ -45,7 +46,9 @@ def checkmate() -> Policy:
     memory, which the published program lacks in its linear form. What a graph starts
     with counts throughout. Only ops that a plan may compute again are, gradients
     among them. HiGHS solves the program; it is ended after a fixed amount of work, and
-    then the best schedule that it has is taken. The least peak is a program of its own.
+    then the best schedule that it has is taken; the plan's summary is `unproven` then,
+    and where no schedule could be placed that the program takes for the best. The least
+    peak is a program of its own.
 
     References
     ----------
@@ -107,29 +110,38 @@ def plan_stages(request: Request, *, times: int | None = None) -> Plan:
 def _solved(request: Request, stages: Stages, nothing: Plan) -> Plan:
     """Solve for the least peak and, if that is within the limit, for the least cost."""
     answer = solve(stages, None, start=stages.values(frozenset()))
+    is_least = answer.optimal
     lowest = _again(stages, answer.columns)
     least = request.scheduled(stages.sequence(lowest))
     if nothing.peak_bytes <= least.peak_bytes:
         least, lowest = nothing, frozenset()
     if not fits(least):
-        return least
+        return least if is_least else _unproven(least)
     limit = request.limit_bytes or least.peak_bytes
     counted = stages.base + round(answer.value * stages.unit)
     measured = request.step.measure(stages.sequence(lowest))[0]
     goal = limit + max(0, counted - measured)  # what the program counts too much
     start = stages.values(lowest)
+    proven = is_least or request.limit_bytes is not None
     for _ in range(_ROUNDS):
         answer = solve(stages, goal, start=start)
         if not answer.columns:
             break
         again = _polished(request, stages, _again(stages, answer.columns), limit)
         plan = request.scheduled(stages.sequence(again))
+        proven = proven and answer.optimal
         if plan.peak_bytes <= limit:
-            return plan
+            return plan if proven else _unproven(plan)
+        proven = False  # a schedule above the next goal might be placed lower
         goal -= plan.peak_bytes - limit
     again = _polished(request, stages, lowest, limit)
     plan = request.scheduled(stages.sequence(again))
-    return plan if plan.peak_bytes <= limit else least
+    return _unproven(plan if plan.peak_bytes <= limit else least)
+
+
+def _unproven(plan: Plan) -> Plan:
+    assert plan.summary is not None
+    return replace(plan, summary=replace(plan.summary, unproven=True))
 
 
 def _again(stages: Stages, columns: list[float]) -> Again:

@@ -126,6 +126,9 @@ class Summary:
         the policy needs more where they have.
     times : str, default "nominal"
         What the predicted seconds are, as of `Graph`.
+    unproven : bool, default False
+        Whether the method is one that proves its plans the best of their kind, and its
+        search ended before it had.
     """
 
     kept: Group
@@ -137,6 +140,7 @@ class Summary:
     chosen_by: str = ""
     less_scratch: Group = Group()
     times: str = "nominal"
+    unproven: bool = False
 
 
 @dataclass(frozen=True)
@@ -335,6 +339,9 @@ def _deeds(summary: Summary) -> list[Row]:
     if summary.less_scratch.count:
         what = "ops by other algorithms"
         rows.append(_group("less scratch", summary.less_scratch, what))
+    if summary.unproven:
+        words = "the search ended first: the method may have a better plan"
+        rows.append(Row("proof", "none", tuple(words.split())))
     return rows
 
 

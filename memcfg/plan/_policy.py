@@ -60,9 +60,14 @@ class Method:
         steps = "Raise the limit or lower the batch size."
         if self.other:
             steps = f"Raise the limit, lower the batch size, or plan with {self.other}."
-        raise InfeasiblePlanError(
+        told = (
             f"{plan.method} cannot plan {plan.graph!r} within "
-            f"{format_bytes(limit_bytes or 0, exact=True)}.",
+            f"{format_bytes(limit_bytes or 0, exact=True)}."
+        )
+        if plan.summary is not None and plan.summary.unproven:
+            told += " Its search ended before that was proven."
+        raise InfeasiblePlanError(
+            told,
             smallest_limit_bytes=plan.peak_bytes,
             lower_bound_bytes=plan.lower_bound_bytes,
             requested_bytes=plan.peak_bytes,

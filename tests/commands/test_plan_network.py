@@ -12,6 +12,7 @@ from memcfg import config, models
 from memcfg.cli import main
 from memcfg.commands._tasks import NETWORKS, Task
 from memcfg.plan import POLICIES, Plan, auto, share, validate
+from memcfg.plan._highs import solve
 
 
 def test_every_network_of_the_zoo_has_a_task():
@@ -44,6 +45,20 @@ def test_all_methods_stand_side_by_side(capsys):
     for name in POLICIES:
         assert re.search(rf"^ *{name} ", text, re.MULTILINE), name
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_what_a_search_has_not_proven_is_told(capsys, monkeypatch):
+    def ended(*asked, **options):
+        return solve(*asked, **options)._replace(optimal=False)
+
+    told = "Not proven the method's best, since its search ended first:"
+    command = ["plan", "lenet_300_100", "--batch", "8"]
+    assert main(command) == 0
+    assert told not in capsys.readouterr().out
+    monkeypatch.setattr("memcfg.plan._checkmate.solve", ended)
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    assert f"{told}\n  checkmate\n  retention_intervals\n" in text
 
 
 def test_what_does_not_fit_is_told_with_its_smallest_limit(capsys):

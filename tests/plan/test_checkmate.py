@@ -220,3 +220,24 @@ def test_a_search_that_is_ended_early_keeps_what_it_has():
     first = solve(stages, 64 * 18, start=start, checks=1)
     assert first.columns
     assert first.value == pytest.approx(0, abs=1e-6)
+
+
+def test_a_plan_says_when_the_search_ended_before_it_was_proven(monkeypatch):
+    graph, policy = unit_chain(5), checkmate()
+    proven = policy(graph, 64 * 4)
+    assert not proven.summary.unproven
+    assert "proof" not in str(proven)
+
+    def ended(*asked, **options):
+        return solve(*asked, **options)._replace(optimal=False)
+
+    monkeypatch.setattr("memcfg.plan._checkmate.solve", ended)
+    plan = policy(graph, 64 * 4)
+    assert plan == proven  # but for what it says of itself
+    assert plan.summary.unproven
+    told = " ".join(str(plan).split())
+    assert "proof none the search ended first: the method may have a better" in told
+    assert policy(graph).summary.unproven
+    assert not policy(graph, 64 * 7).summary.unproven  # nothing is computed again
+    with pytest.raises(InfeasiblePlanError, match="ended before that was proven"):
+        policy(graph, 64 * 2)
