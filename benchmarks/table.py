@@ -12,6 +12,7 @@ OTHERS = {  # with a script of their own
     "data.json",
     "layers_1_thread.json",
     "layers_2_threads.json",
+    "plans.json",
     "workspace_modes.json",
     "workspaces.json",
 }
