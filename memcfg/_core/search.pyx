@@ -201,7 +201,7 @@ cdef extern from "memcfg/time_bound.hpp" namespace "memcfg::time_bound" nogil:
 
 cdef extern from "memcfg/look_ahead.hpp" namespace "memcfg::look_ahead" nogil:
     vector[Sequence] descend(
-        const Arrays& step, const Sequence& start, int64_t work
+        const Arrays& step, const Sequence& start, int64_t goal, int64_t work
     ) except +
     Sequence within(
         const Arrays& step, const vector[Sequence]& starts, int64_t limit, int64_t work
@@ -398,16 +398,16 @@ cdef class Step:
             found = search_load(self.arrays, ops, effort)
         return found.sequence, found.load, found.floor
 
-    def descend(self, start, *, int64_t work):
+    def descend(self, start, int64_t goal, *, int64_t work):
         """Find schedules that need less and less, from one without fault on.
 
-        Each is a little lower than the one before; the last one needs the least that is
-        found. `work` bounds the steps measured.
+        Each is a little lower than the one before; the last one is within a goal in
+        bytes, or else needs the least that is found. `work` bounds the steps measured.
         """
         cdef Sequence first = start
         cdef vector[Sequence] found
         with nogil:
-            found = descend(self.arrays, first, work)
+            found = descend(self.arrays, first, goal, work)
         return found
 
     def within(self, starts, int64_t limit, *, int64_t work):

@@ -11,7 +11,6 @@ from memcfg.plan._recomputation import plan_first_fitting
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memcfg.plan._choices import Choice
     from memcfg.plan._lifetimes import Request
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
@@ -21,7 +20,6 @@ _WORK = 6_000_000, 1_250  # steps measured for a share: of any graph, or by op i
 _PAIR = 40  # at most so many by pair of ops
 _SEEDS = 4  # choices of segments from which a search starts
 _SMALL = 2_000  # ops of a graph whose segments are improved before, too
-_ROOM = 1.5  # a limit this much above the least load is above the least peak
 
 
 class _Schedules:
@@ -33,29 +31,40 @@ class _Schedules:
         self.given = list(range(self.ops))
         self.search = Search(request)
         self.seeds = self.search.seeds
-        self.segments: Choice | None = None
-        if self.ops <= _SMALL:
-            self.segments = self.search.least_load()
-        lowest = self.segments or min(self.seeds, key=lambda choice: choice.by_load)
-        self.rungs = self._descend(self.step.sequence(lowest.dropped))
-        if self.ops <= _SMALL:
-            self.rungs += self._descend(self.given)
+        self.rungs: list[tuple[int, float, list[int]]] = []
+        self.reached: int | None = None  # the goal of the descents to the rungs
         self.last: list[Sequence[int]] = []
 
-    def _descend(self, start: Sequence[int]) -> list[tuple[int, float, list[int]]]:
-        found = self.step.descend(start, work=self._work(_DESCENT))
-        return [(*self.step.measure(each)[:2], each) for each in found]
+    def _reach(self, goal: int) -> None:
+        """Make the rungs of two descents to a goal; the second time, all there are."""
+        if self.reached is not None:
+            if goal >= self.reached:
+                return
+            goal = 0
+        self.reached = goal
+        lowest = min(self.seeds, key=lambda choice: choice.by_load)
+        if lowest.load > goal and self.ops <= _SMALL:
+            lowest = self.search.least_load()
+            self.seeds = [lowest, *self.seeds]
+        starts = [self.step.sequence(lowest.dropped)]
+        if self.ops <= _SMALL:
+            starts.append(self.given)
+        work = self._work(_DESCENT)
+        rungs = [s for each in starts for s in self.step.descend(each, goal, work=work)]
+        self.rungs = [(*self.step.measure(each)[:2], each) for each in rungs]
 
     def _work(self, shares: int) -> int:
         whole = min(max(_WORK[0], _WORK[1] * self.ops), _PAIR * self.ops**2)
         return shares * whole
 
-    def lowest(self) -> tuple[int, float, list[int]]:
-        """Return the schedule of least load, with its load and cost."""
-        return min(self.rungs, key=lambda rung: rung[:2])
+    def lowest(self) -> list[int]:
+        """Return the schedule of least load."""
+        self._reach(0)
+        return min(self.rungs, key=lambda rung: rung[:2])[2]
 
     def find(self, goal: int) -> tuple[int, Sequence[int]] | None:
         """Find the cheapest schedule within a goal."""
+        self._reach(goal)
         rungs = [rung for rung in self.rungs if rung[0] <= goal]
         if not rungs:
             return None
@@ -63,8 +72,9 @@ class _Schedules:
         starts = [*(self.last or [self.given]), cheapest]
         seeds = [choice for choice in self.seeds if choice.load <= goal]
         seeds.sort(key=lambda choice: choice.by_cost)
-        if self.segments and self.segments.load <= goal:
-            seeds = [self.search.least_cost(goal, self.segments), *seeds]
+        if seeds and self.ops <= _SMALL:
+            lowest = min(seeds, key=lambda choice: choice.by_load)
+            seeds = [self.search.least_cost(goal, lowest), *seeds]
         starts += [self.step.sequence(choice.dropped) for choice in seeds[:_SEEDS]]
         work = self._work(_SEARCH) // (4 if self.last else 1)
         found = self.step.within(starts, goal, work=work)
@@ -80,19 +90,12 @@ def plan_look_ahead(request: Request) -> Plan:
     if request.limit_bytes is not None and fits(share):
         return share
     schedules = _Schedules(request)
-    load, _, sequence = schedules.lowest()
-
-    def least() -> Plan:
-        plans = (share, request.ordered(sequence))
-        return min(plans, key=lambda plan: plan.peak_bytes)
-
-    if request.limit_bytes is not None and request.limit_bytes >= _ROOM * load:
+    if request.limit_bytes is not None:
         plan = plan_first_fitting(request, schedules.find, share)
-        return plan if fits(plan) else least()
-    lowest = least()
-    if request.limit_bytes is None or not fits(lowest):
-        return lowest
-    return plan_first_fitting(request, schedules.find, lowest)
+        if fits(plan):
+            return plan
+    plans = (share, request.ordered(schedules.lowest()))
+    return min(plans, key=lambda plan: plan.peak_bytes)
 
 
 def look_ahead() -> Policy:

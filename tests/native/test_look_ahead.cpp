@@ -127,7 +127,7 @@ TEST(a_descent_and_a_search_give_schedules_within_their_limits) {
   int lower = 0;
   for (int round = 0; round < 40; ++round) {
     const Step step = random_step(random, 20 + draw(random, 30));
-    const auto rungs = memcfg::look_ahead::descend(step, given(step), 50000);
+    const auto rungs = memcfg::look_ahead::descend(step, given(step), 0, 50000);
     Extent above = score(step, rungs.front()).load + 1;
     for (const Sequence& rung : rungs) {
       CHECK(find_fault(step, rung).op < 0);

@@ -102,7 +102,7 @@ def test_the_search_measures_what_a_schedule_needs(seed):
     """The rungs of a descent go down, by the measure that shares no code with it."""
     request = Request.of(random_step(seed, 14), "look_ahead", None)
     step, given = request.step, list(range(len(request.graph.ops)))
-    rungs = step.descend(given, work=100_000)
+    rungs = step.descend(given, 0, work=100_000)
     assert rungs[0] == given
     assert all(step.fault(rung) is None for rung in rungs)
     loads = [step.measure(rung)[0] for rung in rungs]

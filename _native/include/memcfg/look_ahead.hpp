@@ -52,14 +52,14 @@ class Search {
   Search& operator=(const Search&) = delete;
 
   // Schedules that need less and less, each a little less than the one before; the
-  // last one needs the least that is found.
-  std::vector<Sequence> descend(const Sequence& start, std::int64_t work) {
+  // last one is within a goal, or else needs the least that is found.
+  std::vector<Sequence> descend(const Sequence& start, Extent goal, std::int64_t work) {
     std::vector<Sequence> rungs{start};
     deadline_ = work_ + work;
     run(*now_, start);
     Extent peak = now_->peak;
     double factor = kRung;
-    while (peak > 0 && work_ < deadline_ && 1 - factor > kFinest) {
+    while (peak > goal && work_ < deadline_ && 1 - factor > kFinest) {
       const auto part = static_cast<Extent>(factor * static_cast<double>(peak));
       const Extent limit = std::min(part, peak - 1);
       Sequence next;
@@ -474,8 +474,9 @@ class Search {
 
 inline std::vector<Sequence> descend(const Step& step,
                                      const Sequence& start,
+                                     Extent goal,
                                      std::int64_t work) {
-  return Search(step).descend(start, work);
+  return Search(step).descend(start, goal, work);
 }
 
 inline Sequence within(const Step& step,
