@@ -13,6 +13,7 @@ using memcfg::packing::Extent;
 using memcfg::packing::Fit;
 using memcfg::packing::Layout;
 using memcfg::packing::max_load;
+using memcfg::packing::Occupancy;
 using memcfg::packing::Order;
 using memcfg::packing::pack;
 using memcfg::packing::Packing;
@@ -58,10 +59,10 @@ Extent least_height(const Buffers& buffers) {
   std::iota(order.begin(), order.end(), 0);
   Extent least = std::numeric_limits<Extent>::max();
   Layout layout;
-  std::vector<Placed> placed;
+  Occupancy occupancy(buffers);
   std::int64_t work = 0;
   do {
-    place_in_order(buffers, order, Fit::kFirst, least, layout, placed, work);
+    place_in_order(buffers, order, Fit::kFirst, least, layout, occupancy, work);
     least = std::min(least, layout.height);
   } while (std::next_permutation(order.begin(), order.end()));
   return least;
@@ -94,6 +95,41 @@ TEST(fits_choose_their_gap) {
   CHECK(find_gap({0, 1, 2}, placed, Fit::kBest) == 6);
   CHECK(find_gap({0, 1, 5}, placed, Fit::kBest) == 9);
   CHECK(find_gap({1, 2, 5}, placed, Fit::kFirst) == 0);
+}
+
+TEST(a_tree_of_lifetimes_places_as_a_list_does) {
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    const Buffers buffers = random_buffers(seed, 1 + seed % 80);
+    Occupancy list(buffers, buffers.size()), tree(buffers, 0);
+    Layout one, other;
+    for (const Order order : {Order::kSize, Order::kStart, Order::kConflicts})
+      for (const Fit fit : {Fit::kFirst, Fit::kBest}) {
+        const Permutation sorted = memcfg::packing::sorted_by(order, buffers);
+        std::int64_t compared = 0, less = 0;
+        const Extent most = std::numeric_limits<Extent>::max();
+        place_in_order(buffers, sorted, fit, most, one, list, compared);
+        place_in_order(buffers, sorted, fit, most, other, tree, less);
+        CHECK(one.offsets == other.offsets && one.height == other.height);
+        CHECK(legal(buffers, other) && less <= compared);
+      }
+  }
+}
+
+TEST(a_tree_of_lifetimes_finds_all_that_meet) {
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    const Buffers buffers = random_buffers(seed, 40);
+    Occupancy tree(buffers, 0);
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+      const Buffer& b = buffers[i];
+      std::size_t meet = 0;
+      for (std::size_t j = 0; j < i; ++j)
+        meet += buffers[j].lower < b.upper && b.lower < buffers[j].upper;
+      const std::vector<Placed>& found = tree.around(b.lower, b.upper);
+      CHECK(found.size() == meet);
+      for (const Placed& p : found) CHECK(p.lower < b.upper && b.lower < p.upper);
+      tree.add({static_cast<Extent>(i % 7), 9, b.lower, b.upper});
+    }
+  }
 }
 
 TEST(orders_are_permutations_that_obey_their_key) {

@@ -22,13 +22,13 @@ inline void try_orders(const Buffers& buffers, Packing& best, Permutation& best_
   best.bound = max_load(buffers);
   best.layout.height = std::numeric_limits<Extent>::max();
   Layout layout;
-  std::vector<Placed> placed;
+  Occupancy occupancy(buffers);
   std::int64_t work = 0;
   for (std::int32_t o = 0; o < kOrders && best.layout.height > best.bound; ++o) {
     const Permutation order = sorted_by(static_cast<Order>(o), buffers);
     for (const Fit fit : {Fit::kFirst, Fit::kBest}) {
       const Extent ceiling = best.layout.height - 1;
-      place_in_order(buffers, order, fit, ceiling, layout, placed, work);
+      place_in_order(buffers, order, fit, ceiling, layout, occupancy, work);
       if (layout.height > ceiling) continue;
       best.layout = layout;
       best.order = static_cast<Order>(o);

@@ -14,45 +14,14 @@
 #include <utility>
 #include <vector>
 
+#include "memcfg/buffers.hpp"
+#include "memcfg/occupancy.hpp"
+
 namespace memcfg::packing {
-
-using Time = std::int64_t;    // a point in time, in the caller's unit
-using Extent = std::int64_t;  // a size or an offset, in bytes
-
-struct Buffer {
-  Time lower;  // lives in [lower, upper), lower < upper
-  Time upper;
-  Extent size;  // bytes, >= 0; the sum over all buffers fits an Extent
-};
-
-using Buffers = std::vector<Buffer>;
-using Permutation = std::vector<std::int32_t>;  // buffer indices, first placed first
-
-// The bytes alive at the busiest moment: no placement is lower.
-inline Extent max_load(const Buffers& buffers) {
-  std::vector<std::pair<Time, Extent>> events;
-  events.reserve(2 * buffers.size());
-  for (const Buffer& b : buffers) {
-    events.emplace_back(b.lower, b.size);
-    events.emplace_back(b.upper, -b.size);
-  }
-  std::sort(events.begin(), events.end());  // at one time, ends before starts
-  Extent load = 0, most = 0;
-  for (const auto& event : events) most = std::max(most, load += event.second);
-  return most;
-}
 
 enum class Fit : std::int32_t {
   kFirst = 0,  // the lowest gap that is large enough
   kBest = 1,   // the tightest gap; the lowest of equals
-};
-
-// A placed buffer; lists of them are sorted by offset.
-struct Placed {
-  Extent offset;
-  Extent end;  // offset + size
-  Time lower;
-  Time upper;
 };
 
 // Where `b` goes between the placed buffers that live at the same time.
@@ -78,31 +47,27 @@ struct Layout {
 
 // Places the buffers one after another. Gives up, with a height above `ceiling` and
 // offsets without meaning, as soon as a buffer would end above `ceiling`.
-// `placed` is room to work in; `work` grows by the number of comparisons.
+// `occupancy` is made for these buffers; `work` grows by the number of comparisons.
 inline void place_in_order(const Buffers& buffers,
                            const Permutation& order,
                            Fit fit,
                            Extent ceiling,
                            Layout& layout,
-                           std::vector<Placed>& placed,
+                           Occupancy& occupancy,
                            std::int64_t& work) {
-  placed.clear();
+  occupancy.clear();
   layout.offsets.assign(buffers.size(), 0);
   layout.height = 0;
   for (const std::int32_t index : order) {
     const Buffer& b = buffers[static_cast<std::size_t>(index)];
     if (b.size == 0) continue;  // no bytes: any offset will do
+    const std::vector<Placed>& placed = occupancy.around(b.lower, b.upper);
     work += static_cast<std::int64_t>(placed.size()) + 1;
     const Extent offset = find_gap(b, placed, fit);
     layout.offsets[static_cast<std::size_t>(index)] = offset;
     layout.height = std::max(layout.height, offset + b.size);
     if (layout.height > ceiling) return;
-    const Placed entry{offset, offset + b.size, b.lower, b.upper};
-    const auto by_offset = [](const Placed& a, const Placed& c) {
-      return a.offset < c.offset;
-    };
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), entry, by_offset),
-                  entry);
+    occupancy.add({offset, offset + b.size, b.lower, b.upper});
   }
 }
 
@@ -221,7 +186,7 @@ inline void climb(const Buffers& buffers,
   Sequence chance(buffers.size());
   Layout current = best.layout, trial;
   Permutation next;
-  std::vector<Placed> placed;
+  Occupancy occupancy(buffers);
   std::vector<std::size_t> tops;  // positions in `order` of buffers that reach the top
   for (std::int64_t work = 0; work < effort && best.layout.height > best.bound;) {
     tops.clear();
@@ -241,7 +206,7 @@ inline void climb(const Buffers& buffers,
     std::rotate(start + static_cast<std::ptrdiff_t>(to),
                 start + static_cast<std::ptrdiff_t>(from),
                 start + static_cast<std::ptrdiff_t>(from) + 1);
-    place_in_order(buffers, next, best.fit, current.height, trial, placed, work);
+    place_in_order(buffers, next, best.fit, current.height, trial, occupancy, work);
     if (trial.height > current.height) continue;
     current = trial;
     order.swap(next);
