@@ -14,6 +14,7 @@ from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import Graph, Op, Tensor
 from memcfg.plan import (
     Compute,
+    auto,
     look_ahead,
     lower_bound,
     replay_elementwise,
@@ -169,5 +170,6 @@ def test_networks_take_no_more_work_than_by_segments(name):
                 theirs = other(graph, limit).predicted.seconds
             except InfeasiblePlanError:
                 continue
-            assert plan.predicted.seconds <= theirs
+            assert plan.predicted.seconds <= 1.001 * theirs  # a search without proof
+            assert auto()(graph, limit).predicted.seconds <= theirs
     assert seconds == sorted(seconds, reverse=True)
