@@ -7,12 +7,12 @@ import math
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-HEAD = """| network, batch | memcfg | PyTorch | speed | memcfg | PyTorch | memory |
-| --- | --- | --- | --- | --- | --- | --- |
-"""
+OTHER = "zoo_other_processor.json"
+TITLES = "network, batch", "memcfg", "PyTorch", "speed", "there", "memcfg", "PyTorch"
+HEAD = f"| {' | '.join(TITLES)} | memory |\n{'| --- ' * 8}|\n"
 
 
-def row(result: dict, how: str = "") -> str:
+def row(result: dict, how: str = "", there: str = "") -> str:
     """Return a row; memory is compared with PyTorch's in float32."""
     seconds, memory = result["seconds"], result["memory"]
     peer = result["peer"]
@@ -22,6 +22,7 @@ def row(result: dict, how: str = "") -> str:
         f"{seconds['memcfg'] * 1e3:.2f}",
         f"{seconds[peer] * 1e3:.2f}",
         f"**{result['speed']:.2f}**",
+        there,
         f"{memory['memcfg'] / 2**20:.0f}",
         f"{memory[other] / 2**20:.0f}",
         f"**{result['memory_ratio']:.2f}**",
@@ -38,23 +39,42 @@ def mean(results: list[dict]) -> float:
     return math.exp(sum(math.log(each["speed"]) for each in results) / len(results))
 
 
+def where(place: dict) -> str:
+    """Return what was measured on, and when."""
+    return (
+        f"{place['processor']}, {place['threads']} threads, PyTorch "
+        f"{place['torch']}, {place['date']}"
+    )
+
+
 def table(folder: Path = HERE / "results") -> str:
     """Return the table of a folder's results, as Markdown."""
-    document = read(folder / "zoo.json")
-    results, place = document["results"], document["environment"]
-    note = f"""
-Milliseconds a training step and MiB of the process, above what it had after its
-imports; weights are part of both. {place["processor"]}, {place["threads"]} threads,
-PyTorch {place["torch"]}, {place["date"]}. Geometric mean of the speeds under `auto()`:
-{mean(results):.2f}.
-"""
-    rows = list(map(row, results))
+    document, other = read(folder / "zoo.json"), read(folder / OTHER)
+    results = document["results"]
+    there = {each["network"]: f"{each['speed']:.2f}" for each in other["results"]}
+    rows = [row(each, there=there.get(each["network"], "")) for each in results]
+    notes = []
     for path in sorted(folder.glob("zoo_train_*.json")):
-        other = read(path)
-        used = other["environment"]
+        of = read(path)
+        used = of["environment"]
         how = [f"`{used['policy']}()`"] * (used["policy"] != "auto")
         dtype = used.get("dtype", "float32")
         how += [f"`{dtype}`"] * (dtype != "float32")
         name = "".join(f", {each}" for each in how)
-        rows += [row(each, name) for each in other["results"]]
-    return HEAD + "\n".join(rows) + "\n" + note
+        rows += [row(each, name) for each in of["results"]]
+        notes.append(f"- {' '.join(how)}: {where(used)}.")
+    own = [each for each in results if each["network"] in there]
+    notes = [
+        f"- Float32, `auto()`:\n  {where(document['environment'])};",
+        f"  geometric mean of the speeds: {mean(results):.2f}.",
+        f"- *There*: {where(other['environment'])}, on code of that day;",
+        f"  geometric mean {mean(other['results']):.2f}, of the same networks here "
+        f"{mean(own):.2f}.",
+        *notes,
+    ]
+    note = """
+Milliseconds a training step and MiB of the process, above what it had after its
+imports; weights are part of both.
+
+"""
+    return HEAD + "\n".join(rows) + "\n" + note + "\n".join(notes) + "\n"

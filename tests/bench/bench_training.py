@@ -117,8 +117,15 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
-    return names[0] if names else platform.processor()
+    pairs = [line.partition(":") for line in lines]
+    fields = {name.strip(): value.strip() for name, _, value in reversed(pairs)}
+    if "model name" not in fields:
+        return platform.processor()
+    # A name such as "AMD EPYC" stands for processors with vectors of unlike length.
+    return (
+        f"{fields['model name']} (family {fields.get('cpu family')}, "
+        f"model {fields.get('model')})"
+    )
 
 
 def instructions() -> str:
