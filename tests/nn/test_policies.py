@@ -41,12 +41,6 @@ def noisy():
 
 
 NETWORKS = {"chain": chain, "residual": residual, "noisy": noisy}
-SMALL = {"checkmate", "retention_intervals"}  # refuse networks as large as these
-POLICIES = [
-    name
-    for name in mc.plan.POLICIES
-    if not name.startswith("bptt") and name not in SMALL
-]
 OPTIMIZERS = {
     "momentum": lambda: nn.SGD(0.05, momentum=0.9),
     "adam": lambda: nn.Adam(0.01),
@@ -102,7 +96,7 @@ def test_reports_agree_with_the_plan_and_change_no_weight(
         assert np.array_equal(first, second)
 
 
-@pytest.mark.parametrize("policy", sorted({*POLICIES} - {"keep_all"}))
+@pytest.mark.parametrize("policy", POLICIES)
 def test_the_limit_is_real(cpu, policy, images, loss):
     """At the peak it trains; one byte under it is refused before anything is taken."""
     model = chain()
