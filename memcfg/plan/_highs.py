@@ -39,6 +39,17 @@ def _highspy() -> Any:
         ) from None
 
 
+def _silent(highspy: Any) -> Any:
+    """Make a solver that prints nothing; highspy's says who it is as it is made."""
+
+    class Silent(highspy.Highs):  # type: ignore[misc]
+        def enableCallbacks(self) -> None:  # noqa: N802
+            self.setOptionValue("output_flag", False)
+            super().enableCallbacks()
+
+    return Silent()
+
+
 def solve(
     stages: Stages,
     limit: int | None,
@@ -63,8 +74,8 @@ def solve(
         Ends the search after so many checks for an interruption.
     """
     highspy = _highspy()
-    solver = highspy.Highs()
-    for option, value in (("output_flag", False), ("threads", 1), ("random_seed", 0)):
+    solver = _silent(highspy)
+    for option, value in (("threads", 1), ("random_seed", 0)):
         solver.setOptionValue(option, value)
     program = _program(highspy, stages, limit, whole=whole)
     solver.passModel(program)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -241,3 +242,18 @@ def test_a_plan_says_when_the_search_ended_before_it_was_proven(monkeypatch):
     assert not policy(graph, 64 * 7).summary.unproven  # nothing is computed again
     with pytest.raises(InfeasiblePlanError, match="ended before that was proven"):
         policy(graph, 64 * 2)
+
+
+def test_the_solver_prints_nothing():
+    """In a new process: HiGHS says who it is once in each."""
+    code = (
+        "from memcfg.graph import Graph, Op, Tensor\n"
+        "from memcfg.plan import checkmate\n"
+        "x, y = Tensor('x', 64, 'input'), Tensor('y', 64, 'output')\n"
+        "op = Op('f', 'f', 'forward', (0,), (1,))\n"
+        "assert checkmate()(Graph('g', (x, y), (op,), (1,))).peak_bytes == 128"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("", "")
