@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from memcfg._tables import draw, new_table
 from memcfg._terminal import shorten, width, writable, write
 from memcfg.commands._comparison import extra, gap, seconds
-from memcfg.commands._measured import Measured, measure
+from memcfg.commands._measured import Measured, environment, measure
 from memcfg.errors import InfeasiblePlanError
 from memcfg.files import write_atomically
 from memcfg.plan import POLICIES, Plan, share
@@ -113,7 +113,10 @@ def _json(graph: Graph, method: str, default: int, rungs: list[Rung]) -> str:
         }
         for rung in rungs
     ]
-    head = {"graph": graph.name, "method": method, "share_peak_bytes": default}
+    head: dict[str, object] = {"graph": graph.name, "method": method}
+    head["share_peak_bytes"] = default
+    if rungs[0].measured:
+        head["environment"] = environment()
     return json.dumps(head | {"rungs": rows}, indent=1) + "\n"
 
 

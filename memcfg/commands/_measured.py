@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import statistics
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg import config
+from memcfg._version import __version__
 
 if TYPE_CHECKING:
     from memcfg.commands._tasks import Task
@@ -20,6 +22,18 @@ class Measured(NamedTuple):
 
     peak_bytes: int
     seconds: float
+
+
+def environment() -> dict[str, str | int]:
+    """Return what measured numbers belong to: the day, the machine, the versions."""
+    details = config.get_device_details(config.list_physical_devices("CPU")[0])
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "processor": details["device_name"],
+        "cores": details["cores"],
+        "kernels": config.logical_device(DEVICE).kernels.name,
+        "memcfg": __version__,
+    }
 
 
 def measure(task: Task, policy: Policy, limit: int | None, steps: int) -> Measured:

@@ -115,7 +115,9 @@ def test_a_ladder_is_run(tmp_path):
     words = ["plan", "resnet", "--set", "depth=8", "--batch", "4", "--ladder"]
     path = tmp_path / "ladder.json"
     assert main([*words, "--run", "--steps", "1", "--output", str(path)]) == 0
-    for rung in json.loads(path.read_text())["rungs"]:
+    ladder = json.loads(path.read_text())
+    assert ladder["environment"]["kernels"] == config.logical_device().kernels.name
+    for rung in ladder["rungs"]:
         assert rung["measured"]["peak_bytes"] == rung["peak_bytes"]
         assert rung["measured"]["seconds"] > 0
 
