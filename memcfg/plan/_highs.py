@@ -42,12 +42,11 @@ def _highspy() -> Any:
 def _silent(highspy: Any) -> Any:
     """Make a solver that prints nothing; highspy's says who it is as it is made."""
 
-    class Silent(highspy.Highs):  # type: ignore[misc]
-        def enableCallbacks(self) -> None:  # noqa: N802
-            self.setOptionValue("output_flag", False)
-            super().enableCallbacks()
+    def enable_callbacks(solver: Any) -> None:
+        solver.setOptionValue("output_flag", False)
+        highspy.Highs.enableCallbacks(solver)
 
-    return Silent()
+    return type("Silent", (highspy.Highs,), {"enableCallbacks": enable_callbacks})()
 
 
 def solve(
