@@ -107,6 +107,7 @@ class CoveringProgram {
 
  private:
   static constexpr double kTolerance = 1e-9;  // of rows whose least is 1
+  static constexpr double kRounding = 1e-12;  // of sums that should be 0
 
   static std::size_t at(Index i) { return static_cast<std::size_t>(i); }
   bool is_row(Index variable) const { return at(variable) >= costs_.size(); }
@@ -157,7 +158,7 @@ class CoveringProgram {
     double missing = std::abs(by);
     for (std::size_t k = 0; k < movable_.size(); ++k) {
       missing -= movable_[k].gain * upper(slots_[at(movable_[k].slot)]);
-      if (missing > 0) continue;
+      if (missing > kRounding) continue;
       for (std::size_t i = 0; i < k; ++i) flip(at(movable_[i].slot));
       exchange(line, at(movable_[k].slot));
       return true;
