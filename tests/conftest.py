@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 
@@ -38,8 +39,14 @@ def pytest_collection_finish():
     gc.freeze()  # or a collection in each test would go through all the others
 
 
+_NUMBERS = itertools.count()
+
+
 @pytest.fixture(autouse=True)
-def _fresh_configuration():
+def _fresh_configuration(monkeypatch, tmp_path_factory):
+    # What was measured by another test, or by another run, is not known to this one.
+    folder = tmp_path_factory.getbasetemp() / "algorithms" / str(next(_NUMBERS))
+    monkeypatch.setenv("MEMCFG_ALGORITHM_CACHE", str(folder))
     yield
     try:
         config.reset()
