@@ -7,9 +7,10 @@ format, beside the ratios. A process reports the seconds of a step and the most 
 it ever had above what it had after its imports; weights are part of both. Ratios of
 time are PyTorch's over memcfg's, ratios of memory memcfg's over PyTorch's. With
 ``--dtype mixed_bfloat16`` both compute in bfloat16, PyTorch under `torch.autocast`;
-ratios of memory are then over PyTorch's in float32. Asserts nothing.
+ratios of memory are then over PyTorch's in float32. With another ``--policy`` than
+`auto`, `auto` takes turns, too: what the policy costs. Asserts nothing.
 
-``python tests/bench zoo --networks lenet5,resnet50 --kinds train,predict1``
+``python tests/bench zoo --networks lenet5,unet:8 --kinds train,predict1``
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ KINDS = ("train", "predict1", "predict32")
 SIDES = ("memcfg", "torch", "torch, channels last")
 COMPILED = tuple(f"{side}, compiled" for side in SIDES[1:])
 FLOAT32 = "torch, float32"  # beside both in bfloat16
+AUTO = "memcfg, auto"  # beside another policy
 MIB = 1 << 20
 RATE = 1e-4  # a random batch over and over: larger ones diverge
 
@@ -66,7 +68,7 @@ def memcfg_step(network, kind, size, options):
     model.compile(
         mc.nn.SGD(RATE, momentum=0.9),
         mc.nn.SparseCategoricalCrossentropy(from_logits=True),
-        memory=getattr(mc.plan, options.policy)(),
+        memory=getattr(mc.plan, "auto" if options.side == AUTO else options.policy)(),
     )
     if kind == "train":
         return lambda: model.train_on_batch(x, y), model.count_params()
@@ -137,7 +139,7 @@ def work(options) -> None:
     size = {"train": network.batch, "predict1": 1, "predict32": 32}[options.kind]
     size = options.batch or size
     before = resident("VmRSS")
-    make = memcfg_step if options.side == "memcfg" else torch_step
+    make = memcfg_step if options.side in (SIDES[0], AUTO) else torch_step
     step, count = make(network, options.kind, size, options)
     step()
     began = time.perf_counter()
@@ -158,13 +160,16 @@ def work(options) -> None:
     print(json.dumps(result))
 
 
-def run(name, kind, side, options) -> dict:
+def run(name, kind, side, batch, options) -> dict | None:
     command = [sys.executable, __file__, "--worker", name, "--side", side]
     command += ["--kind", kind, "--threads", str(options.threads)]
     command += ["--seconds", str(options.seconds), "--policy", options.policy]
-    command += ["--dtype", options.dtype, "--batch", str(options.batch)]
+    command += ["--dtype", options.dtype, "--batch", str(batch)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
+        if side in COMPILED:  # not every network compiles
+            print(f"{name}, {side}: {done.stderr.strip().splitlines()[-1]}")
+            return None
         raise SystemExit(f"{name}, {side}:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -172,12 +177,15 @@ def run(name, kind, side, options) -> dict:
 def measure(name, kind, options) -> dict:
     from zoo_peers import NETWORKS
 
+    name, _, own = name.partition(":")
+    batch = int(own or options.batch)
     sides = SIDES if len(NETWORKS[name].shapes[0]) == 3 else SIDES[:2]
     more = () if options.dtype == "float32" else (FLOAT32,)
-    turns = {side: [] for side in (*sides, *more)}
+    beside = () if options.policy == "auto" else (AUTO,)
+    turns = {side: [] for side in (*sides, *more, *beside)}
     for _ in range(options.turns):
         for side in turns:
-            turns[side].append(run(name, kind, side, options))
+            turns[side].append(run(name, kind, side, batch, options))
     counts = {side: turns[side][0]["parameters"] for side in turns}
     if len(set(counts.values())) > 1:
         raise SystemExit(f"{name} is not the same network in both libraries: {counts}")
@@ -186,8 +194,9 @@ def measure(name, kind, options) -> dict:
     peer = min(sides[1:], key=seconds.__getitem__)
     if options.compile:
         side = COMPILED[SIDES.index(peer) - 1]
-        found = run(name, kind, side, options)
-        seconds[side], memory[side] = found["seconds"], found["memory"]
+        found = run(name, kind, side, batch, options)
+        if found is not None:
+            seconds[side], memory[side] = found["seconds"], found["memory"]
     ratios = [
         b["seconds"] / a["seconds"]
         for a, b in zip(turns["memcfg"], turns[peer], strict=True)
@@ -221,12 +230,20 @@ def row(result) -> str:
             for side, seconds in result["seconds"].items()
             if side in COMPILED
         )
+        + "".join(
+            f", {own / seconds - 1:+.1%} beside auto"
+            for side, seconds in result["seconds"].items()
+            if side == AUTO
+        )
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--networks", help="names, with commas; all if left out")
+    parser.add_argument(
+        "--networks",
+        help="names, with commas and, behind a colon, batches; all if left out",
+    )
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--turns", type=int, default=3)
@@ -240,7 +257,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument(
-        "--side", choices=(*SIDES, *COMPILED, FLOAT32), help=argparse.SUPPRESS
+        "--side", choices=(*SIDES, *COMPILED, FLOAT32, AUTO), help=argparse.SUPPRESS
     )
     parser.add_argument("--kind", choices=KINDS, help=argparse.SUPPRESS)
     options = parser.parse_args()
