@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg._tables import draw, new_table
@@ -125,5 +126,13 @@ def _table(rows: list[_Row], limit: int | None, *, measured: bool) -> str:
     if refused:
         what = "No plan" if limit is None else f"No plan within {format_bytes(limit)}"
         parts += ["", f"{what}:"] if parts else [f"{what}:"]
-        parts += [f"  {row.method:<22} {row.refusal}"[:79] for row in refused]
+        parts += [_refusal(row) for row in refused]
     return "\n".join(parts)
+
+
+def _refusal(row: _Row) -> str:
+    """Write why a method has no plan, in lines of 79 columns."""
+    lead = f"  {row.method:<22} "
+    return textwrap.fill(
+        row.refusal, 79, initial_indent=lead, subsequent_indent=" " * len(lead)
+    )

@@ -45,6 +45,9 @@ def test_all_methods_stand_side_by_side(capsys):
     for name in POLICIES:
         assert re.search(rf"^ *{name} ", text, re.MULTILINE), name
     assert max(map(len, text.splitlines())) <= 80
+    reason = "bptt_hidden graph 'lenet5, train, batch 8' has no repeated cells: its "
+    assert reason in " ".join(text.split())
+    assert "3 ops of one type read, each behind the last bptt" in " ".join(text.split())
 
 
 def test_what_a_search_has_not_proven_is_told(capsys, monkeypatch):
