@@ -120,6 +120,6 @@ for _kind in ("batch_normalization", "batch_normalization_inference"):
     _normalize_add(_kind, "relu")
     _normalize_activate(_kind, "relu")
     _normalize_activate(_kind, "relu6")
-composite(  # dz takes the bytes of what it is made of; dx is made of dz
-    "batch_normalization_add_relu_gradient", _gradient_of_both, ((1, 3), (2, 3))
+composite(  # dz takes the bytes of what it is made of; dx is made of dz and x
+    "batch_normalization_add_relu_gradient", _gradient_of_both, ((0, 0), (1, 3), (2, 3))
 )

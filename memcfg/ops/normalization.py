@@ -221,7 +221,7 @@ register(
         5,
         _infer_gradient,
         _batch_normalization_gradient,
-        ((1, 0),),
+        ((1, 0), (0, 0)),
         flops=lambda i, _o, _a: 10 * i[0].size,
     ),
     _activated_gradient("relu"),

@@ -59,6 +59,19 @@ def check_all(table, made):
     check(table, made)
 
 
+def test_both_gradients_of_a_sum_take_places_at_once(table):
+    """dz that of dy or of y, and dx that of x: no bytes but these three."""
+    (made,) = (
+        each
+        for each in cases((130, 520))
+        if each.op_type == "batch_normalization_add_relu_gradient"
+    )
+    wanted = [bytes(each) for each in execute(table, made, 0xFF, 64)]
+    for taken in (1, 2):
+        made.pairs = {0: 0, 3: taken}
+        assert [bytes(each) for each in execute(table, made, 0x5A, 0)] == wanted
+
+
 @pytest.mark.parametrize(
     "shape", [(2, 3), *ROWS[1:], (130, 520), (3, 5, 7, 65)], ids=str
 )

@@ -94,7 +94,7 @@ struct Backward {
   const T* x;
   const T* dy;
   const T* y;  // the ReLU's output; null: there is no ReLU
-  T* dx;       // may be dy, or y
+  T* dx;       // may be x or dy, or y
   T* dz;       // the gradient behind the ReLU, may be dy or y; null: not wanted
   Backward at(Count i, Count x_at) const {
     return {x + x_at, dy + i, y ? y + i : nullptr, dx + i, dz ? dz + i : nullptr};
