@@ -1,4 +1,4 @@
-"""The table of the zoo's networks beside PyTorch, out of the committed results."""
+"""The tables of the zoo's networks beside PyTorch, out of the committed results."""
 
 from __future__ import annotations
 
@@ -8,26 +8,38 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 OTHER = "zoo_other_processor.json"
-TITLES = "network, batch", "memcfg", "PyTorch", "speed", "there", "memcfg", "PyTorch"
-HEAD = f"| {' | '.join(TITLES)} | memory |\n{'| --- ' * 8}|\n"
+AUTO = "memcfg, auto"
+MEMORY = "memcfg", "PyTorch", "memory"
 
 
-def row(result: dict, how: str = "", there: str = "") -> str:
-    """Return a row; memory is compared with PyTorch's in float32."""
+def head(*titles: str) -> str:
+    return f"| {' | '.join(titles)} |\n{'| --- ' * len(titles)}|\n"
+
+
+def row(result: dict, *after: str) -> str:
+    """Return a row: times, speed, what a table has beside it, memory and its ratio."""
     seconds, memory = result["seconds"], result["memory"]
     peer = result["peer"]
     other = result.get("memory_peer", peer)
     cells = [
-        f"{result['network']}, {result['batch']}{how}",
+        f"{result['network']}, {result['batch']}",
         f"{seconds['memcfg'] * 1e3:.2f}",
         f"{seconds[peer] * 1e3:.2f}",
         f"**{result['speed']:.2f}**",
-        there,
+        *after,
         f"{memory['memcfg'] / 2**20:.0f}",
         f"{memory[other] / 2**20:.0f}",
         f"**{result['memory_ratio']:.2f}**",
     ]
-    return "| " + " | ".join(cells) + " |"
+    return "| " + " | ".join(cells) + " |\n"
+
+
+def compiled(result: dict) -> str:
+    """Return the speed beside `torch.compile`, where that ran."""
+    for side, seconds in result["seconds"].items():
+        if side.endswith("compiled"):
+            return f"{seconds / result['seconds']['memcfg']:.2f}"
+    return ""
 
 
 def read(path: Path) -> dict:
@@ -48,33 +60,57 @@ def where(place: dict) -> str:
 
 
 def table(folder: Path = HERE / "results") -> str:
-    """Return the table of a folder's results, as Markdown."""
+    """Return the tables of a folder's results, as Markdown."""
     document, other = read(folder / "zoo.json"), read(folder / OTHER)
     results = document["results"]
     there = {each["network"]: f"{each['speed']:.2f}" for each in other["results"]}
-    rows = [row(each, there=there.get(each["network"], "")) for each in results]
-    notes = []
-    for path in sorted(folder.glob("zoo_train_*.json")):
-        of = read(path)
-        used = of["environment"]
-        how = [f"`{used['policy']}()`"] * (used["policy"] != "auto")
-        dtype = used.get("dtype", "float32")
-        how += [f"`{dtype}`"] * (dtype != "float32")
-        name = "".join(f", {each}" for each in how)
-        rows += [row(each, name) for each in of["results"]]
-        notes.append(f"- {' '.join(how)}: {where(used)}.")
-    own = [each for each in results if each["network"] in there]
-    notes = [
-        f"- Float32, `auto()`:\n  {where(document['environment'])};",
-        f"  geometric mean of the speeds: {mean(results):.2f}.",
-        f"- *There*: {where(other['environment'])}, on code of that day;",
-        f"  geometric mean {mean(other['results']):.2f}, of the same networks here "
-        f"{mean(own):.2f}.",
-        *notes,
-    ]
-    note = """
+    text = head(
+        *("network, batch", "memcfg", "PyTorch", "speed", "compiled", "there"), *MEMORY
+    )
+    for each in results:
+        text += row(each, compiled(each), there.get(each["network"], ""))
+    ratios = [float(ratio) for each in results if (ratio := compiled(each))]
+    text += f"""
 Milliseconds a training step and MiB of the process, above what it had after its
-imports; weights are part of both.
+imports; weights are part of both. *compiled*: `torch.compile`'s time over memcfg's.
+
+- {where(document["environment"])};
+  geometric mean of the speeds: {mean(results):.2f}."""
+    if ratios:
+        text += (
+            f" Beside `torch.compile`: {math.prod(ratios) ** (1 / len(ratios)):.2f}."
+        )
+    text += f"""
+- *there*: {where(other["environment"])},
+  on code of that day; geometric mean {mean(other["results"]):.2f}.
+
+In bfloat16, beside `torch.autocast`; memory is compared with PyTorch's in float32:
 
 """
-    return HEAD + "\n".join(rows) + "\n" + note + "\n".join(notes) + "\n"
+    of = read(folder / "zoo_train_bfloat16.json")
+    text += head("network, batch", "memcfg", "PyTorch", "speed", *MEMORY)
+    text += "".join(row(each) for each in of["results"])
+    text += f"""
+{where(of["environment"])}; geometric mean
+of the speeds: {mean(of["results"]):.2f}.
+
+With batch normalisation, activations, poolings and concatenations computed again
+(`replay_elementwise()`), beside `auto()` without a limit, in turns:
+
+"""
+    of = read(folder / "zoo_train_replay_elementwise.json")
+    text += head(
+        *("network, batch", "memcfg", "PyTorch", "speed", "more time", "less memory"),
+        *MEMORY,
+    )
+    for each in of["results"]:
+        more, less = (
+            each[k]["memcfg"] / each[k][AUTO] - 1 for k in ("seconds", "memory")
+        )
+        text += row(each, f"{more:.1%}", f"{-less:.0%}")
+    return (
+        text
+        + f"""
+*more time*, *less memory*: than under `auto()`. {where(of["environment"])}.
+"""
+    )
