@@ -120,6 +120,9 @@ cdef extern from "memcfg/schedule.hpp" namespace "memcfg::schedule" nogil:
     Placed lay_out(
         const Arrays& step, const Sequence& sequence, InPlace rule, int64_t effort
     ) except +
+    Placed lay_out_first_fit(
+        const Arrays& step, const Sequence& sequence, InPlace rule
+    ) except +
 
 
 cdef extern from "memcfg/reorder.hpp" namespace "memcfg::reorder" nogil:
@@ -432,6 +435,17 @@ cdef class Step:
         cdef Placed placed
         with nogil:
             placed = lay_out(self.arrays, ops, <InPlace>rule, effort)
+        return _make_layout(placed)
+
+    def first_fit(self, sequence, *, int32_t rule):
+        """Place every instance of a schedule without fault, as it begins, lowest first.
+
+        `rule` is as of `layout`, which finds none that is higher.
+        """
+        cdef Sequence ops = sequence
+        cdef Placed placed
+        with nogil:
+            placed = lay_out_first_fit(self.arrays, ops, <InPlace>rule)
         return _make_layout(placed)
 
     def extra_cost(self, int64_t limit, *, int64_t effort):

@@ -6,9 +6,6 @@ lower bounds, and the interchange format.
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING
-
 from memcfg.plan._actions import (
     Action,
     Alias,
@@ -23,8 +20,10 @@ from memcfg.plan._actions import (
 )
 from memcfg.plan._auto import auto
 from memcfg.plan._bound import lower_bound
+from memcfg.plan._chain_stage import Stage
 from memcfg.plan._checkmate import checkmate, checkmate_lp
 from memcfg.plan._chen import chen_budget, chen_mirror, chen_recursive, chen_sqrt
+from memcfg.plan._composition import chain, in_place, order, recompute
 from memcfg.plan._csv import read_buffers, write_placement
 from memcfg.plan._exact import exact
 from memcfg.plan._gruslys import bptt_hidden, bptt_internal, bptt_mixed
@@ -42,6 +41,7 @@ from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._mxnet import mxnet
 from memcfg.plan._place import Buffer, Placement, place
 from memcfg.plan._plan import Group, Plan, Predicted, Summary
+from memcfg.plan._policies import POLICIES
 from memcfg.plan._policy import Policy
 from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._retention_intervals import retention_intervals
@@ -62,41 +62,6 @@ from memcfg.plan._superneurons import (
 )
 from memcfg.plan._time_bound import time_lower_bound
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
-    {
-        "auto": auto,
-        "keep_all": keep_all,
-        "share": share,
-        "replay_elementwise": replay_elementwise,
-        "sqrt_checkpoint": sqrt_checkpoint,
-        "look_ahead": look_ahead,
-        "mxnet": mxnet,
-        "chen_sqrt": chen_sqrt,
-        "chen_mirror": chen_mirror,
-        "chen_budget": chen_budget,
-        "chen_recursive": chen_recursive,
-        "revolve": revolve,
-        "rotor": rotor,
-        "bptt_hidden": bptt_hidden,
-        "bptt_internal": bptt_internal,
-        "bptt_mixed": bptt_mixed,
-        "superneurons_speed": superneurons_speed,
-        "superneurons_memory": superneurons_memory,
-        "superneurons_cost": superneurons_cost,
-        "kusumoto_exact_time": kusumoto_exact_time,
-        "kusumoto_exact_memory": kusumoto_exact_memory,
-        "kusumoto_pruned_time": kusumoto_pruned_time,
-        "kusumoto_pruned_memory": kusumoto_pruned_memory,
-        "checkmate": checkmate,
-        "checkmate_lp": checkmate_lp,
-        "retention_intervals": retention_intervals,
-    }
-)
-"""What makes the policy of each name; the first is the default."""
-
 __all__ = [
     "POLICIES",
     "Action",
@@ -114,6 +79,7 @@ __all__ = [
     "Predicted",
     "Scheduled",
     "Simulation",
+    "Stage",
     "Summary",
     "SwapIn",
     "SwapOut",
@@ -122,6 +88,7 @@ __all__ = [
     "bptt_hidden",
     "bptt_internal",
     "bptt_mixed",
+    "chain",
     "checkmate",
     "checkmate_lp",
     "chen_budget",
@@ -129,6 +96,7 @@ __all__ = [
     "chen_recursive",
     "chen_sqrt",
     "exact",
+    "in_place",
     "keep_all",
     "kusumoto_exact_memory",
     "kusumoto_exact_time",
@@ -137,9 +105,11 @@ __all__ = [
     "look_ahead",
     "lower_bound",
     "mxnet",
+    "order",
     "place",
     "plan_within",
     "read_buffers",
+    "recompute",
     "replay_elementwise",
     "retention_intervals",
     "revolve",

@@ -29,7 +29,7 @@ def plan_cheapest(request: Request, sequences: Iterable[Sequence[int]]) -> Plan:
     Where none fits, or there is no limit, that of the least peak: the smallest limit
     of a refusal is therefore exact for the family.
     """
-    rows = dict.fromkeys(tuple(sequence) for sequence in sequences)
+    rows = dict.fromkeys(tuple(request.arranged(sequence)) for sequence in sequences)
     candidates = [_Candidate(*request.step.measure(row), row) for row in rows]
     limit = request.limit_bytes
     if limit is not None:

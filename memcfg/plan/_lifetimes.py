@@ -56,6 +56,9 @@ class Request:
     limit_bytes: int | None
     began: float
     replayed: frozenset[int] | None = None  # ops, the others are kept; None: any
+    orders: bool | None = None  # whether to look for orders; None: as the method does
+    in_place: bool = True  # whether outputs take the place of inputs
+    searches: bool = True  # for offsets; else each buffer has the lowest gap there is
 
     @staticmethod
     def of(graph: Graph, method: str, limit_bytes: int | None) -> Request:
@@ -103,7 +106,8 @@ class Request:
     @cached_property
     def step(self) -> search.Step:
         """The graph as numbers."""
-        return make_step(self.graph, frozenset(self.droppable), self.repeatable)
+        graph = self.graph if self.in_place else without_pairs(self.graph)
+        return make_step(graph, frozenset(self.droppable), self.repeatable)
 
     def placed(self, dropped: bytes) -> Plan:
         """Make the plan that computes dropped ops again, as `scheduled`."""
@@ -113,21 +117,37 @@ class Request:
         """Make the plan that computes dropped ops again, as `ordered`."""
         return self.ordered(self.step.sequence(dropped))
 
+    def arranged(self, sequence: Sequence[int]) -> Sequence[int]:
+        """Return these ops in the order of the lowest load, where orders are asked for.
+
+        For methods that run their schedules in the order that they make them in.
+        """
+        return self._reordered(sequence) if self.orders else sequence
+
     def ordered(self, sequence: Sequence[int]) -> Plan:
         """Make the plan that runs these ops, as often, in the order of the lowest peak.
 
-        The given order stays where no other is found that is placed lower. ValueError
-        if the ops cannot be run in that order.
+        The given order stays where no other is found that is placed lower, or orders
+        are not to be looked for. ValueError if the ops cannot be run in that order.
         """
         self._check(sequence)
-        load, _, _ = self.step.measure(sequence)
-        other, least, _ = self.step.reorder(sequence, effort=_ORDER_EFFORT)
-        if least >= load:
+        if self.orders is False:
             return self.scheduled(sequence)
+        other = self._reordered(sequence)
+        if other is sequence:
+            return self.scheduled(sequence)
+        load, _, _ = self.step.measure(sequence)
         plan = self.scheduled(other)
         if plan.peak_bytes <= load:
             return plan
         return min(plan, self.scheduled(sequence), key=lambda each: each.peak_bytes)
+
+    def _reordered(self, sequence: Sequence[int]) -> Sequence[int]:
+        """Return the order of the lowest load; the given one itself if that is it."""
+        self._check(sequence)
+        load, _, _ = self.step.measure(sequence)
+        other, least, _ = self.step.reorder(sequence, effort=_ORDER_EFFORT)
+        return other if least < load else sequence
 
     def _check(self, sequence: Sequence[int]) -> None:
         if fault := self.step.fault(sequence):
@@ -141,16 +161,23 @@ class Request:
         """
         graph = self.graph
         self._check(sequence)
-        buffers = len(graph.ops) + len(graph.tensors)
-        effort = min(PLAN_EFFORT, _TRIES * buffers * buffers // 4)
         sizes = [tensor.nbytes for tensor in graph.tensors]
-        smaller = any(sizes[i] > sizes[o] for op in graph.ops for i, o in op.in_place)
+        smaller = self.in_place and any(
+            sizes[i] > sizes[o] for op in graph.ops for i, o in op.in_place
+        )
         layouts = [
-            self.step.layout(sequence, rule=rule, effort=effort)
+            self._layout(sequence, rule)
             for rule in ((_EQUAL, _SMALLER_TOO) if smaller else (_EQUAL,))
         ]
         lowest = min(layouts, key=lambda layout: layout.height)
         return self.laid_out(sequence, lowest)
+
+    def _layout(self, sequence: Sequence[int], rule: int) -> search.Layout:
+        if not self.searches:
+            return self.step.first_fit(sequence, rule=rule)
+        buffers = len(self.graph.ops) + len(self.graph.tensors)
+        effort = min(PLAN_EFFORT, _TRIES * buffers * buffers // 4)
+        return self.step.layout(sequence, rule=rule, effort=effort)
 
     def laid_out(self, sequence: Sequence[int], layout: Layout) -> Plan:
         """Make the plan that runs these ops with everything where a layout has it."""
@@ -248,6 +275,18 @@ def _own_buffers(graph: Graph) -> int:
     )
     scratch = (align_up(op.scratch_bytes) for op in graph.ops)
     return sum(buffers) + max(scratch, default=0)
+
+
+def without_pairs(graph: Graph) -> Graph:
+    """Return a graph in which nothing goes in place but updates of the state."""
+    updates = state_updates(graph)
+    ops = (
+        replace(
+            op, in_place=tuple((i, o) for i, o in op.in_place if updates.get(o) == i)
+        )
+        for op in graph.ops
+    )
+    return replace(graph, ops=tuple(ops))
 
 
 def make_step(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from memcfg._core import search
 from memcfg.errors import InfeasiblePlanError
+from memcfg.plan._chain_stage import Stage
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 PLAN_EFFORT = 20_000_000  # comparisons of a search for a plan: below 0.1 s
 _EFFORT = 5_000_000_000  # the same for `place`: about 10 s
+_SECONDS = 10.0  # the default time limit of `place`
 _LARGEST = 2**62  # times and the sum of sizes stay below, so 64 bits hold them
 _ORDERS = ("size", "area", "lifetime", "start", "end", "conflicts")
 _FITS = ("first fit", "best fit")
@@ -71,19 +73,30 @@ class Placement:
     order: str
 
 
+@overload
+def place() -> Stage: ...
+@overload
 def place(
     buffers: Sequence[Buffer],
     *,
     capacity: int | None = None,
     alignment: int = 1,
-    time_limit: float = 10.0,
-) -> Placement:
+    time_limit: float = _SECONDS,
+) -> Placement: ...
+def place(
+    buffers: Sequence[Buffer] | None = None,
+    *,
+    capacity: int | None = None,
+    alignment: int = 1,
+    time_limit: float = _SECONDS,
+) -> Placement | Stage:
     """Give each buffer an offset so that no two overlap while both live.
 
     Parameters
     ----------
-    buffers : sequence of Buffer
-        What is to be placed.
+    buffers : sequence of Buffer, optional
+        What is to be placed. Without it, the call makes the last stage of `chain`:
+        offsets by a search, instead of the lowest gap when a buffer's life begins.
     capacity : int or None, default None
         The height that may not be exceeded, in bytes; None: as low as it gets.
     alignment : int, default 1
@@ -94,7 +107,7 @@ def place(
 
     Returns
     -------
-    Placement
+    Placement or Stage
         The lowest of several orders; where it is above the bound, or the capacity, that
         of a complete search, or of a climb if that does not end. The same buffers give
         the same offsets, unless it is the time limit that ends the search.
@@ -104,6 +117,8 @@ def place(
     InfeasiblePlanError
         If the placement that was found is higher than `capacity`. The message says
         whether that is certain, and at which time too many bytes live.
+    TypeError
+        If there are arguments, but no buffers.
     ValueError
         If a lifetime is empty, a size or the capacity negative, the alignment or the
         time limit not positive, or the numbers are beyond 62 bits.
@@ -121,6 +136,10 @@ def place(
     >>> place([Buffer(name, *life, 64) for name, life in lives.items()]).height
     128
     """
+    if buffers is None:
+        if (capacity, alignment, time_limit) != (None, 1, _SECONDS):
+            raise TypeError("place() of a chain takes no arguments; with them, buffers")
+        return Stage("place")
     began = time.perf_counter()
     _check(buffers, capacity, alignment)
     if not time_limit > 0:

@@ -55,25 +55,7 @@ class Method:
     def draft(self, graph: Graph, limit_bytes: int | None) -> Plan:
         """Plan a graph, without saying how good the plan is."""
         plan = self.make(Request.of(graph, self.name, limit_bytes))
-        if fits(plan):
-            return plan
-        steps = "Raise the limit or lower the batch size."
-        if self.other:
-            steps = f"Raise the limit, lower the batch size, or plan with {self.other}."
-        told = (
-            f"{plan.method} cannot plan {plan.graph!r} within "
-            f"{format_bytes(limit_bytes or 0, exact=True)}."
-        )
-        if plan.summary is not None and plan.summary.unproven:
-            told += " Its search ended before that was proven."
-        raise InfeasiblePlanError(
-            told,
-            smallest_limit_bytes=plan.peak_bytes,
-            lower_bound_bytes=plan.lower_bound_bytes,
-            requested_bytes=plan.peak_bytes,
-            limit_bytes=limit_bytes,
-            hint=steps,
-        )
+        return refuse_unless_it_fits(plan, self.other)
 
 
 def draft(policy: Policy, graph: Graph, limit_bytes: int | None) -> Plan:
@@ -86,3 +68,26 @@ def draft(policy: Policy, graph: Graph, limit_bytes: int | None) -> Plan:
 def fits(plan: Plan) -> bool:
     """Whether a plan's peak is within the limit that it was made for."""
     return plan.limit_bytes is None or plan.peak_bytes <= plan.limit_bytes
+
+
+def refuse_unless_it_fits(plan: Plan, other: str = "") -> Plan:
+    """Return the plan of least peak of a method, or raise what it says of the limit."""
+    if fits(plan):
+        return plan
+    steps = "Raise the limit or lower the batch size."
+    if other:
+        steps = f"Raise the limit, lower the batch size, or plan with {other}."
+    told = (
+        f"{plan.method} cannot plan {plan.graph!r} within "
+        f"{format_bytes(plan.limit_bytes or 0, exact=True)}."
+    )
+    if plan.summary is not None and plan.summary.unproven:
+        told += " Its search ended before that was proven."
+    raise InfeasiblePlanError(
+        told,
+        smallest_limit_bytes=plan.peak_bytes,
+        lower_bound_bytes=plan.lower_bound_bytes,
+        requested_bytes=plan.peak_bytes,
+        limit_bytes=plan.limit_bytes,
+        hint=steps,
+    )

@@ -9,6 +9,7 @@ import memcfg as mc
 from memcfg.errors import GraphError, InfeasiblePlanError
 
 nn = mc.nn
+plan = mc.plan
 
 THROUGH_TIME = ("bptt_hidden", "bptt_internal", "bptt_mixed")
 SMALL = ("checkmate", "retention_intervals")  # they refuse graphs of many ops
@@ -133,6 +134,31 @@ def test_weights_are_bit_identical_and_peaks_as_predicted(network, cpu):
             assert measured(model) == model.memory_plan.peak_bytes < most
             assert limit is None or model.memory_plan.peak_bytes <= limit
             model.close()
+
+
+CHAINS = [
+    plan.chain(plan.in_place()),
+    plan.chain(plan.order(), plan.recompute("rotor"), plan.place()),
+    plan.chain(plan.order(), plan.in_place(), plan.recompute("chen_sqrt")),
+    plan.chain(
+        plan.order(), plan.in_place(), plan.recompute("look_ahead"), plan.place()
+    ),
+]
+
+
+@pytest.mark.parametrize("network", ["residual", "densely connected", "attention"])
+def test_chains_train_with_the_same_bits_and_the_predicted_peak(network):
+    model, losses = trained(network, "keep_all")
+    expected, most = model.get_weights(), model.memory_plan.peak_bytes
+    model.close()
+    for policy in CHAINS:
+        model, found = trained(network, policy)
+        assert found == losses
+        weights = zip(expected, model.get_weights(), strict=True)
+        assert all(np.array_equal(a, b) for a, b in weights)
+        assert model.memory_plan.method == policy.name
+        assert measured(model) == model.memory_plan.peak_bytes < most
+        model.close()
 
 
 def test_states_of_an_unrolled_net_are_computed_again():

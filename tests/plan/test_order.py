@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from networks import unscratched, wide_branches
 from schedule_oracle import least_over_orders, load
 from training_graphs import Sketch, random_step
 
@@ -102,23 +102,6 @@ def test_branches_run_one_after_another():
     validate(graph, plan)
     assert in_order.peak_bytes == 12 * 4096 + 64
     assert plan.peak_bytes == 4096 + 12 * 64 + 64 - 64
-
-
-def unscratched(model: mc.nn.Model, batch_size: int) -> Graph:
-    """Trace a training step; its bytes are those of any device."""
-    model.compile("sgd", mc.nn.SparseCategoricalCrossentropy(from_logits=True))
-    graph = model.graph(batch_size)
-    bare = (replace(op, scratch_bytes=0, algorithms=()) for op in graph.ops)
-    return replace(graph, ops=tuple(bare))
-
-
-def wide_branches() -> mc.nn.Model:
-    """Branches that are pooled when all of them have been computed."""
-    nn = mc.nn
-    inputs = nn.Input((32, 32, 8))
-    wide = [nn.Conv2D(64, 1)(inputs) for _ in range(4)]
-    joined = nn.Concatenate()([nn.MaxPooling2D(4)(each) for each in wide])
-    return nn.Model(inputs, nn.Dense(4)(nn.Flatten()(joined)))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import memcfg as mc
 from memcfg.graph import Builder, Graph, gradients, hoist_updates
 
 CONV = {
@@ -201,3 +204,20 @@ NETWORKS = {
     "noisy": noisy,
     "branches": branches,
 }
+
+
+def unscratched(model: mc.nn.Model, batch_size: int) -> Graph:
+    """Trace a training step; its bytes are those of any device."""
+    model.compile("sgd", mc.nn.SparseCategoricalCrossentropy(from_logits=True))
+    graph = model.graph(batch_size)
+    bare = (replace(op, scratch_bytes=0, algorithms=()) for op in graph.ops)
+    return replace(graph, ops=tuple(bare))
+
+
+def wide_branches() -> mc.nn.Model:
+    """Branches that are pooled when all of them have been computed."""
+    nn = mc.nn
+    inputs = nn.Input((32, 32, 8))
+    wide = [nn.Conv2D(64, 1)(inputs) for _ in range(4)]
+    joined = nn.Concatenate()([nn.MaxPooling2D(4)(each) for each in wide])
+    return nn.Model(inputs, nn.Dense(4)(nn.Flatten()(joined)))

@@ -39,6 +39,25 @@ inline void try_orders(const Buffers& buffers, Packing& best, Permutation& best_
   }
 }
 
+// The layout of an allocator that does not know what follows: the lowest gap for each
+// buffer when its life starts. `pack` finds none that is higher.
+inline Packing first_fit(const Buffers& buffers) {
+  Packing result;
+  result.bound = result.floor = max_load(buffers);
+  result.order = Order::kStart;
+  result.fit = Fit::kFirst;
+  Occupancy occupancy(buffers);
+  std::int64_t work = 0;
+  place_in_order(buffers,
+                 sorted_by(Order::kStart, buffers),
+                 Fit::kFirst,
+                 std::numeric_limits<Extent>::max(),
+                 result.layout,
+                 occupancy,
+                 work);
+  return result;
+}
+
 // Searches for a layout within `capacity`, below the best one's height; what is found
 // becomes the best.
 inline Verdict search_within(const Buffers& buffers,

@@ -131,17 +131,34 @@ struct Placed {
   packing::Packing packing;
 };
 
-inline Placed lay_out(const Step& step,
-                      const Sequence& sequence,
-                      liveness::InPlace rule,
-                      std::int64_t effort) {
+// Lays a schedule out with `place`, a function from buffers to their packing.
+template <typename Place>
+Placed lay_out_by(const Step& step,
+                  const Sequence& sequence,
+                  liveness::InPlace rule,
+                  const Place& place) {
   Placed result;
   liveness::Lives lives(step, sequence);
   grant_in_place(step, sequence, rule, lives);
   result.table = make_buffers(step, sequence, lives);
-  result.packing = packing::pack(result.table.buffers, effort);
+  result.packing = place(result.table.buffers);
   result.lives = std::move(lives.list);
   return result;
+}
+
+inline Placed lay_out(const Step& step,
+                      const Sequence& sequence,
+                      liveness::InPlace rule,
+                      std::int64_t effort) {
+  return lay_out_by(step, sequence, rule, [effort](const packing::Buffers& buffers) {
+    return packing::pack(buffers, effort);
+  });
+}
+
+inline Placed lay_out_first_fit(const Step& step,
+                                const Sequence& sequence,
+                                liveness::InPlace rule) {
+  return lay_out_by(step, sequence, rule, packing::first_fit);
 }
 
 }  // namespace memcfg::schedule

@@ -1,0 +1,68 @@
+"""The methods that have a name of their own."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from memcfg.plan._auto import auto
+from memcfg.plan._checkmate import checkmate, checkmate_lp
+from memcfg.plan._chen import chen_budget, chen_mirror, chen_recursive, chen_sqrt
+from memcfg.plan._gruslys import bptt_hidden, bptt_internal, bptt_mixed
+from memcfg.plan._keep_all import keep_all
+from memcfg.plan._kusumoto import (
+    kusumoto_exact_memory,
+    kusumoto_exact_time,
+    kusumoto_pruned_memory,
+    kusumoto_pruned_time,
+)
+from memcfg.plan._look_ahead import look_ahead
+from memcfg.plan._mxnet import mxnet
+from memcfg.plan._replay_elementwise import replay_elementwise
+from memcfg.plan._retention_intervals import retention_intervals
+from memcfg.plan._revolve import revolve
+from memcfg.plan._rotor import rotor
+from memcfg.plan._share import share
+from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
+from memcfg.plan._superneurons import (
+    superneurons_cost,
+    superneurons_memory,
+    superneurons_speed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from memcfg.plan._policy import Policy
+
+POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
+    {
+        "auto": auto,
+        "keep_all": keep_all,
+        "share": share,
+        "replay_elementwise": replay_elementwise,
+        "sqrt_checkpoint": sqrt_checkpoint,
+        "look_ahead": look_ahead,
+        "mxnet": mxnet,
+        "chen_sqrt": chen_sqrt,
+        "chen_mirror": chen_mirror,
+        "chen_budget": chen_budget,
+        "chen_recursive": chen_recursive,
+        "revolve": revolve,
+        "rotor": rotor,
+        "bptt_hidden": bptt_hidden,
+        "bptt_internal": bptt_internal,
+        "bptt_mixed": bptt_mixed,
+        "superneurons_speed": superneurons_speed,
+        "superneurons_memory": superneurons_memory,
+        "superneurons_cost": superneurons_cost,
+        "kusumoto_exact_time": kusumoto_exact_time,
+        "kusumoto_exact_memory": kusumoto_exact_memory,
+        "kusumoto_pruned_time": kusumoto_pruned_time,
+        "kusumoto_pruned_memory": kusumoto_pruned_memory,
+        "checkmate": checkmate,
+        "checkmate_lp": checkmate_lp,
+        "retention_intervals": retention_intervals,
+    }
+)
+"""What makes the policy of each name; the first is the default."""
