@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from memcfg.plan._policy import Policy
+    from collections.abc import Callable
+
+    from memcfg.plan._plan import Plan
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,7 +26,7 @@ class Stage:
     """
 
     name: str
-    policy: Policy | None = None
+    policy: Callable[..., Plan] | None = None
     label: str = field(default="", compare=False)
 
     def __repr__(self) -> str:
