@@ -35,6 +35,7 @@ from memcfg.plan._kusumoto import (
     kusumoto_pruned_memory,
     kusumoto_pruned_time,
 )
+from memcfg.plan._layrub import layrub
 from memcfg.plan._less_scratch import plan_within
 from memcfg.plan._lifetimes import state_updates, with_updates_in_time
 from memcfg.plan._look_ahead import look_ahead
@@ -102,6 +103,7 @@ __all__ = [
     "kusumoto_exact_time",
     "kusumoto_pruned_memory",
     "kusumoto_pruned_time",
+    "layrub",
     "look_ahead",
     "lower_bound",
     "mxnet",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan._actions import Alias, Alloc, Compute, Free
@@ -97,7 +97,8 @@ class _Run:
 
     def apply(self, stage: Stage) -> None:
         """Have a stage that decides one thing for good."""
-        self.request = replace(self.request, **{_SWITCHES[stage.name]: True})
+        decided: dict[str, Any] = {_SWITCHES[stage.name]: True}
+        self.request = replace(self.request, **decided)
         self.lay_out(repr(stage))
 
     def lay_out(self, after: str) -> None:
@@ -269,10 +270,12 @@ def recompute(policy: Policy | str) -> Stage:
         if policy not in POLICIES:
             raise ValueError(f"there is no policy {policy!r}; see memcfg.plan.POLICIES")
         return Stage("recompute", POLICIES[policy](), repr(policy))
-    if any(policy is make for make in POLICIES.values()):
-        raise TypeError(f"recompute takes a policy: call {policy.__name__}()")
+    given: object = policy
+    for name, make in POLICIES.items():
+        if given is make:
+            raise TypeError(f"recompute takes a policy: call {name}()")
     if not callable(policy) or isinstance(policy, type):
         raise TypeError(f"recompute takes a policy or its name, not {policy!r}")
-    name = getattr(policy, "name", "")
+    name = str(getattr(policy, "name", ""))
     known = name in POLICIES and POLICIES[name]() == policy
     return Stage("recompute", policy, repr(name if known else policy))

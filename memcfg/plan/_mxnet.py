@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from memcfg.plan._lives import Life, Lives
 from memcfg.plan._policy import Method
 from memcfg.units import align_up
 
@@ -13,20 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memcfg.graph import Graph
-    from memcfg.plan._lifetimes import Layout, Request
+    from memcfg.plan._lifetimes import Request
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
 
 _RANGES = (1, 2, 4, 8, 16)  # how much larger or smaller a buffer may be
 _SAME_SIZE = 1  # the rule for outputs in place
-
-
-class Life(NamedTuple):
-    """Bytes from the step that makes them to the last that reads them."""
-
-    begin: int
-    end: int
-    size: int
 
 
 @dataclass(frozen=True)
@@ -116,11 +109,6 @@ def co_share(
     return Sharing(buffer, sizes)
 
 
-class _Layout(NamedTuple):
-    instances: list[tuple[int, int, int, int, bool, int]]
-    scratch: list[int]
-
-
 @dataclass(frozen=True)
 class Sharer:
     """What plans as MXNet does: a value, so that equal policies are equal."""
@@ -139,38 +127,15 @@ class Sharer:
             before = [sorted(m for m in each if m is not None) for each in makers]
             color = color_paths(before, self.colors)
         found = request.step.layout(sequence, rule=_SAME_SIZE, effort=0)
-        whole, lives = _lives(graph, found)
+        lives = Lives(graph, found)
         best = min(
-            (co_share(lives, match, color) for match in self.ranges),
+            (co_share(lives.lives, match, color) for match in self.ranges),
             key=lambda s: s.total,
         )
-        offsets = [0]
-        for size in best.sizes:
-            offsets.append(offsets[-1] + size)
-        instances = [
-            (*each[:5], each[5] if each[4] else offsets[best.buffer[whole[number]]])
-            for number, each in enumerate(found.instances)
-        ]
+        offsets = [*accumulate(best.sizes, initial=0)]
         scratch = _scratch(graph, color, offsets[-1])
-        return request.laid_out(sequence, _Layout(instances, scratch))
-
-
-def _lives(graph: Graph, found: Layout) -> tuple[dict[int, int], list[Life]]:
-    """Return the life that each instance's bytes are, and all lives."""
-    whole: dict[int, int] = {}
-    lives: list[Life] = []
-    for number, (tensor, begin, end, source, state, _) in enumerate(found.instances):
-        if state:
-            continue
-        if source >= 0:
-            whole[number] = whole[source]
-            life = lives[whole[source]]
-            lives[whole[source]] = life._replace(end=max(life.end, end))
-        else:
-            whole[number] = len(lives)
-            size = align_up(graph.tensors[tensor].nbytes)
-            lives.append(Life(begin, end, size))
-    return whole, lives
+        placed = lives.placed([offsets[b] for b in best.buffer], scratch)
+        return request.laid_out(sequence, placed)
 
 
 def _scratch(graph: Graph, color: Sequence[int], base: int) -> list[int]:

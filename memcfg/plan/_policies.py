@@ -16,6 +16,7 @@ from memcfg.plan._kusumoto import (
     kusumoto_pruned_memory,
     kusumoto_pruned_time,
 )
+from memcfg.plan._layrub import layrub
 from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._mxnet import mxnet
 from memcfg.plan._replay_elementwise import replay_elementwise
@@ -44,6 +45,7 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "sqrt_checkpoint": sqrt_checkpoint,
         "look_ahead": look_ahead,
         "mxnet": mxnet,
+        "layrub": layrub,
         "chen_sqrt": chen_sqrt,
         "chen_mirror": chen_mirror,
         "chen_budget": chen_budget,

@@ -22,7 +22,8 @@ from memcfg.plan import (
     with_updates_in_time,
 )
 from memcfg.plan._lifetimes import Request
-from memcfg.plan._mxnet import Life, Sharer, co_share, color_paths
+from memcfg.plan._lives import Life
+from memcfg.plan._mxnet import Sharer, co_share, color_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
