@@ -97,6 +97,21 @@ TEST(fits_choose_their_gap) {
   CHECK(find_gap({1, 2, 5}, placed, Fit::kFirst) == 0);
 }
 
+TEST(first_fit_takes_the_lowest_gap_in_time) {
+  // The third lies where the second was, the fourth above it.
+  const Buffers buffers{{0, 9, 6}, {0, 2, 4}, {2, 5, 3}, {3, 5, 4}};
+  const Packing made = memcfg::packing::first_fit(buffers);
+  CHECK((made.layout.offsets == std::vector<Extent>{0, 6, 6, 9}));
+  CHECK(made.layout.height == 13 && made.bound == 13);
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    const Buffers drawn = random_buffers(seed, 1 + seed % 40);
+    const Packing found = memcfg::packing::first_fit(drawn);
+    CHECK(legal(drawn, found.layout));
+    CHECK(found.bound == max_load(drawn) && found.layout.height >= found.bound);
+    CHECK(pack(drawn, 1000).layout.height <= found.layout.height);
+  }
+}
+
 TEST(a_tree_of_lifetimes_places_as_a_list_does) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     const Buffers buffers = random_buffers(seed, 1 + seed % 80);
