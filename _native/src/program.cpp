@@ -57,6 +57,20 @@ class Program::Turn {
   Program& program_;
 };
 
+// Has a run note when its instructions ran.
+class Program::Trace {
+ public:
+  Trace(Program& program, std::vector<Span>* spans) : program_(program) {
+    program_.trace_ = spans;
+  }
+  ~Trace() { program_.trace_ = nullptr; }
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+
+ private:
+  Program& program_;
+};
+
 // -- building ------------------------------------------------------------------------
 
 Program::Program(std::shared_ptr<Arena> arena,
@@ -646,15 +660,10 @@ void Program::restore() {
 std::int64_t Program::run(bool check_guards,
                           int threads,
                           std::size_t begin,
-                          std::size_t end) {
+                          std::size_t end,
+                          std::vector<Span>* spans) {
   const Turn turn(*this);
-  return run_in_turn(check_guards, threads, begin, end);
-}
-
-std::int64_t Program::run_in_turn(bool check_guards,
-                                  int threads,
-                                  std::size_t begin,
-                                  std::size_t end) {
+  const Trace trace(*this, spans);
   const ThreadCount count(threads);
   begin_run();
   try {
@@ -715,16 +724,8 @@ std::vector<double> Program::run_timed(int threads,
 }
 
 std::vector<Program::Span> Program::run_traced(int threads) {
-  const Turn turn(*this);
-  std::vector<Span> spans(instructions_.size());
-  trace_ = &spans;
-  try {
-    run_in_turn(false, threads, 0, instructions_.size());
-  } catch (...) {
-    trace_ = nullptr;
-    throw;
-  }
-  trace_ = nullptr;
+  std::vector<Span> spans(size());
+  run(false, threads, 0, size(), &spans);
   return spans;
 }
 

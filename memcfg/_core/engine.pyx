@@ -494,6 +494,7 @@ cdef class Program:
     cdef dict bound  # by input: a view that keeps the bytes that are read elsewhere
     cdef size_t whole  # from this instruction on nothing interrupts a run
     cdef bint calls_back  # whether one of those is a Python function
+    cdef vector[native.Span] spans  # of a timed run
 
     def __cinit__(self, Arena arena not None, spaces=(), lanes=()):
         cdef vector[shared_ptr[native.Space]] others
@@ -683,28 +684,46 @@ cdef class Program:
             self.core.get().unbind(as_size(number, "an input"))
             self.bound[number] = None
 
-    def run(self, guard=True, Counter counter=None):
-        """Run all and advance the counter; gives the guard that stopped it, else -1."""
+    def run(self, guard=True, Counter counter=None, list seconds=None):
+        """Run all and advance the counter; gives the guard that stopped it, else -1.
+
+        A run to the end fills `seconds` with those that each instruction took.
+        """
         cdef int64_t stopped
         cdef size_t end = self.core.get().size()
         cdef size_t first = self.whole if self.calls_back else end
+        cdef vector[native.Span]* spans = NULL
+        if seconds is not None:
+            self.spans.resize(end)
+            spans = &self.spans
         acquire(_running)
         try:
-            stopped = self.run_part(guard, 0, first, counter if first == end else None)
+            stopped = self.run_part(
+                guard, 0, first, counter if first == end else None, spans
+            )
             if first < end and stopped == -1:
                 stopped = call_undivided(
-                    lambda: self.run_part(guard, first, end, counter)
+                    lambda: self.run_part(guard, first, end, counter, spans)
                 )
         finally:
             _running.leave()
+        if seconds is not None and stopped == -1:
+            seconds[:] = [span.end - span.begin for span in self.spans]
         return stopped
 
     cdef int64_t run_part(
-        self, native.bool check_guards, size_t begin, size_t end, Counter counter
+        self,
+        native.bool check_guards,
+        size_t begin,
+        size_t end,
+        Counter counter,
+        vector[native.Span]* spans,
     ) except -2:
         cdef int64_t stopped
         with nogil:
-            stopped = self.core.get().run(check_guards, _threads, begin, end)
+            stopped = self.core.get().run(
+                check_guards, _threads, begin, end, spans
+            )
         if counter is not None and stopped == -1:
             counter.value += 1
         return stopped

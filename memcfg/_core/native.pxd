@@ -561,7 +561,11 @@ cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
         ) except +raise_failure
         void unbind(size_t input) except +raise_failure
         int64_t run(
-            bool check_guards, int threads, size_t begin, size_t end
+            bool check_guards,
+            int threads,
+            size_t begin,
+            size_t end,
+            vector[Span]* spans
         ) except +raise_failure
         vector[double] run_timed(
             int threads, const Resource* resource, vector[size_t]* in_use

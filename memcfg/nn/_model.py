@@ -520,8 +520,10 @@ class Model(FixedAttributes):
             The seconds of ops that the policy goes by. ``"nominal"``: of one machine
             for all, so that the same model and limit have the same plan everywhere.
             ``"measured"``: of this device, where each op runs some times when programs
-            are planned; on a CPU seconds are kept on the disk. Results are the same
-            bits.
+            are planned; on a CPU seconds are kept on the disk. When the first three
+            steps of a program are done, its plan is judged again by what they took, and
+            replaced if ``auto()`` has a faster one within the limit;
+            ``memory_plan.summary.recosted`` says so. Results are the same bits.
         training_workspace_mode : WorkspaceMode or str, default "enabled"
             Where the tensors of a training step live. ``"enabled"``: each has an offset
             in a plan, and the step is one compiled program. The other modes run op by

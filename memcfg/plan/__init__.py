@@ -41,9 +41,10 @@ from memcfg.plan._lifetimes import state_updates, with_updates_in_time
 from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._mxnet import mxnet
 from memcfg.plan._place import Buffer, Placement, place
-from memcfg.plan._plan import Group, Plan, Predicted, Summary
+from memcfg.plan._plan import Group, Plan, Predicted, Recosted, Summary
 from memcfg.plan._policies import POLICIES
 from memcfg.plan._policy import Policy
+from memcfg.plan._reconsidered import reconsidered
 from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._retention_intervals import retention_intervals
 from memcfg.plan._revolve import revolve
@@ -78,6 +79,7 @@ __all__ = [
     "Plan",
     "Policy",
     "Predicted",
+    "Recosted",
     "Scheduled",
     "Simulation",
     "Stage",
@@ -112,6 +114,7 @@ __all__ = [
     "plan_within",
     "read_buffers",
     "recompute",
+    "reconsidered",
     "replay_elementwise",
     "retention_intervals",
     "revolve",

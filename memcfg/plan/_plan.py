@@ -102,6 +102,25 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Recosted:
+    """What became of a plan when the seconds of its ops in real steps were known.
+
+    Parameters
+    ----------
+    believed_seconds : float
+        The plan's time by the seconds that were known before.
+    replaced : str, default ""
+        The method of the plan that this one took the place of; empty: of none.
+    replaced_seconds : float, default 0.0
+        That plan's time by the seconds of the steps.
+    """
+
+    believed_seconds: float
+    replaced: str = ""
+    replaced_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Summary:
     """What a plan did with a graph.
 
@@ -129,6 +148,9 @@ class Summary:
     unproven : bool, default False
         Whether the method is one that proves its plans the best of their kind, and its
         search ended before it had.
+    recosted : Recosted or None, default None
+        What the plan was judged by, and took the place of, after the first steps; None:
+        it was not judged again.
     """
 
     kept: Group
@@ -141,6 +163,7 @@ class Summary:
     less_scratch: Group = Group()
     times: str = "nominal"
     unproven: bool = False
+    recosted: Recosted | None = None
 
 
 @dataclass(frozen=True)
@@ -342,7 +365,20 @@ def _deeds(summary: Summary) -> list[Row]:
     if summary.unproven:
         words = "the search ended first: the method may have a better plan"
         rows.append(Row("proof", "none", tuple(words.split())))
+    if summary.recosted is not None:
+        rows += _judged_again(summary.recosted)
     return rows
+
+
+def _judged_again(found: Recosted) -> list[Row]:
+    """Tell what the first steps changed."""
+    believed = _milliseconds(found.believed_seconds)
+    if not found.replaced:
+        words = "were", "expected", "before", "the", "first", "steps"
+        return [Row("re-costed", believed, words)]
+    told = f"by {found.replaced}; expected were {believed}"
+    took = _milliseconds(found.replaced_seconds)
+    return [Row("replaces", took, tuple(told.split()))]
 
 
 def _group(label: str, group: Group, what: str) -> Row:

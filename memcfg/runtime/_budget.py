@@ -6,7 +6,7 @@ Owns the budget and the refusal when something does not fit it. Takes no memory.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError
@@ -14,6 +14,8 @@ from memcfg.runtime._state import model_tag
 from memcfg.units import align_up, format_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from memcfg.devices import Device
 
 __all__ = ["Budget", "ends_of_pages"]
@@ -35,6 +37,7 @@ class Budget:
     aside: int = 0
     margin: int = 0
     times: str = "nominal"  # of ops, as policies are given them
+    took: Mapping[object, float] = field(default_factory=dict)  # as of `Kernels`
 
     @property
     def nbytes(self) -> int | None:

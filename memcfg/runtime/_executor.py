@@ -8,6 +8,7 @@ training, evaluation and prediction see the same weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -24,6 +25,7 @@ from memcfg.runtime._program_specs import (
     PolicyLike,
     ProgramSpec,
     program_specs,
+    replanned,
 )
 from memcfg.runtime._state import (
     ModelArena,
@@ -120,6 +122,7 @@ class Executor:
         self._programs: dict[str, Program] = {}  # those that are made
         self._settled: Program | None = None  # may keep memory beside the arena
         self._packed = PackedState()
+        self._took: dict[object, float] = {}  # seconds of ops in steps, as of `Kernels`
 
     @property
     def _loaded(self) -> _Contents:
@@ -201,7 +204,7 @@ class Executor:
         RuntimeError
             If times are to be measured, and the device is simulated.
         """
-        return Kernels(graph, self.device, self.times).annotate(graph)
+        return Kernels(graph, self.device, self.times, self._took).annotate(graph)
 
     def plan(self, graph: Graph, policy: PolicyLike) -> Plan:
         """Plan a graph under the device's budget without taking memory.
@@ -511,6 +514,42 @@ class Executor:
             found = self.prepare(program) if verify else self._program(program)
             return found.report(program, verify=verify)
 
+    def reconsider(self, name: str) -> None:
+        """Judge a program's plan by the seconds of its first steps; replace it or not.
+
+        Where another plan takes its place, views of programs are to be dropped before,
+        as for `load`, and the arena may become another one. The limit holds meanwhile.
+        State keeps its value, and programs that are planned later go by these seconds.
+
+        Parameters
+        ----------
+        name : str
+            A program that is `due`.
+
+        Raises
+        ------
+        PlanError
+            If the independent validator finds the new plan invalid.
+        """
+        with self.lock.turn():
+            made = self._program(name)
+            spec = made.spec
+            assert isinstance(spec, PlannedSpec)  # others are not due
+            self._took |= made.took()
+            self._settle()
+            found = replanned(spec, self._took, self._budget())
+            if found.plan.actions != spec.plan.actions:
+                try:
+                    self._replace({**self._specs, name: found}, {})
+                    trim_heap()
+                    return
+                except ResourceExhaustedError:  # others have taken memory meanwhile
+                    found = replace(spec, timed=False)
+            specs = {**self._specs, name: found}
+            self._contents = self._loaded._replace(specs=specs)
+            if name in self._programs:
+                self._programs[name].settle(found)
+
     def prepare(self, name: str) -> Program:
         """Return a program that is about to run; the one before frees what it kept.
 
@@ -540,7 +579,14 @@ class Executor:
 
     def _budget(self, promised: int = 0) -> Budget:
         elsewhere = self.device.pool.stats().current_bytes - self.nbytes
-        return Budget(self.device, self.name, elsewhere, promised, times=self.times)
+        return Budget(
+            self.device,
+            self.name,
+            elsewhere,
+            promised,
+            times=self.times,
+            took=self._took,
+        )
 
     def _replace(
         self, specs: Mapping[str, ProgramSpec], initial: Mapping[str, _Value]

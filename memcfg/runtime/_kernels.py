@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from memcfg.devices import Device, OperandSpec, Packing, UnboundKernel
@@ -19,16 +20,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Kernels"]
 
+_NOTHING: Mapping[object, float] = MappingProxyType({})
+
 
 class Kernels:
     """The kernels of a graph's ops, not yet bound to addresses.
 
     Those of each op's default algorithm are made at once, others when they are named.
     With `times` "measured" each algorithm runs on the device, where it has not yet, and
-    graphs are given its seconds; RuntimeError on a simulated device.
+    graphs are given its seconds; RuntimeError on a simulated device. Those that ops
+    `took` in steps, by their `key`, count more.
     """
 
-    def __init__(self, graph: Graph, device: Device, times: str = "nominal") -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        device: Device,
+        times: str = "nominal",
+        took: Mapping[object, float] = _NOTHING,
+    ) -> None:
         if times == "measured" and device.space == "addresses":
             raise RuntimeError(
                 f"{device.name} is simulated: nothing runs there that could be "
@@ -38,6 +48,7 @@ class Kernels:
             _refuse_bfloat16(graph, device)
         self._table = device.kernels
         self._times = times
+        self._took = took
         self._specs = [
             (
                 op.type,
@@ -77,6 +88,16 @@ class Kernels:
         op_type, attributes, inputs, outputs = self._specs[op]
         return op_type, repr(sorted(attributes.items())), inputs, outputs
 
+    def key(self, op: int) -> object:
+        """Return what an op's seconds depend on, with its default algorithm."""
+        return self.signature(op), op in self._packings
+
+    def with_seconds(self, took: Mapping[object, float]) -> Kernels:
+        """Return the same kernels, with seconds that ops took in steps."""
+        made = copy(self)
+        made._took = took
+        return made
+
     def with_packed(self, packings: Mapping[int, Packing]) -> Kernels:
         """Return the same kernels, where these ops read an input packed."""
         made = copy(self)
@@ -106,7 +127,10 @@ class Kernels:
     def _with(self, index: int, op: Op) -> Op:
         rows = self._rows[index]
         if self._times == "measured":
-            seconds = rows[0][2] or self._factor * op.seconds
+            alone = rows[0][2] or self._factor * op.seconds
+            seconds = self._took.get(self.key(index), alone)
+            scale = seconds / alone if alone else 1.0
+            rows = [(name, size, scale * taken) for name, size, taken in rows]
             # Of an algorithm that is not measured it is not known to be faster.
             slowest = max(seconds, *(taken for *_, taken in rows))
             op = replace(op, seconds=seconds)

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Program"]
 
+_TIMED_STEPS = 3  # the first touches memory for the first time
+_SHORTEST = 1e-9  # seconds: a clock may not see more
+
 _Place = tuple[int, int]  # space, offset
 
 
@@ -100,6 +103,10 @@ class Program:
             for tensor, operands in readers.movable()
         }
         self._bound: set[str] = set()
+        timed = isinstance(spec, PlannedSpec) and spec.timed
+        self._untimed = _TIMED_STEPS if timed else 0
+        self._least: list[float] = []  # seconds of each instruction, of timed steps
+        self.due = False  # whether they are known
 
     @property
     def arena(self) -> Arena:
@@ -179,18 +186,45 @@ class Program:
                 self._write_inputs()
             if self._packed.program is not self:
                 self._pack()
+            timed: list[float] | None = [] if self._untimed else None
             try:
-                ended: bool = self._loop.run(guard, counter) == -1
+                ended: bool = self._loop.run(guard, counter, timed) == -1
             except (KernelError, ResourceExhaustedError) as error:
                 self._explain(error)
                 raise
             for (_, at_end), (offset, array) in self._staged.items():
                 if at_end:
                     self.device.read(self.arena, offset, array)
+            if timed and ended:
+                self._note(timed)
         except BaseException:
             self.finish()
             raise
         return ended
+
+    def _note(self, seconds: list[float]) -> None:
+        """Note what the instructions of a step took."""
+        self._least = list(map(min, self._least or seconds, seconds))
+        self._untimed -= 1
+        self.due = not self._untimed
+
+    def took(self) -> dict[object, float]:
+        """Return the seconds of ops in the timed steps, by the kernels' keys.
+
+        Of each instruction they are the least of the steps, of equal ops their mean.
+        """
+        assert isinstance(self.spec, PlannedSpec)
+        found: dict[object, list[float]] = defaultdict(list)
+        for index, action in enumerate(self.spec.plan.actions):
+            if isinstance(action, planning.Compute):
+                took = max(self._least[self.instructions[index]], _SHORTEST)
+                found[self.spec.kernels.key(action.op)].append(took)
+        return {key: sum(row) / len(row) for key, row in found.items()}
+
+    def settle(self, spec: ProgramSpec) -> None:
+        """Have a spec that says the same of the program, and no more steps timed."""
+        self.spec, self.graph = spec, spec.graph
+        self._untimed, self.due = 0, False
 
     def _write_inputs(self) -> None:
         """Begin a step: what it reads is there."""

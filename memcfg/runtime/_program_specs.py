@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from memcfg import plan as planning
 from memcfg._caller import outside
@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph
     from memcfg.runtime._budget import Budget
 
-__all__ = ["PlannedSpec", "PolicyLike", "ProgramSpec", "ScheduledSpec", "program_specs"]
+__all__ = [
+    "PlannedSpec",
+    "PolicyLike",
+    "ProgramSpec",
+    "ScheduledSpec",
+    "program_specs",
+    "replanned",
+]
 
 PolicyLike = Callable[..., planning.Plan]
 
@@ -52,6 +59,7 @@ class PlannedSpec(ProgramSpec):
     budget: int | None
     plan: planning.Plan
     packed: tuple[PackedWeight, ...] = ()
+    timed: bool = False  # whether its first steps are, to be planned again by that
 
     def serves(self, source: Graph, policy: PolicyLike, budget: int | None) -> bool:
         """Whether planning again would give the same."""
@@ -152,7 +160,7 @@ def _tell_less_scratch(plans: Sequence[planning.Plan], budget: Budget) -> None:
 
 def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> PlannedSpec:
     try:
-        kernels = Kernels(source, budget.device, budget.times)
+        kernels = Kernels(source, budget.device, budget.times, budget.took)
     except KernelError:  # perhaps for a size that does not fit the limit either
         limit = budget.nbytes
         if limit is not None and planning.lower_bound(source) > limit:
@@ -169,15 +177,71 @@ def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> PlannedSpec:
         return plan
 
     found = plan_packed(source, kernels, planned, budget.nbytes)
-    graph, kernels, plan = found.graph, found.kernels, found.plan
+    plan, limit = _checked(found.graph, found.plan, budget), budget.nbytes
+    spec = PlannedSpec(
+        source,
+        found.graph,
+        found.kernels,
+        **_needs(found.graph, found.kernels, plan, budget.device),
+        buffer_bytes=0,
+        policy=policy,
+        budget=limit,
+        plan=plan,
+        packed=found.weights,
+    )
+    return replace(spec, timed=budget.times == "measured" and _is_choice(spec))
+
+
+def replanned(
+    spec: PlannedSpec, took: Mapping[object, float], budget: Budget
+) -> PlannedSpec:
+    """Judge a plan by seconds that its ops took in steps; see `plan.reconsidered`.
+
+    What takes its place needs no more bytes than it was allowed, nor than are left.
+    Raises PlanError as `program_specs` does.
+    """
+    kernels = spec.kernels.with_seconds(took)
+    graph = kernels.annotate(spec.graph)
+    limits = [limit for limit in (spec.budget, budget.nbytes) if limit is not None]
+    limit = min(limits, default=None)
+    plan = planning.reconsidered(spec.policy, graph, spec.plan, limit)
+    if plan.actions != spec.plan.actions:
+        plan = _checked(graph, plan, budget)
+    needs = _needs(graph, kernels, plan, budget.device)
+    return replace(spec, graph=graph, kernels=kernels, plan=plan, timed=False, **needs)
+
+
+def _is_choice(spec: PlannedSpec) -> bool:
+    """Whether other actions might do the same in less time.
+
+    A policy has chosen the method, and some ops run again. Plans that have other
+    algorithms than the default ones are left alone: the last digits would change.
+    """
+    computes = [a for a in spec.plan.actions if isinstance(a, planning.Compute)]
+    return (
+        spec.plan.summary is not None
+        and bool(spec.plan.summary.chosen_by)
+        and len(computes) > len(spec.graph.ops)
+        and all(action.algorithm is None for action in computes)
+    )
+
+
+def _checked(graph: Graph, plan: planning.Plan, budget: Budget) -> planning.Plan:
+    """Return a plan that the device can run within the budget; PlanError."""
     planning.validate(graph, plan)
     _check_actions(plan, budget.device)
     plan = planning.with_copies_placed(graph, plan)
     limit = budget.nbytes
     if limit is not None and plan.peak_bytes > limit:
         raise PlanError(f"the plan takes {plan.peak_bytes} B, and {limit} B are left")
+    return plan
+
+
+def _needs(
+    graph: Graph, kernels: Kernels, plan: planning.Plan, device: Device
+) -> dict[str, Any]:
+    """Return the bytes that a plan needs, by the fields of `ProgramSpec`."""
     copies = (planning.SwapOut, planning.SwapIn, planning.Encode, planning.Decode)
-    device = budget.device
     fails = device.fallible or any(isinstance(a, copies) for a in plan.actions)
     computes = [a for a in plan.actions if isinstance(a, planning.Compute)]
     ops = [(a.op, a.algorithm) for a in computes]
@@ -185,19 +249,7 @@ def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> PlannedSpec:
     tiers = dict(planning.simulate(graph, plan).tier_peak_bytes)
     if saved:
         tiers["host"] = align_up(tiers.get("host", 0)) + saved
-    return PlannedSpec(
-        source,
-        graph,
-        kernels,
-        saved,
-        tiers,
-        plan.peak_bytes,
-        0,
-        policy,
-        limit,
-        plan,
-        found.weights,
-    )
+    return {"saved_bytes": saved, "tier_bytes": tiers, "arena_bytes": plan.peak_bytes}
 
 
 def _check_actions(plan: planning.Plan, device: Device) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 import tracemalloc
 import weakref
 
@@ -13,6 +14,7 @@ from placed import placed
 
 from memcfg._core import (
     CallbackKernel,
+    Counter,
     Kernel,
     OneDNN,
     Pool,
@@ -225,6 +227,30 @@ def test_seconds_of_each_instruction(arena):
     seconds = program.run_timed()
     assert seconds[0] == 0
     assert seconds[1] > 0
+
+
+def test_a_run_tells_what_each_instruction_took(arena, cells):
+    """Also where updates are one act, and nothing where a guard has stopped it."""
+    counter = Counter()
+    for undivided in (False, True):
+        program = Program(arena)
+        program.guard(0)
+        program.compute(CallbackKernel(lambda: time.sleep(0.002)), [], [], None)
+        if undivided:
+            program.undivided()
+        program.compute(CallbackKernel(lambda: None), [], [], None)
+        cells[0] = 1
+        seconds = []
+        assert program.run(True, counter, seconds) == -1
+        assert len(seconds) == len(program)
+        assert seconds[1] >= 0.002
+        assert min(seconds) >= 0
+        before = list(seconds)
+        cells[0] = np.nan
+        assert program.run(True, counter, seconds) == 0
+        assert seconds == before
+        assert program.run() == 0
+    assert counter.value == 2
 
 
 def test_callback_exception_leaves_run_as_it_is(arena):

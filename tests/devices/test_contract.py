@@ -356,6 +356,11 @@ def test_traces_and_times(device, arena):
     assert trace[wait][2] >= trace[out][2]
     assert trace[second][1] >= trace[out][2]
     assert len(program.run_timed()) == len(program)
+    seconds, counter = [], Counter()
+    assert program.run(False, counter, seconds) == -1
+    assert len(seconds) == len(program)
+    assert all(each >= 0 for each in seconds)
+    assert counter.value == 1
 
 
 # -- training ------------------------------------------------------------

@@ -291,6 +291,10 @@ TEST(a_trace_tells_when_each_ran) {
   CHECK(spans[out].end - spans[out].begin >= 0.003);
   CHECK(spans[inline_].end <= spans[out].end && spans[wait].end >= spans[out].end);
   CHECK(m.program.run_timed(1)[out] >= 0.003);
+  std::vector<Program::Span> own(m.program.size());
+  CHECK(m.program.run(true, 1, 0, own.size(), &own) == Program::kEnded);
+  CHECK(own[out].end - own[out].begin >= 0.003);
+  CHECK(m.program.run(true, 1) == Program::kEnded);  // and notes nothing
 }
 
 TEST(lanes_are_shared_by_programs_of_several_arenas) {

@@ -415,10 +415,12 @@ class ArtificialProgram:
 
     # -- running ---------------------------------------------------------------
 
-    def run(self, guard=True, counter=None):
+    def run(self, guard=True, counter=None, seconds=None):
         self.go(guard)
         if self.stopped == -1 and counter is not None:
             counter.advance()
+        if self.stopped == -1 and seconds is not None:
+            seconds[:] = [end - begin for begin, end in self.spans]
         return self.stopped
 
     def go(self, checking):

@@ -152,8 +152,13 @@ class Program {
   std::int64_t run(bool check_guards, int threads) {
     return run(check_guards, threads, 0, size());
   }
-  // The same of the instructions from `begin` to before `end`.
-  std::int64_t run(bool check_guards, int threads, std::size_t begin, std::size_t end);
+  // The same of the instructions from `begin` to before `end`. With `spans`, of size(),
+  // also when each of them ran, which costs two readings of a clock.
+  std::int64_t run(bool check_guards,
+                   int threads,
+                   std::size_t begin,
+                   std::size_t end,
+                   std::vector<Span>* spans = nullptr);
 
   // Runs to the end, guards unchecked, one instruction after another: seconds of each.
   // For reports that look for the highest byte that a step touches, it first writes the
@@ -230,6 +235,7 @@ class Program {
     Access access;
     std::size_t queue, instruction;
   };
+  class Trace;
   class Turn;
 
   std::size_t find(const Operand& operand) const;
@@ -255,10 +261,6 @@ class Program {
   void note_accesses(const std::vector<Access>& accesses);
   bool is_finite(const Instruction& instruction) const noexcept;
 
-  std::int64_t run_in_turn(bool check_guards,
-                           int threads,
-                           std::size_t begin,
-                           std::size_t end);
   std::int64_t execute(bool check_guards, std::size_t begin, std::size_t end);
   void execute_inline(std::size_t index);
   void execute_one(std::size_t index);

@@ -287,9 +287,19 @@ class CudaProgram:
 
     # -- running -----------------------------------------------------------------
 
-    def run(self, guard: bool = True, counter: Counter | None = None) -> int:
-        """Run all and advance the counter; gives the guard that stopped it, else -1."""
+    def run(
+        self,
+        guard: bool = True,
+        counter: Counter | None = None,
+        seconds: list[float] | None = None,
+    ) -> int:
+        """Run all and advance the counter; gives the guard that stopped it, else -1.
+
+        A run to the end fills `seconds` with those that each instruction took.
+        """
         self._prepare()
+        if seconds is not None:
+            return call_undivided(partial(self._run, guard, counter, seconds))
         if not self._graphs or self._failing is not None or not self._plain:
             return call_undivided(partial(self._run, guard, counter))
         with _Run(self):
@@ -329,16 +339,23 @@ class CudaProgram:
         self._plain = not {"protect", "encode"} & set(kinds)
         self._parts = list(zip([0, *ends[:-1]], ends, strict=False))
 
-    def _run(self, check: bool, counter: Counter | None) -> int:
+    def _run(
+        self,
+        check: bool,
+        counter: Counter | None,
+        seconds: list[float] | None = None,
+    ) -> int:
         """Run, part by part."""
+        spans = None if seconds is None else self._spans()
         with _Run(self):
-            self._capture()
+            if spans is None:
+                self._capture()
             for number, (begin, end) in enumerate(self._parts):
-                if self._graphs and self._failing is None:
+                if self._graphs and self._failing is None and spans is None:
                     self._streams[0].launch_graph(self._graphs[number])
                     self._note_saved(begin, end)
                 else:
-                    self._issue(begin, end)
+                    self._issue(begin, end, spans)
                 if check or end == len(self):
                     self._streams[0].synchronize()
                     self._check_encodings(begin if check else 0, end)
@@ -347,7 +364,9 @@ class CudaProgram:
             self._runs += 1
             if counter is not None:
                 counter.advance()
-            return -1
+        if seconds is not None and spans is not None:
+            seconds[:] = [end.seconds_since(begin) for begin, end in spans.values()]
+        return -1
 
     def _issue(
         self,
@@ -457,13 +476,17 @@ class CudaProgram:
             self._at = None
         return seconds
 
-    def _run_traced(self) -> list[tuple[int, float, float]]:
+    def _spans(self) -> dict[int, tuple[CudaEvent, CudaEvent]]:
+        """Return what notes when each instruction begins and ends."""
         context = self._context
-        spans = {
+        return {
             index: (CudaEvent(context, timing=True), CudaEvent(context, timing=True))
             for index in range(len(self))
         }
-        start = CudaEvent(context, timing=True)
+
+    def _run_traced(self) -> list[tuple[int, float, float]]:
+        spans = self._spans()
+        start = CudaEvent(self._context, timing=True)
         with _Run(self):
             self._streams[0].record(start)
             self._issue(0, len(self), spans)

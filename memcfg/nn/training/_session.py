@@ -470,6 +470,8 @@ class Session:
             ):
                 weights = () if kind == "predict" else batch.weights
                 ready = self._activate(ProgramKey(kind, batch.size, weights))
+            if ready.program.due and _begins_a_window(optimizer):
+                ready = self._reconsider(ready)
             if self._open is not None:  # its end was interrupted
                 self._end_step()
             try:
@@ -504,6 +506,13 @@ class Session:
                 ready.inputs = self._inputs(ready)
             self._ready[key] = self._active = ready
         return ready
+
+    def _reconsider(self, ready: _Ready) -> _Ready:
+        """Have the plan judged by what its first steps took, before the next one."""
+        key = ProgramKey(ready.kind, ready.size, ready.weights)
+        self._drop_programs()
+        self.executor.reconsider(key.label)
+        return self._activate(key)
 
     def _end_step(self) -> None:
         """Let go of what a step has bound, and of what it made if it was unplanned."""
@@ -559,6 +568,14 @@ class Session:
         return tuple(
             ready.program.view(graph.tensors[i].name, at_end=True) for i in kept
         )
+
+
+def _begins_a_window(optimizer: Optimizer | None) -> bool:
+    """Whether no gradients of earlier steps wait for an update."""
+    steps = None if optimizer is None else optimizer.gradient_accumulation_steps
+    if optimizer is None or steps is None:
+        return True
+    return optimizer._iterations.value % steps == 0
 
 
 def device_of(model: str, name: str | None) -> Device:

@@ -1,0 +1,76 @@
+"""A plan judged again by seconds that its steps took, and replaced if it is slower."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from memcfg.errors import InfeasiblePlanError
+from memcfg.plan._plan import Recosted
+from memcfg.plan._simulate import simulate
+from memcfg.plan._time_bound import with_gap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memcfg.graph import Graph
+    from memcfg.plan._plan import Plan
+    from memcfg.plan._policy import Policy
+
+_MARGIN = 0.02  # of the time: less is within the noise of measured seconds
+
+
+def reconsidered(
+    policy: Policy | Callable[..., Plan],
+    graph: Graph,
+    plan: Plan,
+    limit_bytes: int | None = None,
+) -> Plan:
+    """Cost a plan by a graph's seconds, and replace it if another is faster by them.
+
+    Parameters
+    ----------
+    policy : Policy
+        What made the plan.
+    graph : Graph
+        The graph of the plan, with other seconds than the plan was made by.
+    plan : Plan
+        A plan for the graph.
+    limit_bytes : int or None, default None
+        What another plan may use, in bytes; None: there is no limit.
+
+    Returns
+    -------
+    Plan
+        The same actions with what they cost by these seconds; or the plan that the
+        policy makes of them, if the policy chose the method of the first and the new
+        one takes at least 2 percent less time. The summary says which.
+
+    Raises
+    ------
+    PlanError
+        If the plan is not one for the graph.
+
+    Notes
+    -----
+    Nothing is planned where `time_lower_bound` proves that no plan gains as much.
+    """
+    cost = simulate(graph, plan)
+    summary = plan.summary
+    assert summary is not None  # whoever chose the plan said why
+    told = Recosted(plan.predicted.seconds)
+    predicted = replace(
+        plan.predicted, seconds=cost.seconds, recompute_seconds=cost.recompute_seconds
+    )
+    summary = replace(summary, recosted=told)
+    stays = with_gap(graph, replace(plan, predicted=predicted, summary=summary))
+    if not summary.chosen_by or (stays.gap is not None and stays.gap <= _MARGIN):
+        return stays
+    try:
+        other = policy(graph, limit_bytes)
+    except InfeasiblePlanError:  # the limit is lower by now
+        return stays
+    if other.predicted.seconds > (1 - _MARGIN) * cost.seconds or other.summary is None:
+        return stays
+    told = replace(told, replaced=plan.method, replaced_seconds=cost.seconds)
+    return replace(other, summary=replace(other.summary, recosted=told))

@@ -1,0 +1,256 @@
+"""Plans judged again after their first steps, and replaced where others are faster."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from calling import CallingKernels
+
+import memcfg as mc
+from memcfg.devices import _file_cache
+from memcfg.devices.cpu import CpuDevice
+from memcfg.errors import ResourceExhaustedError
+from memcfg.plan import Compute, auto, look_ahead, reconsidered, share, validate
+from memcfg.runtime._program import _TIMED_STEPS
+from memcfg.runtime._state import ModelArena
+
+nn = mc.nn
+WIDTH, BATCH = 16, 64
+X = np.random.default_rng(0).standard_normal((BATCH, WIDTH)).astype(np.float32)
+Y = np.arange(BATCH) % 3
+LONG = 0.004  # seconds that the slow ops sleep
+
+
+class MisjudgedKernels(CallingKernels):
+    """Ops of one type sleep, and are said to be fast; those of another are said not."""
+
+    slow, maligned = "tanh", "sigmoid"
+
+    def make(self, op_type, *rest):
+        made = super().make(op_type, *rest)
+        if op_type == self.slow:
+            return replace(made, before=lambda: time.sleep(LONG))
+        return made
+
+    def measure(self, op_type, *rest):
+        rows = self._table.algorithms(op_type, *rest)
+        said = 1.0 if op_type == self.maligned else 1e-3
+        return [(name, size, said) for name, size, _ in rows]
+
+
+@pytest.fixture(autouse=True)
+def misjudged(monkeypatch, tmp_path):
+    monkeypatch.setattr(_file_cache, "_told", set())
+    monkeypatch.setenv("MEMCFG_ALGORITHM_CACHE", str(tmp_path / "seconds"))
+    monkeypatch.setattr(CpuDevice, "kernels", MisjudgedKernels())
+
+
+def compiled(times="measured", optimizer="sgd", **options):
+    nn.set_random_seed(0)
+    layers = []
+    for kind in ("tanh", "sigmoid") * 3:
+        layers += [nn.Dense(WIDTH), nn.Activation(kind)]
+    model = nn.Sequential([nn.Input((WIDTH,)), *layers, nn.Dense(3)])
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, times=times, **options)
+    return model
+
+
+@pytest.fixture
+def limit():
+    """So much less than `share` needs that some ops run twice."""
+    model = compiled("nominal", memory=share())
+    nbytes = model.plan(BATCH).peak_bytes
+    model.close()
+    mc.config.set_memory_limit("CPU:0", nbytes - 2 * 4 * BATCH * WIDTH)
+    return nbytes - 2 * 4 * BATCH * WIDTH
+
+
+def again(model, kind):
+    """Count the ops of a type that run, above those that run once."""
+    graph, plan = model.graph(BATCH), model.memory_plan
+    computed = [graph.ops[a.op] for a in plan.actions if isinstance(a, Compute)]
+    return sum(op.type == kind for op in computed) - sum(
+        op.type == kind for op in graph.ops
+    )
+
+
+def in_use():
+    return mc.config.get_memory_info("CPU:0")["current"]
+
+
+def test_a_slow_plan_is_replaced_and_nothing_else_changes(limit):
+    model = compiled()
+    losses = [model.train_on_batch(X, Y)]
+    first = model.memory_plan
+    assert again(model, "tanh") > 0 == again(model, "sigmoid")
+    while len(losses) < _TIMED_STEPS:
+        losses.append(model.train_on_batch(X, Y))
+    assert model.memory_plan is first  # it is not replaced before the next step begins
+    losses += [model.train_on_batch(X, Y) for _ in range(4)]
+    plan = model.memory_plan
+    assert plan is not first
+    assert again(model, "sigmoid") > 0 == again(model, "tanh")
+    told = plan.summary.recosted
+    assert told.replaced == first.method
+    assert told.believed_seconds == first.predicted.seconds
+    assert told.replaced_seconds > plan.predicted.seconds
+    assert f"by {first.method}; expected were" in str(plan)
+    validate(model.graph(BATCH), plan)
+    report = model.memory_report(verify=True)
+    assert report.measured_peak_bytes == report.predicted_peak_bytes <= limit
+    assert report.arena_bytes == plan.peak_bytes == in_use()
+    weights = model.get_weights()
+    model.close()
+
+    nominal = compiled("nominal")
+    expected = [nominal.train_on_batch(X, Y) for _ in losses]
+    assert nominal.memory_plan.summary.recosted is None
+    np.testing.assert_equal(losses, expected)
+    np.testing.assert_equal(weights, nominal.get_weights())
+
+
+def test_it_happens_once(limit, monkeypatch):
+    model = compiled()
+    for _ in range(_TIMED_STEPS + 1):
+        model.train_on_batch(X, Y)
+    plan = model.memory_plan
+    monkeypatch.setattr("memcfg.runtime._executor.replanned", None)
+    for _ in range(2 * _TIMED_STEPS + 2):
+        model.train_on_batch(X, Y)
+    assert model.memory_plan is plan
+
+
+def test_plans_that_come_later_go_by_the_steps_too(limit):
+    model = compiled()
+    for _ in range(_TIMED_STEPS + 1):
+        model.train_on_batch(X, Y)
+    graph = model.graph(BATCH)
+    for op in graph.ops:
+        assert op.seconds == op.algorithms[0].seconds
+        assert op.seconds < 0.5  # what was said of sigmoid has been forgotten
+        assert op.type != "tanh" or op.seconds >= LONG
+    assert model.plan(BATCH).predicted.seconds == pytest.approx(
+        model.memory_plan.predicted.seconds
+    )
+
+
+def test_programs_share_one_arena_all_the_time(limit):
+    model = compiled()
+    most = 0
+    for _ in range(_TIMED_STEPS + 2):
+        model.train_on_batch(X, Y)
+        model.predict_on_batch(X[:7])
+        model.test_on_batch(X, Y)
+        most = max(most, in_use())
+    executor = model._session.executor
+    assert len(executor.plans) == 3
+    assert most <= limit
+    largest = max(plan.peak_bytes for plan in executor.plans.values())
+    assert in_use() == executor.nbytes == largest
+    assert model.memory_plan.summary.recosted.replaced
+    info = mc.config.get_memory_info("CPU:0")
+    assert info["peak"] <= limit
+
+
+def test_where_the_plan_is_chosen_by_the_user_it_stays(limit):
+    model = compiled(memory=look_ahead())
+    model.train_on_batch(X, Y)
+    plan = model.memory_plan
+    for _ in range(_TIMED_STEPS + 2):
+        model.train_on_batch(X, Y)
+    assert model.memory_plan is plan
+    assert plan.summary.recosted is None
+
+
+def test_a_plan_that_computes_each_op_once_stays():
+    model = compiled()
+    model.train_on_batch(X, Y)
+    plan = model.memory_plan
+    for _ in range(_TIMED_STEPS + 2):
+        model.train_on_batch(X, Y)
+    assert plan.method == "share"
+    assert model.memory_plan is plan
+
+
+def test_it_waits_for_the_end_of_a_window(limit):
+    steps = _TIMED_STEPS + 2
+
+    def fitted(times):
+        model = compiled(times, nn.SGD(0.1, gradient_accumulation_steps=steps))
+        replaced = []
+        for _ in range(2 * steps):
+            model.train_on_batch(X, Y)
+            replaced.append(model.memory_plan.summary.recosted is not None)
+        weights = model.get_weights()
+        model.close()
+        return weights, replaced
+
+    weights, replaced = fitted("measured")
+    assert replaced == [False] * steps + [True] * steps
+    expected, never = fitted("nominal")
+    assert not any(never)
+    np.testing.assert_equal(weights, expected)
+
+
+def test_where_others_have_taken_the_memory_the_plan_stays(limit, monkeypatch):
+    model = compiled()
+    for _ in range(_TIMED_STEPS):
+        model.train_on_batch(X, Y)
+    first = model.memory_plan
+
+    def refuse(*args):
+        raise ResourceExhaustedError("taken by others")
+
+    with monkeypatch.context() as patch:
+        for how in ("grow", "replace"):
+            patch.setattr(ModelArena, how, refuse)
+        loss = model.train_on_batch(X, Y)
+    losses = [loss, *(model.train_on_batch(X, Y) for _ in range(_TIMED_STEPS + 2))]
+    assert model.memory_plan.actions == first.actions
+    model.close()
+    expected = compiled("nominal")
+    for _ in range(_TIMED_STEPS):
+        expected.train_on_batch(X, Y)
+    assert losses == [expected.train_on_batch(X, Y) for _ in losses]
+
+
+def test_an_interrupt_while_it_is_planned_leaves_all_as_it_was(limit, monkeypatch):
+    model = compiled()
+    losses = [model.train_on_batch(X, Y) for _ in range(_TIMED_STEPS)]
+    first = model.memory_plan
+
+    def interrupted(*args):
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("memcfg.plan.reconsidered", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model.train_on_batch(X, Y)
+    assert model.memory_plan is first
+    losses += [model.train_on_batch(X, Y) for _ in range(3)]
+    assert model.memory_plan.summary.recosted.replaced  # then it was
+    model.close()
+    expected = compiled("nominal")
+    assert losses == [expected.train_on_batch(X, Y) for _ in losses]
+
+
+def test_a_right_plan_is_costed_anew_and_stays(limit, monkeypatch):
+    """By the seconds of a first model a second one is right from the start."""
+    model = compiled()
+    for _ in range(_TIMED_STEPS + 1):
+        model.train_on_batch(X, Y)
+    graph, plan = model.graph(BATCH), model.memory_plan
+    slower = replace(
+        graph, ops=tuple(replace(op, seconds=3 * op.seconds) for op in graph.ops)
+    )
+    found = reconsidered(auto(), slower, plan, plan.limit_bytes)
+    assert found.actions == plan.actions
+    assert found.predicted.seconds == pytest.approx(3 * plan.predicted.seconds)
+    assert found.summary.recosted.believed_seconds == plan.predicted.seconds
+    assert not found.summary.recosted.replaced
+    assert "were expected before the first steps" in " ".join(str(found).split())
