@@ -10,9 +10,11 @@ OTHERS = {  # with a script of their own
     "allocators.json",
     "arrays.json",
     "data.json",
+    "ladder.json",
     "layers_1_thread.json",
     "layers_2_threads.json",
     "plans.json",
+    "unet_ladder.json",
     "workspace_modes.json",
     "workspaces.json",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +17,8 @@ from memcfg.plan import POLICIES, Plan, share
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from memcfg.commands._tasks import Task
     from memcfg.graph import Graph
 
@@ -52,14 +55,23 @@ def climb(task: Task, graph: Graph, method: str, steps: int, output: str | None)
         rungs.append(Rung(limit, plan, measured))
     write(f"{graph.name!r} by {method}; 100% is the peak of share\n")
     write(_table(rungs, default, measured=steps > 0))
+    refusal: dict[str, object] | None = None
     try:
         policy(graph, floor - 1)
     except InfeasiblePlanError:
-        least = shorten(_peak_op(rungs[-1].plan), width() // 2)
+        peak_op = _peak_op(rungs[-1].plan)
+        refusal = {"limit_bytes": floor - 1, "peak_op": peak_op}
+        least = shorten(peak_op, width() // 2)
         write(f"\n{floor - 1} B is refused; what sets the smallest limit:\n  {least}")
     if output is not None:
-        make = _svg if output.endswith(".svg") else _json
-        write_atomically(output, make(graph, method, default, rungs).encode())
+        if output.endswith(".svg"):
+            text = _svg(graph, method, default, rungs)
+        else:
+            asked = {"graph": graph.name, **asdict(task), "method": method}
+            if steps:
+                asked |= {"steps": steps, "environment": environment()}
+            text = _json(asked, default, rungs, refusal)
+        write_atomically(output, text.encode())
     return 0
 
 
@@ -100,8 +112,13 @@ def _table(rungs: list[Rung], default: int, *, measured: bool) -> str:
     return draw(drawn)
 
 
-def _json(graph: Graph, method: str, default: int, rungs: list[Rung]) -> str:
-    """Write what the table shows as numbers."""
+def _json(
+    asked: Mapping[str, object],
+    default: int,
+    rungs: list[Rung],
+    refusal: dict[str, object] | None,
+) -> str:
+    """Write what was asked for, and what the table shows as numbers."""
     rows = [
         {
             "limit_bytes": rung.limit,
@@ -113,11 +130,8 @@ def _json(graph: Graph, method: str, default: int, rungs: list[Rung]) -> str:
         }
         for rung in rungs
     ]
-    head: dict[str, object] = {"graph": graph.name, "method": method}
-    head["share_peak_bytes"] = default
-    if rungs[0].measured:
-        head["environment"] = environment()
-    return json.dumps(head | {"rungs": rows}, indent=1) + "\n"
+    found = {"share_peak_bytes": default, "rungs": rows, "refusal": refusal}
+    return json.dumps({**asked, **found}, indent=1) + "\n"
 
 
 def _svg(graph: Graph, method: str, default: int, rungs: list[Rung]) -> str:

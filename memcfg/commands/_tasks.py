@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import json
 from dataclasses import dataclass, field
@@ -81,11 +82,16 @@ class Task:
 
 
 def read_setting(text: str) -> tuple[str, Any]:
-    """Read ``depth=1001`` on the command line: a name, and a number, list or word."""
+    """Read ``depth=1001`` on the command line: a name, and a number, tuple or word.
+
+    A value is JSON, or a literal of Python's such as ``(64, 64, 1)``, else a word.
+    """
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
+    for read in (json.loads, ast.literal_eval):
+        try:
+            return name, read(value)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+    return name, value

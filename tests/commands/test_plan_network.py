@@ -10,7 +10,7 @@ import pytest
 
 from memcfg import config, models
 from memcfg.cli import main
-from memcfg.commands._tasks import NETWORKS, Task
+from memcfg.commands._tasks import NETWORKS, Task, read_setting
 from memcfg.plan import POLICIES, Plan, auto, share, validate
 from memcfg.plan._highs import solve
 
@@ -108,6 +108,10 @@ def test_a_ladder_goes_down_to_the_floor(tmp_path, capsys):
     for rung in ladder["rungs"]:
         assert rung["peak_bytes"] <= rung["limit_bytes"]
         assert rung["measured"] is None
+    assert ladder["refusal"]["limit_bytes"] == limits[-1] - 1
+    assert ladder["refusal"]["peak_op"] in text
+    assert ladder["arguments"] == {"depth": 8}
+    assert "environment" not in ladder
     svg = tmp_path / "ladder.svg"
     assert main([*words, "--output", str(svg)]) == 0
     found = ElementTree.parse(svg).getroot().iter("{http://www.w3.org/2000/svg}circle")
@@ -126,6 +130,40 @@ def test_a_ladder_is_run(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("depth=110", 110),
+        ("rate=0.5", 0.5),
+        ("input_shape=[64,64,1]", [64, 64, 1]),
+        ("input_shape=(64, 64, 1)", (64, 64, 1)),
+        ("input_shape=64,64,1", (64, 64, 1)),
+        ("padding=same", "same"),
+        ("padding='same'", "same"),
+        ('padding="same"', "same"),
+        ("pooled=true", True),
+        ("pooled=True", True),
+        ("pooled=null", None),
+        ("name=a b", "a b"),
+        ("name=", ""),
+        ("name=a=b", "a=b"),
+        ("name=" + "(" * 10_000, "(" * 10_000),
+    ],
+)
+def test_a_setting_is_json_or_a_literal_or_a_word(text, value):
+    found = read_setting(text)[1]
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("shape", ["[32,32,1]", "(32, 32, 1)", "32,32,1"])
+def test_tuples_and_words_are_set(capsys, shape):
+    words = ["plan", "unet", "--batch", "1", "--method", "share"]
+    words += ["--set", f"input_shape={shape}", "--set", "padding=same"]
+    assert main(words) == 0
+    assert capsys.readouterr().out.startswith("Plan of 'unet, train, batch 1'")
+
+
+@pytest.mark.parametrize(
     ("words", "told"),
     [
         (["--batch", "2"], "takes a network or --graph"),
@@ -139,6 +177,8 @@ def test_a_ladder_is_run(tmp_path):
         (["lenet5", "--set", "depth"], "NAME=VALUE"),
         (["lenet5", "--set", "depth=2"], "depth"),
         (["resnet"], "depth"),
+        (["unet", "--set", "padding=some"], "padding"),
+        (["unet", "--set", "input_shape=wide"], "a shape is a tuple"),
         (["resnet", "--set", "depth=7"], "depth"),
         (["lenet6"], "lenet6"),
     ],
