@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import gpus
 import numpy as np
@@ -373,19 +374,22 @@ POLICIES = {
 }
 
 
+def input_names(graph):
+    return [
+        tensor.name
+        for i, tensor in enumerate(graph.tensors)
+        if tensor.role == "input" and graph.producer[i] is None
+    ]
+
+
 def trained(device, graph, policy, steps=3):
     """Loss and state after each step, and the executor."""
     values = random_values(graph)
     executor = Executor(device, name="model")
     executor.load({"train": graph}, policy, values)
-    inputs = [
-        tensor.name
-        for i, tensor in enumerate(graph.tensors)
-        if tensor.role == "input" and graph.producer[i] is None
-    ]
     found = []
     for number in range(steps):
-        for name in inputs:
+        for name in input_names(graph):
             value = number if name == "step" else values[name]
             executor.feed("train", name)[...] = value
         assert executor.run("train", guard=True)
@@ -411,6 +415,57 @@ def test_training_gives_the_bits_of_the_cpu(device, network, policy, request):
     peak = executor.plans["train"].peak_bytes
     assert report.measured_peak_bytes == report.predicted_peak_bytes == peak
     assert device.pool.stats().current_bytes == peak
+    executor.close()
+    assert device.pool.stats().current_bytes == 0
+
+
+class Mistaken:
+    """Chooses a plan that computes much twice, and thinks better of it later."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, graph, limit_bytes=None):
+        self.calls += 1
+        method = planning.sqrt_checkpoint() if self.calls == 1 else planning.share()
+        plan = method(graph, limit_bytes)
+        return replace(plan, summary=replace(plan.summary, chosen_by="mistaken"))
+
+
+def test_a_plan_is_replaced_amid_training(device, monkeypatch):
+    """The arena grows, and nothing else is another than without it."""
+    monkeypatch.setattr("memcfg.plan._reconsidered._MARGIN", 0.0)  # ops are tiny here
+    graph = NETWORKS["branches"]()
+    values = random_values(graph)
+    expected, other = trained(device, graph, planning.share(), steps=6)
+    other.close()
+    executor = Executor(device, name="model", times="measured")
+    executor.load({"train": graph}, Mistaken(), values)
+    first = executor.plans["train"]
+    found = []
+    for number in range(6):
+        program = executor.prepare("train")
+        assert program.due == (number == 3)
+        if program.due:
+            assert executor.plans["train"] is first
+            executor.reconsider("train")
+        for name in input_names(graph):
+            value = number if name == "step" else values[name]
+            executor.feed("train", name)[...] = value
+        assert executor.run("train", guard=True)
+        found.append(executor.fetch("train", "loss").tobytes())
+        found += [executor.read_state(name).tobytes() for name in executor.state]
+        executor.finish("train")
+    assert found == expected
+    plan = executor.plans["train"]
+    assert (first.method, plan.method) == ("sqrt_checkpoint", "share")
+    told = plan.summary.recosted
+    assert told.replaced == "sqrt_checkpoint"
+    assert told.replaced_seconds > plan.predicted.seconds > 0
+    assert plan.peak_bytes > first.peak_bytes
+    report = executor.memory_report("train", verify=True)
+    assert report.measured_peak_bytes == plan.peak_bytes
+    assert device.pool.stats().current_bytes == plan.peak_bytes
     executor.close()
     assert device.pool.stats().current_bytes == 0
 
