@@ -50,7 +50,7 @@ class Size(NamedTuple):
 
 
 SIZES = {
-    "resnet50": Size(96, 16),
+    "resnet50": Size(96, 32),
     "unet": Size(128, 4),
     "mobilenet": Size(128, 32),
     "vgg16": Size(64, 32),
@@ -59,30 +59,17 @@ SIZES = {
 
 def network_of(name: str, size: Size):
     """Return the network for images of this size, in both libraries."""
-    from torch import nn as tn
-    from zoo_peers import NETWORKS, tv
+    from zoo_peers import NETWORKS
 
     from memcfg import models
 
     shape = (size.pixels, size.pixels, 3)
     found = NETWORKS[name]._replace(shapes=(shape,), batch=size.batch)
-    if name == "unet":
-        pixels = (size.pixels, size.pixels)
-        return found._replace(
-            build=lambda: models.unet(shape, 2, "same"), target=pixels
-        )
-    found = found._replace(build=lambda: getattr(models, name)(shape))
-    if name != "vgg16":
-        return found
-
-    def torch_build() -> tn.Module:  # torchvision's pools to 7 x 7 in any case
-        features = tv.vgg.make_layers(tv.vgg.cfgs["D"])
-        width = 512 * (size.pixels // 32) ** 2
-        hidden = (tn.Linear(width, 4096), tn.Linear(4096, 4096))
-        tops = [part for one in hidden for part in (one, tn.ReLU(), tn.Dropout(0.5))]
-        return tn.Sequential(*features, tn.Flatten(), *tops, tn.Linear(4096, 1000))
-
-    return found._replace(torch_build=torch_build)
+    if name != "unet":
+        return found._replace(build=lambda: getattr(models, name)(shape))
+    return found._replace(
+        build=lambda: models.unet(shape, 2, "same"), target=(size.pixels, size.pixels)
+    )
 
 
 # -- one process ------------------------------------------------------------------
@@ -204,6 +191,8 @@ def sequence(model) -> list:
 
     if isinstance(model, tn.Sequential):
         return list(model)
+    if hasattr(model, "features"):
+        return [*model.features, model.avgpool, tn.Flatten(), *model.classifier]
     stages = (model.layer1, model.layer2, model.layer3, model.layer4)
     blocks = [block for stage in stages for block in stage]
     first = (model.conv1, model.bn1, model.relu, model.maxpool)
