@@ -47,7 +47,7 @@ struct Layout {
 
 // Places the buffers one after another. Gives up, with a height above `ceiling` and
 // offsets without meaning, as soon as a buffer would end above `ceiling`.
-// `occupancy` is made for these buffers; `work` grows by the number of comparisons.
+// `occupancy` is made for these buffers; `work` grows by what was looked at.
 inline void place_in_order(const Buffers& buffers,
                            const Permutation& order,
                            Fit fit,
@@ -61,8 +61,8 @@ inline void place_in_order(const Buffers& buffers,
   for (const std::int32_t index : order) {
     const Buffer& b = buffers[static_cast<std::size_t>(index)];
     if (b.size == 0) continue;  // no bytes: any offset will do
-    const std::vector<Placed>& placed = occupancy.around(b.lower, b.upper);
-    work += static_cast<std::int64_t>(placed.size()) + 1;
+    ++work;
+    const std::vector<Placed>& placed = occupancy.around(b.lower, b.upper, work);
     const Extent offset = find_gap(b, placed, fit);
     layout.offsets[static_cast<std::size_t>(index)] = offset;
     layout.height = std::max(layout.height, offset + b.size);
