@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan._actions import Compute
 from memcfg.plan._exact import exact_if_small
+from memcfg.plan._lifetimes import Request
 from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._policy import draft
 from memcfg.plan._replay_elementwise import replay_elementwise
@@ -32,16 +33,17 @@ class Auto:
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
+        request = Request.of(graph, self.name, limit_bytes)
         try:
-            plan = draft(share(), graph, limit_bytes)
+            plan = draft(share(), graph, request)
         except InfeasiblePlanError:
-            plan = _fastest(graph, limit_bytes)
+            plan = _fastest(graph, request)
         plan = with_gap(graph, plan)
         assert plan.summary is not None
         return replace(plan, summary=replace(plan.summary, chosen_by="auto"))
 
 
-def _fastest(graph: Graph, limit_bytes: int | None) -> Plan:
+def _fastest(graph: Graph, request: Request) -> Plan:
     """Take the fastest plan that recomputes; refuse with the smallest limit."""
     plans: list[Plan] = []
     refusals: list[InfeasiblePlanError] = []
@@ -50,7 +52,7 @@ def _fastest(graph: Graph, limit_bytes: int | None) -> Plan:
         if plans and len(graph.ops) > _SMALL:
             break
         try:
-            plans.append(draft(policy, graph, limit_bytes))
+            plans.append(draft(policy, graph, request))
         except InfeasiblePlanError as refusal:
             refusals.append(refusal)
     if not plans:
@@ -59,7 +61,7 @@ def _fastest(graph: Graph, limit_bytes: int | None) -> Plan:
         fields["hint"] = "Raise the limit or lower the batch size."
         raise InfeasiblePlanError(
             f"No method that auto takes can plan {graph.name!r} within "
-            f"{format_bytes(limit_bytes or 0, exact=True)}.",
+            f"{format_bytes(request.limit_bytes or 0, exact=True)}.",
             **fields,
         )
     return min(plans, key=_time)

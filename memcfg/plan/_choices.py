@@ -13,7 +13,7 @@ from memcfg._cached import cached_property
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from memcfg.plan._lifetimes import Request
 
@@ -51,6 +51,17 @@ class Search:
         self._scores: dict[bytes, Choice] = {}
         self.droppable = request.droppable
         self.nothing = self.score(bytes(len(self.graph.ops)))
+
+    @staticmethod
+    def of(request: Request) -> Search:
+        """Return the search of a request, which other methods may have begun."""
+        return request.once(
+            ("choices", request.replayed, request.in_place), lambda: Search(request)
+        )
+
+    def sequence(self, choice: Choice) -> Sequence[int]:
+        """Return the schedule of a choice."""
+        return self.step.sequence(choice.dropped)
 
     def score(self, dropped: bytes) -> Choice:
         """Score a choice; what cannot be dropped is struck from it."""
@@ -119,6 +130,10 @@ class Search:
 
     def least_load(self) -> Choice:
         """Return the choice of least memory that the search finds."""
+        return self._least
+
+    @cached_property
+    def _least(self) -> Choice:
         starts = sorted(self.seeds, key=lambda choice: choice.by_load)[:_STARTS]
         found = [self._flip(start) for start in starts]
         best = min(found, key=lambda choice: choice.by_load)

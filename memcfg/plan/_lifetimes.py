@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from memcfg._cached import cached_property
 from memcfg._core import search
@@ -23,7 +23,9 @@ from memcfg.plan._simulate import Simulation, simulate
 from memcfg.units import ALIGNMENT, align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
+
+_Made = TypeVar("_Made")
 
 _TRIES = 1000  # orders that the climb tries in a small graph
 _ORDER_EFFORT = 20_000_000  # numbers that a search for an order looks at: about 0.1 s
@@ -59,6 +61,8 @@ class Request:
     orders: bool | None = None  # whether to look for orders; None: as the method does
     in_place: bool = True  # whether outputs take the place of inputs
     searches: bool = True  # for offsets; else each buffer has the lowest gap there is
+    # What was found out about the graph, whoever asked.
+    known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @staticmethod
     def of(graph: Graph, method: str, limit_bytes: int | None) -> Request:
@@ -71,6 +75,17 @@ class Request:
     def replaying(self, ops: frozenset[int]) -> Request:
         """Ask the same of plans that compute none but these ops again."""
         return replace(self, replayed=ops)
+
+    def of_method(self, method: str) -> Request:
+        """Ask the same of another method, which may use what is known."""
+        return replace(self, method=method, began=time.perf_counter())
+
+    def once(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
+        """Make what depends on the graph and a key alone, if no method has."""
+        if key not in self.known:
+            self.known[key] = make()
+        made: _Made = self.known[key]
+        return made
 
     @cached_property
     def droppable(self) -> tuple[int, ...]:
@@ -107,7 +122,10 @@ class Request:
     def step(self) -> search.Step:
         """The graph as numbers."""
         graph = self.graph if self.in_place else without_pairs(self.graph)
-        return make_step(graph, frozenset(self.droppable), self.repeatable)
+        return self.once(
+            ("step", self.replayed, self.in_place),
+            lambda: make_step(graph, frozenset(self.droppable), self.repeatable),
+        )
 
     def placed(self, dropped: bytes) -> Plan:
         """Make the plan that computes dropped ops again, as `scheduled`."""
@@ -130,17 +148,26 @@ class Request:
         The given order stays where no other is found that is placed lower, or orders
         are not to be looked for. ValueError if the ops cannot be run in that order.
         """
-        self._check(sequence)
-        if self.orders is False:
-            return self.scheduled(sequence)
-        other = self._reordered(sequence)
-        if other is sequence:
-            return self.scheduled(sequence)
-        load, _, _ = self.step.measure(sequence)
-        plan = self.scheduled(other)
-        if plan.peak_bytes <= load:
-            return plan
-        return min(plan, self.scheduled(sequence), key=lambda each: each.peak_bytes)
+        return self.laid_out(*self._in_order(sequence))
+
+    def peak_in_order(self, sequence: Sequence[int]) -> int:
+        """Return the peak of the plan that `ordered` makes, without making it."""
+        return self._state_bytes + self._in_order(sequence)[1].height
+
+    def _in_order(self, sequence: Sequence[int]) -> tuple[Sequence[int], search.Layout]:
+        ops = tuple(sequence)
+        how = self.orders is False, self.in_place, self.searches
+        return self.once(("in order", ops, how), lambda: self._lower(ops))
+
+    def _lower(self, ops: Sequence[int]) -> tuple[Sequence[int], search.Layout]:
+        """Return these ops in the order that is placed lower, and its layout."""
+        other = ops if self.orders is False else self._reordered(ops)
+        self._check(ops)
+        found = other, self._lowest(other)
+        load, _, _ = self.step.measure(ops)
+        if other is ops or self._state_bytes + found[1].height <= load:
+            return found
+        return min(found, (ops, self._lowest(ops)), key=lambda each: each[1].height)
 
     def _reordered(self, sequence: Sequence[int]) -> Sequence[int]:
         """Return the order of the lowest load; the given one itself if that is it."""
@@ -156,11 +183,17 @@ class Request:
     def scheduled(self, sequence: Sequence[int]) -> Plan:
         """Make the plan that runs these ops in this order, with the lowest layout.
 
-        Where smaller outputs could go in place, both ways are tried. ValueError if the
-        ops cannot be run so.
+        ValueError if the ops cannot be run so.
+        """
+        self._check(sequence)
+        return self.laid_out(sequence, self._lowest(sequence))
+
+    def _lowest(self, sequence: Sequence[int]) -> search.Layout:
+        """Return the lowest layout.
+
+        Where smaller outputs could go in place, both ways are tried.
         """
         graph = self.graph
-        self._check(sequence)
         sizes = [tensor.nbytes for tensor in graph.tensors]
         smaller = self.in_place and any(
             sizes[i] > sizes[o] for op in graph.ops for i, o in op.in_place
@@ -169,8 +202,11 @@ class Request:
             self._layout(sequence, rule)
             for rule in ((_EQUAL, _SMALLER_TOO) if smaller else (_EQUAL,))
         ]
-        lowest = min(layouts, key=lambda layout: layout.height)
-        return self.laid_out(sequence, lowest)
+        return min(layouts, key=lambda layout: layout.height)
+
+    @cached_property
+    def _state_bytes(self) -> int:
+        return sum(_rounded(self.graph, t) for t in self.graph.persistent)
 
     def _layout(self, sequence: Sequence[int], rule: int) -> search.Layout:
         if not self.searches:
@@ -200,7 +236,7 @@ class Request:
             moved_bytes=found.moved_bytes,
             seconds=found.seconds,
             recompute_seconds=found.recompute_seconds,
-            lower_bound_bytes=lower_bound(self.graph),
+            lower_bound_bytes=self.once("bound", lambda: lower_bound(self.graph)),
             planning_seconds=time.perf_counter() - self.began,
         )
         return replace(

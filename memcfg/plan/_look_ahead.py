@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.plan._choices import Search
-from memcfg.plan._policy import Method, fits
+from memcfg.plan._policy import Method
 from memcfg.plan._recomputation import plan_first_fitting
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class _Schedules:
         self.step = request.step
         self.ops = len(request.graph.ops)
         self.given = list(range(self.ops))
-        self.search = Search(request)
+        self.search = Search.of(request)
         self.seeds = self.search.seeds
         self.rungs: list[tuple[int, float, list[int]]] = []
         self.reached: int | None = None  # the goal of the descents to the rungs
@@ -86,16 +86,17 @@ class _Schedules:
 
 def plan_look_ahead(request: Request) -> Plan:
     """Plan for the least peak; within a limit, for the least recomputation."""
-    share = request.ordered(range(len(request.graph.ops)))
-    if request.limit_bytes is not None and fits(share):
-        return share
+    given = range(len(request.graph.ops))
+    limit = request.limit_bytes
+    if limit is not None and request.peak_in_order(given) <= limit:
+        return request.ordered(given)
     schedules = _Schedules(request)
-    if request.limit_bytes is not None:
-        plan = plan_first_fitting(request, schedules.find, share)
-        if fits(plan):
+    if limit is not None:
+        plan = plan_first_fitting(request, schedules.find)
+        if plan is not None:
             return plan
-    plans = (share, request.ordered(schedules.lowest()))
-    return min(plans, key=lambda plan: plan.peak_bytes)
+    sequences = (given, schedules.lowest())
+    return request.ordered(min(sequences, key=request.peak_in_order))
 
 
 def look_ahead() -> Policy:

@@ -50,19 +50,20 @@ class Method:
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
-        return with_gap(graph, self.draft(graph, limit_bytes))
+        plan = self.answer(Request.of(graph, self.name, limit_bytes))
+        return with_gap(graph, plan)
 
-    def draft(self, graph: Graph, limit_bytes: int | None) -> Plan:
-        """Plan a graph, without saying how good the plan is."""
-        plan = self.make(Request.of(graph, self.name, limit_bytes))
+    def answer(self, request: Request) -> Plan:
+        """Plan as asked, without saying how good the plan is."""
+        plan = self.make(request.of_method(self.name))
         return refuse_unless_it_fits(plan, self.other)
 
 
-def draft(policy: Policy, graph: Graph, limit_bytes: int | None) -> Plan:
+def draft(policy: Policy, graph: Graph, request: Request) -> Plan:
     """Plan a graph, without saying how good the plan is where that takes time."""
     if isinstance(policy, Method):
-        return policy.draft(graph, limit_bytes)
-    return policy(graph, limit_bytes)
+        return policy.answer(request)
+    return policy(graph, request.limit_bytes)
 
 
 def fits(plan: Plan) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.plan._choices import Search
-from memcfg.plan._policy import fits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,32 +20,36 @@ _ROUNDS = 8  # searches with a tighter goal when placement exceeds the limit
 
 def plan_recomputation(request: Request) -> Plan:
     """Plan for the least peak; within a limit, for the least recomputation."""
-    search = Search(request)
-    if request.limit_bytes is not None:
-        plan = request.placed_in_order(search.nothing.dropped)
-        if fits(plan):
-            return plan
+    search = Search.of(request)
+    nothing = search.sequence(search.nothing)
+    limit = request.limit_bytes
+    if limit is not None and request.peak_in_order(nothing) <= limit:
+        return request.ordered(nothing)
     # The choice of least load, or none dropped if that is placed lower.
-    choices = (search.least_load(), search.nothing)
-    placed = [(choice, request.placed_in_order(choice.dropped)) for choice in choices]
-    choice, least = min(placed, key=lambda item: (item[1].peak_bytes, item[0].by_cost))
-    if request.limit_bytes is None or not fits(least):
-        return least
+    least = search.least_load()
+    choice, peak = min(
+        (
+            (choice, request.peak_in_order(search.sequence(choice)))
+            for choice in (least, search.nothing)
+        ),
+        key=lambda item: (item[1], item[0].by_cost),
+    )
+    if limit is None or peak > limit:
+        return request.ordered(search.sequence(choice))
 
     def find(goal: int) -> tuple[int, Sequence[int]] | None:
         if goal < choice.load:
             return None
         found = search.least_cost(goal, choice)
-        return found.load, request.step.sequence(found.dropped)
+        return found.load, search.sequence(found)
 
-    return plan_first_fitting(request, find, least)
+    plan = plan_first_fitting(request, find)
+    return request.ordered(search.sequence(choice)) if plan is None else plan
 
 
 def plan_first_fitting(
-    request: Request,
-    find: Callable[[int], tuple[int, Sequence[int]] | None],
-    fallback: Plan,
-) -> Plan:
+    request: Request, find: Callable[[int], tuple[int, Sequence[int]] | None]
+) -> Plan | None:
     """Take the first schedule found that fits once placed, with ever tighter goals.
 
     `find` gives the load of a schedule within a goal, in bytes, and it; None: no more.
@@ -58,8 +61,8 @@ def plan_first_fitting(
         if found is None:
             break
         load, sequence = found
-        plan = request.ordered(sequence)
-        if fits(plan):
-            return plan
-        goal = min(goal - (plan.peak_bytes - limit), load - 1)
-    return fallback
+        peak = request.peak_in_order(sequence)
+        if peak <= limit:
+            return request.ordered(sequence)
+        goal = min(goal - (peak - limit), load - 1)
+    return None
