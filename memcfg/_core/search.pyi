@@ -72,6 +72,26 @@ class ChainTable:
     def choice(self, first: int, last: int, slots: int) -> int: ...
 
 @final
+class BlockChain:
+    def __new__(
+        cls,
+        kinds: Sequence[
+            tuple[
+                Sequence[tuple[int, int, float, float, float]],
+                int,
+                int,
+                int,
+                int,
+                float,
+            ]
+        ],
+        chain: Sequence[int],
+    ) -> Self: ...
+    @property
+    def most(self) -> int: ...
+    def plan(self, limit: int) -> list[tuple[int, int, int, int]]: ...
+
+@final
 class LowerSets:
     def __new__(
         cls,

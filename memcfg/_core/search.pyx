@@ -3,8 +3,8 @@
 
 Owns the conversion between Python sequences and the pure functions of
 `pack.hpp`, `liveness.hpp`, `schedule.hpp`, `reorder.hpp`, `exact_schedule.hpp`,
-`look_ahead.hpp`, `recompute.hpp`, `segments.hpp`, `rotor.hpp`, `lower_sets.hpp` and
-`time_bound.hpp`. Refuses policy: what is tried, and what is good, `memcfg.plan` decides.
+`look_ahead.hpp`, `recompute.hpp`, `segments.hpp`, `rotor.hpp`, `repeated_blocks.hpp`,
+`lower_sets.hpp` and `time_bound.hpp`. Refuses policy: what is tried, and what is good, `memcfg.plan` decides.
 """
 
 cimport cython
@@ -196,6 +196,34 @@ cdef extern from "memcfg/rotor.hpp" namespace "memcfg::rotor" nogil:
         int32_t choice(size_t first, size_t last, size_t slots)
         size_t stages()
         size_t slots()
+
+
+cdef extern from "memcfg/repeated_blocks.hpp" namespace "memcfg::repeated_blocks" nogil:
+    cdef struct BlockWay "memcfg::repeated_blocks::Way":
+        int64_t kept
+        int64_t need
+        double cost
+        double again
+        double again_last
+
+    cdef cppclass BlockKind "memcfg::repeated_blocks::Kind":
+        vector[BlockWay] ways
+        int64_t crossing
+        int64_t forward
+        int64_t passing
+        int64_t gradient
+        double advance
+
+    cdef struct Part:
+        int32_t depth
+        int32_t begin
+        int32_t length
+        int32_t way
+
+    cdef cppclass Planner:
+        Planner(vector[BlockKind] kinds, vector[int32_t] chain) except +
+        vector[Part] plan(int64_t limit) except +
+        int64_t most()
 
 
 cdef extern from "memcfg/time_bound.hpp" namespace "memcfg::time_bound" nogil:
@@ -515,6 +543,56 @@ cdef class ChainTable:
         if not first <= last < self.table.stages() or slots > self.table.slots():
             raise IndexError(f"no stages {first} to {last} with {slots} slots")
         return 0
+
+
+@cython.final
+cdef class BlockChain:
+    """Plans for a chain of blocks, many of which are alike.
+
+    A kind of block is the ways to keep it, bytes that cross its end, bytes beside what is
+    kept while it goes forward, bytes while it goes forward and keeps nothing, bytes that
+    its backward gets of the one behind, and the cost of what crosses its end. A way is
+    the bytes kept, bytes while it goes backward, the cost of what its backward computes
+    again, and the cost to make what is kept, with and without what crosses its end.
+    `most` is a limit that allows to keep all.
+    """
+
+    cdef Planner* planner
+
+    def __cinit__(self, kinds, chain):
+        cdef vector[BlockKind] made
+        cdef BlockKind kind
+        cdef BlockWay way
+        for ways, kind.crossing, kind.forward, kind.passing, kind.gradient, advance in kinds:
+            kind.advance = advance
+            kind.ways.clear()
+            for way.kept, way.need, way.cost, way.again, way.again_last in ways:
+                kind.ways.push_back(way)
+            made.push_back(kind)
+        cdef vector[int32_t] numbers = chain
+        for number in chain:
+            if not 0 <= number < <int32_t>made.size():
+                raise ValueError(f"no kind {number}")
+        with nogil:
+            self.planner = new Planner(made, numbers)
+
+    def __dealloc__(self):
+        del self.planner
+
+    @property
+    def most(self):
+        return self.planner.most()
+
+    def plan(self, int64_t limit):
+        """Return the parts of the cheapest plan within a limit; empty: there is none.
+
+        A part is its depth, first block, number of blocks, and the way of a block; -1: it
+        is a segment, whose parts follow with the next depth.
+        """
+        cdef vector[Part] parts
+        with nogil:
+            parts = self.planner.plan(limit)
+        return [(part.depth, part.begin, part.length, part.way) for part in parts]
 
 
 _FAULTS = (

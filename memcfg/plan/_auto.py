@@ -11,6 +11,7 @@ from memcfg.plan._exact import exact_if_small
 from memcfg.plan._lifetimes import Request
 from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._policy import draft
+from memcfg.plan._repeated_blocks import repeated_blocks, repeats
 from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._share import share
 from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
@@ -47,8 +48,9 @@ def _fastest(graph: Graph, request: Request) -> Plan:
     """Take the fastest plan that recomputes; refuse with the smallest limit."""
     plans: list[Plan] = []
     refusals: list[InfeasiblePlanError] = []
-    first = (look_ahead(), sqrt_checkpoint(), replay_elementwise())
-    for policy in (*first, *exact_if_small(graph)):
+    policies = [look_ahead(), sqrt_checkpoint(), replay_elementwise()]
+    policies.insert(0 if repeats(request) else len(policies), repeated_blocks())
+    for policy in (*policies, *exact_if_small(graph)):
         if plans and len(graph.ops) > _SMALL:
             break
         try:
@@ -85,10 +87,11 @@ def auto() -> Policy:
     -----
     `keep_all` and `share` compute every op once, so nothing is faster, and the peak
     of `share` is the smaller one: it is taken when it fits. When it does not,
-    `look_ahead`, `sqrt_checkpoint` and `replay_elementwise` plan for the least
-    recomputation that fits, and the fastest plan is taken. In graphs of up to 24 ops
-    `exact` plans, too: with at most 8 ops nothing is faster, and no lower limit has a
-    plan. For a graph of more than 2,000 ops, whose planning takes long, the plan of the
-    first of them that has one is taken.
+    `look_ahead`, `sqrt_checkpoint`, `replay_elementwise` and `repeated_blocks` plan for
+    the least recomputation that fits, and the fastest plan is taken. In graphs of up to
+    24 ops `exact` plans, too: with at most 8 ops nothing is faster, and no lower limit
+    has a plan. For a graph of more than 2,000 ops, whose planning takes long, the plan
+    of the first of them that has one is taken, which is `repeated_blocks` where blocks
+    repeat.
     """
     return Auto()

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from memcfg.plan._lifetimes import state_updates
+from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -145,6 +146,42 @@ class Chain:
         made = (t for op in self.stages[stage] for t in self.graph.ops[op].outputs)
         return [tensor for tensor in made if tensor in wanted]
 
+    def read(self, stage: int) -> Collection[int]:
+        """Return what the backward of a stage reads."""
+        return self._read[stage]
+
+    def gradients(self) -> list[set[int]]:
+        """For each stage what later backward ops make and its or earlier ones read."""
+        number = {op: s for s, ops in enumerate(self.backward) for op in ops}
+        rows: list[set[int]] = [set() for _ in self.stages]
+        for op, made in number.items():
+            for tensor in self.graph.ops[op].outputs:
+                readers = self.graph.consumers[tensor]
+                first = min((number[r] for r in readers if r in number), default=made)
+                for stage in range(first, made):
+                    rows[stage].add(tensor)
+        return rows
+
+    def busiest(self, ops: Sequence[int], apart: Collection[int]) -> int:
+        """Return the most bytes of what ops make, without some, and of scratch."""
+        graph = self.graph
+        last: dict[int, int] = {}
+        for place, index in enumerate(ops):
+            for tensor in (*graph.ops[index].inputs, *graph.ops[index].outputs):
+                last[tensor] = place
+        live: dict[int, int] = {}
+        most = 0
+        for place, index in enumerate(ops):
+            op = graph.ops[index]
+            for tensor in op.outputs:
+                if tensor not in apart:
+                    live[tensor] = align_up(graph.tensors[tensor].nbytes)
+            most = max(most, sum(live.values()) + align_up(op.scratch_bytes))
+            live = {
+                tensor: size for tensor, size in live.items() if last[tensor] > place
+            }
+        return most
+
     def makers(
         self, wanted: set[int], ops: Sequence[int], there: Collection[int] = ()
     ) -> list[int]:
@@ -243,7 +280,7 @@ def with_late_ops(graph: Graph, sequence: Sequence[int]) -> list[int]:
     return found
 
 
-def _articulated(request: Request) -> list[list[int]]:
+def articulated(request: Request) -> list[list[int]]:
     """Cut the forward phase wherever a single tensor crosses.
 
     Such a cut is behind an articulation point; what is made of nothing (a state of
@@ -268,7 +305,7 @@ def _has_inputs(graph: Graph, tensor: int) -> bool:
 
 def cuts(request: Request) -> list[list[list[int]]]:
     """Cut a graph at its articulation points; and behind each of its ops."""
-    ways = [_articulated(request), [[op] for op in forward_ops(request.graph)]]
+    ways = [articulated(request), [[op] for op in forward_ops(request.graph)]]
     return ways if ways[0] != ways[1] else ways[1:]
 
 

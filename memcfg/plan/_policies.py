@@ -19,6 +19,7 @@ from memcfg.plan._kusumoto import (
 from memcfg.plan._layrub import layrub
 from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._mxnet import mxnet
+from memcfg.plan._repeated_blocks import repeated_blocks
 from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._retention_intervals import retention_intervals
 from memcfg.plan._revolve import revolve
@@ -44,6 +45,7 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "replay_elementwise": replay_elementwise,
         "sqrt_checkpoint": sqrt_checkpoint,
         "look_ahead": look_ahead,
+        "repeated_blocks": repeated_blocks,
         "mxnet": mxnet,
         "layrub": layrub,
         "chen_sqrt": chen_sqrt,

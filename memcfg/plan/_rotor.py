@@ -104,7 +104,7 @@ def _stages(request: Request, chain: Chain) -> list[Stage]:
     def nbytes(tensors: Iterable[int]) -> int:
         return sum(align_up(graph.tensors[t].nbytes) for t in tensors)
 
-    gradients = _gradients(chain)
+    gradients = chain.gradients()
     stages = []
     for number, ops in enumerate(chain.stages):
         again = [graph.ops[op] for op in ops if op in chain.droppable]
@@ -115,44 +115,12 @@ def _stages(request: Request, chain: Chain) -> list[Stage]:
                 crossing=nbytes(chain.crossing[number]),
                 kept=nbytes(kept),
                 gradient=nbytes(gradients[number]),
-                forward=_busiest(chain, ops, kept),
-                backward=_busiest(chain, chain.backward[number], set())
+                forward=chain.busiest(ops, kept),
+                backward=chain.busiest(chain.backward[number], set())
                 + nbytes(gradients[number]),
             )
         )
     return stages
-
-
-def _gradients(chain: Chain) -> list[set[int]]:
-    """For each stage what later backward ops make and its own or earlier ones read."""
-    graph = chain.graph
-    number = {op: s for s, ops in enumerate(chain.backward) for op in ops}
-    rows: list[set[int]] = [set() for _ in chain.stages]
-    for op, made in number.items():
-        for tensor in graph.ops[op].outputs:
-            readers = [number[r] for r in graph.consumers[tensor] if r in number]
-            for stage in range(min(readers, default=made), made):
-                rows[stage].add(tensor)
-    return rows
-
-
-def _busiest(chain: Chain, ops: Sequence[int], apart: set[int]) -> int:
-    """Return the most bytes of what ops make, without some, and of scratch."""
-    graph = chain.graph
-    last: dict[int, int] = {}
-    for place, index in enumerate(ops):
-        for tensor in (*graph.ops[index].inputs, *graph.ops[index].outputs):
-            last[tensor] = place
-    live: dict[int, int] = {}
-    most = 0
-    for place, index in enumerate(ops):
-        op = graph.ops[index]
-        for tensor in op.outputs:
-            if tensor not in apart:
-                live[tensor] = align_up(graph.tensors[tensor].nbytes)
-        most = max(most, sum(live.values()) + align_up(op.scratch_bytes))
-        live = {tensor: size for tensor, size in live.items() if last[tensor] > place}
-    return most
 
 
 def rotor() -> Policy:
