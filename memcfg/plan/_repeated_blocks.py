@@ -10,7 +10,7 @@ from memcfg.plan._chain import Chain, articulated, merged
 from memcfg.plan._policy import Method
 from memcfg.plan._recomputation import plan_first_fitting
 from memcfg.plan._replay_elementwise import cheap_ops
-from memcfg.units import align_up
+from memcfg.units import ALIGNMENT, align_up
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -108,7 +108,6 @@ class _Blocks:
             each = graph.ops[op]
             rows.append(
                 (
-                    each.type,
                     each.scratch_bytes,
                     self.seconds[op],
                     op in chain.droppable,
@@ -332,7 +331,7 @@ class _Blocks:
         best: _Found | None = None
         limit = max(1, goal - self._state_bytes)
         low, high = 0, 2 * goal  # limits whose schedules need no more, and more
-        step = goal // 1000
+        step = max(ALIGNMENT, goal // 1000)
         for _ in range(_ROUNDS):
             found = self._plan(limit)
             if found is not None and found.load > goal:
@@ -347,7 +346,10 @@ class _Blocks:
                     wanted = limit + goal - found.load
             if not low < wanted < high:
                 wanted = (low + high) // 2
-            if high - low <= goal // 1000 or wanted - low <= goal // 4000:
+            if (
+                high - low <= max(ALIGNMENT, goal // 1000)
+                or wanted - low <= goal // 4000
+            ):
                 break
             limit = wanted
         if best is None and self.lowest.load <= goal:

@@ -2,11 +2,11 @@
 // alike: a pure function.
 //
 // A dynamic program over positions of the chain, from left to right. A label is what is
-// kept up to a position, in bytes, and what was computed again for it; a block is kept in
-// one of the ways of its kind, or begins a segment, of which only what crosses its end is
-// kept: it goes forward again before it goes backward, and is then a chain itself.
-// What a segment takes depends on the kinds of its blocks alone, so it is worked out once
-// for all places where the same kinds follow each other.
+// kept up to a position, in bytes, and what was computed again for it; a block is kept
+// in one of the ways of its kind, or begins a segment, of which only what crosses its
+// end is kept: it goes forward again before it goes backward, and is then a chain
+// itself. What a segment takes depends on the kinds of its blocks alone, so it is
+// worked out once for all places where the same kinds follow each other.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -51,8 +52,8 @@ class Planner {
  public:
   Planner(std::vector<Kind> kinds, std::vector<std::int32_t> chain)
       : kinds_(std::move(kinds)), chain_(std::move(chain)) {
-    for (const std::size_t length : {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64})
-      if (length < chain_.size()) lengths_.push_back(length);
+    choose_lengths(8);
+    if (count_classes() > kMany) choose_lengths(3);
     classify();
   }
 
@@ -82,7 +83,11 @@ class Planner {
 
  private:
   static constexpr std::size_t kLabels = 1024, kInnerLabels = 32;
-  static constexpr int kBudgets = 10;  // for which a segment is planned
+  static constexpr std::size_t kLongest = 72;  // blocks of a segment
+  static constexpr std::size_t kMany = 500;    // classes of segments
+  static constexpr int kBudgets = 10;          // for which a segment is planned
+
+  static constexpr int kHalvings = 4;  // on the way to the least that it needs
 
   struct Chain {  // a part of the chain that is planned by itself
     std::size_t begin, length;
@@ -119,17 +124,37 @@ class Planner {
 
   const Kind& kind(std::size_t position) const { return kinds_[at(chain_[position])]; }
 
+  // All lengths up to a number, and from there on rarer.
+  void choose_lengths(std::size_t dense) {
+    lengths_.clear();
+    for (std::size_t length = 2; length <= kLongest && length < chain_.size();
+         length += 1 + length / dense)
+      lengths_.push_back(length);
+  }
+
+  using Content = std::vector<std::int32_t>;  // kinds
+
+  Content content(std::size_t begin, std::size_t length) const {
+    const auto first = chain_.begin() + static_cast<std::ptrdiff_t>(begin);
+    return {first, first + static_cast<std::ptrdiff_t>(length)};
+  }
+
+  std::size_t count_classes() const {
+    std::set<Content> known;
+    for (const std::size_t length : lengths_)
+      for (std::size_t begin = 0; begin + length <= chain_.size(); ++begin)
+        known.insert(content(begin, length));
+    return known.size();
+  }
+
   void classify() {
     for (std::size_t l = 0; l < lengths_.size(); ++l) {
       const std::size_t length = lengths_[l];
-      std::map<std::vector<std::int32_t>, std::int32_t> known;
+      std::map<Content, std::int32_t> known;
       class_.emplace_back(chain_.size(), -1);
       for (std::size_t begin = 0; begin + length <= chain_.size(); ++begin) {
-        const auto first = chain_.begin() + static_cast<std::ptrdiff_t>(begin);
-        const std::vector<std::int32_t> content(
-            first, first + static_cast<std::ptrdiff_t>(length));
         const auto number = static_cast<std::int32_t>(segments_.size());
-        const auto found = known.emplace(content, number);
+        const auto found = known.emplace(content(begin, length), number);
         class_[l][begin] = found.first->second;
         if (found.second) segments_.push_back(make_segment(begin, length));
       }
@@ -156,16 +181,27 @@ class Planner {
     segment.crossing = before;
     const Chain chain{begin, length, kind(begin + length - 1).gradient, true};
     most += extra + chain.gradient;
-    double cost = std::numeric_limits<double>::infinity();
+    Extent failed = least - 1;
     for (int i = 0; i < kBudgets; ++i) {
       const double part = static_cast<double>(i) / (kBudgets - 1);
       const double share = part * part;
       const auto budget =
           least + static_cast<Extent>(share * static_cast<double>(most - least));
       Solution found;
-      if (!solve(chain, budget, kInnerLabels, found) || found.cost >= cost) continue;
-      cost = found.cost;
-      segment.solutions.push_back(std::move(found));
+      if (!solve(chain, budget, kInnerLabels, found))
+        failed = budget;
+      else if (segment.solutions.empty() || found.cost < segment.solutions.back().cost)
+        segment.solutions.push_back(std::move(found));
+    }
+    for (int i = 0; i < kHalvings && !segment.solutions.empty(); ++i) {
+      const Extent above = segment.solutions.front().need;
+      if (above - failed < 2) break;
+      const Extent budget = failed + (above - failed) / 2;
+      Solution found;
+      if (solve(chain, budget, kInnerLabels, found))
+        segment.solutions.insert(segment.solutions.begin(), std::move(found));
+      else
+        failed = budget;
     }
     return segment;
   }
