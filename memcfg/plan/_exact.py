@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from memcfg.errors import GraphError, InfeasiblePlanError
 from memcfg.plan._bound import lower_bound
 from memcfg.plan._lifetimes import Request
+from memcfg.plan._policy import fits
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -38,12 +39,15 @@ class Exact:
                 f"exact() searches graphs of up to 64 ops and 128 tensors; "
                 f"{graph.name!r} has {len(graph.ops)} and {len(graph.tensors)}"
             )
-        if limit_bytes is not None:
-            plan, why = self._within(request, limit_bytes)
-            if plan is not None:
-                return plan
-            raise self._refusal(request, why)
-        return self._least(request)
+        if limit_bytes is None:
+            return self._least(request)
+        plan, why = self._within(request, limit_bytes)
+        if plan is not None:
+            return plan
+        least = self._least(request)
+        if fits(least):  # proven for no limit but its own load
+            return _with_gap(least, None)
+        raise self._refusal(request, least, why)
 
     def _within(self, request: Request, limit: int) -> tuple[Plan | None, str]:
         """Find the plan of least time within a limit, or say why there is none."""
@@ -59,7 +63,7 @@ class Exact:
                 return None, why or f"none was found in {states} states"
             plan = request.scheduled(sequence)
             if plan.peak_bytes <= limit:
-                return _proven(plan) if goal == limit else plan, ""
+                return _with_gap(plan, 0.0 if goal == limit else None), ""
             why = "schedules that need as little were placed higher"
             load, _, _ = request.step.measure(sequence)
             goal = min(goal - (plan.peak_bytes - limit), load - 1)
@@ -75,8 +79,7 @@ class Exact:
         plans = (request.scheduled(sequence), request.ordered(ops))
         return min(plans, key=lambda each: each.peak_bytes)
 
-    def _refusal(self, request: Request, why: str) -> InfeasiblePlanError:
-        least = self._least(replace(request, limit_bytes=None))
+    def _refusal(self, request: Request, least: Plan, why: str) -> InfeasiblePlanError:
         limit = request.limit_bytes or 0
         return InfeasiblePlanError(
             f"{self.name} cannot plan {request.graph.name!r} within "
@@ -89,8 +92,8 @@ class Exact:
         )
 
 
-def _proven(plan: Plan) -> Plan:
-    return replace(plan, predicted=replace(plan.predicted, optimality_gap=0.0))
+def _with_gap(plan: Plan, gap: float | None) -> Plan:
+    return replace(plan, predicted=replace(plan.predicted, optimality_gap=gap))
 
 
 def exact() -> Policy:
