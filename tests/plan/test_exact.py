@@ -12,12 +12,13 @@ from schedule_oracle import least_costs, load
 from training_graphs import Sketch, chain, random_step
 
 from memcfg.errors import GraphError, InfeasiblePlanError
-from memcfg.plan import auto, exact, share, validate
+from memcfg.plan import Compute, auto, exact, share, validate
 from memcfg.plan._exact import Exact
 from memcfg.plan._lifetimes import Request
 
 if TYPE_CHECKING:
     from memcfg.graph import Graph
+    from memcfg.plan import Plan
 
 EFFORT = 20_000_000
 
@@ -25,6 +26,10 @@ EFFORT = 20_000_000
 def costs(graph: Graph) -> list[float]:
     timed = any(op.seconds for op in graph.ops)
     return [op.seconds if timed else 1.0 for op in graph.ops]
+
+
+def computed(plan: Plan) -> list[int]:
+    return [action.op for action in plan.actions if isinstance(action, Compute)]
 
 
 def small(seed: int) -> Graph:
@@ -136,6 +141,48 @@ def test_a_plan_that_is_proven_is_valid_and_the_best(seed, share_of):
     cost = next(cost for peak, cost in front if peak <= limit)
     if plan.predicted.optimality_gap == 0 and any(op.seconds for op in graph.ops):
         assert plan.predicted.recompute_seconds == pytest.approx(cost)
+
+
+def is_planned_at_its_smallest_limit(policy: Exact, graph: Graph) -> None:
+    with pytest.raises(InfeasiblePlanError) as refusal:
+        policy(graph, 1)
+    least = refusal.value.smallest_limit_bytes
+    plan = policy(graph, least)
+    validate(graph, plan)
+    assert plan.peak_bytes <= least
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 10**6), ops=st.integers(1, 6), effort=st.integers(1, 10**5))
+def test_the_smallest_limit_of_a_refusal_has_a_plan(seed, ops, effort):
+    graph = random_step(seed, ops)
+    assume(sum(tensor.nbytes for tensor in graph.tensors) > 0)
+    is_planned_at_its_smallest_limit(Exact(effort=effort), graph)
+
+
+@pytest.mark.parametrize("seed", [51, 95])
+def test_a_plan_that_takes_less_than_the_search_counts_is_not_lost(seed):
+    """Smaller outputs lie in place in it; within its peak the search finds nothing."""
+    graph = small(seed)
+    is_planned_at_its_smallest_limit(exact(), graph)
+    least = exact()(graph)
+    load, _, _ = Request.of(graph, "exact", None).step.measure(computed(least))
+    assert load > least.peak_bytes
+    assert exact()(graph, least.peak_bytes).predicted.optimality_gap is None
+
+
+def test_the_least_load_is_found_above_a_limit_that_is_not_decided():
+    """A chain's lowest limits take the most states."""
+    graph = unit_chain(16)
+    step = Request.of(graph, "exact", None).step
+    found = [
+        step.least_load(range(len(graph.ops)), effort=effort)
+        for effort in (300, 3_000, 30_000)
+    ]
+    loads = [load(graph, schedule) for schedule, _, _ in found]
+    assert loads == [reported for _, reported, _ in found]
+    assert loads[0] > loads[1] > loads[2] >= 64 * 3
+    assert all(floor <= 64 * 3 for _, _, floor in found)
 
 
 def unit_chain(n: int) -> Graph:
