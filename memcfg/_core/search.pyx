@@ -16,6 +16,12 @@ from libcpp.vector cimport vector
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
 
+cdef extern from "memcfg/stop.hpp" namespace "memcfg" nogil:
+    cdef struct Stop:
+        cbool (*ask)(void*) noexcept nogil
+        void* whom
+
+
 cdef extern from "memcfg/pack.hpp" namespace "memcfg::packing" nogil:
     cdef struct Buffer:
         int64_t lower
@@ -30,10 +36,6 @@ cdef extern from "memcfg/pack.hpp" namespace "memcfg::packing" nogil:
 
     cdef enum class Way(int32_t):
         pass
-
-    cdef struct Stop:
-        cbool (*ask)(void*) noexcept nogil
-        void* whom
 
     cdef struct Placement "memcfg::packing::Layout":
         vector[int64_t] offsets
@@ -156,10 +158,10 @@ cdef extern from "memcfg/exact_schedule.hpp" namespace "memcfg::exact" nogil:
         cbool holds(const Arrays& step) except +
 
     Found search_cost "memcfg::exact::least_cost"(
-        const Arrays& step, int64_t limit, int64_t effort
+        const Arrays& step, int64_t limit, int64_t effort, const Stop& stop
     ) except +
     LeastLoad search_load "memcfg::exact::least_load"(
-        const Arrays& step, const Sequence& known, int64_t effort
+        const Arrays& step, const Sequence& known, int64_t effort, const Stop& stop
     ) except +
 
 
@@ -227,15 +229,25 @@ cdef extern from "memcfg/repeated_blocks.hpp" namespace "memcfg::repeated_blocks
 
 
 cdef extern from "memcfg/time_bound.hpp" namespace "memcfg::time_bound" nogil:
-    double extra_cost(const Arrays& step, int64_t limit, int64_t effort) except +
+    double extra_cost(
+        const Arrays& step, int64_t limit, int64_t effort, const Stop& stop
+    ) except +
 
 
 cdef extern from "memcfg/look_ahead.hpp" namespace "memcfg::look_ahead" nogil:
     vector[Sequence] descend(
-        const Arrays& step, const Sequence& start, int64_t goal, int64_t work
+        const Arrays& step,
+        const Sequence& start,
+        int64_t goal,
+        int64_t work,
+        const Stop& stop,
     ) except +
     Sequence within(
-        const Arrays& step, const vector[Sequence]& starts, int64_t limit, int64_t work
+        const Arrays& step,
+        const vector[Sequence]& starts,
+        int64_t limit,
+        int64_t work,
+        const Stop& stop,
     ) except +
 
 
@@ -247,10 +259,25 @@ cdef cbool _is_over(void* whom) noexcept nogil:
             return True
         try:
             PyErr_CheckSignals()
-            return asked[0]()
+            return asked[0] is not None and asked[0]()
         except BaseException as error:
             asked.append(error)
             return True
+
+
+cdef Stop _stop(list asked):
+    """Ask the callable in a list, which holds, then, what it raised."""
+    cdef Stop stop
+    stop.ask = &_is_over
+    stop.whom = <void*>asked
+    return stop
+
+
+cdef int _raise(list asked) except -1:
+    """Raise what was raised when a search asked."""
+    if len(asked) > 1:
+        raise asked[1]
+    return 0
 
 
 def pack(lower, upper, size, *, int64_t effort, int64_t goal, is_over):
@@ -265,15 +292,12 @@ def pack(lower, upper, size, *, int64_t effort, int64_t goal, is_over):
     cdef Buffer buffer
     cdef Packing best
     cdef list asked = [is_over]
-    cdef Stop stop
+    cdef Stop stop = _stop(asked)
     for buffer.lower, buffer.upper, buffer.size in zip(lower, upper, size, strict=True):
         buffers.push_back(buffer)
-    stop.ask = &_is_over
-    stop.whom = <void*>asked
     with nogil:
         best = pack_buffers(buffers, effort, goal, stop)
-    if len(asked) > 1:
-        raise asked[1]
+    _raise(asked)
     return (
         best.layout.offsets, best.layout.height, best.bound, best.floor,
         <int32_t>best.order, <int32_t>best.fit, <int32_t>best.way,
@@ -305,12 +329,17 @@ cdef class Step:
     forward, 1 backward, 2 update), cost, droppable, repeatable; ops are in topological
     order. A choice has one byte an op: 1 drops its outputs until they are needed again.
     A schedule is a sequence of ops, any of which may stand in it more than once.
+
+    `least_cost`, `least_load`, `descend`, `within` and `extra_cost` ask ``is_over()``
+    now and then, end when it says so, and give what they have.
     """
 
     cdef Arrays arrays
     cdef Forward forward
+    cdef object is_over
 
-    def __cinit__(self, tensors, ops):
+    def __cinit__(self, tensors, ops, *, is_over=None):
+        self.is_over = is_over
         for nbytes, persistent, keep, producer in tensors:
             self.arrays.bytes.push_back(nbytes)
             self.arrays.persistent.push_back(persistent)
@@ -413,20 +442,26 @@ cdef class Step:
         states were looked at.
         """
         cdef Found found
+        cdef list asked = [self.is_over]
+        cdef Stop stop = _stop(asked)
         with nogil:
-            found = search_cost(self.arrays, limit, effort)
+            found = search_cost(self.arrays, limit, effort, stop)
+        _raise(asked)
         return <int32_t>found.verdict, found.sequence, found.next, found.states
 
     def least_load(self, sequence, *, int64_t effort):
         """Find the schedule of a small step with the lowest peak, from a known one.
 
         Gives it, the bytes in use at its peak, and those that any schedule needs at
-        least; `effort` bounds the search of each limit.
+        least; `effort` bounds the search of each limit, and four times that all.
         """
         cdef Sequence ops = sequence
         cdef LeastLoad found
+        cdef list asked = [self.is_over]
+        cdef Stop stop = _stop(asked)
         with nogil:
-            found = search_load(self.arrays, ops, effort)
+            found = search_load(self.arrays, ops, effort, stop)
+        _raise(asked)
         return found.sequence, found.load, found.floor
 
     def descend(self, start, int64_t goal, *, int64_t work):
@@ -437,8 +472,11 @@ cdef class Step:
         """
         cdef Sequence first = start
         cdef vector[Sequence] found
+        cdef list asked = [self.is_over]
+        cdef Stop stop = _stop(asked)
         with nogil:
-            found = descend(self.arrays, first, goal, work)
+            found = descend(self.arrays, first, goal, work, stop)
+        _raise(asked)
         return found
 
     def within(self, starts, int64_t limit, *, int64_t work):
@@ -449,8 +487,11 @@ cdef class Step:
         """
         cdef vector[Sequence] first = starts
         cdef Sequence found
+        cdef list asked = [self.is_over]
+        cdef Stop stop = _stop(asked)
         with nogil:
-            found = within(self.arrays, first, limit, work)
+            found = within(self.arrays, first, limit, work, stop)
+        _raise(asked)
         return found if found.size() or not self.arrays.phase.size() else None
 
     def layout(self, sequence, *, int32_t rule, int64_t effort):
@@ -483,8 +524,11 @@ cdef class Step:
         nothing fits. `effort` bounds the work.
         """
         cdef double cost
+        cdef list asked = [self.is_over]
+        cdef Stop stop = _stop(asked)
         with nogil:
-            cost = extra_cost(self.arrays, limit, effort)
+            cost = extra_cost(self.arrays, limit, effort, stop)
+        _raise(asked)
         return cost
 
     cdef vector[uint8_t] _choice(self, bytes dropped) except *:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
+
+from rich.console import Console
 
 from memcfg._terminal import write
 from memcfg.commands._comparison import compare
@@ -17,6 +20,7 @@ from memcfg.graph import TIMES, Graph
 from memcfg.plan import (
     POLICIES,
     Plan,
+    auto,
     lower_bound,
     place,
     plan_within,
@@ -28,7 +32,7 @@ from memcfg.plan import (
 from memcfg.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _Value = TypeVar("_Value")
 
@@ -72,6 +76,13 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--method",
         choices=tuple(POLICIES),
         help="how to plan (default: all methods for a network, else auto)",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=_seconds,
+        metavar="SECONDS",
+        help="when auto is to take the best plan so far, which depends on the machine; "
+        "without it the same plan is found everywhere",
     )
     parser.add_argument(
         "--times",
@@ -124,7 +135,7 @@ def _plan(args: argparse.Namespace) -> int:
         if args.method is None or args.train:
             methods = tuple(POLICIES) if args.method is None else (args.method,)
             return compare(task, graph, methods, args.limit, steps)
-    plan = plan_within(POLICIES[method](), graph, args.limit)
+    plan = _plan_once(method, graph, args.limit, args.time_limit)
     if args.output == _STANDARD_OUTPUT:
         _print(plan.to_json() + "\n")
         return 0
@@ -132,6 +143,27 @@ def _plan(args: argparse.Namespace) -> int:
         write_atomically(args.output, plan.to_json().encode())
     write(plan)
     return 0
+
+
+def _plan_once(
+    method: str, graph: Graph, limit: int | None, time_limit: float | None
+) -> Plan:
+    if method != "auto":
+        return plan_within(POLICIES[method](), graph, limit)
+    with _shown() as progress:
+        policy = auto(time_limit=time_limit, progress=progress)
+        return plan_within(policy, graph, limit)
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[str, float | None], None] | None]:
+    """Show the method that is at work, if there is a terminal for errors."""
+    console = Console(stderr=True, markup=False, highlight=False)
+    if not console.is_terminal:
+        yield None
+        return
+    with console.status("planning", spinner="line") as status:
+        yield lambda method, _: status.update(f"planning: {method}")
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -145,6 +177,8 @@ def _check(args: argparse.Namespace) -> None:
         "plan takes a network or --graph FILE": of_graph == (args.network is not None),
         "--batch, --set, --times, --ladder and --run are for a network": of_graph
         and for_networks,
+        "--time-limit is for one plan by auto": args.time_limit is not None
+        and (many or args.ladder or args.method not in (None, "auto")),
         "--steps is for --run": args.steps is not None and not args.train,
         "a ladder chooses its limits: --ladder or --limit": args.ladder
         and args.limit is not None,

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+import time
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan._actions import Compute
-from memcfg.plan._exact import exact_if_small
+from memcfg.plan._exact import Exact
 from memcfg.plan._lifetimes import Request
 from memcfg.plan._look_ahead import look_ahead
-from memcfg.plan._policy import draft
+from memcfg.plan._policy import fits, propose
 from memcfg.plan._repeated_blocks import repeated_blocks, repeats
 from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._share import share
 from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
 from memcfg.plan._time_bound import with_gap
+from memcfg.plan._watch import Watch
 from memcfg.units import format_bytes
 
-_SMALL = 2_000  # ops of a graph for which every method is tried
-
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from memcfg.graph import Graph
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
+
+_SMALL = 2_000  # ops of a graph for which every method is tried
+_SURE = 8, 20_000_000  # ops of a graph, for which the exact search always ends; effort
+_FEW = 24, 100_000  # that it is tried for beside other methods: about 0.05 s
+_LAST = 48, 400_000  # that it is tried for where they have no plan: about 0.3 s
+_SEARCHING = 0.8  # part of a time limit; the rest is for the bound
 
 
 @dataclass(frozen=True)
@@ -31,42 +40,125 @@ class Auto:
     """The policy that `auto` makes."""
 
     name: str = "auto"
+    time_limit: float | None = field(default=None, kw_only=True)
+    cancel: Callable[[], bool] | None = field(default=None, kw_only=True, repr=False)
+    progress: Callable[[str, float | None], None] | None = field(
+        default=None, kw_only=True, repr=False
+    )
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
-        request = Request.of(graph, self.name, limit_bytes)
-        try:
-            plan = draft(share(), graph, request)
-        except InfeasiblePlanError:
-            plan = _fastest(graph, request)
-        plan = with_gap(graph, plan)
+        watch = self._watch(_SEARCHING)
+        request = Request.of(graph, self.name, limit_bytes, watch)
+        bounding = self._watch(1.0)
+        plan = self._take(_plan(request), request)
+        if bounding is not None:
+            bounding.begin("time_lower_bound", plan.predicted.seconds)
+        plan = with_gap(graph, plan, None if bounding is None else bounding.is_over)
+        seconds = time.perf_counter() - request.began
+        unproven = _is_ended(request) and plan.gap != 0
         assert plan.summary is not None
-        return replace(plan, summary=replace(plan.summary, chosen_by="auto"))
+        return replace(
+            plan,
+            predicted=replace(plan.predicted, planning_seconds=seconds),
+            summary=replace(plan.summary, chosen_by=self.name, unproven=unproven),
+        )
+
+    def _watch(self, part: float) -> Watch | None:
+        """Start the clock of a part of the time limit; None: nobody asks or is told."""
+        if self.time_limit is None and self.cancel is None and self.progress is None:
+            return None
+        limit = math.inf if self.time_limit is None else self.time_limit
+        return Watch(time.perf_counter() + part * limit, self.cancel, self.progress)
+
+    def _take(self, plans: _Plans, request: Request) -> Plan:
+        """Take the fastest plan that fits; refuse with the smallest limit."""
+        if plans.best is not None:
+            return plans.best
+        lowest = plans.lowest
+        limit = format_bytes(request.limit_bytes or 0, exact=True)
+        told = f"No method that auto takes can plan {lowest.graph!r} within {limit}."
+        if _is_ended(request):
+            told = f"Planning {lowest.graph!r} was ended before a plan within {limit}."
+        raise InfeasiblePlanError(
+            told,
+            smallest_limit_bytes=lowest.peak_bytes,
+            lower_bound_bytes=lowest.lower_bound_bytes,
+            is_smallest=not _is_ended(request),
+            requested_bytes=lowest.peak_bytes,
+            limit_bytes=request.limit_bytes,
+            hint="Raise the limit or lower the batch size.",
+        )
 
 
-def _fastest(graph: Graph, request: Request) -> Plan:
-    """Take the fastest plan that recomputes; refuse with the smallest limit."""
-    plans: list[Plan] = []
-    refusals: list[InfeasiblePlanError] = []
+class _Plans:
+    """The plans that methods made for a request."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._all: list[Plan] = []
+
+    def begin(self, method: str) -> bool:
+        """Say which method comes next, or that there is no time for it."""
+        watch = self._request.watch
+        if watch is None:
+            return True
+        best = self.best
+        watch.begin(method, None if best is None else best.predicted.seconds)
+        return not watch.is_over()
+
+    def add(self, plan: Plan | None) -> None:
+        """Take one more, if there is one."""
+        if plan is not None:
+            self._all.append(plan)
+
+    @property
+    def best(self) -> Plan | None:
+        """The fastest that fits."""
+        return min(filter(fits, self._all), key=_time, default=None)
+
+    @property
+    def lowest(self) -> Plan:
+        """The one of the smallest peak; of equal ones the first."""
+        return min(self._all, key=lambda plan: plan.peak_bytes)
+
+
+def _plan(request: Request) -> _Plans:
+    """Plan by one method after the other, until the rest cannot be better."""
+    plans = _Plans(request)
+    plans.begin("share")
+    plans.add(propose(share(), request))
+    if plans.best is not None:
+        return plans
     policies = [look_ahead(), sqrt_checkpoint(), replay_elementwise()]
     policies.insert(0 if repeats(request) else len(policies), repeated_blocks())
-    for policy in (*policies, *exact_if_small(graph)):
-        if plans and len(graph.ops) > _SMALL:
-            break
-        try:
-            plans.append(draft(policy, graph, request))
-        except InfeasiblePlanError as refusal:
-            refusals.append(refusal)
-    if not plans:
-        least = min(refusals, key=lambda refusal: refusal.smallest_limit_bytes)
-        fields = {name: getattr(least, name) for name in least._fields}
-        fields["hint"] = "Raise the limit or lower the batch size."
-        raise InfeasiblePlanError(
-            f"No method that auto takes can plan {graph.name!r} within "
-            f"{format_bytes(request.limit_bytes or 0, exact=True)}.",
-            **fields,
-        )
-    return min(plans, key=_time)
+    for policy in policies:
+        large = len(request.graph.ops) > _SMALL
+        if not plans.begin(policy.name) or (large and plans.best is not None):
+            return plans
+        plans.add(propose(policy, request))
+    if len(request.graph.ops) <= _LAST[0] and request.step.is_small:
+        _search(request, plans)
+    return plans
+
+
+def _search(request: Request, plans: _Plans) -> None:
+    """Search all schedules of a small graph, as far as the effort goes."""
+    ops, limit = len(request.graph.ops), request.limit_bytes or 0
+    effort = next((each for most, each in (_SURE, _FEW) if ops <= most), None)
+    if effort is not None and plans.begin("exact"):
+        plans.add(Exact(effort=effort).within(request, limit)[0])
+    if plans.best is None and plans.begin("exact"):
+        search = Exact(effort=max(effort or 0, _LAST[1]))
+        found = search.lowest(request, plans.lowest)
+        plans.add(found)
+        if found.peak_bytes < limit:
+            plans.add(search.within(request, limit)[0])
+
+
+def _is_ended(request: Request) -> bool:
+    """Whether the time limit, or whoever waits, ended a search."""
+    return request.watch is not None and request.watch.is_ended
 
 
 def _time(plan: Plan) -> tuple[float, int, int]:
@@ -74,14 +166,42 @@ def _time(plan: Plan) -> tuple[float, int, int]:
     return plan.predicted.seconds, computed, plan.peak_bytes
 
 
-def auto() -> Policy:
+def auto(
+    *,
+    time_limit: float | None = None,
+    cancel: Callable[[], bool] | None = None,
+    progress: Callable[[str, float | None], None] | None = None,
+) -> Policy:
     """Take the fastest of all other policies that fits.
+
+    Parameters
+    ----------
+    time_limit : float or None, default None
+        Seconds after which the best plan so far is taken, that of `share` in any case.
+        Which that is depends on the machine. None: the work is counted, so the same
+        graph and limit give the same plan on every machine.
+    cancel : callable or None, default None
+        Asked now and then, such as ``threading.Event().is_set``; where it gives true,
+        planning ends as by the time limit. What it raises ends planning, too.
+    progress : callable or None, default None
+        Called now and then as ``progress(method, seconds)``: the method that is at
+        work, and the predicted seconds of the fastest plan that fits so far, or None.
 
     Returns
     -------
     Policy
         The policy. It prefers the least predicted time, then the fewest computed
-        ops (which decides where a graph states no times), then the smaller peak.
+        ops (which decides where a graph states no times), then the smaller peak. A plan
+        whose search was ended says so (`Summary.unproven`). Where there was none yet
+        that fits, the `InfeasiblePlanError` says that the limit that it names is not
+        proven the smallest (`is_smallest`).
+
+    Raises
+    ------
+    TypeError
+        If the time limit is no number, or the others cannot be called.
+    ValueError
+        If the time limit is not positive.
 
     Notes
     -----
@@ -90,8 +210,16 @@ def auto() -> Policy:
     `look_ahead`, `sqrt_checkpoint`, `replay_elementwise` and `repeated_blocks` plan for
     the least recomputation that fits, and the fastest plan is taken. In graphs of up to
     24 ops `exact` plans, too: with at most 8 ops nothing is faster, and no lower limit
-    has a plan. For a graph of more than 2,000 ops, whose planning takes long, the plan
-    of the first of them that has one is taken, which is `repeated_blocks` where blocks
-    repeat.
+    has a plan. Up to 48 ops it looks for lower peaks where no other method fits. For a
+    graph of more than 2,000 ops, whose planning takes long, the plan of the first of
+    them that has one is taken, which is `repeated_blocks` where blocks repeat.
     """
-    return Auto()
+    number = isinstance(time_limit, int | float) and not isinstance(time_limit, bool)
+    if time_limit is not None and not number:
+        raise TypeError(f"a time limit is a number of seconds, not {time_limit!r}")
+    if time_limit is not None and not time_limit > 0:
+        raise ValueError(f"a time limit must be positive, not {time_limit}")
+    for name, asked in (("cancel", cancel), ("progress", progress)):
+        if asked is not None and not callable(asked):
+            raise TypeError(f"{name} is called, which {asked!r} cannot be")
+    return Auto(time_limit=time_limit, cancel=cancel, progress=progress)

@@ -7,6 +7,7 @@ simulated peak after placement rarely exceeds; the policy checks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from memcfg._cached import cached_property
@@ -43,9 +44,10 @@ class Choice:
 
 
 class Search:
-    """The choices of one graph."""
+    """The choices of one graph; once it is over, the best so far are taken."""
 
     def __init__(self, request: Request) -> None:
+        self.is_over = request.is_over
         self.graph = request.graph
         self.step = request.step
         self._scores: dict[bytes, Choice] = {}
@@ -75,8 +77,12 @@ class Search:
     @cached_property
     def seeds(self) -> list[Choice]:
         """Proposals of every kind, scored."""
-        proposals = (*self._uneven(), *self._even(), *self._cheap())
-        unique = {choice.dropped: choice for choice in map(self.score, proposals)}
+        unique = {}
+        for dropped in chain(self._uneven(), self._even(), self._cheap()):
+            if self.is_over():
+                break
+            choice = self.score(dropped)
+            unique[choice.dropped] = choice
         unique[self.nothing.dropped] = self.nothing
         return list(unique.values())
 
@@ -153,6 +159,8 @@ class Search:
             current = start
             chosen = [op for op in self.droppable if current.dropped[op]]
             for op in sorted(chosen, key=lambda op: (-key(op), op)):
+                if self.is_over():
+                    break
                 trial = self.score(self._with(current.dropped, [op], 0))
                 if trial.load <= limit and trial.by_cost < current.by_cost:
                     current = trial
@@ -171,6 +179,8 @@ class Search:
         while left >= len(tried) > 0:
             before = current
             for op in tried:
+                if self.is_over():
+                    return current
                 value = 1 - current.dropped[op]
                 trial = self.score(self._with(current.dropped, [op], value))
                 current = min(current, trial, key=lambda choice: choice.by_load)

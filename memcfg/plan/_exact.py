@@ -16,12 +16,10 @@ if TYPE_CHECKING:
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
 
-_EFFORT = 20_000_000  # states that are looked at for one limit: about 10 s
+_EFFORT = 20_000_000  # states that are compared for one limit: about 10 s
 _ROUNDS = 8  # searches with a tighter goal where placement exceeds the limit
 _FOUND, _NONE = 0, 1  # verdicts of a search
-_SURE_OPS = 8  # of a graph that the search always ends for
-_FEW_OPS = 24  # of a graph that it is tried for beside other methods
-_SMALL_EFFORT = 100_000  # then: about 0.05 s
+_PARTS = 4  # of the effort: all searches for the lowest peak take so many each
 
 
 @dataclass(frozen=True)
@@ -40,17 +38,18 @@ class Exact:
                 f"{graph.name!r} has {len(graph.ops)} and {len(graph.tensors)}"
             )
         if limit_bytes is None:
-            return self._least(request)
-        plan, why = self._within(request, limit_bytes)
+            return self.lowest(request)
+        plan, why = self.within(request, limit_bytes)
         if plan is not None:
             return plan
-        least = self._least(request)
-        if fits(least):  # proven for no limit but its own load
-            return _with_gap(least, None)
+        least = self.lowest(request)
+        if fits(least):
+            return least
         raise self._refusal(request, least, why)
 
-    def _within(self, request: Request, limit: int) -> tuple[Plan | None, str]:
+    def within(self, request: Request, limit: int) -> tuple[Plan | None, str]:
         """Find the plan of least time within a limit, or say why there is none."""
+        request = request.of_method(self.name)
         goal = limit
         why = ""
         for _ in range(_ROUNDS):
@@ -69,14 +68,22 @@ class Exact:
             goal = min(goal - (plan.peak_bytes - limit), load - 1)
         return None, why
 
-    def _least(self, request: Request) -> Plan:
-        """Find the plan of the lowest peak, and of those the one of least time."""
-        ops = range(len(request.graph.ops))
-        sequence, load, _ = request.step.least_load(ops, effort=self.effort)
-        plan, _ = self._within(request, load)
-        if plan is not None:
-            return plan
-        plans = (request.scheduled(sequence), request.ordered(ops))
+    def lowest(self, request: Request, known: Plan | None = None) -> Plan:
+        """Find the plan of the lowest peak, and of those the one of least time.
+
+        The search starts from a known plan, which stays if no peak is lower.
+        """
+        request = request.of_method(self.name)
+        ops = list(range(len(request.graph.ops)))
+        start = ops if known is None else request.sequence_of(known)
+        effort = self.effort // _PARTS
+        sequence, load, _ = request.step.least_load(start, effort=effort)
+        if known is not None and load >= known.peak_bytes:
+            return known
+        plan, _ = self.within(request, load)
+        if plan is not None:  # proven for this limit, not for a higher one
+            return plan if request.limit_bytes is None else _with_gap(plan, None)
+        plans = (request.scheduled(sequence), known or request.ordered(ops))
         return min(plans, key=lambda each: each.peak_bytes)
 
     def _refusal(self, request: Request, least: Plan, why: str) -> InfeasiblePlanError:
@@ -122,10 +129,3 @@ def exact() -> Policy:
        Cybernetics 4(2), 1968.
     """
     return Exact()
-
-
-def exact_if_small(graph: Graph) -> tuple[Policy, ...]:
-    """Return the exact search, with little effort, for graphs that it may do for."""
-    if len(graph.ops) > _FEW_OPS:
-        return ()
-    return (Exact(effort=_EFFORT if len(graph.ops) <= _SURE_OPS else _SMALL_EFFORT),)

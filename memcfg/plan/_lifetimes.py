@@ -25,6 +25,8 @@ from memcfg.units import ALIGNMENT, align_up
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
+    from memcfg.plan._watch import Watch
+
 _Made = TypeVar("_Made")
 
 _TRIES = 1000  # orders that the climb tries in a small graph
@@ -61,16 +63,23 @@ class Request:
     orders: bool | None = None  # whether to look for orders; None: as the method does
     in_place: bool = True  # whether outputs take the place of inputs
     searches: bool = True  # for offsets; else each buffer has the lowest gap there is
+    watch: Watch | None = None  # None: nobody ends it
     # What was found out about the graph, whoever asked.
     known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @staticmethod
-    def of(graph: Graph, method: str, limit_bytes: int | None) -> Request:
+    def of(
+        graph: Graph, method: str, limit_bytes: int | None, watch: Watch | None = None
+    ) -> Request:
         """Check a policy's arguments and start its clock."""
         check(graph, limit_bytes)
         began = time.perf_counter()
         ordered, order = with_updates_in_time(graph)
-        return Request(ordered, order, method, limit_bytes, began)
+        return Request(ordered, order, method, limit_bytes, began, watch=watch)
+
+    def is_over(self) -> bool:
+        """Whether whoever waits wants no more searching."""
+        return self.watch is not None and self.watch.is_over()
 
     def replaying(self, ops: frozenset[int]) -> Request:
         """Ask the same of plans that compute none but these ops again."""
@@ -118,14 +127,20 @@ class Request:
             and (self.replayed is None or index in self.replayed)
         )
 
-    @cached_property
+    @property
     def step(self) -> search.Step:
-        """The graph as numbers."""
+        """The graph as numbers; its searches ask whether it is over."""
+        return self.once(("step", self.replayed, self.in_place), self._step)
+
+    def _step(self) -> search.Step:
         graph = self.graph if self.in_place else without_pairs(self.graph)
-        return self.once(
-            ("step", self.replayed, self.in_place),
-            lambda: make_step(graph, frozenset(self.droppable), self.repeatable),
-        )
+        asked = None if self.watch is None else self.watch.is_over
+        return make_step(graph, frozenset(self.droppable), self.repeatable, asked)
+
+    def sequence_of(self, plan: Plan) -> list[int]:
+        """Return the schedule of a plan that was made for it."""
+        numbers = {given: index for index, given in enumerate(self.order)}
+        return [numbers[a.op] for a in plan.actions if isinstance(a, Compute)]
 
     def placed(self, dropped: bytes) -> Plan:
         """Make the plan that computes dropped ops again, as `scheduled`."""
@@ -326,9 +341,12 @@ def without_pairs(graph: Graph) -> Graph:
 
 
 def make_step(
-    graph: Graph, droppable: frozenset[int], repeatable: frozenset[int]
+    graph: Graph,
+    droppable: frozenset[int],
+    repeatable: frozenset[int],
+    is_over: Callable[[], bool] | None = None,
 ) -> search.Step:
-    """Turn a graph into numbers.
+    """Turn a graph into numbers, whose searches end when ``is_over()`` says so.
 
     Costs are seconds; in a graph that states none, each op costs 1.
     """
@@ -359,7 +377,7 @@ def make_step(
         )
         for index, op in enumerate(graph.ops)
     ]
-    return search.Step(tensors, ops)
+    return search.Step(tensors, ops, is_over=is_over)
 
 
 def _needed_forward(graph: Graph) -> set[int]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from math import gcd
 from typing import TYPE_CHECKING
 
+from memcfg.plan._bound import lower_bound
 from memcfg.plan._choices import Search
 from memcfg.plan._policy import Method
 from memcfg.plan._recomputation import plan_first_fitting
+from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +23,7 @@ _WORK = 6_000_000, 1_250  # steps measured for a share: of any graph, or by op i
 _PAIR = 40  # at most so many by pair of ops
 _SEEDS = 4  # choices of segments from which a search starts
 _SMALL = 2_000  # ops of a graph whose segments are improved before, too
+_CELLS = 24  # of the range of limits: within the lower end of one is searched before
 
 
 class _Schedules:
@@ -34,6 +38,12 @@ class _Schedules:
         self.rungs: list[tuple[int, float, list[int]]] = []
         self.reached: int | None = None  # the goal of the descents to the rungs
         self.last: list[Sequence[int]] = []
+        graph = request.graph
+        sizes = [tensor.nbytes for tensor in graph.tensors]
+        sizes += [op.scratch_bytes for op in graph.ops]
+        self.unit = gcd(*map(align_up, sizes)) or 1  # loads are multiples of it
+        self.bottom = lower_bound(graph)
+        self.top, _, _ = self.step.measure(self.given)
 
     def _reach(self, goal: int) -> None:
         """Make the rungs of two descents to a goal; the second time, all there are."""
@@ -63,25 +73,43 @@ class _Schedules:
         return min(self.rungs, key=lambda rung: rung[:2])[2]
 
     def find(self, goal: int) -> tuple[int, Sequence[int]] | None:
-        """Find the cheapest schedule within a goal."""
+        """Find the cheapest schedule within a goal.
+
+        The first time, what is found within the lower end of the goal's cell is a
+        start. All goals in the cell have that one, so higher ones seldom cost more.
+        """
+        goal -= goal % self.unit
+        again = bool(self.last)
+        if not again and self.ops <= _SMALL:
+            self._search(self._lower_end(goal), 1)
+        found = self._search(goal, 4 if again else 1)
+        return None if found is None else (self.step.measure(found)[0], found)
+
+    def _lower_end(self, goal: int) -> int:
+        """Return the end of a cell below a goal; the graph alone decides the cells."""
+        width = max(1, (self.top - self.bottom) // _CELLS)
+        end = self.bottom + (goal - 1 - self.bottom) // width * width
+        return end - end % self.unit
+
+    def _search(self, goal: int, parts: int) -> Sequence[int] | None:
+        """Find a schedule within a goal by a part of the work; it is the last then."""
         self._reach(goal)
         rungs = [rung for rung in self.rungs if rung[0] <= goal]
         if not rungs:
             return None
         cheapest = min(rungs, key=lambda rung: rung[1])[2]
-        starts = [*(self.last or [self.given]), cheapest]
+        starts = [*([self.given] if parts == 1 else []), *self.last, cheapest]
         seeds = [choice for choice in self.seeds if choice.load <= goal]
         seeds.sort(key=lambda choice: choice.by_cost)
         if seeds and self.ops <= _SMALL:
             lowest = min(seeds, key=lambda choice: choice.by_load)
             seeds = [self.search.least_cost(goal, lowest), *seeds]
         starts += [self.step.sequence(choice.dropped) for choice in seeds[:_SEEDS]]
-        work = self._work(_SEARCH) // (4 if self.last else 1)
+        work = self._work(_SEARCH) // parts
         found = self.step.within(starts, goal, work=work)
-        if found is None:
-            return None
-        self.last = [found]
-        return self.step.measure(found)[0], found
+        if found is not None:
+            self.last = [found]
+        return found
 
 
 def plan_look_ahead(request: Request) -> Plan:

@@ -146,8 +146,9 @@ class Summary:
     times : str, default "nominal"
         What the predicted seconds are, as of `Graph`.
     unproven : bool, default False
-        Whether the method is one that proves its plans the best of their kind, and its
-        search ended before it had.
+        Whether the search ended before it was done: that of a method that proves its
+        plans the best of their kind, for its work; that of `auto`, for a time limit or
+        since it was cancelled.
     recosted : Recosted or None, default None
         What the plan was judged by, and took the place of, after the first steps; None:
         it was not judged again.

@@ -50,20 +50,29 @@ class Method:
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
-        plan = self.answer(Request.of(graph, self.name, limit_bytes))
-        return with_gap(graph, plan)
+        return with_gap(graph, self.draft(graph, limit_bytes))
 
-    def answer(self, request: Request) -> Plan:
-        """Plan as asked, without saying how good the plan is."""
-        plan = self.make(request.of_method(self.name))
+    def propose(self, request: Request) -> Plan:
+        """Plan within a limit, or else for the lowest peak that the method reaches."""
+        return self.make(request.of_method(self.name))
+
+    def draft(self, graph: Graph, limit_bytes: int | None) -> Plan:
+        """Plan a graph, without saying how good the plan is."""
+        plan = self.propose(Request.of(graph, self.name, limit_bytes))
         return refuse_unless_it_fits(plan, self.other)
 
 
-def draft(policy: Policy, graph: Graph, request: Request) -> Plan:
+def draft(policy: Policy, graph: Graph, limit_bytes: int | None) -> Plan:
     """Plan a graph, without saying how good the plan is where that takes time."""
     if isinstance(policy, Method):
-        return policy.answer(request)
-    return policy(graph, request.limit_bytes)
+        return policy.draft(graph, limit_bytes)
+    return policy(graph, limit_bytes)
+
+
+def propose(policy: Policy, request: Request) -> Plan:
+    """Plan by a method of this package; see `Method.propose`."""
+    assert isinstance(policy, Method)
+    return policy.propose(request)
 
 
 def fits(plan: Plan) -> bool:

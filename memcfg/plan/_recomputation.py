@@ -64,5 +64,7 @@ def plan_first_fitting(
         peak = request.peak_in_order(sequence)
         if peak <= limit:
             return request.ordered(sequence)
+        if request.is_over():
+            break
         goal = min(goal - (peak - limit), load - 1)
     return None

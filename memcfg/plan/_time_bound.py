@@ -10,6 +10,8 @@ from memcfg.plan._actions import Alias, Alloc, Compute, Free
 from memcfg.plan._lifetimes import check, make_step
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from memcfg.graph import Graph
     from memcfg.plan._plan import Plan
 
@@ -62,17 +64,30 @@ def time_lower_bound(graph: Graph, limit_bytes: int | None) -> float:
     .. [2] W. Ben-Ameur, J. Neto, "Acceleration of cutting-plane and column generation
        algorithms", Networks 49, 2007: where rows are looked for.
     """
+    return _bound(graph, limit_bytes, None)
+
+
+def _bound(
+    graph: Graph, limit_bytes: int | None, is_over: Callable[[], bool] | None
+) -> float:
     check(graph, limit_bytes)
     once = sum(_costs(graph))
     if limit_bytes is None:
         return once
     replayable = frozenset(i for i, op in enumerate(graph.ops) if op.replayable)
-    step = make_step(graph, frozenset(), replayable)
+    step = make_step(graph, frozenset(), replayable, is_over)
     return once + step.extra_cost(limit_bytes, effort=_EFFORT)
 
 
-def with_gap(graph: Graph, plan: Plan) -> Plan:
-    """Say how far a plan is from the least time of its limit, if that can be known."""
+def with_gap(
+    graph: Graph, plan: Plan, is_over: Callable[[], bool] | None = None
+) -> Plan:
+    """Say how far a plan is from the least time of its limit, if that can be known.
+
+    What was proven of it stays; ``is_over()`` ends the search for a bound.
+    """
+    if plan.gap == 0:
+        return plan
     began = time.perf_counter()
     costs = _costs(graph)
     taken = 0.0
@@ -85,7 +100,7 @@ def with_gap(graph: Graph, plan: Plan) -> Plan:
             return plan
     gap = 0.0
     if computed > len(costs):
-        least = time_lower_bound(graph, plan.limit_bytes)
+        least = _bound(graph, plan.limit_bytes, is_over)
         gap = max(0.0, taken / least - 1.0) if least else 0.0
     seconds = plan.predicted.planning_seconds + time.perf_counter() - began
     predicted = replace(plan.predicted, optimality_gap=gap, planning_seconds=seconds)

@@ -57,6 +57,27 @@ def test_a_graph_from_a_file_is_planned(graph, tmp_path, capsys, method):
     assert text.startswith("Plan of 'chain of 30'")
 
 
+def test_a_time_limit_ends_the_search(graph, capsys):
+    limit = share()(chain(30, reads="both")).peak_bytes - 64
+    words = ["plan", "--graph", graph, "--limit", str(limit)]
+    assert main([*words, "--time-limit", "3600"]) == 0
+    assert "by look_ahead, chosen by auto" in capsys.readouterr().out
+    status, told = failure(capsys, *words, "--time-limit", "1e-9")
+    assert status == 1
+    assert "was ended before a plan within" in told
+
+
+def test_a_terminal_shows_which_method_is_at_work(graph, capsys, monkeypatch):
+    assert main(["plan", "--graph", graph]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, for `rich`
+    assert main(["plan", "--graph", graph]) == 0
+    again = capsys.readouterr()
+    assert again.out == out
+    assert "planning" in again.err
+
+
 @pytest.mark.parametrize("method", THROUGH_TIME)
 def test_a_method_for_unrolled_nets_refuses_a_chain(graph, capsys, method):
     status, error = failure(capsys, "plan", "--graph", graph, "--method", method)

@@ -170,6 +170,7 @@ def test_tuples_and_words_are_set(capsys, shape):
         (["lenet5", "--graph", "g.json"], "takes a network or --graph"),
         (["--graph", "g.json", "--run"], "are for a network"),
         (["lenet5", "--steps", "2"], "--steps is for --run"),
+        (["lenet5", "--time-limit", "2"], "--time-limit is for one plan by auto"),
         (["lenet5", "--ladder", "--limit", "1MiB"], "--ladder or --limit"),
         (["lenet5", "--output", "x.json"], "--output is for a ladder"),
         (["lenet5", "--ladder", "--output", "x.png"], "as .svg or .json"),

@@ -6,6 +6,7 @@
 #include "memcfg/pack.hpp"
 #include "memcfg/segments.hpp"
 
+using memcfg::Stop;
 using memcfg::packing::Buffer;
 using memcfg::packing::Buffers;
 using memcfg::packing::ExactSearch;
@@ -19,7 +20,6 @@ using memcfg::packing::pack;
 using memcfg::packing::Packing;
 using memcfg::packing::Permutation;
 using memcfg::packing::Placed;
-using memcfg::packing::Stop;
 using memcfg::packing::Verdict;
 
 namespace {

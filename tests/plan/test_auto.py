@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+import signal
+import threading
+from itertools import count
+
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 from training_graphs import chain, random_step
 
+from memcfg import models, nn
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import (
     auto,
@@ -12,7 +19,10 @@ from memcfg.plan import (
     replay_elementwise,
     share,
     sqrt_checkpoint,
+    validate,
 )
+from memcfg.plan._exact import Exact
+from memcfg.plan._watch import Watch
 
 RECOMPUTING = (sqrt_checkpoint(), replay_elementwise(), look_ahead())
 
@@ -55,3 +65,224 @@ def test_the_refusal_names_the_least_peak_of_all_methods():
     assert str(refusal.value).startswith(
         "No method that auto takes can plan 'random 4'"
     )
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), ops=st.integers(1, 12))
+def test_the_smallest_limit_of_a_refusal_has_a_plan(seed, ops):
+    graph = random_step(seed, ops)
+    assume(sum(tensor.nbytes for tensor in graph.tensors) > 0)
+    with pytest.raises(InfeasiblePlanError) as refusal:
+        auto()(graph, 1)
+    least = refusal.value.smallest_limit_bytes
+    assert refusal.value.is_smallest
+    plan = auto()(graph, least)
+    validate(graph, plan)
+    assert plan.peak_bytes == least
+    if least > 64:
+        with pytest.raises(InfeasiblePlanError) as refusal:
+            auto()(graph, least - 64)
+        assert refusal.value.smallest_limit_bytes == least
+
+
+def language_model():
+    model = models.lstm_lm(2, 64, vocabulary_size=200)
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(nn.SGD(0.1, momentum=0.9), loss)
+    return model.graph(8)
+
+
+@pytest.mark.parametrize("name", ["language model", *map(str, range(200, 208))])
+def test_where_no_other_method_fits_the_exact_search_is_asked(name):
+    """In graphs of 25 to 48 ops, whose times it does not search otherwise."""
+    graph = language_model() if name == "language model" else middling(int(name))
+    needs = {}
+    for policy in (auto(), Exact(effort=1_000_000), *RECOMPUTING):
+        try:
+            policy(graph, 1)
+        except InfeasiblePlanError as refusal:
+            needs[policy.name] = refusal.smallest_limit_bytes
+    assert needs["auto"] == min(needs.values())
+
+
+def middling(seed: int):
+    """A random step of 25 to 48 ops."""
+    graphs = (random_step(seed, ops) for ops in count(10))
+    return next(graph for graph in graphs if len(graph.ops) > 24)
+
+
+# -- seconds, and who waits -------------------------------------------------------
+
+
+class Asked:
+    """Says that it is over from a question on."""
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+@pytest.fixture
+def every_question(monkeypatch):
+    """Searches may ask as often as they like."""
+    monkeypatch.setattr("memcfg.plan._watch._PERIOD", 0.0)
+
+
+def tight(graph) -> int:
+    """A limit that takes some search."""
+    least, most = look_ahead()(graph).peak_bytes, share()(graph).peak_bytes
+    return (3 * least + most) // 4
+
+
+def test_who_waits_changes_nothing():
+    graph = random_step(12, 20)
+    limit = tight(graph)
+    told = []
+    plan = auto(
+        time_limit=3600,
+        cancel=lambda: False,
+        progress=lambda method, seconds: told.append((method, seconds)),
+    )(graph, limit)
+    assert plan == auto()(graph, limit)
+    assert not plan.summary.unproven
+    methods = list(dict.fromkeys(method for method, _ in told))
+    assert methods == [
+        *("share", "look_ahead", "sqrt_checkpoint", "replay_elementwise"),
+        "time_lower_bound",
+    ]
+    assert told[0] == ("share", None)
+    best = [seconds for _, seconds in told if seconds is not None]
+    assert best == sorted(best, reverse=True)
+    assert best[-1] == plan.predicted.seconds
+
+
+@pytest.mark.usefixtures("every_question")
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(seed=st.integers(0, 10**6), questions=st.integers(0, 200))
+def test_what_was_found_is_planned_when_it_is_cancelled(seed, questions):
+    graph = random_step(seed, 9)
+    limit = tight(graph)
+    asked = Asked(questions)
+    try:
+        plan = auto(cancel=asked)(graph, limit)
+    except InfeasiblePlanError as error:
+        refusal = error
+    else:
+        validate(graph, plan)
+        assert plan.peak_bytes <= limit
+        assert plan.summary.unproven or asked.left >= 0 or plan.gap is not None
+        if asked.left >= 0:
+            assert plan == auto()(graph, limit)
+        return
+    assert asked.left < 0
+    assert not refusal.is_smallest
+    assert "was ended before a plan within" in str(refusal)
+    assert auto()(graph, refusal.smallest_limit_bytes).peak_bytes > limit
+
+
+@pytest.mark.usefixtures("every_question")
+def test_a_plan_that_was_cancelled_says_so():
+    graph = chain(16)
+    limit = tight(graph)
+    ended = []
+    for questions in (2**k for k in range(16)):
+        asked = Asked(questions)
+        try:
+            plan = auto(cancel=asked)(graph, limit)
+        except InfeasiblePlanError:
+            continue
+        ended.append(plan.summary.unproven)
+        assert ("the search ended first" in str(plan)) == plan.summary.unproven
+    assert ended[0] is True
+    assert ended[-1] is False
+
+
+def test_what_needs_no_search_is_planned_though_it_was_cancelled():
+    plan = auto(cancel=lambda: True)(chain(30))
+    assert plan == share()(chain(30))
+    assert not plan.summary.unproven
+
+
+def test_without_time_there_is_no_plan_and_the_error_says_why():
+    graph = chain(30)
+    limit = share()(graph).peak_bytes - 64
+    with pytest.raises(InfeasiblePlanError, match="found so far, not proven") as told:
+        auto(time_limit=1e-9)(graph, limit)
+    assert told.value.smallest_limit_bytes == limit + 64
+
+
+def test_the_clock_is_asked_once_it_is_over_and_for_ever(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("memcfg.plan._watch.time.perf_counter", lambda: now[0])
+    questions = []
+    watch = Watch(2.0, lambda: questions.append(now[0]) or False)
+    for now[0], is_over in (
+        (0.0, 0),
+        (0.01, 0),
+        (0.1, 0),
+        (1.9, 0),
+        (2.0, 1),
+        (0.0, 1),
+    ):
+        assert watch.is_over() == is_over
+    assert questions == [0.0, 0.1, 1.9, 2.0]
+
+
+def test_what_cancel_and_progress_raise_is_raised():
+    class EnoughError(Exception):
+        pass
+
+    def enough(*_):
+        raise EnoughError
+
+    graph = chain(30)
+    limit = tight(graph)
+    for policy in (auto(cancel=enough), auto(progress=enough)):
+        with pytest.raises(EnoughError):
+            policy(graph, limit)
+
+
+@pytest.mark.parametrize("policy", [auto(), look_ahead(), sqrt_checkpoint()])
+def test_planning_can_be_interrupted(policy):
+    graph = chain(60)
+    limit = tight(graph)
+    timer = threading.Timer(0.01, signal.raise_signal, (signal.SIGINT,))
+
+    def plan_for_ever():
+        timer.start()
+        while True:
+            policy(graph, limit)
+
+    with pytest.raises(KeyboardInterrupt):
+        plan_for_ever()
+    timer.join()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"time_limit": 0}, ValueError),
+        ({"time_limit": -1.0}, ValueError),
+        ({"time_limit": float("nan")}, ValueError),
+        ({"time_limit": "2"}, TypeError),
+        ({"time_limit": True}, TypeError),
+        ({"cancel": True}, TypeError),
+        ({"progress": 3}, TypeError),
+    ],
+)
+def test_arguments_are_checked(wrong, error):
+    with pytest.raises(error):
+        auto(**wrong)
+
+
+def test_it_is_a_value():
+    assert auto() == auto()
+    assert auto(time_limit=2) == auto(time_limit=2.0) != auto()
+    assert repr(auto()) == "Auto(name='auto', time_limit=None)"

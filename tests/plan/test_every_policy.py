@@ -7,7 +7,7 @@ from training_graphs import random_step
 
 from memcfg.errors import GraphError, InfeasiblePlanError
 from memcfg.graph import Graph
-from memcfg.plan import POLICIES, Plan, share, validate
+from memcfg.plan import POLICIES, Plan, exact, share, validate
 
 GRAPHS = 1000
 RECURRENT = [name for name in POLICIES if name.startswith("bptt_")]
@@ -39,6 +39,19 @@ def test_a_thousand_random_graphs_are_planned_right(name):
         validate(Graph.from_json(document), written)
         assert written.actions == plan.actions
         assert written.peak_bytes <= written.limit_bytes
+
+
+@pytest.mark.parametrize("name", [*NAMES, "exact"])
+def test_the_smallest_limit_that_a_refusal_names_has_a_plan(name):
+    """Also where no bytes would do: the lowest peak that the method knows of."""
+    make = {**POLICIES, "exact": exact}[name]
+    for seed in range(2000, 2012):
+        most = 3 if name in PROGRAMS else 8
+        graph = random_step(seed, 1 + seed % most)
+        assert any(tensor.nbytes for tensor in graph.tensors)
+        plan = within(make(), graph, 1)
+        validate(graph, plan)
+        assert plan.peak_bytes <= plan.limit_bytes
 
 
 @pytest.mark.parametrize("name", RECURRENT)

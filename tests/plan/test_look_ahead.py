@@ -22,7 +22,7 @@ from memcfg.plan import (
     sqrt_checkpoint,
     validate,
 )
-from memcfg.plan._lifetimes import Request
+from memcfg.plan._lifetimes import Request, make_step
 
 
 def computed(plan) -> list[int]:
@@ -139,6 +139,37 @@ def test_more_work_is_never_worse():
         costs.append(request.step.measure(found)[1])
     assert costs == sorted(costs, reverse=True)
     assert costs[-1] == 43 - 33
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), questions=st.integers(0, 12))
+def test_searches_that_are_ended_give_what_they_have(seed, questions):
+    graph = random_step(seed, 14)
+    request = Request.of(graph, "look_ahead", None)
+    asked = itertools.count()
+    step = make_step(
+        request.graph,
+        frozenset(request.droppable),
+        request.repeatable,
+        lambda: next(asked) >= questions,
+    )
+    given = list(range(len(graph.ops)))
+    rungs = step.descend(given, 0, work=10**7)
+    loads = [step.measure(rung)[0] for rung in rungs]
+    assert all(step.fault(rung) is None for rung in rungs)
+    assert all(a > b for a, b in itertools.pairwise(loads))
+    asked = itertools.count()
+    limit = min(loads)
+    found = step.within([given, rungs[-1]], limit, work=10**7)
+    assert step.fault(found) is None
+    assert step.measure(found)[0] <= limit
+    assert step.measure(found)[1] <= step.measure(rungs[-1])[1]
+    asked = itertools.count()
+    sequence, load, floor = step.least_load(given, effort=10**5)
+    assert step.measure(sequence)[0] == load >= floor
+    asked = itertools.count()
+    some = step.extra_cost(limit, effort=10**8)
+    assert 0 <= some <= request.step.extra_cost(limit, effort=10**8) * (1 + 1e-9)
 
 
 def zoo(name: str) -> Graph:

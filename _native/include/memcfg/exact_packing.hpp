@@ -20,16 +20,9 @@
 #include <vector>
 
 #include "memcfg/packing.hpp"
+#include "memcfg/stop.hpp"
 
 namespace memcfg::packing {
-
-// Asks whoever waits whether to go on; never, if nobody is to be asked.
-struct Stop {
-  bool (*ask)(void*) = nullptr;
-  void* whom = nullptr;
-
-  bool now() const { return ask != nullptr && ask(whom); }
-};
 
 enum class Verdict : std::int32_t {
   kFits = 0,

@@ -21,6 +21,7 @@
 
 #include "memcfg/liveness.hpp"
 #include "memcfg/schedule.hpp"
+#include "memcfg/stop.hpp"
 
 namespace memcfg::exact {
 
@@ -35,6 +36,7 @@ inline constexpr std::size_t kMostValues = 128;    // tensors, the state's too
 inline constexpr std::size_t kMostPairs = 8;       // of an op: all subsets are tried
 inline constexpr std::size_t kMostCompared = 128;  // states with a new one
 inline constexpr std::size_t kMostStates = 2'000'000;  // held at a time, of 64 bytes
+inline constexpr std::int64_t kAsk = 20'000;           // states compared: about 10 ms
 
 using Ops = std::uint64_t;  // a set of ops
 
@@ -204,8 +206,16 @@ class Search {
  public:
   // Without `timed`, any schedule within the limit will do.
   // `effort` is a number of states that are compared.
-  Search(const Model& model, Extent limit, bool timed, std::int64_t effort)
-      : model_(model), limit_(limit), timed_(timed), effort_(effort) {}
+  Search(const Model& model,
+         Extent limit,
+         bool timed,
+         std::int64_t effort,
+         const Stop& stop = {})
+      : model_(model),
+        limit_(limit),
+        timed_(timed),
+        effort_(effort),
+        watch_(stop, kAsk) {}
 
   Found run() {
     Found found;
@@ -213,7 +223,8 @@ class Search {
     if (model_.ends > limit_) next_ = model_.ends;
     bar_ = {std::numeric_limits<double>::max(), 0};
     if (model_.ends <= limit_) push(model_.initial, 0, {0, 0}, -1, -1);
-    while (!queue_.empty() && work_ < effort_ && nodes_.size() < kMostStates) {
+    while (!queue_.empty() && work_ < effort_ && nodes_.size() < kMostStates &&
+           !watch_.is_over(work_)) {
       const std::size_t index = queue_.top().node;
       bar_ = queue_.top().least;
       queue_.pop();
@@ -480,6 +491,7 @@ class Search {
   const Extent limit_;
   const bool timed_;
   const std::int64_t effort_;
+  Watch watch_;
   std::int64_t work_ = 0;
   Extent next_ = 0;
   Cost bar_{0, 0};    // states that take more are put off
@@ -490,8 +502,11 @@ class Search {
 };
 
 // The least cost within a limit. Pre: Model::holds(step).
-inline Found least_cost(const Step& step, Extent limit, std::int64_t effort) {
-  return Search(Model(step), limit, true, effort).run();
+inline Found least_cost(const Step& step,
+                        Extent limit,
+                        std::int64_t effort,
+                        const Stop& stop = {}) {
+  return Search(Model(step), limit, true, effort, stop).run();
 }
 
 struct LeastLoad {
@@ -506,13 +521,14 @@ struct LeastLoad {
 // effort at most. Pre: Model::holds(step).
 inline LeastLoad least_load(const Step& step,
                             const Sequence& known,
-                            std::int64_t effort) {
+                            std::int64_t effort,
+                            const Stop& stop = {}) {
   const Model model(step);
   LeastLoad result{known, schedule::score(step, known).load, model.ends};
   Extent low = result.floor, limit = result.load - 1;
   std::int64_t left = 4 * effort;
-  while (low < result.load && left > 0) {
-    Found found = Search(model, limit, false, std::min(effort, left)).run();
+  while (low < result.load && left > 0 && !stop.now()) {
+    Found found = Search(model, limit, false, std::min(effort, left), stop).run();
     left -= found.work;
     if (found.verdict == Verdict::kFound) {
       result.sequence = std::move(found.sequence);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "memcfg/measure.hpp"
+#include "memcfg/stop.hpp"
 
 namespace memcfg::look_ahead {
 
@@ -40,8 +41,9 @@ class Chance {
 
 class Search {
  public:
-  explicit Search(const Step& step)
-      : step_(step), now_(&measures_[0]), trial_(&measures_[1]) {
+  // Once it is stopped, it gives what it has.
+  explicit Search(const Step& step, const Stop& stop = {})
+      : step_(step), now_(&measures_[0]), trial_(&measures_[1]), watch_(stop, kAsk) {
     mark_.assign(step.ops(), 0);
     bias_.assign(step.ops(), 1.0);
     double whole = 0;
@@ -59,7 +61,7 @@ class Search {
     run(*now_, start);
     Extent peak = now_->peak;
     double factor = kRung;
-    while (peak > goal && work_ < deadline_ && 1 - factor > kFinest) {
+    while (peak > goal && !is_over() && 1 - factor > kFinest) {
       const auto part = static_cast<Extent>(factor * static_cast<double>(peak));
       const Extent limit = std::min(part, peak - 1);
       Sequence next;
@@ -95,7 +97,7 @@ class Search {
             best = std::move(trial);
           }
         }
-        if (above == 0 || work_ >= deadline_) break;
+        if (above == 0 || is_over()) break;
       }
     }
     if (!best.empty()) improve(best, limit);
@@ -108,6 +110,9 @@ class Search {
     double freed;
     Index op, step;
   };
+
+  bool is_over() { return work_ >= deadline_ || is_stopped(); }
+  bool is_stopped() { return watch_.is_over(work_); }
 
   bool run(Measure& measure, const Sequence& sequence) {
     work_ += static_cast<std::int64_t>(sequence.size());
@@ -145,7 +150,7 @@ class Search {
       bias = noise > 0 ? std::exp2(noise * (2 * chance_.unit() - 1)) : 1.0;
     if (!run(*now_, sequence)) return false;
     while (now_->peak > limit) {
-      if (work_ >= deadline_) return false;
+      if (is_over()) return false;
       list_candidates();
       if (candidates_.size() > kMany && take_many(sequence)) continue;
       if (!take_best(sequence)) return false;
@@ -264,6 +269,7 @@ class Search {
                         is_better);
       double best = none;
       for (; tried < some; ++tried) {
+        if (is_stopped()) return false;
         const Candidate& candidate = candidates_[tried];
         insert(sequence, candidate);
         if (!run(*trial_, edited_)) continue;
@@ -344,6 +350,7 @@ class Search {
       });
       sum_up();
       for (std::size_t i = 0; i < places_.size(); ++i) {
+        if (is_stopped()) return;
         const Index place = places_[i];
         if (!might_go(sequence, place)) continue;
         edited_ = sequence;
@@ -405,7 +412,7 @@ class Search {
     double best_cost = now_->cost, current_cost = best_cost;
     Index best_replayed = now_->replayed;
     Sequence current = best, trial;
-    while (work_ < deadline_ && best_replayed > 0) {
+    while (!is_over() && best_replayed > 0) {
       trial = current;
       destroy(trial);
       const double part = chance_.below(2) ? 0 : chance_.unit() * chance_.unit();
@@ -452,13 +459,15 @@ class Search {
   static constexpr std::size_t kBlock = 32;      // moments
   static constexpr std::size_t kLongest = 1000;  // ops that one candidate repeats
   static constexpr std::size_t kFew = 6, kMost = 96, kMany = 512;  // candidates
-  static constexpr std::size_t kGone = 24;  // replays left out at once
+  static constexpr std::size_t kGone = 24;      // replays left out at once
+  static constexpr std::int64_t kAsk = 50'000;  // steps measured: about 10 ms
 
   const Step& step_;
   Measure measures_[2] = {Measure(step_), Measure(step_)};
   Measure *now_, *trial_;  // of the sequence in work, and of an edit of it
   Chance chance_{1};
   std::int64_t work_ = 0, deadline_ = 0;  // steps measured
+  Watch watch_;
   double least_cost_;
   Extent limit_ = 0, goal_ = 0;
   std::int64_t epoch_ = 0;
@@ -475,15 +484,17 @@ class Search {
 inline std::vector<Sequence> descend(const Step& step,
                                      const Sequence& start,
                                      Extent goal,
-                                     std::int64_t work) {
-  return Search(step).descend(start, goal, work);
+                                     std::int64_t work,
+                                     const Stop& stop = {}) {
+  return Search(step, stop).descend(start, goal, work);
 }
 
 inline Sequence within(const Step& step,
                        const std::vector<Sequence>& starts,
                        Extent limit,
-                       std::int64_t work) {
-  return Search(step).within(starts, limit, work);
+                       std::int64_t work,
+                       const Stop& stop = {}) {
+  return Search(step, stop).within(starts, limit, work);
 }
 
 }  // namespace memcfg::look_ahead

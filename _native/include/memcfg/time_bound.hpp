@@ -27,6 +27,7 @@
 
 #include "memcfg/covering_program.hpp"
 #include "memcfg/liveness.hpp"
+#include "memcfg/stop.hpp"
 
 namespace memcfg::time_bound {
 
@@ -385,29 +386,32 @@ inline std::vector<Index> busiest(const Step& step, std::size_t most) {
 // Neto 2007, in-out separation).
 class ExtraCost {
  public:
-  ExtraCost(const Step& step, Extent limit, std::int64_t effort)
+  ExtraCost(const Step& step, Extent limit, std::int64_t effort, const Stop& stop)
       : moments_(step, limit),
         program_(step.cost),
         little_(1e-3 * static_cast<double>(limit)),
         enough_(1e-4 * std::accumulate(step.cost.begin(), step.cost.end(), 0.0)),
         x_(step.ops(), 0.0),
         between_(step.ops(), 0.0),
-        effort_(effort) {
+        effort_(effort),
+        watch_(stop, kAsk) {
     const auto size = step.ops() + step.tensors() + 2 * step.inputs.index.size();
     const auto looks = static_cast<std::size_t>(effort / 4) / (size + 1) + 1;
     for (const Index op : busiest(step, looks)) {
+      if (watch_.is_over(work())) return;
       if (!moments_.make_row(op, x_, row_)) continue;
       possible_ = possible_ && !moments_.hopeless();
       candidates_.push_back({row_.least, op});
     }
   }
 
-  // What was proven when the effort was spent, or it rose no more; infinite if nothing
-  // fits within the limit.
+  // What was proven when the effort was spent, it was stopped, or it rose no more;
+  // infinite if nothing fits within the limit.
   double run() {
     if (!possible_) return std::numeric_limits<double>::infinity();
     std::vector<double> history;
-    while (work() < effort_ && (separate(between_) || separate(x_))) {
+    while (work() < effort_ && !watch_.is_over(work()) &&
+           (separate(between_) || separate(x_))) {
       program_.solve(effort_ - work());
       if (program_.rows() > kManyRows) program_.purge(kSlack);
       for (std::size_t op = 0; op < x_.size(); ++op) {
@@ -426,6 +430,7 @@ class ExtraCost {
   static constexpr std::size_t kRows = 4;  // added before the program is solved again
   static constexpr std::size_t kManyRows = 64;
   static constexpr double kSlack = 0.01;
+  static constexpr std::int64_t kAsk = 1'000'000;  // numbers looked at: about 10 ms
   static constexpr std::size_t kRounds = 12;  // that have to raise the bound by enough_
 
   struct Candidate {
@@ -444,7 +449,7 @@ class ExtraCost {
               });
     std::size_t added = 0;
     for (Candidate& candidate : candidates_) {
-      if (added == kRows) break;
+      if (added == kRows || watch_.is_over(work())) break;
       candidate.missing = 0.0;
       if (!moments_.make_row(candidate.op, where, row_)) continue;
       candidate.missing = row_.least;
@@ -467,12 +472,17 @@ class ExtraCost {
   std::vector<Candidate> candidates_;
   linear::Row row_;
   std::int64_t effort_;
+  Watch watch_;
 };
 
 // The least sum of costs of what is executed beyond the first time, as far as it was
-// proven with `effort`; infinite if nothing fits within `limit`.
-inline double extra_cost(const Step& step, Extent limit, std::int64_t effort) {
-  return ExtraCost(step, limit, effort).run();
+// proven with `effort` or until it was stopped; infinite if nothing fits within
+// `limit`.
+inline double extra_cost(const Step& step,
+                         Extent limit,
+                         std::int64_t effort,
+                         const Stop& stop = {}) {
+  return ExtraCost(step, limit, effort, stop).run();
 }
 
 }  // namespace memcfg::time_bound
