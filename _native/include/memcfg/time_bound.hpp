@@ -172,7 +172,7 @@ class Moments {
     const auto n = static_cast<std::size_t>(ops());
     const std::size_t nodes = 2 + n + step_.tensors();
     Network network(nodes);
-    connect(op, network);
+    connect(network);
     arrived_.assign(nodes, 0);
     network.open(source_node());
     // Sinks by rising x, which their flow is worth less for; those of x = 1 nothing.
@@ -319,7 +319,7 @@ class Moments {
   }
 
   // From node 0 to what is needed later, on to its makers, and to what they read.
-  void connect(Index op, Network& network) {
+  void connect(Network& network) {
     for (Index t = 0; t < static_cast<Index>(step_.tensors()); ++t) {
       const Index maker = step_.producer[at(t)];
       const Extent bytes = survivor_[at(t)] >= 0 ? survivor_[at(t)] : size(t);
