@@ -217,8 +217,8 @@ class _Blocks:
         graph = self.graph
         ops = self._with_replays(block, dropped)
         last: dict[int, int] = {}
-        for place, op in enumerate(ops):
-            for tensor in graph.ops[op].inputs:
+        for place, index in enumerate(ops):
+            for tensor in graph.ops[index].inputs:
                 last[tensor] = place
         for tensor in self._wanted_later(block):
             last[tensor] = len(ops)
