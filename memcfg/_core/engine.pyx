@@ -729,7 +729,7 @@ cdef class Program:
         return stopped
 
     def run_timed(self, Resource resource=None):
-        """Run one by one: seconds of each, and the bytes in use of a resource before."""
+        """Run one by one: seconds of each, and a resource's bytes in use before it."""
         cdef vector[double] seconds
         cdef vector[size_t] in_use
         cdef const native.Resource* watched = NULL
