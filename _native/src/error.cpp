@@ -77,6 +77,8 @@ Failure current_failure() {
     return {"OSError", error.what(), {}, error.number(), error.path()};
   } catch (const std::invalid_argument& error) {
     return {"ValueError", error.what()};
+  } catch (const std::length_error& error) {  // of codecs
+    return {"ValueError", error.what()};
   } catch (const std::exception& error) {
     return {"RuntimeError", error.what()};
   } catch (...) {

@@ -137,12 +137,15 @@ __all__ = [
     "codec_bounds",
     "current_scope",
     "current_tag",
+    "decode_bytes",
+    "encode_bytes",
     "fork_count",
     "get_host_limits",
     "get_num_threads",
     "has_kernel",
     "layout_of",
     "list_algorithms",
+    "lossless_codecs",
     "make_packing",
     "placement_of",
     "replay",
@@ -465,6 +468,47 @@ def codec_bounds(size_t nbytes):
     return {
         codec.name().decode(): codec.bound(nbytes) for codec in found
     }
+
+
+def lossless_codecs():
+    """Return the names of the codecs that give back the bytes that they got."""
+    cdef vector[const native.Codec*] found = native.codecs()
+    return tuple(codec.name().decode() for codec in found if codec.lossless())
+
+
+def encode_bytes(str codec not None, source, target):
+    """Encode one buffer into another, which is changed; gives the bytes written."""
+    cdef const native.Codec* found = &native.find_codec(as_string(codec))
+    read, written = contiguous_view(source), contiguous_view(target)
+    if written.readonly:
+        raise ValueError("the target is read-only")
+    begin, to = PyMemoryView_GET_BUFFER(read), PyMemoryView_GET_BUFFER(written)
+    cdef size_t used
+    with nogil:
+        used = found.encode(
+            <const native.byte*>begin.buf, begin.len, <native.byte*>to.buf, to.len
+        )
+    return used
+
+
+def decode_bytes(str codec not None, source, target):
+    """Decode one buffer into another, which is changed and has the tensor's bytes."""
+    cdef const native.Codec* found = &native.find_codec(as_string(codec))
+    read, written = contiguous_view(source), contiguous_view(target)
+    if written.readonly:
+        raise ValueError("the target is read-only")
+    begin, to = PyMemoryView_GET_BUFFER(read), PyMemoryView_GET_BUFFER(written)
+    with nogil:
+        found.decode(
+            <const native.byte*>begin.buf, begin.len, <native.byte*>to.buf, to.len
+        )
+
+
+cdef inline object contiguous_view(object given):
+    view = memoryview(given)
+    if not view.c_contiguous:
+        raise ValueError("the bytes do not lie behind one another")
+    return view
 
 
 cdef inline native.Place as_place(object given) except *:

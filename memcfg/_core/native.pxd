@@ -493,12 +493,23 @@ cdef extern from "memcfg/lane.hpp" namespace "memcfg" nogil:
     cdef cppclass Lane:
         Lane() except +raise_failure
 
+cdef extern from "<cstddef>" namespace "std" nogil:
+    cdef cppclass byte:
+        pass
+
 cdef extern from "memcfg/codec.hpp" namespace "memcfg" nogil:
     cdef cppclass Codec:
         const char* name() noexcept
+        bint lossless() noexcept
         size_t bound(size_t size) noexcept
+        size_t encode(
+            const byte* source, size_t size, byte* to, size_t capacity
+        ) except +raise_failure
+        void decode(
+            const byte* source, size_t capacity, byte* to, size_t size
+        ) except +raise_failure
 
-    const vector[const Codec*]& codecs() except +raise_failure
+    vector[const Codec*] codecs() except +raise_failure
     const Codec& find_codec(const string& name) except +raise_failure
 
 cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:

@@ -261,6 +261,9 @@ class Device(Protocol):
         What kind of memory the pool hands out; on ``"addresses"`` nothing runs.
     tiers : mapping of str to Space
         The spaces that tensors can be swapped to, and of what kind they are.
+    codecs : tuple of str
+        What programs can encode tensors with. One of them may need a library that is
+        missing: `MissingDependencyError` says so when it is to be used.
     fallible : bool
         Whether a kernel can fail, so that programs save the state that they change.
     spares_scratch : bool
@@ -278,6 +281,7 @@ class Device(Protocol):
     host_pool: Pool
     space: Space
     tiers: Mapping[str, Space]
+    codecs: tuple[str, ...]
     fallible: bool
     spares_scratch: bool = False
     takes_bfloat16: bool = True

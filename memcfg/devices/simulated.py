@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Never
 
 from memcfg._cached import cached_property
+from memcfg._core import codec_bounds
 from memcfg.devices._contract import Device, Hardware
 from memcfg.devices.cpu import kernel_table
 from memcfg.memory import Pool, simulated
@@ -57,6 +58,7 @@ class SimulatedDevice(Device):
     tiers: Mapping[str, Space] = MappingProxyType(
         {"host": "addresses", "file": "addresses"}
     )
+    codecs = tuple(codec_bounds(0))
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ plan that does not say so is written in version 1, which has no such operand.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -431,6 +431,8 @@ def _read_action(form: str, value: Any, where: str) -> Action:
         )
     read = zip(readers.items(), operands, strict=True)
     action: Action = kind(*[reader(x, f"{where}: {key}") for (key, reader), x in read])
+    if isinstance(action, Encode) and action.codec in _RENAMED:
+        return replace(action, codec=_RENAMED[action.codec])
     return action
 
 
@@ -456,6 +458,7 @@ _ACTIONS: dict[str, Any] = {
     "decode": Decode,
     "wait": Wait,
 }
+_RENAMED = {"zero_words": "zvc"}  # codecs, by the names that older files have
 _NAMES = {kind: name for name, kind in _ACTIONS.items()}
 _PREDICTED = {item.name: Key(reader_of(item.type)) for item in fields(Predicted)}
 _PLAN = {

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg import plan as planning
 from memcfg._caller import outside
-from memcfg._core import codec_bounds
 from memcfg.errors import InfeasiblePlanError, KernelError, PlanError
 from memcfg.runtime._kernels import Kernels
 from memcfg.runtime._modes import ExecutionMode, Layout, held, with_margin
@@ -254,7 +253,6 @@ def _needs(
 
 def _check_actions(plan: planning.Plan, device: Device) -> None:
     """Refuse a tier or a codec that the device has not; PlanError."""
-    codecs = codec_bounds(0)
     for action in plan.actions:
         if isinstance(action, planning.SwapOut | planning.SwapIn):
             if action.tier not in device.tiers:
@@ -263,9 +261,11 @@ def _check_actions(plan: planning.Plan, device: Device) -> None:
                     f"{device.name} has no tier {action.tier!r} to swap to; it has "
                     f"{known}"
                 )
-        elif isinstance(action, planning.Encode) and action.codec not in codecs:
-            known = ", ".join(codecs)
-            raise PlanError(f"there is no codec {action.codec!r}; there are {known}")
+        elif isinstance(action, planning.Encode) and action.codec not in device.codecs:
+            known = ", ".join(device.codecs)
+            raise PlanError(
+                f"{device.name} has no codec {action.codec!r}; it has {known}"
+            )
 
 
 def _saved(

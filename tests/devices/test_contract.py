@@ -17,7 +17,7 @@ from swapping import Swapping
 import memcfg as mc
 import memcfg.workspaces  # before `logical_device`, which it imports, is replaced
 from memcfg import plan as planning
-from memcfg._core import Counter
+from memcfg._core import Counter, codec_bounds, lossless_codecs
 from memcfg.devices import CpuDevice, OperandSpec
 from memcfg.errors import (
     InfeasiblePlanError,
@@ -256,13 +256,32 @@ def test_what_goes_to_a_tier_comes_back(device, arena, tier):
 
 
 def test_encodings_come_back(device, arena):
-    program = device.program(arena, {})
-    value = np.where(np.arange(64) % 3, 0, np.arange(64)).astype(np.float32)
-    device.write(arena, 0, value)
-    program.encode("zero_words", 0, 256, 512, 320)
-    program.decode("zero_words", 512, 320, 1024, 256)
-    assert program.run() == -1
-    np.testing.assert_array_equal(read(device, arena, 1024, 64), value)
+    for codec in {*device.codecs} & {*lossless_codecs()}:
+        program = device.program(arena, {})
+        value = np.where(np.arange(64) % 3, 0, np.arange(64)).astype(np.float32)
+        device.write(arena, 0, value)
+        program.encode(codec, 0, 256, 512, 320)
+        program.decode(codec, 512, 320, 1024, 256)
+        assert program.run() == -1
+        np.testing.assert_array_equal(read(device, arena, 1024, 64), value)
+
+
+def test_codecs_that_a_device_has_not_are_refused(device, arena):
+    graph = NETWORKS["conv"]()
+    coded = Swapping(("zvc",))(graph)
+    assert "zvc" in device.codecs
+    for codec in {*codec_bounds(0), "zip"} - {*device.codecs}:
+        actions = (
+            replace(action, codec=codec)
+            if isinstance(action, planning.Encode)
+            else action
+            for action in coded.actions
+        )
+        plan = replace(coded, actions=tuple(actions))
+        with pytest.raises(PlanError, match=rf"has no codec '{codec}'; it has .*zvc"):
+            trained(device, graph, lambda *_, plan=plan: plan)
+        with pytest.raises(ValueError, match="no codec"):
+            device.program(arena, {}).encode(codec, 0, 64, 128, 128)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -327,8 +346,8 @@ def test_a_fault_in_any_instruction_leaves_what_is_protected(device, arena):
     back = program.copy(2, (1, 64), (0, 256), 64)
     program.wait(0, back)
     program.guard(64)
-    program.encode("zero_words", 256, 64, 512, 128)
-    program.decode("zero_words", 512, 128, 320, 64)
+    program.encode("zvc", 256, 64, 512, 128)
+    program.decode("zvc", 512, 128, 320, 64)
     for index in range(len(program)):
         program.fail_at(index)
         for run in (program.run, program.run_timed):
@@ -370,7 +389,7 @@ POLICIES = {
     "keep_all": planning.keep_all(),
     "share": planning.share(),
     "sqrt_checkpoint": planning.sqrt_checkpoint(),
-    "swapping": Swapping(("host", "file", "zero_words"), early=3),
+    "swapping": Swapping(("host", "file", "zvc"), early=3),
 }
 
 

@@ -112,6 +112,13 @@ def test_places_on_tiers_are_version_two():
     assert Plan.from_json(text).actions == actions
 
 
+def test_older_files_name_a_codec_otherwise():
+    old = EXAMPLE.replace('"mask"', '"zero_words"')
+    plan = Plan.from_json(old)
+    assert [a.codec for a in plan.actions if isinstance(a, Encode)] == ["zvc"]
+    assert Plan.from_json(plan.to_json()) == plan
+
+
 @settings(deadline=None)
 @given(plan=plans)
 def test_every_plan_survives_the_journey(plan):

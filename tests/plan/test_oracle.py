@@ -38,7 +38,7 @@ POLICIES = (
     *(keep_all(), share(), replay_elementwise(), sqrt_checkpoint()),
     *(look_ahead(), auto()),
     *(Swapping(), Swapping(("host", "file"), early=1, late=3)),
-    *(Swapping(("host", "zero_words"), early=4), Swapping(placed=False)),
+    *(Swapping(("host", "zvc"), early=4), Swapping(placed=False)),
 )
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -455,13 +455,17 @@ def test_wrong_places_on_tiers_are_named(actions, words):
 
 
 def test_a_known_codec_gets_what_it_may_need():
-    small = (Encode(Y, "zero_words", 64, 256), Free(Y), Decode(Y, 128))
-    assert "'zero_words' may need 128 B" in found(*GOOD[:4], *small, *GOOD[4:])
-    enough = (Encode(Y, "zero_words", 128, 256), Free(Y), Decode(Y, 128))
+    small = (Encode(Y, "zvc", 64, 256), Free(Y), Decode(Y, 128))
+    assert "'zvc' may need 128 B" in found(*GOOD[:4], *small, *GOOD[4:])
+    enough = (Encode(Y, "zvc", 128, 256), Free(Y), Decode(Y, 128))
     right = plan(*GOOD[:4], *enough, *GOOD[4:], peak=384)
     assert violations(graph(), right) == []
     assert unchecked_claims(graph(), right) == []
-    assert codec_bounds(64) == {"zero_words": 128}
+    for codec, nbytes in codec_bounds(64).items():
+        right = (Encode(Y, codec, nbytes, 256), Free(Y), Decode(Y, 128))
+        assert "may need" not in found(*GOOD[:4], *right, *GOOD[4:])
+        less = (Encode(Y, codec, nbytes - 1, 256), Free(Y), Decode(Y, 128))
+        assert f"{codec!r} may need {nbytes} B" in found(*GOOD[:4], *less, *GOOD[4:])
 
 
 def test_what_is_taken_on_trust_is_listed():
@@ -635,12 +639,12 @@ def test_bytes_are_not_encoded_in_none():
 
 
 def test_codecs_are_taken_on_trust():
-    one = (Encode(Y, "mask", 8, 192), Free(Y), Decode(Y, 128))
-    two = (*one, Encode(Y, "mask", 8, 192), Encode(X, "fp8", 8, 256))
+    one = (Encode(Y, "jpeg", 8, 192), Free(Y), Decode(Y, 128))
+    two = (*one, Encode(Y, "jpeg", 8, 192), Encode(X, "float8", 8, 256))
     coded = plan(*GOOD[:4], *two, *GOOD[4:6], Compute(1, None, 320), *GOOD[7:])
     assert unchecked_claims(graph(), coded) == [
-        "codec 'mask' (unknown: neither its sizes nor what it gives back)",
-        "codec 'fp8' (unknown: neither its sizes nor what it gives back)",
+        "codec 'jpeg' (unknown: neither its sizes nor what it gives back)",
+        "codec 'float8' (unknown: neither its sizes nor what it gives back)",
     ]
 
 

@@ -20,8 +20,9 @@ POLICIES = {
     "host": Swapping(),
     "file": Swapping(("file",)),
     "both": Swapping(("host", "file"), early=1, late=3),
-    "codec": Swapping(("zero_words",)),
-    "all": Swapping(("host", "zero_words", "file"), early=4),
+    "codec": Swapping(("zvc",)),
+    "codecs": Swapping(("csr", "rle", "planes_zstd")),
+    "all": Swapping(("host", "zvc", "file"), early=4),
     "unplaced": Swapping(("host", "file"), placed=False),
 }
 STEPS = 5
@@ -216,14 +217,14 @@ def test_tiers_that_there_are_not_are_refused(old, new, words, device):
 
 def test_codecs_that_there_are_not_are_refused(device):
     def unknown(graph, limit_bytes=None):
-        plan = Swapping(("zero_words",))(graph)
+        plan = Swapping(("zvc",))(graph)
         actions = [
             replace(a, codec="jpeg") if isinstance(a, planning.Encode) else a
             for a in plan.actions
         ]
         return replace(plan, actions=tuple(actions))
 
-    with pytest.raises(PlanError, match="no codec 'jpeg'; there are zero_words"):
+    with pytest.raises(PlanError, match=r"has no codec 'jpeg'; it has .*zvc"):
         load(device, chain(), unknown)
 
 

@@ -133,6 +133,7 @@ class ArtificialDevice:
 
     space = "device"
     tiers = MappingProxyType({"host": "host", "file": "file"})
+    codecs = ("zvc",)
     fallible = True
     spares_scratch = False
     takes_bfloat16 = True
@@ -337,7 +338,7 @@ class ArtificialProgram:
         return self.add("decode", 0, work, touches)
 
     def check_codec(self, codec):
-        if codec != "zero_words":
+        if codec not in ArtificialDevice.codecs:
             raise ValueError(f"there is no codec {codec!r}")
 
     def record(self, queue):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
+from memcfg._core import codec_bounds
 from memcfg.plan import (
     Alias,
     Alloc,
@@ -26,6 +27,7 @@ from memcfg.plan import (
 )
 
 LINE = 64  # bytes
+CODECS = tuple(codec_bounds(0))
 
 
 def rounded(nbytes: int) -> int:
@@ -36,9 +38,9 @@ def rounded(nbytes: int) -> int:
 class Swapping:
     """Out after the last forward use, in before the first backward use.
 
-    `tiers` are taken in turns; ``"zero_words"`` among them encodes instead. A copy in
-    starts `early` ops before it is needed; one out is waited for `late` ops after it
-    has begun.
+    `tiers` are taken in turns; a codec among them encodes instead. A copy in starts
+    `early` ops before it is needed; one out is waited for `late` ops after it has
+    begun.
     """
 
     tiers: tuple[str, ...] = ("host",)
@@ -112,9 +114,9 @@ class _Writer:
             return
         tier = self.policy.tiers[self.swapped % len(self.policy.tiers)]
         self.swapped += 1
-        if tier == "zero_words":
+        if tier in CODECS:
             self.stay(tensor, begin, out)
-            self.rows.append((out, 3, "encode", tensor))
+            self.rows.append((out, 3, "encode", tensor, tier))
             self.stay(tensor, back - 0.25, end, "decode")
             return
         self.stay(tensor, begin, leave - 0.5)
@@ -123,6 +125,9 @@ class _Writer:
         self.stay(tensor, arrive - 0.25, end)
         self.rows.append((arrive - 0.25, 1, "in", tensor, tier))
         self.rows.append((back - 0.125, 0, "arrived", tensor, tier))
+
+    def code_bytes(self, tensor, codec):
+        return codec_bounds(self.graph.tensors[tensor].nbytes)[codec]
 
     def stay(self, tensor, begin, end, how="open"):
         self.rows.append((begin, 0, how, tensor))
@@ -133,6 +138,7 @@ class _Writer:
         """Place what each row opens; by its number, copies by their tensor."""
         spaces: dict[str, list[Buffer]] = defaultdict(list)
         begun: dict[tuple[str, int], int] = {}
+        sizes: dict[int, int] = {}  # of codes
 
         def end(space, kind, key, number, size):
             begin = begun.pop((kind, key))
@@ -143,11 +149,12 @@ class _Writer:
             if what in ("open", "decode"):
                 begun["tensor", key] = number
             if what == "decode":
-                end("arena", "code", key, number + 1, self.size(key) + LINE)
+                end("arena", "code", key, number + 1, sizes[key])
             elif what == "close":
                 end("arena", "tensor", key, number + 1, self.size(key))
             elif what == "encode":
                 begun["code", key] = number
+                sizes[key] = rounded(self.code_bytes(key, rest[0]))
             elif what == "compute" and self.graph.ops[key].scratch_bytes:
                 begun["scratch", key] = number
                 size = rounded(self.graph.ops[key].scratch_bytes)
@@ -186,9 +193,9 @@ class _Writer:
                 case "alias":
                     actions.append(Alias(key, rest[0]))
                 case "encode":
-                    nbytes = self.graph.tensors[key].nbytes + LINE
+                    nbytes = self.code_bytes(key, rest[0])
                     code = offsets["code", number]
-                    actions.append(Encode(key, "zero_words", nbytes, code))
+                    actions.append(Encode(key, rest[0], nbytes, code))
                 case "out" | "in":
                     started[what, key] = len(actions)
                     kind = SwapOut if what == "out" else SwapIn

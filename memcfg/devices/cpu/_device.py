@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg._cached import cached_property
-from memcfg._core import Lane, OneDNN, Program, ScratchFile
+from memcfg._core import Lane, OneDNN, Program, ScratchFile, codec_bounds
 from memcfg._core._machine import machine_bytes
 from memcfg.devices._contract import Device, Hardware
 from memcfg.devices.cpu._onednn_library import find_onednn
@@ -55,6 +55,7 @@ class CpuDevice(Device):
     fallible = False
     page_bytes = 1
     tiers: Mapping[str, Space] = MappingProxyType({"host": "host", "file": "file"})
+    codecs = tuple(codec_bounds(0))
 
     def __init__(
         self, name: str, limit_bytes: int | None = None, *, growth: bool = True

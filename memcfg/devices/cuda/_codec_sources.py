@@ -1,6 +1,6 @@
 """Codecs as CUDA kernels, which need no more bytes than those of the CPU.
 
-``zero_words`` has a status (4 bytes), the bytes behind the last word (4), a bit a word,
+``zvc`` has a status (4 bytes), the bytes behind the last word (4), a bit a word,
 and the words that are not zero; or status and bytes as they are. Where a block's words
 begin is counted from all bits before it, which costs no memory and gives the same bytes
 in every run.
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 UNFIT = 3  # the status of what did not fit its bytes
 
 _TEXT = """
-#ifndef MEMCFG_ZERO_WORDS
-#define MEMCFG_ZERO_WORDS
+#ifndef MEMCFG_ZVC
+#define MEMCFG_ZVC
 namespace memcfg {
 
 __device__ inline u32 ones_of(u32 bits) {
@@ -32,7 +32,7 @@ __device__ inline u32 ones_of(u32 bits) {
 }
 
 // The sum of what the threads of a block have; each gets it.
-__device__ inline u64 zero_words_sum(u64 own, u64* sums) {
+__device__ inline u64 zvc_sum(u64 own, u64* sums) {
   __syncthreads();
   sums[threadIdx.x] = own;
   __syncthreads();
@@ -44,12 +44,12 @@ __device__ inline u64 zero_words_sum(u64 own, u64* sums) {
 }
 
 // Where the words of each mask of this block begin.
-__device__ inline void zero_words_places(
+__device__ inline void zvc_places(
     const u32* masks, u64 count, u64* sums, u64* places) {
   const u64 first = static_cast<u64>(blockIdx.x) * kThreads;
   u64 before = 0;
   for (u64 i = threadIdx.x; i < first; i += kThreads) before += ones_of(masks[i]);
-  before = zero_words_sum(before, sums);
+  before = zvc_sum(before, sums);
   const u64 mine = first + threadIdx.x;
   const u64 own = mine < count ? ones_of(masks[mine]) : 0;
   places[threadIdx.x] = own;
@@ -67,7 +67,7 @@ __device__ inline void zero_words_places(
 }  // namespace memcfg
 
 extern "C" __global__ void __launch_bounds__(256)
-memcfg_zero_words_masks(
+memcfg_zvc_masks(
     const memcfg::u32* from, memcfg::u32* to, memcfg::u64 words, memcfg::u64 capacity) {
   using namespace memcfg;
   const u64 count = (words + 31) / 32;
@@ -81,7 +81,7 @@ memcfg_zero_words_masks(
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-memcfg_zero_words_status(
+memcfg_zvc_status(
     const memcfg::u32* from, memcfg::u32* to, memcfg::u64 size, memcfg::u64 capacity) {
   using namespace memcfg;
   __shared__ u64 sums[kThreads];
@@ -90,7 +90,7 @@ memcfg_zero_words_status(
   if (8 + 4 * count <= capacity) {
     for (u64 i = threadIdx.x; i < count; i += kThreads) kept += ones_of(to[2 + i]);
   }
-  kept = zero_words_sum(kept, sums);
+  kept = zvc_sum(kept, sums);
   if (threadIdx.x != 0) return;
   const u64 packed = 4 * count + 4 * kept;
   const bool raw = packed >= size;
@@ -104,14 +104,14 @@ memcfg_zero_words_status(
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-memcfg_zero_words_pack(
+memcfg_zvc_pack(
     const memcfg::u32* from, memcfg::u32* to, memcfg::u64 size) {
   using namespace memcfg;
   __shared__ u64 sums[kThreads], places[kThreads];
   const u32 status = to[0];
   const u64 words = size / 4, count = (words + 31) / 32;
   const u64 begin = static_cast<u64>(blockIdx.x) * kThreads * 32;
-  if (status == 2) zero_words_places(to + 2, count, sums, places);
+  if (status == 2) zvc_places(to + 2, count, sums, places);
   for (u32 i = threadIdx.x; i < 32 * kThreads; i += kThreads) {
     const u64 word = begin + i;
     if (word >= words) break;
@@ -123,14 +123,14 @@ memcfg_zero_words_pack(
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-memcfg_zero_words_unpack(
+memcfg_zvc_unpack(
     const memcfg::u32* from, memcfg::u32* to, memcfg::u64 size) {
   using namespace memcfg;
   __shared__ u64 sums[kThreads], places[kThreads];
   const u32 status = from[0];
   const u64 words = size / 4, count = (words + 31) / 32;
   const u64 begin = static_cast<u64>(blockIdx.x) * kThreads * 32;
-  if (status == 2) zero_words_places(from + 2, count, sums, places);
+  if (status == 2) zvc_places(from + 2, count, sums, places);
   for (u32 i = threadIdx.x; i < 32 * kThreads; i += kThreads) {
     const u64 word = begin + i;
     if (word >= words) break;
@@ -163,21 +163,21 @@ def _blocks(nbytes: int) -> int:
 def _encoding(size: int, capacity: int) -> CudaSource:
     blocks = _blocks(size)
     launches = (
-        _launch("memcfg_zero_words_masks", blocks, size // 4, capacity),
-        _launch("memcfg_zero_words_status", 1, size, capacity),
-        _launch("memcfg_zero_words_pack", blocks, size),
+        _launch("memcfg_zvc_masks", blocks, size // 4, capacity),
+        _launch("memcfg_zvc_status", 1, size, capacity),
+        _launch("memcfg_zvc_pack", blocks, size),
     )
     return CudaSource(PRELUDE + _TEXT, launches, 0)
 
 
 def _decoding(capacity: int, size: int) -> CudaSource:
     return CudaSource(
-        PRELUDE + _TEXT, (_launch("memcfg_zero_words_unpack", _blocks(size), size),), 0
+        PRELUDE + _TEXT, (_launch("memcfg_zvc_unpack", _blocks(size), size),), 0
     )
 
 
 CODECS: dict[tuple[str, str], Callable[[int, int], CudaSource]] = {
-    ("zero_words", "encode"): _encoding,
-    ("zero_words", "decode"): _decoding,
+    ("zvc", "encode"): _encoding,
+    ("zvc", "decode"): _decoding,
 }
 """By codec and direction: the source, from the bytes that are read and written."""

@@ -12,6 +12,7 @@ import numpy as np
 from memcfg._cached import cached_property
 from memcfg._core import CudaContext, CudaStream
 from memcfg.devices._contract import Device, Hardware
+from memcfg.devices.cuda._codec_sources import CODECS
 from memcfg.devices.cuda._cublaslt import load_cublaslt
 from memcfg.devices.cuda._cuda_kernels import CudaKernels, CudaModules
 from memcfg.devices.cuda._cuda_program import CudaProgram
@@ -67,6 +68,7 @@ class CudaDevice(Device):
     spares_scratch = True  # libraries take up to 64 MiB
     takes_bfloat16 = False
     tiers: Mapping[str, Space] = MappingProxyType({"host": "pinned", "file": "file"})
+    codecs = tuple(dict.fromkeys(name for name, _ in CODECS))
 
     def __init__(
         self,

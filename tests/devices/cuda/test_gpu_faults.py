@@ -16,7 +16,7 @@ from memcfg import plan as planning
 from memcfg.errors import KernelError, MemcfgError
 from memcfg.runtime import Executor
 
-POLICIES = {"share": planning.share(), "swapping": Swapping(("host", "zero_words"))}
+POLICIES = {"share": planning.share(), "swapping": Swapping(("host", "zvc"))}
 
 
 @pytest.fixture(autouse=True)

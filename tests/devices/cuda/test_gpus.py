@@ -137,8 +137,8 @@ def test_encodings_come_back(device, density, count):
     arena.grow(3 * room)
     device.write(arena, 0, value)
     program = device.program(arena, {})
-    program.encode("zero_words", 0, value.nbytes, room, value.nbytes + 64)
-    program.decode("zero_words", room, value.nbytes + 64, 2 * room, value.nbytes)
+    program.encode("zvc", 0, value.nbytes, room, value.nbytes + 64)
+    program.decode("zvc", room, value.nbytes + 64, 2 * room, value.nbytes)
     for _ in range(3):
         device.zero(arena, 2 * room, room)
         assert program.run() == -1
@@ -150,7 +150,7 @@ def test_an_encoding_that_does_not_fit_fails_and_state_comes_back(device, arena)
     program = device.program(arena, {"host": host})
     program.protect(64, (1, 0))
     add(device, program, 0, 0, 0)
-    index = program.encode("zero_words", 0, 1024, 2048, 128)
+    index = program.encode("zvc", 0, 1024, 2048, 128)
     assert program.run() == -1  # zeros
     value = np.ones(256, np.float32)
     for _ in range(3):

@@ -1,0 +1,69 @@
+// What lossless codecs of varying size have in common: a header, and a way out.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+
+#include "codecs/words.hpp"
+#include "memcfg/codec.hpp"
+
+namespace memcfg {
+
+// A header of 64 bytes says whether the packed bytes follow or the bytes as they are.
+// The latter is what becomes of those that packing would not make smaller, so that no
+// input takes more than its size and the header.
+class FramedCodec : public Codec {
+ public:
+  Bytes bound(Bytes size) const noexcept final { return saturating_add(size, kHeader); }
+
+  Bytes encode(const std::byte* from,
+               Bytes size,
+               std::byte* to,
+               Bytes capacity) const final {
+    if (capacity < kHeader) fail_capacity(size, capacity);
+    const Bytes room = capacity - kHeader;
+    std::optional<Bytes> packed;
+    if (size > 0) packed = pack(from, size, to + kHeader, std::min(room, size - 1));
+    if (!packed && room < size) fail_capacity(size, capacity);
+    if (!packed) copy(to + kHeader, from, size);
+    std::memset(to, 0, kHeader);
+    to[0] = packed ? kPacked : kRaw;
+    return kHeader + packed.value_or(size);
+  }
+
+  void decode(const std::byte* from,
+              Bytes capacity,
+              std::byte* to,
+              Bytes size) const final {
+    check_code(capacity >= kHeader && (from[0] == kRaw || from[0] == kPacked));
+    capacity -= kHeader;
+    if (from[0] == kPacked) {
+      unpack(from + kHeader, capacity, to, size);
+      return;
+    }
+    check_code(capacity >= size);
+    copy(to, from + kHeader, size);
+  }
+
+ protected:
+  explicit FramedCodec(const char* name) noexcept
+      : Codec(name, Gives::the_same_bytes) {}
+
+  // Returns the bytes written, or nothing if they are more than `room`, of which any
+  // may then be written. Pre: size > 0.
+  virtual std::optional<Bytes> pack(const std::byte* from,
+                                    Bytes size,
+                                    std::byte* to,
+                                    Bytes room) const = 0;
+  // Throws as `decode`.
+  virtual void unpack(const std::byte* from,
+                      Bytes capacity,
+                      std::byte* to,
+                      Bytes size) const = 0;
+
+ private:
+  static constexpr Bytes kHeader = 64;  // bytes
+  static constexpr std::byte kRaw{1}, kPacked{2};
+};
+
+}  // namespace memcfg
