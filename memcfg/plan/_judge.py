@@ -54,7 +54,10 @@ _OPERANDS = {
 }  # of each kind of action: names and types
 _TENSORS = ("tensor", "output", "input")  # operands that are ids of tensors
 
-_OVERHEAD = {"csr": 64, "planes_zstd": 64, "rle": 64, "zvc": 64}  # of codecs, in bytes
+_WORD = 4  # bytes; a float32
+_BITS = {"fp16": 16, "fp8": 8, "group2": 2, "group4": 4, "group8": 8, "mask": 1}
+_LOSSLESS = ("csr", "planes_zstd", "rle", "zvc")
+_LOSSY = (*_BITS, "fp10")
 
 _MOST = 1000  # sentences; a plan of n actions could break n * n rules
 _LONGEST = 100  # letters of a name in one of them; a file may have one name of millions
@@ -132,7 +135,12 @@ def unchecked_claims(graph: Graph, plan: Plan) -> list[str]:
     found = [
         f"codec {codec!r} (unknown: neither its sizes nor what it gives back)"
         for codec in dict.fromkeys(codecs)
-        if codec not in _OVERHEAD
+        if codec not in _LOSSLESS + _LOSSY
+    ]
+    found += [
+        f"codec {codec!r} (lossy: what it changes in the values)"
+        for codec in dict.fromkeys(plan.lossy)
+        if codec in _LOSSY
     ]
     if claims.lower_bound_bytes:
         found.append("lower_bound_bytes (only that it is not above the peak)")
@@ -607,9 +615,10 @@ class _Judge:
         if tensor in self.encoded:
             self.blame(f"{self.name(tensor)} is encoded already")
             return
+        if action.codec in _LOSSY:
+            self.check_lossy(action)
         nbytes = self.graph.tensors[tensor].nbytes
-        extra = _OVERHEAD.get(action.codec)
-        least = min(nbytes, 1) if extra is None else nbytes + extra
+        least = _code_bytes(action.codec, nbytes)
         if action.nbytes < least:
             self.blame(
                 f"{self.name(tensor)} of {nbytes} B is encoded in {action.nbytes} B"
@@ -619,6 +628,19 @@ class _Judge:
         self.open(
             self.encoded, tensor, self.buffer(action.offset, action.nbytes, label)
         )
+
+    def check_lossy(self, action: Encode) -> None:
+        tensor = self.graph.tensors[action.tensor]
+        if action.codec not in self.plan.lossy:
+            self.blame(
+                f"{self.name(action.tensor)} is encoded by {action.codec!r}, which is "
+                "lossy and not among the plan's lossy codecs"
+            )
+        if tensor.dtype not in ("float32", None) or tensor.nbytes % _WORD:
+            self.blame(
+                f"{self.name(action.tensor)} is {tensor.dtype} of {tensor.nbytes} B; "
+                f"{action.codec!r} encodes float32"
+            )
 
     def decode(self, tensor: int, offset: int) -> None:
         if tensor not in self.encoded:
@@ -663,6 +685,19 @@ class _Judge:
                 self.blame(f"{self.name(tensor)} is to be kept and is not resident")
             elif self.losses.get(tensor, buffer.start) != buffer.start:
                 self.blame(f"{self.name(tensor)} is a loss and was moved")
+
+
+def _code_bytes(codec: str, nbytes: int) -> int:
+    """Return the bytes that a codec may need; of one that is unknown 1, or none."""
+    words = -(-nbytes // _WORD)
+    if codec in _LOSSLESS:
+        return nbytes + 64
+    if codec == "fp10":
+        return 4 * -(-words // 3)
+    if codec in _BITS:
+        heads = 8 * -(-words // 256) if codec.startswith("group") else 0
+        return heads + -(-words * _BITS[codec] // 8)
+    return min(nbytes, 1)
 
 
 def _check_claims(

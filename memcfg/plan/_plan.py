@@ -1,7 +1,8 @@
 """A plan: actions over a graph, by ids, what they are predicted to cost, what they did.
 
-Version 2 of the format says where the copies of swapped tensors lie on their tiers. A
-plan that does not say so is written in version 1, which has no such operand.
+Version 2 of the format says where the copies of swapped tensors lie on their tiers, and
+which lossy codecs a plan takes. A plan that says neither is written in version 1, which
+can say neither.
 """
 
 from __future__ import annotations
@@ -188,6 +189,9 @@ class Plan:
     summary : Summary or None, default None
         What it did, in the words of the graph; does not travel in JSON and does not
         take part in comparison.
+    lossy : tuple of str, default ()
+        The lossy codecs that its actions may name: what such a codec gives back are not
+        the bits that it got. A plan that names one and does not list it is invalid.
     """
 
     graph: str
@@ -197,6 +201,7 @@ class Plan:
     predicted: Predicted
     actions: tuple[Action, ...]
     summary: Summary | None = field(default=None, compare=False, repr=False)
+    lossy: tuple[str, ...] = ()
 
     @property
     def peak_bytes(self) -> int:
@@ -233,8 +238,8 @@ class Plan:
     def to_json(self) -> str:
         """Write the plan as JSON text in the interchange format.
 
-        That is ``memcfg.plan/2`` if it says where copies lie on other tiers, else
-        ``memcfg.plan/1``.
+        That is ``memcfg.plan/2`` if it says where copies lie on other tiers or lists
+        lossy codecs, else ``memcfg.plan/1``.
 
         Raises
         ------
@@ -242,7 +247,8 @@ class Plan:
             If a number of the plan is NaN or infinite.
         """
         swaps = [a for a in self.actions if isinstance(a, SwapOut | SwapIn)]
-        form = _FIRST if all(action.offset is None for action in swaps) else _FORMAT
+        unplaced = all(action.offset is None for action in swaps)
+        form = _FIRST if unplaced and not self.lossy else _FORMAT
         head = {
             "format": form,
             "graph": self.graph,
@@ -251,6 +257,8 @@ class Plan:
             "alignment": self.alignment,
             "predicted": asdict(self.predicted),
         }
+        if self.lossy:
+            head["lossy"] = list(self.lossy)
         lines = ",\n  ".join(write_json(_row(action, form)) for action in self.actions)
         return f'{write_json(head)[:-1]},\n "actions": [\n  {lines}]}}\n'
 
@@ -277,7 +285,10 @@ class Plan:
         form = _FIRST if first else _FORMAT
 
         actions = Key(read_list(partial(_read_action, form), item="action"))
-        return Plan(**read_document(text, "plan", form, _PLAN | {"actions": actions}))
+        keys = _PLAN | {"actions": actions}
+        if not first:
+            keys["lossy"] = Key(read_list(read_text), required=False, default=())
+        return Plan(**read_document(text, "plan", form, keys))
 
 
 # -- words ----------------------------------------------------------------------
@@ -334,6 +345,9 @@ def _costs(plan: Plan) -> list[Row]:
         if plan.gap == 0:
             words = "no plan that fits takes less time"
         rows.append(Row("gap", f"{plan.gap:.1%}", tuple(words.split())))
+    if plan.lossy:
+        words = "codecs, which do not give back the same bits"
+        rows.append(Row("lossy", "", (f"{', '.join(plan.lossy)}:", *words.split())))
     if predicted.moved_bytes:
         held = f"at most {format_bytes(predicted.host_peak_bytes)} at a time"
         rows.append(_bytes_row("moved", predicted.moved_bytes, *held.split()))

@@ -70,6 +70,7 @@ plans = st.builds(
         st.none() | seconds,
     ),
     actions=st.lists(actions).map(tuple),
+    lossy=st.lists(st.text()).map(tuple),
 )
 
 
@@ -110,6 +111,17 @@ def test_places_on_tiers_are_version_two():
         ["swap_in", 5, "host", None],
     ]
     assert Plan.from_json(text).actions == actions
+
+
+def test_lossy_codecs_are_listed_in_version_two():
+    plan = replace(Plan.from_json(EXAMPLE), lossy=("mask", "fp8"))
+    document = json.loads(plan.to_json())
+    assert document["format"] == "memcfg.plan/2"
+    assert document["lossy"] == ["mask", "fp8"]
+    assert Plan.from_json(plan.to_json()) == plan
+    document["format"] = "memcfg.plan/1"
+    with pytest.raises(FormatError, match="lossy"):
+        Plan.from_json(json.dumps(document))
 
 
 def test_older_files_name_a_codec_otherwise():

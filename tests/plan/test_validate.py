@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from training_graphs import chain, random_step
 
-from memcfg._core import codec_bounds
+from memcfg._core import codec_bounds, lossless_codecs
 from memcfg.errors import PlanError
 from memcfg.graph import Algorithm, Graph, Op, Tensor
 from memcfg.plan import (
@@ -35,6 +35,7 @@ from memcfg.plan import (
     validate,
     violations,
 )
+from memcfg.plan._judge import _LOSSLESS, _LOSSY, _code_bytes
 
 X, Y, Z, W, NEW = range(5)
 
@@ -466,6 +467,33 @@ def test_a_known_codec_gets_what_it_may_need():
         assert "may need" not in found(*GOOD[:4], *right, *GOOD[4:])
         less = (Encode(Y, codec, nbytes - 1, 256), Free(Y), Decode(Y, 128))
         assert f"{codec!r} may need {nbytes} B" in found(*GOOD[:4], *less, *GOOD[4:])
+
+
+@given(nbytes=st.integers(0, 10**7))
+def test_the_judge_knows_what_codecs_may_need(nbytes):
+    bounds = codec_bounds(nbytes)
+    assert {codec: _code_bytes(codec, nbytes) for codec in bounds} == bounds
+    assert {*_LOSSLESS} == {*lossless_codecs()}
+    assert {*_LOSSY} == {*bounds} - {*lossless_codecs()}
+
+
+@pytest.mark.parametrize("codec", sorted({*codec_bounds(0)} - {*lossless_codecs()}))
+def test_lossy_codecs_are_refused_unless_the_plan_lists_them(codec):
+    coded = (Encode(Y, codec, 128, 256), Free(Y), Decode(Y, 128))
+    silent = plan(*GOOD[:4], *coded, *GOOD[4:], peak=384)
+    (words,) = violations(graph(), silent)
+    assert f"tensor 1 ('y') is encoded by {codec!r}, which is lossy and not" in words
+    said = replace(silent, lossy=("another", codec))
+    assert violations(graph(), said) == []
+    assert unchecked_claims(graph(), said) == [
+        f"codec {codec!r} (lossy: what it changes in the values)"
+    ]
+    assert "lossy" in str(said)
+    assert "lossy" not in str(silent)
+    integers = replace(graph().tensors[Y], dtype="int32")
+    tensors = (graph().tensors[X], integers, *graph().tensors[2:])
+    (words,) = violations(replace(graph(), tensors=tensors), said)
+    assert f"is int32 of 64 B; {codec!r} encodes float32" in words
 
 
 def test_what_is_taken_on_trust_is_listed():

@@ -228,6 +228,55 @@ def test_codecs_that_there_are_not_are_refused(device):
         load(device, chain(), unknown)
 
 
+def test_a_mask_is_all_that_the_gradient_of_a_relu_reads(device):
+    """Of a ReLU before pooling, which remembers where its maxima were."""
+    graph = NETWORKS["chain"]()
+    policy = Swapping(("mask",), only=("relu_3",))
+    executor = load(device, graph, policy)
+    encodings = [
+        a for a in executor.plans["train"].actions if isinstance(a, planning.Encode)
+    ]
+    assert len(encodings) == 1
+    encoded = graph.tensors[encodings[0].tensor]
+    assert (encoded.name, encoded.nbytes) == ("relu_3", 32 * encodings[0].nbytes)
+    assert trained(executor, graph) == truth(device, "chain")
+    executor.close()
+
+
+@pytest.mark.parametrize(
+    ("codec", "tolerance"),
+    [("fp16", 0.001), ("fp10", 0.04), ("fp8", 0.1), ("group8", 0.25), ("group4", 1)],
+)
+def test_lossy_codecs_change_no_more_than_the_gradients(codec, tolerance, device):
+    """Values are encoded behind their forward uses: the first loss has its bits."""
+    graph = NETWORKS["chain"]()
+    executor = load(device, graph, Swapping((codec,)))
+    losses, after = trained(executor, graph, 1)
+    executor.close()
+    plain = load(device, graph, planning.keep_all())
+    before = state(plain)
+    true_losses, true = trained(plain, graph, 1)
+    plain.close()
+    assert losses == true_losses
+    assert after != true
+    for name, bytes_before in before.items():
+        first, exact, found = (
+            np.frombuffer(each, np.float32)
+            for each in (bytes_before, true[name], after[name])
+        )
+        moved = np.abs(exact - first).max()
+        assert np.abs(found - exact).max() <= tolerance * moved
+
+
+def test_lossy_codecs_are_refused_unless_a_plan_lists_them(device):
+    def silent(graph, limit_bytes=None):
+        return replace(Swapping(("fp8",))(graph), lossy=())
+
+    with pytest.raises(PlanError, match="'fp8', which is lossy and not among"):
+        load(device, chain(), silent)
+    assert device.pool.stats().current_bytes == 0
+
+
 def test_a_disk_without_room_changes_nothing(device, monkeypatch, tmp_path):
     graph = chain(batch=8)
     executor = load(device, graph, planning.share())

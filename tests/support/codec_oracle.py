@@ -113,3 +113,62 @@ def zstd_decompress(code, nbytes):
 
 
 ENCODERS = {"csr": csr, "rle": rle, "zvc": zvc}
+
+
+# -- lossy ----------------------------------------------------------------
+
+
+def mask(values):
+    return np.packbits(values > 0, bitorder="little").tobytes()
+
+
+class Minifloat:
+    """A sign, so many bits of exponent and of mantissa; by a table of all numbers."""
+
+    def __init__(self, exponent, mantissa):
+        self.bits = 1 + exponent + mantissa
+        bias = 2 ** (exponent - 1) - 1
+        codes = np.arange(2 ** (self.bits - 1))
+        power, fraction = codes >> mantissa, codes % 2**mantissa
+        normal = np.ldexp(1 + fraction / 2**mantissa, power - bias)
+        subnormal = np.ldexp(fraction / 2**mantissa, 1 - bias)
+        sizes = np.where(power == 0, subnormal, normal)
+        self.infinity = (2**exponent - 1) << mantissa
+        self.finite = sizes[: self.infinity]
+        sizes[self.infinity] = np.inf
+        sizes[self.infinity + 1 :] = np.nan
+        self.values = np.concatenate([sizes, -sizes]).astype(np.float32)
+        self.smallest, self.relative = np.ldexp(1.0, 1 - bias), 2.0 ** -(mantissa + 1)
+
+    def encode(self, values):
+        """Give a code of each; NaN has the first of its codes."""
+        with np.errstate(invalid="ignore"):  # NaN that signals
+            sizes = np.abs(values.astype(np.float64))
+        above = np.searchsorted(self.finite, sizes).clip(1, self.infinity - 1)
+        low, high = sizes - self.finite[above - 1], self.finite[above] - sizes
+        down = (low < high) | ((low == high) & (above % 2 == 1))
+        codes = np.where(down, above - 1, above)
+        codes[np.isinf(values)] = self.infinity
+        codes[np.isnan(values)] = self.infinity + 1
+        return codes + (np.signbit(values).astype(np.int64) << (self.bits - 1))
+
+
+MINIFLOATS = {"fp16": Minifloat(5, 10), "fp10": Minifloat(5, 4), "fp8": Minifloat(4, 3)}
+
+
+def read_minifloats(codec, code, count):
+    """Give the codes of the numbers in what a codec has written."""
+    if codec == "fp10":
+        words = np.frombuffer(code, "<u4")
+        return ((words[:, None] >> np.array([0, 10, 20])) % 1024).ravel()[:count]
+    return np.frombuffer(code, "<u2" if codec == "fp16" else np.uint8)
+
+
+def read_groups(bits, code, count):
+    """Give zero points, scales and levels of what a codec of groups has written."""
+    groups = -(-count // 256)
+    heads = np.frombuffer(code[: 8 * groups], "<f4").reshape(-1, 2)
+    levels = np.frombuffer(code[8 * groups :], np.uint8)[:, None]
+    levels = (levels >> np.arange(0, 8, bits)) % 2**bits
+    places = np.arange(count) // 256
+    return heads[places, 0], heads[places, 1], levels.ravel()[:count]

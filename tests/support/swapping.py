@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from memcfg._core import codec_bounds
+from memcfg._core import codec_bounds, lossless_codecs
 from memcfg.plan import (
     Alias,
     Alloc,
@@ -28,6 +28,7 @@ from memcfg.plan import (
 
 LINE = 64  # bytes
 CODECS = tuple(codec_bounds(0))
+LOSSY = tuple(codec for codec in CODECS if codec not in lossless_codecs())
 
 
 def rounded(nbytes: int) -> int:
@@ -40,13 +41,15 @@ class Swapping:
 
     `tiers` are taken in turns; a codec among them encodes instead. A copy in starts
     `early` ops before it is needed; one out is waited for `late` ops after it has
-    begun.
+    begun. A lossy codec takes float32 only, and only tensors of the names in `only`
+    where there are some.
     """
 
     tiers: tuple[str, ...] = ("host",)
     early: int = 2
     late: int = 1
     placed: bool = True
+    only: tuple[str, ...] = ()
     name: str = "swapping"
 
     def __call__(self, graph, limit_bytes=None):
@@ -66,7 +69,15 @@ class Swapping:
             else a
             for a in actions
         )
-        return Plan(graph.name, self.name, limit_bytes, LINE, predicted, renumbered)
+        return Plan(
+            graph.name,
+            self.name,
+            limit_bytes,
+            LINE,
+            predicted,
+            renumbered,
+            lossy=tuple(tier for tier in self.tiers if tier in LOSSY),
+        )
 
 
 class _Writer:
@@ -112,7 +123,14 @@ class _Writer:
         if back - out < 2:
             self.stay(tensor, begin, end)
             return
+        own = self.graph.tensors[tensor]
         tier = self.policy.tiers[self.swapped % len(self.policy.tiers)]
+        if tier in LOSSY and (
+            own.dtype != "float32"
+            or (self.policy.only and own.name not in self.policy.only)
+        ):
+            self.stay(tensor, begin, end)
+            return
         self.swapped += 1
         if tier in CODECS:
             self.stay(tensor, begin, out)

@@ -164,7 +164,7 @@ std::optional<Bytes> Csr::pack(const std::byte* from,
       values += kWord;
     }
   }
-  copy(columns, from, tail);
+  copy_bytes(columns, from, tail);
   return rows * kEnd + kept * (kWord + 1) + tail;
 }
 
@@ -193,7 +193,7 @@ void Csr::unpack(const std::byte* from,
     }
     begin = end;
   }
-  copy(to + words * kWord, columns + kept, tail);
+  copy_bytes(to + words * kWord, columns + kept, tail);
 }
 
 namespace {

@@ -25,7 +25,7 @@ class FramedCodec : public Codec {
     std::optional<Bytes> packed;
     if (size > 0) packed = pack(from, size, to + kHeader, std::min(room, size - 1));
     if (!packed && room < size) fail_capacity(size, capacity);
-    if (!packed) copy(to + kHeader, from, size);
+    if (!packed) copy_bytes(to + kHeader, from, size);
     std::memset(to, 0, kHeader);
     to[0] = packed ? kPacked : kRaw;
     return kHeader + packed.value_or(size);
@@ -42,7 +42,7 @@ class FramedCodec : public Codec {
       return;
     }
     check_code(capacity >= size);
-    copy(to, from + kHeader, size);
+    copy_bytes(to, from + kHeader, size);
   }
 
  protected:

@@ -66,7 +66,7 @@ class Work : private NoCopy {
   static Work& of(const Zstd& library) {
     thread_local std::vector<std::unique_ptr<Work>> all;  // libraries are few
     for (const auto& each : all) {
-      if (&each->library_ == &library) return *each;
+      if (each->library_.compress == library.compress) return *each;
     }
     all.push_back(std::make_unique<Work>(library));
     if (all.back()->compressor_ == nullptr || all.back()->decompressor_ == nullptr) {
@@ -87,14 +87,14 @@ class Work : private NoCopy {
   // Whether these bytes are such a plane of `size` bytes, which then stand in `to`.
   bool decompressed(const std::byte* from, Bytes used, std::byte* to, Bytes size) {
     if (used == size) {
-      copy(to, from, size);
+      copy_bytes(to, from, size);
       return true;
     }
     return library_.decompress(decompressor_, to, size, from, used) == size;
   }
 
  private:
-  const Zstd& library_;
+  const Zstd library_;  // a codec may end before a thread
   Zstd::Compressor* compressor_;
   Zstd::Decompressor* decompressor_;
   std::vector<std::byte> planes_, packed_;
@@ -150,7 +150,7 @@ std::optional<Bytes> PlanesZstd::pack(const std::byte* from,
   }
   const Bytes tail = size % kWord;
   if (between(to, end) < tail) return std::nullopt;
-  copy(to, from, tail);
+  copy_bytes(to, from, tail);
   return between(begin, to) + tail;
 }
 
@@ -177,7 +177,7 @@ void PlanesZstd::unpack(const std::byte* from,
   }
   const Bytes tail = size % kWord;
   check_code(between(from, end) >= tail);
-  copy(to, from, tail);
+  copy_bytes(to, from, tail);
 }
 
 namespace {

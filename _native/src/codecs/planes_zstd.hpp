@@ -38,7 +38,7 @@ struct Zstd {
 // not.
 //
 // The exception among codecs: a thread that calls it first has the library take memory
-// for it, some 2 MB, which no limit counts and which goes with the thread.
+// for it, some 0.5 MB, which no limit counts and which goes with the thread.
 class PlanesZstd final : public FramedCodec {
  public:
   PlanesZstd(const char* name, const char* path) noexcept

@@ -133,7 +133,7 @@ std::optional<Bytes> Rle::pack(const std::byte* from,
   }
   const Bytes tail = size % kWord;
   if (between(to, end) < tail) return std::nullopt;
-  copy(to, from, tail);
+  copy_bytes(to, from, tail);
   return between(begin, to) + tail;
 }
 
@@ -162,7 +162,7 @@ void Rle::unpack(const std::byte* from,
   }
   const Bytes tail = size % kWord;
   check_code(between(from, end) >= tail);
-  copy(to, from, tail);
+  copy_bytes(to, from, tail);
 }
 
 namespace {

@@ -21,7 +21,7 @@ inline void store(std::byte* to, std::uint32_t word) noexcept {
 }
 
 // Of no bytes there may be no address.
-inline void copy(std::byte* to, const std::byte* from, Bytes size) noexcept {
+inline void copy_bytes(std::byte* to, const std::byte* from, Bytes size) noexcept {
   if (size > 0) std::memcpy(to, from, size);
 }
 

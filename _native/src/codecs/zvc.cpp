@@ -187,7 +187,7 @@ std::optional<Bytes> Zvc::pack(const std::byte* from,
   }
   const Bytes tail = size % kWord;
   if (between(to, end) < tail) return std::nullopt;
-  copy(to, from, tail);
+  copy_bytes(to, from, tail);
   return between(begin, to) + tail;
 }
 
@@ -214,7 +214,7 @@ void Zvc::unpack(const std::byte* from,
   }
   const Bytes tail = size % kWord;
   check_code(between(from, end) >= tail);
-  copy(to, from, tail);
+  copy_bytes(to, from, tail);
 }
 
 namespace {
