@@ -249,7 +249,7 @@ class Plan:
         swaps = [a for a in self.actions if isinstance(a, SwapOut | SwapIn)]
         unplaced = all(action.offset is None for action in swaps)
         form = _FIRST if unplaced and not self.lossy else _FORMAT
-        head = {
+        head: dict[str, Any] = {
             "format": form,
             "graph": self.graph,
             "method": self.method,
