@@ -119,7 +119,7 @@ def test_a_tensor_may_be_read_on_its_way_out():
 
 
 def test_encodings_are_right_between_encode_and_decode():
-    coded = (Encode(Y, "mask", 8, 192), Free(Y), Decode(Y, 128))
+    coded = (Encode(Y, "jpeg", 8, 192), Free(Y), Decode(Y, 128))
     assert found(*GOOD[:4], *coded, *GOOD[4:]) == ""
 
 
@@ -183,9 +183,9 @@ def test_each_broken_rule_is_named(actions, words):
         ((SwapOut(X, "host"), Wait(2), SwapIn(X, "disk")), "no copy on 'disk'"),
         ((Wait(0),), "which is no copy before it"),
         ((Wait(7),), "which is no copy before it"),
-        ((Encode(Y, "mask", 8, 128),), "reads tensor 1 ('y')"),
-        ((Encode(X, "mask", 8, 96),), "no multiple of 64"),
-        ((Encode(X, "mask", 8, 64),), "overlaps tensor 0 ('x')"),
+        ((Encode(Y, "jpeg", 8, 128),), "reads tensor 1 ('y')"),
+        ((Encode(X, "jpeg", 8, 96),), "no multiple of 64"),
+        ((Encode(X, "jpeg", 8, 64),), "overlaps tensor 0 ('x')"),
         ((Encode(X, "m", 8, 128), Encode(X, "m", 8, 192)), "encoded already"),
         ((Encode(X, "m", 8, 128), Alloc(Y, 128)), "the encoding of tensor 0 ('x')"),
         ((Encode(X, "m", 8, 128), Decode(X, 192)), "has a buffer already"),
@@ -212,7 +212,7 @@ def test_the_room_of_a_state_belongs_to_its_update():
     assert found(*copied) == ""
     back = (SwapIn(W, "host"), Wait(len(copied)))
     assert "'w') has no buffer to be copied into" in found(*copied, *back)
-    encoded = (*TOP, Encode(W, "mask", 8, 256), *GOOD[2:])
+    encoded = (*TOP, Encode(W, "jpeg", 8, 256), *GOOD[2:])
     assert found(*encoded, peak=320) == ""
     assert "is state that was overwritten" in found(*encoded, Decode(W, 192), peak=320)
     assert "is state that was overwritten" in found(*copied, Alloc(W, 192))
@@ -377,7 +377,7 @@ def test_claimed_times_are_those_of_the_computed_ops(unit):
 
 def test_times_that_the_format_leaves_open_are_not_judged():
     copied = (*GOOD[:4], *SWAP, *GOOD[4:])
-    encoded = (*TOP, Encode(W, "mask", 8, 256), *GOOD[2:])
+    encoded = (*TOP, Encode(W, "jpeg", 8, 256), *GOOD[2:])
     for actions, peak in ((copied, 256), (encoded, 320)):
         claims = claiming(*actions, peak=peak, seconds=99.0, recompute_seconds=1.0)
         assert violations(timed(1.0), claims) == []
@@ -954,7 +954,7 @@ def test_any_garbage_gets_a_verdict(case, data):
         st.builds(Compute, number, st.none() | st.text(), st.none() | number),
         st.builds(SwapOut, number, st.just("host")),
         st.builds(SwapIn, number, st.just("host")),
-        st.builds(Encode, number, st.just("mask"), st.integers(0, 99), number),
+        st.builds(Encode, number, st.just("jpeg"), st.integers(0, 99), number),
         st.builds(Decode, number, number),
         st.builds(Wait, number),
     )
