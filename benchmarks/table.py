@@ -9,6 +9,7 @@ FOLDER = Path(__file__).resolve().parent / "results"
 OTHERS = {  # with a script of their own
     "allocators.json",
     "arrays.json",
+    "codecs.json",
     "data.json",
     "ladder.json",
     "layers_1_thread.json",

@@ -11,6 +11,10 @@ in an instruction and write what is left, so they should be bound by memory wher
 are larger than the last cache, and take two or three instructions a word where they are
 not: at least 2 GB/s a core. `rle` depends on how zeros lie: at random places its
 branches are not predicted. `planes_zstd` is Zstandard's lowest level, some 0.5 GB/s.
+
+What was found: `zvc` takes less than one instruction a word, and is as fast as a copy
+for arrays that no cache holds, but where nothing is zero: then it packs until the room
+ends, and copies after all, half as fast. `csr` decodes a word at a time.
 """
 
 from __future__ import annotations
@@ -142,7 +146,8 @@ def main() -> None:
             print(f"{codec}: left out: {error}")
             continue
         for size in SIZES:
-            for density in DENSITIES:
+            # The work of the lossy ones does not depend on the values.
+            for density in DENSITIES if codec in lossless_codecs() else (0.5,):
                 result = measure(codec, density, size, options)
                 results.append(result)
                 speed = result["gigabytes_per_second"]
