@@ -75,13 +75,17 @@ class _Schedules:
     def find(self, goal: int) -> tuple[int, Sequence[int]] | None:
         """Find the cheapest schedule within a goal.
 
-        The first time, what is found within the lower end of the goal's cell is a
-        start. All goals in the cell have that one, so higher ones seldom cost more.
+        The first time, what is found within the load that descents to the lower end of
+        the goal's cell reach is a start. All goals in the cell have that one, so higher
+        ones seldom cost more.
         """
         goal -= goal % self.unit
         again = bool(self.last)
         if not again and self.ops <= _SMALL:
-            self._search(self._lower_end(goal), 1)
+            end = self._lower_end(goal)
+            self._reach(end)
+            self._search(min(rung[0] for rung in self.rungs), 2)
+            self._search(end, 2)
         found = self._search(goal, 4 if again else 1)
         return None if found is None else (self.step.measure(found)[0], found)
 
