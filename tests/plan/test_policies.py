@@ -133,7 +133,8 @@ def test_the_same_graph_gives_the_same_plan(policy):
 def test_policies_are_values(policy):
     assert policy == getattr(planning, policy.name)()
     assert hash(policy) == hash(getattr(planning, policy.name)())
-    assert repr(policy) == f"{type(policy).__name__}(name={policy.name!r})"
+    told = repr(policy).replace(", time_limit=None", "")
+    assert told == f"{type(policy).__name__}(name={policy.name!r})"
 
 
 @by_name
