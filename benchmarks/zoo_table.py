@@ -111,6 +111,7 @@ With batch normalisation, activations, poolings and concatenations computed agai
     return (
         text
         + f"""
-*more time*, *less memory*: than under `auto()`. {where(of["environment"])}.
+*more time*, *less memory*: than under `auto()`.
+{where(of["environment"])}.
 """
     )
