@@ -194,20 +194,21 @@ class _Blocks:
         there = self._held(block, dropped)
         found: list[int] = []
 
-        def require(index: int) -> None:
-            for tensor in graph.ops[index].inputs:
-                maker = graph.producer[tensor]
-                if tensor in there or maker not in stage or maker is None:
-                    continue
-                if maker not in chain.droppable:
-                    continue
-                there.update(graph.ops[maker].outputs)
-                require(maker)
-                found.append(maker)
-
         for op in chain.backward[block]:
-            require(op)
-            found.append(op)
+            stack = [(op, iter(graph.ops[op].inputs))]
+            while stack:
+                index, inputs = stack[-1]
+                for tensor in inputs:
+                    maker = graph.producer[tensor]
+                    if tensor in there or maker not in stage or maker is None:
+                        continue
+                    if maker in chain.droppable:
+                        there.update(graph.ops[maker].outputs)
+                        stack.append((maker, iter(graph.ops[maker].inputs)))
+                        break
+                else:
+                    found.append(index)
+                    stack.pop()
         return found
 
     def _busiest_backward(

@@ -111,6 +111,30 @@ def test_graphs_that_are_no_chains_are_planned_right(seed):
     assert refusal.value.smallest_limit_bytes == least.peak_bytes
 
 
+@pytest.mark.parametrize("policy", [repeated_blocks(), auto()])
+def test_a_block_may_compute_any_number_of_ops_again_for_one(policy):
+    """One tensor is read by the backward phase, and takes all ops before it."""
+    sketch = Sketch()
+    start = sketch.tensor("start", 64, "input")
+    x = first = sketch.tensor("first", 64, "activation")
+    sketch.op("first", "forward", [start], [x], seconds=1.0)
+    for i in range(1200):  # more than calls can be nested
+        x, below = sketch.tensor(f"x{i}", 64, "activation"), x
+        sketch.op(f"f{i}", "forward", [below], [x], seconds=1.0)
+    y, z = (sketch.tensor(name, 64, "activation") for name in "yz")
+    sketch.op("y", "forward", [x, first], [y], seconds=1.0)
+    sketch.op("z", "forward", [y], [z], seconds=1.0)
+    gradients = [sketch.tensor(f"d{i}", 64, "activation_gradient") for i in range(3)]
+    sketch.op("loss", "backward", [z], [gradients[0]], seconds=1.0)
+    sketch.op("bz", "backward", [gradients[0], y, x], [gradients[1]], seconds=1.0)
+    sketch.op("by", "backward", [gradients[1], first], [gradients[2]], seconds=1.0)
+    graph = sketch.graph("one long block", keep=[gradients[2]])
+    with pytest.raises(InfeasiblePlanError) as refusal:
+        policy(graph, 64)
+    plan = policy(graph, refusal.value.smallest_limit_bytes)
+    validate(graph, plan)
+
+
 def test_on_short_chains_it_is_near_the_optimum():
     """Of any schedule; it never takes less, and mostly no more."""
     worse = tried = 0
