@@ -130,13 +130,14 @@ class Kernels:
             alone = rows[0][2] or self._factor * op.seconds
             seconds = self._took.get(self.key(index), alone)
             scale = seconds / alone if alone else 1.0
-            rows = [(name, size, scale * taken) for name, size, taken in rows]
+            (name, size, _), *others = rows
+            others = [(other, most, scale * taken) for other, most, taken in others]
             # Of an algorithm that is not measured it is not known to be faster.
-            slowest = max(seconds, *(taken for *_, taken in rows))
+            slowest = max([seconds, *(taken for *_, taken in others)])
             op = replace(op, seconds=seconds)
             rows = [
-                rows[0],
-                *((name, size, taken or slowest) for name, size, taken in rows[1:]),
+                (name, size, seconds),
+                *((other, most, taken or slowest) for other, most, taken in others),
             ]
         if index in self._packings:
             kernel = self._packings[index].kernel
