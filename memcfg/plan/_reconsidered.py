@@ -60,7 +60,10 @@ def reconsidered(
     assert summary is not None  # whoever chose the plan said why
     told = Recosted(plan.predicted.seconds)
     predicted = replace(
-        plan.predicted, seconds=cost.seconds, recompute_seconds=cost.recompute_seconds
+        plan.predicted,
+        seconds=cost.seconds,
+        recompute_seconds=cost.recompute_seconds,
+        optimality_gap=None,  # what was proven was so by other seconds
     )
     summary = replace(summary, recosted=told)
     stays = with_gap(graph, replace(plan, predicted=predicted, summary=summary))

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from calling import CallingKernels
+from training_graphs import chain
 
 import memcfg as mc
 from memcfg.devices import _file_cache
@@ -254,3 +255,27 @@ def test_a_right_plan_is_costed_anew_and_stays(limit, monkeypatch):
     assert found.summary.recosted.believed_seconds == plan.predicted.seconds
     assert not found.summary.recosted.replaced
     assert "were expected before the first steps" in " ".join(str(found).split())
+
+
+def test_what_was_proven_by_other_seconds_is_proven_no_more():
+    graph = chain(6)
+    limit = share()(graph).peak_bytes - 128
+    plan = auto()(graph, limit)
+    assert plan.gap == 0
+    again = [a.op for a in plan.actions if isinstance(a, Compute)]
+    costly = {op for op in again if again.count(op) > 1}
+    assert costly
+    ops = (
+        replace(op, seconds=100.0) if index in costly else op
+        for index, op in enumerate(graph.ops)
+    )
+    slower = replace(graph, ops=tuple(ops))
+    best = auto()(slower, limit)
+    found = reconsidered(auto(), slower, plan, limit)
+    assert found.actions == best.actions != plan.actions
+    assert found.summary.recosted.replaced == plan.method
+    stays = reconsidered(
+        look_ahead(), slower, replace(plan, summary=share()(graph).summary), limit
+    )
+    assert stays.actions == plan.actions
+    assert stays.gap > 0
