@@ -114,8 +114,13 @@ class _Plans:
 
     @property
     def best(self) -> Plan | None:
-        """The fastest that fits."""
-        return min(filter(fits, self._all), key=_time, default=None)
+        """The fastest that fits; if any is proven to be that, it is as fast."""
+        fitting = [plan for plan in self._all if fits(plan)]
+        best = min(fitting, key=_time, default=None)
+        if best is not None and any(plan.gap == 0 for plan in fitting):
+            predicted = replace(best.predicted, optimality_gap=0.0)
+            best = replace(best, predicted=predicted)
+        return best
 
     @property
     def lowest(self) -> Plan:

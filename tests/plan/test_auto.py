@@ -63,6 +63,22 @@ def test_it_is_as_fast_as_the_fastest_that_fits():
         assert auto()(graph, limit).predicted.seconds == seconds
 
 
+@pytest.mark.parametrize("reads", ["input", "output", "both"])
+def test_what_the_exact_search_proves_is_proven_of_an_equal_plan(reads):
+    """The other methods find as fast a plan before it."""
+    graph = chain(6, reads=reads)
+    limit = share()(graph).peak_bytes - 64
+    proven, plan = Exact()(graph, limit), auto()(graph, limit)
+    assert proven.gap == 0
+    assert plan.method == "look_ahead"
+    assert plan.predicted.seconds == proven.predicted.seconds > share_seconds(graph)
+    assert plan.gap == 0
+
+
+def share_seconds(graph):
+    return share()(graph).predicted.seconds
+
+
 def test_the_refusal_names_the_least_peak_of_all_methods():
     graph = random_step(4, 14)
     policies = (keep_all(), share(), *RECOMPUTING)
