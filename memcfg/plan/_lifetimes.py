@@ -77,9 +77,14 @@ class Request:
         ordered, order = with_updates_in_time(graph)
         return Request(ordered, order, method, limit_bytes, began, watch=watch)
 
-    def is_over(self) -> bool:
-        """Whether whoever waits wants no more searching."""
-        return self.watch is not None and self.watch.is_over()
+    @property
+    def is_over(self) -> Callable[[], bool]:
+        """Asks whether whoever waits wants no more searching.
+
+        It does not refer to the request: what keeps it may itself be `known`, and
+        would otherwise stay until garbage is collected.
+        """
+        return _never if self.watch is None else self.watch.is_over
 
     def replaying(self, ops: frozenset[int]) -> Request:
         """Ask the same of plans that compute none but these ops again."""
@@ -265,6 +270,11 @@ class Request:
         if isinstance(action, Compute) and self.order[action.op] != action.op:
             return replace(action, op=self.order[action.op])
         return action
+
+
+def _never() -> bool:
+    """Answer searches that nobody ends."""
+    return False
 
 
 def check(graph: Graph, limit_bytes: int | None) -> None:

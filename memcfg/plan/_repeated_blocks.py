@@ -49,7 +49,7 @@ class _Blocks:
 
     def __init__(self, request: Request) -> None:
         graph = request.graph
-        self.request = request
+        self.step = request.step
         self.graph = graph
         self.chain = Chain(request, _cut(request))
         self.gradients = self.chain.gradients()
@@ -318,8 +318,8 @@ class _Blocks:
             found = None
             if parts:
                 sequence = self._sequence(parts)
-                assert self.request.step.fault(sequence) is None
-                load, cost, _ = self.request.step.measure(sequence)
+                assert self.step.fault(sequence) is None
+                load, cost, _ = self.step.measure(sequence)
                 found = _Found(load, cost, sequence)
             self._found[limit] = found
         return self._found[limit]
@@ -357,9 +357,9 @@ class _Blocks:
             best = self.lowest
         if best is None:
             return None
-        stripped = self.request.step.within([best.sequence], goal, work=1)
+        stripped = self.step.within([best.sequence], goal, work=1)
         assert stripped is not None
-        return self.request.step.measure(stripped)[0], stripped
+        return self.step.measure(stripped)[0], stripped
 
     @cached_property
     def lowest(self) -> _Found:
@@ -377,7 +377,7 @@ class _Blocks:
         given = list(range(len(self.graph.ops)))
         found = [self._plan(limit) for limit in limits]
         plans = [each for each in found if each is not None]
-        plans.append(_Found(self.request.step.measure(given)[0], 0.0, given))
+        plans.append(_Found(self.step.measure(given)[0], 0.0, given))
         return min(plans, key=lambda each: (each.load, each.cost))
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from itertools import count
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from training_graphs import chain, random_step
 
 from memcfg import models, nn
+from memcfg._core.search import Step
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import (
     POLICIES,
@@ -24,6 +26,7 @@ from memcfg.plan import (
     validate,
 )
 from memcfg.plan._exact import Exact
+from memcfg.plan._lifetimes import Request
 from memcfg.plan._watch import Watch
 
 RECOMPUTING = (
@@ -77,6 +80,25 @@ def test_what_the_exact_search_proves_is_proven_of_an_equal_plan(reads):
 
 def share_seconds(graph):
     return share()(graph).predicted.seconds
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_nothing_that_was_found_out_outlives_the_plan(fits):
+    """It would until garbage is collected, if it referred to itself."""
+    graph = chain(30, reads="both")
+    limit = share()(graph).peak_bytes - 64 if fits else 64
+    gc.collect()
+    gc.disable()
+    try:
+        if fits:
+            assert auto()(graph, limit).gap is not None
+        else:
+            with pytest.raises(InfeasiblePlanError):
+                auto()(graph, limit)
+        left = [each for each in gc.get_objects() if isinstance(each, Request | Step)]
+    finally:
+        gc.enable()
+    assert not left
 
 
 def test_the_refusal_names_the_least_peak_of_all_methods():
