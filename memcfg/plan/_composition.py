@@ -61,19 +61,25 @@ class Composition:
 
     def _replayed(self, run: _Run, number: int, limit: int | None) -> Plan:
         """Go on from the stage that computes ops again, with goals for its policy."""
+        if limit is None:
+            return self._finished(run, number, None)
         goal = limit
-        for _ in range(_ROUNDS if limit is not None else 0):
+        for left in reversed(range(_ROUNDS)):
             try:
                 plan = self._finished(run, number, goal)
-            except InfeasiblePlanError:
+            except InfeasiblePlanError as refusal:
+                goal = refusal.smallest_limit_bytes
                 break
             plan = replace(plan, limit_bytes=limit)
             if fits(plan):
                 return plan
-            goal = (goal or 0) - (plan.peak_bytes - (limit or 0))
-            if goal <= 0:
-                break
-        return replace(self._finished(run, number, None), limit_bytes=limit)
+            # The last time for the refusal, which says what the policy needs.
+            goal = max(1, goal - (plan.peak_bytes - limit)) if left > 1 else 1
+        try:
+            plan = self._finished(run, number, goal)
+        except InfeasiblePlanError:  # it was ended, or said too little
+            plan = self._finished(run, number, None)
+        return replace(plan, limit_bytes=limit)
 
     def _finished(self, run: _Run, number: int, goal: int | None) -> Plan:
         stage, *rest = self.stages[number:]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from networks import NETWORKS, unscratched, wide_branches
 from plan_oracle import check
 from swapping import Swapping
+from training_graphs import chain as backward_chain
 from training_graphs import random_step
 
 import memcfg as mc
@@ -252,6 +253,23 @@ def test_limits_are_kept_and_the_limit_of_a_refusal_suffices(seed, ops, drawn, t
         plan = policy(graph, limit)
     validate(graph, plan)
     assert plan.peak_bytes <= plan.limit_bytes == limit
+
+
+@pytest.mark.parametrize("name", ["auto", "look_ahead", "sqrt_checkpoint"])
+def test_a_refusal_names_the_least_peak_of_the_policy(name):
+    """Without a limit auto() computes nothing again."""
+    graph = backward_chain(20, reads="both")
+    least = POLICIES[name]()(graph, refused(POLICIES[name](), graph)).peak_bytes
+    policy = chain(order(), in_place(), recompute(name), place())
+    assert refused(policy, graph) == least < share()(graph).peak_bytes
+    assert policy(graph, least).peak_bytes <= least
+    assert refused(policy, graph, least - 1) == least
+
+
+def refused(policy, graph, limit=64):
+    with pytest.raises(InfeasiblePlanError) as refusal:
+        policy(graph, limit)
+    return refusal.value.smallest_limit_bytes
 
 
 def test_a_policy_that_searches_less_is_asked_for_less():
