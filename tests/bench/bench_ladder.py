@@ -186,7 +186,24 @@ def in_segments(model, count: int):
 
 
 def sequence(model) -> list:
-    """List a network's modules in their order: layers, or blocks of a ResNet."""
+    """List a network's modules in their order: layers, or blocks of a ResNet.
+
+    What works in place is one with what stands before it: it would overwrite what a
+    segment begins with.
+    """
+    from torch import nn as tn
+
+    parts: list[tn.Module] = []
+    for module in modules_of(model):
+        if parts and getattr(module, "inplace", False):
+            parts[-1] = tn.Sequential(parts[-1], module)
+        else:
+            parts.append(module)
+    return parts
+
+
+def modules_of(model) -> list:
+    """List a network's modules in their order."""
     from torch import nn as tn
 
     if isinstance(model, tn.Sequential):
