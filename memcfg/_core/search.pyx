@@ -4,7 +4,8 @@
 Owns the conversion between Python sequences and the pure functions of
 `pack.hpp`, `liveness.hpp`, `schedule.hpp`, `reorder.hpp`, `exact_schedule.hpp`,
 `look_ahead.hpp`, `recompute.hpp`, `segments.hpp`, `rotor.hpp`, `repeated_blocks.hpp`,
-`lower_sets.hpp` and `time_bound.hpp`. Refuses policy: what is tried, and what is good, `memcfg.plan` decides.
+`lower_sets.hpp` and `time_bound.hpp`. Refuses policy: what is tried, and what is good,
+`memcfg.plan` decides.
 """
 
 cimport cython
@@ -593,11 +594,11 @@ cdef class ChainTable:
 cdef class BlockChain:
     """Plans for a chain of blocks, many of which are alike.
 
-    A kind of block is the ways to keep it, bytes that cross its end, bytes beside what is
-    kept while it goes forward, bytes while it goes forward and keeps nothing, bytes that
-    its backward gets of the one behind, and the cost of what crosses its end. A way is
-    the bytes kept, bytes while it goes backward, the cost of what its backward computes
-    again, and the cost to make what is kept, with and without what crosses its end.
+    A kind of block is the ways to keep it, bytes that cross its end, bytes beside what
+    is kept while it goes forward, bytes while it goes forward and keeps nothing, bytes
+    that its backward gets of the one behind, and the cost of what crosses its end. A
+    way is the bytes kept, bytes while it goes backward, the cost of what its backward
+    computes again, and the cost to make what is kept, with and without what crosses.
     `most` is a limit that allows to keep all.
     """
 
@@ -607,8 +608,9 @@ cdef class BlockChain:
         cdef vector[BlockKind] made
         cdef BlockKind kind
         cdef BlockWay way
-        for ways, kind.crossing, kind.forward, kind.passing, kind.gradient, advance in kinds:
-            kind.advance = advance
+        for ways, crossing, forward, passing, gradient, advance in kinds:
+            kind.crossing, kind.forward, kind.passing = crossing, forward, passing
+            kind.gradient, kind.advance = gradient, advance
             kind.ways.clear()
             for way.kept, way.need, way.cost, way.again, way.again_last in ways:
                 kind.ways.push_back(way)
@@ -630,8 +632,8 @@ cdef class BlockChain:
     def plan(self, int64_t limit):
         """Return the parts of the cheapest plan within a limit; empty: there is none.
 
-        A part is its depth, first block, number of blocks, and the way of a block; -1: it
-        is a segment, whose parts follow with the next depth.
+        A part is its depth, first block, number of blocks, and the way of a block; -1:
+        it is a segment, whose parts follow with the next depth.
         """
         cdef vector[Part] parts
         with nogil:
