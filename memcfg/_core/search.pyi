@@ -88,6 +88,8 @@ class BlockChain:
             ]
         ],
         chain: Sequence[int],
+        *,
+        is_over: Callable[[], bool] | None = None,
     ) -> Self: ...
     @property
     def most(self) -> int: ...

@@ -224,7 +224,9 @@ cdef extern from "memcfg/repeated_blocks.hpp" namespace "memcfg::repeated_blocks
         int32_t way
 
     cdef cppclass Planner:
-        Planner(vector[BlockKind] kinds, vector[int32_t] chain) except +
+        Planner(
+            vector[BlockKind] kinds, vector[int32_t] chain, const Stop& stop
+        ) except +
         vector[Part] plan(int64_t limit) except +
         int64_t most()
 
@@ -599,13 +601,16 @@ cdef class BlockChain:
     that its backward gets of the one behind, and the cost of what crosses its end. A
     way is the bytes kept, bytes while it goes backward, the cost of what its backward
     computes again, and the cost to make what is kept, with and without what crosses.
-    `most` is a limit that allows to keep all.
+    `most` is a limit that allows to keep all. Segments of blocks are planned at once,
+    until ``is_over()``; plans have none of the others.
     """
 
     cdef Planner* planner
 
-    def __cinit__(self, kinds, chain):
+    def __cinit__(self, kinds, chain, *, is_over=None):
         cdef vector[BlockKind] made
+        cdef list asked = [is_over]
+        cdef Stop stop = _stop(asked)
         cdef BlockKind kind
         cdef BlockWay way
         for ways, crossing, forward, passing, gradient, advance in kinds:
@@ -620,7 +625,8 @@ cdef class BlockChain:
             if not 0 <= number < <int32_t>made.size():
                 raise ValueError(f"no kind {number}")
         with nogil:
-            self.planner = new Planner(made, numbers)
+            self.planner = new Planner(made, numbers, stop)
+        _raise(asked)
 
     def __dealloc__(self):
         del self.planner

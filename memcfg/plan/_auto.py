@@ -183,8 +183,9 @@ def auto(
     ----------
     time_limit : float or None, default None
         Seconds after which the best plan so far is taken, that of `share` in any case.
-        Which that is depends on the machine. None: the work is counted, so the same
-        graph and limit give the same plan on every machine.
+        Which that is depends on the machine. A method that is at work ends its search
+        and places what it has, which takes seconds for ten thousand ops. None: the work
+        is counted, so the same graph and limit give the same plan on every machine.
     cancel : callable or None, default None
         Asked now and then, such as ``threading.Event().is_set``; where it gives true,
         planning ends as by the time limit. What it raises ends planning, too.

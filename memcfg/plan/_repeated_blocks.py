@@ -50,6 +50,7 @@ class _Blocks:
     def __init__(self, request: Request) -> None:
         graph = request.graph
         self.step = request.step
+        self.is_over = request.is_over
         self.graph = graph
         self.chain = Chain(request, _cut(request))
         self.gradients = self.chain.gradients()
@@ -260,7 +261,7 @@ class _Blocks:
                     sum(self.seconds[op] for op in advance),
                 )
             )
-        return search.BlockChain(kinds, self.kinds)
+        return search.BlockChain(kinds, self.kinds, is_over=self.is_over)
 
     def _sequence(self, parts: Sequence[tuple[int, int, int, int]]) -> list[int]:
         """Write a plan of the program as a schedule."""
@@ -352,6 +353,8 @@ class _Blocks:
                 or wanted - low <= goal // 4000
             ):
                 break
+            if self.is_over():
+                break
             limit = wanted
         if best is None and self.lowest.load <= goal:
             best = self.lowest
@@ -371,11 +374,11 @@ class _Blocks:
                 high = middle
             else:
                 low = middle
-            if high - low <= high // 500:
+            if high - low <= high // 500 or self.is_over():
                 break
         limits = [high * (100 + part) // 100 for part in (0, 2, 5, 10, 20)]
         given = list(range(len(self.graph.ops)))
-        found = [self._plan(limit) for limit in limits]
+        found = (self._plan(limit) for limit in limits if not self.is_over())
         plans = [each for each in found if each is not None]
         plans.append(_Found(self.step.measure(given)[0], 0.0, given))
         return min(plans, key=lambda each: (each.load, each.cost))

@@ -287,8 +287,29 @@ def test_the_program_finds_the_optimum_of_its_model():
             assert cost >= least
             worse += cost > least
         assert judge(kinds, numbers, planner.plan(planner.most))[1] == 0
-    print(worse, tried)
     assert worse <= tried // 50
+
+
+def test_segments_are_planned_until_it_is_over():
+    chance = random.Random(3)
+    kinds = [random_kind(chance) for _ in range(3)]
+    numbers = [index % 3 for index in range(30)]
+    whole = search.BlockChain(kinds, numbers)
+    ended = search.BlockChain(kinds, numbers, is_over=lambda: True)
+    waited = search.BlockChain(kinds, numbers, is_over=lambda: False)
+    least = next(n for n in range(whole.most) if whole.plan(n))
+    assert any(way < 0 for *_, way in whole.plan(least))
+    assert waited.plan(least) == whole.plan(least)
+    assert not ended.plan(least)
+    parts = ended.plan(whole.most)
+    assert all(way >= 0 for *_, way in parts)
+    assert judge(kinds, numbers, parts)[0] <= whole.most
+
+    def raising():
+        raise KeyError("over")
+
+    with pytest.raises(KeyError, match="over"):
+        search.BlockChain(kinds, numbers, is_over=raising)
 
 
 def judge(kinds, numbers, parts) -> tuple[int, float]:

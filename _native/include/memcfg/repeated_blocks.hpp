@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "memcfg/stop.hpp"
+
 namespace memcfg::repeated_blocks {
 
 using Extent = std::int64_t;
@@ -50,11 +52,14 @@ struct Part {
 
 class Planner {
  public:
-  Planner(std::vector<Kind> kinds, std::vector<std::int32_t> chain)
+  // Once it is stopped, no more segments are planned, and plans have none of those.
+  Planner(std::vector<Kind> kinds,
+          std::vector<std::int32_t> chain,
+          const Stop& stop = {})
       : kinds_(std::move(kinds)), chain_(std::move(chain)) {
     choose_lengths(8);
     if (count_classes() > kMany) choose_lengths(3);
-    classify();
+    classify(stop);
   }
 
   // The plan of least cost within a limit in bytes; empty if there is none.
@@ -147,7 +152,8 @@ class Planner {
     return known.size();
   }
 
-  void classify() {
+  void classify(const Stop& stop) {
+    bool stopped = false;
     for (std::size_t l = 0; l < lengths_.size(); ++l) {
       const std::size_t length = lengths_[l];
       std::map<Content, std::int32_t> known;
@@ -156,7 +162,9 @@ class Planner {
         const auto number = static_cast<std::int32_t>(segments_.size());
         const auto found = known.emplace(content(begin, length), number);
         class_[l][begin] = found.first->second;
-        if (found.second) segments_.push_back(make_segment(begin, length));
+        if (!found.second) continue;
+        stopped = stopped || stop.now();
+        segments_.push_back(stopped ? Segment() : make_segment(begin, length));
       }
     }
   }
