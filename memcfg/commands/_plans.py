@@ -81,8 +81,8 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--time-limit",
         type=_seconds,
         metavar="SECONDS",
-        help="when auto is to take the best plan so far, which depends on the machine; "
-        "without it the same plan is found everywhere",
+        help="when --method auto is to take the best plan so far, which depends on the "
+        "machine; without it the same plan is found everywhere",
     )
     parser.add_argument(
         "--times",

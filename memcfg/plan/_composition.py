@@ -206,7 +206,8 @@ def chain(*stages: Stage) -> Policy:
         if rank <= last:
             before = f"behind {_STAGES[last]}" if rank < last else "twice"
             raise ValueError(
-                f"{stage.name} stands {before}; the stages are {_ALL}, once each"
+                f"{stage.name} stands {before}; the stages are {_ALL}, "
+                "in this order, each at most once"
             )
         last = rank
     return Composition(stages)
