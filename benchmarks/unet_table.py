@@ -12,7 +12,7 @@ import textwrap
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent / "results" / "unet_ladder.json"
-TITLES = "limit", "", "predicted peak", "measured peak", "again", "a step"
+TITLES = "Limit", "", "Peak", "Measured", "Extra work", "Step"
 MIB = 2**20
 
 
@@ -51,8 +51,8 @@ def table(path: Path = RESULTS) -> str:
     head = f"| {' | '.join(TITLES)} |\n|{' ---: |' * len(TITLES)}"
     told = (
         f"Then: `{refusal['limit_bytes']} B is refused; what sets the smallest limit:` "
-        f"`{refusal['peak_op']}`. The measured peak is the highest byte that a step "
-        "really changed, *again* what is computed twice. "
+        f"`{refusal['peak_op']}`. Peaks are predicted, and measured as the highest byte "
+        "that a step really changed; extra work is computed again. "
         f"{place['processor']}, {place['cores']} cores, {place['date']}."
     )
     told = textwrap.fill(told, 88, break_long_words=False, break_on_hyphens=False)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph
 
 _PARTS = tuple(range(100, 0, -10))  # limits in percent of the peak of `share`
-_BAR = 20  # columns of the longest bar
+_BAR = 20, 8  # columns of the longest bar; beside measured columns
 
 
 class Rung(NamedTuple):
@@ -107,7 +107,7 @@ def _table(rungs: list[Rung], default: int, *, measured: bool) -> str:
                 format_bytes(rung.measured.peak_bytes),
                 seconds(rung.measured.seconds),
             ]
-        bar = _BAR // 2 if measured else _BAR
+        bar = _BAR[1] if measured else _BAR[0]
         drawn.add_row(*cells, writable("█" * round(bar * rung.work / most)))
     return draw(drawn)
 

@@ -67,10 +67,21 @@ class _Schedules:
         whole = min(max(_WORK[0], _WORK[1] * self.ops), _PAIR * self.ops**2)
         return shares * whole
 
-    def lowest(self) -> list[int]:
-        """Return the schedule of least load."""
+    def lowest(self) -> Sequence[int]:
+        """Return the schedule of least load, whatever was searched for before.
+
+        A search within the load of the lowest may end below it, and so on.
+        """
         self._reach(0)
-        return min(self.rungs, key=lambda rung: rung[:2])[2]
+        self.last = []
+        load, _, lowest = min(self.rungs, key=lambda rung: rung[:2])
+        while (found := self._search(load, 4)) is not None:
+            least, cost, _ = self.step.measure(found)
+            if least >= load:
+                break
+            load, lowest = least, found
+            self.rungs.append((load, cost, list(found)))
+        return lowest
 
     def find(self, goal: int) -> tuple[int, Sequence[int]] | None:
         """Find the cheapest schedule within a goal.
