@@ -51,8 +51,8 @@ def table(path: Path = RESULTS) -> str:
     head = f"| {' | '.join(TITLES)} |\n|{' ---: |' * len(TITLES)}"
     told = (
         f"Then: `{refusal['limit_bytes']} B is refused; what sets the smallest limit:` "
-        f"`{refusal['peak_op']}`. Peaks are predicted, and measured as the highest byte "
-        "that a step really changed; extra work is computed again. "
+        f"`{refusal['peak_op']}`. Peaks are predicted, and measured as the highest "
+        "byte that a step really changed; extra work is computed again. "
         f"{place['processor']}, {place['cores']} cores, {place['date']}."
     )
     told = textwrap.fill(told, 88, break_long_words=False, break_on_hyphens=False)

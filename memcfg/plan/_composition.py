@@ -206,8 +206,7 @@ def chain(*stages: Stage) -> Policy:
         if rank <= last:
             before = f"behind {_STAGES[last]}" if rank < last else "twice"
             raise ValueError(
-                f"{stage.name} stands {before}; the stages are {_ALL}, "
-                "in this order, each at most once"
+                f"{stage.name} stands {before}; the order is {_ALL}, each at most once"
             )
         last = rank
     return Composition(stages)
