@@ -74,6 +74,7 @@ class _Schedules:
         """
         self._reach(0)
         self.last = []
+        lowest: Sequence[int]
         load, _, lowest = min(self.rungs, key=lambda rung: rung[:2])
         while (found := self._search(load, 4)) is not None:
             least, cost, _ = self.step.measure(found)
