@@ -23,6 +23,7 @@ _WORK = 6_000_000, 1_250  # steps measured for a share: of any graph, or by op i
 _PAIR = 40  # at most so many by pair of ops
 _SEEDS = 4  # choices of segments from which a search starts
 _SMALL = 2_000  # ops of a graph whose segments are improved before, too
+_LOWEST = 4  # schedules of least load that are placed for the smallest limit
 _CELLS = 24  # of the range of limits: within the lower end of one is searched before
 
 
@@ -67,22 +68,25 @@ class _Schedules:
         whole = min(max(_WORK[0], _WORK[1] * self.ops), _PAIR * self.ops**2)
         return shares * whole
 
-    def lowest(self) -> Sequence[int]:
-        """Return the schedule of least load, whatever was searched for before.
+    def lowest(self) -> list[Sequence[int]]:
+        """Return schedules of little load, whatever was searched for before.
 
-        A search within the load of the lowest may end below it, and so on.
+        Which is placed lowest is not known of loads. A search within the load of one
+        may end below it, and then goes on from there.
         """
         self._reach(0)
         self.last = []
-        lowest: Sequence[int]
-        load, _, lowest = min(self.rungs, key=lambda rung: rung[:2])
-        while (found := self._search(load, 4)) is not None:
-            least, cost, _ = self.step.measure(found)
-            if least >= load:
-                break
-            load, lowest = least, found
-            self.rungs.append((load, cost, list(found)))
-        return lowest
+        found: list[Sequence[int]] = []
+        for load, _, rung in sorted(self.rungs, key=lambda rung: rung[:2])[:_LOWEST]:
+            found.append(rung)
+            least = load
+            while (lower := self._search(least, 4)) is not None:
+                found.append(lower)
+                before, (least, cost, _) = least, self.step.measure(lower)
+                if least >= before:
+                    break
+                self.rungs.append((least, cost, list(lower)))
+        return found
 
     def find(self, goal: int) -> tuple[int, Sequence[int]] | None:
         """Find the cheapest schedule within a goal.
@@ -139,7 +143,7 @@ def plan_look_ahead(request: Request) -> Plan:
         plan = plan_first_fitting(request, schedules.find)
         if plan is not None:
             return plan
-    sequences = (given, schedules.lowest())
+    sequences = (given, *schedules.lowest())
     return request.ordered(min(sequences, key=request.peak_in_order))
 
 
