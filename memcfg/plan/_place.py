@@ -74,7 +74,7 @@ class Placement:
 
 
 @overload
-def place() -> Stage: ...
+def place(buffers: None = None) -> Stage: ...
 @overload
 def place(
     buffers: Sequence[Buffer],
