@@ -109,7 +109,10 @@ def test_a_ladder_goes_down_to_the_floor(tmp_path, capsys):
         assert rung["peak_bytes"] <= rung["limit_bytes"]
         assert rung["measured"] is None
     assert ladder["refusal"]["limit_bytes"] == limits[-1] - 1
-    assert ladder["refusal"]["peak_op"] in text
+    first, _, last = text.rstrip().splitlines()[-1].strip().partition("…")  # if long
+    assert first
+    assert ladder["refusal"]["peak_op"].startswith(first)
+    assert ladder["refusal"]["peak_op"].endswith(last or first)
     assert ladder["arguments"] == {"depth": 8}
     assert "environment" not in ladder
     svg = tmp_path / "ladder.svg"
