@@ -37,12 +37,12 @@ class cached_property(Generic[T]):  # noqa: N801  (the name of functools')
         if instance is None:
             return self
         values, key = instance.__dict__, (id(instance), self._name)
-        with _turns.setdefault(key, threading.RLock()):
-            try:
+        try:
+            with _turns.setdefault(key, threading.RLock()):
                 if self._name not in values:
                     values[self._name] = self._compute(instance)
-            finally:
-                _turns.pop(key, None)  # who waits has it, and who comes finds the value
+        finally:
+            _turns.pop(key, None)  # who waits has it, and who comes finds the value
         value: T = values[self._name]
         return value
 

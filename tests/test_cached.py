@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -24,6 +25,11 @@ class Slow:
         self.times += 1
         self.wait()
         return object()
+
+
+def locks_of(slow):
+    """The locks of that instance; an interrupt may have left some of another."""
+    return [lock for (owner, _), lock in _cached._turns.items() if owner == id(slow)]
 
 
 def test_it_is_computed_once():
@@ -49,7 +55,7 @@ def test_threads_at_once_compute_it_once():
             thread.join()
         assert slow.times == 1
         assert len({id(each) for each in found}) == 1
-    assert not _cached._turns
+        assert not locks_of(slow)
 
 
 def test_where_computing_fails_it_is_tried_again():
@@ -63,7 +69,38 @@ def test_where_computing_fails_it_is_tried_again():
             _ = slow.value
     assert slow.value is slow.value
     assert slow.times == 3
-    assert not _cached._turns
+    assert not locks_of(slow)
+
+
+def test_an_exception_at_any_opcode_leaves_no_lock():
+    for opcode in range(1, 200):
+        slow, left = Slow(), opcode
+
+        def trace(frame, event, _):
+            nonlocal left
+            frame.f_trace_opcodes = frame.f_code.co_filename == _cached.__file__
+            if event == "opcode":
+                left -= 1
+                if left == 0:
+                    raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            _ = slow.value
+        except KeyboardInterrupt:
+            pass
+        else:
+            assert left > 0  # it has ended before that opcode
+            return
+        finally:
+            sys.settrace(None)
+        thread = threading.Thread(target=lambda slow=slow: slow.value, daemon=True)
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+        assert not locks_of(slow)
+    pytest.fail("it has more opcodes than that")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
